@@ -1,0 +1,74 @@
+"""labkit: predict, measure and explain how fast a neural network trains on this machine.
+
+Names load when first used, so that `import labkit` costs milliseconds and no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from labkit import catalog, costs, data, models, plot, simulated
+    from labkit.bench import compare, speedup, time_call
+    from labkit.ceilings import ceilings
+    from labkit.checks import check, hint, solution
+    from labkit.journal import predict, record, summary, verdict
+    from labkit.live import Curves, Explorer, SpeedBoard
+    from labkit.machine import machine, pick, threads
+    from labkit.notebook import start
+    from labkit.records import recorded
+
+__all__ = [
+    "Curves",
+    "Explorer",
+    "SpeedBoard",
+    "catalog",
+    "ceilings",
+    "check",
+    "compare",
+    "costs",
+    "data",
+    "hint",
+    "machine",
+    "models",
+    "pick",
+    "plot",
+    "predict",
+    "record",
+    "recorded",
+    "simulated",
+    "solution",
+    "speedup",
+    "start",
+    "summary",
+    "threads",
+    "time_call",
+    "verdict",
+]
+
+# The module that holds each public name which is not a module itself.
+_HOMES = {
+    "bench": ("compare", "speedup", "time_call"),
+    "ceilings": ("ceilings",),
+    "checks": ("check", "hint", "solution"),
+    "journal": ("predict", "record", "summary", "verdict"),
+    "live": ("Curves", "Explorer", "SpeedBoard"),
+    "machine": ("machine", "pick", "threads"),
+    "notebook": ("start",),
+    "records": ("recorded",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'labkit' has no attribute {name!r}")
+    module = importlib.import_module(f"labkit.{_HOME_OF.get(name, name)}")
+    value = getattr(module, name) if name in _HOME_OF else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

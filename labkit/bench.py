@@ -1,0 +1,236 @@
+"""Time callables honestly: synchronised, cold call apart, spread kept, alternatives interleaved.
+
+Everything here takes the clock and the `sync` function as arguments, so that the rules can be tested with a
+device that works asynchronously in a simulated time.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from labkit.errors import BadMeasurement
+from labkit.units import format_seconds, significant
+
+Clock = Callable[[], float]
+
+# A clock read and a synchronisation cost about a microsecond: below this a single call is not timed alone.
+SHORT_CALL_S = 50e-6
+_RESAMPLES = 2000
+_MOST_REPEATS = 1_000_000
+
+
+def no_sync() -> None:
+    """The `sync` of a device that finishes its work before a call returns, as a CPU does."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Durations of one function's calls, in seconds, in the order taken.
+
+    `first_s` is the cold call: compilation, allocation, cache misses. Each sample is the mean of `repeats`
+    calls made inside one reading of the clock; `repeats` is 1 unless a call is shorter than 50 µs.
+    """
+
+    label: str
+    first_s: float
+    samples_s: tuple[float, ...]
+    repeats: int = 1
+
+    @property
+    def median_s(self) -> float:
+        """Median seconds of a call."""
+        return statistics.median(self.samples_s)
+
+    @property
+    def quartiles_s(self) -> tuple[float, float]:
+        """First and third quartile, in seconds."""
+        if len(self.samples_s) < 2:
+            return self.samples_s[0], self.samples_s[0]
+        low, _, high = statistics.quantiles(self.samples_s, n=4, method="inclusive")
+        return low, high
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over the median: 0.02 means 'repeatable to about 2 %'."""
+        low, high = self.quartiles_s
+        return (high - low) / self.median_s
+
+    def rate(self, items: float) -> float:
+        """Items per second when one call handles `items` of them."""
+        return items / self.median_s
+
+    def __str__(self) -> str:
+        inside = f", {self.repeats} calls a reading" if self.repeats > 1 else ""
+        return (
+            f"{self.label}: {format_seconds(self.median_s)} ± {self.spread:.0%} "
+            f"(median and IQR of {len(self.samples_s)} readings{inside}; first call {format_seconds(self.first_s)})"
+        )
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times faster `label` is than `baseline`, with a 95 % bootstrap interval."""
+
+    label: str
+    baseline: str
+    value: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """'faster', 'slower', or 'no difference seen' when the interval contains 1."""
+        if self.low > 1:
+            return "faster"
+        if self.high < 1:
+            return "slower"
+        return "no difference seen"
+
+    def __str__(self) -> str:
+        interval = f"95 % interval {significant(self.low)} to {significant(self.high)}"
+        if self.verdict == "no difference seen":
+            return f"{self.label} against {self.baseline}: no difference seen ({significant(self.value)}x, {interval})"
+        return f"{self.label} is {self.verdict} than {self.baseline}: {significant(self.value)}x ({interval})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Timings taken in turn (A B A B ...), the first being the baseline, and their ratios to it."""
+
+    timings: tuple[Timing, ...]
+    ratios: tuple[Ratio, ...]
+
+    def ratio(self, label: str) -> Ratio:
+        """The ratio of the alternative called `label`."""
+        for ratio in self.ratios:
+            if ratio.label == label:
+                return ratio
+        raise BadMeasurement(f"No alternative is called {label!r}; there are {[r.label for r in self.ratios]}.")
+
+    def __str__(self) -> str:
+        return "\n".join(str(part) for part in (*self.timings, *self.ratios))
+
+
+def time_call(
+    fn: Callable[[], object],
+    *,
+    label: str,
+    sync: Callable[[], None] = no_sync,
+    budget_s: float = 1.0,
+    min_runs: int = 5,
+    clock: Clock = time.perf_counter,
+    on_sample: Callable[[Timing], None] | None = None,
+) -> Timing:
+    """Call `fn` until `budget_s` seconds of it are measured, and at least `min_runs` times.
+
+    `sync` blocks until queued device work is done. It runs on both sides of the clock, so a GPU call is not
+    credited with merely being enqueued. A call shorter than 50 µs is repeated inside the clock, and the
+    result says how often. `on_sample` is called outside the clock with what has been measured so far.
+    The readings taken before Ctrl-C reach `on_sample`; the interrupt itself goes on to the caller.
+    Raises BadMeasurement for fewer than 2 runs, which have no spread.
+    """
+    if min_runs < 2:
+        raise BadMeasurement(f"min_runs must be at least 2 to measure a spread, got {min_runs}.")
+    reading = _Reading(fn, sync, clock)
+    first_s = reading.seconds(1)
+    repeats = _choose_repeats(reading)
+    samples_s: list[float] = []
+    while len(samples_s) < min_runs or sum(samples_s) * repeats < budget_s:
+        samples_s.append(reading.seconds(repeats))
+        if on_sample is not None:
+            on_sample(Timing(label, first_s, tuple(samples_s), repeats))
+    return Timing(label, first_s, tuple(samples_s), repeats)
+
+
+def compare(
+    alternatives: Mapping[str, Callable[[], object]],
+    *,
+    sync: Callable[[], None] = no_sync,
+    budget_s: float = 2.0,
+    min_runs: int = 7,
+    clock: Clock = time.perf_counter,
+    on_sample: Callable[[Timing], None] | None = None,
+) -> Comparison:
+    """Time two or more functions in turn, A B A B, and bootstrap an interval on each ratio to the first.
+
+    Taking turns lets a drifting clock speed or a busy neighbour hit all of them alike. Every reading of a
+    round has the same number of calls. `budget_s` is the measured time of all alternatives together;
+    `on_sample` is called outside the clock with what has been measured of one of them.
+    Raises BadMeasurement for fewer than two alternatives or fewer than 5 runs.
+    """
+    if len(alternatives) < 2:
+        raise BadMeasurement(f"A comparison needs at least two functions, got {len(alternatives)}.")
+    if min_runs < 5:
+        raise BadMeasurement(f"min_runs must be at least 5 for an interval, got {min_runs}.")
+    readings = {label: _Reading(fn, sync, clock) for label, fn in alternatives.items()}
+    first_s = {label: reading.seconds(1) for label, reading in readings.items()}
+    repeats = {label: _choose_repeats(reading) for label, reading in readings.items()}
+    samples: dict[str, list[float]] = {label: [] for label in readings}
+    spent_s = 0.0
+    rounds = 0
+    while rounds < min_runs or spent_s < budget_s:
+        for label, reading in readings.items():
+            samples[label].append(reading.seconds(repeats[label]))
+            spent_s += samples[label][-1] * repeats[label]
+            if on_sample is not None:
+                on_sample(Timing(label, first_s[label], tuple(samples[label]), repeats[label]))
+        rounds += 1
+    timings = tuple(Timing(k, first_s[k], tuple(samples[k]), repeats[k]) for k in readings)
+    return Comparison(timings, tuple(speedup(timings[0], other) for other in timings[1:]))
+
+
+def speedup(baseline: Timing, other: Timing) -> Ratio:
+    """How many times faster `other` is than `baseline`: ratio of medians, 95 % percentile bootstrap.
+
+    Readings taken in turn are resampled as pairs, so that a disturbance that hit both cancels; others are
+    resampled independently. Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), ch. 13.
+    """
+    if min(len(baseline.samples_s), len(other.samples_s)) < 5:
+        raise BadMeasurement("A speed-up needs at least 5 readings on each side; take more with min_runs.")
+    generator = random.Random(0)
+    ratios = sorted(_resampled_ratio(baseline.samples_s, other.samples_s, generator) for _ in range(_RESAMPLES))
+    low, high = ratios[int(0.025 * _RESAMPLES)], ratios[int(0.975 * _RESAMPLES) - 1]
+    return Ratio(other.label, baseline.label, baseline.median_s / other.median_s, low, high)
+
+
+def _resampled_ratio(a: Sequence[float], b: Sequence[float], generator: random.Random) -> float:
+    if len(a) == len(b):
+        picks = generator.choices(range(len(a)), k=len(a))
+        return statistics.median([a[i] for i in picks]) / statistics.median([b[i] for i in picks])
+    return statistics.median(generator.choices(a, k=len(a))) / statistics.median(generator.choices(b, k=len(b)))
+
+
+class _Reading:
+    """One synchronised reading of the clock around some calls of a function."""
+
+    def __init__(self, fn: Callable[[], object], sync: Callable[[], None], clock: Clock) -> None:
+        self.fn, self.sync, self.clock = fn, sync, clock
+
+    def seconds(self, repeats: int) -> float:
+        """Seconds of one call, averaged over `repeats` calls inside one reading."""
+        fn, sync = self.fn, self.sync
+        sync()
+        start = self.clock()
+        for _ in range(repeats):
+            fn()
+        sync()
+        return (self.clock() - start) / repeats
+
+
+def _choose_repeats(reading: _Reading) -> int:
+    """How many calls go into one reading: 1, or enough to fill about 1 ms when a call takes under 50 µs."""
+    warm_s = min(reading.seconds(1) for _ in range(3))
+    if warm_s >= SHORT_CALL_S:
+        return 1
+    repeats = 10
+    while (total_s := reading.seconds(repeats) * repeats) < 20 * SHORT_CALL_S:
+        if repeats > _MOST_REPEATS:
+            raise BadMeasurement(
+                f"{repeats:,} calls took {format_seconds(total_s)} by this clock: it does not advance."
+            )
+        repeats = max(2 * repeats, int(repeats * 20 * SHORT_CALL_S / max(total_s, 1e-6)))
+    return repeats

@@ -1,0 +1,20 @@
+"""The catalogue of GPUs, TPUs and FPGAs: load it, find a device in it, and say which devices fit a job and why."""
+
+from labkit.catalog.device import DTYPES, Device, devices, find, peak
+from labkit.catalog.jobs import Candidate, Job, judge, shortlist
+from labkit.catalog.tables import Table, shortlist_table, table
+
+__all__ = [
+    "DTYPES",
+    "Candidate",
+    "Device",
+    "Job",
+    "Table",
+    "devices",
+    "find",
+    "judge",
+    "peak",
+    "shortlist",
+    "shortlist_table",
+    "table",
+]

@@ -1,0 +1,101 @@
+"""The catalogue and a shortlist as tables, in text and HTML. An asterisk marks what was not read from a source."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from labkit.catalog.device import DTYPES, Device, devices, peak
+from labkit.catalog.jobs import Candidate
+from labkit.errors import LabError
+from labkit.units import format_seconds, format_si, significant
+
+COLUMNS = ("name", "year", "memory_bytes", "bandwidth_bytes_per_s", "float32", "float16", "tdp_w", "launch_price_usd")
+
+_UNITS = {
+    "boost_hz": "Hz",
+    "memory_bytes": "B",
+    "l2_bytes": "B",
+    "bandwidth_bytes_per_s": "B/s",
+    "interconnect_bytes_per_s": "B/s",
+    "tdp_w": "W",
+    "launch_price_usd": "US$",
+} | dict.fromkeys(DTYPES, "FLOP/s")
+_TEXT = ("name", "vendor", "family", "architecture", "memory_type", "compute_capability", "pcie", "source", "notes")
+_COUNTS = ("year", "sms", "fp32_cores")
+_HEADINGS = {"memory_bytes": "memory", "bandwidth_bytes_per_s": "bandwidth", "tdp_w": "power", "boost_hz": "boost"}
+_HEADINGS |= {"launch_price_usd": "launch price", "interconnect_bytes_per_s": "interconnect", "l2_bytes": "L2"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings; `note` stands below. Displays itself in a notebook, prints aligned elsewhere."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    def __str__(self) -> str:
+        lines = [self.headings, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        return "\n".join([*text, self.note] if self.note else text)
+
+    def _repr_html_(self) -> str:
+        def line(cells: Iterable[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(line(row, "td") for row in self.rows)
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f"<table><thead>{line(self.headings, 'th')}</thead><tbody>{body}</tbody></table>{note}"
+
+
+def _cell(device: Device, column: str) -> str:
+    value = peak(device, column) if column in DTYPES else getattr(device, column)
+    if value is None:
+        return "unknown"
+    if column == "launch_price_usd":
+        text = f"{value:,.0f} US$"
+    elif column == "tdp_w":
+        text = f"{value:.0f} W"
+    elif column in _UNITS:
+        text = format_si(value, "op/s" if column == "int8" else _UNITS[column])
+    else:
+        text = str(value)
+    return text + "*" * (column in device.unread)
+
+
+def table(among: Iterable[Device] | None = None, columns: Sequence[str] = COLUMNS) -> Table:
+    """Table of devices (all if None); `columns` are fields of Device or dtypes. Raises LabError for another column.
+
+    A dtype's column is the peak that `peak` gives: inside the tensor cores where there are any.
+    """
+    known = (*_TEXT, *_COUNTS, *_UNITS)
+    for column in columns:
+        if column not in known:
+            raise LabError(f"Expected columns out of {', '.join(known)}; got {column!r}.")
+    chosen = devices() if among is None else tuple(among)
+    rows = tuple(tuple(_cell(device, column) for column in columns) for device in chosen)
+    starred = any(cell.endswith("*") for row in rows for cell in row)
+    note = "* recalled or derived, not read from a source. Peaks are dense." if starred else "Peaks are dense."
+    return Table(tuple(_HEADINGS.get(column, column) for column in columns), rows, note)
+
+
+def shortlist_table(candidates: Iterable[Candidate]) -> Table:
+    """Table of judged devices, in the order given: verdict, floor of a step, memory share, energy, price, reasons."""
+    rows = []
+    for one in candidates:
+        price = "*" * ("launch_price_usd" in one.device.unread)
+        cells = (
+            one.device.name,
+            {True: "in", False: "out", None: "undecided"}[one.fits],
+            "unknown" if one.step_s is None else format_seconds(one.step_s),
+            "unknown" if one.memory_share is None else f"{one.memory_share:.0%}",
+            "unknown" if one.energy_j is None else f"{significant(one.energy_j)} J",
+            "unknown" if one.cost_usd is None else f"{one.cost_usd:,.0f} US${price}",
+            "; ".join(one.why),
+        )
+        rows.append(cells)
+    headings = ("device", "fits", "step at least", "memory", "energy a step at full power", "launch price", "why")
+    return Table(headings, tuple(rows), "Floors from the vendors' dense peaks; * recalled, not read from a source.")

@@ -1,0 +1,209 @@
+"""Judge answers: `check` says todo, not yet or passed and why; `hint` helps in steps; `solution` shows one way.
+
+Each notebook's exercises are in `labkit/exercises/nbNN.py`, which builds them from the helpers at the end of this
+file. A check function returns the sentence of a pass, and raises `Todo` or `NotYet` otherwise; `check` turns all of
+it into an `Outcome`, also what the reader's own code raises, so that a wrong answer is a result and never a traceback.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import importlib
+import importlib.util
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from labkit.errors import DataError, LabError, UnknownExercise, nearest
+from labkit.units import significant
+
+SOLUTIONS = Path(__file__).parents[1] / "notebooks" / "solutions"
+_EXERCISES = Path(__file__).parent / "exercises"
+_STYLE = {"todo": ("○", "#555"), "not yet": ("✗", "#b34700"), "passed": ("✓", "#00734f")}
+
+
+class Todo(LabError):
+    """The answer is still open; the message says what is asked for."""
+
+
+class NotYet(LabError):
+    """The answer is wrong; the message says why."""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A check (answer -> sentence of a pass; raises Todo or NotYet) and hints, from a nudge to nearly the answer."""
+
+    check: Callable[[Any], str]
+    hints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a check says of an answer."""
+
+    number: str
+    state: Literal["todo", "not yet", "passed"]
+    message: str
+
+    def __repr__(self) -> str:
+        return f"{self.number} {self.state}: {self.message}"
+
+    def _repr_html_(self) -> str:
+        sign, color = _STYLE[self.state]
+        text = html.escape(self.message).replace("\n", "<br>")
+        return (
+            f"<div style='max-width:48em'><b style='color:{color}'>{sign} {self.number} {self.state}.</b> {text}</div>"
+        )
+
+
+@dataclass(frozen=True)
+class Text:
+    """Markdown for the reader."""
+
+    markdown: str
+
+    def __repr__(self) -> str:
+        return self.markdown
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown
+
+
+def exercise(number: str) -> Exercise:
+    """The exercise "03.2" (notebook 03, section 2); UnknownExercise names the nearest ones."""
+    known = _exercises()
+    if number not in known:
+        raise UnknownExercise(
+            f"There is no exercise {number!r}; did you mean {', '.join(nearest(str(number), known))}?"
+        )
+    return known[number]
+
+
+def numbers() -> list[str]:
+    """Every exercise's number, sorted."""
+    return sorted(_exercises())
+
+
+@functools.cache
+def _exercises() -> dict[str, Exercise]:
+    names = sorted(path.stem for path in _EXERCISES.glob("nb*.py"))
+    modules = [importlib.import_module(f"labkit.exercises.{name}") for name in names]
+    return {number: item for module in modules for number, item in module.EXERCISES.items()}
+
+
+def check(number: str, answer: object) -> Outcome:
+    """Judge an answer to an exercise. Never raises for a wrong answer, only for an exercise that does not exist."""
+    judge = exercise(number).check
+    try:
+        if answer is ...:
+            raise Todo("Replace the dots with your answer.")
+        return Outcome(number, "passed", judge(answer))
+    except Todo as todo:
+        return Outcome(number, "todo", f"{todo} Stuck? lab.hint({number!r})")
+    except NotYet as wrong:
+        return Outcome(number, "not yet", str(wrong))
+    except Exception as error:  # whatever an answer does, it is a result
+        return Outcome(number, "not yet", f"Your answer could not be judged: {type(error).__name__}: {error}")
+
+
+def hint(number: str, step: int = 1) -> Text:
+    """The hint number `step` of an exercise; the first is a nudge, the last nearly the answer."""
+    hints = exercise(number).hints
+    step = min(max(step, 1), len(hints))
+    more = (
+        f"\n\nMore: `lab.hint({number!r}, {step + 1})`"
+        if step < len(hints)
+        else f"\n\nStill stuck: `lab.solution({number!r})`"
+    )
+    return Text(f"**Hint {step} of {len(hints)}.** {hints[step - 1]}{more}")
+
+
+def solution(number: str) -> Text:
+    """One right answer, as code with its comments (notebooks/solutions/nbNN.py)."""
+    exercise(number)
+    return Text(f"One way to solve {number}:\n```python\n{solutions(number[:2])[number]}\n```")
+
+
+def solutions(notebook: str) -> dict[str, str]:
+    """Number -> code of each solution of a notebook ("03"), from its file's `# %% 03.2` blocks."""
+    path = SOLUTIONS / f"nb{notebook}.py"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path} can't be read ({error.strerror}). Fetch the repository again.") from error
+    parts = re.split(r"(?m)^# %% (\d\d\.\d[a-z]?)\n", text)
+    return {number: code.strip() for number, code in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+# What checks are built from.
+
+
+def number_close(answer: object, expected: float, *, rel: float, unit: str, hint: str = "", given: str = "") -> str:
+    """Compare a number with the expected one; the factor between them is the diagnosis. `rel` is relative."""
+    value = as_number(answer, unit, given)
+    if math.isclose(value, expected, rel_tol=rel, abs_tol=1e-12 if expected == 0 else 0.0):
+        return f"{significant(value, 4)} {unit} is right{f' for {given}' if given else ''}."
+    where = f"For {given}: " if given else ""
+    if expected == 0 or value == 0:
+        raise NotYet(f"{where}{value:g} {unit} is not what we expect. {hint}".rstrip())
+    raise NotYet(f"{where}{value:.4g} {unit} is {value / expected:.3g}x what we expect. {hint}".rstrip())
+
+
+def as_number(answer: object, unit: str, given: str = "") -> float:
+    """The answer as a float: Python, NumPy and one-element torch numbers count; NotYet for anything else."""
+    where = f"For {given}: expected" if given else "Expected"
+    if answer is None or answer is ...:
+        raise NotYet(f"{where} a number in {unit}, got nothing. Is there a return?")
+    item = getattr(answer, "item", None)
+    try:
+        value = item() if callable(item) else answer
+    except (RuntimeError, ValueError) as error:
+        raise NotYet(f"{where} one number in {unit}, got {type(answer).__name__} with several.") from error
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise NotYet(f"{where} a number in {unit}, got {answer!r}.")
+    if math.isnan(value):
+        raise NotYet(f"{where} a number in {unit}, got NaN: something divided 0 by 0, or a value was never set.")
+    return float(value)
+
+
+def function(answer: object, *example: Any) -> Callable[..., Any]:
+    """The answer as a function; Todo when it still returns nothing for the `example` arguments."""
+    if not callable(answer):
+        raise NotYet(f"Expected a function, got {answer!r}. Pass its name without brackets.")
+    if call(answer, *example) in (None, ...):
+        name = getattr(answer, "__name__", "it")
+        raise Todo(f"{name} returns nothing yet: write its body.")
+    return cast("Callable[..., Any]", answer)
+
+
+def call(fn: Callable[..., Any], *args: Any) -> Any:
+    """Call the reader's function; whatever it raises becomes a NotYet with the error and the arguments."""
+    try:
+        return fn(*args)
+    except Exception as error:
+        shown = ", ".join(_short(arg) for arg in args)
+        name = getattr(fn, "__name__", "Your function")
+        raise NotYet(f"{name}({shown}) raised {type(error).__name__}: {error}") from error
+
+
+def mapping(answer: object, keys: Mapping[str, str]) -> dict[str, Any]:
+    """The answer as a dict with just these keys (key -> what it stands for); Todo while an entry is `...`."""
+    if not isinstance(answer, dict):
+        raise NotYet(f"Expected a dict with the keys {sorted(keys)}, got {answer!r}.")
+    missing, extra = sorted(set(keys) - set(answer)), sorted(map(str, set(answer) - set(keys)))
+    if missing or extra:
+        raise NotYet(f"Expected the keys {sorted(keys)}: missing {missing or 'none'}, not asked for {extra or 'none'}.")
+    still_open = [key for key, value in answer.items() if value is ...]
+    if still_open:
+        raise Todo(f"Still open: {', '.join(still_open)}.")
+    return answer
+
+
+def _short(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"{type(value).__name__} of shape {tuple(shape)}" if shape else repr(value)[:60]

@@ -1,0 +1,302 @@
+"""Boards that fill while a cell runs, and explorers with sliders.
+
+Plain classes that compose core widgets: a figure drawn with Agg becomes the value of one `widgets.Image`, so the
+picture on the page is replaced without flicker, and the last frame is also stored as PNG for readers without a kernel.
+Drawing happens on the main thread, outside every measured interval, at most five times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from matplotlib.axes import Axes
+
+from labkit import bench, journal, plot, records
+from labkit.bench import Comparison, Timing
+from labkit.notebook import shell
+
+T = TypeVar("T", Timing, Comparison)
+
+FRAME_S = 0.2
+
+
+class Live:
+    """A picture with a sentence below it that can be redrawn while a cell runs.
+
+    Subclasses implement `draw(axes) -> sentence`. Displaying shows the current frame; `finish` stores the
+    last one in the notebook. Outside a notebook nothing is shown and nothing fails.
+    """
+
+    height_in = 3.2
+
+    def __init__(self) -> None:
+        import ipywidgets as widgets
+
+        self.sentence = ""
+        self.frames = 0
+        self._axes = plot.new_axes(self.height_in)
+        self._png = b""
+        self._last_s = float("-inf")
+        self._shown_in: int | None = None
+        self._display_id = ""
+        self._image = widgets.Image(format="png")
+        self._caption = widgets.HTML()
+        self.box = widgets.VBox([self._image, self._caption])
+
+    def draw(self, axes: Axes) -> str:
+        """Draw the present state; the sentence says what it shows."""
+        raise NotImplementedError
+
+    def redraw(self) -> None:
+        """Draw a frame now."""
+        self.sentence = self.draw(self._axes)
+        self._png = plot.to_png(self._axes.get_figure(root=True))  # type: ignore[arg-type]
+        self._image.value = self._png
+        self._caption.value = f"<div style='max-width:48em'>{html.escape(self.sentence)}</div>"
+        self.frames += 1
+        self._last_s = time.monotonic()
+
+    def tick(self) -> None:
+        """Draw a frame if the last one is at least 0.2 s old."""
+        if time.monotonic() - self._last_s >= FRAME_S:
+            self.redraw()
+
+    def show(self) -> None:
+        """Display in the running cell, once a cell: a cell that is run again shows it again."""
+        running = shell()
+        if running is None or self._shown_in == running.execution_count:
+            return
+        self._shown_in = running.execution_count
+        self._display_id = f"labkit-{id(self)}-{self._shown_in}"
+        self._publish(update=False)
+
+    def finish(self) -> None:
+        """Draw the last frame and store it in the notebook."""
+        self.redraw()
+        if shell() is not None and self._shown_in is not None:
+            self._publish(update=True)
+
+    def _publish(self, *, update: bool) -> None:
+        from IPython.display import publish_display_data
+
+        if not self._png:
+            self.redraw()
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
+        data = {
+            "text/plain": repr(self),
+            "image/png": _base64(self._png),
+            "application/vnd.jupyter.widget-view+json": view,
+        }
+        metadata = {"image/png": {"alt": self.sentence}}
+        publish: Any = publish_display_data
+        publish(data, metadata, transient={"display_id": self._display_id}, update=update)
+
+    def _ipython_display_(self) -> None:
+        self._shown_in = None
+        self.show()
+
+    def __repr__(self) -> str:  # constant: a notebook test compares it
+        return f"<{type(self).__name__}>"
+
+
+class SpeedBoard(Live):
+    """Bars of what is measured in one section: prediction, limit, measured with spread, recorded elsewhere.
+
+    `section` is notebook and section, "00.3". A row's prediction is what `lab.predict("00.3 row", ...)`
+    noted, and its recorded values are those under the same key. With `items` a row shows items per second
+    in `unit`; without, seconds.
+    """
+
+    def __init__(self, section: str, title: str, *, unit: str = "s", log: bool = False) -> None:
+        self.section, self.title, self.unit, self.log = section, title, unit, log
+        self._bars: dict[str, plot.Bar] = {}
+        super().__init__()
+
+    def draw(self, axes: Axes) -> str:
+        """Draw every row there is."""
+        rows = sum(1 + 0.5 * len(bar.others) for bar in self._bars.values())
+        axes.get_figure(root=True).set_size_inches(7.5, 1.1 + 0.55 * max(rows, 1))  # type: ignore[union-attr]
+        return plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
+
+    def limit(self, row: str, value: float) -> None:
+        """Draw the limit of a row, in the board's unit."""
+        self._row(row).limit = value
+        self.show()
+        self.finish()
+
+    def absent(self, row: str, needs: str) -> None:
+        """Show a row that can't be measured here: recorded values where there are any, else what it needs."""
+        bar = self._row(row)
+        elsewhere = "recorded runs are shown" if bar.others else "no recorded run has it yet"
+        bar.note = f"not measured here: needs {needs}; {elsewhere}"
+        self.show()
+        self.finish()
+
+    def time(
+        self,
+        row: str,
+        fn: Callable[[], object],
+        *,
+        items: float | None = None,
+        claims: Sequence[str] = (),
+        **timing: Any,
+    ) -> Timing:
+        """`lab.time_call` whose row fills as it runs; the result is recorded. Ctrl-C keeps the row."""
+        self.show()
+        return self._measure([row], items, claims, lambda on: bench.time_call(fn, label=row, on_sample=on, **timing))
+
+    def compare(
+        self,
+        rows: Mapping[str, Callable[[], object]],
+        *,
+        items: float | None = None,
+        claims: Sequence[str] = (),
+        **timing: Any,
+    ) -> Comparison:
+        """`lab.compare` whose rows fill as they run, taken in turn; each is recorded under this section."""
+        self.show()
+        return self._measure(list(rows), items, claims, lambda on: bench.compare(rows, on_sample=on, **timing))
+
+    def add(self, row: str, timing: Timing, *, items: float | None = None, simulated: bool = False) -> None:
+        """Show a timing that was taken elsewhere; nothing is recorded."""
+        self._fill(timing, items, row=row)
+        self._row(row).simulated = simulated
+        self.show()
+        self.finish()
+
+    def _measure(
+        self,
+        rows: Sequence[str],
+        items: float | None,
+        claims: Sequence[str],
+        run: Callable[[Callable[[Timing], None]], T],
+    ) -> T:
+        for row in rows:
+            self._row(row).note = "stopped before it was measured"
+        try:
+            result = run(lambda timing: self._fill_and_tick(timing, items))
+            for timing in [result] if isinstance(result, Timing) else result.timings:
+                self._fill(timing, items)
+                journal.record(f"{self.section} {timing.label}", timing, self.unit, items=items, claims=claims)
+        finally:  # also after Ctrl-C: what was measured stays on the board
+            self.finish()
+        return result
+
+    def _fill_and_tick(self, timing: Timing, items: float | None) -> None:
+        self._fill(timing, items)
+        self.tick()
+
+    def _fill(self, timing: Timing, items: float | None, row: str = "") -> None:
+        bar = self._row(row or timing.label)
+        low_s, high_s = timing.quartiles_s
+        ends = (low_s, high_s) if items is None else (items / high_s, items / low_s)
+        bar.measured = timing.median_s if items is None else timing.rate(items)
+        bar.low, bar.high = ends
+
+    def _row(self, name: str) -> plot.Bar:
+        if name not in self._bars:
+            key = f"{self.section} {name}"
+            guess = journal.predicted(key)
+            others = [(f"{m.origin} on {m.machine}", m.value) for m in records.recorded(key) if m.unit == self.unit]
+            self._bars[name] = plot.Bar(name, predicted=guess, others=others)
+        return self._bars[name]
+
+
+class Curves(Live):
+    """Lines that grow while a cell runs: `curves.add(loss=0.7)`; one colour and marker a name."""
+
+    def __init__(self, title: str, *, x: str = "step", y: str = "loss") -> None:
+        self.title, self.x, self.y = title, x, y
+        self.series: dict[str, list[float]] = {}
+        super().__init__()
+
+    def draw(self, axes: Axes) -> str:
+        """Draw every line there is."""
+        return plot.curves.on(axes, self.series, x=self.x, y=self.y, title=self.title)
+
+    def add(self, **values: float) -> None:
+        """Append a value to each named line, and redraw if the last frame is old enough."""
+        self.show()
+        for name, value in values.items():
+            self.series.setdefault(name.replace("_", " "), []).append(float(value))
+        self.tick()
+
+
+class Explorer(Live):
+    """Sliders over a pure function `draw(axes, **values) -> sentence`, redrawn at most five times a second.
+
+    Each keyword is a control: a (low, high) or (low, high, step) pair of numbers is a slider, a list is a
+    slider over its entries, a bool a tick box. `values` holds what they are set to.
+    """
+
+    def __init__(self, draw: Callable[..., str], *, height_in: float = 3.6, **controls: Any) -> None:
+        import ipywidgets as widgets
+
+        self.height_in = height_in
+        self._draw = draw
+        super().__init__()
+        self.controls = {name: _control(name, spec) for name, spec in controls.items()}
+        self._waiting = False
+        for control in self.controls.values():
+            control.observe(self._changed, names="value")
+        self.box = widgets.VBox([*self.controls.values(), self._image, self._caption])
+        self.redraw()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the controls are set to."""
+        return {name: control.value for name, control in self.controls.items()}
+
+    def draw(self, axes: Axes) -> str:
+        """Draw the function at the present values."""
+        axes.clear()
+        return self._draw(axes, **self.values)
+
+    def _changed(self, _change: object) -> None:
+        wait_s = FRAME_S - (time.monotonic() - self._last_s)
+        if wait_s <= 0:
+            self.redraw()
+        elif not self._waiting:
+            self._draw_later(wait_s)
+
+    def _draw_later(self, wait_s: float) -> None:
+        """Draw the newest values once the frame's time has come, so that the last move is never lost."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # no event loop, as in a plain script: nothing to wait in
+            self.redraw()
+            return
+        self._waiting = True
+        loop.call_later(wait_s, self._draw_waiting)
+
+    def _draw_waiting(self) -> None:
+        self._waiting = False
+        self.redraw()
+
+
+def _control(name: str, spec: Any) -> Any:
+    """A widget for one keyword of an Explorer."""
+    import ipywidgets as widgets
+
+    label = {"description": name.replace("_", " "), "style": {"description_width": "9em"}}
+    if isinstance(spec, widgets.Widget):
+        return spec
+    if isinstance(spec, bool):
+        return widgets.Checkbox(value=spec, **label)
+    layout = widgets.Layout(width="32em")
+    if isinstance(spec, list):
+        return widgets.SelectionSlider(options=spec, value=spec[0], layout=layout, **label)
+    low, high, *step = spec
+    kind = widgets.IntSlider if all(isinstance(v, int) for v in spec) else widgets.FloatSlider
+    size = {"step": step[0]} if step else {}
+    return kind(min=low, max=high, value=low, layout=layout, **size, **label)
+
+
+def _base64(png: bytes) -> str:
+    import base64
+
+    return base64.b64encode(png).decode()

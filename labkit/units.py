@@ -1,0 +1,61 @@
+"""SI constants, and the formatting of seconds, bytes and rates. SI units inside the package, formatting at the edge."""
+
+from __future__ import annotations
+
+import math
+
+KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+HOUR_S, DAY_S, YEAR_S = 3600.0, 86_400.0, 365.25 * 86_400.0
+
+_SI = [(1e18, "E"), (PETA, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k"), (1.0, "")]
+_IEC = [(2.0**50, "PiB"), (2.0**40, "TiB"), (float(GIB), "GiB"), (float(MIB), "MiB"), (float(KIB), "KiB")]
+_SECONDS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`value` with `digits` significant digits, no exponent, thousands separated: 1234567 -> '1,230,000'."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    rounded = round(value, decimals)
+    return f"{rounded:,.{max(decimals, 0)}f}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration in seconds as text: 0.00123 -> '1.23 ms'. From two minutes on as minutes, hours, days or years."""
+    for size, unit in [(2 * YEAR_S, "years"), (2 * DAY_S, "days"), (2 * HOUR_S, "h"), (120.0, "min")]:
+        if abs(seconds) >= size:
+            per_unit = {"years": YEAR_S, "days": DAY_S, "h": HOUR_S, "min": 60.0}[unit]
+            return f"{significant(seconds / per_unit)} {unit}"
+    for size, unit in _SECONDS:
+        if abs(seconds) >= size:
+            return f"{significant(seconds / size)} {unit}"
+    return "0 s" if seconds == 0 else f"{significant(seconds / 1e-9)} ns"
+
+
+def format_bytes(n_bytes: float) -> str:
+    """A size in bytes as text, in powers of 1024: 3 * 2**30 -> '3.00 GiB'."""
+    for size, unit in _IEC:
+        if abs(n_bytes) >= size:
+            return f"{significant(n_bytes / size)} {unit}"
+    return f"{n_bytes:,.0f} B"
+
+
+def format_si(value: float, unit: str) -> str:
+    """A quantity in powers of 1000: (2.1e12, 'FLOP/s') -> '2.10 TFLOP/s'; counted things as '4,210 images/s'."""
+    if not unit or unit[0].islower() or unit.startswith("%"):
+        return f"{significant(value)} {unit}".strip()
+    for size, prefix in _SI:
+        if abs(value) >= size:
+            return f"{significant(value / size)} {prefix}{unit}"
+    return f"{significant(value)} {unit}"
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """A value with its unit, as a reader wants it: seconds, bytes, and everything else in powers of 1000."""
+    if unit == "s":
+        return format_seconds(value)
+    if unit in ("B", "bytes"):
+        return format_bytes(value)
+    return format_si(value, unit)

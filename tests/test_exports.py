@@ -1,0 +1,47 @@
+import inspect
+import subprocess
+import sys
+
+import labkit
+
+HEAVY = ("IPython", "cupy", "ipywidgets", "matplotlib", "numba", "numpy", "pandas", "torch")
+
+
+def test_all_is_sorted_and_every_name_is_there():
+    assert list(labkit.__all__) == sorted(labkit.__all__)
+    for name in labkit.__all__:
+        assert getattr(labkit, name) is not None
+    assert dir(labkit) == labkit.__all__
+
+
+def test_a_name_that_equals_its_module_is_the_function():
+    assert inspect.isfunction(labkit.ceilings)
+    assert inspect.isfunction(labkit.machine)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    try:
+        labkit.nonsense  # noqa: B018
+    except AttributeError as error:
+        assert "nonsense" in str(error)
+    else:
+        raise AssertionError("labkit.nonsense exists")
+
+
+def modules_after(code):
+    out = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    return set(out.stdout.split())
+
+
+def test_importing_labkit_loads_nothing_heavy():
+    assert modules_after("import labkit").isdisjoint(HEAVY)
+
+
+def test_the_test_above_can_fail():
+    assert "numpy" in modules_after("import labkit; labkit.data.digits(size=8)")
+
+
+def test_every_public_function_says_what_it_does():
+    for name in labkit.__all__:
+        assert inspect.getdoc(getattr(labkit, name)), name

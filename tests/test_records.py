@@ -1,0 +1,151 @@
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from labkit import records
+from labkit.errors import BadMeasurement
+from labkit.records import Measurement, Prediction, Results, Verdict
+
+
+def measurement(what="all threads", value=1.5, **other):
+    fields = {"section": "00.3", "unit": "s", "origin": "measured", "machine": "m", "when": records.now(), **other}
+    return Measurement(what=what, value=value, **fields)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        measurement(samples=(1.0, 2.0), predicted=3.0, claims=("C02",), versions={"torch": "2.13"}),
+        measurement(),
+        Prediction("00.3", "all threads", 2.0, "s", "2026-01-01", blind=False),
+        Verdict("C02", "does not hold", "because", "00.4", "m", "2026-01-01"),
+    ],
+)
+def test_an_entry_survives_its_line(entry):
+    line = records.to_line(entry)
+    assert "\n" not in line
+    assert records.from_line(line) == entry
+
+
+def test_results_come_back_in_order(tmp_path):
+    results = Results(tmp_path / "deep" / "results.jsonl")
+    for value in (1.0, 2.0, 3.0):
+        results.append(measurement(value=value))
+    assert [e.value for e in results.entries()] == [1.0, 2.0, 3.0]
+    assert results.note == ""
+
+
+def test_a_missing_file_is_empty(tmp_path):
+    assert Results(tmp_path / "none.jsonl").entries() == []
+
+
+@pytest.mark.parametrize(
+    ("damaged", "why"),
+    [
+        (b'{"kind": "measurement", "value": 1', "JSONDecodeError"),
+        (b'{"kind": "guess"}', "KeyError"),
+        (b'{"kind": "measurement", "wat": 1}', "TypeError"),
+        (b"[1, 2]", "TypeError"),
+        (b"\xff\xfe", "UnicodeDecodeError|invalid start byte"),
+        (
+            b'{"kind": "prediction", "section": "1", "what": "x", "value": "many", "unit": "s", "when": ""}',
+            "ValueError",
+        ),
+    ],
+)
+def test_a_damaged_line_is_reported_with_its_number_skipped_and_kept(tmp_path, damaged, why):
+    path = tmp_path / "results.jsonl"
+    results = Results(path)
+    results.append(measurement(value=1.0))
+    with open(path, "ab") as file:
+        file.write(damaged + b"\n")
+    results.append(measurement(value=2.0))
+    assert [e.value for e in results.entries()] == [1.0, 2.0]
+    (sentence,) = results.damaged()
+    assert "line 2 is skipped" in sentence
+    assert any(word in sentence for word in why.split("|"))
+    assert damaged in path.read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_keeps_results_in_memory_and_says_so(tmp_path):
+    file_in_the_way = tmp_path / "state"
+    file_in_the_way.write_text("not a folder")
+    results = Results(file_in_the_way / "results.jsonl")
+    results.append(measurement(value=7.0))
+    assert [e.value for e in results.entries()] == [7.0]
+    assert "stay in memory" in results.note
+    assert "LABKIT_HOME" in results.note
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_too(tmp_path):
+    tmp_path.chmod(0o500)
+    results = Results(tmp_path / "results.jsonl")
+    results.append(measurement())
+    assert results.note
+
+
+def test_several_processes_append_whole_lines(tmp_path):
+    path = tmp_path / "results.jsonl"
+    code = (
+        "import sys; from pathlib import Path; from labkit.records import *\n"
+        "for i in range(200):\n"
+        "    Results(Path(sys.argv[1])).append(Prediction('00.1', 'x' * 500, i, 's', sys.argv[2]))\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(path), str(n)]) for n in range(4)]
+    assert [w.wait(timeout=60) for w in writers] == [0] * 4
+    entries, damaged = records.read(path)
+    assert damaged == []
+    for n in range(4):
+        assert [e.value for e in entries if e.when == str(n)] == list(range(200))
+
+
+def test_the_state_folder_follows_labkit_home(home):
+    assert records.state_folder() == home
+    assert records.results().path == home / "results.jsonl"
+
+
+def test_keys():
+    assert records.split_key("00.3 all threads") == ("00.3", "all threads")
+    for bad in ("all threads", "0.3 x", "00.3", ""):
+        with pytest.raises(BadMeasurement, match=r"00\.3 all threads"):
+            records.split_key(bad)
+
+
+def test_recorded_runs_are_marked_as_recorded_and_simulated_stays_simulated(tmp_path):
+    runs = [
+        measurement(value=1.0, machine="big"),
+        measurement(value=2.0, machine="big"),
+        measurement("fake", origin="simulated"),
+    ]
+    (tmp_path / "big.jsonl").write_text("".join(records.to_line(e) + "\n" for e in runs))
+    (last,) = records.recorded("00.3 all threads", tmp_path)
+    assert (last.value, last.origin, last.machine) == (2.0, "recorded", "big")
+    assert records.recorded("00.3 fake", tmp_path)[0].origin == "simulated"
+    assert records.recorded("00.3 nothing", tmp_path) == []
+    assert records.recorded_machines(tmp_path) == ["big", "m"]
+    assert "recorded, big" in str(last)
+
+
+def test_the_runs_that_ship_are_readable_and_measured_at_full_size():
+    for path in records.RECORDED.glob("*.jsonl"):
+        entries, damaged = records.read(path)
+        assert damaged == []
+        assert entries
+        for entry in entries:
+            assert not isinstance(entry, Prediction)
+            assert entry.machine
+            if isinstance(entry, Measurement):
+                assert entry.profile == "full"
+                assert entry.versions["torch"]
+
+
+def test_lines_are_plain_json_without_empty_fields():
+    fields = json.loads(records.to_line(measurement()))
+    assert "predicted" not in fields
+    assert fields["kind"] == "measurement"
+    assert set(fields) <= {"kind", *(f.name for f in dataclasses.fields(Measurement))}
