@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from labkit import catalog, costs, data, models, plot, simulated
     from labkit.bench import compare, speedup, time_call
-    from labkit.ceilings import ceilings
+    from labkit.ceilings import measure_ceilings
     from labkit.checks import check, hint, solution
     from labkit.journal import predict, record, summary, verdict
     from labkit.live import Curves, Explorer, SpeedBoard
-    from labkit.machine import machine, pick, threads
+    from labkit.machine import pick, threads
     from labkit.notebook import start
     from labkit.records import recorded
 
@@ -24,13 +24,12 @@ __all__ = [
     "Explorer",
     "SpeedBoard",
     "catalog",
-    "ceilings",
     "check",
     "compare",
     "costs",
     "data",
     "hint",
-    "machine",
+    "measure_ceilings",
     "models",
     "pick",
     "plot",
@@ -50,11 +49,11 @@ __all__ = [
 # The module that holds each public name which is not a module itself.
 _HOMES = {
     "bench": ("compare", "speedup", "time_call"),
-    "ceilings": ("ceilings",),
+    "ceilings": ("measure_ceilings",),
     "checks": ("check", "hint", "solution"),
     "journal": ("predict", "record", "summary", "verdict"),
     "live": ("Curves", "Explorer", "SpeedBoard"),
-    "machine": ("machine", "pick", "threads"),
+    "machine": ("pick", "threads"),
     "notebook": ("start",),
     "records": ("recorded",),
 }

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from labkit.errors import BadMeasurement
+from labkit.shown import Shown
 from labkit.units import format_seconds, significant
 
 Clock = Callable[[], float]
@@ -27,8 +28,8 @@ def no_sync() -> None:
     """The `sync` of a device that finishes its work before a call returns, as a CPU does."""
 
 
-@dataclass(frozen=True)
-class Timing:
+@dataclass(frozen=True, repr=False)
+class Timing(Shown):
     """Durations of one function's calls, in seconds, in the order taken.
 
     `first_s` is the cold call: compilation, allocation, cache misses. Each sample is the mean of `repeats`
@@ -71,8 +72,8 @@ class Timing:
         )
 
 
-@dataclass(frozen=True)
-class Ratio:
+@dataclass(frozen=True, repr=False)
+class Ratio(Shown):
     """How many times faster `label` is than `baseline`, with a 95 % bootstrap interval."""
 
     label: str
@@ -97,8 +98,8 @@ class Ratio:
         return f"{self.label} is {self.verdict} than {self.baseline}: {significant(self.value)}x ({interval})"
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Timings taken in turn (A B A B ...), the first being the baseline, and their ratios to it."""
 
     timings: tuple[Timing, ...]

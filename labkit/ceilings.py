@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import html
 import json
 import os
 import statistics
@@ -16,18 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from labkit import catalog, host, probe, records
-from labkit import machine as machines
 from labkit.bench import Clock
 from labkit.errors import BadMeasurement, UnknownDevice, nearest
+from labkit.machine import machine, sync_of
+from labkit.machine import threads as using_threads
 from labkit.probe import Ceiling, SelfCheck, Sizes
+from labkit.shown import Shown, Table
 from labkit.units import format_bytes, format_si
 
 _NO_FLOAT16 = "never timed on a CPU: where the hardware lacks it, a matmul takes hundreds of times float32's time."
 _HEADER = ("", "Ceiling", "Quartiles", "At", "Readings", "Data sheet")
 
 
-@dataclass(frozen=True)
-class Ceilings:
+@dataclass(frozen=True, repr=False)
+class Ceilings(Shown):
     """Highest rates measured on `device`: a copy in B/s, and a matmul per dtype in FLOP/s.
 
     A ceiling is the best median over a few shapes. `peaks` are the data sheet's, in the same units and under the same
@@ -66,13 +67,13 @@ class Ceilings:
         return self.peaks.get("copy" if what == "copy" else _dtype_name(what))
 
     def __str__(self) -> str:
-        return "\n".join(
-            [machines.table_text(self._title(), self._rows(), _HEADER), *(f"  {s}" for s in self._below())]
-        )
+        return str(self._table())
 
     def _repr_html_(self) -> str:
-        below = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in self._below())
-        return f"{machines.table_html(self._title(), self._rows(), _HEADER)}<ul>{below}</ul>"
+        return self._table()._repr_html_()
+
+    def _table(self) -> Table:
+        return Table(tuple(self._rows()), _HEADER, self._title(), tuple(self._below()))
 
     def _title(self) -> str:
         with_threads = "" if self.threads is None else f", {self.threads} thread{'s' * (self.threads != 1)}"
@@ -90,7 +91,7 @@ class Ceilings:
             yield self.note
 
 
-def ceilings(*, threads: int | None = None, remeasure: bool = False) -> Ceilings:
+def measure_ceilings(*, threads: int | None = None, remeasure: bool = False) -> Ceilings:
     """The ceilings of this machine's device, measured in a few seconds the first time and then kept.
 
     With `threads` it is the CPU with so many torch threads, on a machine with a GPU too; without, the GPU, or the
@@ -100,7 +101,7 @@ def ceilings(*, threads: int | None = None, remeasure: bool = False) -> Ceilings
     """
     import torch
 
-    here = machines.machine()
+    here = machine()
     device = "cpu" if threads is not None else here.device
     if device == "cpu":
         threads = min(torch.get_num_threads(), here.cores) if threads is None else threads
@@ -120,7 +121,7 @@ def ceilings(*, threads: int | None = None, remeasure: bool = False) -> Ceilings
     kept = None if remeasure else store.find(conditions)
     if kept is not None:
         return kept
-    with machines.threads(threads) if threads is not None else contextlib.nullcontext():
+    with using_threads(threads) if threads is not None else contextlib.nullcontext():
         copy, matmul, checks, remarks = measure(device, here.flags, sizes)
     checks = (*checks, peak_check({"copy": copy, **matmul}, peaks, remark))
     return store.keep(Ceilings(name, threads, copy, matmul, checks, peaks, remarks, conditions, records.now()))
@@ -130,7 +131,7 @@ def measure(
     device: str, flags: tuple[str, ...], sizes: Sizes, *, clock: Clock = time.perf_counter
 ) -> tuple[Ceiling, dict[str, Ceiling], tuple[SelfCheck, ...], dict[str, str]]:
     """Measure 'cpu' or 'cuda': the copy, each dtype's matmul, the doubling checks, and why something is missing."""
-    sync = machines.sync_of(device)
+    sync = sync_of(device)
     copy, copy_check = probe.copy_ceiling(device, sizes, sync=sync, clock=clock)
     checks = [copy_check]
     remarks = _copy_remarks(device, sizes)
@@ -149,10 +150,8 @@ def measure(
     if "float32" in matmul:
         n = matmul["float32"].size
         checks.append(probe.matmul_doubling(device, n, sync=sync, budget_s=sizes.budget_s, clock=clock))
-    if device == "cpu" and (crowd := statistics.median(crowds)) > (os.cpu_count() or 1):
-        remarks["busy"] = (
-            f"{crowd:.0f} threads wanted {os.cpu_count()} cores meanwhile, so these ceilings may be too low."
-        )
+    if device == "cpu" and (crowd := statistics.median_low(crowds)) > (os.cpu_count() or 1):
+        remarks["busy"] = f"{crowd} threads wanted {os.cpu_count()} cores meanwhile, so these ceilings may be too low."
     return copy, matmul, tuple(checks), remarks
 
 

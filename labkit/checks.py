@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from labkit.errors import DataError, LabError, UnknownExercise, nearest
+from labkit.shown import Shown
 from labkit.units import significant
 
 SOLUTIONS = Path(__file__).parents[1] / "notebooks" / "solutions"
@@ -42,15 +43,15 @@ class Exercise:
     hints: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Outcome:
+@dataclass(frozen=True, repr=False)
+class Outcome(Shown):
     """What a check says of an answer."""
 
     number: str
     state: Literal["todo", "not yet", "passed"]
     message: str
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return f"{self.number} {self.state}: {self.message}"
 
     def _repr_html_(self) -> str:
@@ -61,13 +62,13 @@ class Outcome:
         )
 
 
-@dataclass(frozen=True)
-class Text:
+@dataclass(frozen=True, repr=False)
+class Text(Shown):
     """Markdown for the reader."""
 
     markdown: str
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.markdown
 
     def _repr_markdown_(self) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import html
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,16 +13,17 @@ from labkit.bench import Ratio, Timing
 from labkit.errors import BadMeasurement, DataError, nearest
 from labkit.machine import machine
 from labkit.records import Measurement, Prediction, Verdict
+from labkit.shown import Shown, Table
 from labkit.units import format_quantity, significant
 
 
-@dataclass(frozen=True)
-class Note:
+@dataclass(frozen=True, repr=False)
+class Note(Shown):
     """A sentence for the reader, shown as text."""
 
     text: str
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.text
 
 
@@ -117,24 +116,25 @@ def verdict(
     return Note(f"{claim} ({claims()[claim]}): {word}: {reason}")
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(Shown):
     """A notebook's predictions beside its measurements, and the claims it tested."""
 
     rows: tuple[tuple[str, str, str, str], ...]
     verdicts: tuple[Verdict, ...]
 
-    def __repr__(self) -> str:
-        lines = [" | ".join(row) for row in (_HEAD, *self.rows)]
-        return "\n".join([*lines, *(f"{v.claim} {v.verdict}: {v.because}" for v in self.verdicts)])
+    def _tables(self) -> list[Table]:
+        parts = [Table(self.rows, _HEAD)]
+        if self.verdicts:
+            rows = tuple((v.claim, claims()[v.claim], v.verdict, v.because) for v in self.verdicts)
+            parts.append(Table(rows, _CLAIMS_HEAD))
+        return parts
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self._tables()))
 
     def _repr_html_(self) -> str:
-        parts = [_table(_HEAD, self.rows)]
-        if self.verdicts:
-            parts.append(
-                _table(_CLAIMS_HEAD, [(v.claim, claims()[v.claim], v.verdict, v.because) for v in self.verdicts])
-            )
-        return "".join(parts)
+        return "".join(table._repr_html_() for table in self._tables())
 
 
 _HEAD = ("what", "your guess", "measured", "measured / guess")
@@ -161,16 +161,3 @@ def _row(measurement: Measurement, guess: Prediction | None) -> tuple[str, str, 
     late = "" if guess.blind else " (made after measuring)"
     ratio = f"{significant(measurement.value / guess.value, 2)}x"
     return measurement.key, format_quantity(guess.value, guess.unit) + late, value, ratio
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-    return "<table>" + line(head, "th") + "".join(line(row, "td") for row in rows) + "</table>"
-
-
-def where() -> str:
-    """The results file, and a sentence for each damaged line in it."""
-    log = records.results()
-    return os.linesep.join([str(log.path), *([log.note] if log.note else []), *log.damaged()])

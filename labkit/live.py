@@ -8,6 +8,7 @@ Drawing happens on the main thread, outside every measured interval, at most fiv
 from __future__ import annotations
 
 import asyncio
+import base64
 import html
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +89,7 @@ class Live:
         view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
         data = {
             "text/plain": repr(self),
-            "image/png": _base64(self._png),
+            "image/png": base64.b64encode(self._png).decode(),
             "application/vnd.jupyter.widget-view+json": view,
         }
         metadata = {"image/png": {"alt": self.sentence}}
@@ -294,9 +295,3 @@ def _control(name: str, spec: Any) -> Any:
     kind = widgets.IntSlider if all(isinstance(v, int) for v in spec) else widgets.FloatSlider
     size = {"step": step[0]} if step else {}
     return kind(min=low, max=high, value=low, layout=layout, **size, **label)
-
-
-def _base64(png: bytes) -> str:
-    import base64
-
-    return base64.b64encode(png).decode()

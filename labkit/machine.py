@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,9 +15,10 @@ from labkit import host, records
 from labkit.bench import no_sync
 from labkit.errors import BadMeasurement
 from labkit.host import memory_bytes, usable_cores
+from labkit.shown import Shown, Table
 from labkit.units import format_bytes
 
-__all__ = ["Gpu", "Machine", "machine", "memory_bytes", "pick", "sync_of", "table_html", "threads", "usable_cores"]
+__all__ = ["Gpu", "Machine", "machine", "memory_bytes", "pick", "sync_of", "threads", "usable_cores"]
 
 T = TypeVar("T")
 
@@ -38,8 +38,8 @@ class Gpu:
         return f"{self.name}, {format_bytes(self.memory_bytes)}, compute capability {major}.{minor}"
 
 
-@dataclass(frozen=True)
-class Machine:
+@dataclass(frozen=True, repr=False)
+class Machine(Shown):
     """The machine in front of the reader. `cores` and `memory_bytes` are what this process may use.
 
     `flags` are the instruction sets that matter to a matmul, on x86 Linux; elsewhere it is empty.
@@ -88,15 +88,15 @@ class Machine:
         return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
     def __str__(self) -> str:
-        return table_text(f"This machine: {self.name}", self._rows())
+        return str(self._card())
 
     def _repr_html_(self) -> str:
-        return table_html(f"This machine: {self.name}", self._rows())
+        return self._card()._repr_html_()
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def _card(self) -> Table:
         cores = f"{self.cores} usable of {self.total_cores}" if self.cores != self.total_cores else f"{self.cores}"
         results = records.results()
-        return [
+        rows = (
             ("Processor", self.cpu + (f" ({', '.join(self.flags)})" if self.flags else "")),
             ("Cores", cores),
             ("Memory", format_bytes(self.memory_bytes)),
@@ -105,7 +105,8 @@ class Machine:
             ("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
             ("Results kept in", results.note or str(results.path)),
             ("Profile", records.profile()),
-        ]
+        )
+        return Table(rows, title=f"This machine: {self.name}", notes=tuple(results.damaged()))
 
 
 def machine() -> Machine:
@@ -154,29 +155,6 @@ def sync_of(device: str) -> Callable[[], None]:
     import torch
 
     return torch.cuda.synchronize
-
-
-def table_html(title: str, rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
-    """A captioned HTML table; without a header the first cell of each row heads it."""
-    cells = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in header)
-    head = f"<tr>{cells}</tr>" if header else ""
-    body = "".join(_row_html(row, first="td" if header else "th") for row in rows)
-    return f"<table><caption>{html.escape(title)}</caption>{head}{body}</table>"
-
-
-def table_text(title: str, rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
-    """The same table as text, in aligned columns."""
-    lines = [list(header), *map(list, rows)] if header else [list(row) for row in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    padded = ("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
-    return "\n".join([title, *(f"  {line}" for line in padded)])
-
-
-def _row_html(row: Sequence[str], *, first: str) -> str:
-    opening = '<th scope="row" style="text-align:left">' if first == "th" else '<td style="text-align:left">'
-    cells = [f"{opening}{html.escape(row[0])}</{first}>"]
-    cells += [f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in row[1:]]
-    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _gpus() -> tuple[Gpu, ...]:

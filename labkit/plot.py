@@ -21,6 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.transforms import ScaledTranslation
 
 from labkit.bench import Timing
 from labkit.units import format_quantity, format_seconds, significant
@@ -105,18 +106,19 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, title: str = "", log
     for y, bar in enumerate(bars):
         _draw_bar(ax, y, bar, unit)
     ax.set_yticks(range(len(bars)), [bar.name for bar in bars])
-    ax.set_ylim(len(bars) - 0.5, -0.5)
+    ax.set_ylim(max(len(bars), 1) - 0.5, -0.5)
     if log:
         ax.set_xscale("log")
     else:
         ax.set_xlim(left=0)
         ax.margins(x=0.18)
+    if all(bar.measured is None and not bar.others for bar in bars):
+        ax.set_xticks([])
     ax.set_xlabel(unit)
     ax.set_title(title, loc="left", fontsize=11)
     handles = _legend_handles(bars)
     if handles:
-        columns = len(handles)
-        ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.2), ncols=columns, frameon=False, fontsize=8)
+        _legend_below(ax, handles)
     return "; ".join(_in_words(bar, unit) for bar in bars) + "." if bars else "Nothing measured yet."
 
 
@@ -157,6 +159,15 @@ def _draw_bar(ax: Axes, y: float, bar: Bar, unit: str) -> None:
             markeredgewidth=2,
             linestyle="",
         )
+
+
+def _legend_below(ax: Axes, handles: Sequence[Patch | Line2D]) -> None:
+    """A legend under the axis label, at a distance in inches, however high the figure is."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # axes are always made with one
+    below = ax.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
+    ax.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8, borderpad=0, **place)
 
 
 def _label(ax: Axes, x: float, y: float, text: str) -> None:

@@ -84,7 +84,7 @@ def _run(path: Path, home: str) -> None:
     except ImportError as error:
         raise MissingExtra(f"Recording needs {error.name}: pip install nbclient ipykernel") from error
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    filled = nbformat.from_dict(solved(notebook, checks.solutions(path.name[:2])))  # type: ignore[no-untyped-call]
+    filled = nbformat.reads(json.dumps(solved(notebook, checks.solutions(path.name[:2]))), as_version=4)  # type: ignore[no-untyped-call]
     client = nbclient.NotebookClient(
         filled, timeout=600, store_widget_state=False, resources={"metadata": {"path": str(NOTEBOOKS)}}
     )

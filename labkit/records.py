@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from labkit.errors import BadMeasurement
+from labkit.shown import Shown
 from labkit.units import format_quantity
 
 Origin = Literal["measured", "simulated", "recorded"]
@@ -27,8 +28,8 @@ RECORDED = Path(__file__).parents[1] / "data" / "recorded"
 _KEY = re.compile(r"(\d\d\.\d) (\S.*)")
 
 
-@dataclass(frozen=True)
-class Measurement:
+@dataclass(frozen=True, repr=False)
+class Measurement(Shown):
     """A value (the median where there are samples) in `unit`, and everything needed to know what it means.
 
     `section` is notebook and section, "00.3"; `what` names the quantity within it. `predicted` is the

@@ -1,4 +1,5 @@
 import dataclasses
+import importlib
 import itertools
 import json
 
@@ -7,12 +8,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit import catalog, probe, records
-from labkit import ceilings as module
-from labkit import machine as machines
 from labkit.ceilings import Ceilings
 from labkit.errors import BadMeasurement, UnknownDevice
 from labkit.machine import Gpu, Machine
 from labkit.probe import Ceiling, SelfCheck, Sizes
+
+module = importlib.import_module("labkit.ceilings")  # `labkit.ceilings` itself is the function
 
 TINY = Sizes(copy_bytes=2**16, matmul_n=(16, 32), budget_s=1e-4)
 NATIVE = ("avx512_bf16",)
@@ -40,7 +41,7 @@ def measured(monkeypatch):
         return COPY, {"float32": FLOAT32}, (SelfCheck("copy", True, "fine"),), {"float16": "left out."}
 
     monkeypatch.setattr(module, "measure", fake)
-    monkeypatch.setattr(machines, "machine", lambda: CPU)
+    monkeypatch.setattr(module, "machine", lambda: CPU)
     return calls
 
 
@@ -49,61 +50,61 @@ def new_kernel():
 
 
 def test_the_second_call_measures_nothing(measured, home):
-    first = module.ceilings()
+    first = module.measure_ceilings()
     new_kernel()
-    assert module.ceilings() == first
+    assert module.measure_ceilings() == first
     assert len(measured) == 1
     assert (home / "ceilings.json").exists()
-    module.ceilings(remeasure=True)
+    module.measure_ceilings(remeasure=True)
     assert len(measured) == 2
 
 
 def test_a_new_torch_is_measured_again(measured, monkeypatch):
-    module.ceilings()
+    module.measure_ceilings()
     newer = dataclasses.replace(CPU, versions={**CPU.versions, "torch": "2.14.0"})
-    monkeypatch.setattr(machines, "machine", lambda: newer)
-    assert module.ceilings().conditions["torch"] == "2.14.0"
+    monkeypatch.setattr(module, "machine", lambda: newer)
+    assert module.measure_ceilings().conditions["torch"] == "2.14.0"
     assert len(measured) == 2
     assert len(json.loads((records.state_folder() / "ceilings.json").read_text())) == 1
 
 
 def test_an_unrelated_version_is_not_a_reason(measured, monkeypatch):
-    module.ceilings()
-    monkeypatch.setattr(machines, "machine", lambda: dataclasses.replace(CPU, versions={"torch": "2.13.0"}))
-    module.ceilings()
+    module.measure_ceilings()
+    monkeypatch.setattr(module, "machine", lambda: dataclasses.replace(CPU, versions={"torch": "2.13.0"}))
+    module.measure_ceilings()
     assert len(measured) == 1
 
 
 def test_threads_and_profile_are_kept_apart(measured, monkeypatch):
-    one, two = module.ceilings(threads=1), module.ceilings(threads=2)
+    one, two = module.measure_ceilings(threads=1), module.measure_ceilings(threads=2)
     monkeypatch.setenv("LABKIT_PROFILE", "ci")
-    module.ceilings(threads=1)
+    module.measure_ceilings(threads=1)
     assert [n for _, n in measured] == [1, 2, 1]
     monkeypatch.delenv("LABKIT_PROFILE")
-    assert (module.ceilings(threads=1), module.ceilings(threads=2)) == (one, two)
+    assert (module.measure_ceilings(threads=1), module.measure_ceilings(threads=2)) == (one, two)
     assert len(measured) == 3
 
 
 def test_threads_mean_the_cpu_on_a_gpu_machine(measured, monkeypatch):
-    monkeypatch.setattr(machines, "machine", lambda: GPU)
+    monkeypatch.setattr(module, "machine", lambda: GPU)
     monkeypatch.setattr(module, "_peaks", lambda device, name: ({}, "none"))
-    assert module.ceilings().device == "NVIDIA Fake 9000"
-    assert module.ceilings(threads=1).device == CPU.cpu_name
+    assert module.measure_ceilings().device == "NVIDIA Fake 9000"
+    assert module.measure_ceilings(threads=1).device == CPU.cpu_name
     assert [device for device, _ in measured] == ["cuda", "cpu"]
 
 
 def test_no_threads_is_refused(measured):
     with pytest.raises(BadMeasurement, match="at least 1 thread"):
-        module.ceilings(threads=0)
+        module.measure_ceilings(threads=0)
 
 
 def test_a_folder_that_cannot_be_written_keeps_them_in_memory(measured, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file" / "home"))  # a folder inside a file: not even root can
-    first = module.ceilings()
+    first = module.measure_ceilings()
     assert "stay in memory" in first.note
     assert "LABKIT_HOME" in str(first)
-    assert "stay in memory" in module.ceilings().note
+    assert "stay in memory" in module.measure_ceilings().note
     assert len(measured) == 1
 
 
@@ -113,16 +114,16 @@ def test_a_folder_that_cannot_be_written_keeps_them_in_memory(measured, monkeypa
     ids=["half", "number", "object", "empty copy", "not text", "word for a number"],
 )
 def test_a_damaged_file_is_measured_again_and_said(measured, home, damage):
-    module.ceilings()
+    module.measure_ceilings()
     file = home / "ceilings.json"
     text = file.read_text().replace("2000000000.0", '"fast"') if damage == "VALUE" else damage
     file.write_bytes(text.encode("latin-1", errors="replace"))
     new_kernel()
-    again = module.ceilings()
+    again = module.measure_ceilings()
     assert len(measured) == 2
     assert "was damaged" in again.note
     new_kernel()
-    assert module.ceilings().note == ""
+    assert module.measure_ceilings().note == ""
     assert len(measured) == 2
 
 
@@ -135,11 +136,11 @@ def test_a_damaged_file_is_measured_again_and_said(measured, home, damage):
 )
 def test_doubtful_ceilings_do_not_outlive_the_kernel(measured, monkeypatch, checks, remarks, why):
     monkeypatch.setattr(module, "measure", lambda *_: (measured.append(1), (COPY, {}, checks, remarks))[1])
-    assert why in module.ceilings().note
-    module.ceilings()
+    assert why in module.measure_ceilings().note
+    module.measure_ceilings()
     assert len(measured) == 1
     new_kernel()
-    module.ceilings()
+    module.measure_ceilings()
     assert len(measured) == 2
 
 
@@ -185,12 +186,12 @@ def fake_catalogue(monkeypatch, *, bandwidth, flop_per_s):
     row = type("Device", (), {"bandwidth_bytes_per_s": bandwidth})()
     monkeypatch.setattr(catalog, "find", lambda name: row)
     monkeypatch.setattr(catalog, "peak", lambda device, dtype: flop_per_s.get(dtype))
-    monkeypatch.setattr(machines, "machine", lambda: GPU)
+    monkeypatch.setattr(module, "machine", lambda: GPU)
 
 
 def test_a_ceiling_above_the_peak_is_reported(measured, monkeypatch):
     fake_catalogue(monkeypatch, bandwidth=4e9, flop_per_s={"float32": 0.5e12})
-    found = module.ceilings()
+    found = module.measure_ceilings()
     assert found.checks[-1].passed is False
     assert "float32 measured 1.00 TFLOP/s, peak 500 GFLOP/s" in found.checks[-1].detail
     assert "copy" not in found.checks[-1].detail
@@ -199,7 +200,7 @@ def test_a_ceiling_above_the_peak_is_reported(measured, monkeypatch):
 
 def test_below_the_peaks_passes_and_unknown_ones_are_none(measured, monkeypatch):
     fake_catalogue(monkeypatch, bandwidth=4e9, flop_per_s={})
-    found = module.ceilings()
+    found = module.measure_ceilings()
     assert found.checks[-1].passed is True
     assert found.peak("copy") == 4e9
     assert found.peak("float32") is None
@@ -208,9 +209,9 @@ def test_below_the_peaks_passes_and_unknown_ones_are_none(measured, monkeypatch)
 
 def test_a_changed_data_sheet_is_measured_again(measured, monkeypatch):
     fake_catalogue(monkeypatch, bandwidth=4e9, flop_per_s={})
-    module.ceilings()
+    module.measure_ceilings()
     fake_catalogue(monkeypatch, bandwidth=5e9, flop_per_s={})
-    assert module.ceilings().peak("copy") == 5e9
+    assert module.measure_ceilings().peak("copy") == 5e9
 
 
 def test_an_unknown_gpu_has_no_peaks_and_says_so(measured, monkeypatch):
@@ -218,8 +219,8 @@ def test_an_unknown_gpu_has_no_peaks_and_says_so(measured, monkeypatch):
         raise UnknownDevice(name)
 
     monkeypatch.setattr(catalog, "find", find)
-    monkeypatch.setattr(machines, "machine", lambda: GPU)
-    found = module.ceilings()
+    monkeypatch.setattr(module, "machine", lambda: GPU)
+    found = module.measure_ceilings()
     assert found.peak("float32") is None
     assert found.checks[-1].passed is None
     assert "NVIDIA Fake 9000 is not in the catalogue" in str(found)
@@ -251,6 +252,6 @@ def test_the_tables_have_units_spread_and_reasons():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_a_gpu_is_measured():
-    found = module.ceilings()
+    found = module.measure_ceilings()
     assert found.limit("float16") > found.limit("float32")
     assert all(check.passed is not False for check in found.checks)

@@ -2,14 +2,13 @@
 
 from labkit.catalog.device import DTYPES, Device, devices, find, peak
 from labkit.catalog.jobs import Candidate, Job, judge, shortlist
-from labkit.catalog.tables import Table, shortlist_table, table
+from labkit.catalog.tables import shortlist_table, table
 
 __all__ = [
     "DTYPES",
     "Candidate",
     "Device",
     "Job",
-    "Table",
     "devices",
     "find",
     "judge",

@@ -68,37 +68,42 @@ _REPORTED = {
 _BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # words that never tell two rows apart (a test holds it)
 
 
-@dataclass(frozen=True)
+def _no_peaks() -> Mapping[str, float]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Device:
-    """One row of the catalogue; None where no source says. Rates a second, sizes in bytes, power in W, US dollars.
+    """One device; None where no source says. Rates a second, sizes in bytes, power in watts, prices in US dollars.
 
     `vector_flop_per_s` and `tensor_flop_per_s` map a dtype to a dense peak (int8: operations) outside and inside the
     tensor cores (matrix cores, MXU). `unread` names the fields and dtypes that are recalled or derived, not read.
-    `interconnect_bytes_per_s` is NVLink, XGMI or ICI, both directions together.
+    `interconnect_bytes_per_s` is NVLink, XGMI or ICI, both directions together. To compare this machine with the
+    catalogue, make a Device of what was measured and say so in `source`.
     """
 
     name: str
-    vendor: str
-    family: str
-    architecture: str
-    year: int | None
-    compute_capability: str | None
-    sms: int | None
-    fp32_cores: int | None
-    boost_hz: float | None
-    memory_bytes: float | None  # the smaller one where the row covers two builds
-    memory_type: str | None
-    bandwidth_bytes_per_s: float | None
-    l2_bytes: float | None
-    interconnect_bytes_per_s: float | None
-    pcie: str | None
-    tdp_w: float | None
-    launch_price_usd: float | None
     source: str
-    notes: str
-    unread: frozenset[str]
-    vector_flop_per_s: Mapping[str, float] = field(hash=False)
-    tensor_flop_per_s: Mapping[str, float] = field(hash=False)
+    vendor: str = ""
+    family: str = ""
+    architecture: str = ""
+    year: int | None = None
+    compute_capability: str | None = None
+    sms: int | None = None
+    fp32_cores: int | None = None
+    boost_hz: float | None = None
+    memory_bytes: float | None = None  # the smaller one where the row covers two builds
+    memory_type: str | None = None
+    bandwidth_bytes_per_s: float | None = None
+    l2_bytes: float | None = None
+    interconnect_bytes_per_s: float | None = None
+    pcie: str | None = None
+    tdp_w: float | None = None
+    launch_price_usd: float | None = None
+    notes: str = ""
+    unread: frozenset[str] = frozenset()
+    vector_flop_per_s: Mapping[str, float] = field(default_factory=_no_peaks, hash=False)
+    tensor_flop_per_s: Mapping[str, float] = field(default_factory=_no_peaks, hash=False)
 
     @property
     def peaks(self) -> Mapping[str, float]:
@@ -106,7 +111,8 @@ class Device:
         return {**self.vector_flop_per_s, **self.tensor_flop_per_s}
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.vendor} {self.architecture})"
+        maker = f"{self.vendor} {self.architecture}".strip()
+        return f"{self.name} ({maker})" if maker else self.name
 
 
 def _unread(row: Mapping[str, str]) -> frozenset[str]:

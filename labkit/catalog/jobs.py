@@ -25,8 +25,9 @@ class Job:
 class Candidate:
     """A device judged for a job. `fits` is None where a fact is missing that would decide it; `why` says which.
 
-    A number with an asterisk in `why` wasn't read from a source.
-    `step_s` is the roofline floor; `energy_j` that time at full board power; `cost_usd` the launch price of one device.
+    A number with an asterisk in `why` wasn't read from a source. `step_s` is the roofline time of the job's FLOP and
+    bytes, a floor as far as those are the fewest; `energy_j` is that time at full board power; `cost_usd` is the
+    launch price of one device.
     """
 
     device: Device
@@ -67,7 +68,7 @@ def _within(device: Device, name: str, limit: float, what: str, unit: str) -> Fi
 
 
 def _step(device: Device, job: Job) -> tuple[float | None, str]:
-    """The roofline floor of a step in seconds (Williams, Waterman and Patterson 2009), and the sentence."""
+    """The roofline time of a step in seconds (Williams, Waterman and Patterson 2009), and the sentence."""
     rate, bandwidth = peak(device, job.dtype), device.bandwidth_bytes_per_s
     if rate is None or bandwidth is None:
         unknown = f"{job.dtype} peak" if rate is None else "memory bandwidth"
@@ -77,7 +78,7 @@ def _step(device: Device, job: Job) -> tuple[float | None, str]:
     if traffic_s > compute_s:
         limit = f"memory bandwidth {format_si(bandwidth, 'B/s')}{_star(device, 'bandwidth_bytes_per_s')}"
     step_s = max(compute_s, traffic_s)
-    return step_s, f"a step takes at least {format_seconds(step_s)}, limited by {limit}"
+    return step_s, f"roofline time of a step {format_seconds(step_s)}, limited by {limit}"
 
 
 def judge(device: Device, job: Job) -> Candidate:
@@ -103,8 +104,8 @@ def judge(device: Device, job: Job) -> Candidate:
 def shortlist(job: Job, among: Iterable[Device] | None = None) -> list[Candidate]:
     """Judge `among` (every device if None) for a job: first what fits, then the undecided, then what is out.
 
-    Inside each of the three the floor of the step time decides, unknown last. The floor is the vendor's peak: a real
-    step takes longer, and a device that is out by memory alone is out for one device, not for several.
+    Inside each of the three the roofline time decides, unknown last. It is made of the vendor's peaks: a real step
+    rarely reaches it. Every device is judged alone: out by memory means out for one device, not for several.
     """
     order = {True: 0, None: 1, False: 2}
     judged = [judge(device, job) for device in (devices() if among is None else among)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from labkit.catalog.device import DTYPES, Device, devices, peak
 from labkit.catalog.jobs import Candidate
 from labkit.errors import LabError
+from labkit.shown import Table
 from labkit.units import format_seconds, format_si, significant
 
 COLUMNS = ("name", "year", "memory_bytes", "bandwidth_bytes_per_s", "float32", "float16", "tdp_w", "launch_price_usd")
@@ -26,29 +25,6 @@ _TEXT = ("name", "vendor", "family", "architecture", "memory_type", "compute_cap
 _COUNTS = ("year", "sms", "fp32_cores")
 _HEADINGS = {"memory_bytes": "memory", "bandwidth_bytes_per_s": "bandwidth", "tdp_w": "power", "boost_hz": "boost"}
 _HEADINGS |= {"launch_price_usd": "launch price", "interconnect_bytes_per_s": "interconnect", "l2_bytes": "L2"}
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under headings; `note` stands below. Displays itself in a notebook, prints aligned elsewhere."""
-
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-
-    def __str__(self) -> str:
-        lines = [self.headings, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-        return "\n".join([*text, self.note] if self.note else text)
-
-    def _repr_html_(self) -> str:
-        def line(cells: Iterable[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(line(row, "td") for row in self.rows)
-        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
-        return f"<table><thead>{line(self.headings, 'th')}</thead><tbody>{body}</tbody></table>{note}"
 
 
 def _cell(device: Device, column: str) -> str:
@@ -79,11 +55,11 @@ def table(among: Iterable[Device] | None = None, columns: Sequence[str] = COLUMN
     rows = tuple(tuple(_cell(device, column) for column in columns) for device in chosen)
     starred = any(cell.endswith("*") for row in rows for cell in row)
     note = "* recalled or derived, not read from a source. Peaks are dense." if starred else "Peaks are dense."
-    return Table(tuple(_HEADINGS.get(column, column) for column in columns), rows, note)
+    return Table(rows, tuple(_HEADINGS.get(column, column) for column in columns), notes=(note,))
 
 
 def shortlist_table(candidates: Iterable[Candidate]) -> Table:
-    """Table of judged devices, in the order given: verdict, floor of a step, memory share, energy, price, reasons."""
+    """Table of judged devices, in the order given: verdict, roofline time, memory, energy, price and reasons."""
     rows = []
     for one in candidates:
         price = "*" * ("launch_price_usd" in one.device.unread)
@@ -97,5 +73,6 @@ def shortlist_table(candidates: Iterable[Candidate]) -> Table:
             "; ".join(one.why),
         )
         rows.append(cells)
-    headings = ("device", "fits", "step at least", "memory", "energy a step at full power", "launch price", "why")
-    return Table(headings, tuple(rows), "Floors from the vendors' dense peaks; * recalled, not read from a source.")
+    headings = ("device", "fits", "roofline time", "memory", "energy a step at full power", "launch price", "why")
+    note = "Times from the vendors' dense peaks. * recalled or derived, not read from a source."
+    return Table(tuple(rows), headings, notes=(note,))

@@ -88,7 +88,7 @@ def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True, element_b
 
 
 def window(size: int, *, kernel: int, stride: int = 1, padding: int = 0) -> int:
-    """Output positions of a window sliding along `size` (Dumoulin and Visin 2016, A guide to convolution arithmetic)."""
+    """Positions of a window that slides along `size` (Dumoulin and Visin 2016, A guide to convolution arithmetic)."""
     return (size + 2 * padding - kernel) // stride + 1
 
 
@@ -192,21 +192,51 @@ def embedding(rows: int, vocabulary: int, width: int, *, element_bytes: int = 4)
 
 
 def attention(
-    batch: int, heads: int, seq: int, head_dim: int, *, kv_heads: int = 0, fused: bool = True, element_bytes: int = 4
+    batch: int,
+    heads: int,
+    seq: int,
+    head_dim: int,
+    *,
+    kv_heads: int = 0,
+    fused: bool = True,
+    dropout: bool = False,
+    element_bytes: int = 4,
 ) -> Cost:
     """Softmax(Q Kᵀ) V of `seq` queries and keys: 4 x batch x heads x seq² x head_dim FLOP, and 5 a score for softmax.
 
     Counts the full square, also where a causal mask needs half of it (the convention of Chowdhery et al. 2022, PaLM,
     appendix B). `fused` (Dao et al. 2022, FlashAttention) keeps the scores out of memory; else they are written and
-    read twice, and kept. Grouped queries have `kv_heads` key and value heads (0: as many as `heads`).
+    read twice, and kept: once, or with dropout twice and a mask byte each (Korthikanti et al. 2022, section 4.1).
+    Grouped queries have `kv_heads` key and value heads (0: as many as `heads`).
     """
     query, scores = batch * seq * heads * head_dim, batch * heads * seq**2
     key_value = 2 * batch * seq * (kv_heads or heads) * head_dim
-    traffic = 0 if fused else 2 * scores
+    in_memory = 0 if fused else scores
     return Cost(
         matmul_flop=4 * scores * head_dim,
         vector_flop=5 * scores,
-        read_bytes=(query + key_value + traffic) * element_bytes,
-        write_bytes=(query + traffic) * element_bytes,
-        saved_elements=query + key_value + (0 if fused else scores),
+        read_bytes=(query + key_value + 2 * in_memory) * element_bytes,
+        write_bytes=(query + 2 * in_memory) * element_bytes,
+        saved_elements=query + key_value + (1 + dropout) * in_memory,
+        saved_fixed_bytes=dropout * in_memory,
+    )
+
+
+def dropout(elements: int, *, element_bytes: int = 4) -> Cost:
+    """Dropout: one multiplication an element, and a mask of one byte an element, kept (Srivastava et al. 2014)."""
+    return Cost(
+        vector_flop=elements,
+        read_bytes=elements * element_bytes,
+        write_bytes=elements * (element_bytes + 1),
+        saved_fixed_bytes=elements,
+    )
+
+
+def cross_entropy(rows: int, classes: int, *, element_bytes: int = 4) -> Cost:
+    """Log-softmax and the loss of (rows, classes) logits, 5 FLOP each; keeps float32 log-probabilities and labels."""
+    return Cost(
+        vector_flop=5 * rows * classes,
+        read_bytes=rows * (classes * element_bytes + 8),
+        write_bytes=rows * classes * 4,
+        saved_fixed_bytes=rows * (classes * 4 + 8),
     )

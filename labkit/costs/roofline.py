@@ -27,7 +27,7 @@ def roofline_s(*, flop: float, n_bytes: float, flop_per_s: float, bytes_per_s: f
 
 
 def ridge_flop_per_byte(*, flop_per_s: float, bytes_per_s: float) -> float:
-    """Intensity in FLOP/byte above which arithmetic, not memory, is the limit. Raises BadMeasurement like roofline_s."""
+    """FLOP per byte above which arithmetic is the limit, not memory. Raises BadMeasurement like roofline_s."""
     _positive(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
     return flop_per_s / bytes_per_s
 

@@ -1,4 +1,4 @@
-"""Checks of notebook 00: How fast is this machine at training?"""
+"""Checks of notebook 00, how fast this machine is at training."""
 
 from __future__ import annotations
 

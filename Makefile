@@ -1,0 +1,49 @@
+# `make` alone lists the targets. PYTHON=python3.12 picks the Python of .venv, LAB_ARGS goes to JupyterLab.
+PYTHON :=
+LAB_ARGS :=
+BASE := $(or $(PYTHON),python3)
+BIN := .venv/bin
+# JupyterLab refuses to run as root, which is what a container usually gives, unless it is told.
+ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.DEFAULT_GOAL := help
+.PHONY: help lab test check fix bench record doctor setup clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+lab: setup ## set up, then open JupyterLab on the first notebook
+	$(BIN)/jupyter lab $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
+
+test: setup ## set up, then run the tests: labkit, the notebooks as they are, the notebooks solved
+	$(BIN)/python scripts/notebooks.py solved
+	LABKIT_PROFILE=ci $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=200 tests notebooks build/solved
+
+check: setup ## linters, types, and whether the notebooks are canonical
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python scripts/notebooks.py check
+
+fix: setup ## repair what can be repaired of what `make check` finds
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/python scripts/notebooks.py fix
+
+bench: setup ## speed and memory of labkit against their targets
+	$(BIN)/python benchmarks/run.py
+
+record: setup ## run every notebook at full size and keep what it measures in data/recorded
+	$(BIN)/python -m labkit record
+
+doctor: setup ## what this machine has, what is missing, and what to do
+	$(BIN)/python -m labkit doctor
+
+setup: ## make .venv, once
+	@$(BASE) -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || \
+	  { echo "Set-up failed. $(BASE) is missing or too old: install Python 3.11, 3.12 or 3.13, or name it with make PYTHON=python3.12." >&2; exit 1; }
+	@$(BASE) scripts/setup.py $(if $(PYTHON),--switch)
+
+clean: ## remove .venv and everything built; your results are kept
+	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache .ipynb_checkpoints
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,280 @@
+"""Make the virtual environment .venv with everything the workbook needs, once.
+
+usage: setup.py [--switch]    --switch: use the Python that runs this, even if .venv has another
+
+Standard library only. The file also has to load in a Python that is too old, to be able to say so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST, NEWEST = (3, 11), (3, 13)
+NEEDED_BYTES = 8 * 2**30  # torch with CUDA takes about 5 GB installed, and pip unpacks before it moves
+
+NO_NETWORK = "There is no connection to the package index: check the network (or the proxy), then run the same command."
+NO_SPACE = "The disk is full: free about 8 GB for .venv and pip's temporary files, then run the same command."
+INTERRUPTED = "Interrupted before .venv was complete: run the same command and it starts again, downloads are kept."
+NO_VENV = (
+    "This Python can't make a virtual environment: `sudo apt-get install python3-venv` (Debian, Ubuntu), "
+    "or name another with `make PYTHON=...`."
+)
+_NETWORK_SIGNS = re.compile(
+    r"NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError|Max retries exceeded"
+    r"|Temporary failure in name resolution|Network is unreachable|Connection(ResetError| aborted)"
+)
+_SPACE_SIGNS = re.compile(r"No space left on device|Errno 28\b|Disk quota exceeded")
+
+
+class SetupFailed(Exception):
+    """Ends the set-up; the message is one sentence that says what to do."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of pyproject.toml's extras brings CuPy, and a sentence that says why."""
+
+    extra: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What .venv was made from; kept inside it when it is complete."""
+
+    python: str  # "3.12"
+    root: str  # a virtual environment can't be moved
+    inputs: str  # a hash
+    extra: str
+
+
+def check_python(version: tuple[int, ...]) -> None:
+    """Raise unless the workbook runs on this version of Python."""
+    if not OLDEST <= version[:2] <= NEWEST:
+        have = ".".join(map(str, version[:2]))
+        raise SetupFailed(
+            f"Python 3.11, 3.12 or 3.13 is needed and this is {have}: `make PYTHON=python3.12` names another."
+        )
+
+
+def cuda_of_smi(text: str) -> tuple[int, int] | None:
+    """The newest CUDA version a driver supports, from what nvidia-smi prints; None if it doesn't say."""
+    match = re.search(r"CUDA(?: UMD)? Version\s*:\s*(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def cuda_of_code(code: int) -> tuple[int, int] | None:
+    """The CUDA version in cuDriverGetVersion's coding, 1000 x major + 10 x minor: 12040 -> (12, 4)."""
+    return (code // 1000, code % 1000 // 10) if code > 0 else None
+
+
+def driver_cuda() -> tuple[int, int] | None:
+    """The newest CUDA version that this machine's driver supports; None without a driver."""
+    smi = shutil.which("nvidia-smi")
+    if smi:
+        try:
+            done = subprocess.run([smi], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return cuda_of_smi(done.stdout.decode(errors="replace"))
+    try:
+        code = ctypes.c_int(0)
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(code))
+    except (OSError, AttributeError):
+        return None
+    return None if failed else cuda_of_code(code.value)
+
+
+def choose(cuda: tuple[int, int] | None, system: str) -> Choice:
+    """Pick the extra that brings CuPy for a driver's CUDA version on a `platform.system()`."""
+    if system == "Darwin":
+        return Choice("cpu", "macOS: CuPy has no wheel here, everything else is installed.")
+    if cuda is None:
+        return Choice("cpu", "No NVIDIA driver: CuPy is installed without CUDA (it imports, but finds no GPU).")
+    has = f"The NVIDIA driver supports CUDA {cuda[0]}.{cuda[1]}"
+    if cuda >= (13, 0):
+        return Choice("cuda13", f"{has}: CuPy for CUDA 13.")
+    if cuda >= (12, 0):
+        return Choice("cuda12", f"{has}: CuPy for CUDA 12.")
+    return Choice(
+        "cpu",
+        f"{has}, too old for CuPy and torch, so the notebooks will use the CPU: update the driver to 580 or newer.",
+    )
+
+
+def has_cuda12_torch(index_versions: str, pinned: str) -> bool:
+    """Whether `pip index versions torch`, of which this is the text, offers the pinned version built for CUDA 12."""
+    return re.search(rf"\b{re.escape(pinned)}\+cu12\d", index_versions) is not None
+
+
+def without_cuda12_torch(choice: Choice) -> Choice:
+    """What is left of a choice of CUDA 12 where pip finds no torch for it; one for CUDA 13 needs a newer driver."""
+    return Choice(
+        "cpu",
+        f"{choice.why.split(':')[0]}, but the torch that pip finds here isn't built for CUDA 12, so the notebooks will "
+        "use the CPU: update the driver to 580 or newer, or put the address of PyTorch's package index for CUDA 12 "
+        "(PyTorch's installation page shows it) into PIP_EXTRA_INDEX_URL, then `make clean` and the same command.",
+    )
+
+
+def pinned_torch(constraints: str) -> str:
+    """The version of torch that constraints.txt pins."""
+    match = re.search(r"^torch==(\S+)$", constraints, re.MULTILINE)
+    if match is None:
+        raise SetupFailed("constraints.txt doesn't pin torch: fetch the file anew with `git checkout constraints.txt`.")
+    return match[1]
+
+
+def explain(output: str) -> str:
+    """One sentence on what to do about a pip that failed, from what it printed."""
+    if _SPACE_SIGNS.search(output):
+        return NO_SPACE
+    if _NETWORK_SIGNS.search(output):
+        return NO_NETWORK
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    last = (errors or lines or ["nothing"])[-1]
+    return f'pip failed, the whole text is in build/setup.log: "{last}"; mend that, then run the same command.'
+
+
+def inputs_hash(root: Path) -> str:
+    """A hash of the files that decide what is installed."""
+    texts = [(root / name).read_bytes() for name in ("pyproject.toml", "constraints.txt")]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
+
+
+def read_stamp(venv: Path) -> Stamp | None:
+    """The stamp of a complete virtual environment; None if there is none, it is damaged, or its Python is gone."""
+    try:
+        stamp = Stamp(**json.loads((venv / "workbook-stamp.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return stamp if (venv / "bin" / "python").exists() else None
+
+
+def write_stamp(venv: Path, stamp: Stamp) -> None:
+    """Mark a virtual environment as complete."""
+    (venv / "workbook-stamp.json").write_text(json.dumps(asdict(stamp)))
+
+
+def say(text: str) -> None:
+    """Show a line at once, also when the output is a pipe."""
+    print(text, flush=True)
+
+
+def shown(line: str) -> str | None:
+    """What to show of a line that pip prints: large downloads and the last, long step; None for the rest."""
+    match = re.match(r"\s*Downloading (\S+?)-\d\S* \((\d+[\d.]*) ([MG]B)\)", line)
+    if match and (match[3] == "GB" or float(match[2]) >= 20):
+        return f"  downloading {match[1]}, {match[2]} {match[3]} ..."
+    if line.startswith("Installing collected packages:"):
+        return f"  installing {line.count(',') + 1} packages ..."
+    return None
+
+
+def run_pip(python: Path, arguments: list[str], log: Path) -> None:
+    """Run pip, keep all it prints in `log`, show the long steps; raise with a sentence when it fails."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [str(python), "-m", "pip", *arguments]
+    with (
+        open(log, "w", encoding="utf-8") as kept,
+        subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as pip,
+    ):
+        assert pip.stdout is not None
+        for raw in pip.stdout:
+            line = raw.decode(errors="replace")
+            kept.write(line)
+            step = shown(line)
+            if step:
+                say(step)
+    if pip.returncode:
+        raise SetupFailed(explain(log.read_text(encoding="utf-8")))
+
+
+def make_venv(venv: Path) -> None:
+    """Make an empty virtual environment with pip, in place of whatever is there."""
+    if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+        raise SetupFailed(NO_VENV)
+    command = [sys.executable, "-m", "venv", "--clear", str(venv)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    output = done.stdout.decode(errors="replace")
+    if done.returncode:
+        raise SetupFailed(NO_SPACE if _SPACE_SIGNS.search(output) else NO_VENV)
+
+
+def settle(choice: Choice, python: Path) -> Choice:
+    """The choice that can be installed: CUDA 12 needs a torch built for it, which pip may not find."""
+    if choice.extra != "cuda12" or platform.system() != "Linux":
+        return choice
+    command = [str(python), "-m", "pip", "index", "versions", "torch"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    pinned = pinned_torch((ROOT / "constraints.txt").read_text())
+    return choice if has_cuda12_torch(done.stdout.decode(errors="replace"), pinned) else without_cuda12_torch(choice)
+
+
+def set_up(venv: Path, *, switch: bool) -> None:
+    """Make or update `venv`; nothing is done when its stamp says that it is complete."""
+    start = time.monotonic()
+    old = read_stamp(venv)
+    own = ".".join(map(str, sys.version_info[:2]))
+    choice = choose(driver_cuda(), platform.system())
+    python = own if switch or old is None else old.python
+    new = Stamp(python=python, root=str(ROOT), inputs=inputs_hash(ROOT), extra=choice.extra)
+    if old == new:
+        say(f".venv is up to date (Python {python}).")
+        return
+    if old is None or (old.python, old.root) != (new.python, new.root):
+        check_python(sys.version_info[:2])
+        if shutil.disk_usage(ROOT).free < NEEDED_BYTES:
+            say(f"Less than {NEEDED_BYTES / 2**30:.0f} GB are free on this disk: the set-up may fail.")
+        say("Setting up .venv. With a fast network that takes 2 to 5 minutes; PyTorch is most of it.")
+        make_venv(venv)
+    else:
+        say("Updating .venv, since pyproject.toml, constraints.txt or the driver changed: a minute, or more.")
+    (venv / "workbook-stamp.json").unlink(missing_ok=True)  # an interrupted install must not pass for a complete one
+    choice = settle(choice, venv / "bin" / "python")
+    say(choice.why)
+    wanted = f".[lab,test,{choice.extra}]"
+    run_pip(venv / "bin" / "python", ["install", "-c", "constraints.txt", "-e", wanted], ROOT / "build" / "setup.log")
+    write_stamp(venv, new)
+    say(f".venv is ready after {time.monotonic() - start:.0f} s.")
+
+
+def fail(sentence: str) -> NoReturn:
+    """End with one sentence and exit status 1."""
+    sys.stdout.flush()
+    sys.exit(f"\nSet-up failed. {sentence}")
+
+
+def main() -> None:
+    """Set up ROOT/.venv as the command line says."""
+    if os.name == "nt":
+        fail("On Windows use conda: `conda env create -f environment.yml`.")
+    try:
+        set_up(ROOT / ".venv", switch="--switch" in sys.argv[1:])
+    except SetupFailed as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        fail(INTERRUPTED)
+    except OSError as error:
+        fail(NO_SPACE if error.errno == 28 else f"{error}: mend that, then run the same command.")
+
+
+if __name__ == "__main__":
+    main()

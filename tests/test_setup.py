@@ -1,0 +1,283 @@
+"""scripts/setup.py without a network, and the files that it and conda install from."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+
+# Headers that nvidia-smi printed with these drivers.
+SMI_550 = "| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |"
+SMI_580 = "| NVIDIA-SMI 580.65.06              Driver Version: 580.65.06      CUDA Version: 13.0     |"
+SMI_470 = "| NVIDIA-SMI 470.57.02    Driver Version: 470.57.02    CUDA Version: 11.4     |"
+SMI_NONE = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+SMI_UNKNOWN = "| NVIDIA-SMI 580.65.06    Driver Version: 580.65.06    CUDA Version: N/A      |"
+
+
+@pytest.fixture
+def setup(monkeypatch):
+    """scripts/setup.py as a module."""
+    spec = importlib.util.spec_from_file_location("setup_script", ROOT / "scripts" / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda", "extra"),
+    [
+        (SMI_550, (12, 4), "cuda12"),
+        (SMI_580, (13, 0), "cuda13"),
+        (SMI_580.replace("CUDA Version", "CUDA UMD Version"), (13, 0), "cuda13"),
+        (SMI_470, (11, 4), "cpu"),
+        (SMI_NONE, None, "cpu"),
+        (SMI_UNKNOWN, None, "cpu"),
+        ("", None, "cpu"),
+    ],
+)
+def test_the_driver_decides_on_cupy(setup, text, cuda, extra):
+    assert setup.cuda_of_smi(text) == cuda
+    assert setup.choose(cuda, "Linux").extra == extra
+
+
+@pytest.mark.parametrize(("code", "cuda"), [(12040, (12, 4)), (13000, (13, 0)), (11080, (11, 8)), (0, None)])
+def test_the_driver_library_codes_its_version(setup, code, cuda):
+    assert setup.cuda_of_code(code) == cuda
+
+
+def test_an_old_driver_and_macos_are_told_what_they_get(setup):
+    assert "update the driver" in setup.choose((11, 4), "Linux").why
+    assert "no wheel" in setup.choose(None, "Darwin").why
+
+
+def test_a_failing_nvidia_smi_counts_as_no_driver(setup, monkeypatch, tmp_path):
+    executable(tmp_path / "nvidia-smi", f'echo "{SMI_NONE}"; exit 9')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert setup.driver_cuda() is None
+    executable(tmp_path / "nvidia-smi", f'echo "{SMI_550}"')
+    assert setup.driver_cuda() == (12, 4)
+
+
+def test_cuda_12_needs_a_torch_built_for_it(setup):
+    assert setup.has_cuda12_torch("Available versions: 2.15.0, 2.13.0+cu126, 2.13.0", "2.13.0")
+    assert not setup.has_cuda12_torch("Available versions: 2.15.0+cu126, 2.13.0+cpu, 2.13.0", "2.13.0")
+    left = setup.without_cuda12_torch(setup.choose((12, 4), "Linux"))
+    assert left.extra == "cpu"
+    assert left.why.startswith("The NVIDIA driver supports CUDA 12.4, but the torch that pip finds here")
+    assert "PIP_EXTRA_INDEX_URL" in left.why
+
+
+@pytest.mark.parametrize("version", [(3, 10), (3, 14), (2, 7)])
+def test_another_python_is_refused_with_what_to_do(setup, version):
+    with pytest.raises(setup.SetupFailed, match=rf"this is {version[0]}\.{version[1]}: `make PYTHON=python3\.12`"):
+        setup.check_python(version)
+    setup.check_python((3, 13, 1))
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("OSError: [Errno 28] No space left on device", "The disk is full"),
+        ("WARNING: Retrying after connection broken by 'NameResolutionError'\nERROR: No matching", "no connection"),
+        (
+            "Collecting x\nERROR: Cannot install x\nERROR: ResolutionImpossible: for help",
+            '"ERROR: ResolutionImpossible',
+        ),
+        ("Segmentation fault\n\n", '"Segmentation fault"'),
+        ("", '"nothing"'),
+    ],
+)
+def test_a_failure_of_pip_ends_in_one_sentence(setup, output, sentence):
+    assert sentence in setup.explain(output)
+    assert "same command" in setup.explain(output)
+
+
+def executable(path, script):
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def project(setup, monkeypatch, tmp_path):
+    """A project folder whose .venv has a stub for pip; `.pip(script)` says what the stub does."""
+    for name in ("pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    stub = 'echo "$@" >> calls\nexit 0'
+
+    def make_venv(venv):
+        (venv / "bin").mkdir(parents=True, exist_ok=True)
+        executable(venv / "bin" / "python", stub)
+
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    monkeypatch.setattr(setup, "make_venv", make_venv)
+    monkeypatch.setattr(setup, "driver_cuda", lambda: None)
+    return tmp_path
+
+
+def calls(project):
+    return (project / "calls").read_text().splitlines()
+
+
+def test_it_installs_once_and_does_nothing_twice(setup, project, capsys):
+    setup.set_up(project / ".venv", switch=False)
+    assert len(calls(project)) == 1
+    assert "-m pip install -c constraints.txt -e .[lab,test,cpu]" in calls(project)[0]
+    said = capsys.readouterr().out
+    assert "2 to 5 minutes" in said
+    assert re.search(r"ready after \d+ s", said)
+    setup.set_up(project / ".venv", switch=False)
+    assert len(calls(project)) == 1
+    assert "up to date" in capsys.readouterr().out
+
+
+def test_a_change_of_the_pins_or_of_the_driver_installs_again(setup, project, monkeypatch):
+    setup.set_up(project / ".venv", switch=False)
+    with open(project / "constraints.txt", "a") as file:
+        file.write("# changed\n")
+    setup.set_up(project / ".venv", switch=False)
+    monkeypatch.setattr(setup, "driver_cuda", lambda: (13, 0))
+    setup.set_up(project / ".venv", switch=False)
+    assert len(calls(project)) == 3
+    assert "cuda13" in calls(project)[2]
+
+
+def test_another_python_replaces_the_environment_only_when_asked_for(setup, project, monkeypatch):
+    setup.set_up(project / ".venv", switch=False)
+    monkeypatch.setattr(setup.sys, "version_info", (3, 12, 9) if sys.version_info[1] != 12 else (3, 13, 1))
+    setup.set_up(project / ".venv", switch=False)
+    assert len(calls(project)) == 1
+    setup.set_up(project / ".venv", switch=True)
+    assert len(calls(project)) == 2
+
+
+def test_a_failed_or_interrupted_install_leaves_no_stamp(setup, project, monkeypatch):
+    setup.set_up(project / ".venv", switch=False)
+    (project / "constraints.txt").write_text("torch==2.13.0\n")
+    executable(project / ".venv" / "bin" / "python", 'echo "ERROR: a strange one"; exit 1')
+    with pytest.raises(setup.SetupFailed, match='"ERROR: a strange one"'):
+        setup.set_up(project / ".venv", switch=False)
+    assert setup.read_stamp(project / ".venv") is None
+    assert "a strange one" in (project / "build" / "setup.log").read_text()
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(setup, "run_pip", interrupted)
+    with pytest.raises(SystemExit, match=r"Interrupted before \.venv was complete"):
+        setup.main()
+    assert setup.read_stamp(project / ".venv") is None
+
+
+def test_a_damaged_stamp_counts_as_none(setup, project):
+    setup.set_up(project / ".venv", switch=False)
+    (project / ".venv" / "workbook-stamp.json").write_text('{"python": "3.12"')
+    setup.set_up(project / ".venv", switch=False)
+    assert len(calls(project)) == 2
+
+
+def test_no_venv_module_is_a_sentence(setup, monkeypatch, tmp_path):
+    monkeypatch.setattr(setup.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(setup.SetupFailed, match="apt-get install python3-venv"):
+        setup.make_venv(tmp_path)
+
+
+def test_large_downloads_are_shown_and_the_rest_is_not(setup):
+    assert (
+        setup.shown("  Downloading torch-2.13.0-cp312-none-linux.whl (526.6 MB)\n")
+        == "  downloading torch, 526.6 MB ..."
+    )
+    assert setup.shown("Downloading tqdm-4.70.1-py3-none-any.whl (78 kB)") is None
+    assert setup.shown("Installing collected packages: a, b, c") == "  installing 3 packages ..."
+    assert setup.shown("Collecting torch==2.13.0") is None
+
+
+def test_make_lists_its_targets_and_names_a_missing_python():
+    listed = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, check=True).stdout
+    assert {"make lab", "make test", "make check", "make bench", "make record"} <= set(re.findall(r"make \w+", listed))
+    done = subprocess.run(["make", "-C", ROOT, "setup", "PYTHON=python3.77"], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "python3.77 is missing or too old: install Python 3.11, 3.12 or 3.13" in done.stderr
+
+
+# environment.yml, pyproject.toml and constraints.txt
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+CONDA_NAMES = {
+    "torch": "pytorch",
+    "matplotlib": "matplotlib-base",
+    "cupy-cuda12x": "cupy-core",
+    "cupy-cuda13x": "cupy-core",
+}
+# conda's numba-cuda brings CUDA, so only a machine with a GPU adds it; the tests are for a clone with make.
+NOT_IN_CONDA = {"numba-cuda", *(canonicalize_name(Requirement(text).name) for text in EXTRAS["test"])}
+
+
+def requirements():
+    texts = [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]
+    return [Requirement(text) for text in texts]
+
+
+def pins():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    assert len({canonicalize_name(name) for name, _ in pairs}) == len(pairs)
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def conda_ranges():
+    """{conda name: range} and the pip block."""
+    entries = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))["dependencies"]
+    named = [re.match(r"([a-z0-9-]+)(.*)", entry) for entry in entries if isinstance(entry, str)]
+    (pip_block,) = [entry["pip"] for entry in entries if isinstance(entry, dict)]
+    return {match[1]: match[2] for match in named}, pip_block
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=str)
+def test_constraints_pin_each_dependency_inside_its_range(requirement):
+    assert requirement.specifier.contains(pins()[canonicalize_name(requirement.name)])
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=str)
+def test_conda_has_each_dependency_in_the_same_range(requirement):
+    ranges, _ = conda_ranges()
+    name = canonicalize_name(requirement.name)
+    if name in NOT_IN_CONDA:
+        assert name not in ranges
+    else:
+        assert SpecifierSet(ranges[CONDA_NAMES.get(name, name)]) == requirement.specifier
+
+
+def test_conda_has_nothing_else_and_installs_labkit_itself():
+    ranges, pip_block = conda_ranges()
+    known = {CONDA_NAMES.get(canonicalize_name(r.name), canonicalize_name(r.name)) for r in requirements()}
+    assert set(ranges) - known == {"python", "pip"}
+    assert pip_block == ["-e ."]
+
+
+def test_the_pythons_agree(setup):
+    supported = SpecifierSet(PROJECT["requires-python"])
+    for minor in range(8, 20):
+        inside = setup.OLDEST <= (3, minor) <= setup.NEWEST
+        assert supported.contains(f"3.{minor}.1") is inside
+    assert supported.contains(conda_ranges()[0]["python"].removeprefix("=") + ".0")
+
+
+def test_the_extras_that_setup_can_choose_exist(setup):
+    drivers = [None, (11, 4), (12, 4), (13, 0)]
+    assert {setup.choose(cuda, "Linux").extra for cuda in drivers} == set(EXTRAS) - {"lab", "test"}
+
+
+def test_binder_starts_with_the_smallest_sizes():
+    command = [ROOT / "start", "sh", "-c", "echo $LABKIT_PROFILE"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "ci\n"

@@ -1,0 +1,62 @@
+"""Plausible wrong answers of notebook 00: number -> (answer, words the check must say)."""
+
+from labkit.costs import NETWORKS
+from tests.helpers import COPY_BYTES_PER_S as COPY
+from tests.helpers import MATMUL_FLOP_PER_S as MATMUL
+
+FORWARD = NETWORKS["SimpleCNN"].forward_flop()
+
+
+def right_at_two_threads(one_s, all_s, threads):
+    return 100 * one_s / all_s / 2
+
+
+def fraction_by_digit(logits, labels):
+    right = logits.argmax(1) == labels
+    return [right[labels == d].float().mean() for d in range(10)]
+
+
+def overall(logits, labels):
+    return 100 * (logits.argmax(1) == labels).float().mean()
+
+
+def share_of_all_images(logits, labels):
+    right = logits.argmax(1) == labels
+    return [100 * (right & (labels == d)).float().mean() for d in range(10)]
+
+
+def precision_instead(logits, labels):
+    guess = logits.argmax(1)
+    return [100 * (labels[guess == d] == d).float().mean() for d in range(10)]
+
+
+WRONG = {
+    "00.1": [
+        (COPY * 1e-3 / 4, "2x what we expect"),  # the write forgotten
+        (COPY / 8, "1e+03x"),  # seconds, not milliseconds
+        (COPY * 1e-3, "8x"),  # bytes, not numbers
+        ("many", "Expected a number in numbers, got 'many'"),
+        (None, "got nothing"),
+    ],
+    "00.3": [
+        (lambda one_s, all_s, threads: one_s / all_s / threads, "0.01x"),  # a fraction, not percent
+        (lambda one_s, all_s, threads: 100 * all_s / one_s / threads, "speed-up is one_thread_s / all_threads_s"),
+        (lambda one_s, all_s, threads: 100 * one_s / all_s, "For one_thread_s="),  # threads forgotten
+        (right_at_two_threads, "threads=1"),
+        (lambda one_s, all_s, threads: 85.0, "For one_thread_s="),  # hard-coded
+        (lambda one_s, all_s: 1.0, "raised TypeError"),
+    ],
+    "00.5": [
+        (fraction_by_digit, "0.01x"),
+        (overall, "Expected ten percentages"),
+        (share_of_all_images, "number of images with that label"),
+        (precision_instead, "digit"),
+        (lambda logits, labels: [100.0] * 10, "digit"),
+        (lambda logits, labels: [100.0] * 9, "got 9"),
+    ],
+    "00.6": [
+        (MATMUL / FORWARD, "3x what we expect"),  # forward only
+        (MATMUL / 3 / FORWARD / 1e9, "1e-09x"),  # GFLOP
+        (3 * FORWARD / MATMUL, "Training takes three"),  # upside down
+    ],
+}
