@@ -13,7 +13,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 lab: setup ## set up, then open JupyterLab on the first notebook
-	$(BIN)/jupyter lab $(ROOT_ARGS) $(LAB_ARGS) notebooks/00_start_here.ipynb
+	$(BIN)/jupyter lab $(ROOT_ARGS) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
 
 test: setup ## set up, then run the tests: labkit, the notebooks as they are, the notebooks solved
 	$(BIN)/python scripts/notebooks.py solved

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from labkit.journal import predict, record, summary, verdict
     from labkit.live import Curves, Explorer, SpeedBoard
     from labkit.machine import pick, threads
+    from labkit.memory import peak_memory
     from labkit.notebook import start
     from labkit.records import recorded
 
@@ -31,6 +32,7 @@ __all__ = [
     "hint",
     "measure_ceilings",
     "models",
+    "peak_memory",
     "pick",
     "plot",
     "predict",
@@ -54,6 +56,7 @@ _HOMES = {
     "journal": ("predict", "record", "summary", "verdict"),
     "live": ("Curves", "Explorer", "SpeedBoard"),
     "machine": ("pick", "threads"),
+    "memory": ("peak_memory",),
     "notebook": ("start",),
     "records": ("recorded",),
 }

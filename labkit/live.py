@@ -120,7 +120,7 @@ class SpeedBoard(Live):
     def draw(self, axes: Axes) -> str:
         """Draw every row there is."""
         rows = sum(1 + 0.5 * len(bar.others) for bar in self._bars.values())
-        axes.get_figure(root=True).set_size_inches(7.5, 1.1 + 0.55 * max(rows, 1))  # type: ignore[union-attr]
+        plot.resize(axes, 1.1 + 0.5 * max(rows, 1))
         return plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
 
     def limit(self, row: str, value: float) -> None:

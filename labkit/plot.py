@@ -21,7 +21,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
+from PIL import Image
 
 from labkit.bench import Timing
 from labkit.units import format_quantity, format_seconds, significant
@@ -31,22 +33,45 @@ P = ParamSpec("P")
 # Okabe and Ito's colours (2008), which stay apart for colour-blind readers.
 MEASURED, PREDICTED, LIMIT, RECORDED, ACCENT = "#0072B2", "#D55E00", "#000000", "#8a8a8a", "#009E73"
 CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_ROOM_IN = (2.8, 4.5, 0.7, 1.2)  # left, right, top, bottom of the axes; what stays empty is cropped
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def new_axes(height_in: float = 3.4, width_in: float = 7.5) -> Axes:
-    """Empty axes on a figure of its own, outside pyplot's state; sizes in inches."""
-    figure = Figure(figsize=(width_in, height_in), dpi=100)
+def new_axes(height_in: float = 3.4) -> Axes:
+    """Empty axes on a figure of its own, outside pyplot's state, for a picture of about `height_in` inches."""
+    figure = Figure(dpi=100)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
+    resize(axes, height_in)
     return axes
 
 
+def resize(ax: Axes, height_in: float, width_in: float = 5.9) -> None:
+    """Give axes `width_in` inches and a height for a picture of `height_in`, on a canvas with room for long labels."""
+    width, height = width_in, max(height_in - 0.9, 0.4)
+    left, right, top, bottom = _ROOM_IN
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # new_axes made it
+    figure.set_size_inches(left + width + right, bottom + height + top)
+    total_width, total_height = figure.get_size_inches()
+    ax.set_position((left / total_width, bottom / total_height, width / total_width, height / total_height))
+
+
 def to_png(figure: Figure) -> bytes:
-    """The figure as PNG, cropped to what is drawn so that no label is cut."""
+    """The figure as PNG, cropped to what is drawn so that no label is cut.
+
+    Drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and a live frame has 50 ms.
+    """
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    box = figure.get_tightbbox(canvas.get_renderer()).padded(0.1)
+    left, right = (round(x * figure.dpi) for x in (box.x0, box.x1))
+    top, bottom = (pixels.height - round(y * figure.dpi) for y in (box.y1, box.y0))
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", bbox_inches="tight", pad_inches=0.1)
+    cropped = pixels.crop((max(left, 0), max(top, 0), min(right, pixels.width), min(bottom, pixels.height)))
+    cropped.save(buffer, format="png", compress_level=1)
     return buffer.getvalue()
 
 
@@ -112,6 +137,7 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, title: str = "", log
     else:
         ax.set_xlim(left=0)
         ax.margins(x=0.18)
+        ax.xaxis.set_major_locator(MaxNLocator(5))
     if all(bar.measured is None and not bar.others for bar in bars):
         ax.set_xticks([])
     ax.set_xlabel(unit)
@@ -140,7 +166,7 @@ def _draw_bar(ax: Axes, y: float, bar: Bar, unit: str) -> None:
         _label(ax, max(high, bar.measured), y - 0.25 + height / 2, format_quantity(bar.measured, unit))
     elif bar.note:
         ax.annotate(
-            bar.note, (0, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, style="italic"
+            bar.note, (0, y + 0.25), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, style="italic"
         )
     for i, (label, value) in enumerate(bar.others, start=1):
         at = y - 0.25 + (i + 0.5) * height
@@ -210,7 +236,7 @@ def images(ax: Axes, pixels: Any, labels: Any) -> str:
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
     ax.set_xlabel("label")
-    ax.get_figure(root=True).set_size_inches(7.5, 1.4)  # type: ignore[union-attr]
+    resize(ax, 1.6)
     return f"{len(labels)} images of {width} x {pixels.shape[-2]} pixels with their labels."
 
 

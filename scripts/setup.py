@@ -146,7 +146,7 @@ def explain(output: str) -> str:
     if _NETWORK_SIGNS.search(output):
         return NO_NETWORK
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR:")]
+    errors = [line for line in lines if line.startswith("ERROR:") and "ResolutionImpossible" not in line]
     last = (errors or lines or ["nothing"])[-1]
     return f'pip failed, the whole text is in build/setup.log: "{last}"; mend that, then run the same command.'
 
@@ -190,13 +190,11 @@ def run_pip(python: Path, arguments: list[str], log: Path) -> None:
     """Run pip, keep all it prints in `log`, show the long steps; raise with a sentence when it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [str(python), "-m", "pip", *arguments]
-    with (
-        open(log, "w", encoding="utf-8") as kept,
-        subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        ) as pip,
-    ):
-        assert pip.stdout is not None
+    pip = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert pip.stdout is not None
+    with pip, open(log, "w", encoding="utf-8") as kept:
         for raw in pip.stdout:
             line = raw.decode(errors="replace")
             kept.write(line)

@@ -62,7 +62,7 @@ class SimulatedDevice:
         }.items():
             if value <= 0:
                 raise BadMeasurement(f"{name} must be above 0, got {value}.")
-        _check_not_negative(compile_s=compile_s, cached_share=cached_share, jitter=jitter)
+        check_not_negative(compile_s=compile_s, cached_share=cached_share, jitter=jitter)
         self.launch_s, self.flops_per_s, self.bus_bytes_per_s = launch_s, flops_per_s, bus_bytes_per_s
         self.compile_s, self.cached_share, self.jitter, self.real = compile_s, cached_share, jitter, real
         self._random = random.Random(seed)
@@ -77,7 +77,7 @@ class SimulatedDevice:
 
     def launch(self, kernel_s: float, *, name: str = "kernel", inputs: tuple[object, ...] = ()) -> None:
         """Order `kernel_s` seconds of device work, and return after `launch_s` (and `compile_s` the first time)."""
-        _check_not_negative(kernel_s=kernel_s)
+        check_not_negative(kernel_s=kernel_s)
         if name not in self._last_inputs:
             self.host(self.compile_s, name=f"compile {name}")
         before = self._last_inputs.get(name, ())
@@ -97,18 +97,18 @@ class SimulatedDevice:
 
     def copy_to(self, n_bytes: float) -> None:
         """Order a copy of `n_bytes` from host to device, and return after `launch_s`."""
-        _check_not_negative(n_bytes=n_bytes)
+        check_not_negative(n_bytes=n_bytes)
         self._order("copy to device", "bus", n_bytes / self.bus_bytes_per_s)
 
     def copy_from(self, n_bytes: float) -> None:
         """Copy `n_bytes` from device to host, and wait for it, as for all that was ordered before."""
-        _check_not_negative(n_bytes=n_bytes)
+        check_not_negative(n_bytes=n_bytes)
         self._order("copy to host", "bus", n_bytes / self.bus_bytes_per_s)
         self.synchronize()
 
     def host(self, seconds: float, *, name: str = "host work") -> None:
         """Keep the host busy for `seconds`, with random numbers for instance; the device goes on meanwhile."""
-        _check_not_negative(seconds=seconds)
+        check_not_negative(seconds=seconds)
         start_s = self.clock()
         self._wait_until(start_s + seconds)
         self._events.append(Event(name, "host", start_s, start_s + seconds))
@@ -148,7 +148,8 @@ class SimulatedDevice:
     __repr__ = __str__
 
 
-def _check_not_negative(**values: float) -> None:
+def check_not_negative(**values: float) -> None:
+    """Raise BadMeasurement for a value below 0 or NaN."""
     for name, value in values.items():
         if not value >= 0:  # NaN too
             raise BadMeasurement(f"{name} must be 0 or more, got {value}.")

@@ -1,0 +1,147 @@
+"""Speed figures of labkit with their targets, measured side by side in one run, on a machine that is otherwise calm.
+
+usage: run.py [WORDS]    only the figures whose name contains WORDS
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
+
+import torch
+import torch.utils.benchmark
+
+import labkit as lab
+from labkit import bench, live
+from labkit.shown import Table
+
+ROUNDS = 15
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row: what was measured, its target and its value in the same unit, and whether below the target is good."""
+
+    name: str
+    target: float
+    value: float
+    unit: str
+
+    def row(self) -> tuple[str, str, str, str]:
+        """The cells of the table."""
+        verdict = "pass" if self.value <= self.target else "SHORT"
+        return self.name, f"<= {self.target:g} {self.unit}", f"{self.value:.3g} {self.unit}", verdict
+
+
+def import_time() -> Iterator[Figure]:
+    """Seconds of `import labkit` in a fresh interpreter, and how many heavy packages it loads."""
+    code = (
+        "import time; start = time.perf_counter(); import labkit; took = time.perf_counter() - start; import sys\n"
+        "heavy = {'torch', 'matplotlib', 'ipywidgets', 'numba', 'cupy', 'numpy'} & set(sys.modules)\n"
+        "print(took, len(heavy))"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(9)]
+    pairs = [run.stdout.split() for run in runs]
+    yield Figure("import labkit", 0.15, statistics.median(float(took) for took, _ in pairs), "s")
+    yield Figure(
+        "import labkit: torch, matplotlib, ipywidgets, ... loaded", 0, max(int(n) for _, n in pairs), "packages"
+    )
+
+
+def frames() -> Iterator[Figure]:
+    """Milliseconds to draw a frame of a board with three rows, limits and predictions; and of growing curves."""
+    board = live.SpeedBoard("00.2", "Three rows", unit="images/s")
+    for i, name in enumerate(("one", "two", "three"), start=1):
+        board.add(name, bench.Timing(name, 1.0, (0.1 * i, 0.11 * i)), items=64)
+        board.limit(name, 1000.0)
+    yield Figure("a frame of a board", 50, 1e3 * lab.time_call(board.redraw, label="board").median_s, "ms")
+    curves = live.Curves("A thousand steps")
+    curves.series["loss"] = [1 / (1 + i) for i in range(1000)]
+    yield Figure("a frame of curves", 50, 1e3 * lab.time_call(curves.redraw, label="curves").median_s, "ms")
+
+
+def board_disturbs() -> Iterator[Figure]:
+    """How much a board that redraws during a measured loop changes the loop's median, in percent."""
+    a = torch.randn(512, 512)
+
+    def work() -> None:
+        for _ in range(4):
+            a @ a
+
+    with lab.threads(1):
+        plain, shown = [], []
+        for _ in range(ROUNDS):
+            plain.append(lab.time_call(work, label="x", budget_s=0.4).median_s)
+            shown.append(live.SpeedBoard("00.2", "x").time("x", work, budget_s=0.4).median_s)
+    change = statistics.median(s / p for s, p in zip(shown, plain, strict=True)) - 1
+    yield Figure("a live board's change of the measured median", 2, 100 * abs(change), "%")
+
+
+def agreement() -> Iterator[Figure]:
+    """Difference of time_call's median from torch.utils.benchmark's, in turn, on calls of three lengths, in percent."""
+    for name, target_s in (("1 ms", 1e-3), ("100 µs", 1e-4), ("10 µs", 1e-5)):
+        with lab.threads(1):
+            call = _call_of(target_s)
+            timer = torch.utils.benchmark.Timer("call()", globals={"call": call}, num_threads=1)
+            ours, theirs = [], []
+            for _ in range(ROUNDS):
+                ours.append(lab.time_call(call, label=name, budget_s=0.1, min_runs=20).median_s)
+                theirs.append(timer.blocked_autorange(min_run_time=0.1).median)
+        ratio = statistics.median(o / t for o, t in zip(ours, theirs, strict=True))
+        yield Figure(f"time_call against torch.utils.benchmark, {name} call", 5, 100 * abs(ratio - 1), "%")
+
+
+def _call_of(target_s: float) -> Callable[[], object]:
+    """Elementwise work of about `target_s` seconds on one thread."""
+    n = 1024
+    while True:
+        x = torch.ones(n)
+        taken_s = lab.time_call(x.exp, label="size", budget_s=0.02).median_s
+        if taken_s >= target_s:
+            return x.exp
+        n = max(n + 64, int(n * min(2.0, target_s / taken_s)))
+
+
+def false_alarms() -> Iterator[Figure]:
+    """Share of comparisons of a function with itself that are called faster or slower, in percent."""
+    a = torch.randn(128, 128)
+    with lab.threads(1):
+        races = [
+            lab.compare({"a": lambda: a @ a, "b": lambda: a @ a}, budget_s=0.1, min_runs=15).ratio("b")
+            for _ in range(60)
+        ]
+    wrong = sum(race.verdict != "no difference seen" for race in races)
+    yield Figure("the same function twice called a difference", 10, 100 * wrong / len(races), "%")
+
+
+def ceilings() -> Iterator[Figure]:
+    """Seconds to measure this machine's ceilings from nothing."""
+    start = time.perf_counter()
+    lab.measure_ceilings(remeasure=True)
+    yield Figure("the ceilings of this machine", 10, time.perf_counter() - start, "s")
+
+
+GROUPS = (import_time, frames, board_disturbs, agreement, false_alarms, ceilings)
+
+
+def main(words: str) -> None:
+    """Measure and print the table."""
+    machine = lab.start()
+    rows = []
+    for group in GROUPS:
+        if words in group.__name__:
+            rows += [figure.row() for figure in group()]
+            print(f"{group.__name__} measured", file=sys.stderr)
+    print(Table(tuple(rows), ("figure", "target", "this machine", ""), f"Benchmarks on {machine.name}"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "")

@@ -1,0 +1,141 @@
+"""Checks of notebook 02, whether a speed-up is real. The mended benchmark's check is in benchmark02."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+from labkit.checks import Exercise, NotYet, as_number, call, function, number_close
+from labkit.exercises.benchmark02 import benchmark
+from labkit.simulated import SimulatedDevice
+
+
+def timed(answer: object) -> str:
+    """Seconds of one call, on simulated devices that are busy before it and still at work after it."""
+
+    def given() -> tuple[SimulatedDevice, float, list[int]]:
+        return SimulatedDevice(launch_s=1e-6, compile_s=0.0), draw.uniform(1e-3, 9e-3), []
+
+    draw = random.Random()
+    device, work_s, _ = given()
+    fn = function(answer, lambda: device.launch(work_s), device.synchronize, device.clock)
+    for earlier_s in (0.0, draw.uniform(20e-3, 90e-3)):
+        device, work_s, calls = given()
+        device.launch(earlier_s)
+
+        def work(device: SimulatedDevice = device, work_s: float = work_s, calls: list[int] = calls) -> None:
+            calls.append(1)
+            device.launch(work_s)
+
+        seconds = as_number(call(fn, work, device.synchronize, device.clock), "seconds")
+        if len(calls) != 1:
+            raise NotYet(f"work() was called {len(calls)} times; expected once.")
+        before = "an idle device" if earlier_s == 0 else "a device with earlier work still in its queue"
+        _judge_reading(seconds, work_s, earlier_s, before)
+    return "Right for an idle device and for one with earlier work still in its queue."
+
+
+def _judge_reading(seconds: float, work_s: float, earlier_s: float, before: str) -> None:
+    if abs(seconds - work_s) <= 0.01 * work_s:
+        return
+    if 0 <= seconds < 0.01 * work_s:
+        hint = "The clock was stopped when the work had been ordered, not when it was done."
+    elif earlier_s and abs(seconds - work_s - earlier_s) < 0.01 * work_s:
+        hint = "That includes work that somebody ordered before: who waits before the clock is started?"
+    else:
+        hint = "Seconds, from one reading of the clock to the other?"
+    number_close(seconds, work_s, rel=0.01, unit="s", hint=hint, given=before)
+
+
+def relative_spread(answer: object) -> str:
+    """Interquartile range over median, by any usual definition of a quartile."""
+    fn = function(answer, [1.0, 2.0, 3.0, 4.0])
+    draw = random.Random()
+    for n, scale_s in ((5, 1e-3), (8, 1.0), (101, 1e-6), (40, 60.0)):
+        sigma = draw.uniform(0.05, 0.3)
+        readings_s = [scale_s * draw.lognormvariate(0.0, sigma) for _ in range(n - 1)] + [20 * scale_s]
+        draw.shuffle(readings_s)
+        low, high = _iqr_range_s(readings_s)
+        median_s = statistics.median(readings_s)
+        given = f"{n} readings, one of them a stray"
+        value = as_number(call(fn, list(readings_s)), "(no unit)", given)
+        if not 0.99 * low / median_s <= value <= 1.01 * high / median_s:
+            _explain_spread(value, readings_s, low / median_s, given)
+    if as_number(call(fn, [2.0] * 6), "(no unit)", "equal readings") != 0:
+        raise NotYet("Six equal readings have a spread of 0.")
+    return "Right for 5 to 101 readings in microseconds to minutes, each with a stray in it."
+
+
+def _iqr_range_s(readings_s: list[float]) -> tuple[float, float]:
+    """The smallest and largest interquartile range that the usual definitions of a quartile give."""
+    import numpy as np
+
+    methods = ("linear", "weibull", "hazen", "median_unbiased", "lower", "higher", "nearest", "midpoint")
+    quartiles = [np.percentile(readings_s, [25, 75], method=method) for method in methods]  # type: ignore[call-overload]
+    ordered = sorted(readings_s)
+    half = len(ordered) // 2
+    halves = [statistics.median(ordered[-half:]) - statistics.median(ordered[:half])]
+    found = [float(high - low) for low, high in quartiles] + halves
+    return min(found), max(found)
+
+
+def _explain_spread(value: float, readings_s: list[float], expected: float, given: str) -> None:
+    if value > 3:
+        hint = "One stray reading moves it that far: the middle half of the readings should not care about the ends."
+    elif value > expected:
+        hint = "The quartiles leave a quarter of the readings below and a quarter above; divide by the median."
+    else:
+        hint = "From the first quartile to the third, not half of it; divide by the median, so that no unit is left."
+    raise NotYet(f"For {given}: {value:.4g} is {value / expected:.3g}x what we expect. {hint}")
+
+
+def speedup(answer: object) -> str:
+    """Amdahl's law on random shares and factors, and at its edges."""
+    fn = function(answer, 0.5, 2.0)
+    draw = random.Random()
+    edges = [(0.0, 10.0), (1.0, 10.0), (0.9, 1.0), (0.75, float("inf")), (0.0, float("inf"))]
+    slower = [(0.5, 0.5)]
+    for share, factor in [(draw.random(), draw.uniform(1, 100)) for _ in range(5)] + edges + slower:
+        expected = 1 / ((1 - share) + share / factor)
+        given = f"share={share:.3g}, factor={factor:.3g}"
+        number_close(call(fn, share, factor), expected, rel=1e-6, unit="x", given=given, hint=_amdahl_hint)
+    return "Right for random shares and factors, for shares 0 and 1, and for a factor without end."
+
+
+_amdahl_hint = "What is left of a time of 1: the part that stays, and the other part divided by the factor."
+
+EXERCISES = {
+    "02.1": Exercise(
+        timed,
+        (
+            "Two things may go on when you did not ask: earlier work when the clock starts, your own when it stops.",
+            "`wait()` returns when the device has nothing left to do. It is needed twice.",
+            "wait, read the clock, work, wait, read the clock again; return the difference.",
+        ),
+    ),
+    "02.5": Exercise(
+        relative_spread,
+        (
+            "Which two numbers have the middle half of the readings between them?",
+            "`statistics.quantiles(readings_s, n=4)` gives three cuts: first quartile, median, third quartile.",
+            "Third quartile minus first, divided by `statistics.median(readings_s)`.",
+        ),
+    ),
+    "02.6": Exercise(
+        speedup,
+        (
+            "Say that the whole took a time of 1. How long does each part take afterwards?",
+            "The part that stays takes `1 - share`. The other took `share` and is `factor` times faster now.",
+            "1 divided by the sum of `1 - share` and `share / factor`.",
+        ),
+    ),
+    "02.7": Exercise(
+        benchmark,
+        (
+            "Take the faults in the order of the sections. First mend one reading: wait, start, work, wait, stop.",
+            "Draw new numbers for every reading, of one dtype, before its clock starts. `to_gpu` belongs inside.",
+            "Write `reading(run)`, which draws, waits, reads the clock, runs, waits and reads again. Call it once for "
+            "each processor and forget the result; then keep 15 readings of each, and return medians and the spread.",
+        ),
+    ),
+}

@@ -1,0 +1,117 @@
+"""Measure the most memory that a piece of work holds at once, on a GPU or a CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import BadMeasurement
+from labkit.machine import machine, sync_of
+from labkit.shown import Shown
+from labkit.units import format_bytes
+
+_ON_GPU = "torch.cuda.max_memory_allocated"
+_ON_CPU = "every allocation that torch's profiler saw, summed in their order"
+
+
+@dataclass(frozen=True)
+class PeakMemory(Shown):
+    """The most bytes that a call's tensors held at once, what they held at its end, and how that was found.
+
+    Both are beyond what was held before the call; what it returned is alive at its end. Tensors and what torch's
+    allocator gives to libraries as workspace count. The driver's context and memory that a library takes behind
+    torch's back don't, so a process holds more.
+    """
+
+    peak_bytes: int
+    held_bytes: int
+    device: str
+    how: str
+
+    def __str__(self) -> str:
+        held = f"{format_bytes(self.held_bytes)} at the end"
+        return f"at most {format_bytes(self.peak_bytes)} at once on {self.device}, {held} ({self.how})"
+
+
+def peak_memory(work: Callable[[], object], *, device: str | None = None) -> PeakMemory:
+    """Run `work` once and measure the most bytes its tensors held at once on `device` ("cpu", "cuda"; None: machine's).
+
+    What `work` itself creates counts, also when it is freed again before the end; so let it build the model too if
+    parameters should count. Raises BadMeasurement for another device, and where
+    nothing was allocated there.
+    """
+    device = machine().device if device is None else device
+    if device not in ("cpu", "cuda"):
+        raise BadMeasurement(f"Expected device to be 'cpu' or 'cuda', got {device!r}. Pass lab.start()'s .device.")
+    gc.collect()  # what earlier cells dropped must not be freed inside
+    (peak_bytes, held_bytes), how = (_on_gpu(work), _ON_GPU) if device == "cuda" else (_on_cpu(work), _ON_CPU)
+    if peak_bytes <= 0:
+        raise BadMeasurement(
+            f"Expected some memory to be allocated on {device}, got none. Does the work create its tensors there?"
+        )
+    return PeakMemory(peak_bytes, held_bytes, device, how)
+
+
+def _on_gpu(work: Callable[[], object]) -> tuple[int, int]:
+    import torch
+
+    sync = sync_of("cuda")
+    sync()
+    torch.cuda.reset_peak_memory_stats()
+    before = int(torch.cuda.memory_allocated())
+    result = work()
+    sync()
+    peak, held = int(torch.cuda.max_memory_allocated()), int(torch.cuda.memory_allocated())
+    del result  # alive until here, so that what it holds is in `held`
+    return peak - before, held - before
+
+
+def _on_cpu(work: Callable[[], object]) -> tuple[int, int]:
+    """Peak and end of the running sum of allocations and frees: no clock is in it, so runs agree."""
+    from torch.profiler import ProfilerActivity, profile
+
+    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
+    with _quiet():
+        profiler.start()
+    try:
+        result = work()
+    finally:
+        with _quiet():
+            profiler.stop()
+    del result  # alive until the profiler stopped, so that what it holds is in the sum
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        trace = json.loads(path.read_text(encoding="utf-8"))
+    return peak_and_end(trace["traceEvents"])
+
+
+def peak_and_end(events: list[dict[str, Any]]) -> tuple[int, int]:
+    """Peak and end in bytes of the running sum over a chrome trace's "[memory]" events of the CPU, by their time."""
+    on_cpu = [e for e in events if e.get("name") == "[memory]" and e["args"].get("Device Type") == 0]
+    steps = (int(e["args"]["Bytes"]) for e in sorted(on_cpu, key=lambda e: float(e["ts"])))
+    sums = list(itertools.accumulate(steps, initial=0))
+    return max(sums), sums[-1]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the two lines that the profiler's C++ part writes to stderr, which no log level turns off."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

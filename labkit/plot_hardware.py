@@ -1,0 +1,263 @@
+"""Figures of devices: the roofline, how much of a peak is reached, and which devices suit a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from labkit import catalog, costs
+from labkit.catalog import Candidate
+from labkit.errors import BadMeasurement, LabError
+from labkit.plot import CYCLE, LIMIT, MARKERS, MEASURED, RECORDED, Drawing
+from labkit.published import PublishedMatmul
+from labkit.units import format_seconds, format_si, significant
+
+# How far above the roof a point may lie before it is called a mistake: two measurements differ by some per cent.
+ABOVE = 1.1
+_CALCULATED: dict[str, Any] = {"color": "white", "edgecolor": RECORDED, "hatch": "//"}
+_REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
+_VERDICTS = {True: "in", None: "undecided", False: "out"}
+_COLUMNS = (1.02, 1.22, 1.42, 1.60)  # where the columns right of a shortlist stand, in widths of the axes
+
+
+def _resize(ax: Axes, height_in: float, width_in: float = 7.5) -> None:
+    ax.get_figure(root=True).set_size_inches(width_in, height_in)  # type: ignore[union-attr]
+
+
+@Drawing
+def roofline(
+    ax: Axes,
+    points: Mapping[str, tuple[float, float]],
+    *,
+    flop_per_s: float,
+    bytes_per_s: float,
+    title: str = "",
+) -> str:
+    """Measured points (FLOP per byte, FLOP/s) under the roof that two ceilings make; both axes logarithmic.
+
+    Source: Williams, Waterman and Patterson (2009), Roofline. Raises BadMeasurement for ceilings or points at or
+    below zero.
+    """
+    ridge = costs.ridge_flop_per_byte(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
+    if wrong := [name for name, point in points.items() if not min(point) > 0]:
+        raise BadMeasurement(f"Expected FLOP per byte and FLOP/s above zero, got {points[wrong[0]]} for {wrong[0]!r}.")
+    ax.clear()
+    _resize(ax, 4.0)
+    shown = [ridge, *(x for x, _ in points.values())]
+    x = np.geomspace(min(shown) / 4, max(shown) * 4, 200)
+    ax.loglog(x, np.minimum(flop_per_s, x * bytes_per_s), color=LIMIT, linewidth=2, label="roof (measured ceilings)")
+    ax.axvline(ridge, color=LIMIT, linewidth=0.8, linestyle=":")
+    ax.annotate("ridge", (ridge, 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points")
+    shares = {}
+    for i, (name, (flop_per_byte, rate)) in enumerate(points.items()):
+        roof = costs.attainable_flop_per_s(flop_per_byte, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
+        shares[name] = rate / roof
+        label = f"{name}: {shares[name]:.0%} of the roof"
+        ax.plot(flop_per_byte, rate, MARKERS[i % len(MARKERS)], color=CYCLE[i % len(CYCLE)], markersize=9, label=label)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.yaxis.set_major_formatter(lambda value, _: format_si(value, "FLOP/s"))
+    ax.set(xlabel="arithmetic intensity (FLOP per byte counted)", ylabel="rate of arithmetic")
+    ax.set_title(title, loc="left", fontsize=11)
+    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    return _roofline_words(shares, ridge)
+
+
+def _roofline_words(shares: Mapping[str, float], ridge: float) -> str:
+    words = [f"The ridge is at {significant(ridge)} FLOP per byte"]
+    words += [f"{name} reaches {share:.0%} of the roof" for name, share in shares.items()]
+    above = [name for name, share in shares.items() if share > ABOVE]
+    mistake = f" {' and '.join(above)} above the roof: a wrong count, a wrong clock, or data that a cache served."
+    return "; ".join(words) + "." + (mistake if above else "")
+
+
+@Drawing
+def reached(
+    ax: Axes, published: Sequence[PublishedMatmul], *, here: Mapping[str, tuple[float, float]] | None = None
+) -> str:
+    """Matmul rates as a share of the vendor's dense peak: others' hatched with their source, `here` solid.
+
+    `here` maps a label to (measured FLOP/s, peak FLOP/s); leave out what has no known peak.
+    """
+    ax.clear()
+    mine = dict(here or {})
+    rows = [(label, rate / peak, peak, True) for label, (rate, peak) in mine.items()]
+    rows += [(one.device, one.share, one.peak_flop_per_s, False) for one in published]
+    _resize(ax, 1.4 + 0.28 * max(len(rows), 1))
+    for y, (_, share, peak, measured) in enumerate(rows):
+        style = {"color": MEASURED} if measured else _CALCULATED
+        ax.barh(y, 100 * share, 0.7, **style)
+        text = f"{share:.0%} of {format_si(peak, 'FLOP/s')}"
+        ax.annotate(text, (102, y), va="center", fontsize=8, annotation_clip=False)
+    ax.axvline(100, color=LIMIT, linewidth=2, label="limit: the vendor's peak")
+    ax.set_yticks(range(len(rows)), [row[0] for row in rows])
+    ax.set(ylim=(max(len(rows), 1) - 0.5, -0.5), xlim=(0, 100), xlabel="share of the dense peak reached (%)")
+    sources = sorted({one.source.split(" (")[0] for one in published})
+    handles: list[Any] = [
+        Patch(facecolor="white", edgecolor=RECORDED, hatch="//", label="published: " + "; ".join(sources))
+    ]
+    handles += [Patch(color=MEASURED, label="measured here")] * bool(mine)
+    handles += ax.get_legend_handles_labels()[0]
+    ax.legend(
+        handles=handles,
+        frameon=False,
+        fontsize=8,
+        loc="upper left",
+        bbox_to_anchor=(0, -0.45 / (0.3 + 0.28 * len(rows))),
+    )
+    return _reached_words(published, mine)
+
+
+def _reached_words(published: Sequence[PublishedMatmul], here: Mapping[str, tuple[float, float]]) -> str:
+    words = [f"{label}: {rate / peak:.0%} of the peak, measured here" for label, (rate, peak) in here.items()]
+    if published:
+        low, high = min(published, key=lambda one: one.share), max(published, key=lambda one: one.share)
+        words.append(
+            f"best {published[0].dtype} matmuls that others published: from {low.share:.0%} ({low.device}) "
+            f"to {high.share:.0%} ({high.device}) of the peak"
+        )
+    return "; ".join(words) + "." if words else "Nothing to show: no rate has a known peak."
+
+
+@Drawing
+def shortlist(ax: Axes, candidates: Sequence[Candidate], *, title: str = "", most: int = 14) -> str:
+    """Judged devices as bars of a step's roofline time, with memory, energy and launch price, or the reason against.
+
+    Of each verdict the fastest are shown, `most` in all; the sentence counts every candidate.
+    """
+    ax.clear()
+    rows = _fair_selection(candidates, most)
+    _resize(ax, 1.3 + 0.27 * max(len(rows), 1), width_in=5.0)  # the columns stand to the right of the axes
+    for y, one in enumerate(rows):
+        if one.step_s is not None:
+            ax.barh(y, one.step_s, 0.7, **(_CALCULATED if one.fits else _REFUSED))
+        _row_text(ax, y, one)
+    for x, text in zip(_COLUMNS, ("time", "memory", "energy", "launch price"), strict=True):
+        _beside(ax, x, -1, text, weight="bold")
+    ax.set_yticks(range(len(rows)), [one.device.name for one in rows])
+    for tick, one in zip(ax.get_yticklabels(), rows, strict=True):
+        tick.set_color("black" if one.fits else "#767676")
+    ax.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+    ax.set_xlim(left=0)
+    ax.locator_params(axis="x", nbins=4)
+    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    ax.set_xlabel("roofline time of a step, from dense peaks (calculated)")
+    ax.set_title(title, loc="left", fontsize=10, pad=24)
+    return _shortlist_words(candidates, rows)
+
+
+def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidate]:
+    """Half of the rows for what is in, a quarter each for undecided and out; rows left over go on in this order."""
+    groups = {verdict: [one for one in candidates if one.fits is verdict] for verdict in _VERDICTS}
+    room = {True: most // 2, None: most // 4, False: most // 4}
+    left = most - sum(min(room[verdict], len(group)) for verdict, group in groups.items())
+    for verdict, group in groups.items():
+        extra = min(left, max(len(group) - room[verdict], 0))
+        room[verdict] += extra
+        left -= extra
+    return [one for verdict, group in groups.items() for one in group[: room[verdict]]]
+
+
+def _beside(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    plain = text.replace("$", r"\$")  # US$ twice in a line would be set as a formula
+    ax.annotate(
+        plain, (x, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False, **style
+    )
+
+
+def _row_text(ax: Axes, y: int, one: Candidate) -> None:
+    if not one.fits:
+        _beside(ax, _COLUMNS[0], y, f"{_VERDICTS[one.fits]}: {one.why[0]}", color="#767676")
+        return
+    star = "*" * ("launch_price_usd" in one.device.unread)
+    cells = (
+        "unknown" if one.step_s is None else format_seconds(one.step_s),
+        "unknown" if one.memory_share is None else _percent(one.memory_share),
+        "unknown" if one.energy_j is None else f"{significant(one.energy_j)} J",
+        "unknown" if one.cost_usd is None else f"{one.cost_usd:,.0f} US${star}",
+    )
+    for x, cell in zip(_COLUMNS, cells, strict=True):
+        _beside(ax, x, y, cell)
+
+
+def _percent(share: float) -> str:
+    return "under 1 %" if share < 0.01 else f"{share:.0%}"
+
+
+def _shortlist_words(candidates: Sequence[Candidate], rows: Sequence[Candidate]) -> str:
+    if not candidates:
+        return "No device to judge."
+    groups = {verdict: [one for one in candidates if one.fits is verdict] for verdict in _VERDICTS}
+    words = [f"Of {len(candidates)} devices {len(groups[True])} are in"]
+    if groups[True]:
+        first = groups[True][0]
+        time = "" if first.step_s is None else f" ({format_seconds(first.step_s)}, energy {_energy(first)})"
+        words[0] += f", the fastest {first.device.name}{time}"
+    for verdict in (None, False):
+        if groups[verdict]:
+            example = groups[verdict][0]
+            words.append(
+                f"{len(groups[verdict])} {_VERDICTS[verdict]}, such as {example.device.name}: {example.why[0]}"
+            )
+    shown = "" if len(rows) == len(candidates) else f" {len(rows)} of them are shown."
+    return "; ".join(words) + "." + shown
+
+
+def _energy(one: Candidate) -> str:
+    return "unknown" if one.energy_j is None else f"{significant(one.energy_j)} J at full board power"
+
+
+@Drawing
+def shortlist_of(
+    ax: Axes, *, model: str, batch: int, sequence: int, dtype: str, optimizer: str, budget: int | str, most: int = 14
+) -> str:
+    """The shortlist of the whole catalogue for one training step, as sliders set it; `budget` is US$ or words for none.
+
+    A setting that the model doesn't allow is said in words in place of the figure.
+    """
+    try:
+        step = costs.training_step(model, batch=batch, seq=sequence, dtype=dtype, optimizer=optimizer)
+    except LabError as error:
+        ax.clear()
+        ax.set_axis_off()
+        ax.annotate(str(error), (0, 0.5), xycoords="axes fraction", wrap=True)
+        return str(error)
+    ax.set_axis_on()
+    job = catalog.Job(
+        memory_bytes=step.memory.total_bytes,
+        flop=step.flop,
+        n_bytes=step.n_bytes,
+        dtype=step.compute_dtype,
+        budget_usd=budget if isinstance(budget, int) else None,
+    )
+    return shortlist.on(ax, catalog.shortlist(job), title=str(step), most=most)
+
+
+@Drawing
+def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> str:
+    """A step's roofline time of several jobs on the same devices, in the first job's order; open markers are out."""
+    ax.clear()
+    names = [one.device.name for one in next(iter(judged.values()), ())]
+    _resize(ax, 1.6 + 0.35 * max(len(names), 1))
+    words = []
+    for i, (job, candidates) in enumerate(judged.items()):
+        style: dict[str, Any] = {"marker": MARKERS[i], "color": CYCLE[i], "markersize": 9, "linestyle": ""}
+        ax.plot([], [], label=job, **style)
+        for one in candidates:
+            if one.step_s is not None:
+                fill = "full" if one.fits else "none"
+                ax.plot(one.step_s, names.index(one.device.name), fillstyle=fill, **style)
+        inside = [one.device.name for one in candidates if one.fits]
+        words.append(f"{job}: {', '.join(inside) if inside else 'no device'} in")
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    ax.xaxis.set_minor_formatter(lambda _value, _: "")
+    ax.grid(axis="y", linewidth=0.4)
+    ax.set_xlabel("roofline time of a step (calculated). Open marker: out. No marker: a fact is missing")
+    ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=1)
+    return "; ".join(words) + "."

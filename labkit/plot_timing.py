@@ -1,0 +1,136 @@
+"""Figures of time: who worked when, what single runs say, which ratios are real, and how far a speed-up reaches."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from labkit.bench import Ratio
+from labkit.plot import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing
+from labkit.simulated import Event
+from labkit.units import format_seconds, significant
+
+_LANES = ("host", "bus", "device")
+
+
+@Drawing
+def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float], title: str = "") -> str:
+    """What ran on host, bus and device, as bars over the clock; `reads` are names and seconds of clock readings.
+
+    The last event to end and the readings set the width. All of it is simulated, and the label says so.
+    """
+    ax.clear()
+    lanes = [lane for lane in _LANES if any(event.where == lane for event in events)]
+    for event in events:
+        color = CYCLE[_LANES.index(event.where)]
+        width_s = event.end_s - event.start_s
+        ax.barh(lanes.index(event.where), width_s, 0.5, left=event.start_s, color=color, edgecolor="white")
+    end_s = max([event.end_s for event in events] + list(reads.values()))
+    _name_events(ax, events, lanes, end_s)
+    for i, (name, at_s) in enumerate(reads.items()):
+        ax.axvline(at_s, color=PREDICTED, linestyle="--", linewidth=1.5)
+        side, ha = (4, "left") if at_s < 0.8 * end_s else (-4, "right")
+        ax.annotate(
+            name, (at_s, -0.62 - 0.34 * i), xytext=(side, 0), textcoords="offset points", fontsize=9, color=PREDICTED,
+            ha=ha, va="center",
+        )  # fmt: skip
+    ax.set_yticks(range(len(lanes)), lanes)
+    ax.set_ylim(len(lanes) - 0.5, -0.7 - 0.34 * len(reads))
+    ax.set_xlim(-0.02 * end_s, 1.02 * end_s)
+    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    ax.set_xlabel("time (simulated)")
+    ax.set_title(title, loc="left", fontsize=11)
+    _size(ax, 1.3 + 0.45 * len(lanes) + 0.2 * len(reads))
+    busy = [f"{lane} busy for {format_seconds(_busy_s(events, lane))}" for lane in lanes]
+    read = [f"{name} at {format_seconds(at_s)}" for name, at_s in reads.items()]
+    return f"Simulated: {', '.join(busy)}. Clock read: {', '.join(read) or 'never'}."
+
+
+def _name_events(ax: Axes, events: Sequence[Event], lanes: Sequence[str], end_s: float) -> None:
+    """Write an event's name into its bar where there is room for it, at about 75 characters a figure."""
+    for event in events:
+        width_s = event.end_s - event.start_s
+        if width_s > len(event.name) / 75 * end_s:
+            middle_s = event.start_s + width_s / 2
+            ax.text(middle_s, lanes.index(event.where), event.name, ha="center", va="center", fontsize=8, color="white")
+
+
+def _busy_s(events: Sequence[Event], lane: str) -> float:
+    return sum(event.end_s - event.start_s for event in events if event.where == lane)
+
+
+@Drawing
+def single_runs(ax: Axes, speedups: Sequence[float], *, title: str = "") -> str:
+    """What each single comparison would have claimed, in the order taken; the line at 1 is 'no difference'."""
+    ax.clear()
+    turns = range(1, len(speedups) + 1)
+    ax.axhline(1.0, color=LIMIT, linewidth=2)
+    ax.plot(turns, speedups, "o", color=MEASURED, markersize=5, alpha=0.8)
+    ax.set(xlabel="comparison, in the order taken", ylabel="claimed speed-up")
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    ax.set_title(title, loc="left", fontsize=11)
+    _size(ax, 3.0)
+    off = sum(abs(ratio - 1) > 0.05 for ratio in speedups)
+    low, middle, high = min(speedups), statistics.median(speedups), max(speedups)
+    return (
+        f"{len(speedups)} single comparisons: {significant(low)}x to {significant(high)}x, median "
+        f"{significant(middle)}x; {off} of them are more than 5 % away from 1."
+    )
+
+
+@Drawing
+def ratios(ax: Axes, named: Mapping[str, Ratio], *, title: str = "") -> str:
+    """Speed-ups with their 95 % intervals, a row each; an interval that crosses the line at 1 shows nothing."""
+    ax.clear()
+    for y, ratio in enumerate(named.values()):
+        color = RECORDED if ratio.verdict == "no difference seen" else MEASURED
+        ax.plot([ratio.low, ratio.high], [y, y], color=color, linewidth=3, marker="|", markersize=10)
+        ax.plot(ratio.value, y, MARKERS[0], color=color, markersize=8)
+        text = f"{significant(ratio.value)}x, {ratio.verdict}"
+        ax.annotate(text, (ratio.value, y), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=8)
+    ax.axvline(1.0, color=LIMIT, linewidth=2)
+    ax.set_yticks(range(len(named)), list(named))
+    ax.set_ylim(len(named) - 0.5, -0.7)
+    ax.set_xlim(left=0, right=1.25 * max([1.0, *(ratio.high for ratio in named.values())]))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    ax.set_xlabel("speed-up (dot) and its 95 % interval; black line: no difference")
+    ax.set_title(title, loc="left", fontsize=11)
+    _size(ax, 1.1 + 0.55 * len(named))
+    return "; ".join(f"{name}: {significant(ratio.value)}x, {ratio.verdict}" for name, ratio in named.items()) + "."
+
+
+@Drawing
+def amdahl(ax: Axes, *, share: float, factor: float) -> str:
+    """Speed-up of the whole against the factor by which a share (0 to 1) of its time gets faster, with the limit.
+
+    Whole speed-up = 1 / ((1 - share) + share / factor), at most 1 / (1 - share). Source: G. M. Amdahl, Validity of
+    the single processor approach to achieving large scale computing capabilities, AFIPS spring joint conference (1967).
+    """
+    ax.clear()
+    factors = np.geomspace(1, 1000, 200)
+    whole = 1 / ((1 - share) + share / factor)
+    ax.plot(factors, 1 / ((1 - share) + share / factors), color=CYCLE[0], label=f"share {share:.0%}")
+    ax.plot(factor, whole, "o", color=CYCLE[1], markersize=9)
+    ax.annotate(f"{significant(whole)}x", (factor, whole), xytext=(0, -16), textcoords="offset points", fontsize=10)
+    limit = "none" if share == 1 else f"{significant(1 / (1 - share))}x"
+    if share < 1:
+        ax.axhline(1 / (1 - share), color=LIMIT, linewidth=2, label=f"limit {limit}")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_ylim(0.8, max(12.0, 1.5 / (1 - share)) if share < 1 else 1000)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}x")
+        axis.set_minor_formatter(lambda value, _: "")
+    ax.set(xlabel="how many times faster that share gets", ylabel="the whole gets faster by")
+    ax.legend(frameon=False, fontsize=9, loc="upper left")
+    return (
+        f"When {share:.0%} of the time gets {significant(factor)}x faster, "
+        f"the whole gets {significant(whole)}x faster; limit: {limit}."
+    )
+
+
+def _size(ax: Axes, height_in: float) -> None:
+    ax.get_figure(root=True).set_size_inches(7.5, height_in)  # type: ignore[union-attr]

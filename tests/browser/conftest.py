@@ -1,0 +1,139 @@
+"""A real JupyterLab, driven in a real Chromium."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from labkit import recorder
+
+SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+SWITCHES += ["--disable-sync", "--no-first-run"]
+
+
+def chromium_path():
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    path = chromium_path()
+    if path is None:
+        if os.environ.get("LABKIT_REQUIRE_BROWSER") == "1":
+            pytest.fail("LABKIT_REQUIRE_BROWSER=1, but there is no Chromium: install Debian's package chromium.")
+        pytest.skip("No Chromium on this machine: install Debian's package chromium to run the browser tests.")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=SWITCHES)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def lab_server(tmp_path_factory):
+    """(address, folder) of a JupyterLab over copies of the notebooks."""
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "notebooks").mkdir()
+    for path in recorder.paths():
+        shutil.copy(path, folder / "notebooks")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
+    command += [
+        "--IdentityProvider.token=test",
+        f"--ServerApp.root_dir={folder}",
+        "--LabApp.expose_app_in_browser=True",
+    ]
+    command += [f"--LabApp.workspaces_dir={folder}/workspaces", f"--LabApp.user_settings_dir={folder}/settings"]
+    with open(folder / "log", "w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/api?token=test", server, folder / "log")
+        yield f"http://127.0.0.1:{port}", folder
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+def _wait_for(url, server, log):
+    for _ in range(240):
+        if server.poll() is not None:
+            break
+        try:
+            urllib.request.urlopen(url, timeout=1).close()
+        except OSError:
+            time.sleep(0.25)
+        else:
+            return
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()[-2000:]}")
+
+
+class Notebook:
+    """A notebook open in JupyterLab."""
+
+    INDICATOR = ".jp-Notebook-ExecutionIndicator"
+
+    def __init__(self, page, address, path):
+        self.page, self.path = page, path
+        page.set_default_timeout(60_000)
+        page.goto(f"{address}/lab/tree/notebooks/{path.name}?token=test&reset")
+        page.wait_for_selector(f'{self.INDICATOR}[data-status="idle"]')
+        page.wait_for_timeout(5_000)  # cells run earlier may lose their widgets
+
+    def command(self, name):
+        self.page.evaluate(f"() => {{ window.jupyterapp.commands.execute('{name}') }}")
+
+    def run_all(self, timeout_s=120):
+        self.command("notebook:run-all-cells")
+        self.page.wait_for_timeout(1_500)
+        self.wait_until_idle(timeout_s)
+
+    def wait_until_idle(self, timeout_s=120):
+        """Idle for a second and a half without a break: between two cells the kernel looks idle too."""
+        end = time.monotonic() + timeout_s
+        calm = 0
+        while calm < 6:
+            assert time.monotonic() < end, "the notebook did not finish"
+            status = self.page.locator(self.INDICATOR).get_attribute("data-status")
+            calm = calm + 1 if status == "idle" else 0
+            self.page.wait_for_timeout(250)
+
+    def scroll_to(self, locator):
+        """Bring a cell's part on the page; JupyterLab keeps only the cells near the view in the document."""
+        panel = self.page.locator(".jp-WindowedPanel-outer").first
+        height = panel.evaluate("e => e.scrollHeight")
+        for top in range(0, height + 600, 300):
+            if locator.count():
+                locator.first.scroll_into_view_if_needed()
+                return locator.first
+            panel.evaluate("(e, top) => { e.scrollTop = top }", top)
+            self.page.wait_for_timeout(150)
+        raise AssertionError(f"{locator} is nowhere in the notebook")
+
+    def save(self):
+        self.command("docmanager:save")
+        self.page.wait_for_timeout(2_000)
+
+
+@pytest.fixture
+def open_notebook(chromium, lab_server):
+    address, folder = lab_server
+    context = chromium.new_context(viewport={"width": 1280, "height": 1000})
+
+    def opened(name):
+        (path,) = (folder / "notebooks").glob(f"{name}_*.ipynb")
+        return Notebook(context.new_page(), address, path)
+
+    yield opened
+    context.close()

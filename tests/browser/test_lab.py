@@ -1,0 +1,76 @@
+"""Notebooks 00 and 01 as a reader sees them."""
+
+import json
+
+
+def saved_cells(notebook):
+    notebook.save()
+    saved = json.loads(notebook.path.read_text(encoding="utf-8"))
+    assert "widgets" not in saved["metadata"]
+    return [cell for cell in saved["cells"] if cell["cell_type"] == "code"]
+
+
+def outputs(cell):
+    return [output.get("data", {}) for output in cell["outputs"]]
+
+
+def test_notebook_00_runs_whole_and_its_boards_stay_as_pictures(open_notebook):
+    notebook = open_notebook("00")
+    notebook.run_all()
+    board = notebook.scroll_to(notebook.page.locator(".widget-image"))
+    assert board.get_attribute("src").startswith("blob:")
+    cells = saved_cells(notebook)
+    assert all(cell["execution_count"] for cell in cells)
+    errors = [o for cell in cells for o in cell["outputs"] if o["output_type"] == "error"]
+    assert errors == []
+    boards = [
+        output
+        for cell in cells
+        for output in cell["outputs"]
+        if "application/vnd.jupyter.widget-view+json" in output.get("data", {})
+    ]
+    assert len(boards) >= 4
+    assert all("image/png" in output["data"] for output in boards)
+    sentences = [output["metadata"]["image/png"]["alt"] for output in boards]
+    assert sentences[0].startswith("one thread: ")
+    assert not any("not measured yet" in sentence for sentence in sentences), "the first frame was stored, not the last"
+
+
+def test_the_sliders_of_notebook_01_change_the_picture_and_the_sentence(open_notebook):
+    notebook = open_notebook("01")
+    notebook.run_all()
+    slider = notebook.scroll_to(notebook.page.locator(".noUi-handle"))
+    explorer = notebook.page.locator(".jp-OutputArea-output", has=notebook.page.locator(".noUi-handle")).first
+    image, caption = explorer.locator(".widget-image"), explorer.locator(".widget-html-content").last
+    before = image.get_attribute("src"), caption.inner_text()
+    slider.focus()
+    for _ in range(3):
+        notebook.page.keyboard.press("ArrowRight")
+    notebook.page.wait_for_timeout(2_000)
+    notebook.wait_until_idle()
+    after = image.get_attribute("src"), caption.inner_text()
+    assert image.count() == 1
+    assert after[0] != before[0]
+    assert after[1] != before[1]
+    boards = [data for cell in saved_cells(notebook) for data in outputs(cell) if "image/png" in data]
+    assert boards
+
+
+def test_stop_in_the_middle_of_a_board_keeps_what_was_measured(open_notebook):
+    notebook = open_notebook("00")
+    notebook.run_all()
+    page = notebook.page
+    notebook.scroll_to(page.locator(".jp-CodeCell", has_text='lab.summary("00")')).click()
+    page.keyboard.press("Escape")
+    page.keyboard.press("b")
+    page.keyboard.press("Enter")
+    page.keyboard.insert_text('stopped = board.time("one thread", lambda: cpu_step(), items=64, budget_s=600)')
+    page.keyboard.press("Control+Enter")
+    page.wait_for_timeout(4_000)
+    assert page.locator(notebook.INDICATOR).get_attribute("data-status") == "busy"
+    notebook.command("notebook:interrupt-kernel")
+    notebook.wait_until_idle(20)
+    (cell,) = [c for c in saved_cells(notebook) if "stopped = board" in "".join(c["source"])]
+    assert [o["ename"] for o in cell["outputs"] if o["output_type"] == "error"] == ["KeyboardInterrupt"]
+    (shown,) = [o for o in cell["outputs"] if "image/png" in o.get("data", {})]
+    assert "images/s" in shown["metadata"]["image/png"]["alt"]

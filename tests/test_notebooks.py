@@ -1,0 +1,141 @@
+"""How a notebook is made: canonical, open to a beginner, in the rhythm that the design asks for."""
+
+import ast
+import json
+import re
+import statistics
+
+import pytest
+
+from labkit import journal
+from scripts import notebooks as script
+from tests.helpers import cells, code_cells, notebook_paths
+
+every_notebook = pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)
+WORDS = re.compile(r"\b(simply|obviously|as (we|you) can see|blazing|powerful)\b|\bjust\b", re.IGNORECASE)
+
+
+def markdown(path):
+    return [source for kind, source, _, _ in cells(path) if kind == "markdown"]
+
+
+def lines_of(source):
+    return [line for line in source.splitlines() if line.strip()]
+
+
+def python_of(source):
+    """A cell without its shell lines."""
+    return re.sub(r"(?m)^(\s*)[!%].*$", r"\1pass", source)
+
+
+@every_notebook
+def test_it_is_canonical(path):
+    text = path.read_text(encoding="utf-8")
+    assert script.canonical(json.loads(text), path.name) == text, "make fix repairs it"
+
+
+@every_notebook
+def test_links_and_setup_cell_come_from_the_one_address(path):
+    assert script.links(path.name) in markdown(path)[0]
+    (setup,) = [source for _, source, tags, _ in cells(path) if "setup" in tags]
+    assert setup == script.SETUP.format(address=script.address())
+    assert "pip" not in setup
+    assert len(setup.splitlines()) <= 6
+
+
+def test_a_notebook_with_another_address_is_not_canonical():
+    path = notebook_paths()[0]
+    text = path.read_text(encoding="utf-8").replace(script.address(), "https://github.com/someone/else")
+    assert script.canonical(json.loads(text), path.name) != text
+
+
+@every_notebook
+def test_it_opens_with_a_question_and_acts_within_five_cells(path):
+    title, *rest = lines_of(markdown(path)[0])
+    assert re.fullmatch(rf"# {path.name[:2]} .+\?", title)
+    assert "minutes" in " ".join(rest)
+    assert len(rest) == 3  # what you will do; minutes and needs; links
+    kinds = [kind for kind, _, tags, _ in cells(path) if "setup" not in tags]
+    assert "code" in kinds[:5]
+
+
+@every_notebook
+def test_its_sections_are_questions_in_order(path):
+    headings = [line for source in markdown(path) for line in source.splitlines() if line.startswith("## ")]
+    numbered = [heading for heading in headings if re.match(r"## \d", heading)]
+    assert 4 <= len(numbered) <= 7
+    for number, heading in enumerate(numbered, start=1):
+        assert re.fullmatch(rf"## {number} .+\?", heading)
+
+
+@every_notebook
+def test_its_cells_are_short(path):
+    sizes = [len(lines_of(source)) for source in code_cells(path)]
+    stubs = [len(lines_of(source)) for source in code_cells(path) if re.match(r"# \d\d\.\d", source)]
+    assert statistics.median(sizes) <= 3
+    assert sorted(sizes)[int(0.9 * (len(sizes) - 1))] <= 10
+    assert max(size for size in sizes if size not in stubs or size <= 20) <= 20
+    assert max(stubs) <= 30
+    for source in markdown(path):
+        assert len(re.findall(r"\w+", source)) <= 120 or source.startswith("# "), source
+
+
+@every_notebook
+def test_at_most_two_code_cells_follow_each_other(path):
+    run = 0
+    for kind, source, _, _ in cells(path):
+        run = run + 1 if kind == "code" else 0
+        assert run <= 2, source
+
+
+@every_notebook
+def test_the_prose_promises_nothing(path):
+    for source in markdown(path):
+        assert not WORDS.search(source), source
+
+
+@every_notebook
+def test_every_device_measurement_waits_for_the_device(path):
+    """A call that times work on `machine.device` must be given something that waits for it."""
+    for source in code_cells(path):
+        for node in ast.walk(ast.parse(python_of(source))):
+            name = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+            if name in ("time_call", "compare", "time") and "device" in ast.unparse(node):
+                assert "sync" in {keyword.arg for keyword in node.keywords}, ast.unparse(node)
+
+
+@every_notebook
+def test_it_closes_with_predictions_beside_measurements_and_a_question(path):
+    assert f'lab.summary("{path.name[:2]}")' in code_cells(path)[-1]
+    assert "**Open question:**" in markdown(path)[-1]
+    assert sum(source.count("lab.predict(") for source in code_cells(path)) >= 3
+
+
+@every_notebook
+def test_its_keys_carry_its_own_sections_and_its_claims_exist(path):
+    text = "\n".join(code_cells(path))
+    used = re.findall(r'lab\.(?:predict|record|check|hint|solution|SpeedBoard)\(\s*"(\d\d)\.', text)
+    assert set(used) == {path.name[:2]}
+    assert set(re.findall(r'"(C\d\d)"', text)) <= set(journal.claims())
+
+
+@every_notebook
+def test_a_cell_whose_output_is_compared_has_one_stored(path):
+    for _, source, tags, cell in cells(path):
+        if "nbval-check-output" in tags:
+            assert "keep_output" in tags, source
+            assert cell["outputs"], source
+            assert cell["execution_count"] is not None, source
+
+
+def test_some_cells_are_compared():
+    compared = [tags for path in notebook_paths() for _, _, tags, _ in cells(path) if "nbval-check-output" in tags]
+    assert compared
+
+
+def test_every_notebook_is_in_the_readme_with_its_minutes():
+    readme = (script.ROOT / "README.md").read_text(encoding="utf-8")
+    for path in notebook_paths():
+        (row,) = [line for line in readme.splitlines() if f"notebooks/{path.name}" in line and line.startswith("|")]
+        minutes = re.search(r"(\d+) minutes", " ".join(markdown(path)[0].split()))[1]
+        assert f"| {minutes} |" in row
