@@ -13,7 +13,7 @@ from labkit.units import format_si
 _PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "memcpy_bandwidth.csv"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bus(Shown):
     """A link between main memory and a GPU, and the copy rate that `source` measured on it."""
 
