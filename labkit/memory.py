@@ -23,7 +23,7 @@ _ON_GPU = "torch.cuda.max_memory_allocated"
 _ON_CPU = "every allocation that torch's profiler saw, summed in their order"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PeakMemory(Shown):
     """The most bytes that a call's tensors held at once, what they held at its end, and how that was found.
 

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from labkit import catalog, costs
 from labkit.catalog import Candidate
 from labkit.errors import BadMeasurement, LabError
-from labkit.plot import CYCLE, LIMIT, MARKERS, MEASURED, RECORDED, Drawing
+from labkit.plot import CYCLE, LIMIT, MARKERS, MEASURED, RECORDED, Drawing, resize
 from labkit.published import PublishedMatmul
 from labkit.units import format_seconds, format_si, significant
 
@@ -21,11 +21,7 @@ ABOVE = 1.1
 _CALCULATED: dict[str, Any] = {"color": "white", "edgecolor": RECORDED, "hatch": "//"}
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
 _VERDICTS = {True: "in", None: "undecided", False: "out"}
-_COLUMNS = (1.02, 1.22, 1.42, 1.60)  # where the columns right of a shortlist stand, in widths of the axes
-
-
-def _resize(ax: Axes, height_in: float, width_in: float = 7.5) -> None:
-    ax.get_figure(root=True).set_size_inches(width_in, height_in)  # type: ignore[union-attr]
+_COLUMNS = (1.02, 1.23, 1.43, 1.62)  # where the columns right of a shortlist stand, in widths of the axes
 
 
 @Drawing
@@ -46,7 +42,7 @@ def roofline(
     if wrong := [name for name, point in points.items() if not min(point) > 0]:
         raise BadMeasurement(f"Expected FLOP per byte and FLOP/s above zero, got {points[wrong[0]]} for {wrong[0]!r}.")
     ax.clear()
-    _resize(ax, 4.0)
+    resize(ax, 4.2, width_in=4.8)
     shown = [ridge, *(x for x, _ in points.values())]
     x = np.geomspace(min(shown) / 4, max(shown) * 4, 200)
     ax.loglog(x, np.minimum(flop_per_s, x * bytes_per_s), color=LIMIT, linewidth=2, label="roof (measured ceilings)")
@@ -86,7 +82,7 @@ def reached(
     mine = dict(here or {})
     rows = [(label, rate / peak, peak, True) for label, (rate, peak) in mine.items()]
     rows += [(one.device, one.share, one.peak_flop_per_s, False) for one in published]
-    _resize(ax, 1.4 + 0.28 * max(len(rows), 1))
+    resize(ax, 1.1 + 0.28 * max(len(rows), 1), width_in=4.5)
     for y, (_, share, peak, measured) in enumerate(rows):
         style = {"color": MEASURED} if measured else _CALCULATED
         ax.barh(y, 100 * share, 0.7, **style)
@@ -101,13 +97,7 @@ def reached(
     ]
     handles += [Patch(color=MEASURED, label="measured here")] * bool(mine)
     handles += ax.get_legend_handles_labels()[0]
-    ax.legend(
-        handles=handles,
-        frameon=False,
-        fontsize=8,
-        loc="upper left",
-        bbox_to_anchor=(0, -0.45 / (0.3 + 0.28 * len(rows))),
-    )
+    ax.legend(handles=handles, frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0))
     return _reached_words(published, mine)
 
 
@@ -130,7 +120,7 @@ def shortlist(ax: Axes, candidates: Sequence[Candidate], *, title: str = "", mos
     """
     ax.clear()
     rows = _fair_selection(candidates, most)
-    _resize(ax, 1.3 + 0.27 * max(len(rows), 1), width_in=5.0)  # the columns stand to the right of the axes
+    resize(ax, 1.1 + 0.27 * max(len(rows), 1), width_in=3.6)  # the columns stand to the right of the axes
     for y, one in enumerate(rows):
         if one.step_s is not None:
             ax.barh(y, one.step_s, 0.7, **(_CALCULATED if one.fits else _REFUSED))
@@ -170,7 +160,7 @@ def _beside(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
 
 def _row_text(ax: Axes, y: int, one: Candidate) -> None:
     if not one.fits:
-        _beside(ax, _COLUMNS[0], y, f"{_VERDICTS[one.fits]}: {one.why[0]}", color="#767676")
+        _beside(ax, _COLUMNS[0], y, f"{_VERDICTS[one.fits]}: {one.why[0].partition(', so ')[0]}", color="#767676")
         return
     star = "*" * ("launch_price_usd" in one.device.unread)
     cells = (
@@ -203,7 +193,8 @@ def _shortlist_words(candidates: Sequence[Candidate], rows: Sequence[Candidate])
                 f"{len(groups[verdict])} {_VERDICTS[verdict]}, such as {example.device.name}: {example.why[0]}"
             )
     shown = "" if len(rows) == len(candidates) else f" {len(rows)} of them are shown."
-    return "; ".join(words) + "." + shown
+    starred = any("*" in one.why[0] or "launch_price_usd" in one.device.unread for one in rows)
+    return "; ".join(words) + "." + shown + " * recalled or derived, not read from a source." * starred
 
 
 def _energy(one: Candidate) -> str:
@@ -241,7 +232,7 @@ def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> str:
     """A step's roofline time of several jobs on the same devices, in the first job's order; open markers are out."""
     ax.clear()
     names = [one.device.name for one in next(iter(judged.values()), ())]
-    _resize(ax, 1.6 + 0.35 * max(len(names), 1))
+    resize(ax, 1.1 + 0.35 * max(len(names), 1))
     words = []
     for i, (job, candidates) in enumerate(judged.items()):
         style: dict[str, Any] = {"marker": MARKERS[i], "color": CYCLE[i], "markersize": 9, "linestyle": ""}
@@ -255,6 +246,7 @@ def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> str:
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
     ax.set_xscale("log")
+    ax.locator_params(axis="x", numticks=7)
     ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
     ax.xaxis.set_minor_formatter(lambda _value, _: "")
     ax.grid(axis="y", linewidth=0.4)

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from labkit.bench import Ratio
-from labkit.plot import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing
+from labkit.plot import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
 from labkit.simulated import Event
 from labkit.units import format_seconds, significant
 
 _LANES = ("host", "bus", "device")
+# Words that may lie on a line stay legible.
+_ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 
 
 @Drawing
@@ -35,15 +38,16 @@ def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float], t
         side, ha = (4, "left") if at_s < 0.8 * end_s else (-4, "right")
         ax.annotate(
             name, (at_s, -0.62 - 0.34 * i), xytext=(side, 0), textcoords="offset points", fontsize=9, color=PREDICTED,
-            ha=ha, va="center",
+            ha=ha, va="center", bbox=_ON_WHITE,
         )  # fmt: skip
     ax.set_yticks(range(len(lanes)), lanes)
     ax.set_ylim(len(lanes) - 0.5, -0.7 - 0.34 * len(reads))
     ax.set_xlim(-0.02 * end_s, 1.02 * end_s)
+    ax.xaxis.set_major_locator(MaxNLocator(6))
     ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
     ax.set_xlabel("time (simulated)")
     ax.set_title(title, loc="left", fontsize=11)
-    _size(ax, 1.3 + 0.45 * len(lanes) + 0.2 * len(reads))
+    resize(ax, 1.3 + 0.45 * len(lanes) + 0.2 * len(reads))
     busy = [f"{lane} busy for {format_seconds(_busy_s(events, lane))}" for lane in lanes]
     read = [f"{name} at {format_seconds(at_s)}" for name, at_s in reads.items()]
     return f"Simulated: {', '.join(busy)}. Clock read: {', '.join(read) or 'never'}."
@@ -72,7 +76,7 @@ def single_runs(ax: Axes, speedups: Sequence[float], *, title: str = "") -> str:
     ax.set(xlabel="comparison, in the order taken", ylabel="claimed speed-up")
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.set_title(title, loc="left", fontsize=11)
-    _size(ax, 3.0)
+    resize(ax, 3.0)
     off = sum(abs(ratio - 1) > 0.05 for ratio in speedups)
     low, middle, high = min(speedups), statistics.median(speedups), max(speedups)
     return (
@@ -90,15 +94,17 @@ def ratios(ax: Axes, named: Mapping[str, Ratio], *, title: str = "") -> str:
         ax.plot([ratio.low, ratio.high], [y, y], color=color, linewidth=3, marker="|", markersize=10)
         ax.plot(ratio.value, y, MARKERS[0], color=color, markersize=8)
         text = f"{significant(ratio.value)}x, {ratio.verdict}"
-        ax.annotate(text, (ratio.value, y), xytext=(0, 9), textcoords="offset points", ha="center", fontsize=8)
-    ax.axvline(1.0, color=LIMIT, linewidth=2)
+        ax.annotate(
+            text, (ratio.value, y), xytext=(0, 10), textcoords="offset points", ha="center", fontsize=8, bbox=_ON_WHITE
+        )
+    ax.axvline(1.0, color=LIMIT, linewidth=2, zorder=1)
     ax.set_yticks(range(len(named)), list(named))
     ax.set_ylim(len(named) - 0.5, -0.7)
     ax.set_xlim(left=0, right=1.25 * max([1.0, *(ratio.high for ratio in named.values())]))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.set_xlabel("speed-up (dot) and its 95 % interval; black line: no difference")
     ax.set_title(title, loc="left", fontsize=11)
-    _size(ax, 1.1 + 0.55 * len(named))
+    resize(ax, 1.1 + 0.55 * len(named))
     return "; ".join(f"{name}: {significant(ratio.value)}x, {ratio.verdict}" for name, ratio in named.items()) + "."
 
 
@@ -122,6 +128,7 @@ def amdahl(ax: Axes, *, share: float, factor: float) -> str:
     ax.set_yscale("log")
     ax.set_ylim(0.8, max(12.0, 1.5 / (1 - share)) if share < 1 else 1000)
     for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]))
         axis.set_major_formatter(lambda value, _: f"{value:g}x")
         axis.set_minor_formatter(lambda value, _: "")
     ax.set(xlabel="how many times faster that share gets", ylabel="the whole gets faster by")
@@ -130,7 +137,3 @@ def amdahl(ax: Axes, *, share: float, factor: float) -> str:
         f"When {share:.0%} of the time gets {significant(factor)}x faster, "
         f"the whole gets {significant(whole)}x faster; limit: {limit}."
     )
-
-
-def _size(ax: Axes, height_in: float) -> None:
-    ax.get_figure(root=True).set_size_inches(7.5, height_in)  # type: ignore[union-attr]

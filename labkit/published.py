@@ -14,7 +14,7 @@ from labkit.units import TERA, format_si
 MATMULS = Path(__file__).parents[1] / "data" / "published" / "matmul_efficiency.csv"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PublishedMatmul(Shown):
     """The best matmul rate that somebody found on a device, beside its vendor's dense peak; both in FLOP/s."""
 

@@ -2,6 +2,7 @@
 
 usage: notebooks.py check    say what is not canonical; exit 1 if anything is
        notebooks.py fix      repair it: format, ids, outputs, and from pyproject.toml's address the setup cell and links
+       notebooks.py store    run them, and store the outputs of the cells tagged keep_output
        notebooks.py solved   write build/solved/*.ipynb, each exercise solved
 """
 
@@ -77,12 +78,24 @@ def _cell(cell: dict[str, Any], index: int) -> dict[str, Any]:
     return clean
 
 
+def store(notebook: dict[str, Any]) -> None:
+    """Run a notebook and put the outputs of its cells tagged keep_output into it; the others stay as they are."""
+    import nbclient
+    import nbformat
+
+    run = nbformat.reads(json.dumps(notebook), as_version=4)  # type: ignore[no-untyped-call]
+    nbclient.NotebookClient(run, timeout=200, store_widget_state=False).execute()
+    for cell, done in zip(notebook["cells"], json.loads(nbformat.writes(run))["cells"], strict=True):  # type: ignore[no-untyped-call]
+        if "keep_output" in cell["metadata"].get("tags", []):
+            cell |= {"outputs": done["outputs"], "execution_count": done["execution_count"]}
+
+
 def _lines(text: str) -> list[str]:
     return text.splitlines(keepends=True)
 
 
 def main(command: str) -> int:
-    """Run one of the three commands; the exit status."""
+    """Run one of the commands; the exit status."""
     if command == "solved":
         SOLVED.mkdir(parents=True, exist_ok=True)
         for old in SOLVED.glob("*.ipynb"):
@@ -91,18 +104,20 @@ def main(command: str) -> int:
     for path in recorder.paths():
         text = path.read_text(encoding="utf-8")
         notebook = json.loads(text)
+        if command == "store":
+            store(notebook)
         if command == "solved":
             filled = recorder.solved(notebook, checks.solutions(path.name[:2]))
             (SOLVED / path.name).write_text(json.dumps(filled, indent=1, ensure_ascii=False), encoding="utf-8")
         elif (good := canonical(notebook, path.name)) != text:
             wrong += 1
-            if command == "fix":
+            if command != "check":
                 path.write_text(good, encoding="utf-8")
-            print(f"{path.name}: {'repaired' if command == 'fix' else 'not canonical; make fix repairs it'}")
+            print(f"{path.name}: {'not canonical; make fix repairs it' if command == 'check' else 'written'}")
     return int(command == "check" and wrong > 0)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in (["check"], ["fix"], ["solved"]):
+    if sys.argv[1:] not in (["check"], ["fix"], ["store"], ["solved"]):
         sys.exit(__doc__)
     sys.exit(main(sys.argv[1]))

@@ -6,7 +6,6 @@ import pytest
 from labkit import __main__ as command_line
 from labkit import doctor
 from labkit.doctor import Check, Row, examine
-from labkit.errors import LabError
 
 NAMES = ["Python", "cores", "memory", "driver", "GPUs", "torch", "numba", "CuPy", "C++ compiler"]
 NAMES += ["gloo", "NCCL", "free ports", "Chromium", "disk"]
@@ -107,15 +106,6 @@ def test_the_command_exits_with_the_verdict(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "CHECKS", (Check("a", fails, needed=True),))
     assert command_line.main(["doctor"]) == 1
     assert "RuntimeError: it is broken" in capsys.readouterr().out
-
-
-def test_an_error_on_purpose_is_a_sentence_and_not_a_traceback(monkeypatch, capsys):
-    def refuse():
-        raise LabError("there is nothing to do")
-
-    monkeypatch.setitem(command_line.COMMANDS, "doctor", refuse)
-    assert command_line.main(["doctor"]) == 1
-    assert capsys.readouterr().err == "there is nothing to do\n"
 
 
 def test_an_unknown_command_lists_the_known_ones():

@@ -14,6 +14,9 @@ def timed(work, wait, clock):
 
 
 # %% 02.5
+import statistics
+
+
 def relative_spread(readings_s):
     """Interquartile range over median: 0.02 means 'repeatable to about 2 %'."""
     low_s, median_s, high_s = statistics.quantiles(readings_s, n=4)
@@ -27,6 +30,9 @@ def speedup(share, factor):
 
 
 # %% 02.7
+import statistics
+
+
 def benchmark(station, n):
     """Seconds of a blur of n float32 numbers, on the CPU and on the GPU, and the relative spread of the GPU's readings.
 
