@@ -35,7 +35,7 @@ def report(_: argparse.Namespace) -> int:
         summary = journal.summary(path.name[:2])
         if summary.rows or summary.verdicts:
             print(f"{path.stem}\n{summary}\n")
-    print("\n".join([f"From {log.path}", *log.damaged()]))
+    print(f"From {log.path}")
     return 0
 
 

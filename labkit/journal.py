@@ -122,9 +122,10 @@ class Summary(Shown):
 
     rows: tuple[tuple[str, str, str, str], ...]
     verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...] = ()
 
     def _tables(self) -> list[Table]:
-        parts = [Table(self.rows, _HEAD)]
+        parts = [Table(self.rows, _HEAD, notes=self.notes)]
         if self.verdicts:
             rows = tuple((v.claim, claims()[v.claim], v.verdict, v.because) for v in self.verdicts)
             parts.append(Table(rows, _CLAIMS_HEAD))
@@ -143,13 +144,15 @@ _CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
 
 def summary(notebook: str) -> Summary:
     """The closing table of a notebook ("00"): the last measurement and guess of each quantity on this machine."""
-    entries = [e for e in records.results().entries() if e.section.startswith(f"{notebook}.")]
+    log = records.results()
+    entries = [e for e in log.entries() if e.section.startswith(f"{notebook}.")]
     here = machine().name
     measured = {e.key: e for e in entries if isinstance(e, Measurement) and e.machine == here}
     guesses = {f"{e.section} {e.what}": e for e in entries if isinstance(e, Prediction)}
     verdicts = {e.claim: e for e in entries if isinstance(e, Verdict) and e.machine == here}
     rows = tuple(_row(m, guesses.get(key)) for key, m in sorted(measured.items()))
-    return Summary(rows, tuple(verdicts[claim] for claim in sorted(verdicts)))
+    notes = ([log.note] if log.note else []) + log.damaged()
+    return Summary(rows, tuple(verdicts[claim] for claim in sorted(verdicts)), tuple(notes))
 
 
 def _row(measurement: Measurement, guess: Prediction | None) -> tuple[str, str, str, str]:

@@ -9,6 +9,7 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+from labkit import records
 from labkit.errors import LabError
 from labkit.machine import Machine, machine
 from labkit.units import GIB, MIB, format_bytes
@@ -31,7 +32,16 @@ def shell() -> Any:
 
 
 def start() -> Machine:
-    """Prepare a notebook: memory errors are explained from here on. Returns the machine, which shows its card."""
+    """Prepare a notebook, and return the machine, which shows its card.
+
+    From here on memory errors are explained. In the ci profile torch uses one thread, so that the tests take
+    the same time on a busy machine; cells that compare numbers of threads set their own.
+    """
+    records.results().probe()
+    if records.profile() == "ci":
+        import torch
+
+        torch.set_num_threads(1)
     if (running := shell()) is not None:
         import torch
 

@@ -134,19 +134,28 @@ class Results:
 
     def append(self, entry: Entry) -> None:
         """Add an entry at the end of the file, or in memory when the file can't be written."""
+        if not self._write((to_line(entry) + "\n").encode()):
+            self._unsaved.append(entry)
+
+    def probe(self) -> None:
+        """Find out whether the file can be written, so that `note` says so before anything is measured."""
+        self._write(b"")
+
+    def _write(self, data: bytes) -> bool:
         import filelock  # loaded when first needed: `import labkit` stays light
 
-        data = (to_line(entry) + "\n").encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(f"{self.path}.lock", timeout=10), open(self.path, "ab") as file:
                 file.write(data)
         except (OSError, filelock.Timeout) as error:
-            self._unsaved.append(entry)
             self.note = (
                 f"Results can't be written to {self.path} ({error.__class__.__name__}), so they stay in memory and are "
                 "gone when this kernel stops. Set LABKIT_HOME to a folder you can write to."
             )
+        else:
+            self.note = ""
+        return not self.note
 
     def entries(self) -> list[Entry]:
         """Every readable entry, oldest first, then those kept in memory."""

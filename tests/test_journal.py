@@ -48,6 +48,14 @@ def test_the_summary_keeps_the_last_measurement_of_its_own_notebook():
     assert "3.00 s (simulated)" in journal.summary("01")._repr_html_()
 
 
+def test_the_summary_says_when_nothing_could_be_kept(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file"))
+    journal.record(KEY, 1.0, "s")
+    assert journal.summary("00").rows
+    assert "stay in memory" in str(journal.summary("00"))
+
+
 FASTER = Ratio("GPU", "CPU", 2.0, 1.8, 2.2)
 UNCLEAR = Ratio("GPU", "CPU", 1.1, 0.9, 1.3)
 

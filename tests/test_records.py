@@ -79,6 +79,9 @@ def test_a_folder_that_cannot_be_written_keeps_results_in_memory_and_says_so(tmp
     assert [e.value for e in results.entries()] == [7.0]
     assert "stay in memory" in results.note
     assert "LABKIT_HOME" in results.note
+    file_in_the_way.unlink()
+    results.probe()
+    assert results.note == ""
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
