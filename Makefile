@@ -7,7 +7,7 @@ BIN := .venv/bin
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check fix bench record doctor setup clean
+.PHONY: help lab test check fix bench record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,15 @@ bench: setup ## speed and memory of labkit against their targets
 
 record: setup ## run every notebook at full size and keep what it measures in data/recorded
 	$(BIN)/python -m labkit record
+
+# For a machine that has a GPU and a Python with everything in it, and perhaps no network: no set-up. About 10 minutes.
+gpu: export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
+gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks, and a recorded run
+	$(BASE) scripts/notebooks.py solved
+	LABKIT_PROFILE=ci $(BASE) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=200 \
+	  --ignore=tests/browser --ignore=tests/test_setup.py tests notebooks build/solved
+	$(BASE) benchmarks/run.py
+	$(BASE) -m labkit record
 
 doctor: setup ## what this machine has, what is missing, and what to do
 	$(BIN)/python -m labkit doctor

@@ -176,7 +176,8 @@ def function(answer: object, *example: Any) -> Callable[..., Any]:
     """The answer as a function; Todo when it still returns nothing for the `example` arguments."""
     if not callable(answer):
         raise NotYet(f"Expected a function, got {answer!r}. Pass its name without brackets.")
-    if call(answer, *example) in (None, ...):
+    tried = call(answer, *example)
+    if tried is None or tried is ...:
         name = getattr(answer, "__name__", "it")
         raise Todo(f"{name} returns nothing yet: write its body.")
     return cast("Callable[..., Any]", answer)

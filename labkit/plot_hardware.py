@@ -21,7 +21,7 @@ ABOVE = 1.1
 _CALCULATED: dict[str, Any] = {"color": "white", "edgecolor": RECORDED, "hatch": "//"}
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
 _VERDICTS = {True: "in", None: "undecided", False: "out"}
-_COLUMNS = (1.02, 1.23, 1.43, 1.62)  # where the columns right of a shortlist stand, in widths of the axes
+_COLUMNS = "{:<9} {:<9} {:<9} {}"  # time, memory, energy, launch price, right of a shortlist
 
 
 @Drawing
@@ -125,8 +125,7 @@ def shortlist(ax: Axes, candidates: Sequence[Candidate], *, title: str = "", mos
         if one.step_s is not None:
             ax.barh(y, one.step_s, 0.7, **(_CALCULATED if one.fits else _REFUSED))
         _row_text(ax, y, one)
-    for x, text in zip(_COLUMNS, ("time", "memory", "energy", "launch price"), strict=True):
-        _beside(ax, x, -1, text, weight="bold")
+    _beside(ax, -1, _COLUMNS.format("time", "memory", "energy", "launch price"), weight="bold")
     ax.set_yticks(range(len(rows)), [one.device.name for one in rows])
     for tick, one in zip(ax.get_yticklabels(), rows, strict=True):
         tick.set_color("black" if one.fits else "#767676")
@@ -151,16 +150,16 @@ def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidat
     return [one for verdict, group in groups.items() for one in group[: room[verdict]]]
 
 
-def _beside(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
+def _beside(ax: Axes, y: float, text: str, **style: Any) -> None:
+    """One text a row, in a font whose columns align: a text for each cell would cost a live frame too long."""
     plain = text.replace("$", r"\$")  # US$ twice in a line would be set as a formula
-    ax.annotate(
-        plain, (x, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False, **style
-    )
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
+    ax.annotate(plain, (1.02, y), fontsize=8, family="monospace", **place, **style)
 
 
 def _row_text(ax: Axes, y: int, one: Candidate) -> None:
     if not one.fits:
-        _beside(ax, _COLUMNS[0], y, f"{_VERDICTS[one.fits]}: {one.why[0].partition(', so ')[0]}", color="#767676")
+        _beside(ax, y, f"{_VERDICTS[one.fits]}: {one.why[0].partition(', so ')[0]}", color="#767676")
         return
     star = "*" * ("launch_price_usd" in one.device.unread)
     cells = (
@@ -169,12 +168,11 @@ def _row_text(ax: Axes, y: int, one: Candidate) -> None:
         "unknown" if one.energy_j is None else f"{significant(one.energy_j)} J",
         "unknown" if one.cost_usd is None else f"{one.cost_usd:,.0f} US${star}",
     )
-    for x, cell in zip(_COLUMNS, cells, strict=True):
-        _beside(ax, x, y, cell)
+    _beside(ax, y, _COLUMNS.format(*cells))
 
 
 def _percent(share: float) -> str:
-    return "under 1 %" if share < 0.01 else f"{share:.0%}"
+    return "< 1 %" if share < 0.01 else f"{share:.0%}"
 
 
 def _shortlist_words(candidates: Sequence[Candidate], rows: Sequence[Candidate]) -> str:
@@ -193,7 +191,7 @@ def _shortlist_words(candidates: Sequence[Candidate], rows: Sequence[Candidate])
                 f"{len(groups[verdict])} {_VERDICTS[verdict]}, such as {example.device.name}: {example.why[0]}"
             )
     shown = "" if len(rows) == len(candidates) else f" {len(rows)} of them are shown."
-    starred = any("*" in one.why[0] or "launch_price_usd" in one.device.unread for one in rows)
+    starred = any("launch_price_usd" in one.device.unread if one.fits else "*" in one.why[0] for one in rows)
     return "; ".join(words) + "." + shown + " * recalled or derived, not read from a source." * starred
 
 
@@ -251,5 +249,6 @@ def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> str:
     ax.xaxis.set_minor_formatter(lambda _value, _: "")
     ax.grid(axis="y", linewidth=0.4)
     ax.set_xlabel("roofline time of a step (calculated). Open marker: out. No marker: a fact is missing")
-    ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=1)
-    return "; ".join(words) + "."
+    if judged:
+        ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0))
+    return "; ".join(words) + "." if words else "No job to draw."

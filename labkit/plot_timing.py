@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from labkit.bench import Ratio
 from labkit.plot import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
 from labkit.simulated import Event
 from labkit.units import format_seconds, significant
 
-_LANES = ("host", "bus", "device")
+_LANES = {"host": CYCLE[0], "bus": CYCLE[3], "device": CYCLE[2]}
 # Words that may lie on a line stay legible.
 _ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 
@@ -26,12 +26,15 @@ def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float], t
     The last event to end and the readings set the width. All of it is simulated, and the label says so.
     """
     ax.clear()
+    events = [event for event in events if event.end_s > event.start_s]
     lanes = [lane for lane in _LANES if any(event.where == lane for event in events)]
-    for event in events:
-        color = CYCLE[_LANES.index(event.where)]
-        width_s = event.end_s - event.start_s
-        ax.barh(lanes.index(event.where), width_s, 0.5, left=event.start_s, color=color, edgecolor="white")
     end_s = max([event.end_s for event in events] + list(reads.values()))
+    for event in events:
+        color = _LANES[event.where]
+        thin = event.end_s - event.start_s < 0.01 * end_s  # a white edge would hide it
+        edge = color if thin else "white"
+        width_s = event.end_s - event.start_s
+        ax.barh(lanes.index(event.where), width_s, 0.5, left=event.start_s, color=color, edgecolor=edge)
     _name_events(ax, events, lanes, end_s)
     for i, (name, at_s) in enumerate(reads.items()):
         ax.axvline(at_s, color=PREDICTED, linestyle="--", linewidth=1.5)
@@ -59,7 +62,8 @@ def _name_events(ax: Axes, events: Sequence[Event], lanes: Sequence[str], end_s:
         width_s = event.end_s - event.start_s
         if width_s > len(event.name) / 75 * end_s:
             middle_s = event.start_s + width_s / 2
-            ax.text(middle_s, lanes.index(event.where), event.name, ha="center", va="center", fontsize=8, color="white")
+            color = "black" if event.where == "bus" else "white"  # white on its pink is hard to read
+            ax.text(middle_s, lanes.index(event.where), event.name, ha="center", va="center", fontsize=8, color=color)
 
 
 def _busy_s(events: Sequence[Event], lane: str) -> float:
@@ -74,6 +78,10 @@ def single_runs(ax: Axes, speedups: Sequence[float], *, title: str = "") -> str:
     ax.axhline(1.0, color=LIMIT, linewidth=2)
     ax.plot(turns, speedups, "o", color=MEASURED, markersize=5, alpha=0.8)
     ax.set(xlabel="comparison, in the order taken", ylabel="claimed speed-up")
+    if max(speedups) > 4 * min(speedups):  # a stray would flatten all others
+        ax.set_yscale("log")
+        ax.yaxis.set_major_locator(FixedLocator([f * 10.0**e for e in range(-4, 5) for f in (1, 2, 5)]))
+        ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 3.0)

@@ -226,6 +226,13 @@ def settle(choice: Choice, python: Path) -> Choice:
     return choice if has_cuda12_torch(done.stdout.decode(errors="replace"), pinned) else without_cuda12_torch(choice)
 
 
+def quieten(venv: Path) -> None:
+    """Switch off JupyterLab's question whether it may fetch news, which would lie over the first notebook."""
+    config = venv / "etc" / "jupyter" / "labconfig" / "page_config.json"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}))
+
+
 def set_up(venv: Path, *, switch: bool) -> None:
     """Make or update `venv`; nothing is done when its stamp says that it is complete."""
     start = time.monotonic()
@@ -250,6 +257,7 @@ def set_up(venv: Path, *, switch: bool) -> None:
     say(choice.why)
     wanted = f".[lab,test,{choice.extra}]"
     run_pip(venv / "bin" / "python", ["install", "-c", "constraints.txt", "-e", wanted], ROOT / "build" / "setup.log")
+    quieten(venv)
     write_stamp(venv, new)
     say(f".venv is ready after {time.monotonic() - start:.0f} s.")
 
