@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from labkit import catalog, costs, data, models, plot, simulated
+    from labkit import catalog, costs, data, models, plot, published, simulated
     from labkit.bench import compare, speedup, time_call
     from labkit.ceilings import measure_ceilings
     from labkit.checks import check, hint, solution
@@ -36,6 +36,7 @@ __all__ = [
     "pick",
     "plot",
     "predict",
+    "published",
     "record",
     "recorded",
     "simulated",

@@ -30,7 +30,6 @@ ROOMS = {
     "journal": (3, set()),
     "notebook": (3, set()),
     "plot": (3, set()),
-    "plot_hardware": (3, {"plot"}),
     "live": (4, set()),
     "recorder": (4, set()),
     "__main__": (5, {"doctor"}),

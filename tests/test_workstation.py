@@ -1,10 +1,10 @@
-"""The simulated workstation: each trap alone, in exact times; and published rates of a bus."""
+"""The simulated workstation: each trap alone, in exact times."""
 
 import pytest
 
 from labkit import simulated
-from labkit.errors import BadMeasurement, DataError
-from labkit.simulated import Run, Workstation, published_bus
+from labkit.errors import BadMeasurement
+from labkit.simulated import Run, Workstation
 
 TAME = {
     "cpu_bytes_per_s": 40.0,
@@ -88,14 +88,3 @@ def test_an_unknown_dtype_and_an_endless_benchmark_are_refused(monkeypatch):
 
 def test_it_says_that_it_is_simulated():
     assert str(Workstation()).startswith("simulated workstation: no time was measured on hardware (CPU 1.00 GB/s")
-
-
-def test_a_published_bus_has_its_rate_and_source():
-    bus = published_bus("H200", "PCIe 5 x16")
-    assert bus.bytes_per_s == pytest.approx(55.43e9)
-    assert "not measured here: stas00/ml-engineering" in str(bus)
-
-
-def test_an_unpublished_bus_is_refused_with_what_there_is():
-    with pytest.raises(DataError, match=r"No published copy rate for A100 on PCIe 4\. There are: H200 on PCIe 5 x16"):
-        published_bus("A100", "PCIe 4")

@@ -1,7 +1,7 @@
 import pytest
 
-from labkit import catalog, costs, live, plot, plot_hardware, published
-from labkit.errors import BadMeasurement, DataError
+from labkit import catalog, costs, live, plot, published
+from labkit.errors import BadMeasurement
 
 ROOF = {"flop_per_s": 1e11, "bytes_per_s": 2e10}
 SETTING = {"model": "BERT-base", "batch": 32, "sequence": 128, "dtype": "mixed float16", "optimizer": "adamw"}
@@ -24,7 +24,7 @@ def words(ax):
 
 
 def test_points_stand_at_their_share_of_the_roof():
-    picture = plot_hardware.roofline({"add": (0.125, 2e9), "matmul": (100.0, 9e10)}, **ROOF)
+    picture = plot.roofline({"add": (0.125, 2e9), "matmul": (100.0, 9e10)}, **ROOF)
     assert picture.sentence == (
         "The ridge is at 5.00 FLOP per byte; add reaches 80% of the roof; matmul reaches 90% of the roof."
     )
@@ -34,44 +34,29 @@ def test_points_stand_at_their_share_of_the_roof():
 
 
 def test_a_point_above_the_roof_is_called_a_mistake():
-    sentence = plot_hardware.roofline({"cached": (0.2, 2e10), "slow": (0.2, 1e9)}, **ROOF).sentence
+    sentence = plot.roofline({"cached": (0.2, 2e10), "slow": (0.2, 1e9)}, **ROOF).sentence
     assert "cached above the roof: a wrong count, a wrong clock" in sentence
     assert "slow above" not in sentence
 
 
 def test_a_rate_of_zero_has_no_place_on_a_roofline():
     with pytest.raises(BadMeasurement, match="'nothing'"):
-        plot_hardware.roofline({"nothing": (1.0, 0.0)}, **ROOF)
+        plot.roofline({"nothing": (1.0, 0.0)}, **ROOF)
 
 
 def test_published_rates_are_hatched_with_their_source_and_measured_ones_solid():
     rows = [row for row in published.matmuls() if row.dtype == "bf16" and "torch" in row.library]
-    picture = plot_hardware.reached(rows, here={"mine": (50e12, 100e12)})
+    picture = plot.reached(rows, here={"mine": (50e12, 100e12)})
     assert [patch.get_hatch() for patch in picture.ax.patches] == [None] + ["//"] * len(rows)
     legend = " ".join(text.get_text() for text in picture.ax.get_legend().get_texts())
     assert "published: stas00/ml-engineering" in legend
     assert picture.sentence.startswith("mine: 50% of the peak, measured here; best bf16 matmuls that others published")
-    assert "measured" not in plot_hardware.reached(rows).sentence
-    assert plot_hardware.reached([]).sentence == "Nothing to show: no rate has a known peak."
-
-
-def test_published_matmuls_were_read_from_a_source_and_stay_below_the_peak():
-    rows = published.matmuls()
-    assert len(rows) > 30
-    assert all(row.source and row.source != "memory" for row in rows)
-    best = [row for row in rows if row.dtype == "bf16" and "torch" in row.library]
-    assert all(0.3 < row.share < 1 for row in best)
-    assert "271 TFLOP/s of 312 TFLOP/s (87%), stas00" in str(next(r for r in best if r.device == "NVIDIA A100 SXM"))
-
-
-def test_a_damaged_file_of_published_rates_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(published, "MATMULS", tmp_path / "none.csv")
-    with pytest.raises(DataError, match="from the repository again"):
-        published.matmuls.__wrapped__()
+    assert "measured" not in plot.reached(rows).sentence
+    assert plot.reached([]).sentence == "Nothing to show: no rate has a known peak."
 
 
 def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
-    picture = plot_hardware.shortlist(judged())
+    picture = plot.shortlist(judged())
     shown = words(picture.ax)
     assert "4.04 ms   4%        2.82 J    unknown" in shown
     assert "undecided: float16 peak unknown" in shown
@@ -83,14 +68,14 @@ def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
 
 def test_money_is_not_set_as_a_formula():
     candidates = judged(among=("RTX 5090",), budget_usd=1000)
-    text = plot_hardware.shortlist(candidates).ax.texts[0].get_text()
+    text = plot.shortlist(candidates).ax.texts[0].get_text()
     assert text.count(r"\$") == 2
-    assert words(plot_hardware.shortlist(candidates).ax)[0] == "out: launch price 1,999 US$*, limit 1,000 US$"
+    assert words(plot.shortlist(candidates).ax)[0] == "out: launch price 1,999 US$*, limit 1,000 US$"
 
 
 def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
     candidates = judged(among=None, budget_usd=2000)
-    picture = plot_hardware.shortlist(candidates, most=12)
+    picture = plot.shortlist(candidates, most=12)
     shown = [tick.get_text() for tick in picture.ax.get_yticklabels()]
     fits = {one.device.name: one.fits for one in candidates}
     assert len(shown) == 12
@@ -101,7 +86,7 @@ def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
 
 def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
     explorer = live.Explorer(
-        plot_hardware.shortlist_of.on, **{name: [value] for name, value in SETTING.items()}, budget=["no limit", 500]
+        plot.shortlist_of.on, **{name: [value] for name, value in SETTING.items()}, budget=["no limit", 500]
     )
     explorer.controls["sequence"].options = [128, 1024]
     explorer.controls["sequence"].value = 1024
@@ -119,7 +104,7 @@ def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
 def test_jobs_have_a_marker_each_filled_where_the_device_is_in():
     six = ("T4", "H100 SXM5 80GB")
     llama = judged("Llama-2-7B", among=six, batch=1, seq=4096, dtype="mixed bfloat16")
-    picture = plot_hardware.jobs_by_device({"BERT": judged(among=six), "Llama": llama})
+    picture = plot.jobs_by_device({"BERT": judged(among=six), "Llama": llama})
     drawn = [(line.get_marker(), line.get_fillstyle()) for line in picture.ax.lines if len(line.get_xdata())]
     assert sorted(drawn) == [("o", "full"), ("o", "full"), ("s", "none")]  # Llama on a T4 has no bfloat16 peak
     assert picture.sentence == "BERT: H100 SXM5 80GB, T4 in; Llama: no device in."
@@ -128,10 +113,10 @@ def test_jobs_have_a_marker_each_filled_where_the_device_is_in():
 @pytest.mark.parametrize(
     "picture",
     [
-        lambda: plot_hardware.roofline({}, **ROOF),
-        lambda: plot_hardware.shortlist([]),
-        lambda: plot_hardware.jobs_by_device({}),
-        lambda: plot_hardware.shortlist_of(**SETTING, budget="no limit"),
+        lambda: plot.roofline({}, **ROOF),
+        lambda: plot.shortlist([]),
+        lambda: plot.jobs_by_device({}),
+        lambda: plot.shortlist_of(**SETTING, budget="no limit"),
     ],
 )
 def test_every_figure_draws_and_has_a_sentence(picture):

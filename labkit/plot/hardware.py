@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from labkit import catalog, costs
 from labkit.catalog import Candidate
 from labkit.errors import BadMeasurement, LabError
-from labkit.plot import CYCLE, LIMIT, MARKERS, MEASURED, RECORDED, Drawing, resize
+from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, RECORDED, Drawing, resize
 from labkit.published import PublishedMatmul
 from labkit.units import format_seconds, format_si, significant
 

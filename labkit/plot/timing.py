@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from labkit.bench import Ratio
-from labkit.plot import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
+from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
 from labkit.simulated import Event
 from labkit.units import format_seconds, significant
 

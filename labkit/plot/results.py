@@ -1,109 +1,21 @@
-"""One function a kind of figure. Each draws on an Axes and returns the sentence that stands below the figure.
-
-Called plainly, `speed_bars(rows, unit="images/s")` returns a `Picture`, which a cell displays; called with
-`speed_bars.on(axes, rows, unit=...)` it draws on axes that are there already, as the live boards do.
-
-Four series always look the same: prediction (open diamond), limit (line), measured (solid bar with spread),
-recorded or simulated (hatched, its origin in the label). Colour is never the only mark.
-"""
+"""Figures of results: boards of bars, curves, readings and images."""
 
 from __future__ import annotations
 
-import functools
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Generic, ParamSpec
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
-from PIL import Image
 
 from labkit.bench import Timing
+from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
 from labkit.units import format_quantity, format_seconds, significant
-
-P = ParamSpec("P")
-
-# Okabe and Ito's colours (2008), which stay apart for colour-blind readers.
-MEASURED, PREDICTED, LIMIT, RECORDED, ACCENT = "#0072B2", "#D55E00", "#000000", "#8a8a8a", "#009E73"
-CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_ROOM_IN = (2.8, 4.5, 0.7, 1.2)  # left, right, top, bottom of the axes; what stays empty is cropped
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-
-def new_axes(height_in: float = 3.4) -> Axes:
-    """Empty axes on a figure of its own, outside pyplot's state, for a picture of about `height_in` inches."""
-    figure = Figure(dpi=100)
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    resize(axes, height_in)
-    return axes
-
-
-def resize(ax: Axes, height_in: float, width_in: float = 5.9) -> None:
-    """Give axes `width_in` inches and a height for a picture of `height_in`, on a canvas with room for long labels."""
-    width, height = width_in, max(height_in - 0.9, 0.4)
-    left, right, top, bottom = _ROOM_IN
-    figure = ax.get_figure(root=True)
-    assert figure is not None  # new_axes made it
-    figure.set_size_inches(left + width + right, bottom + height + top)
-    total_width, total_height = figure.get_size_inches()
-    ax.set_position((left / total_width, bottom / total_height, width / total_width, height / total_height))
-
-
-def to_png(figure: Figure) -> bytes:
-    """The figure as PNG, cropped to what is drawn so that no label is cut.
-
-    Drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and a live frame has 50 ms.
-    """
-    canvas: Any = FigureCanvasAgg(figure)
-    canvas.draw()
-    pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    box = figure.get_tightbbox(canvas.get_renderer()).padded(0.1)
-    left, right = (round(x * figure.dpi) for x in (box.x0, box.x1))
-    top, bottom = (pixels.height - round(y * figure.dpi) for y in (box.y1, box.y0))
-    buffer = io.BytesIO()
-    cropped = pixels.crop((max(left, 0), max(top, 0), min(right, pixels.width), min(bottom, pixels.height)))
-    cropped.save(buffer, format="png", compress_level=1)
-    return buffer.getvalue()
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure and the sentence below it; a cell that ends with it shows both."""
-
-    ax: Axes
-    sentence: str
-
-    def __repr__(self) -> str:
-        return self.sentence
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import Markdown, display
-
-        png, alt = to_png(self.ax.get_figure(root=True)), {"image/png": {"alt": self.sentence}}  # type: ignore[arg-type]
-        display({"image/png": png, "text/plain": "<figure>"}, raw=True, metadata=alt)  # type: ignore[no-untyped-call]
-        display(Markdown(self.sentence))  # type: ignore[no-untyped-call]
-
-
-class Drawing(Generic[P]):
-    """A function that draws on axes, callable without them."""
-
-    def __init__(self, draw: Callable[Concatenate[Axes, P], str]) -> None:
-        self.on = draw
-        functools.update_wrapper(self, draw)
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Picture:
-        """Draw on new axes; `height_in` of the figure follows from the function's own needs."""
-        axes = new_axes()
-        return Picture(axes, self.on(axes, *args, **kwargs))
 
 
 @dataclass

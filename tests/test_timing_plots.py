@@ -3,8 +3,9 @@
 import pytest
 from matplotlib.axes import Axes
 
-from labkit import plot, plot_timing
+from labkit import plot
 from labkit.bench import Ratio
+from labkit.plot import core
 from labkit.simulated import SimulatedDevice
 
 
@@ -25,7 +26,7 @@ def round_trip():
     device.launch(20.0, name="blur")
     reads = {"start": 0.0, "stop": device.clock()}
     device.synchronize()
-    return plot_timing.timeline(device.events, reads=reads)
+    return plot.timeline(device.events, reads=reads)
 
 
 def test_a_timeline_has_a_lane_for_each_place_and_bars_where_the_work_was(round_trip):
@@ -50,7 +51,7 @@ def test_a_timeline_says_that_it_is_simulated(round_trip):
 
 
 def test_single_runs_count_what_is_off():
-    picture = plot_timing.single_runs([1.0, 1.04, 1.2, 0.9])
+    picture = plot.single_runs([1.0, 1.04, 1.2, 0.9])
     assert list(picture.ax.lines[1].get_ydata()) == [1.0, 1.04, 1.2, 0.9]
     assert picture.sentence == (
         "4 single comparisons: 0.900x to 1.20x, median 1.02x; 2 of them are more than 5 % away from 1."
@@ -58,16 +59,16 @@ def test_single_runs_count_what_is_off():
 
 
 def test_a_stray_single_run_does_not_flatten_the_others():
-    assert plot_timing.single_runs([1.0, 30.0]).ax.get_yscale() == "log"
-    assert plot_timing.single_runs([1.0, 1.2]).ax.get_yscale() == "linear"
+    assert plot.single_runs([1.0, 30.0]).ax.get_yscale() == "log"
+    assert plot.single_runs([1.0, 1.2]).ax.get_yscale() == "linear"
 
 
 def test_ratios_mark_what_shows_nothing_by_colour_and_by_word():
     named = {"new": Ratio("new", "old", 2.0, 1.8, 2.2), "same": Ratio("same", "old", 1.01, 0.9, 1.1)}
-    picture = plot_timing.ratios(named)
+    picture = plot.ratios(named)
     intervals = [line for line in picture.ax.lines if line.get_marker() == "|"]
     assert [list(line.get_xdata()) for line in intervals] == [[1.8, 2.2], [0.9, 1.1]]
-    assert [line.get_color() for line in intervals] == [plot.MEASURED, plot.RECORDED]
+    assert [line.get_color() for line in intervals] == [core.MEASURED, core.RECORDED]
     assert words(picture.ax) == ["2.00x, faster", "1.01x, no difference seen"]
     assert picture.sentence == "new: 2.00x, faster; same: 1.01x, no difference seen."
 
@@ -82,7 +83,7 @@ def test_ratios_mark_what_shows_nothing_by_colour_and_by_word():
     ],
 )
 def test_amdahl_gives_the_whole_and_its_limit(share, factor, whole, limit):
-    picture = plot_timing.amdahl(share=share, factor=factor)
+    picture = plot.amdahl(share=share, factor=factor)
     assert words(picture.ax) == [whole]
     assert picture.sentence.endswith(f"the whole gets {whole} faster; limit: {limit}.")
     curve = picture.ax.lines[0].get_ydata()

@@ -1,0 +1,35 @@
+"""One function a kind of figure. Each draws on an Axes and returns the sentence that stands below the figure.
+
+Called plainly, `speed_bars(rows, unit="images/s")` returns a `Picture`, which a cell displays; called with
+`speed_bars.on(axes, rows, unit=...)` it draws on axes that are there already, as the live boards do.
+
+Four series always look the same: prediction (open diamond), limit (line), measured (solid bar with spread),
+recorded or simulated (hatched, its origin in the label). Colour is never the only mark.
+"""
+
+from labkit.plot.core import Drawing, Picture, new_axes, resize, to_png
+from labkit.plot.hardware import jobs_by_device, reached, roofline, shortlist, shortlist_of
+from labkit.plot.results import Bar, curves, images, readings, speed_bars
+from labkit.plot.timing import amdahl, ratios, single_runs, timeline
+
+__all__ = [
+    "Bar",
+    "Drawing",
+    "Picture",
+    "amdahl",
+    "curves",
+    "images",
+    "jobs_by_device",
+    "new_axes",
+    "ratios",
+    "reached",
+    "readings",
+    "resize",
+    "roofline",
+    "shortlist",
+    "shortlist_of",
+    "single_runs",
+    "speed_bars",
+    "timeline",
+    "to_png",
+]
