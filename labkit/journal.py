@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -25,6 +26,9 @@ class Note(Shown):
 
     def __str__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str:  # plain text would be broken in the middle of a word
+        return f"<div style='max-width:48em'>{html.escape(self.text)}</div>"
 
 
 def predict(key: str, guess: object, unit: str) -> Note:
@@ -62,12 +66,13 @@ def record(
     unit: str,
     *,
     items: float | None = None,
-    origin: Literal["measured", "simulated"] = "measured",
+    origin: Literal["measured", "simulated", "calculated"] = "measured",
     claims: Sequence[str] = (),
 ) -> Measurement:
     """Keep a measured number under a key, with its samples, this machine, its versions and the guess made before.
 
-    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given.
+    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given. What follows from data
+    sheets alone is "calculated", what a simulated device said "simulated".
     """
     section, what = records.split_key(key)
     if isinstance(value, Timing):
@@ -150,15 +155,15 @@ def summary(notebook: str) -> Summary:
     measured = {e.key: e for e in entries if isinstance(e, Measurement) and e.machine == here}
     guesses = {f"{e.section} {e.what}": e for e in entries if isinstance(e, Prediction)}
     verdicts = {e.claim: e for e in entries if isinstance(e, Verdict) and e.machine == here}
-    rows = tuple(_row(m, guesses.get(key)) for key, m in sorted(measured.items()))
+    rows = tuple(_row(m, guesses.get(key)) for key, m in sorted(measured.items(), key=lambda item: item[1].section))
     notes = ([log.note] if log.note else []) + log.damaged()
     return Summary(rows, tuple(verdicts[claim] for claim in sorted(verdicts)), tuple(notes))
 
 
 def _row(measurement: Measurement, guess: Prediction | None) -> tuple[str, str, str, str]:
     value = format_quantity(measurement.value, measurement.unit)
-    if measurement.origin == "simulated":
-        value += " (simulated)"
+    if measurement.origin != "measured":
+        value += f" ({measurement.origin})"
     if guess is None or guess.unit != measurement.unit:
         return measurement.key, "none", value, ""
     late = "" if guess.blind else " (made after measuring)"

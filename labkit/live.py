@@ -57,7 +57,7 @@ class Live:
         self.sentence = self.draw(self._axes)
         self._png = plot.to_png(self._axes.get_figure(root=True))  # type: ignore[arg-type]
         self._image.value = self._png
-        self._caption.value = f"<div style='max-width:48em'>{html.escape(self.sentence)}</div>"
+        self._caption.value = f"<div style='max-width:48em;line-height:1.4'>{html.escape(self.sentence)}</div>"
         self.frames += 1
         self._last_s = time.monotonic()
 

@@ -21,7 +21,7 @@ from labkit.errors import BadMeasurement
 from labkit.shown import Shown
 from labkit.units import format_quantity
 
-Origin = Literal["measured", "simulated", "recorded"]
+Origin = Literal["measured", "simulated", "calculated", "recorded"]
 Profile = Literal["ci", "full"]
 
 RECORDED = Path(__file__).parents[1] / "data" / "recorded"
@@ -55,7 +55,7 @@ class Measurement(Shown):
         return f"{self.section} {self.what}"
 
     def __str__(self) -> str:
-        source = self.origin if self.origin == "measured" else f"{self.origin}, {self.machine}"
+        source = f"recorded on {self.machine}" if self.origin == "recorded" else self.origin
         return f"{self.what}: {format_quantity(self.value, self.unit)} ({source})"
 
 
@@ -226,8 +226,8 @@ def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
 
 
 def _as_recorded(measurement: Measurement) -> Origin:
-    """A simulated number stays simulated on whatever machine it was recorded."""
-    return "simulated" if measurement.origin == "simulated" else "recorded"
+    """A simulated or calculated number stays one on whatever machine it was recorded."""
+    return "recorded" if measurement.origin == "measured" else measurement.origin
 
 
 def recorded_machines(folder: Path = RECORDED) -> Sequence[str]:

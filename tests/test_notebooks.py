@@ -81,6 +81,13 @@ def test_its_cells_are_short(path):
 
 
 @every_notebook
+def test_no_line_of_code_needs_scrolling(path):
+    for kind, source, tags, _ in cells(path):
+        if kind == "code" and "setup" not in tags:  # the setup cell has the long address
+            assert max(map(len, source.splitlines())) <= 96, source
+
+
+@every_notebook
 def test_at_most_two_code_cells_follow_each_other(path):
     run = 0
     for kind, source, _, _ in cells(path):

@@ -131,7 +131,7 @@ def test_recorded_runs_are_marked_as_recorded_and_simulated_stays_simulated(tmp_
     assert records.recorded("00.3 fake", tmp_path)[0].origin == "simulated"
     assert records.recorded("00.3 nothing", tmp_path) == []
     assert records.recorded_machines(tmp_path) == ["big", "m"]
-    assert "recorded, big" in str(last)
+    assert "recorded on big" in str(last)
 
 
 def test_the_runs_that_ship_are_readable_and_measured_at_full_size():

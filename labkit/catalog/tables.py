@@ -36,7 +36,7 @@ def _cell(device: Device, column: str) -> str:
     elif column == "tdp_w":
         text = f"{value:.0f} W"
     elif column in _UNITS:
-        text = format_si(value, "op/s" if column == "int8" else _UNITS[column])
+        text = format_si(value, "Op/s" if column == "int8" else _UNITS[column])
     else:
         text = str(value)
     return text + "*" * (column in device.unread)

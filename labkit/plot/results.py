@@ -52,7 +52,7 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, title: str = "", log
         ax.xaxis.set_major_locator(MaxNLocator(5))
     if all(bar.measured is None and not bar.others for bar in bars):
         ax.set_xticks([])
-    ax.set_xlabel(unit)
+    ax.xaxis.set_major_formatter(lambda value, _: "0" if value == 0 else format_quantity(value, unit))
     ax.set_title(title, loc="left", fontsize=11)
     handles = _legend_handles(bars)
     if handles:
@@ -109,7 +109,8 @@ def _legend_below(ax: Axes, handles: Sequence[Patch | Line2D]) -> None:
 
 
 def _label(ax: Axes, x: float, y: float, text: str) -> None:
-    ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8)
+    on_white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # a limit may run behind it
+    ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, bbox=on_white)
 
 
 def _legend_handles(bars: Sequence[Bar]) -> list[Patch | Line2D]:
