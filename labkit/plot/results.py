@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from labkit.bench import Timing
@@ -52,12 +52,21 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, title: str = "", log
         ax.xaxis.set_major_locator(MaxNLocator(5))
     if all(bar.measured is None and not bar.others for bar in bars):
         ax.set_xticks([])
-    ax.xaxis.set_major_formatter(lambda value, _: "0" if value == 0 else format_quantity(value, unit))
+    ax.xaxis.set_major_formatter(lambda value, _: _tick(value, unit))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel("time" if unit == "s" else unit)
     ax.set_title(title, loc="left", fontsize=11)
     handles = _legend_handles(bars)
     if handles:
         _legend_below(ax, handles)
     return "; ".join(_in_words(bar, unit) for bar in bars) + "." if bars else "Nothing measured yet."
+
+
+def _tick(value: float, unit: str) -> str:
+    """A number on the axis; its unit only where that has a prefix of its own, as "ms" or "GFLOP/s"."""
+    if value == 0:
+        return "0"
+    return format_quantity(value, unit).removesuffix("" if unit == "s" else f" {unit}")
 
 
 def _draw_bar(ax: Axes, y: float, bar: Bar, unit: str) -> None:

@@ -1,6 +1,7 @@
 """Notebooks 00 and 01 as a reader sees them."""
 
 import json
+import os
 
 
 def saved_cells(notebook):
@@ -74,3 +75,20 @@ def test_stop_in_the_middle_of_a_board_keeps_what_was_measured(open_notebook):
     assert [o["ename"] for o in cell["outputs"] if o["output_type"] == "error"] == ["KeyboardInterrupt"]
     (shown,) = [o for o in cell["outputs"] if "image/png" in o.get("data", {})]
     assert "images/s" in shown["metadata"]["image/png"]["alt"]
+
+
+def test_a_guess_stands_beside_its_measurement(open_notebook, lab_server):
+    """`LABKIT_SCREENSHOT=docs/board.png` keeps the picture that README.md shows."""
+    folder = lab_server[1] / "notebooks"
+    text = (folder / "00_start_here.ipynb").read_text(encoding="utf-8")
+    for guess in ("3000", "6000", "20000", "90", "50"):
+        text = text.replace("guess = ...", f"guess = {guess}", 1)
+    (folder / "90_guessed.ipynb").write_text(text, encoding="utf-8")
+    notebook = open_notebook("90")
+    notebook.run_all()
+    board = notebook.page.locator(".jp-Cell", has_text='SpeedBoard("00.3"')
+    notebook.scroll_to(board)
+    assert "x your guess" in board.first.locator(".widget-html-content").last.text_content()
+    if picture := os.environ.get("LABKIT_SCREENSHOT"):
+        notebook.page.wait_for_timeout(1_000)
+        board.first.screenshot(path=picture)
