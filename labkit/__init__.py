@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from labkit.bench import compare, speedup, time_call
     from labkit.ceilings import measure_ceilings
     from labkit.checks import check, hint, solution
+    from labkit.explorer import Explorer
     from labkit.journal import predict, record, summary, verdict
-    from labkit.live import Curves, Explorer, SpeedBoard
+    from labkit.live import Curves, SpeedBoard
     from labkit.machine import pick, threads
     from labkit.memory import peak_memory
     from labkit.notebook import start
+    from labkit.probe import float32_precision
     from labkit.records import recorded
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "compare",
     "costs",
     "data",
+    "float32_precision",
     "hint",
     "measure_ceilings",
     "models",
@@ -54,11 +57,13 @@ _HOMES = {
     "bench": ("compare", "speedup", "time_call"),
     "ceilings": ("measure_ceilings",),
     "checks": ("check", "hint", "solution"),
+    "explorer": ("Explorer",),
     "journal": ("predict", "record", "summary", "verdict"),
-    "live": ("Curves", "Explorer", "SpeedBoard"),
+    "live": ("Curves", "SpeedBoard"),
     "machine": ("pick", "threads"),
     "memory": ("peak_memory",),
     "notebook": ("start",),
+    "probe": ("float32_precision",),
     "records": ("recorded",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -6,11 +6,11 @@ device that works asynchronously in a simulated time.
 
 from __future__ import annotations
 
-import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from labkit.errors import BadMeasurement
 from labkit.shown import Shown
@@ -18,10 +18,13 @@ from labkit.units import format_seconds, significant
 
 Clock = Callable[[], float]
 
-# A clock read and a synchronisation cost about a microsecond: below this a single call is not timed alone.
+# Reading a clock costs about a microsecond: below this a single call is not timed alone.
 SHORT_CALL_S = 50e-6
+# Ordering work and waiting for it costs a GPU's call tens of microseconds: there, more calls share one wait.
+SHORT_ASYNC_CALL_S = 1e-3
 _RESAMPLES = 2000
 _MOST_REPEATS = 1_000_000
+_MOST_READINGS = 2000
 
 
 def no_sync() -> None:
@@ -33,7 +36,8 @@ class Timing(Shown):
     """Durations of one function's calls, in seconds, in the order taken.
 
     `first_s` is the cold call: compilation, allocation, cache misses. Each sample is the mean of `repeats`
-    calls made inside one reading of the clock; `repeats` is 1 unless a call is shorter than 50 µs.
+    calls made inside one reading of the clock; `repeats` is 1 unless a call is short: under 50 µs, or under 1 ms where
+    the clock has to wait for a device.
     """
 
     label: str
@@ -123,14 +127,15 @@ def time_call(
     sync: Callable[[], None] = no_sync,
     budget_s: float = 1.0,
     min_runs: int = 5,
+    repeats: int | None = None,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
 ) -> Timing:
-    """Call `fn` until `budget_s` seconds of it are measured, and at least `min_runs` times.
+    """Call `fn` until `budget_s` seconds of it or 2,000 readings are taken, and at least `min_runs` readings.
 
     `sync` blocks until queued device work is done. It runs on both sides of the clock, so a GPU call is not
-    credited with merely being enqueued. A call shorter than 50 µs is repeated inside the clock, and the
-    result says how often. `on_sample` is called outside the clock with what has been measured so far.
+    credited with merely being enqueued. Short calls are repeated inside the clock, and the result says how often;
+    `repeats` sets it. `on_sample` is called outside the clock with what has been measured so far.
     The readings taken before Ctrl-C reach `on_sample`; the interrupt itself goes on to the caller.
     Raises BadMeasurement for fewer than 2 runs, which have no spread.
     """
@@ -138,10 +143,12 @@ def time_call(
         raise BadMeasurement(f"min_runs must be at least 2 to measure a spread, got {min_runs}.")
     reading = _Reading(fn, sync, clock)
     first_s = reading.seconds(1)
-    repeats = _choose_repeats(reading)
+    repeats = _choose_repeats(reading)[0] if repeats is None else repeats
     samples_s: list[float] = []
-    while len(samples_s) < min_runs or sum(samples_s) * repeats < budget_s:
+    spent_s = 0.0
+    while len(samples_s) < min_runs or (spent_s < budget_s and len(samples_s) < _MOST_READINGS):
         samples_s.append(reading.seconds(repeats))
+        spent_s += samples_s[-1] * repeats
         if on_sample is not None:
             on_sample(Timing(label, first_s, tuple(samples_s), repeats))
     return Timing(label, first_s, tuple(samples_s), repeats)
@@ -158,9 +165,9 @@ def compare(
 ) -> Comparison:
     """Time two or more functions in turn, A B A B, and bootstrap an interval on each ratio to the first.
 
-    Taking turns lets a drifting clock speed or a busy neighbour hit all of them alike. Every reading of a
-    round has the same number of calls. `budget_s` is the measured time of all alternatives together;
-    `on_sample` is called outside the clock with what has been measured of one of them.
+    Taking turns lets a drifting clock speed or a busy neighbour hit all of them alike. Every reading has the
+    same number of calls. `budget_s` is the measured time of all alternatives together; `on_sample` is called
+    outside the clock with what has been measured of one of them.
     Raises BadMeasurement for fewer than two alternatives or fewer than 5 runs.
     """
     if len(alternatives) < 2:
@@ -169,40 +176,53 @@ def compare(
         raise BadMeasurement(f"min_runs must be at least 5 for an interval, got {min_runs}.")
     readings = {label: _Reading(fn, sync, clock) for label, fn in alternatives.items()}
     first_s = {label: reading.seconds(1) for label, reading in readings.items()}
-    repeats = {label: _choose_repeats(reading) for label, reading in readings.items()}
+    chosen = [_choose_repeats(reading) for reading in readings.values()]
+    # The same number for all, or the fixed cost of a reading would be shared by more calls of one than of another.
+    affordable = budget_s / (min_runs * len(chosen) * max(call_s for _, call_s in chosen))
+    repeats = max(1, min(max(n for n, _ in chosen), int(affordable)))
     samples: dict[str, list[float]] = {label: [] for label in readings}
     spent_s = 0.0
     rounds = 0
-    while rounds < min_runs or spent_s < budget_s:
+    while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
         for label, reading in readings.items():
-            samples[label].append(reading.seconds(repeats[label]))
-            spent_s += samples[label][-1] * repeats[label]
+            samples[label].append(reading.seconds(repeats))
+            spent_s += samples[label][-1] * repeats
             if on_sample is not None:
-                on_sample(Timing(label, first_s[label], tuple(samples[label]), repeats[label]))
+                on_sample(Timing(label, first_s[label], tuple(samples[label]), repeats))
         rounds += 1
-    timings = tuple(Timing(k, first_s[k], tuple(samples[k]), repeats[k]) for k in readings)
+    timings = tuple(Timing(k, first_s[k], tuple(samples[k]), repeats) for k in readings)
     return Comparison(timings, tuple(speedup(timings[0], other) for other in timings[1:]))
 
 
 def speedup(baseline: Timing, other: Timing) -> Ratio:
     """How many times faster `other` is than `baseline`: ratio of medians, 95 % percentile bootstrap.
 
-    Readings taken in turn are resampled as pairs, so that a disturbance that hit both cancels; others are
-    resampled independently. Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), ch. 13.
+    Equally many readings are resampled as pairs, so that a disturbance that hit both cancels. From 50 readings on,
+    blocks of neighbours are resampled, since a slow moment lasts for several; the interval is still too narrow where
+    disturbances last longer than a block. Raises BadMeasurement for fewer than 5 readings on a side.
+    Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), ch. 13; Politis and Romano, A circular
+    block-resampling procedure for stationary data (1992).
     """
+    import numpy as np
+
     if min(len(baseline.samples_s), len(other.samples_s)) < 5:
         raise BadMeasurement("A speed-up needs at least 5 readings on each side; take more with min_runs.")
-    generator = random.Random(0)
-    ratios = sorted(_resampled_ratio(baseline.samples_s, other.samples_s, generator) for _ in range(_RESAMPLES))
-    low, high = ratios[int(0.025 * _RESAMPLES)], ratios[int(0.975 * _RESAMPLES) - 1]
-    return Ratio(other.label, baseline.label, baseline.median_s / other.median_s, low, high)
+    generator = np.random.default_rng(0)
+    a, b = np.asarray(baseline.samples_s), np.asarray(other.samples_s)
+    rows = _resampled_rows(len(a), generator)
+    others = rows if len(a) == len(b) else _resampled_rows(len(b), generator)
+    ratios = np.median(a[rows], axis=1) / np.median(b[others], axis=1)
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return Ratio(other.label, baseline.label, baseline.median_s / other.median_s, float(low), float(high))
 
 
-def _resampled_ratio(a: Sequence[float], b: Sequence[float], generator: random.Random) -> float:
-    if len(a) == len(b):
-        picks = generator.choices(range(len(a)), k=len(a))
-        return statistics.median([a[i] for i in picks]) / statistics.median([b[i] for i in picks])
-    return statistics.median(generator.choices(a, k=len(a))) / statistics.median(generator.choices(b, k=len(b)))
+def _resampled_rows(n: int, generator: Any) -> Any:
+    """Indices (resamples, n): blocks of about the square root of n neighbours, single readings below 50."""
+    import numpy as np
+
+    block = round(n**0.5) if n >= 50 else 1
+    starts = generator.integers(0, n, size=(_RESAMPLES, -(-n // block)))
+    return ((starts[:, :, None] + np.arange(block)) % n).reshape(_RESAMPLES, -1)[:, :n]
 
 
 class _Reading:
@@ -222,11 +242,14 @@ class _Reading:
         return (self.clock() - start) / repeats
 
 
-def _choose_repeats(reading: _Reading) -> int:
-    """How many calls go into one reading: 1, or enough to fill about 1 ms when a call takes under 50 µs."""
-    warm_s = min(reading.seconds(1) for _ in range(3))
-    if warm_s >= SHORT_CALL_S:
-        return 1
+def _choose_repeats(reading: _Reading) -> tuple[int, float]:
+    """How many calls go into one reading, and about the seconds of one call: 1, or enough to fill a millisecond."""
+    short_s = SHORT_CALL_S if reading.sync is no_sync else SHORT_ASYNC_CALL_S
+    for _ in range(3):  # the first may still warm something up
+        if (warm_s := reading.seconds(1)) >= 20 * short_s:
+            return 1, warm_s
+    if warm_s >= short_s:
+        return 1, warm_s
     repeats = 10
     while (total_s := reading.seconds(repeats) * repeats) < 20 * SHORT_CALL_S:
         if repeats > _MOST_REPEATS:
@@ -234,4 +257,4 @@ def _choose_repeats(reading: _Reading) -> int:
                 f"{repeats:,} calls took {format_seconds(total_s)} by this clock: it does not advance."
             )
         repeats = max(2 * repeats, int(repeats * 20 * SHORT_CALL_S / max(total_s, 1e-6)))
-    return repeats
+    return repeats, total_s / repeats

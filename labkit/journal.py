@@ -50,8 +50,9 @@ def predict(key: str, guess: object, unit: str) -> Note:
     same = isinstance(noted, Prediction) and noted.value == guess
     blind = noted.blind if same and isinstance(noted, Prediction) else before is None
     log.append(Prediction(section, what, float(guess), unit, records.now(), blind))
+    percent = " That is less than one percent; for 95 % write 95." if unit == "%" and guess < 1 else ""
     late = "" if blind else " It was measured here before this guess, so the closing table marks it."
-    return Note(f"Noted: {format_quantity(float(guess), unit)} for {what}.{late} {log.note}".rstrip())
+    return Note(f"Noted: {format_quantity(float(guess), unit)} for {what}.{percent}{late} {log.note}".rstrip())
 
 
 def predicted(key: str) -> float | None:

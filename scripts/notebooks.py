@@ -27,10 +27,12 @@ METADATA = {
 }
 SETUP = """\
 import os, sys
-if "COLAB_RELEASE_TAG" in os.environ:  # on Colab: fetch labkit, change nothing that is installed
+
+if "COLAB_RELEASE_TAG" in os.environ:  # Colab: fetch labkit, upgrade nothing
     !test -d /content/workbook || git clone -q --depth 1 {address} /content/workbook
     sys.path.insert(0, "/content/workbook")
 import labkit as lab
+
 machine = lab.start()"""
 LINKS = re.compile(r"\n*\[Open in Colab\].*\Z", re.DOTALL)
 

@@ -30,6 +30,7 @@ ROOMS = {
     "journal": (3, set()),
     "notebook": (3, set()),
     "plot": (3, set()),
+    "explorer": (4, {"live"}),
     "live": (4, set()),
     "recorder": (4, set()),
     "__main__": (5, {"doctor"}),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from labkit import catalog, probe, records
+from labkit import catalog, host, probe, records
 from labkit.ceilings import Ceilings
 from labkit.errors import BadMeasurement, UnknownDevice
 from labkit.machine import Gpu, Machine
@@ -174,12 +174,27 @@ def test_slow_bfloat16_is_left_out_with_its_reason(monkeypatch):
     assert "370 times" in remarks["bfloat16"]
 
 
-def test_a_device_that_takes_constant_time_fails_the_doubling_checks():
+def test_a_copy_that_a_cache_may_serve_leaves_its_doubling_check_open(monkeypatch):
+    monkeypatch.setattr(host, "last_level_cache_bytes", lambda: 2**40)
+    _, _, checks, remarks = module.measure("cpu", NATIVE, TINY)
+    assert checks[0].passed is None
+    assert "cache" in remarks["copy"]
+
+
+def test_a_device_that_takes_constant_time_fails_the_doubling_checks(monkeypatch):
     tick = itertools.count(step=1e-3)  # whatever is between two readings takes a millisecond
+    monkeypatch.setattr(host, "last_level_cache_bytes", lambda: None)
     _, _, checks, _ = module.measure("cpu", NATIVE, TINY, clock=lambda: next(tick))
     assert [check.passed for check in checks] == [False, False]
     assert "took 1.00 times as long, expected 1.6 to 2.5" in checks[0].detail
     assert "A MISTAKE TO LOOK FOR" in str(checks[1])
+
+
+@pytest.mark.parametrize(("share", "passed"), [(1.04, True), (1.11, None), (1.3, False)])
+def test_a_card_may_clock_a_little_above_its_data_sheet(share, passed):
+    fast = dataclasses.replace(FLOAT32, value=share * 1e12, low=1e12, high=1.4e12)
+    check = probe.peak_check({"float32": fast}, {"float32": 1e12}, "")
+    assert check.passed is passed
 
 
 def fake_catalogue(monkeypatch, *, bandwidth, flop_per_s):

@@ -128,6 +128,21 @@ def torch_step(images):
     return counter.get_total_flops(), sum(kept.values())
 
 
+def test_training_flop_agrees_with_torch():
+    """The images need no gradient, so the first convolution costs twice its forward pass and not three times."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from labkit.models import SimpleCNN
+
+    with FlopCounterMode(display=False) as counter:
+        SimpleCNN()(torch.randn(16, 3, 32, 32)).sum().backward()
+    network = costs.NETWORKS["SimpleCNN"]
+    batch = network.batch(16)
+    vector_flop = 3 * network.cost(batch).vector_flop  # torch counts matrix products only
+    assert network.training_flop(batch) - vector_flop == counter.get_total_flops()
+
+
 def test_simple_cnn_agrees_with_torch():
     network = costs.NETWORKS["SimpleCNN"]
     cost = network.cost(network.batch(16))
@@ -183,7 +198,8 @@ def test_memory_shows_each_part_and_the_total():
 def test_a_training_step_joins_flop_bytes_and_memory():
     network = costs.NETWORKS["SimpleCNN"]
     step = costs.training_step("SimpleCNN", batch=32, dtype="float32", optimizer="momentum")
-    assert step.flop == 3 * 32 * network.forward_flop()
+    conv1_input_gradient = 2 * 3 * 5 * 5 * 6 * 28 * 28  # nobody needs the gradient of an image
+    assert step.flop == 32 * (3 * network.forward_flop() - conv1_input_gradient)
     # by hand: gradient read, weight and velocity read and written
     update_bytes = 62_006 * (4 + 8 + 8)
     assert step.n_bytes == 3 * network.cost(network.batch(32)).n_bytes + update_bytes

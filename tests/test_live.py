@@ -5,7 +5,8 @@ import pytest
 
 from labkit import journal, live, records
 from labkit.bench import Timing
-from labkit.live import Curves, Explorer, SpeedBoard
+from labkit.explorer import Explorer
+from labkit.live import Curves, SpeedBoard
 from tests.test_bench import FakeDevice
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -40,7 +40,7 @@ def test_links_and_setup_cell_come_from_the_one_address(path):
     (setup,) = [source for _, source, tags, _ in cells(path) if "setup" in tags]
     assert setup == script.SETUP.format(address=script.address())
     assert "pip" not in setup
-    assert len(setup.splitlines()) <= 6
+    assert len(lines_of(setup)) <= 6
 
 
 def test_a_notebook_with_another_address_is_not_canonical():

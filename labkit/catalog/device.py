@@ -51,6 +51,7 @@ _FIELDS = {
 # What drivers print, where it isn't the row's own name. A driver's name that fits two rows (or a row and a device that
 # isn't here, as "NVIDIA GeForce RTX 3060": 8 or 12 GB) is left out on purpose.
 _REPORTED = {
+    "AMD Instinct MI250X": "AMD Instinct MI250X (one of its two GCDs)",
     "Tesla K80": "Tesla K80 (one of its two GPUs)",
     "Tesla V100-SXM2-16GB": "Tesla V100 SXM2 16/32GB",
     "Tesla V100-SXM2-32GB": "Tesla V100 SXM2 16/32GB",

@@ -4,9 +4,10 @@ Conventions. A multiply-add is 2 FLOP; a bias rides along in the sum and counts 
 are: each tensor that the layer reads or writes crosses memory once. `saved_elements` are what autograd keeps: the
 input of a matrix product, convolution, pooling or norm (a ReLU's output is the next layer's input: counted there).
 
-Backward = 2 x forward, in FLOP and in bytes: each matrix product of the forward pass has two of the same size in the
-backward one, for the gradients of its input and of its weight (Kaplan et al. 2020, Scaling laws for neural language
-models, section 2.1). `BACKWARD` holds the 2.
+Backward = 2 x forward in FLOP: each matrix product of the forward pass has two of the same size in the backward one,
+for the gradients of its input and of its weight (Kaplan et al. 2020, Scaling laws for neural language models, section
+2.1). `BACKWARD` holds the 2. The same factor for bytes is an assumption, and fused attention, which computes its scores
+again in the backward pass, is counted without that.
 """
 
 from __future__ import annotations

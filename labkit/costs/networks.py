@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.costs.layers import Cost
+from labkit.costs.layers import BACKWARD, Cost
 from labkit.errors import LabError
 from labkit.units import format_si
 
@@ -82,6 +82,11 @@ class Network:
     def forward_flop(self, seq: int | None = None) -> int:
         """FLOP of one sample's forward pass, matrix products and the rest."""
         return self.cost(self.batch(seq=seq)).flop
+
+    def training_flop(self, batch: Batch) -> int:
+        """FLOP of forward and backward. The first layer of an image network needs no gradient of its input."""
+        spared = self.layers[0].cost(batch).matmul_flop if self.seq is None else 0
+        return (1 + BACKWARD) * self.cost(batch).flop - spared
 
     def activation_elements(self, seq: int | None = None, *, fused_attention: bool = True) -> int:
         """Elements of one sample kept for the backward pass, in the dtype of the activations."""

@@ -63,9 +63,9 @@ def training_step(
 ) -> TrainingStep:
     """Cost of one training step of `model` (a Network or its name) on `batch` samples of `seq` tokens.
 
-    FLOP and bytes are three times the forward pass's (backward = 2 x forward, see costs.layers); the update's traffic
-    comes on top, its few FLOP a parameter don't. The bytes are those of layers that run one by one: kernels that fuse
-    layers move fewer. Raises LabError for unknown names and sequences longer than the model's positions.
+    FLOP are those of Network.training_flop, bytes three times the forward pass's (see costs.layers); the update's
+    traffic comes on top, its few FLOP a parameter don't. The bytes are those of layers that run one by one: kernels
+    that fuse layers move fewer. Raises LabError for unknown names and sequences longer than the model's positions.
     """
     net = network(model) if isinstance(model, str) else model
     kind = precision(dtype)
@@ -78,7 +78,7 @@ def training_step(
         dtype=dtype,
         optimizer=optimizer,
         compute_dtype=kind.compute_dtype,
-        flop=(1 + BACKWARD) * forward.flop,
+        flop=net.training_flop(shape),
         n_bytes=(1 + BACKWARD) * forward.n_bytes
         + optimizer_traffic_bytes(forward.params, dtype=dtype, optimizer=optimizer),
         memory=training_memory(

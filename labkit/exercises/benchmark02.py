@@ -65,7 +65,7 @@ def benchmark(answer: object) -> str:
         count = "1 fault remains" if len(faults) == 1 else f"{len(faults)} faults remain"
         listed = "\n".join(f"({i}) {words}" for i, words in enumerate(faults, start=1))
         raise NotYet(f"{count}:\n{listed}")
-    return "None of the six faults remains: right on seven workstations, each with a trap of its own."
+    return "None of the six faults remains: right on one workstation without traps and on six with one trap each."
 
 
 def _trial(fn: Benchmark, draw: random.Random, **trap: Any) -> Trial:

@@ -140,7 +140,7 @@ def amdahl(ax: Axes, *, share: float, factor: float) -> str:
         axis.set_major_formatter(lambda value, _: f"{value:g}x")
         axis.set_minor_formatter(lambda value, _: "")
     ax.set(xlabel="how many times faster that share gets", ylabel="the whole gets faster by")
-    ax.legend(frameon=False, fontsize=9, loc="upper left")
+    ax.legend(frameon=False, fontsize=9, loc="lower right")
     return (
         f"When {share:.0%} of the time gets {significant(factor)}x faster, "
         f"the whole gets {significant(whole)}x faster; limit: {limit}."

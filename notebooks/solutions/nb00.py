@@ -21,4 +21,4 @@ def accuracy_by_digit(logits, labels):
 
 
 # %% 00.6
-limit_images_per_s = matmul_rate / (3 * forward_flop)
+limit_images_per_s = matmul_rate / training_flop

@@ -5,6 +5,7 @@ from tests.helpers import COPY_BYTES_PER_S as COPY
 from tests.helpers import MATMUL_FLOP_PER_S as MATMUL
 
 FORWARD = NETWORKS["SimpleCNN"].forward_flop()
+TRAINING = NETWORKS["SimpleCNN"].training_flop(NETWORKS["SimpleCNN"].batch(1))
 
 
 def right_at_two_threads(one_s, all_s, threads):
@@ -35,7 +36,7 @@ WRONG = {
         (COPY * 1e-3 / 4, "2x what we expect"),  # the write forgotten
         (COPY / 8, "1e+03x"),  # seconds, not milliseconds
         (COPY * 1e-3, "8x"),  # bytes, not numbers
-        ("many", "Expected a number in numbers, got 'many'"),
+        ("many", "Expected a number in float32 numbers, got 'many'"),
         (None, "got nothing"),
     ],
     "00.3": [
@@ -55,8 +56,9 @@ WRONG = {
         (lambda logits, labels: [100.0] * 9, "got 9"),
     ],
     "00.6": [
-        (MATMUL / FORWARD, "3x what we expect"),  # forward only
-        (MATMUL / 3 / FORWARD / 1e9, "1e-09x"),  # GFLOP
-        (3 * FORWARD / MATMUL, "Training takes three"),  # upside down
+        (MATMUL / FORWARD, "x what we expect"),  # forward only
+        (MATMUL / TRAINING / 1e9, "1e-09x"),  # GFLOP
+        (TRAINING / MATMUL, "FLOP a second over the FLOP of an image"),  # upside down
+        (64 * MATMUL / TRAINING, "64x"),  # a batch
     ],
 }

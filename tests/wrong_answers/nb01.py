@@ -21,9 +21,9 @@ WRONG = {
     "01.3": [
         (without_the_result, "1.5x"),
         (lambda n, element_bytes: n / 6, "element_bytes=1"),  # right for float32 only
-        (lambda n, element_bytes: 2 * n**3 / (3 * n * element_bytes), "Three matrices"),  # n, not n squared
+        (lambda n, element_bytes: 2 * n**3 / (3 * n * element_bytes), "three matrices"),  # n, not n squared
         (lambda n, element_bytes: n**3 / (3 * n**2 * element_bytes), "0.5x"),  # a multiply-add as one
-        (lambda n, element_bytes: 170.7, "n=1"),  # hard-coded for 1,024
+        (lambda n, element_bytes: 170.7, "n=64"),  # hard-coded for 1,024
     ],
     "01.4": [
         (lambda params, kept_bytes, batch: 8 * params + kept_bytes * batch, "two averages of Adam"),  # SGD
