@@ -1,7 +1,8 @@
 import pytest
 
-from labkit import catalog, costs, live, plot, published
+from labkit import catalog, costs, plot, published
 from labkit.errors import BadMeasurement
+from labkit.explorer import Explorer
 
 ROOF = {"flop_per_s": 1e11, "bytes_per_s": 2e10}
 SETTING = {"model": "BERT-base", "batch": 32, "sequence": 128, "dtype": "mixed float16", "optimizer": "adamw"}
@@ -85,7 +86,7 @@ def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
 
 
 def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
-    explorer = live.Explorer(
+    explorer = Explorer(
         plot.shortlist_of.on, **{name: [value] for name, value in SETTING.items()}, budget=["no limit", 500]
     )
     explorer.controls["sequence"].options = [128, 1024]
