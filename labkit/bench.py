@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.errors import BadMeasurement
+from labkit.errors import BadMeasurement, check_function, check_number, shown
 from labkit.shown import Shown
 from labkit.units import format_seconds, significant
 
@@ -65,7 +65,8 @@ class Timing(Shown):
         return (high - low) / self.median_s
 
     def rate(self, items: float) -> float:
-        """Items per second when one call handles `items` of them."""
+        """Items per second when one call handles `items` of them. BadMeasurement where a call took no time."""
+        _check_took_time(self)
         return items / self.median_s
 
     def __str__(self) -> str:
@@ -137,10 +138,12 @@ def time_call(
     credited with merely being enqueued. Short calls are repeated inside the clock, and the result says how often;
     `repeats` sets it. `on_sample` is called outside the clock with what has been measured so far.
     The readings taken before Ctrl-C reach `on_sample`; the interrupt itself goes on to the caller.
-    Raises BadMeasurement for fewer than 2 runs, which have no spread.
+    Raises BadMeasurement for what can't be called, and for fewer than 2 runs, which have no spread.
     """
-    if min_runs < 2:
-        raise BadMeasurement(f"min_runs must be at least 2 to measure a spread, got {min_runs}.")
+    check_function(label, fn)
+    _check_amounts(budget_s, min_runs, least=2, why="Fewer have no spread.")
+    if repeats is not None:
+        check_number("repeats", repeats, least=1, whole=True)
     reading = _Reading(fn, sync, clock)
     first_s = reading.seconds(1)
     repeats = _choose_repeats(reading)[0] if repeats is None else repeats
@@ -168,12 +171,10 @@ def compare(
     Taking turns lets a drifting clock speed or a busy neighbour hit all of them alike. Every reading has the
     same number of calls. `budget_s` is the measured time of all alternatives together; `on_sample` is called
     outside the clock with what has been measured of one of them.
-    Raises BadMeasurement for fewer than two alternatives or fewer than 5 runs.
+    Raises BadMeasurement for fewer than two alternatives, what can't be called, or fewer than 5 runs.
     """
-    if len(alternatives) < 2:
-        raise BadMeasurement(f"A comparison needs at least two functions, got {len(alternatives)}.")
-    if min_runs < 5:
-        raise BadMeasurement(f"min_runs must be at least 5 for an interval, got {min_runs}.")
+    check_alternatives(alternatives)
+    _check_amounts(budget_s, min_runs, least=5, why="Fewer give no interval.")
     readings = {label: _Reading(fn, sync, clock) for label, fn in alternatives.items()}
     first_s = {label: reading.seconds(1) for label, reading in readings.items()}
     chosen = [_choose_repeats(reading) for reading in readings.values()]
@@ -205,6 +206,10 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
     """
     import numpy as np
 
+    for side in (baseline, other):
+        if not isinstance(side, Timing):
+            raise BadMeasurement(f"Expected two timings, as lab.time_call gives them, got {shown(side)}.")
+        _check_took_time(side)
     if min(len(baseline.samples_s), len(other.samples_s)) < 5:
         raise BadMeasurement("A speed-up needs at least 5 readings on each side; take more with min_runs.")
     generator = np.random.default_rng(0)
@@ -214,6 +219,32 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
     ratios = np.median(a[rows], axis=1) / np.median(b[others], axis=1)
     low, high = np.percentile(ratios, [2.5, 97.5])
     return Ratio(other.label, baseline.label, baseline.median_s / other.median_s, float(low), float(high))
+
+
+def check_alternatives(alternatives: object) -> None:
+    """Raise BadMeasurement unless these are two or more functions by name."""
+    if not isinstance(alternatives, Mapping):
+        raise BadMeasurement(
+            f"Expected a dict of names and functions, got {shown(alternatives)}. "
+            "Write {'one way': f, 'the other': g}."
+        )
+    if len(alternatives) < 2:
+        raise BadMeasurement(f"A comparison needs at least two functions, got {len(alternatives)}.")
+    for label, fn in alternatives.items():
+        check_function(label, fn)
+
+
+def _check_amounts(budget_s: float, min_runs: int, *, least: int, why: str) -> None:
+    check_number("budget_s", budget_s, least=0, advice="It is a time in seconds.")
+    check_number("min_runs", min_runs, least=least, whole=True, advice=why)
+
+
+def _check_took_time(timing: Timing) -> None:
+    if not timing.samples_s or not timing.median_s > 0:
+        raise BadMeasurement(
+            f"Expected durations above 0 s for {timing.label!r}, got {shown(timing.samples_s)}. "
+            "Does the clock advance while it runs?"
+        )
 
 
 def _resampled_rows(n: int, generator: Any) -> Any:

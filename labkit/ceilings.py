@@ -16,8 +16,8 @@ from typing import Any
 
 from labkit import catalog, host, probe, records
 from labkit.bench import Clock
-from labkit.errors import BadMeasurement, UnknownDevice, nearest
-from labkit.machine import machine, sync_of
+from labkit.errors import BadMeasurement, UnknownDevice, nearest, wrong_field
+from labkit.machine import check_threads, machine, sync_of
 from labkit.machine import threads as using_threads
 from labkit.probe import Ceiling, SelfCheck, Sizes
 from labkit.shown import Shown, Table
@@ -96,11 +96,13 @@ def measure_ceilings(*, threads: int | None = None, remeasure: bool = False) -> 
 
     With `threads` it is the CPU with so many torch threads, on a machine with a GPU too; without, the GPU, or the
     CPU with torch's threads but no more than usable_cores(). They are measured again when torch, the driver, the
-    device, the threads, the sizes or the data sheet's figures change, or on `remeasure`. A failed self-check is shown,
-    not raised. Raises BadMeasurement for fewer than 1 thread.
+    device, the threads, the sizes or the data sheet's figures change, or on `remeasure`; else a kernel is always given
+    the same ones. A failed self-check is shown, not raised. Raises BadMeasurement for fewer than 1 thread.
     """
     import torch
 
+    if threads is not None:
+        check_threads(threads)
     here = machine()
     device = "cpu" if threads is not None else here.device
     if device == "cpu":
@@ -165,45 +167,49 @@ def doubt(found: Ceilings) -> str:
 
 
 class Store:
-    """A file of ceilings, one for each device, number of threads and size; in memory where it can't be written."""
+    """A file of ceilings, one for each device, number of threads and size, that several kernels may share.
+
+    What a kernel was given it is given again, whatever others measure; in memory where the file can't be written.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._unsaved: list[Ceilings] = []
+        self.path, self._given = path, list[Ceilings]()
 
     def find(self, conditions: dict[str, str]) -> Ceilings | None:
         """What was measured under exactly these conditions, or None."""
-        entries = [*self._unsaved, *self._read()[0]]
-        return next((entry for entry in entries if entry.conditions == conditions), None)
+        entries = [*self._given, *self._read()[0]]
+        found = next((entry for entry in entries if entry.conditions == conditions), None)
+        return None if found is None else self._give(found)
 
     def keep(self, new: Ceilings) -> Ceilings:
         """Write it in place of older ones of the same device, threads and sizes; `note` says what went wrong."""
-        entries, note = self._read()
-        entries = [entry for entry in entries if _slot(entry) != _slot(new)]
-        self._unsaved = [entry for entry in self._unsaved if _slot(entry) != _slot(new)]
+        note = self._read()[1]
         if reason := doubt(new):
-            return self._hold(new, f"Not kept on disk, because {reason}: measured again in the next kernel.")
-        try:
-            self._write([*entries, new])
-        except OSError as error:
-            return self._hold(
-                new,
-                f"Ceilings can't be written to {self.path} ({type(error).__name__}), so they stay in memory and are "
-                "measured again in the next kernel. Set LABKIT_HOME to a folder you can write to.",
-            )
-        return dataclasses.replace(new, note=note)
+            note += f" Not kept on disk, because {reason}: measured again in the next kernel."
+        else:
+            try:
+                self._write(new)
+            except OSError as error:
+                note += (
+                    f" Ceilings can't be written to {self.path} ({type(error).__name__}), so they stay in memory and "
+                    "are measured again in the next kernel. Set LABKIT_HOME to a folder you can write to."
+                )
+        return self._give(dataclasses.replace(new, note=note.strip()))
 
-    def _hold(self, new: Ceilings, note: str) -> Ceilings:
-        held = dataclasses.replace(new, note=note)
-        self._unsaved.append(held)
-        return held
+    def _give(self, entry: Ceilings) -> Ceilings:
+        self._given = [entry, *(other for other in self._given if other.conditions != entry.conditions)]
+        return entry
 
-    def _write(self, entries: list[Ceilings]) -> None:
+    def _write(self, new: Ceilings) -> None:
+        import filelock
+
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed into place, so that another kernel never reads half a file.
-        scratch = self.path.with_suffix(f".{os.getpid()}.tmp")
-        scratch.write_text(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=1))
-        scratch.replace(self.path)
+        with filelock.FileLock(f"{self.path}.lock", timeout=10):
+            entries = [*(entry for entry in self._read()[0] if _slot(entry) != _slot(new)), new]
+            # Renamed into place, so that a kernel that reads meanwhile never sees half a file.
+            scratch = self.path.with_suffix(f".{os.getpid()}.tmp")
+            scratch.write_text(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=1))
+            scratch.replace(self.path)
 
     def _read(self) -> tuple[list[Ceilings], str]:
         try:
@@ -231,12 +237,22 @@ def _slot(entry: Ceilings) -> tuple[str, ...]:
 
 def _from_fields(fields: dict[str, Any]) -> Ceilings:
     parts: dict[str, Any] = {
-        "copy": Ceiling(**fields["copy"]),
-        "matmul": {dtype: Ceiling(**ceiling) for dtype, ceiling in fields["matmul"].items()},
-        "checks": tuple(SelfCheck(**check) for check in fields["checks"]),
+        "copy": _whole(Ceiling(**fields["copy"])),
+        "matmul": {dtype: _whole(Ceiling(**ceiling)) for dtype, ceiling in fields["matmul"].items()},
+        "checks": tuple(_whole(SelfCheck(**check)) for check in fields["checks"]),
         "note": "",
     }
-    return Ceilings(**{**fields, **parts})
+    found: Ceilings = _whole(Ceilings(**{**fields, **parts}))
+    if found.matmul and all(_slot(found)):
+        return found
+    raise ValueError("a matmul or a condition is missing")
+
+
+def _whole(found: Any) -> Any:
+    """It itself; TypeError where a field is not what its annotation says."""
+    if wrong := wrong_field(found):
+        raise TypeError(f"expected {wrong}")
+    return found
 
 
 def _copy_remarks(device: str, sizes: Sizes) -> dict[str, str]:

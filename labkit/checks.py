@@ -24,6 +24,7 @@ from labkit.units import significant
 
 SOLUTIONS = Path(__file__).parents[1] / "notebooks" / "solutions"
 _EXERCISES = Path(__file__).parent / "exercises"
+_LONGEST_SHOWN, _LONGEST_ERROR = 60, 300
 _STYLE = {"todo": ("○", "#555"), "not yet": ("✗", "#b34700"), "passed": ("✓", "#00734f")}
 
 
@@ -108,8 +109,8 @@ def check(number: str, answer: object) -> Outcome:
         return Outcome(number, "todo", f"{todo} Stuck? lab.hint({number!r})")
     except NotYet as wrong:
         return Outcome(number, "not yet", str(wrong))
-    except Exception as error:  # whatever an answer does, it is a result
-        return Outcome(number, "not yet", f"Your answer could not be judged: {type(error).__name__}: {error}")
+    except (Exception, SystemExit) as error:  # whatever an answer does, it is a result; Ctrl-C still stops it
+        return Outcome(number, "not yet", f"Your answer could not be judged: {_said(error)}")
 
 
 def hint(number: str, step: int = 1) -> Text:
@@ -145,13 +146,21 @@ def solutions(notebook: str) -> dict[str, str]:
 
 
 def number_close(answer: object, expected: float, *, rel: float, unit: str, hint: str = "", given: str = "") -> str:
-    """Compare a number with the expected one; the factor between them is the diagnosis. `rel` is relative."""
+    """Compare a number with the expected one; the factor between them is the diagnosis. `rel` is relative.
+
+    Within 5 % the message is that the answer was rounded, and the hint follows in case it was not.
+    """
     value = as_number(answer, unit, given)
     if math.isclose(value, expected, rel_tol=rel, abs_tol=1e-12 if expected == 0 else 0.0):
         return f"{significant(value, 4)} {unit} is right{f' for {given}' if given else ''}."
     where = f"For {given}: " if given else ""
     if expected == 0 or value == 0:
         raise NotYet(f"{where}{value:g} {unit} is not what we expect. {hint}".rstrip())
+    if abs(value / expected - 1) < 0.05:
+        got, right = _told_apart(value, expected)
+        raise NotYet(
+            f"{where}{got} {unit} is close, but {right} {unit} was expected: return it unrounded. {hint}".rstrip()
+        )
     raise NotYet(f"{where}{value:.4g} {unit} is {value / expected:.3g}x what we expect. {hint}".rstrip())
 
 
@@ -166,7 +175,7 @@ def as_number(answer: object, unit: str, given: str = "") -> float:
     except (RuntimeError, ValueError) as error:
         raise NotYet(f"{where} one number in {unit}, got {type(answer).__name__} with several.") from error
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NotYet(f"{where} a number in {unit}, got {answer!r}.")
+        raise NotYet(f"{where} a number in {unit}, got {short(answer)}.")
     if math.isnan(value):
         raise NotYet(f"{where} a number in {unit}, got NaN: something divided 0 by 0, or a value was never set.")
     return float(value)
@@ -175,7 +184,7 @@ def as_number(answer: object, unit: str, given: str = "") -> float:
 def function(answer: object, *example: Any) -> Callable[..., Any]:
     """The answer as a function; Todo when it still returns nothing for the `example` arguments."""
     if not callable(answer):
-        raise NotYet(f"Expected a function, got {answer!r}. Pass its name without brackets.")
+        raise NotYet(f"Expected a function, got {short(answer)}. Pass its name without brackets.")
     tried = call(answer, *example)
     if tried is None or tried is ...:
         name = getattr(answer, "__name__", "it")
@@ -187,25 +196,52 @@ def call(fn: Callable[..., Any], *args: Any) -> Any:
     """Call the reader's function; whatever it raises becomes a NotYet with the error and the arguments."""
     try:
         return fn(*args)
-    except Exception as error:
-        shown = ", ".join(_short(arg) for arg in args)
+    except (Exception, SystemExit) as error:
+        shown = ", ".join(short(arg) for arg in args)
         name = getattr(fn, "__name__", "Your function")
-        raise NotYet(f"{name}({shown}) raised {type(error).__name__}: {error}") from error
+        raise NotYet(f"{name}({shown}) raised {_said(error)}") from error
 
 
 def mapping(answer: object, keys: Mapping[str, str]) -> dict[str, Any]:
     """The answer as a dict with just these keys (key -> what it stands for); Todo while an entry is `...`."""
     if not isinstance(answer, dict):
-        raise NotYet(f"Expected a dict with the keys {sorted(keys)}, got {answer!r}.")
+        raise NotYet(f"Expected a dict with the keys {sorted(keys)}, got {short(answer)}.")
     missing, extra = sorted(set(keys) - set(answer)), sorted(map(str, set(answer) - set(keys)))
     if missing or extra:
-        raise NotYet(f"Expected the keys {sorted(keys)}: missing {missing or 'none'}, not asked for {extra or 'none'}.")
+        not_asked_for = short(extra) if extra else "none"
+        raise NotYet(f"Expected the keys {sorted(keys)}: missing {missing or 'none'}, not asked for {not_asked_for}.")
     still_open = [key for key, value in answer.items() if value is ...]
     if still_open:
         raise Todo(f"Still open: {', '.join(still_open)}.")
     return answer
 
 
-def _short(value: Any) -> str:
+def short(value: object) -> str:
+    """An answer or an argument as a message shows it: a type and shape, or at most 60 characters of its repr."""
     shape = getattr(value, "shape", None)
-    return f"{type(value).__name__} of shape {tuple(shape)}" if shape else repr(value)[:60]
+    if isinstance(shape, tuple) and shape:
+        return f"{type(value).__name__} of shape {tuple(shape)}"
+    return _cut(repr(value), _LONGEST_SHOWN)
+
+
+def _said(error: BaseException) -> str:
+    text = _cut(str(error), _LONGEST_ERROR)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _cut(text: str, longest: int) -> str:
+    """At most `longest` characters of `text`, up to the end of a word where there is one."""
+    if len(text) <= longest:
+        return text
+    head = text[: longest - 3]
+    if not text[longest - 3].isspace():
+        head = head.rpartition(" ")[0] or head
+    return f"{head.rstrip()}..."
+
+
+def _told_apart(value: float, expected: float) -> tuple[str, str]:
+    """Both numbers with as few digits as show that they differ."""
+    for digits in range(4, 17):
+        if (shown := (f"{value:.{digits}g}", f"{expected:.{digits}g}"))[0] != shown[1]:
+            break
+    return shown

@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 import functools
 import html
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from labkit import records
 from labkit.bench import Ratio, Timing
-from labkit.errors import BadMeasurement, DataError, nearest
+from labkit.errors import BadMeasurement, DataError, as_float, check_number, nearest, shown
 from labkit.machine import machine
 from labkit.records import Measurement, Prediction, Verdict
 from labkit.shown import Shown, Table
 from labkit.units import format_quantity, significant
+
+OwnOrigin = Literal["measured", "simulated", "calculated"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,30 +39,33 @@ def predict(key: str, guess: object, unit: str) -> Note:
     """Write down a guess before measuring, under a key such as "00.3 all threads"; `...` leaves it open.
 
     The guess is kept in the results file; boards and the closing table show it beside the measurement.
+    Raises BadMeasurement for a key or unit that is none; a guess that is none is told so in the note.
     """
     section, what = records.split_key(key)
+    records.check_unit(unit)
     if guess is ...:
         return Note(f"todo: put a number in place of the dots ({unit}). A wrong guess teaches more than none.")
-    if isinstance(guess, bool) or not isinstance(guess, int | float):
-        return Note(f"Expected a number in {unit}, got {guess!r}. Nothing was noted.")
-    if not 0 < guess < float("inf"):
-        return Note(f"Expected a number above 0 in {unit}, got {guess!r}. Nothing was noted.")
+    value = as_float(guess)
+    if value is None:
+        return Note(f"Expected a number in {unit}, got {shown(guess)}. Nothing was noted.")
+    if not 0 < value < float("inf"):
+        return Note(f"Expected a number above 0 in {unit}, got {shown(guess)}. Nothing was noted.")
     log = records.results()
     entries = log.entries()
     before = records.latest(entries, key)
     noted = records.latest(entries, key, Prediction)
-    same = isinstance(noted, Prediction) and noted.value == guess
+    same = isinstance(noted, Prediction) and (noted.value, noted.unit) == (value, unit)
     blind = noted.blind if same and isinstance(noted, Prediction) else before is None
-    log.append(Prediction(section, what, float(guess), unit, records.now(), blind))
-    percent = " That is less than one percent; for 95 % write 95." if unit == "%" and guess < 1 else ""
+    log.append(Prediction(section, what, value, unit, records.now(), blind))
+    percent = " That is less than one percent; for 95 % write 95." if unit == "%" and value < 1 else ""
     late = "" if blind else " It was measured here before this guess, so the closing table marks it."
-    return Note(f"Noted: {format_quantity(float(guess), unit)} for {what}.{percent}{late} {log.note}".rstrip())
+    return Note(f"Noted: {format_quantity(value, unit)} for {what}.{percent}{late} {log.note}".rstrip())
 
 
-def predicted(key: str) -> float | None:
-    """The reader's last guess under a key, in the unit it was made in, or None."""
+def predicted(key: str, unit: str | None = None) -> float | None:
+    """The reader's last guess under a key, or None; with `unit`, None too where it was made in another one."""
     found = records.latest(records.results().entries(), key, Prediction)
-    return found.value if isinstance(found, Prediction) else None
+    return found.value if isinstance(found, Prediction) and unit in (None, found.unit) else None
 
 
 def record(
@@ -67,27 +74,70 @@ def record(
     unit: str,
     *,
     items: float | None = None,
-    origin: Literal["measured", "simulated", "calculated"] = "measured",
+    origin: OwnOrigin = "measured",
     claims: Sequence[str] = (),
 ) -> Measurement:
     """Keep a measured number under a key, with its samples, this machine, its versions and the guess made before.
 
     A `Timing` is kept as seconds a call, or as `items` per second when `items` is given. What follows from data
-    sheets alone is "calculated", what a simulated device said "simulated".
+    sheets alone is "calculated", what a simulated device said "simulated". Raises BadMeasurement for what would make
+    the results file useless, and records nothing then.
     """
     section, what = records.split_key(key)
+    records.check_unit(unit)
+    check_claims(claims)
+    if origin not in get_args(OwnOrigin):
+        raise BadMeasurement(f"Expected an origin out of {', '.join(get_args(OwnOrigin))}, got {shown(origin)}.")
+    samples: tuple[float, ...] = ()
+    number = as_float(value)
     if isinstance(value, Timing):
-        samples = tuple(value.samples_s if items is None else (items / s for s in value.samples_s))
-        value = value.median_s if items is None else value.rate(items)
-    else:
-        samples = ()
+        check_items(repr(key), unit, items)
+        number, samples = _of_timing(value, items)
+    if number is None or not math.isfinite(number):
+        raise BadMeasurement(
+            f"Expected a finite number in {unit} for {key!r}, got {shown(value)}. Nothing was recorded."
+        )
     here = machine()
     measurement = Measurement(
-        section, what, float(value), unit, origin, here.name, records.now(), samples, predicted(key),
+        section, what, number, unit, origin, here.name, records.now(), samples, predicted(key, unit),
         records.profile(), tuple(claims), dict(here.versions),
     )  # fmt: skip
     records.results().append(measurement)
     return measurement
+
+
+def _of_timing(timing: Timing, items: float | None) -> tuple[float, tuple[float, ...]]:
+    """Value and samples of a timing: seconds, or items per second. BadMeasurement where a call took no time."""
+    if not timing.samples_s:
+        raise BadMeasurement(f"Expected a timing with readings, got none for {timing.label!r}. Nothing was recorded.")
+    if items is None:
+        return timing.median_s, timing.samples_s
+    if not min(timing.samples_s) > 0:
+        raise BadMeasurement(
+            f"Expected readings above 0 s for {timing.label!r}, got {shown(timing.samples_s)}: no rate follows from "
+            "them. Nothing was recorded."
+        )
+    return timing.rate(items), tuple(items / seconds for seconds in timing.samples_s)
+
+
+def check_items(what: str, unit: str, items: object) -> None:
+    """Raise BadMeasurement unless a timing can be shown in `unit`: a rate needs `items`, seconds must have none."""
+    if unit == "s" and items is not None:
+        raise BadMeasurement(f"{what} is in s: leave items= out, or choose a unit such as 'images/s'.")
+    if unit != "s" and items is None:
+        raise BadMeasurement(f"{what} is in {unit}: pass items=, the {unit.split('/')[0]} that one call handles.")
+    if items is not None:
+        check_number("items", items, above=0)
+
+
+def check_claims(ids: Sequence[str]) -> None:
+    """Raise BadMeasurement unless these are ids of claims under test."""
+    if not isinstance(ids, list | tuple):
+        raise BadMeasurement(f"Expected a list of claims such as ['C02'], got {shown(ids)}.")
+    for claim in ids:
+        if claim not in (known := list(claims())):
+            near = ", ".join(nearest(str(claim), known))
+            raise BadMeasurement(f"There is no claim {shown(claim)}; did you mean {near}?")
 
 
 @functools.cache
@@ -107,10 +157,17 @@ def verdict(
     """Note what the evidence says of a claim: a speed-up whose interval lies above 1 holds, no other does.
 
     `because` replaces the evidence's own words, `when` narrows a claim to a condition. Evidence None means
-    that it can't be measured here, and `needs` says what would be needed.
+    that it can't be measured here, and `needs` says what would be needed. Raises BadMeasurement for other evidence.
     """
-    if claim not in claims():
-        raise BadMeasurement(f"There is no claim {claim!r}; did you mean {', '.join(nearest(claim, claims()))}?")
+    check_claims([claim])
+    records.check_section(section)
+    if not isinstance(evidence, Ratio | bool | None):
+        raise BadMeasurement(
+            f"Expected a Ratio (lab.compare(...).ratio(...)), True, False or None as evidence, got {shown(evidence)}."
+        )
+    for name, text in (("because", because), ("when", when), ("needs", needs)):
+        if not isinstance(text, str):
+            raise BadMeasurement(f"Expected {name} to be text, got {shown(text)}.")
     word: Literal["holds", "holds when", "does not hold", "not measured"]
     if evidence is None:
         word, reason = "not measured", f"needs {needs}"
@@ -133,7 +190,7 @@ class Summary(Shown):
     def _tables(self) -> list[Table]:
         parts = [Table(self.rows, _HEAD, notes=self.notes)]
         if self.verdicts:
-            rows = tuple((v.claim, claims()[v.claim], v.verdict, v.because) for v in self.verdicts)
+            rows = tuple((v.claim, claims().get(v.claim, _UNLISTED), v.verdict, v.because) for v in self.verdicts)
             parts.append(Table(rows, _CLAIMS_HEAD))
         return parts
 
@@ -145,28 +202,38 @@ class Summary(Shown):
 
 
 _HEAD = ("what", "your guess", "measured", "measured / guess")
+_UNLISTED = "a claim no longer listed"
 _CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
 
 
 def summary(notebook: str) -> Summary:
-    """The closing table of a notebook ("00"): the last measurement and guess of each quantity on this machine."""
+    """The closing table of a notebook ("00"): the last measurement and guess of each quantity on this machine.
+
+    A guess without a measurement has its row too. Raises BadMeasurement for what is no notebook's number.
+    """
+    if not isinstance(notebook, str) or re.fullmatch(r"\d\d", notebook) is None:
+        raise BadMeasurement(f'Expected a notebook\'s number such as "00", got {shown(notebook)}.')
     log = records.results()
     entries = [e for e in log.entries() if e.section.startswith(f"{notebook}.")]
     here = machine().name
     measured = {e.key: e for e in entries if isinstance(e, Measurement) and e.machine == here}
     guesses = {f"{e.section} {e.what}": e for e in entries if isinstance(e, Prediction)}
     verdicts = {e.claim: e for e in entries if isinstance(e, Verdict) and e.machine == here}
-    rows = tuple(_row(m, guesses.get(key)) for key, m in sorted(measured.items(), key=lambda item: item[1].section))
+    keys = sorted([*measured, *(key for key in guesses if key not in measured)], key=lambda key: key[:4])
+    rows = tuple(_row(key, measured.get(key), guesses.get(key)) for key in keys)
     notes = ([log.note] if log.note else []) + log.damaged()
     return Summary(rows, tuple(verdicts[claim] for claim in sorted(verdicts)), tuple(notes))
 
 
-def _row(measurement: Measurement, guess: Prediction | None) -> tuple[str, str, str, str]:
+def _row(key: str, measurement: Measurement | None, guess: Prediction | None) -> tuple[str, str, str, str]:
+    guessed = "none" if guess is None else format_quantity(guess.value, guess.unit)
+    if measurement is None:
+        return key, guessed, "not measured here", ""
     value = format_quantity(measurement.value, measurement.unit)
     if measurement.origin != "measured":
         value += f" ({measurement.origin})"
     if guess is None or guess.unit != measurement.unit:
-        return measurement.key, "none", value, ""
+        return key, "none", value, ""
     late = "" if guess.blind else " (made after measuring)"
     ratio = f"{significant(measurement.value / guess.value, 2)}x"
-    return measurement.key, format_quantity(guess.value, guess.unit) + late, value, ratio
+    return key, guessed + late, value, ratio

@@ -17,7 +17,9 @@ from matplotlib.axes import Axes
 
 from labkit import bench, journal, plot, records
 from labkit.bench import Comparison, Timing
+from labkit.errors import BadMeasurement, check_function, check_number, shown
 from labkit.notebook import shell
+from labkit.units import format_quantity
 
 T = TypeVar("T", Timing, Comparison)
 
@@ -53,12 +55,17 @@ class Live:
 
     def redraw(self) -> None:
         """Draw a frame now."""
-        self.sentence = self.draw(self._axes)
+        sentence = self.draw(self._axes)
         self._png = plot.to_png(self._axes.get_figure(root=True))  # type: ignore[arg-type]
         self._image.value = self._png
-        self._caption.value = f"<div style='max-width:48em;line-height:1.4'>{html.escape(self.sentence)}</div>"
+        self.say(sentence)
         self.frames += 1
         self._last_s = time.monotonic()
+
+    def say(self, sentence: str) -> None:
+        """Put a sentence below the picture."""
+        self.sentence = sentence
+        self._caption.value = f"<div style='max-width:48em;line-height:1.4'>{html.escape(sentence)}</div>"
 
     def tick(self) -> None:
         """Draw a frame if the last one is at least 0.2 s old."""
@@ -108,24 +115,30 @@ class SpeedBoard(Live):
 
     `section` is notebook and section, "00.3". A row's prediction is what `lab.predict("00.3 row", ...)`
     noted, and its recorded values are those under the same key. With `items` a row shows items per second
-    in `unit`; without, seconds.
+    in `unit`; without, seconds. What can't be shown or recorded raises BadMeasurement before it is measured.
     """
 
     def __init__(self, section: str, title: str, *, unit: str = "s", log: bool = False) -> None:
+        records.check_section(section)
+        records.check_unit(unit)
         self.section, self.title, self.unit, self.log = section, title, unit, log
         self._bars: dict[str, plot.Bar] = {}
         self._newest: dict[str, Timing] = {}  # taken since the last frame
+        self._stopped: dict[str, int] = {}  # readings of rows that an error or Ctrl-C ended
         super().__init__()
 
     def draw(self, axes: Axes) -> str:
         """Draw every row there is."""
         rows = sum(1 + 0.5 * len(bar.others) for bar in self._bars.values())
         plot.resize(axes, 1.1 + 0.5 * max(rows, 1))
-        return plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
+        words = plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
+        cut = (f"{row}: stopped after {n} reading{'s' * (n != 1)}." for row, n in self._stopped.items())
+        return " ".join([words, *cut])
 
     def limit(self, row: str, value: float) -> None:
         """Draw the limit of a row, in the board's unit."""
-        self._row(row).limit = value
+        check_number("the limit", value, above=0, advice=f"It is a number in {self.unit}.")
+        self._row(row).limit = float(value)
         self.show()
         self.finish()
 
@@ -133,7 +146,8 @@ class SpeedBoard(Live):
         """Show a row that can't be measured here: recorded values where there are any, else what it needs."""
         bar = self._row(row)
         elsewhere = "recorded runs are shown" if bar.others else "no recorded run has it yet"
-        bar.note = f"not measured here: needs {needs}; {elsewhere}"
+        guess = "" if bar.predicted is None else f"; your prediction: {format_quantity(bar.predicted, self.unit)}"
+        bar.note = f"not measured here: needs {needs}; {elsewhere}{guess}"
         self.show()
         self.finish()
 
@@ -147,7 +161,7 @@ class SpeedBoard(Live):
         **timing: Any,
     ) -> Timing:
         """`lab.time_call` whose row fills as it runs; the result is recorded. Ctrl-C keeps the row."""
-        self.show()
+        check_function(row, fn)
         return self._measure([row], items, claims, lambda on: bench.time_call(fn, label=row, on_sample=on, **timing))
 
     def compare(
@@ -159,11 +173,12 @@ class SpeedBoard(Live):
         **timing: Any,
     ) -> Comparison:
         """`lab.compare` whose rows fill as they run, taken in turn; each is recorded under this section."""
-        self.show()
+        bench.check_alternatives(rows)
         return self._measure(list(rows), items, claims, lambda on: bench.compare(rows, on_sample=on, **timing))
 
     def add(self, row: str, timing: Timing, *, items: float | None = None, simulated: bool = False) -> None:
         """Show a timing that was taken elsewhere; nothing is recorded."""
+        journal.check_items("The board", self.unit, items)
         self._fill(timing, items, row=row)
         self._row(row).simulated = simulated
         self.show()
@@ -176,17 +191,35 @@ class SpeedBoard(Live):
         claims: Sequence[str],
         run: Callable[[Callable[[Timing], None]], T],
     ) -> T:
+        journal.check_items("The board", self.unit, items)
+        journal.check_claims(claims)
         for row in rows:
-            self._row(row).note = "stopped before it was measured"
+            self._begin(row)
+        self.show()
+        taken: dict[str, int] = {}
+
+        def on_sample(timing: Timing) -> None:
+            taken[timing.label] = len(timing.samples_s)
+            self._fill_and_tick(timing, items)
+
         try:
-            result = run(lambda timing: self._fill_and_tick(timing, items))
+            result = run(on_sample)
             for timing in [result] if isinstance(result, Timing) else result.timings:
                 self._fill(timing, items)
                 journal.record(f"{self.section} {timing.label}", timing, self.unit, items=items, claims=claims)
+        except BaseException:
+            self._stopped.update(taken)
+            raise
         finally:  # also after Ctrl-C: what was measured stays on the board
             self._fill_newest(items)
             self.finish()
         return result
+
+    def _begin(self, row: str) -> None:
+        bar = self._row(row)
+        bar.note, bar.simulated = "stopped before it was measured", False
+        bar.measured = bar.low = bar.high = None
+        self._stopped.pop(row, None)
 
     def _fill_and_tick(self, timing: Timing, items: float | None) -> None:
         self._newest[timing.label] = timing
@@ -206,9 +239,11 @@ class SpeedBoard(Live):
         bar.low, bar.high = ends
 
     def _row(self, name: str) -> plot.Bar:
+        if not isinstance(name, str) or not name.strip():
+            raise BadMeasurement(f"Expected a name for the row, got {shown(name)}.")
         if name not in self._bars:
             key = f"{self.section} {name}"
-            guess = journal.predicted(key)
+            guess = journal.predicted(key, self.unit)
             others = [(f"{m.origin} on {m.machine}", m.value) for m in records.recorded(key) if m.unit == self.unit]
             self._bars[name] = plot.Bar(name, predicted=guess, others=others)
         return self._bars[name]

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from labkit import host, records
 from labkit.bench import no_sync
-from labkit.errors import BadMeasurement
+from labkit.errors import check_number
 from labkit.host import memory_bytes, usable_cores
 from labkit.shown import Shown, Table
 from labkit.units import format_bytes
@@ -134,18 +134,22 @@ def pick(*, ci: T, cpu: T, gpu: T) -> T:
 def threads(n: int) -> Iterator[int]:
     """Let torch use `n` CPU threads inside the block, and as many as before after it.
 
-    More than usable_cores() is allowed, to see what it costs. Raises BadMeasurement for fewer than 1.
+    More than usable_cores() is allowed, to see what it costs. Raises BadMeasurement for fewer than 1 or no integer.
     """
-    if n < 1:
-        raise BadMeasurement(f"Expected at least 1 thread, got {n}. This machine has {usable_cores()} usable cores.")
+    check_threads(n)
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(n)
+    torch.set_num_threads(int(n))
     try:
         yield n
     finally:
         torch.set_num_threads(before)
+
+
+def check_threads(n: object) -> None:
+    """Raise BadMeasurement unless `n` is a whole number of at least 1."""
+    check_number("threads", n, least=1, whole=True, advice=f"This machine has {usable_cores()} usable cores.")
 
 
 def sync_of(device: str) -> Callable[[], None]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import BadMeasurement
+from labkit.errors import BadMeasurement, check_function, shown
 from labkit.machine import machine, sync_of
 from labkit.shown import Shown
 from labkit.units import format_bytes
@@ -46,12 +46,15 @@ def peak_memory(work: Callable[[], object], *, device: str | None = None) -> Pea
     """Run `work` once and measure the most bytes its tensors held at once on `device` ("cpu", "cuda"; None: machine's).
 
     What `work` itself creates counts, also when it is freed again before the end; so let it build the model too if
-    parameters should count. Raises BadMeasurement for another device, and where
-    nothing was allocated there.
+    parameters should count. Raises BadMeasurement for another device, for "cuda" on a
+    machine without one, and where nothing was allocated there.
     """
+    check_function("work", work)
     device = machine().device if device is None else device
     if device not in ("cpu", "cuda"):
-        raise BadMeasurement(f"Expected device to be 'cpu' or 'cuda', got {device!r}. Pass lab.start()'s .device.")
+        raise BadMeasurement(f"Expected device to be 'cpu' or 'cuda', got {shown(device)}. Pass lab.start()'s .device.")
+    if device == "cuda" and not _has_gpu():
+        raise BadMeasurement("Expected a GPU that torch can use for device='cuda', found none. Pass device='cpu'.")
     gc.collect()  # what earlier cells dropped must not be freed inside
     (peak_bytes, held_bytes), how = (_on_gpu(work), _ON_GPU) if device == "cuda" else (_on_cpu(work), _ON_CPU)
     if peak_bytes <= 0:
@@ -59,6 +62,12 @@ def peak_memory(work: Callable[[], object], *, device: str | None = None) -> Pea
             f"Expected some memory to be allocated on {device}, got none. Does the work create its tensors there?"
         )
     return PeakMemory(peak_bytes, held_bytes, device, how)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _on_gpu(work: Callable[[], object]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from labkit.errors import BadMeasurement
+from labkit.errors import BadMeasurement, shown, wrong_field
 from labkit.shown import Shown
 from labkit.units import format_quantity
 
@@ -26,6 +26,7 @@ Profile = Literal["ci", "full"]
 
 RECORDED = Path(__file__).parents[1] / "data" / "recorded"
 _KEY = re.compile(r"(\d\d\.\d) (\S.*)")
+_SECTION = re.compile(r"\d\d\.\d")
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,11 +89,36 @@ _KINDS: dict[str, type[Entry]] = {"measurement": Measurement, "prediction": Pred
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """("00.3", "all threads") of "00.3 all threads"; BadMeasurement for anything else."""
-    match = _KEY.fullmatch(key)
+    """("00.3", "all threads") of "00.3 all threads", spare spaces aside; BadMeasurement for anything else."""
+    match = _KEY.fullmatch(" ".join(key.split())) if isinstance(key, str) else None
     if match is None:
-        raise BadMeasurement(f"Expected a key like '00.3 all threads' (notebook.section, then a name), got {key!r}.")
+        raise BadMeasurement(
+            f"Expected a key like '00.3 all threads' (notebook.section, then a name), got {shown(key)}."
+        )
     return match[1], match[2]
+
+
+def check_section(section: object) -> None:
+    """Raise BadMeasurement unless this is notebook and section, "00.3"."""
+    if not isinstance(section, str) or _SECTION.fullmatch(section) is None:
+        raise BadMeasurement(f"Expected a section like '00.3' (notebook.section), got {shown(section)}.")
+
+
+def check_unit(unit: object) -> None:
+    """Raise BadMeasurement unless this is a unit in words."""
+    if not isinstance(unit, str) or not unit.strip():
+        raise BadMeasurement(f"Expected a unit such as 's' or 'images/s', got {shown(unit)}.")
+
+
+def check_entry(entry: Entry) -> None:
+    """Raise BadMeasurement for an entry that would break a table or a board later."""
+    if wrong := wrong_field(entry):
+        raise BadMeasurement(f"Expected {wrong}.")
+    check_section(entry.section)
+    if not isinstance(entry, Verdict):
+        check_unit(entry.unit)
+    if isinstance(entry, Prediction) and entry.value <= 0:
+        raise BadMeasurement(f"Expected a guess above 0, got {entry.value:g}.")
 
 
 def now() -> str:
@@ -110,14 +136,19 @@ def to_line(entry: Entry) -> str:
 def from_line(line: str) -> Entry:
     """The entry of one line; BadMeasurement says what is wrong with it."""
     try:
-        fields: dict[str, Any] = json.loads(line)
-        cls: Any = _KINDS[fields.pop("kind")]
-        if "value" in fields:
-            fields["value"] = float(fields["value"])
+        fields: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadMeasurement(f"Expected a line of JSON, got {shown(line)} ({error}).") from error
+    kind = fields.pop("kind", None) if isinstance(fields, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise BadMeasurement(f"Expected a JSON object with a kind out of {', '.join(_KINDS)}, got {line.strip()[:60]}.")
+    cls: Any = _KINDS[kind]
+    try:
         entry: Entry = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadMeasurement(f"{type(error).__name__}: {error}") from error
-    return entry
+    except TypeError as error:
+        raise BadMeasurement(f"Expected the fields of a {kind} ({error}).") from error
+    check_entry(entry)
+    return entry if isinstance(entry, Verdict) else dataclasses.replace(entry, value=float(entry.value))
 
 
 class Results:
@@ -133,7 +164,11 @@ class Results:
         self._unsaved: list[Entry] = []
 
     def append(self, entry: Entry) -> None:
-        """Add an entry at the end of the file, or in memory when the file can't be written."""
+        """Add an entry at the end of the file, or in memory when the file can't be written.
+
+        Raises BadMeasurement for an entry that could not be read again.
+        """
+        check_entry(entry)
         if not self._write((to_line(entry) + "\n").encode()):
             self._unsaved.append(entry)
 
@@ -187,7 +222,8 @@ def state_folder() -> Path:
     """Where a reader's results and ceilings are kept: LABKIT_HOME, or the user's state folder. It may not exist yet."""
     import platformdirs
 
-    return Path(os.environ.get("LABKIT_HOME") or platformdirs.user_state_path("labkit", appauthor=False))
+    home = os.environ.get("LABKIT_HOME")
+    return Path(home).expanduser() if home else platformdirs.user_state_path("labkit", appauthor=False)
 
 
 def results() -> Results:

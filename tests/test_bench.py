@@ -1,10 +1,13 @@
 import random
+import re
 
 import pytest
 
 from labkit import bench
 from labkit.bench import Timing
 from labkit.errors import BadMeasurement
+
+ZEROS = Timing("zeros", 0.0, (0.0,) * 5)
 
 
 class FakeDevice:
@@ -212,3 +215,24 @@ def test_compare_refuses_what_it_cannot_judge():
         bench.speedup(Timing("a", 1, (1.0,)), Timing("b", 1, (1.0,)))
     with pytest.raises(BadMeasurement, match="No alternative"):
         compared(1e-3, 1e-3, 0.1).ratio("c")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: bench.time_call(1, label="a"), "Expected a function for 'a', got 1. Pass its name without brackets."),
+        (lambda: bench.compare({"a": len, "b": 1}), "Expected a function for 'b', got 1."),
+        (lambda: bench.compare([len, abs]), "Expected a dict of names and functions, got [<built-in"),
+        (lambda: bench.time_call(len, label="a", budget_s=-1), "Expected budget_s to be a finite number of at least 0"),
+        (lambda: bench.time_call(len, label="a", budget_s=float("inf")), "got inf. It is a time in seconds."),
+        (lambda: bench.time_call(len, label="a", budget_s="2"), "got '2'. It is a time in seconds."),
+        (lambda: bench.time_call(len, label="a", min_runs="5"), "Expected min_runs to be a whole number"),
+        (lambda: bench.time_call(len, label="a", repeats=0), "Expected repeats to be a whole number of at least 1"),
+        (lambda: bench.speedup(ZEROS, ZEROS), "Expected durations above 0 s for 'zeros', got (0.0,"),
+        (lambda: bench.speedup(1.0, 2.0), "Expected two timings, as lab.time_call gives them, got 1.0."),
+        (lambda: ZEROS.rate(5), "Expected durations above 0 s for 'zeros'"),
+    ],
+)
+def test_misuse_is_one_sentence(call, words):
+    with pytest.raises(BadMeasurement, match=re.escape(words)):
+        call()

@@ -6,6 +6,7 @@ import statistics
 import pytest
 
 from labkit import checks
+from labkit.bench import time_call
 from tests.wrong_answers.nb02 import iqr, planted
 
 FAULTS = {
@@ -52,7 +53,7 @@ def five_readings_and_no_warm_up(station, n):
     """A median of enough readings is not moved by the cold one."""
     readings = {"cpu": [], "gpu": []}
     for name, _ in itertools.product(readings, range(7)):
-        x = station.random(n, "float64")
+        x = station.random(n, "float32")
         station.synchronize()
         start = station.clock()
         station.cpu_blur(x) if name == "cpu" else station.gpu_blur(station.to_gpu(x))
@@ -82,12 +83,66 @@ def ten_blurs_a_reading(station, n):
     return found | {"gpu_spread": statistics.stdev(gpu_s) / statistics.mean(gpu_s)}
 
 
-@pytest.mark.parametrize(
-    "answer", [explicit_loops, five_readings_and_no_warm_up, ten_blurs_a_reading, planted(runs=100)]
-)
+def the_labs_own_timer(station, n):
+    """lab.time_call on numbers that were drawn before."""
+
+    def timing(run):
+        inputs = iter([station.random(n, "float32") for _ in range(40)])
+        wait, clock = station.synchronize, station.clock
+        return time_call(lambda: run(next(inputs)), label="blur", sync=wait, clock=clock, budget_s=0.0, min_runs=15)
+
+    cpu, gpu = timing(station.cpu_blur), timing(lambda x: station.gpu_blur(station.to_gpu(x)))
+    return {"cpu_s": cpu.median_s, "gpu_s": gpu.median_s, "gpu_spread": gpu.spread}
+
+
+def warm_up_on_fewer_numbers(station, n):
+    station.cpu_blur(station.random(10, "float64"))
+    station.gpu_blur(station.to_gpu(station.random(10, "float32")))
+    return planted(warm=False)(station, n)
+
+
+STYLES = [explicit_loops, five_readings_and_no_warm_up, ten_blurs_a_reading, the_labs_own_timer]
+STYLES += [warm_up_on_fewer_numbers, planted(runs=5), planted(runs=100)]
+
+
+@pytest.mark.parametrize("answer", STYLES)
 def test_a_right_answer_of_another_style_passes(answer):
-    for _ in range(5):
-        assert str(checks.check("02.7", answer)).startswith("02.7 passed")
+    assert str(checks.check("02.7", answer)).startswith("02.7 passed")
+
+
+def test_all_numbers_in_float64_are_told_from_unequal_ones():
+    def answer(station, n):
+        draw = station.random
+        station.random = lambda n, dtype: draw(n, "float64")
+        return planted()(station, n)
+
+    words = "1 fault remains:\n(1) different work compared: float64 on both; the docstring asks for float32."
+    assert checks.check("02.7", answer).message == words
+
+
+def test_many_blurs_between_two_looks_at_the_clock_are_one_reading():
+    def answer(station, n):
+        station.cpu_blur(station.random(n, "float32"))
+        inputs = [station.random(n, "float32") for _ in range(50)]
+        start = station.clock()
+        for x in inputs:
+            station.cpu_blur(x)
+        cpu_s = (station.clock() - start) / 50
+        return result([cpu_s], gpu_readings(station, n))
+
+    assert "the CPU got fewer than 5 readings" in checks.check("02.7", answer).message
+
+
+def gpu_readings(station, n):
+    readings_s = []
+    for _ in range(16):
+        x = station.random(n, "float32")
+        station.synchronize()
+        start = station.clock()
+        station.gpu_blur(station.to_gpu(x))
+        station.synchronize()
+        readings_s.append(station.clock() - start)
+    return readings_s[1:]
 
 
 def test_a_benchmark_that_fails_or_never_ends_is_told_so():

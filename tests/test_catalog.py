@@ -2,6 +2,7 @@ import csv
 import dataclasses
 
 import pytest
+import torch
 
 from labkit import catalog
 from labkit.catalog import device as device_module
@@ -273,3 +274,21 @@ def test_the_claims_are_complete():
     rows = rows_of("claims.csv")
     assert [row["id"] for row in rows] == [f"C{number:02d}" for number in range(1, 33)]
     assert all(row["claim"] and all(len(n) == 2 and n.isdigit() for n in row["notebooks"].split()) for row in rows)
+
+
+@pytest.mark.parametrize("name", [None, 5, ["T4"]])
+def test_a_name_of_another_type_is_told_so(name):
+    with pytest.raises(UnknownDevice, match="Expected a device's name as text, got"):
+        catalog.find(name)
+
+
+def test_names_and_torch_dtypes_are_taken():
+    t4 = catalog.find("T4")
+    assert catalog.peak("T4", torch.float32) == catalog.peak(t4, "float32")
+    assert catalog.table(["T4", t4]).rows[0] == catalog.table([t4]).rows[0]
+    with pytest.raises(LabError, match=r"got None\. The nearest is"):
+        catalog.peak(t4, None)
+    with pytest.raises(LabError, match=r"Expected a list of devices, got 'T4'\. For one of them, write it in brackets"):
+        catalog.table("T4")
+    with pytest.raises(UnknownDevice, match="Nearest names"):
+        catalog.table(["H100"])

@@ -1,3 +1,4 @@
+import concurrent.futures
 import dataclasses
 import importlib
 import itertools
@@ -94,8 +95,10 @@ def test_threads_mean_the_cpu_on_a_gpu_machine(measured, monkeypatch):
 
 
 def test_no_threads_is_refused(measured):
-    with pytest.raises(BadMeasurement, match="at least 1 thread"):
+    with pytest.raises(BadMeasurement, match="threads to be a whole number of at least 1, got 0"):
         module.measure_ceilings(threads=0)
+    with pytest.raises(BadMeasurement, match="got '2'"):
+        module.measure_ceilings(threads="2")
 
 
 def test_a_folder_that_cannot_be_written_keeps_them_in_memory(measured, monkeypatch, tmp_path):
@@ -142,6 +145,66 @@ def test_doubtful_ceilings_do_not_outlive_the_kernel(measured, monkeypatch, chec
     new_kernel()
     module.measure_ceilings()
     assert len(measured) == 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"conditions": None},
+        {"conditions": {}},
+        {"remarks": [1]},
+        {"peaks": None},
+        {"matmul": {}},
+        {"matmul": None},
+        {"copy": {**dataclasses.asdict(COPY), "unit": 5}},
+        {"checks": [{"what": 1, "passed": "yes", "detail": None}]},
+        {"threads": "2"},
+    ],
+    ids=str,
+)
+def test_a_file_with_wrong_types_is_measured_again_and_said(measured, home, fields):
+    module.measure_ceilings()
+    file = home / "ceilings.json"
+    (entry,) = json.loads(file.read_text())
+    file.write_text(json.dumps([entry | fields]))
+    new_kernel()
+    assert "was damaged" in str(module.measure_ceilings())
+    assert len(measured) == 2
+
+
+def test_a_damaged_file_is_said_also_when_the_new_ones_are_not_kept(measured, monkeypatch, home):
+    home.mkdir()
+    (home / "ceilings.json").write_text("{")
+    monkeypatch.setattr(module, "measure", lambda *_: (COPY, {}, (SelfCheck("copy", False, "odd"),), {}))
+    assert "was damaged" in module.measure_ceilings().note
+    assert "Not kept on disk, because a self-check failed" in module.measure_ceilings().note
+
+
+def test_a_kernel_is_given_the_same_again_whatever_another_one_measures(measured, monkeypatch):
+    first = module.measure_ceilings()
+    new_kernel()
+    found_in_the_file = module.measure_ceilings()
+    mine = module._store_at(records.state_folder() / "ceilings.json")
+    faster = dataclasses.replace(COPY, value=3e9, high=4e9)
+    monkeypatch.setattr(module, "measure", lambda *_: (faster, {"float32": FLOAT32}, (), {}))
+    new_kernel()
+    other = module.measure_ceilings(remeasure=True)
+    monkeypatch.setattr(module, "_store_at", lambda path: mine)
+    assert module.measure_ceilings() == found_in_the_file == first
+    assert other.copy_bytes_per_s == 3e9
+    assert module.measure_ceilings(remeasure=True) != first
+    assert module.measure_ceilings().copy_bytes_per_s == 3e9
+
+
+def test_two_kernels_that_write_at_once_lose_nothing(home):
+    def entry(thread):
+        conditions = {"device": "x", "threads": str(thread), "sizes": "s"}
+        return example(threads=thread, conditions=conditions)
+
+    stores = [module.Store(home / "ceilings.json") for _ in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: stores[n % 4].keep(entry(n)), range(1, 21)))
+    assert len(json.loads((home / "ceilings.json").read_text())) == 20
 
 
 class Dtypes(TorchDispatchMode):

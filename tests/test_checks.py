@@ -1,8 +1,12 @@
+import re
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from labkit import checks
+from labkit import catalog, checks, costs
 from labkit.checks import Exercise, NotYet, Outcome, Todo
 from labkit.errors import UnknownExercise
 
@@ -84,6 +88,105 @@ def test_numbers_of_every_library_count(answer):
 def test_a_wrong_number_is_told_by_what_factor_or_why(answer, words):
     with pytest.raises(NotYet, match=words.replace(".", r"\.")):
         checks.number_close(answer, 2.0, rel=0.01, unit="ms", hint="Seconds?")
+
+
+def test_a_rounded_number_is_told_so():
+    words = "For n=3: 88.1 % is close, but 88.13 % was expected: return it unrounded. Hm."
+    with pytest.raises(NotYet, match=f"^{re.escape(words)}$"):
+        checks.number_close(88.1, 88.13, rel=1e-6, unit="%", given="n=3", hint="Hm.")
+    with pytest.raises(NotYet, match=r"^1 s is close, but 1\.0001 s was"):
+        checks.number_close(1.0, 1.0001, rel=1e-6, unit="s")
+
+
+def test_what_a_message_shows_of_an_answer_is_short_and_ends_with_a_word():
+    assert checks.short("two words") == "'two words'"
+    assert checks.short(list(range(200_000))) == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,..."
+    assert checks.short("x" * 100) == "'" + 56 * "x" + "..."
+    for judge in (
+        lambda: checks.as_number(list(range(200_000)), "ms"),
+        lambda: checks.function(list(range(200_000))),
+        lambda: checks.mapping(list(range(200_000)), {"a": ""}),
+        lambda: checks.mapping({"not asked for" * 1000: 1}, {"a": ""}),
+        lambda: checks.call(lambda x: int("a" * 100_000, base=1000), "b" * 1000),
+    ):
+        with pytest.raises(NotYet) as told:
+            judge()
+        assert len(str(told.value)) < 500
+
+
+def raise_without_a_word(x):
+    raise ValueError
+
+
+def interrupt(*args):
+    raise KeyboardInterrupt
+
+
+def test_an_answer_that_leaves_or_says_nothing_is_not_yet_and_ctrl_c_still_stops(exercise):
+    with pytest.raises(NotYet, match=r"raised SystemExit$"):
+        checks.call(lambda x: sys.exit(), 1)
+    with pytest.raises(NotYet, match=r"raised ValueError$"):
+        checks.call(raise_without_a_word, 1)
+    with pytest.raises(KeyboardInterrupt):
+        checks.call(interrupt, 1)
+    exercise(lambda answer: answer())
+    assert checks.check("99.1", sys.exit).message == "Your answer could not be judged: SystemExit"
+    with pytest.raises(KeyboardInterrupt):
+        checks.check("99.1", interrupt)
+
+
+def spread_of(low, middle, high):
+    return lambda r: float((high(sorted(r)) - low(sorted(r))) / middle(sorted(r)))
+
+
+def by_index(share):
+    return lambda r: r[int(share * len(r))]
+
+
+def by_numpy(q, method):
+    return lambda r: np.percentile(r, q, method=method)
+
+
+METHODS = ("linear", "weibull", "hazen", "lower", "higher", "nearest", "midpoint", "median_unbiased", "inverted_cdf")
+RIGHT = [
+    ("00.3", lambda one_s, all_s, threads: round(100 * one_s / all_s / threads, 2)),
+    ("01.3", lambda n, element_bytes: (2 * n - 1) * n**2 / (3 * n**2 * element_bytes)),
+    ("02.5", spread_of(by_index(0.25), by_index(0.5), by_index(0.75))),
+    ("02.5", spread_of(by_numpy(25, "linear"), lambda r: torch.tensor(r).median(), by_numpy(75, "linear"))),
+    *(("02.5", spread_of(by_numpy(25, method), np.median, by_numpy(75, method))) for method in METHODS),
+]
+
+
+@pytest.mark.parametrize(("number", "answer"), RIGHT)
+def test_a_right_answer_in_other_words_passes(number, answer):
+    assert str(checks.check(number, answer)).startswith(f"{number} passed")
+
+
+@pytest.fixture
+def ceilings(monkeypatch):
+    """Put other ceilings in place of this machine's."""
+
+    def put(copy_bytes_per_s):
+        found = SimpleNamespace(copy_bytes_per_s=copy_bytes_per_s, matmul_flop_per_s={"float32": 1e12})
+        monkeypatch.setattr("labkit.exercises.nb01.measure_ceilings", lambda: found)
+
+    return put
+
+
+def test_a_device_may_be_given_by_itself_or_as_its_driver_calls_it(ceilings):
+    ceilings(1e12)
+    for name in ("T4", "t4", "Tesla T4", catalog.find("T4")):
+        outcome = checks.check("01.6", {"digits": "this machine", "BERT": name, "Llama": None})
+        assert outcome.state == "passed", outcome
+        assert "BERT: T4" in outcome.message
+
+
+def test_a_machine_near_the_limit_says_that_its_ceilings_may_have_changed(ceilings):
+    n_bytes, choice = costs.training_step("SimpleCNN", batch=64).n_bytes, {"digits": "T4", "BERT": "T4", "Llama": None}
+    ceilings(n_bytes / 0.028)
+    assert "measured again since" in checks.check("01.6", choice).message
+    ceilings(n_bytes / 0.001)
+    assert checks.check("01.6", choice).message.endswith("fast enough too, and you have it.")
 
 
 def test_an_expected_zero_accepts_only_zero():

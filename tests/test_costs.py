@@ -225,7 +225,13 @@ def test_longer_sequences_cost_more_than_their_length():
         ({"model": "SimpleCNN", "dtype": "fp32"}, "Expected dtype to be one of float32, tf32"),
         ({"model": "SimpleCNN", "optimizer": "Adam"}, "The nearest is 'adam'"),
         ({"model": "BERT-base", "seq": 513}, "at most 512 tokens, the positions that BERT-base has, got 513"),
-        ({"model": "SimpleCNN", "batch": 0}, "at least 1 sample"),
+        (
+            {"model": "SimpleCNN", "batch": 0},
+            "Expected batch to be a whole number of at least 1, got 0. It counts samples",
+        ),
+        ({"model": "SimpleCNN", "batch": 2.5}, "got 2.5. It counts samples"),
+        ({"model": "SimpleCNN", "batch": "64"}, "got '64'. It counts samples"),
+        ({"model": "BERT-base", "seq": "long"}, "Expected seq to be a whole number of at least 1, got 'long'"),
     ],
 )
 def test_bad_arguments_are_explained(arguments, words):
@@ -242,6 +248,26 @@ def test_money_and_energy():
     assert costs.amortised_usd(1000, year_s, lifetime_years=4, utilisation=0.5) == pytest.approx(500)
     with pytest.raises(BadMeasurement, match=r"Write 60 % as 0\.6"):
         costs.energy_j(300, 1, utilisation=60)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: costs.matmul(-2, 3, 4), "Expected m to be a finite number of at least 0, got -2"),
+        (lambda: costs.linear(1, "64", 4), "Expected inputs to be a finite number of at least 0, got '64'"),
+        (lambda: costs.training_memory(-1, 0), "Expected params to be a finite number of at least 0, got -1"),
+        (lambda: costs.block_activation_bytes(batch=0, seq=1, width=1, heads=1), "Expected batch .* got 0"),
+        (lambda: costs.energy_j(-300, 1), "Expected power_w to be a finite number of at least 0, got -300"),
+        (lambda: costs.energy_j(300, 1, utilisation="60 %"), "Expected a utilisation .* got '60 %'"),
+        (lambda: costs.electricity_usd("many", usd_per_kwh=1), "Expected joules .* got 'many'"),
+        (lambda: costs.run_cost_usd(-1, usd_per_hour=1), "Expected seconds .* got -1"),
+        (lambda: costs.amortised_usd(1, 1, lifetime_years=0), "Expected lifetime_years .* above 0, got 0"),
+        (lambda: costs.intensity(flop=1, n_bytes="1"), "Expected n_bytes above zero, got '1'"),
+    ],
+)
+def test_negative_sizes_and_words_for_numbers_are_named(call, words):
+    with pytest.raises(LabError, match=words):
+        call()
 
 
 def test_public_names_are_there():  # their order is ruff's rule

@@ -92,6 +92,11 @@ def test_larger_digits_are_interpolated_and_channels_are_copies():
     [
         ({"split": "tset"}, "split must be one of train, test, all, got 'tset'; did you mean 'test'?"),
         ({"size": 0}, "size must be at least 1, got 0."),
+        ({"split": "val"}, "got 'val'; did you mean 'test'?"),
+        ({"split": None}, "split must be one of train, test, all, got None"),
+        ({"size": "32"}, "size must be a whole number, got '32'."),
+        ({"size": 32.5}, "size must be a whole number, got 32.5."),
+        ({"channels": True}, "channels must be a whole number, got True."),
         ({"channels": -1}, "channels must be at least 1, got -1."),
     ],
 )
@@ -423,3 +428,8 @@ def test_images_without_labels_are_refused():
 def test_downloads_have_no_split_all():
     with pytest.raises(DataError, match="split must be one of train, test, got 'all'"):
         data.cifar10("all")
+
+
+def test_the_cache_folder_knows_the_home_sign(monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", "~/x")
+    assert data.cache_folder() == Path.home() / "x" / "cache"

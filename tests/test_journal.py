@@ -1,4 +1,9 @@
+import math
+import re
+
+import numpy as np
 import pytest
+import torch
 
 from labkit import journal, records
 from labkit.bench import Ratio, Timing
@@ -13,7 +18,23 @@ def test_dots_are_todo_and_leave_no_trace():
     assert records.results().entries() == []
 
 
-@pytest.mark.parametrize("nonsense", ["fast", None, True, 0, -3, float("inf"), float("nan")])
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        "fast",
+        None,
+        True,
+        0,
+        -3,
+        float("inf"),
+        float("nan"),
+        10**400,
+        pytest.param(10**5000, id="huge"),
+        [1, 2],
+        np.array([1, 2]),
+        np.bool_(True),
+    ],
+)
 def test_a_guess_that_is_no_positive_number_is_told_so(nonsense):
     assert "Nothing was noted" in str(journal.predict(KEY, nonsense, "images/s"))
     assert journal.predicted(KEY) is None
@@ -84,3 +105,92 @@ def test_an_unknown_claim_names_the_nearest():
 
 def test_the_claims_are_all_there():
     assert sorted(journal.claims()) == [f"C{n:02d}" for n in range(1, 33)]
+
+
+@pytest.mark.parametrize("guess", [3, np.float32(3), np.int64(3), torch.tensor(3.0), torch.tensor([3])])
+def test_numbers_of_numpy_and_torch_are_guesses_and_spare_spaces_do_not_matter(guess):
+    assert "Noted: 3.00 images/s" in str(journal.predict(f" {KEY} ", guess, "images/s"))
+    assert journal.predicted(KEY) == 3
+    assert journal.record(KEY, guess, "images/s").predicted == 3
+
+
+def test_a_guess_in_another_unit_is_not_the_measurements():
+    journal.predict(KEY, 3, "s")
+    assert journal.record(KEY, 400.0, "images/s").predicted is None
+
+
+@pytest.mark.parametrize("value", ["fast", None, ..., [1, 2], math.nan, math.inf, True, torch.ones(2)])
+def test_what_is_no_finite_number_is_not_recorded(value):
+    with pytest.raises(
+        BadMeasurement, match=r"Expected a finite number in s for '00\.2 x', got .*Nothing was recorded"
+    ):
+        journal.record("00.2 x", value, "s")
+    assert records.results().entries() == []
+
+
+ZEROS = Timing("x", 1.0, (0.0, 0.0))
+FINE = Timing("x", 1.0, (0.1, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: journal.record("00.2 a", 3, 5), "Expected a unit such as 's' or 'images/s', got 5"),
+        (lambda: journal.record("00.2 a", 3, " "), "Expected a unit such as"),
+        (lambda: journal.predict("00.2 a", 3, None), "Expected a unit such as 's' or 'images/s', got None"),
+        (lambda: journal.record(None, 3, "s"), "Expected a key like '00.3 all threads'"),
+        (lambda: journal.record("00.2 a", 3, "s", origin="guessed"), "out of measured, simulated, calculated, got 'gu"),
+        (lambda: journal.record("00.2 a", 3, "s", origin=None), "Expected an origin out of"),
+        (
+            lambda: journal.record("00.2 a", 3, "s", claims="C02"),
+            "Expected a list of claims such as ['C02'], got 'C02'",
+        ),
+        (lambda: journal.record("00.2 a", 3, "s", claims=["C99"]), "There is no claim 'C99'; did you mean C"),
+        (
+            lambda: journal.record("00.2 a", ZEROS, "images/s", items=64),
+            "Expected readings above 0 s for 'x', got (0.0",
+        ),
+        (lambda: journal.record("00.2 a", Timing("x", 1.0, ()), "s"), "Expected a timing with readings, got none"),
+        (lambda: journal.record("00.2 a", FINE, "images/s"), "'00.2 a' is in images/s: pass items=, the images that"),
+        (lambda: journal.record("00.2 a", FINE, "s", items=64), "'00.2 a' is in s: leave items= out"),
+        (lambda: journal.record("00.2 a", FINE, "images/s", items=0), "Expected items to be a finite number above 0"),
+        (
+            lambda: journal.verdict("C02", 0.3, section="00.4"),
+            "Expected a Ratio (lab.compare(...).ratio(...)), True, False or None as evidence, got 0.3.",
+        ),
+        (lambda: journal.verdict("C02", True, section=2), "Expected a section like '00.3' (notebook.section), got 2"),
+        (lambda: journal.verdict("C02", True, section="00.4", because=5), "Expected because to be text, got 5"),
+        (lambda: journal.summary(0), 'Expected a notebook\'s number such as "00", got 0'),
+    ],
+)
+def test_what_would_spoil_the_results_file_is_refused(call, words):
+    with pytest.raises(BadMeasurement, match=re.escape(words)):
+        call()
+    assert records.results().entries() == []
+
+
+def test_the_summary_lists_guesses_that_were_not_measured():
+    journal.predict("00.4 GPU", 100_000, "images/s")
+    journal.record("00.5 accuracy", 95.0, "%")
+    journal.record(KEY, 1.0, "s")
+    assert journal.summary("00").rows == (
+        (KEY, "none", "1.00 s", ""),
+        ("00.4 GPU", "100,000 images/s", "not measured here", ""),
+        ("00.5 accuracy", "none", "95.0 %", ""),
+    )
+
+
+def test_the_summary_survives_a_claim_that_is_no_longer_listed():
+    log = records.results()
+    journal.verdict("C02", True, section="00.4", because="seen")
+    log.path.write_text(log.path.read_text().replace('"C02"', '"C99"'))
+    assert "a claim no longer listed" in str(journal.summary("00"))
+
+
+def test_the_summary_reports_damaged_lines_and_goes_on():
+    log = records.results()
+    journal.record(KEY, 1.0, "s")
+    with open(log.path, "a") as file:
+        file.write('null\n{"kind": "verdict", "claim": "C02", "verdict": "holds", "because": 5}\n')
+    assert "line 2 is skipped: Expected a JSON object with a kind" in str(journal.summary("00"))
+    assert "line 3 is skipped: Expected the fields of a verdict" in str(journal.summary("00"))

@@ -1,10 +1,12 @@
 import asyncio
+import re
 import time
 
 import pytest
 
 from labkit import journal, live, records
 from labkit.bench import Timing
+from labkit.errors import BadMeasurement, LabError
 from labkit.explorer import Explorer
 from labkit.live import Curves, SpeedBoard
 from tests.test_bench import FakeDevice
@@ -69,8 +71,55 @@ def test_stop_keeps_what_was_measured_and_records_nothing():
     with pytest.raises(KeyboardInterrupt):
         speed.time("one thread", stopped, items=64, sync=device.synchronize, clock=device.clock, budget_s=10)
     assert "6,400 images/s" in speed.sentence
+    assert re.search(r"one thread: stopped after 1[5-8] readings\.$", speed.sentence)
     assert bytes(speed._image.value).startswith(PNG)
     assert records.results().entries() == []
+
+
+def test_an_error_of_the_function_leaves_a_row_that_says_it_is_not_finished():
+    device, speed = FakeDevice(kernel_s=1e-2), board()
+
+    def fails():
+        if device.launches == 20:
+            raise RuntimeError("boom")
+        device.launch()
+
+    kwargs = {"items": 64, "sync": device.synchronize, "clock": device.clock}
+    with pytest.raises(RuntimeError, match="boom"):
+        speed.compare({"a": fails, "b": device.launch}, budget_s=10, **kwargs)
+    assert re.search(r"a: stopped after \d+ readings\. b: stopped after \d+ readings\.$", speed.sentence)
+    assert "stopped" in speed._caption.value
+    speed.time("a", device.launch, budget_s=0.1, **kwargs)
+    assert "a: stopped" not in speed.sentence
+
+
+@pytest.mark.parametrize("value", ["fast", None, 0, -1, float("nan"), True])
+def test_a_limit_is_a_number_above_zero(value):
+    with pytest.raises(BadMeasurement, match="Expected the limit to be a finite number above 0, got"):
+        board().limit("one thread", value)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda fn: board().time("a", fn), "The board is in images/s: pass items=, the images that one call handles."),
+        (lambda fn: board().compare({"a": fn, "b": fn}), "The board is in images/s: pass items="),
+        (lambda fn: SpeedBoard("00.2", "x").time("a", fn, items=64), "The board is in s: leave items= out"),
+        (lambda fn: board().time("a", fn, items="64 images"), "Expected items to be a finite number above 0"),
+        (lambda fn: board().time("a", fn, items=64, claims="C02"), "Expected a list of claims such as ['C02']"),
+        (lambda fn: board().time(" ", fn, items=64), "Expected a name for the row, got ' '"),
+        (lambda fn: board().time(None, fn, items=64), "Expected a name for the row, got None"),
+        (lambda fn: board().time("a", 1, items=64), "Expected a function for 'a', got 1."),
+        (lambda fn: board().compare([fn, fn], items=64), "Expected a dict of names and functions, got [<function"),
+        (lambda fn: SpeedBoard("2", "x").time("a", fn), "Expected a section like '00.3' (notebook.section), got '2'"),
+        (lambda fn: SpeedBoard("00.2", "x", unit=None).time("a", fn), "Expected a unit such as"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_before_it_is_measured(call, words):
+    calls = []
+    with pytest.raises(BadMeasurement, match=re.escape(words)):
+        call(lambda: calls.append(1))
+    assert calls == []
 
 
 def test_stop_before_the_first_reading_says_so():
@@ -102,6 +151,14 @@ def test_without_a_recorded_run_it_says_so():
     speed = board()
     speed.absent("GPU", needs="a GPU")
     assert "no recorded run has it yet" in speed.sentence
+    assert "your prediction" not in speed.sentence
+
+
+def test_the_guess_is_written_beside_a_row_that_cannot_be_measured():
+    journal.predict("00.2 GPU", 100_000, "images/s")
+    speed = board()
+    speed.absent("GPU", needs="a GPU")
+    assert speed._bars["GPU"].note.endswith("your prediction: 100,000 images/s")
 
 
 def test_a_limit_and_a_simulated_row_say_what_they_are():
@@ -157,6 +214,36 @@ def test_moves_that_come_fast_are_drawn_once_and_the_last_is_not_lost():
 def test_floats_lists_and_widgets_are_controls():
     assert type(explorer(n=(0.0, 1.0, 0.1)).controls["n"]).__name__ == "FloatSlider"
     assert explorer(n=[1, 10, 100]).controls["n"].value == 1
+
+
+@pytest.mark.parametrize("spec", [(1, 0), (1, 1), (1,), (0, 9, 0), (0, "nine"), (0, float("nan")), [], 5, "abc", None])
+def test_an_odd_control_is_told_what_a_control_can_be(spec):
+    with pytest.raises(LabError, match=r"Expected \(low, high\) or \(low, high, step\).* for 'n', got"):
+        explorer(n=spec)
+
+
+def test_an_explorer_needs_a_function_that_returns_a_sentence():
+    with pytest.raises(LabError, match=r"The function must return a sentence, got None\."):
+        Explorer(lambda axes, a: None, a=(1, 9))
+    with pytest.raises(LabError, match="Expected a function draw"):
+        Explorer("draw", a=(1, 9))
+
+
+def test_an_error_after_a_move_is_told_below_the_picture_which_stays():
+    def draw(axes, a):
+        if a == 4:
+            raise ValueError("boom")
+        return f"a is {a}" if a < 5 else None
+
+    explored = Explorer(draw, a=(1, 9))
+    before = bytes(explored._image.value)
+    explored.controls["a"].value = 4
+    assert "For a=4 the function raised ValueError: boom" in explored._caption.value
+    assert bytes(explored._image.value) == before
+    explored.controls["a"].value = 5
+    assert "For a=5: The function must return a sentence, got None." in explored._caption.value
+    explored.controls["a"].value = 2
+    assert explored.sentence == "a is 2"
 
 
 def test_the_text_of_a_board_is_constant_so_that_a_notebook_test_can_compare_it():

@@ -73,3 +73,11 @@ def test_bad_input_says_what_to_do():
         peak_memory(lambda: None, device="tpu")
     with pytest.raises(BadMeasurement, match="Does the work create its tensors there"):
         peak_memory(lambda: None, device="cpu")
+
+
+def test_a_gpu_that_is_not_there_and_work_that_is_no_function(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BadMeasurement, match=r"found none\. Pass device='cpu'"):
+        peak_memory(lambda: None, device="cuda")
+    with pytest.raises(BadMeasurement, match=r"Expected a function for 'work', got 5\. Pass its name without brackets"):
+        peak_memory(5, device="cpu")

@@ -135,6 +135,18 @@ def test_the_real_clock_waits_as_long_as_the_virtual_one_counts():
     assert device.clock() - start_s >= 21e-3
 
 
+def test_a_virtual_clock_that_nothing_moves_is_not_read_for_ever(monkeypatch):
+    monkeypatch.setattr("labkit.simulated.device._MOST_IDLE_CALLS", 3)
+    device = SimulatedDevice(compile_s=0.0)
+    for _ in range(4):  # a launch moves it
+        device.launch(0.0)
+        device.synchronize(), device.clock(), device.clock()
+    with pytest.raises(BadMeasurement, match="The clock has not moved in 3 readings: it is virtual"):
+        device.synchronize()
+    real = SimulatedDevice(real=True)
+    assert all(real.clock() for _ in range(5))
+
+
 def test_it_says_that_it_is_simulated():
     text = str(SimulatedDevice())
     assert text.startswith("simulated device: no time below was measured on hardware")

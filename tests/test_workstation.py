@@ -58,13 +58,33 @@ def test_jitter_spreads_blurs_and_repeats_with_the_seed():
 
 
 def test_the_runs_say_what_was_blurred_without_the_caches_help():
-    station = Workstation(**{**TAME, "cached_share": 0.1, "bus_bytes_per_s": 100.0})
+    runs = []
+    station = Workstation(**{**TAME, "cached_share": 0.1, "bus_bytes_per_s": 100.0}, on_run=runs.append)
     x = station.random(100, "float32")
     for _ in range(2):
         station.gpu_blur(station.to_gpu(x))
+    station.clock()
     station.cpu_blur(station.random(10, "float64"))
-    gpu = Run("gpu", 100, "float32", 1.0, 4.0)
-    assert station.runs == (gpu, gpu, Run("cpu", 10, "float64", 2.0, 0.0))
+    gpu = Run("gpu", 100, "float32", 1.0, 4.0, reading=0)
+    assert runs == [gpu, gpu, Run("cpu", 10, "float64", 2.0, 0.0, reading=1)]
+    assert not hasattr(station, "runs")
+    assert not hasattr(station, "events")
+
+
+def test_the_cpus_jitter_may_differ():
+    assert seconds("cpu", jitter=0.2, cpu_jitter=0.0) == pytest.approx(10.0)
+    assert seconds("gpu", jitter=0.2, cpu_jitter=0.0) != pytest.approx(1.0)
+    assert seconds("cpu", jitter=0.2) == seconds("cpu", jitter=0.0, cpu_jitter=0.2)
+
+
+@pytest.mark.parametrize("wait", ["clock", "synchronize"])
+def test_waiting_for_a_clock_that_nothing_moves_is_told(monkeypatch, wait):
+    monkeypatch.setattr(simulated.device, "_MOST_IDLE_CALLS", 3)
+    station = Workstation(**TAME)
+    for _ in range(3):
+        getattr(station, wait)()
+    with pytest.raises(BadMeasurement, match="only work, orders and waits move it"):
+        getattr(station, wait)()
 
 
 def test_numbers_in_the_wrong_memory_are_refused():

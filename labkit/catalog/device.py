@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from labkit.errors import DataError, LabError, UnknownDevice, nearest
+from labkit.errors import DataError, LabError, UnknownDevice, nearest, shown
 from labkit.units import GIGA, MEGA, TERA
 
 GPUS = Path(__file__).parents[2] / "data" / "gpus.csv"
@@ -188,6 +188,8 @@ def find(name: str) -> Device:
     Case, spaces, hyphens and brands don't matter. Raises UnknownDevice with the nearest names, also for a name that
     fits several devices ("H100"): a similar card's peaks are never given.
     """
+    if not isinstance(name, str):
+        raise UnknownDevice(f"Expected a device's name as text, got {shown(name)}. catalog.table() lists the names.")
     device = _index().get(_key(name))
     if device is not None:
         return device
@@ -200,9 +202,18 @@ def find(name: str) -> Device:
     )
 
 
-def peak(device: Device, dtype: str) -> float | None:
-    """Dense peak of `device` in FLOP/s for a dtype of DTYPES, or None where no source says. Raises LabError else."""
-    if dtype not in DTYPES:
-        near = nearest(dtype, DTYPES, n=1)[0]
-        raise LabError(f"Expected a dtype out of {', '.join(DTYPES)}, got {dtype!r}. The nearest is {near!r}.")
-    return device.peaks.get(dtype)
+def named(device: Device | str) -> Device:
+    """A Device as it is, or the one that `find` gives for a name."""
+    return device if isinstance(device, Device) else find(device)
+
+
+def peak(device: Device | str, dtype: object) -> float | None:
+    """Dense peak of a device (or its name) in FLOP/s for a dtype of DTYPES, or None where no source says.
+
+    torch's dtypes count by their name. Raises LabError for another dtype, UnknownDevice for another device.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        near = nearest(name, DTYPES, n=1)[0]
+        raise LabError(f"Expected a dtype out of {', '.join(DTYPES)}, got {shown(dtype)}. The nearest is {near!r}.")
+    return named(device).peaks.get(name)

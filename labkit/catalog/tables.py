@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from labkit.catalog.device import DTYPES, Device, devices, peak
+from labkit.catalog.device import DTYPES, Device, devices, named, peak
 from labkit.catalog.jobs import Candidate
-from labkit.errors import LabError
+from labkit.errors import LabError, shown
 from labkit.shown import Table
 from labkit.units import format_seconds, format_si, significant
 
@@ -42,20 +43,26 @@ def _cell(device: Device, column: str) -> str:
     return text + "*" * (column in device.unread)
 
 
-def table(among: Iterable[Device] | None = None, columns: Sequence[str] = COLUMNS) -> Table:
-    """Table of devices (all if None); `columns` are fields of Device or dtypes. Raises LabError for another column.
+def table(among: Iterable[Device | str] | None = None, columns: Sequence[str] = COLUMNS) -> Table:
+    """Table of devices or their names (all if None); `columns` are fields of Device or dtypes, LabError for others.
 
     A dtype's column is the peak that `peak` gives: inside the tensor cores where there are any.
     """
     known = (*_TEXT, *_COUNTS, *_UNITS)
-    for column in columns:
+    for column in _listed(columns, "columns"):
         if column not in known:
-            raise LabError(f"Expected columns out of {', '.join(known)}; got {column!r}.")
-    chosen = devices() if among is None else tuple(among)
+            raise LabError(f"Expected columns out of {', '.join(known)}; got {shown(column)}.")
+    chosen = devices() if among is None else tuple(named(one) for one in _listed(among, "devices"))
     rows = tuple(tuple(_cell(device, column) for column in columns) for device in chosen)
     starred = any(cell.endswith("*") for row in rows for cell in row)
     note = "* recalled or derived, not read from a source. Peaks are dense." if starred else "Peaks are dense."
     return Table(rows, tuple(_HEADINGS.get(column, column) for column in columns), notes=(note,))
+
+
+def _listed(values: object, what: str) -> list[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise LabError(f"Expected a list of {what}, got {shown(values)}. For one of them, write it in brackets.")
+    return list(values)
 
 
 def shortlist_table(candidates: Iterable[Candidate]) -> Table:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from labkit.errors import LabError, check_number
+
 BACKWARD = 2  # backward FLOP over forward FLOP
 
 
@@ -66,8 +68,14 @@ class Cost:
         )
 
 
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        check_number(name, size, least=0, error=LabError)
+
+
 def matmul(m: int, k: int, n: int, *, element_bytes: int = 4) -> Cost:
     """(m, k) @ (k, n): 2mkn FLOP; both inputs kept. Source: definition of the product."""
+    _check_sizes(m=m, k=k, n=n)
     return Cost(
         matmul_flop=2 * m * k * n,
         read_bytes=(m * k + k * n) * element_bytes,
@@ -78,6 +86,7 @@ def matmul(m: int, k: int, n: int, *, element_bytes: int = 4) -> Cost:
 
 def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True, element_bytes: int = 4) -> Cost:
     """(rows, inputs) through a weight (outputs, inputs): 2 x rows x inputs x outputs FLOP; the input is kept."""
+    _check_sizes(rows=rows, inputs=inputs, outputs=outputs)
     params = outputs * (inputs + bias)
     return Cost(
         matmul_flop=2 * rows * inputs * outputs,
@@ -109,6 +118,7 @@ def conv2d(
 
     The direct algorithm's count; FFT and Winograd need fewer. Source: Dumoulin and Visin (2016).
     """
+    _check_sizes(batch=batch, channels=channels, outputs=outputs, size=size, kernel=kernel)
     written = batch * outputs * window(size, kernel=kernel, stride=stride, padding=padding) ** 2
     params = outputs * (channels * kernel**2 + bias)
     read = batch * channels * size**2
@@ -128,6 +138,7 @@ def pool(
 
     Keeps the input and one 8-byte index an output, as torch does.
     """
+    _check_sizes(batch=batch, channels=channels, size=size, kernel=kernel)
     written = batch * channels * window(size, kernel=kernel, stride=stride or kernel, padding=padding) ** 2
     read = batch * channels * size**2
     return Cost(
@@ -143,6 +154,7 @@ def elementwise(
     elements: int, *, flop_per_element: int = 1, inputs: int = 1, saved: int = 0, element_bytes: int = 4
 ) -> Cost:
     """`inputs` tensors of `elements` in, one out; `saved` says how many such tensors are kept (ReLU: 0, see above)."""
+    _check_sizes(elements=elements, inputs=inputs, saved=saved)
     return Cost(
         vector_flop=elements * flop_per_element,
         read_bytes=elements * inputs * element_bytes,
@@ -157,6 +169,7 @@ def layer_norm(rows: int, width: int, *, bias: bool = True, element_bytes: int =
     Without `bias` it is RMSNorm, counted alike. Keeps the input; the 2 statistics a row are left out (< 1 %).
     Source: Ba, Kiros and Hinton (2016), Layer normalization; Zhang and Sennrich (2019), Root mean square layer norm.
     """
+    _check_sizes(rows=rows, width=width)
     params = width * (1 + bias)
     return Cost(
         vector_flop=7 * rows * width,
@@ -172,6 +185,7 @@ def batch_norm(batch: int, channels: int, size: int, *, element_bytes: int = 4) 
 
     Source: Ioffe and Szegedy (2015), Batch normalization, algorithm 1.
     """
+    _check_sizes(batch=batch, channels=channels, size=size)
     elements = batch * channels * size**2
     return Cost(
         vector_flop=7 * elements,
@@ -184,6 +198,7 @@ def batch_norm(batch: int, channels: int, size: int, *, element_bytes: int = 4) 
 
 def embedding(rows: int, vocabulary: int, width: int, *, element_bytes: int = 4) -> Cost:
     """`rows` 8-byte indices look up rows of a (vocabulary, width) table: no FLOP; the indices are kept."""
+    _check_sizes(rows=rows, vocabulary=vocabulary, width=width)
     return Cost(
         read_bytes=rows * (8 + width * element_bytes),
         write_bytes=rows * width * element_bytes,
@@ -210,6 +225,7 @@ def attention(
     read twice, and kept: once, or with dropout twice and a mask byte each (Korthikanti et al. 2022, section 4.1).
     Grouped queries have `kv_heads` key and value heads (0: as many as `heads`).
     """
+    _check_sizes(batch=batch, heads=heads, seq=seq, head_dim=head_dim, kv_heads=kv_heads)
     query, scores = batch * seq * heads * head_dim, batch * heads * seq**2
     key_value = 2 * batch * seq * (kv_heads or heads) * head_dim
     in_memory = 0 if fused else scores
@@ -225,6 +241,7 @@ def attention(
 
 def dropout(elements: int, *, element_bytes: int = 4) -> Cost:
     """Dropout: one multiplication an element, and a mask of one byte an element, kept (Srivastava et al. 2014)."""
+    _check_sizes(elements=elements)
     return Cost(
         vector_flop=elements,
         read_bytes=elements * element_bytes,
@@ -235,6 +252,7 @@ def dropout(elements: int, *, element_bytes: int = 4) -> Cost:
 
 def cross_entropy(rows: int, classes: int, *, element_bytes: int = 4) -> Cost:
     """Log-softmax and the loss of (rows, classes) logits, 5 FLOP each; keeps float32 log-probabilities and labels."""
+    _check_sizes(rows=rows, classes=classes)
     return Cost(
         vector_flop=5 * rows * classes,
         read_bytes=rows * (classes * element_bytes + 8),

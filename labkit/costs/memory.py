@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from labkit.errors import LabError, nearest
+from labkit.errors import LabError, check_number, nearest
 from labkit.units import format_bytes
 
 
@@ -109,8 +109,10 @@ def training_memory(
 
     `fixed_bytes` are kept masks, indices and losses, the same in every dtype. All parts count as held at once; left
     out are the context of the driver, workspaces, temporary tensors and fragmentation, so a process holds more.
-    Raises LabError for an unknown dtype or optimizer. Source: Rajbhandari et al. 2020, ZeRO, section 3.
+    Raises LabError for unknown names and negative sizes. Source: Rajbhandari et al. 2020, ZeRO, section 3.
     """
+    for name, size in (("params", params), ("activation_elements", activation_elements), ("fixed_bytes", fixed_bytes)):
+        check_number(name, size, least=0, error=LabError)
     kind = precision(dtype)
     return TrainingMemory(
         param_bytes=params * kind.param_bytes,
@@ -126,6 +128,7 @@ def optimizer_traffic_bytes(params: int, *, dtype: str, optimizer: str) -> int:
 
     With master weights the 16-bit copy is written too. Raises LabError like training_memory.
     """
+    check_number("params", params, least=0, error=LabError)
     kind = precision(dtype)
     weights = 2 * kind.master_bytes + kind.param_bytes if kind.master_bytes else 2 * kind.param_bytes
     return params * (kind.gradient_bytes + weights + 2 * optimizer_states(optimizer) * kind.state_bytes)
@@ -135,5 +138,8 @@ def block_activation_bytes(*, batch: int, seq: int, width: int, heads: int, fuse
     """Bytes that one GPT block keeps in 16 bit: 34 sbh + 5 as²b; without the second term if attention is fused.
 
     Source: Korthikanti et al. 2022, Reducing activation recomputation in large transformer models, equation 1.
+    Raises LabError for sizes below 1.
     """
+    for name, size in (("batch", batch), ("seq", seq), ("width", width), ("heads", heads)):
+        check_number(name, size, least=1, error=LabError)
     return 34 * seq * batch * width + (0 if fused_attention else 5 * heads * seq**2 * batch)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from labkit.costs.layers import BACKWARD, Cost
-from labkit.errors import LabError
+from labkit.errors import LabError, check_number
 from labkit.units import format_si
 
 
@@ -57,8 +57,8 @@ class Network:
     ) -> Batch:
         """A Batch for this network; `seq` None is its usual one, and images ignore it. Raises LabError out of range."""
         tokens = 1 if self.seq is None else seq if seq is not None else self.seq
-        if size < 1 or tokens < 1:
-            raise LabError(f"Expected at least 1 sample of at least 1 token, got {size} of {tokens}.")
+        check_number("batch", size, least=1, whole=True, advice="It counts samples.", error=LabError)
+        check_number("seq", tokens, least=1, whole=True, advice="It counts tokens.", error=LabError)
         if self.max_seq is not None and tokens > self.max_seq:
             raise LabError(
                 f"Expected at most {self.max_seq:,} tokens, the positions that {self.name} has, got {tokens:,}. "

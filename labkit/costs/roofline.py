@@ -6,12 +6,12 @@ architectures, Communications of the ACM 52(4), 2009.
 
 from __future__ import annotations
 
-from labkit.errors import BadMeasurement
+from labkit.errors import BadMeasurement, as_float
 
 
 def _positive(**values: float) -> None:
     for name, value in values.items():
-        if not value > 0:
+        if not (as_float(value) or 0) > 0:
             raise BadMeasurement(
                 f"Expected {name} above zero, got {value!r}. Pass a rate that was measured or printed."
             )

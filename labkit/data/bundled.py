@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.errors import DataError, nearest
+from labkit.errors import DataError, is_whole, nearest, shown
 
 if TYPE_CHECKING:
     import torch
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
     Labelled = tuple[torch.Tensor, torch.Tensor]
 
+_HELD_OUT = ("val", "valid", "validation", "dev", "eval")  # other words for what "test" is for
 DIGITS_SHA256 = "9ab2d47cfaa667c5993b68994d2c47b52d068cc4a760dcd2a4bc432486eed5bc"
 
 
 def data_folder() -> Path:
     """The folder that ships with the workbook, or LABKIT_DATA where that is set. DataError when it isn't there."""
-    folder = Path(os.environ.get("LABKIT_DATA") or Path(__file__).parents[2] / "data")
+    folder = Path(os.environ.get("LABKIT_DATA") or Path(__file__).parents[2] / "data").expanduser()
     if not folder.is_dir():
         raise DataError(
             f"Expected the workbook's data folder at {folder}, found none. "
@@ -35,7 +36,7 @@ def data_folder() -> Path:
 def cache_folder() -> Path:
     """Where downloads and shards are kept: LABKIT_HOME/cache, or the user's cache folder. It may not exist yet."""
     if home := os.environ.get("LABKIT_HOME"):
-        return Path(home) / "cache"
+        return Path(home).expanduser() / "cache"
     import platformdirs  # loaded when first needed: `import labkit` stays light
 
     return platformdirs.user_cache_path("labkit", appauthor=False)
@@ -84,13 +85,14 @@ def digits_file() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.bool
 def check_split(split: str, known: tuple[str, ...]) -> None:
     """Raise DataError unless `split` is one of `known`."""
     if split not in known:
-        raise DataError(
-            f"split must be one of {', '.join(known)}, got {split!r}; did you mean {nearest(str(split), known)[0]!r}?"
-        )
+        near = "test" if split in _HELD_OUT else nearest(str(split), known)[0]
+        raise DataError(f"split must be one of {', '.join(known)}, got {shown(split)}; did you mean {near!r}?")
 
 
 def check_at_least_one(**values: int) -> None:
-    """Raise DataError for the first of the named values that is below 1."""
+    """Raise DataError for the first of the named values that is no whole number, or below 1."""
     for name, value in values.items():
+        if not is_whole(value):
+            raise DataError(f"{name} must be a whole number, got {shown(value)}.")
         if value < 1:
             raise DataError(f"{name} must be at least 1, got {value}.")

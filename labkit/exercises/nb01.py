@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from labkit import catalog, costs
 from labkit.catalog import Candidate, Device, Job
 from labkit.ceilings import measure_ceilings
-from labkit.checks import Exercise, NotYet, call, function, mapping, number_close
-from labkit.errors import nearest
+from labkit.checks import Exercise, NotYet, call, function, mapping, number_close, short
+from labkit.errors import UnknownDevice, nearest
 from labkit.machine import machine
 from labkit.units import format_bytes, format_seconds, format_si
 
@@ -26,7 +27,7 @@ JOBS = {
 def fp32_peak(answer: object) -> str:
     """Cores x 2 x clock, on rows of the catalogue and on random numbers."""
     fn = function(answer, 1000, 1e9)
-    draw = random.Random()
+    draw = random.Random(2101)
     for name in SIX:
         device = catalog.find(name)
         if device.fp32_cores and device.boost_hz:
@@ -45,39 +46,68 @@ _FP32_HINT = "A multiply-add counts as two operations; FLOP/s, not TFLOP/s."
 
 
 def matmul_intensity(answer: object) -> str:
-    """FLOP over bytes of n x n times n x n, for random n and 1 to 8 bytes an element."""
+    """FLOP over bytes of n x n times n x n, for random n and 1 to 8 bytes an element.
+
+    Counting n - 1 additions instead of n changes less than 1 % from n = 64 on, and passes.
+    """
     fn = function(answer, 1024, 4)
-    draw = random.Random()
-    for n in (64, 1, draw.randrange(65, 5000), draw.randrange(5000, 50_000)):
+    draw = random.Random(2103)
+    for n in (64, draw.randrange(65, 5000), draw.randrange(5000, 50_000)):
         for element_bytes in (1, 2, 4, 8):
             cost = costs.matmul(n, n, n, element_bytes=element_bytes)
             expected = costs.intensity(flop=cost.flop, n_bytes=cost.n_bytes)
             given = f"n={n}, element_bytes={element_bytes}"
             hint = "2 FLOP for each of n³ products; three matrices, each element of element_bytes."
-            number_close(call(fn, n, element_bytes), expected, rel=1e-6, unit="FLOP/B", given=given, hint=hint)
+            number_close(call(fn, n, element_bytes), expected, rel=0.01, unit="FLOP/B", given=given, hint=hint)
     return "Right for 1 to 8 bytes an element: the intensity grows with n."
 
 
 def step_bytes(answer: object) -> str:
     """Weights, gradients and Adam's two averages in float32, and what every image of the batch keeps."""
     fn = function(answer, 1000, 100, 8)
-    draw = random.Random()
+    draw = random.Random(2104)
     shapes = [(62_006, 57_280, 1), (62_006, 57_280, 4096), (10, 0, 5), (0, 16, 3)]
     shapes += [(draw.randrange(1, 10**9), draw.randrange(1, 10**7), draw.randrange(2, 512)) for _ in range(4)]
     for params, kept_bytes, batch in shapes:
         given = f"params={params:,}, kept_bytes={kept_bytes:,}, batch={batch:,}"
         hint = "Each parameter has its weight, its gradient and two averages of Adam, 4 bytes each, whatever the batch."
         expected = 16 * params + batch * kept_bytes
-        number_close(call(fn, params, kept_bytes, batch), expected, rel=1e-9, unit="B", given=given, hint=hint)
+        number_close(call(fn, params, kept_bytes, batch), expected, rel=1e-6, unit="B", given=given, hint=hint)
     return f"Right. SimpleCNN at batch 4,096 holds {format_bytes(16 * 62_006 + 4096 * 57_280)} by this count."
 
 
 def choice(answer: object) -> str:
     """For each job a device that holds it and is fast enough: what one has, else the one of least board power."""
     chosen = mapping(answer, dict.fromkeys(JOBS, "the name of a device, or None where no single one will do"))
-    for job in JOBS:
-        _judge_choice(job, chosen[job], candidates(job), JOBS[job][-1])
-    return "Right: " + "; ".join(f"{job}: {name or 'no single one of them'}" for job, name in chosen.items()) + "."
+    names = {job: _device_name(chosen[job]) for job in JOBS}
+    for job, name in names.items():
+        judged, limit_s = candidates(job), JOBS[job][-1]
+        try:
+            _judge_choice(job, name, judged, limit_s)
+        except NotYet as wrong:
+            raise NotYet(f"{wrong}{_doubt(judged[-1], limit_s)}") from wrong
+    return "Right: " + "; ".join(f"{job}: {name or 'no single one of them'}" for job, name in names.items()) + "."
+
+
+def _device_name(chosen: Any) -> object:
+    """The catalogue's name of a device, however it was written; whatever else it is comes back as it is."""
+    name = getattr(chosen, "name", chosen)
+    if not isinstance(name, str) or name == HERE:
+        return name
+    try:
+        return catalog.find(name).name
+    except UnknownDevice:
+        return name
+
+
+def _doubt(here: Candidate, limit_s: float) -> str:
+    """What to say where this machine's step is so near to the limit that other ceilings could change the choice."""
+    if not here.fits or here.step_s is None or not 1 / 1.3 <= here.step_s / limit_s <= 1.3:
+        return ""
+    return (
+        " This machine is close to the limit: if these ceilings were measured again since, run the cell with "
+        "lab.measure_ceilings() again."
+    )
 
 
 def candidates(job: str) -> list[Candidate]:
@@ -108,9 +138,13 @@ def _judge_choice(job: str, name: object, judged: Sequence[Candidate], limit_s: 
                 f"{job}: at least one of the six holds it and is fast enough. Which are in, and below the limit?"
             )
         return
+    if isinstance(name, str) and name.strip().casefold() == "none":
+        raise NotYet(f"{job}: write None without quotes.")
     if not isinstance(name, str) or name not in known:
-        near = nearest(str(name), known, n=2)
-        raise NotYet(f"{job}: {name!r} is not one of the six; nearest: {', '.join(near)}. None means no single device.")
+        near = nearest(short(name), known, n=2)
+        raise NotYet(
+            f"{job}: {short(name)} is not one of the six; nearest: {', '.join(near)}. None means no single device."
+        )
     one = known[name]
     if not one.fits:
         raise NotYet(f"{job}: {one}")

@@ -15,6 +15,8 @@ from labkit.units import format_seconds, format_si
 LOGGED_EVENTS = 10_000
 # sleep() may return this much late, so the last stretch of a real wait is spun.
 _SPUN_S = 1e-3
+# Enough for any program; one that waits for a virtual clock to move by itself would wait for ever.
+_MOST_IDLE_CALLS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class SimulatedDevice:
 
     The clock is virtual: a number that launches, host work and waits move on, so that a lesson's results are exact and
     cost no time. With real=True the same waits are spent for real, on time.perf_counter.
+    Reading a virtual clock a million times without anything that moves it raises BadMeasurement.
     The defaults are round numbers for teaching, of no particular card. Raises BadMeasurement for times and rates that
     can't be.
     """
@@ -67,13 +70,16 @@ class SimulatedDevice:
         self.compile_s, self.cached_share, self.jitter, self.real = compile_s, cached_share, jitter, real
         self._random = random.Random(seed)
         self._now_s = 0.0
+        self._idle_calls = 0  # readings and waits since the virtual clock last moved
         self._idle_from_s = 0.0  # when the queue will have been worked through
         self._last_inputs: dict[str, tuple[object, ...]] = {}
         self._events: deque[Event] = deque(maxlen=LOGGED_EVENTS)
 
     def clock(self) -> float:
         """Seconds on the device's clock: virtual, from 0, or time.perf_counter with real=True."""
-        return time.perf_counter() if self.real else self._now_s
+        if not self.real:
+            self._count_idle_call()
+        return self._moment_s()
 
     def launch(self, kernel_s: float, *, name: str = "kernel", inputs: tuple[object, ...] = ()) -> None:
         """Order `kernel_s` seconds of device work, and return after `launch_s` (and `compile_s` the first time)."""
@@ -109,7 +115,7 @@ class SimulatedDevice:
     def host(self, seconds: float, *, name: str = "host work") -> None:
         """Keep the host busy for `seconds`, with random numbers for instance; the device goes on meanwhile."""
         check_not_negative(seconds=seconds)
-        start_s = self.clock()
+        start_s = self._moment_s()
         self._wait_until(start_s + seconds)
         self._events.append(Event(name, "host", start_s, start_s + seconds))
 
@@ -124,18 +130,32 @@ class SimulatedDevice:
 
     def _order(self, name: str, where: Literal["device", "bus"], work_s: float) -> None:
         self.host(self.launch_s, name=f"launch {name}")
-        start_s = max(self.clock(), self._idle_from_s)
+        start_s = max(self._moment_s(), self._idle_from_s)
         self._idle_from_s = start_s + work_s * self._random.lognormvariate(0.0, self.jitter)
         self._events.append(Event(name, where, start_s, self._idle_from_s))
 
     def _wait_until(self, moment_s: float) -> None:
         if not self.real:
-            self._now_s = max(self._now_s, moment_s)
+            if moment_s > self._now_s:
+                self._now_s, self._idle_calls = moment_s, 0
+            else:
+                self._count_idle_call()
             return
         if (left_s := moment_s - time.perf_counter() - _SPUN_S) > 0:
             time.sleep(left_s)
         while time.perf_counter() < moment_s:
             pass
+
+    def _moment_s(self) -> float:
+        return time.perf_counter() if self.real else self._now_s
+
+    def _count_idle_call(self) -> None:
+        self._idle_calls += 1
+        if self._idle_calls > _MOST_IDLE_CALLS:
+            raise BadMeasurement(
+                f"The clock has not moved in {_MOST_IDLE_CALLS:,} readings: it is virtual, and only work, orders and "
+                "waits move it."
+            )
 
     def __str__(self) -> str:
         return (

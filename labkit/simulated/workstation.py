@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from labkit.errors import BadMeasurement
-from labkit.simulated.device import Event, SimulatedDevice, check_not_negative
+from labkit.simulated.device import SimulatedDevice, check_not_negative
 from labkit.units import format_seconds, format_si
 
 # A benchmark that never ends is stopped here.
@@ -32,13 +33,17 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Run:
-    """One blur: where, of what, the seconds it takes when nothing is cached, and those of bringing its input over."""
+    """One blur: where, of what, the seconds it takes when nothing is cached, and those of bringing its input over.
+
+    `reading` is how often the clock had been read before: blurs that share it were timed together, or not at all.
+    """
 
     processor: Literal["cpu", "gpu"]
     n: int
     dtype: str
     seconds: float
     transfer_s: float
+    reading: int
 
 
 class Workstation:
@@ -47,7 +52,9 @@ class Workstation:
     Blurring takes the bytes of the input over a processor's rate. The traps: the GPU takes orders and the host goes on
     (unless `waits`); a processor's first blur takes `compile_s` more; numbers that it has blurred before take
     `cached_share` of the time; drawing a random number holds the host for `random_s`; bytes reach the GPU at
-    `bus_bytes_per_s`; `jitter` is the sigma of a log-normal factor on each blur. The clock is virtual.
+    `bus_bytes_per_s`; `jitter` is the sigma of a log-normal factor on each blur, `cpu_jitter` that of the CPU
+    where it differs. The clock is virtual. `on_run` is told of every blur; the workstation itself keeps no record that
+    a benchmark could read its times from.
     The defaults are round numbers for teaching, of no particular machine.
     """
 
@@ -63,19 +70,26 @@ class Workstation:
         random_s: float = 10e-9,
         bus_bytes_per_s: float = 10e9,
         jitter: float = 0.1,
+        cpu_jitter: float | None = None,
         seed: int = 0,
+        on_run: Callable[[Run], None] | None = None,
     ) -> None:
-        check_not_negative(compile_s=compile_s, cached_share=cached_share, random_s=random_s, jitter=jitter)
+        cpu_jitter = jitter if cpu_jitter is None else cpu_jitter
+        check_not_negative(compile_s=compile_s, cached_share=cached_share, random_s=random_s)
+        check_not_negative(jitter=jitter, cpu_jitter=cpu_jitter)
         self._gpu = SimulatedDevice(launch_s=launch_s, bus_bytes_per_s=bus_bytes_per_s, compile_s=0.0)
         self._rates: dict[str, float] = {"cpu": cpu_bytes_per_s, "gpu": gpu_bytes_per_s}
         self._waits, self._compile_s, self._cached_share = waits, compile_s, cached_share
-        self._random_s, self._bus_bytes_per_s, self._jitter = random_s, bus_bytes_per_s, jitter
+        self._random_s, self._bus_bytes_per_s = random_s, bus_bytes_per_s
+        self._jitter: dict[str, float] = {"cpu": cpu_jitter, "gpu": jitter}
         self._random = random.Random(seed)
         self._seen: dict[str, set[object]] = {"cpu": set(), "gpu": set()}
-        self._runs: list[Run] = []
+        self._on_run = on_run
+        self._runs = self._readings = 0
 
     def clock(self) -> float:
         """Seconds on the workstation's virtual clock."""
+        self._readings += 1
         return self._gpu.clock()
 
     def random(self, n: int, dtype: str) -> Numbers:
@@ -104,28 +118,20 @@ class Workstation:
         """Wait until the GPU has done everything that was ordered."""
         self._gpu.synchronize()
 
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """Every blur so far."""
-        return tuple(self._runs)
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """What ran where and when, as for a SimulatedDevice."""
-        return self._gpu.events
-
     def _work_s(self, x: Numbers, processor: Literal["cpu", "gpu"]) -> float:
         if x.where != processor:
             memory = {"cpu": "main memory", "gpu": "the GPU's memory"}
             raise BadMeasurement(
                 f"{processor}_blur needs its numbers in {memory[processor]}; these are in {memory[x.where]}."
             )
-        if len(self._runs) >= _MOST_RUNS:
+        if self._runs >= _MOST_RUNS:
             raise BadMeasurement(f"{_MOST_RUNS:,} blurs are enough for any benchmark. Does its loop end?")
         seen = self._seen[processor]
-        work_s = x.n_bytes / self._rates[processor] * self._random.lognormvariate(0.0, self._jitter)
+        work_s = x.n_bytes / self._rates[processor] * self._random.lognormvariate(0.0, self._jitter[processor])
         transfer_s = x.n_bytes / self._bus_bytes_per_s if processor == "gpu" else 0.0
-        self._runs.append(Run(processor, x.n, x.dtype, work_s, transfer_s))
+        self._runs += 1
+        if self._on_run is not None:
+            self._on_run(Run(processor, x.n, x.dtype, work_s, transfer_s, self._readings))
         cached = x.content in seen
         if not seen:
             self._gpu.host(self._compile_s, name="compile")
@@ -141,7 +147,7 @@ class Workstation:
             "simulated workstation: no time was measured on hardware "
             f"(CPU {format_si(self._rates['cpu'], 'B/s')}, GPU {format_si(self._rates['gpu'], 'B/s')}, "
             f"bus {format_si(self._bus_bytes_per_s, 'B/s')}, first call {format_seconds(self._compile_s)} more, "
-            f"jitter {self._jitter:.0%})"
+            f"jitter {self._jitter['gpu']:.0%})"
         )
 
     __repr__ = __str__

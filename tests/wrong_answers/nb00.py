@@ -1,5 +1,7 @@
 """Plausible wrong answers of notebook 00: number -> (answer, words the check must say)."""
 
+import itertools
+
 from labkit.costs import NETWORKS
 from tests.helpers import COPY_BYTES_PER_S as COPY
 from tests.helpers import MATMUL_FLOP_PER_S as MATMUL
@@ -31,11 +33,30 @@ def precision_instead(logits, labels):
     return [100 * (labels[guess == d] == d).float().mean() for d in range(10)]
 
 
+def writes_into_its_input(logits, labels):
+    logits[:] = 0.0
+    logits[:, 0], labels[:] = 1.0, 0
+    right = logits.argmax(1) == labels
+    return [100 * right.float().mean()] * 10
+
+
+def right_by_digit(logits, labels):
+    right = logits.argmax(1) == labels
+    return [100 * right[labels == d].float().mean().item() for d in range(10)]
+
+
+def at_most_ideal(one_s, all_s, threads):
+    percent = 100 * one_s / all_s / threads
+    return 100.0 if percent == 200 else percent
+
+
 WRONG = {
     "00.1": [
         (COPY * 1e-3 / 4, "2x what we expect"),  # the write forgotten
         (COPY / 8, "1e+03x"),  # seconds, not milliseconds
         (COPY * 1e-3, "8x"),  # bytes, not numbers
+        (COPY * 1e-3 / 8 * 0.9, "these ceilings were measured again since"),
+        (list(range(200_000)), "got [0, 1, 2,"),
         ("many", "Expected a number in float32 numbers, got 'many'"),
         (None, "got nothing"),
     ],
@@ -46,6 +67,8 @@ WRONG = {
         (right_at_two_threads, "threads=1"),
         (lambda one_s, all_s, threads: 85.0, "For one_thread_s="),  # hard-coded
         (lambda one_s, all_s: 1.0, "raised TypeError"),
+        (at_most_ideal, "threads=2: 100 % is 0.5x"),  # superlinear speed-ups are cut off
+        (lambda one_s, all_s, threads: round(100 * one_s / all_s / threads), "return it unrounded"),
     ],
     "00.5": [
         (fraction_by_digit, "0.01x"),
@@ -54,11 +77,20 @@ WRONG = {
         (precision_instead, "digit"),
         (lambda logits, labels: [100.0] * 10, "digit"),
         (lambda logits, labels: [100.0] * 9, "got 9"),
+        (lambda logits, labels: [100.0] * 12, "got more"),
+        (writes_into_its_input, "digit"),
+        (
+            lambda logits, labels: [str(p) for p in right_by_digit(logits, labels)],
+            "a number in %, got '100.0'",
+        ),
+        (lambda logits, labels: dict(enumerate(right_by_digit(logits, labels))), "got a dict: return its values"),
+        (lambda logits, labels: itertools.count(), "got more"),
     ],
     "00.6": [
         (MATMUL / FORWARD, "x what we expect"),  # forward only
         (MATMUL / TRAINING / 1e9, "1e-09x"),  # GFLOP
         (TRAINING / MATMUL, "FLOP a second over the FLOP of an image"),  # upside down
         (64 * MATMUL / TRAINING, "64x"),  # a batch
+        (1.2 * MATMUL / TRAINING, "these ceilings were measured again since"),
     ],
 }

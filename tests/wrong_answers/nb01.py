@@ -39,6 +39,9 @@ WRONG = {
         (chosen(llama=BIGGEST), "needs 129 GB of 80.0 GB"),
         (chosen(bert=None), "BERT: at least one of the six"),
         (chosen(bert="TPU v5e (chip)"), "is not one of the six"),
+        (chosen(llama="None"), "Llama: write None without quotes"),
+        (chosen(bert="T" * 10**6), "BERT: 'TTT"),
+        (list(range(10**5)), "Expected a dict"),
         ({"digits": "T4"}, "missing ['BERT', 'Llama']"),
     ],
 }

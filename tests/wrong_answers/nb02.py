@@ -47,8 +47,21 @@ def iqr(readings):
     return high - low
 
 
-def planted(sync=True, warm=True, fresh=True, rng_outside=True, dtype="float32", transfer=True, runs=15, **hard_coded):
-    """The right benchmark, less what is switched off; `hard_coded` are values that it returns whatever it measured."""
+def planted(
+    sync=True,
+    warm=True,
+    fresh=True,
+    rng_outside=True,
+    dtype="float32",
+    transfer=True,
+    runs=15,
+    report=None,
+    **hard_coded,
+):
+    """The right benchmark, less what is switched off; `hard_coded` are values that it returns whatever it measured.
+
+    `report` makes other numbers of the CPU's and the GPU's readings.
+    """
 
     def benchmark(station, n):
         wait = station.synchronize if sync else lambda: None
@@ -74,9 +87,55 @@ def planted(sync=True, warm=True, fresh=True, rng_outside=True, dtype="float32",
         cpu_s, gpu_s = ([reading(processor) for _ in range(runs)] for processor in ("cpu", "gpu"))
         found = 0.0 if runs < 3 else iqr(gpu_s) / statistics.median(gpu_s)
         result = {"cpu_s": statistics.mean(cpu_s), "gpu_s": statistics.mean(gpu_s), "gpu_spread": found}
-        return result | hard_coded
+        return result | (report(cpu_s, gpu_s) if report else {}) | hard_coded
 
     return benchmark
+
+
+def reporting(name, number):
+    """The right benchmark, with `number` of the CPU's and the GPU's readings in place of one of its results."""
+    return planted(report=lambda cpu_s, gpu_s: {name: number(cpu_s, gpu_s)})
+
+
+def a_sixteenth_reading(station, n):
+    x = station.random(n, "float32")
+    result = planted()(station, n)
+    station.synchronize()
+    start = station.clock()
+    station.gpu_blur(station.to_gpu(x))
+    station.synchronize()
+    return result | {"gpu_s": station.clock() - start}
+
+
+def off_the_judges_log(station, n):
+    planted()(station, n)
+    cpu_s, gpu_s = ([r.seconds + r.transfer_s for r in station.runs if r.processor == p] for p in ("cpu", "gpu"))
+    spread = iqr(gpu_s) / statistics.median(gpu_s)
+    return {"cpu_s": statistics.median(cpu_s), "gpu_s": statistics.median(gpu_s), "gpu_spread": spread}
+
+
+def waits_for_the_clock(station, n):
+    while station.clock() < 1.0:
+        station.synchronize()
+
+
+def in_place_iqr_over_mean(readings):
+    readings.sort()
+    return iqr(readings) / statistics.mean(readings)
+
+
+def median_distance(readings):
+    middle = statistics.median(readings)
+    return statistics.median(abs(r - middle) for r in readings) / middle
+
+
+def over_midhinge(readings):
+    low, _, high = statistics.quantiles(readings, n=4)
+    return 2 * (high - low) / (high + low)
+
+
+NO_SPREAD = "1 fault remains:\n(1) one run and no spread: gpu_spread does not follow"
+NO_MIDDLE = "1 fault remains:\n(1) one run and no spread: the number of the"
 
 
 def as_in_the_stub(station, n):
@@ -122,13 +181,21 @@ WRONG = {
         (lambda r: 100 * iqr(r) / statistics.median(r), "what we expect"),
         (lambda r: iqr(r) / statistics.mean(r), "divide by the median"),
         (lambda r: 0.27, "what we expect"),
+        (in_place_iqr_over_mean, "divide by the median"),
+        (over_midhinge, "divide by the median"),
+        (median_distance, "not half of it"),
+        (lambda r: 1.4826 * median_distance(r), "x what we expect"),
+        (lambda r: 2 * median_distance(r), "x what we expect"),
     ],
     "02.6": [
         (lambda share, factor: share * factor, "share="),
         (lambda share, factor: 1 / (share + (1 - share) / factor), "the part that stays"),
         (lambda share, factor: (1 - share) + share / factor, "share="),  # the time, not the speed-up
         (lambda share, factor: 1 / (1 - share), "share="),
-        (lambda share, factor: factor / (factor * (1 - share) + share), "factor=inf"),  # NaN at the edge
+        (
+            lambda share, factor: factor / (factor * (1 - share) + share),
+            "divide both by factor",
+        ),
         (lambda share, factor: 2 / (1 + 1 / factor), "share="),  # right at a half only
     ],
     "02.7": [
@@ -140,12 +207,25 @@ WRONG = {
         (planted(transfer=False), "1 fault remains:\n(1) transfer left out"),
         (planted(runs=1), "1 fault remains:\n(1) one run and no spread"),
         (planted(gpu_spread=0.1), "1 fault remains:\n(1) one run and no spread: gpu_spread does not follow"),
+        (reporting("gpu_spread", lambda c, g: iqr(c) / statistics.median(c)), NO_SPREAD),  # the CPU's
+        (reporting("gpu_spread", lambda c, g: (max(g) - min(g)) / statistics.median(g)), NO_SPREAD),
+        (reporting("gpu_spread", lambda c, g: 5 * iqr(g) / statistics.median(g)), NO_SPREAD),
+        (reporting("gpu_s", lambda c, g: g[0]), NO_MIDDLE + " GPU"),
+        (reporting("gpu_s", lambda c, g: g[-1]), NO_MIDDLE + " GPU"),
+        (reporting("gpu_s", lambda c, g: max(g)), NO_MIDDLE + " GPU"),
+        (reporting("gpu_s", lambda c, g: min(g)), NO_MIDDLE + " GPU"),
+        (reporting("cpu_s", lambda c, g: c[0]), NO_MIDDLE + " CPU"),
+        (reporting("cpu_s", lambda c, g: min(c)), NO_MIDDLE + " CPU"),
+        (a_sixteenth_reading, NO_MIDDLE + " GPU"),
+        (off_the_judges_log, "has no attribute 'runs'"),
+        (waits_for_the_clock, "The clock has not moved in 1,000,000 readings"),
         (planted(sync=False, transfer=False), "2 faults remain"),
         (as_in_the_stub, "6 faults remain"),
         (planted(gpu_s=0.1), "Even on a workstation without traps the GPU's number is wrong"),
         (in_milliseconds, "1e+03x"),
         (swapped, "on the right processor"),
         (lambda station, n: planted()(station, 1_000_000), "use n"),
+        (lambda station, n: "x" * 10**6, "got 'xxx"),
         (lambda station, n: {"cpu_s": 1.0, "gpu_s": 0.1, "gpu_spread": 0.1}, "Nothing was blurred on the CPU"),
         (lambda station, n: 12.5, "Expected a dict with the keys cpu_s, gpu_s, gpu_spread"),
     ],
