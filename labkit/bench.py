@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.errors import BadMeasurement, check_function, check_number, shown
+from labkit.arguments import check_function, check_number, shown
+from labkit.errors import BadMeasurement
 from labkit.shown import Shown
 from labkit.units import format_seconds, significant
 

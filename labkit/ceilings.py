@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit import catalog, host, probe, records
+from labkit import catalog, probe, records
+from labkit.arguments import wrong_field
 from labkit.bench import Clock
-from labkit.errors import BadMeasurement, UnknownDevice, nearest, wrong_field
+from labkit.errors import BadMeasurement, UnknownDevice, nearest
 from labkit.machine import check_threads, machine, sync_of
 from labkit.machine import threads as using_threads
 from labkit.probe import Ceiling, SelfCheck, Sizes
 from labkit.shown import Shown, Table
-from labkit.units import format_bytes, format_si
+from labkit.units import format_si
 
 _NO_FLOAT16 = "never timed on a CPU: where the hardware lacks it, a matmul takes hundreds of times float32's time."
 _HEADER = ("", "Ceiling", "Quartiles", "At", "Readings", "Data sheet")
@@ -135,7 +136,7 @@ def measure(
     """Measure 'cpu' or 'cuda': the copy, each dtype's matmul, the doubling checks, and why something is missing."""
     sync = sync_of(device)
     copy, copy_check = probe.copy_ceiling(device, sizes, sync=sync, clock=clock)
-    remarks = _copy_remarks(device, sizes)
+    remarks = probe.copy_remarks(device, sizes)
     if remarks:  # with a cache that large, twice the bytes need not take twice the time
         copy_check = dataclasses.replace(copy_check, passed=None)
     checks = [copy_check]
@@ -253,19 +254,6 @@ def _whole(found: Any) -> Any:
     if wrong := wrong_field(found):
         raise TypeError(f"expected {wrong}")
     return found
-
-
-def _copy_remarks(device: str, sizes: Sizes) -> dict[str, str]:
-    cache = host.last_level_cache_bytes() if device == "cpu" else _l2_bytes()
-    if cache is None or 2 * sizes.copy_bytes >= 4 * cache:
-        return {}
-    return {"copy": f"this system reports a cache of {format_bytes(cache)}, which may have served part of the copy."}
-
-
-def _l2_bytes() -> int:
-    import torch
-
-    return int(torch.cuda.get_device_properties(0).L2_cache_size)
 
 
 def _peaks(device: str, name: str) -> tuple[dict[str, float | None], str]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from labkit.arguments import cut, shown
 from labkit.errors import DataError, LabError, UnknownExercise, nearest
 from labkit.shown import Shown
 from labkit.units import significant
@@ -175,7 +176,7 @@ def as_number(answer: object, unit: str, given: str = "") -> float:
     except (RuntimeError, ValueError) as error:
         raise NotYet(f"{where} one number in {unit}, got {type(answer).__name__} with several.") from error
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NotYet(f"{where} a number in {unit}, got {short(answer)}.")
+        raise NotYet(f"{where} a number in {unit}, got {shown(answer)}.")
     if math.isnan(value):
         raise NotYet(f"{where} a number in {unit}, got NaN: something divided 0 by 0, or a value was never set.")
     return float(value)
@@ -184,7 +185,7 @@ def as_number(answer: object, unit: str, given: str = "") -> float:
 def function(answer: object, *example: Any) -> Callable[..., Any]:
     """The answer as a function; Todo when it still returns nothing for the `example` arguments."""
     if not callable(answer):
-        raise NotYet(f"Expected a function, got {short(answer)}. Pass its name without brackets.")
+        raise NotYet(f"Expected a function, got {shown(answer)}. Pass its name without brackets.")
     tried = call(answer, *example)
     if tried is None or tried is ...:
         name = getattr(answer, "__name__", "it")
@@ -197,18 +198,18 @@ def call(fn: Callable[..., Any], *args: Any) -> Any:
     try:
         return fn(*args)
     except (Exception, SystemExit) as error:
-        shown = ", ".join(short(arg) for arg in args)
+        given = ", ".join(shown(arg) for arg in args)
         name = getattr(fn, "__name__", "Your function")
-        raise NotYet(f"{name}({shown}) raised {_said(error)}") from error
+        raise NotYet(f"{name}({given}) raised {_said(error)}") from error
 
 
 def mapping(answer: object, keys: Mapping[str, str]) -> dict[str, Any]:
     """The answer as a dict with just these keys (key -> what it stands for); Todo while an entry is `...`."""
     if not isinstance(answer, dict):
-        raise NotYet(f"Expected a dict with the keys {sorted(keys)}, got {short(answer)}.")
+        raise NotYet(f"Expected a dict with the keys {sorted(keys)}, got {shown(answer)}.")
     missing, extra = sorted(set(keys) - set(answer)), sorted(map(str, set(answer) - set(keys)))
     if missing or extra:
-        not_asked_for = short(extra) if extra else "none"
+        not_asked_for = shown(extra) if extra else "none"
         raise NotYet(f"Expected the keys {sorted(keys)}: missing {missing or 'none'}, not asked for {not_asked_for}.")
     still_open = [key for key, value in answer.items() if value is ...]
     if still_open:
@@ -216,27 +217,9 @@ def mapping(answer: object, keys: Mapping[str, str]) -> dict[str, Any]:
     return answer
 
 
-def short(value: object) -> str:
-    """An answer or an argument as a message shows it: a type and shape, or at most 60 characters of its repr."""
-    shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple) and shape:
-        return f"{type(value).__name__} of shape {tuple(shape)}"
-    return _cut(repr(value), _LONGEST_SHOWN)
-
-
 def _said(error: BaseException) -> str:
-    text = _cut(str(error), _LONGEST_ERROR)
+    text = cut(str(error), _LONGEST_ERROR)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _cut(text: str, longest: int) -> str:
-    """At most `longest` characters of `text`, up to the end of a word where there is one."""
-    if len(text) <= longest:
-        return text
-    head = text[: longest - 3]
-    if not text[longest - 3].isspace():
-        head = head.rpartition(" ")[0] or head
-    return f"{head.rstrip()}..."
 
 
 def _told_apart(value: float, expected: float) -> tuple[str, str]:

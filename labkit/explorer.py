@@ -10,7 +10,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from labkit.errors import LabError, as_float, shown
+from labkit.arguments import as_float, shown
+from labkit.errors import LabError
 from labkit.live import FRAME_S, Live
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from labkit import records
+from labkit.arguments import as_float, check_number, shown
 from labkit.bench import Ratio, Timing
-from labkit.errors import BadMeasurement, DataError, as_float, check_number, nearest, shown
+from labkit.errors import BadMeasurement, DataError, nearest
 from labkit.machine import machine
 from labkit.records import Measurement, Prediction, Verdict
 from labkit.shown import Shown, Table

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from matplotlib.axes import Axes
 
 from labkit import bench, journal, plot, records
+from labkit.arguments import check_function, check_number, shown
 from labkit.bench import Comparison, Timing
-from labkit.errors import BadMeasurement, check_function, check_number, shown
+from labkit.errors import BadMeasurement
 from labkit.notebook import shell
 from labkit.units import format_quantity
 

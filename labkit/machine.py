@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from labkit import host, records
+from labkit.arguments import check_number
 from labkit.bench import no_sync
-from labkit.errors import check_number
 from labkit.host import memory_bytes, usable_cores
 from labkit.shown import Shown, Table
 from labkit.units import format_bytes

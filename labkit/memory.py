@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import BadMeasurement, check_function, shown
+from labkit.arguments import check_function, shown
+from labkit.errors import BadMeasurement
 from labkit.machine import machine, sync_of
 from labkit.shown import Shown
 from labkit.units import format_bytes

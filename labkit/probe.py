@@ -114,6 +114,20 @@ def copy_ceiling(
     return _ceiling(timing, work=2 * source.nbytes, unit="B/s", at=at, size=sizes.copy_bytes), check
 
 
+def copy_remarks(device: str, sizes: Sizes) -> dict[str, str]:
+    """What to say of the copy where a cache may have served part of it."""
+    cache = host.last_level_cache_bytes() if device == "cpu" else _l2_bytes()
+    if cache is None or 2 * sizes.copy_bytes >= 4 * cache:
+        return {}
+    return {"copy": f"this system reports a cache of {format_bytes(cache)}, which may have served part of the copy."}
+
+
+def _l2_bytes() -> int:
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).L2_cache_size)
+
+
 def matmul_ceiling(
     device: str, dtype: str, sizes: Sizes, *, sync: Callable[[], None] = no_sync, clock: Clock = time.perf_counter
 ) -> Ceiling | None:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from labkit.errors import BadMeasurement, shown, wrong_field
+from labkit.arguments import shown, wrong_field
+from labkit.errors import BadMeasurement
 from labkit.shown import Shown
 from labkit.units import format_quantity
 

@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "labkit"
 
 # room -> (layer, rooms of the same layer that it may use)
 ROOMS = {
+    "arguments": (0, {"errors"}),
     "errors": (0, set()),
     "shown": (0, set()),
     "units": (0, set()),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from labkit import catalog, checks, costs
+from labkit.arguments import shown
 from labkit.checks import Exercise, NotYet, Outcome, Todo
 from labkit.errors import UnknownExercise
 
@@ -99,9 +100,9 @@ def test_a_rounded_number_is_told_so():
 
 
 def test_what_a_message_shows_of_an_answer_is_short_and_ends_with_a_word():
-    assert checks.short("two words") == "'two words'"
-    assert checks.short(list(range(200_000))) == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,..."
-    assert checks.short("x" * 100) == "'" + 56 * "x" + "..."
+    assert shown("two words") == "'two words'"
+    assert shown(list(range(200_000))) == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,..."
+    assert shown("x" * 100) == "'" + 56 * "x" + "..."
     for judge in (
         lambda: checks.as_number(list(range(200_000)), "ms"),
         lambda: checks.function(list(range(200_000))),

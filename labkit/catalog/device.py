@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from labkit.errors import DataError, LabError, UnknownDevice, nearest, shown
+from labkit.arguments import shown
+from labkit.errors import DataError, LabError, UnknownDevice, nearest
 from labkit.units import GIGA, MEGA, TERA
 
 GPUS = Path(__file__).parents[2] / "data" / "gpus.csv"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from labkit.arguments import shown
 from labkit.catalog.device import DTYPES, Device, devices, named, peak
 from labkit.catalog.jobs import Candidate
-from labkit.errors import LabError, shown
+from labkit.errors import LabError
 from labkit.shown import Table
 from labkit.units import format_seconds, format_si, significant
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.errors import LabError, check_number
+from labkit.arguments import check_number
+from labkit.errors import LabError
 
 BACKWARD = 2  # backward FLOP over forward FLOP
 

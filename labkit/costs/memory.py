@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from labkit.errors import LabError, check_number, nearest
+from labkit.arguments import check_number
+from labkit.errors import LabError, nearest
 from labkit.units import format_bytes
 
 

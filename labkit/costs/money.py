@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from labkit.errors import BadMeasurement, as_float, check_number
+from labkit.arguments import as_float, check_number
+from labkit.errors import BadMeasurement
 from labkit.units import HOUR_S, KILO, YEAR_S
 
 J_PER_KWH = KILO * HOUR_S

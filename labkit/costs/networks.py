@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from labkit.arguments import check_number
 from labkit.costs.layers import BACKWARD, Cost
-from labkit.errors import LabError, check_number
+from labkit.errors import LabError
 from labkit.units import format_si
 
 

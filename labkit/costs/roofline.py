@@ -6,7 +6,8 @@ architectures, Communications of the ACM 52(4), 2009.
 
 from __future__ import annotations
 
-from labkit.errors import BadMeasurement, as_float
+from labkit.arguments import as_float
+from labkit.errors import BadMeasurement
 
 
 def _positive(**values: float) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.errors import DataError, is_whole, nearest, shown
+from labkit.arguments import is_whole, shown
+from labkit.errors import DataError, nearest
 
 if TYPE_CHECKING:
     import torch

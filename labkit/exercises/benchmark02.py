@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.checks import NotYet, as_number, call, function, short
+from labkit.arguments import shown
+from labkit.checks import NotYet, as_number, call, function
 from labkit.simulated import Run, Workstation
 
 Benchmark = Callable[[Workstation, int], object]
@@ -112,7 +113,7 @@ def _trial(fn: Benchmark, draw: random.Random, **trap: Any) -> Trial:
     n = draw.randrange(4_000_000, 8_000_000)  # some ms on the GPU, so that timers need not put many into one reading
     result = call(fn, station, n)
     if not isinstance(result, dict) or not set(_KEYS) <= set(result):
-        raise NotYet(f"Expected a dict with the keys {', '.join(_KEYS)}, got {short(result)}.")
+        raise NotYet(f"Expected a dict with the keys {', '.join(_KEYS)}, got {shown(result)}.")
     cpu_s, gpu_s, gpu_spread = (as_number(result[key], "(no unit)" if "spread" in key else "seconds") for key in _KEYS)
     return Trial(cpu_s, gpu_s, gpu_spread, tuple(_counted(runs, n)))
 

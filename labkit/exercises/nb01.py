@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from labkit import catalog, costs
+from labkit.arguments import shown
 from labkit.catalog import Candidate, Device, Job
 from labkit.ceilings import measure_ceilings
-from labkit.checks import Exercise, NotYet, call, function, mapping, number_close, short
+from labkit.checks import Exercise, NotYet, call, function, mapping, number_close
 from labkit.errors import UnknownDevice, nearest
 from labkit.machine import machine
 from labkit.units import format_bytes, format_seconds, format_si
@@ -141,9 +142,9 @@ def _judge_choice(job: str, name: object, judged: Sequence[Candidate], limit_s: 
     if isinstance(name, str) and name.strip().casefold() == "none":
         raise NotYet(f"{job}: write None without quotes.")
     if not isinstance(name, str) or name not in known:
-        near = nearest(short(name), known, n=2)
+        near = nearest(shown(name), known, n=2)
         raise NotYet(
-            f"{job}: {short(name)} is not one of the six; nearest: {', '.join(near)}. None means no single device."
+            f"{job}: {shown(name)} is not one of the six; nearest: {', '.join(near)}. None means no single device."
         )
     one = known[name]
     if not one.fits:
