@@ -106,7 +106,7 @@ class Ratio(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Shown):
-    """Timings taken in turn (A B A B ...), the first being the baseline, and their ratios to it."""
+    """Timings taken in turn (A B B A ...), the first being the baseline, and their ratios to it."""
 
     timings: tuple[Timing, ...]
     ratios: tuple[Ratio, ...]
@@ -167,9 +167,10 @@ def compare(
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
 ) -> Comparison:
-    """Time two or more functions in turn, A B A B, and bootstrap an interval on each ratio to the first.
+    """Time two or more functions in turn, A B B A, and bootstrap an interval on each ratio to the first.
 
-    Taking turns lets a drifting clock speed or a busy neighbour hit all of them alike. Every reading has the
+    Taking turns lets a drifting clock speed or a busy neighbour hit all of them alike; every other round is taken
+    backwards, since what ran before leaves its traces in caches and memory. Every reading has the
     same number of calls. `budget_s` is the measured time of all alternatives together; `on_sample` is called
     outside the clock with what has been measured of one of them.
     Raises BadMeasurement for fewer than two alternatives, what can't be called, or fewer than 5 runs.
@@ -182,12 +183,13 @@ def compare(
     # The same number for all, or the fixed cost of a reading would be shared by more calls of one than of another.
     affordable = budget_s / (min_runs * len(chosen) * max(call_s for _, call_s in chosen))
     repeats = max(1, min(max(n for n, _ in chosen), int(affordable)))
-    samples: dict[str, list[float]] = {label: [] for label in readings}
+    order = list(readings)
+    samples: dict[str, list[float]] = {label: [] for label in order}
     spent_s = 0.0
     rounds = 0
     while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
-        for label, reading in readings.items():
-            samples[label].append(reading.seconds(repeats))
+        for label in (order, order[::-1])[rounds % 2]:
+            samples[label].append(readings[label].seconds(repeats))
             spent_s += samples[label][-1] * repeats
             if on_sample is not None:
                 on_sample(Timing(label, first_s[label], tuple(samples[label]), repeats))
@@ -197,13 +199,13 @@ def compare(
 
 
 def speedup(baseline: Timing, other: Timing) -> Ratio:
-    """How many times faster `other` is than `baseline`: ratio of medians, 95 % percentile bootstrap.
+    """How many times faster `other` is than `baseline`: ratio of medians, 95 % expanded percentile bootstrap.
 
-    Equally many readings are resampled as pairs, so that a disturbance that hit both cancels. From 50 readings on,
+    Equally many readings are resampled as pairs, so that a disturbance that hit both cancels. From 16 readings on,
     blocks of neighbours are resampled, since a slow moment lasts for several; the interval is still too narrow where
     disturbances last longer than a block. Raises BadMeasurement for fewer than 5 readings on a side.
-    Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), ch. 13; Politis and Romano, A circular
-    block-resampling procedure for stationary data (1992).
+    Sources: Politis and Romano, A circular block-resampling procedure for stationary data (1992); Hesterberg, What
+    teachers should know about the bootstrap (2015), for the expansion that few readings need.
     """
     import numpy as np
 
@@ -218,7 +220,8 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
     rows = _resampled_rows(len(a), generator)
     others = rows if len(a) == len(b) else _resampled_rows(len(b), generator)
     ratios = np.median(a[rows], axis=1) / np.median(b[others], axis=1)
-    low, high = np.percentile(ratios, [2.5, 97.5])
+    tail = 100 * _expanded_tail(min(len(a) // _block(len(a)), len(b) // _block(len(b))))
+    low, high = np.percentile(ratios, [tail, 100 - tail])
     return Ratio(other.label, baseline.label, baseline.median_s / other.median_s, float(low), float(high))
 
 
@@ -249,12 +252,28 @@ def _check_took_time(timing: Timing) -> None:
 
 
 def _resampled_rows(n: int, generator: Any) -> Any:
-    """Indices (resamples, n): blocks of about the square root of n neighbours, single readings below 50."""
+    """Indices (resamples, n) of readings, in blocks of neighbours."""
     import numpy as np
 
-    block = round(n**0.5) if n >= 50 else 1
+    block = _block(n)
     starts = generator.integers(0, n, size=(_RESAMPLES, -(-n // block)))
     return ((starts[:, :, None] + np.arange(block)) % n).reshape(_RESAMPLES, -1)[:, :n]
+
+
+def _block(n: int) -> int:
+    """Readings in a block: about the square root of their number, one where there are few."""
+    return round(n**0.5) if n >= 16 else 1
+
+
+def _expanded_tail(blocks: int) -> float:
+    """The share to cut off on each side, below 2.5 %: what Student's t would need for so few independent blocks.
+
+    Source of the approximation to t: Abramowitz and Stegun, Handbook of mathematical functions (1964), 26.7.5.
+    """
+    normal, freedom = statistics.NormalDist(), blocks - 1
+    z = normal.inv_cdf(0.975)
+    t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return normal.cdf(-t * (blocks / freedom) ** 0.5)
 
 
 class _Reading:
