@@ -49,16 +49,24 @@ def to_png(figure: Figure) -> bytes:
 
     Drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and a live frame has 50 ms.
     """
-    canvas: Any = FigureCanvasAgg(figure)
+    canvas: Any = figure.canvas  # new_axes made it an Agg canvas
     canvas.draw()
-    pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    box = figure.get_tightbbox(canvas.get_renderer()).padded(0.1)
-    left, right = (round(x * figure.dpi) for x in (box.x0, box.x1))
-    top, bottom = (pixels.height - round(y * figure.dpi) for y in (box.y1, box.y0))
+    pixels = np.asarray(canvas.buffer_rgba())
+    inked = pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF  # the four bytes of an opaque white pixel
+    top, bottom = _extent(inked.any(axis=1))
+    left, right = _extent(inked.any(axis=0))
     buffer = io.BytesIO()
-    cropped = pixels.crop((max(left, 0), max(top, 0), min(right, pixels.width), min(bottom, pixels.height)))
-    cropped.save(buffer, format="png", compress_level=1)
+    cropped = np.ascontiguousarray(pixels[top:bottom, left:right, :3])
+    Image.fromarray(cropped).save(buffer, format="png", compress_level=1)
     return buffer.getvalue()
+
+
+def _extent(inked: Any, margin: int = 10) -> tuple[int, int]:
+    """First and last index that is true, with a margin in pixels around them."""
+    (found,) = np.nonzero(inked)
+    if len(found) == 0:
+        return 0, len(inked)
+    return max(int(found[0]) - margin, 0), min(int(found[-1]) + margin, len(inked))
 
 
 @dataclass(frozen=True)

@@ -39,16 +39,17 @@ class Bar:
 @Drawing
 def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, title: str = "", log: bool = False) -> str:
     """Bars of what was measured, with each row's prediction, limit and recorded values; x in `unit`."""
-    ax.clear()
+    _wipe(ax)
     for y, bar in enumerate(bars):
         _draw_bar(ax, y, bar, unit)
     ax.set_yticks(range(len(bars)), [bar.name for bar in bars])
     ax.set_ylim(max(len(bars), 1) - 0.5, -0.5)
+    least, most = _range(bars)
     if log:
         ax.set_xscale("log")
+        ax.set_xlim(least / 2, most * 2)
     else:
-        ax.set_xlim(left=0)
-        ax.margins(x=0.18)
+        ax.set_xlim(0, most * 1.18)
         ax.xaxis.set_major_locator(MaxNLocator(5))
     if all(bar.measured is None and not bar.others for bar in bars):
         ax.set_xticks([])
@@ -60,6 +61,21 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, title: str = "", log
     if handles:
         _legend_below(ax, handles)
     return "; ".join(_in_words(bar, unit) for bar in bars) + "." if bars else "Nothing measured yet."
+
+
+def _wipe(ax: Axes) -> None:
+    """Remove what was drawn and keep the axes: `clear` makes every tick anew, a third of a live frame's time."""
+    for artist in (*ax.patches, *ax.lines, *ax.collections, *ax.texts):
+        artist.remove()
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
+
+
+def _range(bars: Sequence[Bar]) -> tuple[float, float]:
+    """The least and the largest value that the bars have to show; 1 and 1 where there is none."""
+    shown = [v for bar in bars for v in (bar.measured, bar.low, bar.high, bar.predicted, bar.limit) if v]
+    shown += [value for bar in bars for _, value in bar.others]
+    return min(shown, default=1.0), max(shown, default=1.0)
 
 
 def _tick(value: float, unit: str) -> str:
