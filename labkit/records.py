@@ -128,9 +128,11 @@ def now() -> str:
 
 
 def to_line(entry: Entry) -> str:
-    """One line of JSON, without the line's end."""
+    """One line of JSON, without the line's end; samples to seven digits, more than any clock is good for."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(entry, cls))
     fields = {k: v for k, v in dataclasses.asdict(entry).items() if v not in (None, (), {})}
+    if "samples" in fields:
+        fields["samples"] = [float(f"{sample:.7g}") for sample in fields["samples"]]
     return json.dumps({"kind": kind, **fields}, ensure_ascii=False)
 
 
