@@ -10,9 +10,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from labkit.arguments import check_function, check_number, shown
+from labkit.bootstrap import median_ratio_interval
 from labkit.errors import BadMeasurement
 from labkit.shown import Shown
 from labkit.units import format_seconds, significant
@@ -23,7 +23,6 @@ Clock = Callable[[], float]
 SHORT_CALL_S = 50e-6
 # Ordering work and waiting for it costs a GPU's call tens of microseconds: there, more calls share one wait.
 SHORT_ASYNC_CALL_S = 1e-3
-_RESAMPLES = 2000
 _MOST_REPEATS = 1_000_000
 _MOST_READINGS = 2000
 
@@ -199,30 +198,18 @@ def compare(
 
 
 def speedup(baseline: Timing, other: Timing) -> Ratio:
-    """How many times faster `other` is than `baseline`: ratio of medians, 95 % expanded percentile bootstrap.
+    """How many times faster `other` is than `baseline`: the ratio of medians, and a 95 % interval (labkit.bootstrap).
 
-    Equally many readings are resampled as pairs, so that a disturbance that hit both cancels. From 16 readings on,
-    blocks of neighbours are resampled, since a slow moment lasts for several; the interval is still too narrow where
-    disturbances last longer than a block. Raises BadMeasurement for fewer than 5 readings on a side.
-    Sources: Politis and Romano, A circular block-resampling procedure for stationary data (1992); Hesterberg, What
-    teachers should know about the bootstrap (2015), for the expansion that few readings need.
+    Raises BadMeasurement for fewer than 5 readings on a side.
     """
-    import numpy as np
-
     for side in (baseline, other):
         if not isinstance(side, Timing):
             raise BadMeasurement(f"Expected two timings, as lab.time_call gives them, got {shown(side)}.")
         _check_took_time(side)
     if min(len(baseline.samples_s), len(other.samples_s)) < 5:
         raise BadMeasurement("A speed-up needs at least 5 readings on each side; take more with min_runs.")
-    generator = np.random.default_rng(0)
-    a, b = np.asarray(baseline.samples_s), np.asarray(other.samples_s)
-    rows = _resampled_rows(len(a), generator)
-    others = rows if len(a) == len(b) else _resampled_rows(len(b), generator)
-    ratios = np.median(a[rows], axis=1) / np.median(b[others], axis=1)
-    tail = 100 * _expanded_tail(min(len(a) // _block(len(a)), len(b) // _block(len(b))))
-    low, high = np.percentile(ratios, [tail, 100 - tail])
-    return Ratio(other.label, baseline.label, baseline.median_s / other.median_s, float(low), float(high))
+    low, high = median_ratio_interval(baseline.samples_s, other.samples_s)
+    return Ratio(other.label, baseline.label, baseline.median_s / other.median_s, low, high)
 
 
 def check_alternatives(alternatives: object) -> None:
@@ -249,31 +236,6 @@ def _check_took_time(timing: Timing) -> None:
             f"Expected durations above 0 s for {timing.label!r}, got {shown(timing.samples_s)}. "
             "Does the clock advance while it runs?"
         )
-
-
-def _resampled_rows(n: int, generator: Any) -> Any:
-    """Indices (resamples, n) of readings, in blocks of neighbours."""
-    import numpy as np
-
-    block = _block(n)
-    starts = generator.integers(0, n, size=(_RESAMPLES, -(-n // block)))
-    return ((starts[:, :, None] + np.arange(block)) % n).reshape(_RESAMPLES, -1)[:, :n]
-
-
-def _block(n: int) -> int:
-    """Readings in a block: about the square root of their number, one where there are few."""
-    return round(n**0.5) if n >= 16 else 1
-
-
-def _expanded_tail(blocks: int) -> float:
-    """The share to cut off on each side, below 2.5 %: what Student's t would need for so few independent blocks.
-
-    Source of the approximation to t: Abramowitz and Stegun, Handbook of mathematical functions (1964), 26.7.5.
-    """
-    normal, freedom = statistics.NormalDist(), blocks - 1
-    z = normal.inv_cdf(0.975)
-    t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return normal.cdf(-t * (blocks / freedom) ** 0.5)
 
 
 class _Reading:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -21,11 +22,12 @@ def chromium_path():
 
 
 def pytest_collection_modifyitems(items):
-    for item in items:
-        item.add_marker(pytest.mark.browser)
+    for item in items:  # of the whole run, not of this folder alone
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.browser)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # while it runs, Playwright holds an event loop that other tests must not meet
 def chromium():
     path = chromium_path()
     if path is None:
@@ -39,7 +41,7 @@ def chromium():
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab_server(tmp_path_factory):
     """(address, folder) of a JupyterLab over copies of the notebooks."""
     folder = tmp_path_factory.mktemp("lab")
