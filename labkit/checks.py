@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import html
 import importlib
-import importlib.util
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -18,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from labkit.arguments import cut, shown
+from labkit.arguments import as_float, cut, shown
 from labkit.errors import DataError, LabError, UnknownExercise, nearest
 from labkit.shown import Shown
 from labkit.units import significant
 
 SOLUTIONS = Path(__file__).parents[1] / "notebooks" / "solutions"
 _EXERCISES = Path(__file__).parent / "exercises"
-_LONGEST_SHOWN, _LONGEST_ERROR = 60, 300
+_LONGEST_ERROR = 300
 _STYLE = {"todo": ("○", "#555"), "not yet": ("✗", "#b34700"), "passed": ("✓", "#00734f")}
 
 
@@ -170,16 +169,14 @@ def as_number(answer: object, unit: str, given: str = "") -> float:
     where = f"For {given}: expected" if given else "Expected"
     if answer is None or answer is ...:
         raise NotYet(f"{where} a number in {unit}, got nothing. Is there a return?")
-    item = getattr(answer, "item", None)
-    try:
-        value = item() if callable(item) else answer
-    except (RuntimeError, ValueError) as error:
-        raise NotYet(f"{where} one number in {unit}, got {type(answer).__name__} with several.") from error
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    value = as_float(answer)
+    if value is None and math.prod(getattr(answer, "shape", ())) != 1:
+        raise NotYet(f"{where} one number in {unit}, got {type(answer).__name__} with several.")
+    if value is None:
         raise NotYet(f"{where} a number in {unit}, got {shown(answer)}.")
     if math.isnan(value):
         raise NotYet(f"{where} a number in {unit}, got NaN: something divided 0 by 0, or a value was never set.")
-    return float(value)
+    return value
 
 
 def function(answer: object, *example: Any) -> Callable[..., Any]:
@@ -225,6 +222,6 @@ def _said(error: BaseException) -> str:
 def _told_apart(value: float, expected: float) -> tuple[str, str]:
     """Both numbers with as few digits as show that they differ."""
     for digits in range(4, 17):
-        if (shown := (f"{value:.{digits}g}", f"{expected:.{digits}g}"))[0] != shown[1]:
+        if (texts := (f"{value:.{digits}g}", f"{expected:.{digits}g}"))[0] != texts[1]:
             break
-    return shown
+    return texts

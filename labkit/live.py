@@ -124,12 +124,15 @@ class SpeedBoard(Live):
         records.check_unit(unit)
         self.section, self.title, self.unit, self.log = section, title, unit, log
         self._bars: dict[str, plot.Bar] = {}
-        self._newest: dict[str, Timing] = {}  # taken since the last frame
+        self._newest: dict[str, tuple[Timing, float | None]] = {}  # timings and their items since the last frame
         self._stopped: dict[str, int] = {}  # readings of rows that an error or Ctrl-C ended
         super().__init__()
 
     def draw(self, axes: Axes) -> str:
         """Draw every row there is."""
+        while self._newest:
+            timing, items = self._newest.popitem()[1]
+            self._fill(timing, items)
         rows = sum(1 + 0.5 * len(bar.others) for bar in self._bars.values())
         plot.resize(axes, 1.1 + 0.5 * max(rows, 1))
         words = plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
@@ -201,18 +204,17 @@ class SpeedBoard(Live):
 
         def on_sample(timing: Timing) -> None:
             taken[timing.label] = len(timing.samples_s)
-            self._fill_and_tick(timing, items)
+            self._newest[timing.label] = timing, items
+            self.tick()
 
         try:
             result = run(on_sample)
             for timing in [result] if isinstance(result, Timing) else result.timings:
-                self._fill(timing, items)
                 journal.record(f"{self.section} {timing.label}", timing, self.unit, items=items, claims=claims)
         except BaseException:
             self._stopped.update(taken)
             raise
         finally:  # also after Ctrl-C: what was measured stays on the board
-            self._fill_newest(items)
             self.finish()
         return result
 
@@ -221,16 +223,6 @@ class SpeedBoard(Live):
         bar.note, bar.simulated = "stopped before it was measured", False
         bar.measured = bar.low = bar.high = None
         self._stopped.pop(row, None)
-
-    def _fill_and_tick(self, timing: Timing, items: float | None) -> None:
-        self._newest[timing.label] = timing
-        if time.monotonic() - self._last_s >= FRAME_S:
-            self._fill_newest(items)
-            self.redraw()
-
-    def _fill_newest(self, items: float | None) -> None:
-        while self._newest:
-            self._fill(self._newest.popitem()[1], items)
 
     def _fill(self, timing: Timing, items: float | None, row: str = "") -> None:
         bar = self._row(row or timing.label)

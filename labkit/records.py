@@ -136,6 +136,7 @@ def to_line(entry: Entry) -> str:
     return json.dumps({"kind": kind, **fields}, ensure_ascii=False)
 
 
+@functools.cache  # boards, guesses and tables read the file anew each time: a line that has been judged stays judged
 def from_line(line: str) -> Entry:
     """The entry of one line; BadMeasurement says what is wrong with it."""
     try:

@@ -20,6 +20,14 @@ P = ParamSpec("P")
 MEASURED, PREDICTED, LIMIT, RECORDED, ACCENT = "#0072B2", "#D55E00", "#000000", "#8a8a8a", "#009E73"
 CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _ROOM_IN = (2.8, 4.5, 0.7, 1.2)  # left, right, top, bottom of the axes; what stays empty is cropped
+HATCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": RECORDED, "hatch": "//"}  # not measured here
+DIAMOND: dict[str, Any] = {
+    "marker": "D",
+    "color": PREDICTED,
+    "fillstyle": "none",
+    "markeredgewidth": 2,
+    "linestyle": "",
+}  # the reader's prediction
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 

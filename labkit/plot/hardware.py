@@ -12,13 +12,12 @@ from matplotlib.patches import Patch
 from labkit import catalog, costs
 from labkit.catalog import Candidate
 from labkit.errors import BadMeasurement, LabError
-from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, RECORDED, Drawing, resize
+from labkit.plot.core import CYCLE, HATCHED, LIMIT, MARKERS, MEASURED, Drawing, resize
 from labkit.published import PublishedMatmul
 from labkit.units import format_seconds, format_si, significant
 
 # How far above the roof a point may lie before it is called a mistake: two measurements differ by some per cent.
 ABOVE = 1.1
-_CALCULATED: dict[str, Any] = {"color": "white", "edgecolor": RECORDED, "hatch": "//"}
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
 _VERDICTS = {True: "in", None: "undecided", False: "out"}
 _COLUMNS = "{:<9} {:<9} {:<9} {}"  # time, memory, energy, launch price, right of a shortlist
@@ -84,7 +83,7 @@ def reached(
     rows += [(one.device, one.share, one.peak_flop_per_s, False) for one in published]
     resize(ax, 1.1 + 0.28 * max(len(rows), 1), width_in=4.5)
     for y, (_, share, peak, measured) in enumerate(rows):
-        style = {"color": MEASURED} if measured else _CALCULATED
+        style = {"color": MEASURED} if measured else HATCHED
         ax.barh(y, 100 * share, 0.7, **style)
         text = f"{share:.0%} of {format_si(peak, 'FLOP/s')}"
         ax.annotate(text, (102, y), va="center", fontsize=8, annotation_clip=False)
@@ -92,9 +91,7 @@ def reached(
     ax.set_yticks(range(len(rows)), [row[0] for row in rows])
     ax.set(ylim=(max(len(rows), 1) - 0.5, -0.5), xlim=(0, 100), xlabel="share of the dense peak reached (%)")
     sources = sorted({one.source.split(" (")[0] for one in published})
-    handles: list[Any] = [
-        Patch(facecolor="white", edgecolor=RECORDED, hatch="//", label="published: " + "; ".join(sources))
-    ]
+    handles: list[Any] = [Patch(**HATCHED, label="published: " + "; ".join(sources))]
     handles += [Patch(color=MEASURED, label="measured here")] * bool(mine)
     handles += ax.get_legend_handles_labels()[0]
     ax.legend(handles=handles, frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0))
@@ -123,7 +120,7 @@ def shortlist(ax: Axes, candidates: Sequence[Candidate], *, title: str = "", mos
     resize(ax, 1.1 + 0.27 * max(len(rows), 1), width_in=3.6)  # the columns stand to the right of the axes
     for y, one in enumerate(rows):
         if one.step_s is not None:
-            ax.barh(y, one.step_s, 0.7, **(_CALCULATED if one.fits else _REFUSED))
+            ax.barh(y, one.step_s, 0.7, **(HATCHED if one.fits else _REFUSED))
         _row_text(ax, y, one)
     _beside(ax, -1, _COLUMNS.format("time", "memory", "energy", "launch price"), weight="bold")
     ax.set_yticks(range(len(rows)), [one.device.name for one in rows])

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from labkit.bench import Timing
-from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
+from labkit.plot.core import CYCLE, DIAMOND, HATCHED, LIMIT, MARKERS, MEASURED, Drawing, resize
 from labkit.units import format_quantity, format_seconds, significant
 
 
@@ -89,16 +89,14 @@ def _draw_bar(ax: Axes, y: float, bar: Bar, unit: str) -> None:
     height = 0.5 / (1 + len(bar.others))
     if bar.measured is not None:
         low, high = bar.low or bar.measured, bar.high or bar.measured
-        hatch: dict[str, Any] = (
-            {"color": "white", "edgecolor": RECORDED, "hatch": "//"} if bar.simulated else {"color": MEASURED}
-        )
+        style = HATCHED if bar.simulated else {"color": MEASURED}
         ax.barh(
             y - 0.25 + height / 2,
             bar.measured,
             height,
             xerr=[[bar.measured - low], [high - bar.measured]],
             capsize=3,
-            **hatch,
+            **style,
         )
         _label(ax, max(high, bar.measured), y - 0.25 + height / 2, format_quantity(bar.measured, unit))
     elif bar.note:
@@ -107,21 +105,12 @@ def _draw_bar(ax: Axes, y: float, bar: Bar, unit: str) -> None:
         )
     for i, (label, value) in enumerate(bar.others, start=1):
         at = y - 0.25 + (i + 0.5) * height
-        ax.barh(at, value, height * 0.8, color="white", edgecolor=RECORDED, hatch="//")
+        ax.barh(at, value, height * 0.8, **HATCHED)
         _label(ax, value, at, f"{format_quantity(value, unit)}, {label}")
     if bar.limit is not None:
         ax.plot([bar.limit, bar.limit], [y - 0.4, y + 0.4], color=LIMIT, linewidth=2)
     if bar.predicted is not None:
-        ax.plot(
-            bar.predicted,
-            y,
-            marker="D",
-            markersize=9,
-            color=PREDICTED,
-            fillstyle="none",
-            markeredgewidth=2,
-            linestyle="",
-        )
+        ax.plot(bar.predicted, y, markersize=9, **DIAMOND)
 
 
 def _legend_below(ax: Axes, handles: Sequence[Patch | Line2D]) -> None:
@@ -144,12 +133,11 @@ def _legend_handles(bars: Sequence[Bar]) -> list[Patch | Line2D]:
     if any(bar.measured is not None and not bar.simulated for bar in bars):
         handles.append(Patch(color=MEASURED, label="measured here (bar to the median, whisker = quartiles)"))
     if any(bar.predicted is not None for bar in bars):
-        style: dict[str, Any] = {"fillstyle": "none", "markeredgewidth": 2, "linestyle": ""}
-        handles.append(Line2D([], [], marker="D", color=PREDICTED, label="your prediction", **style))
+        handles.append(Line2D([], [], label="your prediction", **DIAMOND))
     if any(bar.limit is not None for bar in bars):
         handles.append(Line2D([], [], color=LIMIT, linewidth=2, label="limit"))
     if any(bar.others or bar.simulated for bar in bars):
-        handles.append(Patch(facecolor="white", edgecolor=RECORDED, hatch="//", label="recorded or simulated"))
+        handles.append(Patch(**HATCHED, label="recorded or simulated"))
     return handles
 
 
