@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from labkit.bench import compare, speedup, time_call
     from labkit.ceilings import measure_ceilings
     from labkit.checks import check, hint, solution
+    from labkit.compiler import compile_cuda, compile_numba
     from labkit.explorer import Explorer
     from labkit.journal import predict, record, summary, verdict
     from labkit.live import Curves, SpeedBoard
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from labkit.notebook import start
     from labkit.probe import float32_precision
     from labkit.records import recorded
+    from labkit.residency import occupancy
+    from labkit.simt import trace
 
 __all__ = [
     "Curves",
@@ -29,12 +32,15 @@ __all__ = [
     "catalog",
     "check",
     "compare",
+    "compile_cuda",
+    "compile_numba",
     "costs",
     "data",
     "float32_precision",
     "hint",
     "measure_ceilings",
     "models",
+    "occupancy",
     "peak_memory",
     "pick",
     "plot",
@@ -49,6 +55,7 @@ __all__ = [
     "summary",
     "threads",
     "time_call",
+    "trace",
     "verdict",
 ]
 
@@ -57,6 +64,7 @@ _HOMES = {
     "bench": ("compare", "speedup", "time_call"),
     "ceilings": ("measure_ceilings",),
     "checks": ("check", "hint", "solution"),
+    "compiler": ("compile_cuda", "compile_numba"),
     "explorer": ("Explorer",),
     "journal": ("predict", "record", "summary", "verdict"),
     "live": ("Curves", "SpeedBoard"),
@@ -65,6 +73,8 @@ _HOMES = {
     "notebook": ("start",),
     "probe": ("float32_precision",),
     "records": ("recorded",),
+    "residency": ("occupancy",),
+    "simt": ("trace",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -13,9 +13,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from labkit import host, records
+from labkit.errors import MissingExtra
 from labkit.host import memory_bytes, usable_cores
 from labkit.machine import machine
 from labkit.shown import Shown, Table
@@ -172,6 +173,25 @@ def cupy_works(name: str) -> Row:
     return Row(name, "ok", f"{cupy.__version__}, {'with a GPU' if cupy.is_available() else 'no GPU: it only imports'}")
 
 
+def gpu_compilers(name: str) -> Row:
+    """NVRTC and NVVM compile a kernel each, which needs no GPU."""
+    import numpy as np
+
+    from labkit.compiler import compile_cuda, compile_numba
+
+    try:
+        compile_cuda('extern "C" __global__ void f(float* a) { a[0] = 1; }')
+        compile_numba(_store_one, (np.zeros(1, np.float32),))
+    except MissingExtra as error:
+        found, _, todo = str(error).partition(". ")
+        return Row(name, "missing", found, todo)
+    return Row(name, "ok", "NVRTC for CUDA C++ and NVVM for numba work, also without a GPU")
+
+
+def _store_one(array: Any) -> None:
+    array[0] = 1
+
+
 def compiler(name: str) -> Row:
     """The C++ compiler that torch.compile calls: CXX, else the first of COMPILERS on the path."""
     wanted = tuple(os.environ.get("CXX", "").split()[:1]) or COMPILERS
@@ -249,6 +269,7 @@ CHECKS = (
     Check("torch", torch_works, needed=True),
     Check("numba", numba_works, needed=True),
     Check("CuPy", cupy_works),
+    Check("GPU compilers", gpu_compilers),
     Check("C++ compiler", compiler),
     Check("gloo", gloo, needed=True),
     Check("NCCL", nccl),

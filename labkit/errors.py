@@ -5,7 +5,10 @@ LabError
 +-- UnknownDevice      a device name that is not in the catalogue (also a LookupError)
 +-- UnknownExercise    an exercise number that no notebook has (also a LookupError)
 +-- DataError          a data file is missing, damaged or cannot be fetched
++-- CompileError       a compiler rejected a kernel; its own message and line
 +-- BadMeasurement     numbers that cannot be what they claim to be (also a ValueError)
++-- KernelError        a kernel or a launch that can't be traced (also a ValueError)
++-- TraceTooLarge      a trace that would need more memory than its budget (also a MemoryError)
 """
 
 from __future__ import annotations
@@ -34,8 +37,20 @@ class DataError(LabError):
     """A data file is missing, damaged or cannot be fetched."""
 
 
+class CompileError(LabError):
+    """A compiler rejected a kernel; the message has the compiler's own words, the line, and what to do."""
+
+
 class BadMeasurement(LabError, ValueError):
     """A measurement that cannot be what it claims to be, or too little of one to judge."""
+
+
+class KernelError(LabError, ValueError):
+    """A kernel or a launch that can't be traced: what it uses, and the nearest that is supported."""
+
+
+class TraceTooLarge(LabError, MemoryError):
+    """A trace that would need more memory than its budget."""
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:

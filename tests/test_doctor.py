@@ -7,7 +7,7 @@ from labkit import __main__ as command_line
 from labkit import doctor
 from labkit.doctor import Check, Row, examine
 
-NAMES = ["Python", "cores", "memory", "driver", "GPUs", "torch", "numba", "CuPy", "C++ compiler"]
+NAMES = ["Python", "cores", "memory", "driver", "GPUs", "torch", "numba", "CuPy", "GPU compilers", "C++ compiler"]
 NAMES += ["gloo", "NCCL", "free ports", "Chromium", "disk"]
 
 
@@ -112,3 +112,10 @@ def test_an_unknown_command_lists_the_known_ones():
     done = subprocess.run([sys.executable, "-m", "labkit", "operate"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "doctor" in done.stderr
+
+
+def test_a_missing_gpu_compiler_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
+    row = doctor.gpu_compilers("GPU compilers")
+    assert (row.state, row.found) == ("missing", "NVRTC, CUDA's compiler for C++, is missing")
+    assert "pip install 'numba-cuda[cu1" in row.todo or sys.platform == "darwin"

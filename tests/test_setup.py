@@ -221,8 +221,8 @@ CONDA_NAMES = {
     "cupy-cuda12x": "cupy-core",
     "cupy-cuda13x": "cupy-core",
 }
-# conda's numba-cuda brings CUDA, so only a machine with a GPU adds it; the tests are for a clone with make.
-NOT_IN_CONDA = {"numba-cuda", *(canonicalize_name(Requirement(text).name) for text in EXTRAS["test"])}
+# The tests are for a clone with make.
+NOT_IN_CONDA = {canonicalize_name(Requirement(text).name) for text in EXTRAS["test"]}
 
 
 def requirements():

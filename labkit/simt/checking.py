@@ -1,0 +1,129 @@
+"""The mistakes of a run in words: those met while it ran, and those that its log shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from labkit.simt.given import Arguments
+from labkit.simt.log import Log
+from labkit.simt.races import Race, races, unset_reads, unwritten
+from labkit.simt.running import Run
+from labkit.simt.trouble import Finding
+
+CLOSE = {2: 1e-2, 4: 1e-4, 8: 1e-9}
+"""Relative differences that another order makes in sums of thousands of floating-point numbers, by bytes a number."""
+
+
+def check(run: Run, again: Callable[[Any], object]) -> tuple[Finding, ...]:
+    """Findings of `run`. `again(watch)` repeats it from the same inputs, to look up the values of a race."""
+    found = races(run.accesses, run.events, run.sites, run.setting.block_size)
+    values = _watched({int(run.events.at[end]) for race in found for end in (race.first, race.second)}, again)
+    ended = any(kind in ("raised", "deadlock", "endless") for kind, *_ in run.trouble.found)
+    return (
+        *run.trouble.findings(),
+        *(_race(run, race, values) for race in found),
+        *_unset(run),
+        *(() if ended else _unwritten(run)),
+    )
+
+
+def _watched(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]:
+    """The values read or written at some places of the log, from a second run. Atomics have none."""
+    values: dict[int, Any] = {}
+
+    def watch(log: Log) -> Any:
+        def wrap(_: Any, ld: Any, st: Any) -> Any:
+            def loaded(index: Any, key: int) -> Any:
+                value = ld(index, key)
+                if (at := len(log.words) - 2) in events:
+                    values.setdefault(at, value)
+                return value
+
+            def stored(index: Any, value: Any, key: int) -> None:
+                st(index, value, key)
+                if (at := len(log.words) - 2) in events:
+                    values.setdefault(at, value)
+
+            return loaded, stored
+
+        return wrap
+
+    if events:
+        again(watch)
+    return values
+
+
+def _race(run: Run, race: Race, values: dict[int, Any]) -> Finding:
+    events, sites, block_size = run.events, run.sites, run.setting.block_size
+    ends = (race.first, race.second)
+    region, element = run.region_of(int(events.value[race.first]) >> 3)
+    acts = {"load": "reads{}{}", "store": "writes{}{}", "atomic": "changes{}{} atomically"}
+    parts = []
+    for at, what in zip(ends, (element, "it"), strict=True):
+        site, word = sites[events.site[at]], int(events.at[at])
+        link = {"load": " from ", "store": " to "}.get(site.kind, " ") if word in values else " "
+        value = f" {_plain(values[word])}" if word in values else ""
+        act = acts[site.kind].format(value, link + what)
+        parts.append(f"{run.setting.where(int(events.thread[at]))} {act} (line {site.line})")
+    blocks = {int(events.thread[at]) // block_size for at in ends}
+    why = "blocks run in any order" if len(blocks) > 1 else "no barrier lies between"
+    brought = [values[int(events.at[at])] for at in ends if int(events.at[at]) in values]
+    same = len(brought) == 2 and bool(brought[0] == brought[1])
+    benign = " Both bring the same value this time." if same else ""
+    words = f"{parts[0]}, {parts[1]}; {why}, so either can come first.{benign}"
+    line = sites[events.site[race.second]].line
+    thread = int(events.thread[race.second])
+    return Finding("race", line, words, race.places, thread, region.name if region else "")
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def _unset(run: Run) -> list[Finding]:
+    at = unset_reads(run.accesses, run.setting.block_size)
+    found = []
+    for site in np.unique(run.events.site[at]):
+        mine = at[run.events.site[at] == site]
+        thread = int(run.events.thread[mine[0]])
+        region, element = run.region_of(int(run.events.value[mine[0]]) >> 3)
+        words = f"{run.setting.where(thread)} reads {element} before any thread of its block wrote it."
+        line, name = run.sites[site].line, region.name if region else ""
+        found.append(Finding("unset", line, words, len(mine), thread, name))
+    return found
+
+
+def _unwritten(run: Run) -> list[Finding]:
+    found = []
+    for region in run.regions:
+        left = unwritten(run.accesses, region)
+        if len(left):
+            index = ", ".join(str(int(i)) for i in np.unravel_index(left[0], region.array.shape))
+            size = region.array.size
+            name = region.name
+            words = f"{len(left):,} of the {size:,} elements of {name} are never written, the first is {name}[{index}]."
+            found.append(Finding("unwritten", 0, words, array=region.name))
+    return found
+
+
+def differences(first: Arguments, other: Arguments) -> list[Finding]:
+    """Arrays in which two runs of different schedules left different results."""
+    found = []
+    for name, array in first.arrays.items():
+        if array.dtype.names or array.dtype.kind not in "fiubc":
+            continue
+        close = CLOSE.get(array.dtype.itemsize, 1e-9) if array.dtype.kind in "fc" else 0.0
+        scale = float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
+        differ = ~np.isclose(array, other.arrays[name], rtol=close, atol=close * scale, equal_nan=True)
+        if differ.any():
+            at = tuple(int(i) for i in np.argwhere(differ)[0])
+            place = f"{name}[{', '.join(map(str, at))}]"
+            words = (
+                f"{place} is {_plain(array[at])} with the threads in order and {_plain(other.arrays[name][at])} in"
+                f" another order: the result depends on which thread comes first, in {int(differ.sum()):,} elements."
+            )
+            found.append(Finding("order", 0, words, array=name))
+    return found

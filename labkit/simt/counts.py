@@ -1,0 +1,135 @@
+"""Counts of a launch: what warps asked of memory and what had to move, by source line and by array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from labkit.shown import Shown
+from labkit.simt.events import SECTOR_BYTES, Accesses, Events, Requests
+from labkit.simt.memory import Array
+from labkit.simt.program import Site
+
+
+@dataclass(frozen=True, repr=False)
+class Counts(Shown):
+    """Sums over requests of warps; all are counts, none is a time, and no cache is taken into account."""
+
+    reads: int
+    """Accesses of single threads that read; an atomic reads and writes."""
+    writes: int
+    requests: int
+    """Instructions of warps: at most 32 accesses each."""
+    bytes_asked: int
+    """Of global or constant memory, as the next four are."""
+    memory_requests: int
+    sectors: int
+    """32-byte sectors moved between global memory (or its caches) and the warps."""
+    lines: int
+    """128-byte lines those sectors lie in."""
+    footprint_bytes: int
+    """Bytes of the distinct sectors touched: what has to move if a cache keeps everything."""
+    wavefronts: int
+    """Rounds that shared memory needs; one a request (two for 8-byte accesses) without bank conflicts."""
+    ways: int
+    """The most distinct words that one bank had to give for a request: 1 is conflict-free."""
+    collisions: int
+    """Lanes of atomics that found another lane of their warp at the same address."""
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes of the sectors moved."""
+        return self.sectors * SECTOR_BYTES
+
+    @property
+    def efficiency(self) -> float:
+        """Coalescing efficiency: bytes asked for each byte moved. 1 is perfect, above 1 lanes share what is moved.
+
+        NaN where nothing was moved.
+        """
+        return self.bytes_asked / self.bytes_moved if self.sectors else float("nan")
+
+    @property
+    def sectors_per_request(self) -> float:
+        """Sectors a request to global memory: 4 is perfect for 4-byte elements and a full warp, 32 is the worst."""
+        return self.sectors / self.memory_requests if self.memory_requests else float("nan")
+
+    def __str__(self) -> str:
+        parts = [f"{self.reads:,} reads, {self.writes:,} writes in {self.requests:,} requests"]
+        if self.sectors:
+            parts.append(f"{self.sectors:,} sectors ({self.sectors_per_request:.3g} a request)")
+            parts.append(f"{self.efficiency:.0%} of the bytes moved were asked for")
+        if self.wavefronts:
+            parts.append(f"{self.wavefronts:,} wavefronts, up to {self.ways}-way bank conflicts")
+        if self.collisions:
+            parts.append(f"{self.collisions:,} atomics collide")
+        return "; ".join(parts)
+
+
+def count(accesses: Accesses, requests: Requests, mask: Array) -> Counts:
+    """Counts of the requests that `mask` picks."""
+    picked = np.flatnonzero(mask)
+    ends = np.append(requests.first[1:], len(requests.order))
+    member = np.repeat(mask, ends - requests.first)
+    numbers = requests.order[member]
+    write, atomic = accesses.write[numbers], accesses.atomic[numbers]
+    outer = numbers[~accesses.shared[numbers]]
+    first = accesses.address[outer] // SECTOR_BYTES
+    last = (accesses.address[outer] + accesses.size[outer] - 1) // SECTOR_BYTES
+    return Counts(
+        reads=int((~write | atomic).sum()),
+        writes=int(write.sum()),
+        requests=len(picked),
+        bytes_asked=int(accesses.size[outer].sum()),
+        memory_requests=int((requests.sectors[picked] > 0).sum()),
+        sectors=int(requests.sectors[picked].sum()),
+        lines=int(requests.lines[picked].sum()),
+        footprint_bytes=SECTOR_BYTES * len(np.unique(np.concatenate([first, last]))),
+        wavefronts=int(requests.wavefronts[picked].sum()),
+        ways=int(requests.ways[picked].max(initial=0)),
+        collisions=int(requests.collisions[picked].sum()),
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Branches(Shown):
+    """Branches of warps: an `if`, a turn of a `while`, or a `for` entered, by at least one lane of a warp."""
+
+    total: int
+    divergent: int
+    """Those at which lanes of a warp part: some go one way and some the other, or loop a different number of times."""
+
+    def __str__(self) -> str:
+        return f"{self.divergent:,} of {self.total:,} branches of warps diverge"
+
+
+def branches(events: Events, sites: list[Site], warp_of: Any, lines: set[int] | None = None) -> Branches:
+    """Count branches, of some lines or all. `warp_of` maps an array of threads to their warps."""
+    kind = np.array([site.kind in ("branch", "for") and (lines is None or site.line in lines) for site in sites])
+    at = np.flatnonzero(kind[events.site])
+    key, value, warp = events.key[at], events.value[at], warp_of(events.thread[at])
+    order = np.lexsort((key, warp))
+    key, value, warp = key[order], value[order], warp[order]
+    new = np.ones(len(key), bool)
+    new[1:] = (key[1:] != key[:-1]) | (warp[1:] != warp[:-1])
+    first = np.flatnonzero(new)
+    if not len(first):
+        return Branches(0, 0)
+    part = np.maximum.reduceat(value, first) != np.minimum.reduceat(value, first)
+    return Branches(len(first), int(part.sum()))
+
+
+def operations(events: Events, sites: list[Site], runs: list[int], run_work: list[Any]) -> tuple[Any, Any]:
+    """Operations by line: (on numbers that may have fractions, on whole numbers)."""
+    done = np.bincount(events.site, minlength=len(sites))
+    flop: dict[int, int] = {}
+    integer: dict[int, int] = {}
+    executed = [(site.work, int(n)) for site, n in zip(sites, done, strict=True)]
+    for work, times in [*executed, *zip(run_work, runs, strict=True)]:
+        for line, n in work.flop.items():
+            flop[line] = flop.get(line, 0) + n * times
+        for line, n in work.integer.items():
+            integer[line] = integer.get(line, 0) + n * times
+    return flop, integer

@@ -1,0 +1,256 @@
+"""What a trace shows: counts by source line and by array, mistakes, and what pictures are drawn from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from labkit.arguments import shown
+from labkit.errors import KernelError, nearest
+from labkit.shown import Shown, Table
+from labkit.simt.counts import Branches, Counts, branches, count, operations
+from labkit.simt.log import SITES
+from labkit.simt.memory import Array
+from labkit.simt.running import Run
+from labkit.simt.space import Region
+from labkit.simt.thread import WARP
+from labkit.simt.trouble import Finding
+
+LIMITS = "Counts, not times: no cache is simulated, and threads ran in one order"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One instruction of one warp: the lanes that take part, and address and size in bytes of what each asks for."""
+
+    lanes: Array
+    addresses: Array
+    size: int
+    base: int
+    """Address of element 0 of the array."""
+    array: str
+    space: str
+    line: int
+    text: str
+
+
+class Trace(Shown):
+    """What a kernel asked of a GPU: counts by source line and by array, and the mistakes found."""
+
+    def __init__(self, done: Run, findings: tuple[Finding, ...], schedules: int) -> None:
+        self._run = done
+        self.findings = findings
+        self.schedules = schedules
+        self.kernel = done.setting.fn.__name__
+        self.grid, self.block = done.setting.grid, done.setting.block
+
+    @property
+    def ok(self) -> bool:
+        """Whether no mistake was found."""
+        return not self.findings
+
+    @property
+    def threads(self) -> int:
+        """Threads of the launch."""
+        return math.prod(self.grid) * math.prod(self.block)
+
+    @property
+    def warps(self) -> int:
+        """Warps of the launch."""
+        return math.prod(self.grid) * -(-math.prod(self.block) // WARP)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block in bytes, static and dynamic."""
+        layout = self._run.launch.layout
+        return layout.static_bytes + layout.dynamic_bytes
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays the kernel could reach: its parameters, global arrays, shared arrays."""
+        return tuple(dict.fromkeys(region.name for region in self._run.regions))
+
+    # -- counts
+
+    def count(self, array: str = "", *, line: int = 0, space: str = "", kind: str = "") -> Counts:
+        """Counts of the requests to one array, of one source line, to one space, or of one kind.
+
+        `space` is global, shared or constant; `kind` is load, store or atomic. What is left out does not restrict.
+        """
+        return count(self._run.accesses, self._run.requests, self._mask(array, line, space, kind))
+
+    def _mask(self, array: str = "", line: int = 0, space: str = "", kind: str = "") -> Array:
+        requests, accesses, sites = self._run.requests, self._run.accesses, self._run.sites
+        mask = np.ones(len(requests.site), bool)
+        if array:
+            mask &= self._of_requests[0] == self._names.index(self._region(array).name)
+        if line:
+            mask &= np.array([site.line == line for site in sites])[requests.site]
+        if kind:
+            _known("kind", kind, ("load", "store", "atomic"))
+            mask &= np.array([site.kind == kind for site in sites])[requests.site]
+        if space:
+            _known("space", space, ("global", "shared", "constant"))
+            first = requests.order[requests.first] if len(requests.first) else requests.first
+            shared, constant = accesses.shared[first], accesses.constant[first]
+            mask &= {"shared": shared, "constant": constant, "global": ~shared & ~constant}[space]
+        return mask
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(self.arrays)
+
+    @cached_property
+    def _of_requests(self) -> tuple[Array]:
+        """For each request the number of its array's name: that of the first region its first address lies in."""
+        requests, accesses = self._run.requests, self._run.accesses
+        address = accesses.address[requests.order[requests.first]] if len(requests.first) else requests.first
+        found = np.full(len(address), -1)
+        for region in self._run.regions:
+            low, high = region.span
+            found[(found < 0) & (address >= low) & (address < high)] = self._names.index(region.name)
+        return (found,)
+
+    def _region(self, array: str) -> Region:
+        _known("array", array, self.arrays)
+        return next(region for region in self._run.regions if region.name == array)
+
+    def branches(self, line: int = 0) -> Branches:
+        """Branches of warps and how many of them diverge, in the whole kernel or in one source line."""
+        return branches(self._run.events, self._run.sites, self._run.setting.warp_of, {line} if line else None)
+
+    @cached_property
+    def _operations(self) -> tuple[dict[int, int], dict[int, int]]:
+        program = self._run.program
+        return operations(self._run.events, program.sites, program.runs, program.run_work)
+
+    @property
+    def flop(self) -> int:
+        """Operators and mathematical functions on floating-point numbers, as the source has them; fma counts two."""
+        return sum(self._operations[0].values())
+
+    @property
+    def integer_operations(self) -> int:
+        """Operators on whole numbers, most of which compute indices."""
+        return sum(self._operations[1].values())
+
+    @property
+    def reads_per_thread(self) -> float:
+        """Reads of global memory, on average over the threads."""
+        return self.count(space="global").reads / self.threads
+
+    @property
+    def writes_per_thread(self) -> float:
+        """Writes to global memory, on average over the threads."""
+        return self.count(space="global").writes / self.threads
+
+    # -- what pictures are drawn from
+
+    def request(self, array: str = "", *, line: int = 0, kind: str = "", number: int = 0, warp: int = 0) -> Request:
+        """The `number`-th request of a warp to an array or of a line; KernelError where it made no such request."""
+        requests, accesses, sites = self._run.requests, self._run.accesses, self._run.sites
+        mine = np.flatnonzero(self._mask(array, line, "", kind) & (requests.warp == warp))
+        if not 0 <= number < len(mine):
+            raise KernelError(
+                f"Warp {warp} made {len(mine):,} such requests, there is no number {number}. Warps count from 0 to"
+                f" {self.warps - 1:,}, arrays are {', '.join(self.arrays)}."
+            )
+        times = accesses.event[requests.order[requests.first[mine]]]
+        chosen = int(mine[np.argsort(times, kind="stable")[number]])
+        members = requests.order[requests.first[chosen] :][: requests.lanes[chosen]]
+        site = sites[requests.site[chosen]]
+        address = accesses.address[members]
+        region, _ = self._run.region_of(int(address[0]))
+        lanes = accesses.thread[members] % math.prod(self.block) % WARP
+        size = int(accesses.size[members[0]])
+        name, space, base = (region.name, region.space, region.base) if region else ("", "", 0)
+        return Request(lanes, address, size, base, name, space, site.line, site.text)
+
+    def visits(self, array: str, kind: str = "") -> Array:
+        """How often each element of `array` is read and written (or one of it, by `kind`), in the array's shape."""
+        region, accesses = self._region(array), self._run.accesses
+        kinds = {"": (True, True), "load": (True, False), "store": (False, True), "atomic": (False, True)}
+        _known("kind", kind or "load", kinds)
+        low, high = region.span
+        mask = (accesses.address >= low) & (accesses.address < high)
+        mask &= {"": mask, "load": ~accesses.write, "store": accesses.write & ~accesses.atomic}.get(
+            kind, accesses.atomic
+        )
+        elements = region.elements(accesses.address[mask])
+        found: Array = np.bincount(elements[elements >= 0], minlength=region.array.size).reshape(region.array.shape)
+        return found
+
+    def paths(self, warp: int = 0) -> tuple[list[str], Array]:
+        """The branches a warp comes to, in order, and what each lane did: 1 taken, 0 not taken, -1 not there.
+
+        Returns labels, "line 7: i < n", and an array (branches, 32).
+        """
+        events, sites = self._run.events, self._run.sites
+        kind = np.array([site.kind == "branch" for site in sites])
+        at = np.flatnonzero(kind[events.site] & (self._run.setting.warp_of(events.thread) == warp))
+        keys, row = np.unique(events.key[at], return_inverse=True)
+        found = np.full((len(keys), WARP), -1)
+        found[row, events.thread[at] % math.prod(self.block) % WARP] = events.value[at]
+        first = np.full(len(keys), len(events.key))
+        np.minimum.at(first, row, at)
+        order = np.argsort(first)
+        labels = [f"line {site.line}: {site.text}" for site in (sites[int(key) % SITES] for key in keys[order])]
+        return labels, found[order]
+
+    # -- words
+
+    def by_array(self) -> Table:
+        """Counts of each array that was touched."""
+        rows = []
+        for name in self.arrays:
+            counts, region = self.count(name), self._region(name)
+            if counts.requests:
+                rows.append((name, region.space, *_cells(counts)))
+        return Table(tuple(rows), ("array", "space", *_HEADINGS), "By array")
+
+    def by_line(self) -> Table:
+        """Counts of each source line that reached memory or computed."""
+        flop, integer = self._operations
+        lines = {site.line for site in self._run.sites if site.kind in ("load", "store", "atomic")} | set(flop)
+        rows = []
+        for line in sorted(lines):
+            counts = self.count(line=line)
+            text = next((s.text for s in self._run.sites if s.line == line and s.kind != "array"), "")
+            rows.append((str(line), text, *_cells(counts), f"{flop.get(line, 0):,}", f"{integer.get(line, 0):,}"))
+        return Table(tuple(rows), ("line", "source", *_HEADINGS, "FLOP", "integer"), "By source line")
+
+    def __str__(self) -> str:
+        blocks, size = math.prod(self.grid), math.prod(self.block)
+        head = f"{self.kernel}: {blocks:,} block{'s' * (blocks > 1)} of {size:,} threads"
+        body = str(self.by_array()).split("\n", 1)[-1] if self._run.requests.lanes.size else "no access to memory"
+        tail = f"{self.branches()}; {self.flop:,} FLOP, {self.integer_operations:,} integer operations"
+        found = "\n".join(map(str, self.findings)) or "No mistakes found."
+        orders = "." if self.schedules == 1 else f" and {self.schedules - 1} shuffled ones."
+        return "\n".join([head, body, tail, found, f"({LIMITS}{orders})"])
+
+
+_HEADINGS = ("reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways")
+
+
+def _cells(counts: Counts) -> tuple[str, ...]:
+    memory = counts.sectors > 0
+    return (
+        f"{counts.reads:,}",
+        f"{counts.writes:,}",
+        f"{counts.requests:,}",
+        f"{counts.sectors:,}" if memory else "",
+        f"{counts.sectors_per_request:.3g}" if memory else "",
+        f"{counts.efficiency:.0%}" if memory else "",
+        f"{counts.ways}" if counts.wavefronts else "",
+    )
+
+
+def _known(what: str, given: str, known: Any) -> None:
+    if given not in known:
+        raise KernelError(
+            f"There is no {what} {shown(given)} in this trace. The nearest: {', '.join(nearest(given, known))}."
+        )

@@ -1,0 +1,61 @@
+"""`trace`: run a CUDA kernel's Python source on the CPU, and count and check what a GPU would do."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from labkit.arguments import check_number
+from labkit.errors import KernelError
+from labkit.simt.checking import check, differences
+from labkit.simt.given import MOST_BLOCK, MOST_GRID, arguments_of, shape_of
+from labkit.simt.log import BYTES_AN_EVENT
+from labkit.simt.program import python_function
+from labkit.simt.result import Trace
+from labkit.simt.running import Setting, run
+from labkit.simt.trouble import Finding
+
+
+def trace(
+    kernel: Any,
+    grid: Any,
+    block: Any,
+    *args: Any,
+    shared_bytes: int = 0,
+    schedules: int = 1,
+    memory_bytes: int = 1 << 30,
+    max_steps: int = 100_000,
+) -> Trace:
+    """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a GPU would be asked to do.
+
+    `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; `grid` and `block` are whole
+    numbers or tuples of up to three. Results land in the arrays that are passed. `shared_bytes` is the dynamic shared
+    memory of the launch. With `schedules` above 1 the kernel runs again with its threads and blocks in shuffled
+    orders, to find results that depend on the order. A loop of more than `max_steps` turns counts as endless, and the
+    log may take `memory_bytes`.
+
+    The trace holds counts, no times, and knows no caches. Mistakes in the kernel are its `findings`. Raises KernelError
+    for a launch or a kernel that can't be traced, TraceTooLarge when the log outgrows its budget.
+    """
+    fn = python_function(kernel)
+    numbers = {"shared_bytes": (shared_bytes, 0), "schedules": (schedules, 1), "max_steps": (max_steps, 1)}
+    for name, (value, least) in numbers.items():
+        check_number(name, value, least=least, whole=True, error=KernelError)
+    dims = shape_of("grid", grid, MOST_GRID), shape_of("block", block, MOST_BLOCK)
+    setting = Setting(fn, *dims, shared_bytes, memory_bytes // BYTES_AN_EVENT, max_steps)
+    given = arguments_of(fn, args)
+    before = {name: array.copy() for name, array in given.arrays.items()}
+    done = run(setting, given)
+    findings = {_what(f): f for f in check(done, lambda watch: run(setting, given.having(before), watch=watch))}
+    for number in range(1, schedules):
+        other = given.having(before)
+        shuffled = run(setting, other, random.Random(number))
+        for finding in (*shuffled.trouble.findings(), *differences(given, other)):
+            findings.setdefault(_what(finding), finding)
+    for bring in given.back:
+        bring()
+    return Trace(done, tuple(findings.values()), schedules)
+
+
+def _what(finding: Finding) -> tuple[str, int, str]:
+    return finding.kind, finding.line, finding.array
