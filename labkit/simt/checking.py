@@ -19,8 +19,8 @@ CLOSE = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 
 def check(run: Run, again: Callable[[Any], object]) -> tuple[Finding, ...]:
     """Findings of `run`. `again(watch)` repeats it from the same inputs, to look up the values of a race."""
-    found = races(run.accesses, run.events, run.sites, run.setting.block_size)
-    values = _watched({int(run.events.at[end]) for race in found for end in (race.first, race.second)}, again)
+    found = races(run.accesses, lambda: run.events, run.sites)
+    values = _watched({int(at) for race in found for at in race.accesses.at}, again)
     ended = any(kind in ("raised", "deadlock", "endless") for kind, *_ in run.trouble.found)
     return (
         *run.trouble.findings(),
@@ -57,26 +57,22 @@ def _watched(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]
 
 
 def _race(run: Run, race: Race, values: dict[int, Any]) -> Finding:
-    events, sites, block_size = run.events, run.sites, run.setting.block_size
-    ends = (race.first, race.second)
-    region, element = run.region_of(int(events.value[race.first]) >> 3)
+    both = race.accesses
+    sites = [run.sites[site] for site in both.site]
+    region, element = run.region_of(int(both.address[0]))
     acts = {"load": "reads{}{}", "store": "writes{}{}", "atomic": "changes{}{} atomically"}
     parts = []
-    for at, what in zip(ends, (element, "it"), strict=True):
-        site, word = sites[events.site[at]], int(events.at[at])
-        link = {"load": " from ", "store": " to "}.get(site.kind, " ") if word in values else " "
-        value = f" {_plain(values[word])}" if word in values else ""
-        act = acts[site.kind].format(value, link + what)
-        parts.append(f"{run.setting.where(int(events.thread[at]))} {act} (line {site.line})")
-    blocks = {int(events.thread[at]) // block_size for at in ends}
-    why = "blocks run in any order" if len(blocks) > 1 else "no barrier lies between"
-    brought = [values[int(events.at[at])] for at in ends if int(events.at[at]) in values]
+    for site, at, thread, what in zip(sites, both.at.tolist(), both.thread.tolist(), (element, "it"), strict=True):
+        link = {"load": " from ", "store": " to "}.get(site.kind, " ") if at in values else " "
+        value = f" {_plain(values[at])}" if at in values else ""
+        parts.append(f"{run.setting.where(thread)} {acts[site.kind].format(value, link + what)} (line {site.line})")
+    why = "no barrier lies between" if both.block[0] == both.block[1] else "blocks run in any order"
+    brought = [values[at] for at in both.at.tolist() if at in values]
     same = len(brought) == 2 and bool(brought[0] == brought[1])
     benign = " Both bring the same value this time." if same else ""
     words = f"{parts[0]}, {parts[1]}; {why}, so either can come first.{benign}"
-    line = sites[events.site[race.second]].line
-    thread = int(events.thread[race.second])
-    return Finding("race", line, words, race.places, thread, region.name if region else "")
+    name = region.name if region else ""
+    return Finding("race", sites[1].line, words, race.places, int(both.thread[1]), name)
 
 
 def _plain(value: Any) -> str:
@@ -84,12 +80,12 @@ def _plain(value: Any) -> str:
 
 
 def _unset(run: Run) -> list[Finding]:
-    at = unset_reads(run.accesses, run.setting.block_size)
+    reads = unset_reads(run.accesses)
     found = []
-    for site in np.unique(run.events.site[at]):
-        mine = at[run.events.site[at] == site]
-        thread = int(run.events.thread[mine[0]])
-        region, element = run.region_of(int(run.events.value[mine[0]]) >> 3)
+    for site in np.unique(reads.site):
+        mine = reads.only(reads.site == site)
+        thread = int(mine.thread[0])
+        region, element = run.region_of(int(mine.address[0]))
         words = f"{run.setting.where(thread)} reads {element} before any thread of its block wrote it."
         line, name = run.sites[site].line, region.name if region else ""
         found.append(Finding("unset", line, words, len(mine), thread, name))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from labkit.shown import Shown
-from labkit.simt.events import SECTOR_BYTES, Accesses, Events, Requests
+from labkit.simt.events import SECTOR_BYTES, Events, Requests
 from labkit.simt.memory import Array
 from labkit.simt.program import Site
 
@@ -68,29 +68,32 @@ class Counts(Shown):
         return "; ".join(parts)
 
 
-def count(accesses: Accesses, requests: Requests, mask: Array) -> Counts:
+def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
     """Counts of the requests that `mask` picks."""
     picked = np.flatnonzero(mask)
-    ends = np.append(requests.first[1:], len(requests.order))
-    member = np.repeat(mask, ends - requests.first)
-    numbers = requests.order[member]
-    write, atomic = accesses.write[numbers], accesses.atomic[numbers]
-    outer = numbers[~accesses.shared[numbers]]
-    first = accesses.address[outer] // SECTOR_BYTES
-    last = (accesses.address[outer] + accesses.size[outer] - 1) // SECTOR_BYTES
+    kind = accesses.view.kinds[requests.site[picked]]
+    lanes = requests.lanes[picked]
+    outer = requests.sectors > 0
+    touched = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)])
+    size = touched.size
     return Counts(
-        reads=int((~write | atomic).sum()),
-        writes=int(write.sum()),
+        reads=int(lanes[kind != 2].sum()),
+        writes=int(lanes[kind > 1].sum()),
         requests=len(picked),
-        bytes_asked=int(accesses.size[outer].sum()),
-        memory_requests=int((requests.sectors[picked] > 0).sum()),
+        bytes_asked=int(size.sum()),
+        memory_requests=int(outer[picked].sum()),
         sectors=int(requests.sectors[picked].sum()),
         lines=int(requests.lines[picked].sum()),
-        footprint_bytes=SECTOR_BYTES * len(np.unique(np.concatenate([first, last]))),
+        footprint_bytes=SECTOR_BYTES * _distinct_sectors(touched.address, size),
         wavefronts=int(requests.wavefronts[picked].sum()),
         ways=int(requests.ways[picked].max(initial=0)),
         collisions=int(requests.collisions[picked].sum()),
     )
+
+
+def _distinct_sectors(address: Array, size: Array) -> int:
+    first, last = address // SECTOR_BYTES, (address + size - 1) // SECTOR_BYTES
+    return len(np.unique(np.concatenate([first, last[last != first]])))
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,11 +108,11 @@ class Branches(Shown):
         return f"{self.divergent:,} of {self.total:,} branches of warps diverge"
 
 
-def branches(events: Events, sites: list[Site], warp_of: Any, lines: set[int] | None = None) -> Branches:
-    """Count branches, of some lines or all. `warp_of` maps an array of threads to their warps."""
+def branches(events: Events, sites: list[Site], lines: set[int] | None = None) -> Branches:
+    """Count branches, of some lines or all."""
     kind = np.array([site.kind in ("branch", "for") and (lines is None or site.line in lines) for site in sites])
-    at = np.flatnonzero(kind[events.site])
-    key, value, warp = events.key[at], events.value[at], warp_of(events.thread[at])
+    some = events.only(kind[events.site])
+    key, value, warp = some.key, some.value, some.warp
     order = np.lexsort((key, warp))
     key, value, warp = key[order], value[order], warp[order]
     new = np.ones(len(key), bool)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -23,82 +21,145 @@ BANKS, BANK_BYTES = 32, 4
 
 
 @dataclass(frozen=True)
-class Events:
-    """Events in the order in which they were logged: the place in the log, the key, the value, the thread of each."""
+class View:
+    """A finished log and what explains it: for each stretch of words its thread, its phase and its warp's epoch."""
 
-    at: Array
-    key: Array
-    value: Array
-    thread: Array
-    site: Array
-
-    @classmethod
-    def of(cls, log: Log) -> Events:
-        """The columns of `log`."""
-        words = np.frombuffer(log.words, "i8")
-        branch = words < 0
-        first = np.ones(len(words), bool)
-        first[np.flatnonzero(~branch)[1::2]] = False  # of two words the second
-        at = np.flatnonzero(first)
-        key = words[at]
-        value = np.where(branch[at], -key & 1, words[np.minimum(at + 1, len(words) - 1)])
-        key = np.where(branch[at], -key >> 1, key)
-        return cls(at, key, value, _spread(log.threads, log.starts, len(words))[at], (key % SITES).astype("i4"))
-
-
-def _spread(values: Any, starts: Any, n: int) -> Array:
-    """Each value repeated from its start to the next."""
-    lengths = np.diff(np.append(np.frombuffer(starts, "i8"), n))
-    return np.repeat(np.frombuffer(values, "i8")[: len(lengths)].astype("i4"), lengths)
+    words: Array
+    threads: Array
+    warps: Array
+    phases: Array
+    """Number of the barrier, over the whole launch, since which the stretch runs."""
+    warp_epochs: Array
+    kinds: Array
+    """For each site: 0 for no access, 1 load, 2 store, 3 atomic."""
+    block_size: int
 
 
 @dataclass(frozen=True)
-class Accesses:
-    """Accesses to memory. `event` are their numbers among all events; all columns are as long."""
+class Events:
+    """Events in the order in which they were logged: the number of their first word, and of their stretch.
 
-    event: Array
-    key: Array
-    thread: Array
-    site: Array
-    address: Array
-    size: Array
-    warp: Array
-    phase: Array
-    """Number of the barrier, over the whole launch, since which the access was made."""
-    warp_epoch: Array
-    write: Array
-    atomic: Array
+    Everything else is looked up in the log when asked for, so that an event takes 8 bytes here.
+    """
+
+    view: View
+    at: Array
+    stretch: Array
 
     @classmethod
-    def of(cls, log: Log, events: Events, sites: list[Site], block_size: int) -> Accesses:
-        """The accesses among `events`."""
-        kinds = np.array([KINDS.index(site.kind) if site.kind in KINDS else -1 for site in sites])
-        kind = kinds[events.site]
-        event = np.flatnonzero(kind >= 0)
-        thread, value, at = events.thread[event], events.value[event], events.at[event]
-        phase = _spread(np.arange(len(log.phases)), log.phases, len(log.words))[at]
-        warp_epoch = _spread(log.warp_epochs, log.starts, len(log.words))[at]
-        warps = -(-block_size // WARP)
-        warp = thread // block_size * warps + thread % block_size // WARP
-        kind = kind[event]
-        return cls(
-            event, events.key[event], thread, events.site[event], value >> 3,
-            (1 << (value & 7)).astype("i4"), warp, phase, warp_epoch, kind > 0, kind == KINDS.index("atomic"),
-        )  # fmt: skip
+    def of(cls, log: Log, sites: list[Site], block_size: int) -> Events:
+        """All events of `log`."""
+        words, starts = np.frombuffer(log.words, "i8"), np.frombuffer(log.starts, "i8")
+        threads = np.frombuffer(log.threads, "i4")[: len(starts)]
+        epochs = np.frombuffer(log.warp_epochs, "i4")[: len(starts)]
+        phases = np.searchsorted(np.frombuffer(log.phases, "i8"), starts, side="right").astype("i4")
+        kinds = np.array([KINDS.index(site.kind) + 1 if site.kind in KINDS else 0 for site in sites], "i1")
+        first = np.ones(len(words), bool)
+        first[np.flatnonzero(words >= 0)[1::2]] = False  # of an event's two words the second
+        at = np.flatnonzero(first).astype("i4" if len(words) < 2**31 else "i8")
+        stretch = np.repeat(np.arange(len(starts), dtype="i4"), np.diff(np.searchsorted(at, [*starts, len(words)])))
+        warps = threads // block_size * -(-block_size // WARP) + threads % block_size // WARP
+        return cls(View(words, threads, warps, phases, epochs, kinds, block_size), at, stretch)
 
-    def only(self, mask: Array) -> Accesses:
-        """Those that a mask of truth values, or an array of numbers, picks."""
-        return Accesses(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
+    def only(self, mask: Array | slice) -> Events:
+        """Those that a mask of truth values, an array of numbers, or a slice picks."""
+        return Events(self.view, self.at[mask], self.stretch[mask])
 
-    @cached_property
+    @property
+    def accesses(self) -> Events:
+        """Those that go to memory."""
+        return self.only(self.view.kinds[self.site] > 0)
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @property
+    def key(self) -> Array:
+        """Site and context."""
+        word = self.view.words[self.at]
+        found: Array = np.where(word < 0, -word >> 1, word)
+        return found
+
+    @property
+    def site(self) -> Array:
+        """Number of the place in the source."""
+        return (self.key % SITES).astype("i2")
+
+    @property
+    def value(self) -> Array:
+        """What the second word says; 1 or 0 for a branch."""
+        word = self.view.words[self.at]
+        return np.where(word < 0, -word & 1, self.view.words[np.minimum(self.at + 1, len(self.view.words) - 1)])
+
+    @property
+    def address(self) -> Array:
+        """In bytes, of an access."""
+        found: Array = self.view.words[self.at + 1] >> 3
+        return found
+
+    @property
+    def size(self) -> Array:
+        """In bytes, of an access."""
+        found: Array = (1 << (self.view.words[self.at + 1] & 7)).astype("i4")
+        return found
+
+    @property
+    def thread(self) -> Array:
+        """Counted over the whole grid."""
+        found: Array = self.view.threads[self.stretch]
+        return found
+
+    @property
+    def lane(self) -> Array:
+        """Of the warp, 0 to 31."""
+        found: Array = self.thread % self.view.block_size % WARP
+        return found
+
+    @property
+    def warp(self) -> Array:
+        """Counted over the whole grid."""
+        found: Array = self.view.warps[self.stretch]
+        return found
+
+    @property
+    def block(self) -> Array:
+        """Counted over the whole grid."""
+        return self.thread // self.view.block_size
+
+    @property
+    def phase(self) -> Array:
+        """Number of the barrier, over the whole launch, since which it happened."""
+        found: Array = self.view.phases[self.stretch]
+        return found
+
+    @property
+    def warp_epoch(self) -> Array:
+        """Warp operations that the warp did before."""
+        found: Array = self.view.warp_epochs[self.stretch]
+        return found
+
+    @property
+    def write(self) -> Array:
+        """Whether an access writes."""
+        found: Array = self.view.kinds[self.site] > 1
+        return found
+
+    @property
+    def atomic(self) -> Array:
+        """Whether an access is atomic."""
+        found: Array = self.view.kinds[self.site] == 1 + KINDS.index("atomic")
+        return found
+
+    @property
     def shared(self) -> Array:
-        """Whether each goes to shared memory."""
+        """Whether an access goes to shared memory."""
         return self.address < SHARED_END
 
-    @cached_property
+    @property
     def constant(self) -> Array:
-        """Whether each goes to constant memory."""
-        return (self.address >= CONSTANT) & (self.address < GLOBAL)
+        """Whether an access goes to constant memory."""
+        address = self.address
+        return (address >= CONSTANT) & (address < GLOBAL)
 
 
 @dataclass(frozen=True)
@@ -124,73 +185,87 @@ class Requests:
     """Access numbers, request by request; those of request r start at first[r]."""
 
     @classmethod
-    def of(cls, accesses: Accesses) -> Requests:
+    def of(cls, accesses: Events) -> Requests:
         """Group accesses: same warp and same key."""
-        n = len(accesses.key)
-        order = np.lexsort((accesses.key, accesses.warp)) if n else np.zeros(0, "i8")
-        key, warp = accesses.key[order], accesses.warp[order]
-        new = np.ones(n, bool)
+        order = in_order(accesses.warp, accesses.key)
+        accesses = accesses.only(order)
+        key, warp = accesses.key, accesses.warp
+        new = np.ones(len(order), bool)
         new[1:] = (key[1:] != key[:-1]) | (warp[1:] != warp[:-1])
         first = np.flatnonzero(new)
-        request = np.cumsum(new) - 1
-        address, size = accesses.address[order], accesses.size[order]
-        shared = accesses.shared[order]
-        count = len(first)
-        sectors, lines = _sectors(request, address, size, ~shared, count)
-        wavefronts, ways = _banks(request, address, size, accesses.thread[order] % WARP, shared, count)
-        collisions = _collisions(request, address, accesses.atomic[order], count)
-        lanes = np.diff(np.append(first, n))
+        key, warp = key[first], warp[first]
+        request = np.cumsum(new, dtype="i4") - 1
+        shared, atomic = accesses.shared, accesses.atomic
+        lanes = np.diff(np.append(first, len(order)))
         return cls(
-            accesses.site[order][first], warp[first], key[first], first, lanes, sectors, lines, wavefronts, ways,
-            collisions, order,
+            (key % SITES).astype("i2"), warp, key, first, lanes,
+            *_sectors(request[~shared], accesses.only(~shared), len(first)),
+            *_banks(request[shared], accesses.only(shared), len(first)),
+            _collisions(request[atomic], accesses.only(atomic), len(first)), order,
         )  # fmt: skip
 
 
-def _sectors(request: Array, address: Array, size: Array, mask: Array, count: int) -> tuple[Array, Array]:
+def _sectors(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
     """Distinct sectors and lines of each request to global (or constant) memory."""
-    request, address, size = request[mask], address[mask], size[mask]
-    origin = int(address.min()) // LINE_BYTES * LINE_BYTES if len(address) else 0
-    first, last = (address - origin) // SECTOR_BYTES, (address - origin + size - 1) // SECTOR_BYTES
-    bits = int(last.max()).bit_length() + 2 if len(last) else 1
-    pairs = (request << bits) | first
-    over = last != first
-    if over.any():
-        pairs = np.concatenate([pairs, (request[over] << bits) | last[over]])
-    pairs = _unique(pairs)
+    address = accesses.address
+    address -= int(address.min()) // LINE_BYTES * LINE_BYTES if len(address) else 0
+    last = (address + accesses.size - 1) // SECTOR_BYTES
+    bits = int(last.max()).bit_length() + 2 if len(last) else 2
+    over = last != address // SECTOR_BYTES
+    rest = (request[over].astype("i8") << bits) | last[over]
+    del last
+    pairs = _unique(np.concatenate([(request.astype("i8") << bits) | (address // SECTOR_BYTES), rest]))
     lines = _unique(pairs // (LINE_BYTES // SECTOR_BYTES))
     return np.bincount(pairs >> bits, minlength=count), np.bincount(lines >> (bits - 2), minlength=count)
 
 
-def _banks(request: Array, address: Array, size: Array, lane: Array, mask: Array, count: int) -> tuple[Array, Array]:
+def _banks(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
     """Wavefronts and the worst bank's words of each request to shared memory.
 
     A request of 8-byte accesses is served half a warp at a time, of 16-byte ones a quarter at a time: each such part
     takes as many wavefronts as the bank with most distinct words has words.
     """
-    request, address, size, lane = request[mask], address[mask], size[mask], lane[mask]
-    part = request * 4 + lane * np.maximum(size // BANK_BYTES, 1) // WARP
-    word, words = address // BANK_BYTES, np.maximum(size // BANK_BYTES, 1)
-    wide = int(words.max()) if len(words) else 1
-    pairs = [((part << 28) | (word + k))[words > k] for k in range(wide)]
-    pair = _unique(np.concatenate(pairs) if wide > 1 else pairs[0])
-    full = np.bincount((pair >> 28) * BANKS + pair % BANKS) if len(pair) else np.zeros(0, "i8")
-    full = np.concatenate([full, np.zeros(count * 4 * BANKS - len(full), "i8")]).reshape(count, 4, BANKS).max(axis=2)
-    return full.sum(axis=1), full.max(axis=1, initial=0)
+    words = np.maximum(accesses.size // BANK_BYTES, 1)  # of 4 bytes, an access
+    pair = (request.astype("i8") * 4 + accesses.lane * words // WARP) << 28 | (accesses.address // BANK_BYTES)
+    wide = int(words.max(initial=1))
+    pair = _unique(pair if wide == 1 else np.concatenate([(pair + k)[words > k] for k in range(wide)]))
+    part, counts = _runs(np.sort((pair >> 28) * BANKS + pair % BANKS))  # words of each bank, by part of a request
+    full = np.zeros(count * 4, "i4")
+    np.maximum.at(full, part // BANKS, counts)
+    parts = full.reshape(count, 4)
+    return parts.sum(axis=1), parts.max(axis=1, initial=0)
 
 
-def _collisions(request: Array, address: Array, atomic: Array, count: int) -> Array:
+def _collisions(request: Array, accesses: Events, count: int) -> Array:
     """Lanes of an atomic request that find another lane at their address, beyond the first at each address."""
-    request, address = request[atomic], address[atomic]
-    if not len(request):
-        return np.zeros(count, "i8")
+    address = accesses.address
     order = np.lexsort((address, request))
     same = (np.diff(address[order]) == 0) & (np.diff(request[order]) == 0)
     return np.bincount(request[order][1:][same], minlength=count)
 
 
+def in_order(major: Array, minor: Array) -> Array:
+    """Numbers that sort by two columns of numbers from 0 on, in the order of time where both are equal.
+
+    Like np.lexsort, with half its memory and time where both columns fit into one word.
+    """
+    bits = int(minor.max(initial=0)).bit_length()
+    if int(major.max(initial=0)).bit_length() + bits < 63:
+        order = np.argsort((major.astype("i8") << bits) | minor, kind="stable")
+    else:
+        order = np.lexsort((minor, major))
+    return order.astype("i4" if len(order) < 2**31 else "i8")
+
+
 def _unique(values: Array) -> Array:
-    """Sorted distinct values. As np.unique, without its detours."""
-    values = np.sort(values)
+    """Sorted distinct values of an array, which is sorted in place: as np.unique, without its copies."""
+    values.sort()
     keep = np.ones(len(values), bool)
     keep[1:] = values[1:] != values[:-1]
     return values[keep]
+
+
+def _runs(values: Array) -> tuple[Array, Array]:
+    """The distinct values of a sorted array, and how often each is there."""
+    first = np.flatnonzero(np.append(len(values) > 0, values[1:] != values[:-1]))
+    return values[first], np.diff(np.append(first, len(values)))

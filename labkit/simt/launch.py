@@ -133,9 +133,9 @@ class _Block:
     def _sign(self, ready: list[Thread]) -> None:
         """Tell the log whose turns come next."""
         if ready is self.threads and not any(self.warp_epochs):
-            numbers = array("q", range(self.first, self.first + len(ready)))  # the usual case, and three times as fast
+            numbers = array("i", range(self.first, self.first + len(ready)))  # the usual case, and three times as fast
             self.log.threads.extend(numbers)
-            self.log.warp_epochs.frombytes(bytes(8 * len(ready)))
+            self.log.warp_epochs.frombytes(bytes(4 * len(ready)))
         else:
             self.log.threads.extend([thread.in_grid for thread in ready])
             self.log.warp_epochs.extend([self.warp_epochs[thread.warp] for thread in ready])

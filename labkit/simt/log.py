@@ -34,7 +34,7 @@ class Log:
         self.words = array("q")
         self.add = self.words.append
         # Stretches of words by one thread: where they start, whose they are, and warp operations done before.
-        self.starts, self.threads, self.warp_epochs = array("q"), array("q"), array("q")
+        self.starts, self.threads, self.warp_epochs = array("q"), array("i"), array("i")
         self.phases = array("q", [0])  # where a barrier released a block, or a block began
         self.max_events, self.max_steps = max_events, max_steps
         self._contexts: dict[int, list[int]] = {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from labkit.simt.events import Accesses, Events
+from labkit.simt.events import Events, in_order
 from labkit.simt.memory import Array
 from labkit.simt.program import Site
 from labkit.simt.space import Region
@@ -18,124 +18,141 @@ MOST_EXAMPLES = 2000
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses to one place that nothing puts in order, by their numbers, and how many places it happens at."""
+    """Two accesses to one place that nothing puts in order, and how many places it happens at."""
 
-    first: int
-    second: int
+    accesses: Events
+    """Both, the earlier one first."""
     places: int
 
 
-def races(accesses: Accesses, events: Events, sites: list[Site], block_size: int) -> list[Race]:
+def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> list[Race]:
     """Pairs of conflicting accesses by different threads, once a pair of lines.
 
     Within a block a barrier orders accesses, and within a warp also a warp operation (syncwarp, a shuffle). Between
     blocks nothing does, but for a threadfence and an atomic of the one before an atomic of the other.
     """
-    written = accesses.write & ~accesses.constant
-    cells = np.unique(accesses.address[written])
-    touched = accesses.only(np.isin(accesses.address, cells) & ~accesses.constant)
-    where = touched.event
+    view = accesses.view
+    in_step = np.unique(_joined(view.phases, _joined(view.warp_epochs, view.warps)), return_inverse=True)[1]
     found: dict[tuple[int, int], Race] = {}
-    inside = touched.phase.astype("i8")
-    alone = inside * (int(touched.warp_epoch.max(initial=0)) + 1) + touched.warp_epoch
-    block = touched.thread // block_size
-    for mask, group, owner in (
-        (slice(None), inside, touched.warp),
-        (slice(None), alone * (int(touched.warp.max(initial=0)) + 1) + touched.warp, touched.thread),
-        (~touched.shared, np.zeros(len(block), "i8"), block),
-    ):
-        part = touched.only(np.arange(len(where))[mask])
-        between_blocks = owner is block
-        for pair, places in _conflicts(part, group[mask], owner[mask]):
-            a, b = (int(part.event[i]) for i in pair)
-            if between_blocks and _ordered_by_fence(events, sites, a, b, block_size):
-                continue
-            lines = tuple(sorted(sites[events.site[at]].line for at in (a, b)))
-            found.setdefault((lines[0], lines[1]), Race(a, b, places))
+    for touched in _written_places(accesses):
+        for group, owner in (
+            (view.phases, view.warps),
+            (in_step.astype("i4"), view.threads),
+            (np.zeros(len(view.threads), "i4"), view.threads // view.block_size),
+        ):
+            if owner is not view.threads and group is not view.phases and touched.shared.any():
+                continue  # blocks share no shared memory
+            for pair, places in _conflicts(touched, group, owner):
+                both = touched.only(np.array(pair))
+                blocks = both.block
+                if blocks[0] != blocks[1] and _ordered_by_fence(events, sites, both):
+                    continue
+                lines = tuple(sorted(sites[site].line for site in both.site))
+                found.setdefault((lines[0], lines[1]), Race(both, places))
     return list(found.values())
 
 
-def _conflicts(part: Accesses, group: Array, owner: Array) -> Iterator[tuple[tuple[int, int], int]]:
+def _joined(major: Array, minor: Array) -> Array:
+    found: Array = major.astype("i8") * (int(minor.max(initial=0)) + 1) + minor
+    return found
+
+
+def _written_places(accesses: Events) -> Iterator[Events]:
+    """Accesses to places that somebody writes: those in shared memory, then those in global memory."""
+    shared = accesses.shared
+    for mask in (shared, ~shared & ~accesses.constant):
+        some = accesses.only(mask)
+        written = np.unique(some.only(some.write).address)
+        address = some.address
+        at = np.minimum(np.searchsorted(written, address), max(len(written) - 1, 0))
+        if len(written):
+            yield some.only(written[at] == address)
+
+
+def _conflicts(part: Events, groups: Array, owners: Array) -> Iterator[tuple[tuple[int, int], int]]:
     """Pairs of accesses in conflict, one for every pair of sites seen, and the number of places in conflict.
 
     In conflict are accesses to the same address in the same group, by different owners, of which one writes and not
-    both are atomic.
+    both are atomic. Groups and owners are given for each stretch of the log.
     """
-    n = len(group)
+    n = len(part)
     if not n:
         return
-    order = np.lexsort((part.event, part.address, group))
-    address, groups, owners = part.address[order], group[order], owner[order]
+    low = int(part.address.min())
+    order = in_order(groups[part.stretch], part.address - low)
+    ordered = part.only(order)
+    address, group, owner = ordered.address, groups[ordered.stretch], owners[ordered.stretch]
     new = np.ones(n, bool)
-    new[1:] = (address[1:] != address[:-1]) | (groups[1:] != groups[:-1])
+    new[1:] = (address[1:] != address[:-1]) | (group[1:] != group[:-1])
     first = np.flatnonzero(new)
-    atomic = part.atomic[order]
-    plain_write, plain_read = part.write[order] & ~atomic, ~part.write[order]
-    several = np.maximum.reduceat(owners, first) != np.minimum.reduceat(owners, first)
+    atomic = ordered.atomic
+    plain_write, plain_read = ordered.write & ~atomic, ~ordered.write
+    several = np.maximum.reduceat(owner, first) != np.minimum.reduceat(owner, first)
     writes, reads, atomics = (np.logical_or.reduceat(mask, first) for mask in (plain_write, plain_read, atomic))
     bad = np.flatnonzero(several & (writes | (reads & atomics)))
     ends = np.append(first[1:], n)
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, ...]] = set()
     for number in bad[:MOST_EXAMPLES]:
-        members = order[first[number] : ends[number]]
-        pair = _pair(part, members, owner)
-        kinds = (int(part.site[pair[0]]), int(part.site[pair[1]]))
+        members = slice(first[number], ends[number])
+        pair = _pair(ordered.only(members), order[members], owner[members])
+        kinds = tuple(part.only(np.array(pair)).site.tolist())
         if kinds not in seen:
             seen.add(kinds)
             yield pair, len(bad)
 
 
-def _pair(part: Accesses, members: Array, owner: Array) -> tuple[int, int]:
+def _pair(some: Events, members: Array, owner: Array) -> tuple[int, int]:
     """The first two accesses of a conflict, in the order of time."""
+    write, atomic = some.write, some.atomic
     for x in range(len(members)):
         for y in range(x + 1, min(len(members), x + 200)):
-            a, b = int(members[x]), int(members[y])
-            write = part.write[a] or part.write[b]
-            if owner[a] != owner[b] and write and not (part.atomic[a] and part.atomic[b]):
-                return a, b
+            if owner[x] != owner[y] and (write[x] or write[y]) and not (atomic[x] and atomic[y]):
+                return int(members[x]), int(members[y])
     return int(members[0]), int(members[-1])
 
 
-def _ordered_by_fence(events: Events, sites: list[Site], a: int, b: int, block_size: int) -> bool:
+def _ordered_by_fence(events: Callable[[], Events], sites: list[Site], both: Events) -> bool:
     """Whether a threadfence and then an atomic in the first one's block, and an atomic in the other's, lie between."""
-    fences = np.array([site.kind == "fence" for site in sites])[events.site[a:b]]
+    if not any(site.kind == "fence" for site in sites):
+        return False
+    every = events()
+    first, last = np.searchsorted(every.at, both.at)
+    between = every.only(slice(first, last))
+    site, block = between.site, between.block
+    mine, other = both.block
+    fences = np.array([site.kind == "fence" for site in sites])[site] & (block == mine)
+    atomics = np.array([site.kind == "atomic" for site in sites])[site]
     if not fences.any():
         return False
-    atomics = np.array([site.kind == "atomic" for site in sites])[events.site[a:b]]
-    block = events.thread[a:b] // block_size
-    mine, other = block[0], events.thread[b] // block_size
-    fence = int(np.argmax(fences & (block == mine)))
-    release = atomics & (block == mine)
-    release[:fence] = False
-    if not release.any():
-        return False
-    acquire = atomics & (block == other)
-    acquire[: int(np.argmax(release))] = False
-    return bool(acquire.any())
+    released = atomics & (block == mine)
+    released[: int(np.argmax(fences))] = False
+    acquired = atomics & (block == other)
+    acquired[: int(np.argmax(released))] = False
+    return bool(released.any() and acquired.any())
 
 
-def unset_reads(accesses: Accesses, block_size: int) -> Array:
-    """Accesses that are the first to a place of shared memory in their block and read it (numbers among the events)."""
+def unset_reads(accesses: Events) -> Events:
+    """Accesses that are the first to a place of shared memory in their block and read it."""
     shared = accesses.only(accesses.shared)
-    if not len(shared.event):
-        return shared.event
-    block = shared.thread // block_size
-    order = np.lexsort((shared.event, shared.address, block))
-    address, blocks = shared.address[order], block[order]
-    new = np.ones(len(order), bool)
-    new[1:] = (address[1:] != address[:-1]) | (blocks[1:] != blocks[:-1])
-    first = order[new]
-    reads = first[~shared.write[first] | shared.atomic[first]]
-    return np.sort(shared.event[reads])
+    if not len(shared):
+        return shared
+    shared = shared.only(in_order(shared.block, shared.address))
+    address, block = shared.address, shared.block
+    new = np.ones(len(shared), bool)
+    new[1:] = (address[1:] != address[:-1]) | (block[1:] != block[:-1])
+    first = shared.only(new)
+    reads = first.only(~first.write | first.atomic)
+    return reads.only(np.argsort(reads.at))
 
 
-def unwritten(accesses: Accesses, region: Region) -> Array:
+def unwritten(accesses: Events, region: Region) -> Array:
     """Numbers of the elements of an array that is written and never read, of which no thread wrote these."""
     if region.space != "global" or not region.array.size:
         return np.zeros(0, "i8")
-    owner = region.array.nbytes
-    mine = (accesses.address >= region.base) & (accesses.address < region.base + owner)
-    if not accesses.write[mine].any() or (~accesses.write[mine] | accesses.atomic[mine]).any():
+    low, high = region.span
+    address = accesses.address
+    mine = accesses.only((address >= low) & (address < high))
+    if not len(mine) or not mine.write.all() or mine.atomic.any():
         return np.zeros(0, "i8")
-    touched = region.elements(accesses.address[mine])
+    touched = region.elements(mine.address)
     return np.setdiff1d(np.arange(region.array.size), touched)

@@ -95,8 +95,8 @@ class Trace(Shown):
             mask &= np.array([site.kind == kind for site in sites])[requests.site]
         if space:
             _known("space", space, ("global", "shared", "constant"))
-            first = requests.order[requests.first] if len(requests.first) else requests.first
-            shared, constant = accesses.shared[first], accesses.constant[first]
+            first = requests.order[requests.first]
+            shared, constant = accesses.only(first).shared, accesses.only(first).constant
             mask &= {"shared": shared, "constant": constant, "global": ~shared & ~constant}[space]
         return mask
 
@@ -108,7 +108,7 @@ class Trace(Shown):
     def _of_requests(self) -> tuple[Array]:
         """For each request the number of its array's name: that of the first region its first address lies in."""
         requests, accesses = self._run.requests, self._run.accesses
-        address = accesses.address[requests.order[requests.first]] if len(requests.first) else requests.first
+        address = accesses.only(requests.order[requests.first]).address
         found = np.full(len(address), -1)
         for region in self._run.regions:
             low, high = region.span
@@ -121,7 +121,7 @@ class Trace(Shown):
 
     def branches(self, line: int = 0) -> Branches:
         """Branches of warps and how many of them diverge, in the whole kernel or in one source line."""
-        return branches(self._run.events, self._run.sites, self._run.setting.warp_of, {line} if line else None)
+        return branches(self._run.events, self._run.sites, {line} if line else None)
 
     @cached_property
     def _operations(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -159,16 +159,13 @@ class Trace(Shown):
                 f"Warp {warp} made {len(mine):,} such requests, there is no number {number}. Warps count from 0 to"
                 f" {self.warps - 1:,}, arrays are {', '.join(self.arrays)}."
             )
-        times = accesses.event[requests.order[requests.first[mine]]]
+        times = accesses.at[requests.order[requests.first[mine]]]
         chosen = int(mine[np.argsort(times, kind="stable")[number]])
-        members = requests.order[requests.first[chosen] :][: requests.lanes[chosen]]
-        site = sites[requests.site[chosen]]
-        address = accesses.address[members]
+        members = accesses.only(requests.order[requests.first[chosen] :][: requests.lanes[chosen]])
+        site, address = sites[requests.site[chosen]], members.address
         region, _ = self._run.region_of(int(address[0]))
-        lanes = accesses.thread[members] % math.prod(self.block) % WARP
-        size = int(accesses.size[members[0]])
         name, space, base = (region.name, region.space, region.base) if region else ("", "", 0)
-        return Request(lanes, address, size, base, name, space, site.line, site.text)
+        return Request(members.lane, address, int(members.size[0]), base, name, space, site.line, site.text)
 
     def visits(self, array: str, kind: str = "") -> Array:
         """How often each element of `array` is read and written (or one of it, by `kind`), in the array's shape."""
@@ -176,11 +173,12 @@ class Trace(Shown):
         kinds = {"": (True, True), "load": (True, False), "store": (False, True), "atomic": (False, True)}
         _known("kind", kind or "load", kinds)
         low, high = region.span
-        mask = (accesses.address >= low) & (accesses.address < high)
+        address = accesses.address
+        mask = (address >= low) & (address < high)
         mask &= {"": mask, "load": ~accesses.write, "store": accesses.write & ~accesses.atomic}.get(
             kind, accesses.atomic
         )
-        elements = region.elements(accesses.address[mask])
+        elements = region.elements(address[mask])
         found: Array = np.bincount(elements[elements >= 0], minlength=region.array.size).reshape(region.array.shape)
         return found
 
@@ -191,12 +189,12 @@ class Trace(Shown):
         """
         events, sites = self._run.events, self._run.sites
         kind = np.array([site.kind == "branch" for site in sites])
-        at = np.flatnonzero(kind[events.site] & (self._run.setting.warp_of(events.thread) == warp))
-        keys, row = np.unique(events.key[at], return_inverse=True)
+        mine = events.only(kind[events.site] & (events.warp == warp))
+        keys, row = np.unique(mine.key, return_inverse=True)
         found = np.full((len(keys), WARP), -1)
-        found[row, events.thread[at] % math.prod(self.block) % WARP] = events.value[at]
-        first = np.full(len(keys), len(events.key))
-        np.minimum.at(first, row, at)
+        found[row, mine.lane] = mine.value
+        first = np.full(len(keys), np.iinfo("i8").max)
+        np.minimum.at(first, row, mine.at)
         order = np.argsort(first)
         labels = [f"line {site.line}: {site.text}" for site in (sites[int(key) % SITES] for key in keys[order])]
         return labels, found[order]

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from labkit.simt.events import Accesses, Events, Requests
+from labkit.simt.events import Events, Requests
 from labkit.simt.given import Arguments
 from labkit.simt.launch import Launch, named, place
 from labkit.simt.log import SITES, Log
-from labkit.simt.memory import Array
 from labkit.simt.program import Program, Site
 from labkit.simt.space import Region, Space
-from labkit.simt.thread import WARP, Dim3
+from labkit.simt.thread import Dim3
 from labkit.simt.trouble import Trouble
 
 
@@ -46,12 +45,6 @@ class Setting:
             return own
         return f"{own} of block {named(place(block, self.grid), self.grid)}"
 
-    def warp_of(self, thread: Array) -> Array:
-        """The warps of threads, both counted over the whole grid."""
-        warps = -(-self.block_size // WARP)
-        found: Array = thread // self.block_size * warps + thread % self.block_size // WARP
-        return found
-
 
 @dataclass(frozen=True)
 class Run:
@@ -73,15 +66,15 @@ class Run:
         """Mistakes found while it ran."""
         return self.launch.trouble
 
-    @cached_property
+    @property
     def events(self) -> Events:
-        """All events."""
-        return Events.of(self.log)
+        """All events, looked up anew: most of them are accesses, which are kept."""
+        return Events.of(self.log, self.sites, self.setting.block_size)
 
     @cached_property
-    def accesses(self) -> Accesses:
+    def accesses(self) -> Events:
         """Those that go to memory."""
-        return Accesses.of(self.log, self.events, self.sites, self.setting.block_size)
+        return self.events.accesses
 
     @cached_property
     def requests(self) -> Requests:
