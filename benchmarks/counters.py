@@ -1,0 +1,107 @@
+"""Compare what labkit.simt counts with a GPU's own counters, for the textbook kernels, and keep the comparison.
+
+usage, in the repository's folder, on a machine with a CUDA GPU and ncu:
+    python -m benchmarks.counters             writes data/recorded/<machine>-counters.jsonl
+    python -m benchmarks.counters --launch    launch each kernel once (what ncu is pointed at)
+
+In the file a measurement is the GPU's counter, and its prediction is what lab.trace counts for the same launch.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import labkit as lab
+from labkit import records
+from labkit.machine import machine
+from labkit.records import Measurement
+from labkit.shown import Table
+from labkit.simt import Trace
+from tests.textbook import ENTRIES, Entry
+
+REPOSITORY = Path(__file__).parents[1]
+
+# (what, unit) -> the counter's name in Nsight Compute and what to ask of the trace. Shared loads and stores count
+# wavefronts; a wavefront beyond the first of a request is a bank conflict.
+COUNTERS = {
+    ("global loads", "requests"): ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "global", "load"),
+    ("global loads", "sectors"): ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "global", "load"),
+    ("global stores", "requests"): ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", "global", "store"),
+    ("global stores", "sectors"): ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", "global", "store"),
+    ("shared loads", "wavefronts"): ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", "shared", "load"),
+    ("shared stores", "wavefronts"): ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum", "shared", "store"),
+}
+
+
+def launch() -> None:
+    """Launch every textbook kernel once, in order."""
+    from numba import cuda
+
+    for entry in ENTRIES:
+        cuda.jit(entry.kernel)[entry.grid, entry.block](*entry.args(cuda.to_device))
+    cuda.synchronize()
+
+
+def traced(entry: Entry) -> Trace:
+    """The trace of an entry."""
+    return lab.trace(entry.kernel, entry.grid, entry.block, *entry.args(lambda array: array))
+
+
+def counted() -> list[dict[str, float]]:
+    """For each launch, in order, the value of each counter, read by ncu in a process of its own."""
+    names = ",".join(name for name, _, _ in COUNTERS.values())
+    command = [
+        *("ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--metrics", names),
+        *(sys.executable, "-m", "benchmarks.counters", "--launch"),
+    ]
+    environment = {**os.environ, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=REPOSITORY)
+    lines = done.stdout.splitlines()
+    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if done.returncode or begin is None:
+        sys.exit(f"ncu could not read the counters:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    heads, _units, *rows = csv.reader(lines[begin:])
+    values = [dict(zip(heads, row, strict=True)) for row in rows]
+    return [{name: float(row[name].replace(",", "")) for name, _, _ in COUNTERS.values()} for row in values]
+
+
+def compare(entry: Entry, values: dict[str, float]) -> list[Measurement]:
+    """One measurement a counter: the GPU's value, with the trace's as its prediction."""
+    here, trace, found = machine(), traced(entry), []
+    for (what, unit), (counter, space, kind) in COUNTERS.items():
+        predicted = getattr(trace.count(space=space, kind=kind), unit)
+        if predicted or values[counter]:
+            found.append(
+                Measurement(
+                    "04.0", f"{entry.name}: {unit} of {what}", values[counter], unit, "measured", here.name,
+                    records.now(), predicted=float(predicted), versions=here.versions,
+                )
+            )  # fmt: skip
+    return found
+
+
+def main() -> None:
+    """Compare all entries, print those that differ, and write the file."""
+    if not machine().gpus or not shutil.which("ncu"):
+        sys.exit("This comparison needs a CUDA GPU and ncu, NVIDIA's Nsight Compute. Nothing was compared.")
+    counters = counted()
+    if len(counters) != len(ENTRIES):
+        sys.exit(f"ncu saw {len(counters)} launches, expected {len(ENTRIES)}: nothing was written.")
+    found = [m for entry, values in zip(ENTRIES, counters, strict=True) for m in compare(entry, values)]
+    differ = [m for m in found if not np.isclose(m.value, m.predicted or 0.0)]
+    path = records.RECORDED / f"{machine().slug}-counters.jsonl"
+    path.write_text("".join(records.to_line(m) + "\n" for m in found), encoding="utf-8")
+    rows = tuple((m.what, f"{m.value:,.0f}", f"{m.predicted:,.0f}") for m in differ)
+    note = f"{len(found) - len(differ)} of {len(found)} counters agree; all are in {path}"
+    print(Table(rows, ("counter", "GPU", "lab.trace"), "Where the GPU's counters differ", (note,)) if rows else note)
+
+
+if __name__ == "__main__":
+    launch() if sys.argv[1:] == ["--launch"] else main()

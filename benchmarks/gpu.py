@@ -1,0 +1,282 @@
+"""The kernels of labkit.kernels as a share of what bounds them, measured side by side in one run on a CUDA GPU.
+
+usage: gpu.py [WORDS]    only the groups whose name contains WORDS
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import labkit as lab
+from labkit import kernels
+from labkit.shown import Table
+from labkit.units import format_si
+
+ROUNDS = 9
+READING_S = 0.02  # of one way in one round: long against the events' resolution and the gaps between launches
+FLOATS = 2**28  # a GiB: many times any L2 cache
+SIDE = 2**14  # of the transposed matrix, a GiB too
+MATMUL_N = 8192
+BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Share:
+    """One row: a rate or speed-up over its peer's, the least it should be, and both in words."""
+
+    name: str
+    target: float
+    value: float
+    detail: str
+
+    def row(self) -> tuple[str, str, str, str, str]:
+        """The cells of the table."""
+        verdict = "pass" if self.value >= self.target else "SHORT"
+        return self.name, f">= {self.target:.2f}", f"{self.value:.3f}", verdict, self.detail
+
+
+def seconds(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Median seconds of a call of each way by CUDA events, the ways taken in turn, forwards and backwards."""
+    repeats = {name: _repeats(way) for name, way in ways.items()}
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(ROUNDS):
+        for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
+            taken[name].append(_reading_s(ways[name], repeats[name]))
+    return {name: statistics.median(readings) for name, readings in taken.items()}
+
+
+def _reading_s(way: Callable[[], object], repeats: int) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        way()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3 / repeats
+
+
+def _repeats(way: Callable[[], object]) -> int:
+    for _ in range(3):  # compilation, allocation, and clocks that rise under load
+        way()
+    torch.cuda.synchronize()
+    return max(1, round(READING_S / _reading_s(way, 3)))
+
+
+def _check(found: Tensor, wanted: Tensor, rel: float) -> None:
+    """A kernel that is fast and wrong is not fast: AssertionError unless the norm of the difference is within `rel`."""
+    error = float((found.double() - wanted.double()).norm() / wanted.double().norm())
+    assert error <= rel, f"relative error {error:.2g}, at most {rel:.2g} expected"
+
+
+def memory() -> Iterator[Share]:
+    """Bytes that have to move over seconds, as a share of the rate of the device's own copy."""
+    x, y, out = (torch.randn(FLOATS, device="cuda") for _ in range(3))
+    kernels.copy(x, out)
+    _check(out, x, 0)
+    wanted = y + 1.5 * x
+    kernels.saxpy(1.5, x, y)
+    _check(y, wanted, 1e-6)
+    del wanted
+    _check(kernels.reduce_sum(x.abs()), x.abs().sum(dtype=torch.float64), 1e-5)
+    matrix, turned = x.view(SIDE, SIDE), out.view(SIDE, SIDE)
+    for tile in (32, 64):
+        _check(kernels.transpose(matrix, out=turned, tile=tile), matrix.T, 0)
+    took = seconds(
+        {
+            "copy_": lambda: out.copy_(x),
+            "add": lambda: torch.add(x, 1, out=out),
+            "copy": lambda: kernels.copy(x, out),
+            "saxpy": lambda: kernels.saxpy(1e-9, x, y),
+            "torch saxpy": lambda: y.add_(x, alpha=1e-9),
+            "transpose 32": lambda: kernels.transpose(matrix, out=turned, tile=32),
+            "transpose 64": lambda: kernels.transpose(matrix, out=turned, tile=64),
+            "torch transpose": lambda: turned.copy_(matrix.T),
+            "sum": lambda: kernels.reduce_sum(x),
+            "torch sum": lambda: x.sum(),
+        }
+    )
+    ceiling = 8 * FLOATS / min(took["copy_"], took["add"])
+
+    def share(name: str, target: float, way: str, bytes_a_float: int, peer: str) -> Share:
+        rate, other = (bytes_a_float * FLOATS / took[each] for each in (way, peer))
+        detail = f"{format_si(rate, 'B/s')}, copy rate {format_si(ceiling, 'B/s')}, {peer} {format_si(other, 'B/s')}"
+        return Share(name, target, rate / ceiling, detail)
+
+    yield share("copy", 0.95, "copy", 8, "copy_")
+    yield share("SAXPY", 0.95, "saxpy", 12, "torch saxpy")
+    tile = min((32, 64), key=lambda side: took[f"transpose {side}"])
+    yield share(f"padded transpose, tile {tile}", 0.9, f"transpose {tile}", 8, "torch transpose")
+    yield share("reduction", 0.9, "sum", 4, "torch sum")
+
+
+def matmul_float32() -> Iterator[Share]:
+    """float32 products of 8192 x 8192, as a share of cuBLAS without TF32."""
+    from numba import cuda
+
+    from labkit.kernels import numba_kernels
+
+    a, b, out = (torch.randn(MATMUL_N, MATMUL_N, device="cuda") for _ in range(3))
+    tiles = MATMUL_N // numba_kernels.BLOCK_TILE
+    launch = numba_kernels.matmul_blocked[(tiles, tiles), numba_kernels.THREADS]
+    views = tuple(cuda.as_cuda_array(tensor) for tensor in (a, b, out))
+    ways = {
+        "cuBLAS": lambda: torch.mm(a, b, out=out),
+        "CUDA C++": lambda: kernels.matmul(a, b, out=out),
+        "numba": lambda: launch(*views),
+    }
+    with lab.float32_precision("ieee"):
+        wanted = a @ b
+        for name in ("CUDA C++", "numba"):
+            out.fill_(torch.nan)
+            torch.cuda.synchronize()  # numba launches on a stream of its own choice
+            ways[name]()
+            torch.cuda.synchronize()
+            _check(out, wanted, 1e-5)
+        took = seconds(ways)
+    for name, target in (("CUDA C++", 0.85), ("numba", 0.5)):
+        yield _against(f"float32 matmul, {name}", target, took[name], took["cuBLAS"])
+
+
+def matmul_bfloat16() -> Iterator[Share]:
+    """bfloat16 products of 8192 x 8192 on tensor cores, as a share of cuBLAS."""
+    a, b, out = (torch.randn(MATMUL_N, MATMUL_N, device="cuda").bfloat16() for _ in range(3))
+    wanted = a.float() @ b.float()
+    out.fill_(torch.nan)
+    _check(kernels.matmul(a, b, out=out), wanted, 2**-8)
+    took = seconds({"cuBLAS": lambda: torch.mm(a, b, out=out), "CUDA C++": lambda: kernels.matmul(a, b, out=out)})
+    yield _against("bfloat16 matmul, CUDA C++", 0.6, took["CUDA C++"], took["cuBLAS"])
+
+
+def _against(name: str, target: float, took_s: float, cublas_s: float) -> Share:
+    mine, theirs = (format_si(2 * MATMUL_N**3 / each, "FLOP/s") for each in (took_s, cublas_s))
+    return Share(name, target, cublas_s / took_s, f"{mine}, cuBLAS {theirs}")
+
+
+class _Fused(torch.autograd.Function):
+    """The fused block under autograd."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias):
+        pooled, choice = kernels.cnn_block_forward(x, weight, bias)
+        ctx.save_for_backward(x, weight, choice)
+        return pooled
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, choice = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[0]
+        return kernels.cnn_block_backward(grad.contiguous(), choice, x, weight, input_gradient=wanted)
+
+
+def cnn_block() -> Iterator[Share]:
+    """Both blocks of SimpleCNN, batch 1,024, float32: the fused kernels against torch's layers one by one."""
+    model = lab.models.SimpleCNN().cuda()
+    convolutions = [layer for layer in model.features if isinstance(layer, nn.Conv2d)]
+    parameters = [parameter for layer in convolutions for parameter in (layer.weight, layer.bias)]
+    images = torch.randn(BATCH, 3, 32, 32, device="cuda")
+    grad = torch.randn(BATCH, 16, 5, 5, device="cuda")
+
+    def eager() -> Tensor:
+        x = images
+        for layer in convolutions:
+            x = functional.max_pool2d(functional.relu(functional.conv2d(x, layer.weight, layer.bias)), 2)
+        return x
+
+    def fused() -> Tensor:
+        x = images
+        for layer in convolutions:
+            x = _Fused.apply(x, layer.weight, layer.bias)
+        return x
+
+    def trained(forward: Callable[[], Tensor]) -> Callable[[], tuple[Tensor, ...]]:
+        return lambda: torch.autograd.grad(forward(), parameters, grad)
+
+    with lab.float32_precision("ieee"):
+        with torch.no_grad():
+            _check(fused(), eager(), 1e-4)
+            yield from _speedups("forward", eager, fused)
+        for found, wanted in zip(trained(fused)(), trained(eager)(), strict=True):
+            _check(found, wanted, 1e-3)  # a tie that rounding decides sends a gradient to the neighbouring cell
+        yield from _speedups("forward and backward", trained(eager), trained(fused))
+
+
+def _speedups(name: str, eager: Callable[[], object], fused: Callable[[], object]) -> Iterator[Share]:
+    """Called as a reader would, and replayed as CUDA graphs, which leaves the time on the GPU alone."""
+    for how, prepared in (("", _as_it_is), (", as CUDA graphs", _graph)):
+        took = seconds({"eager": prepared(eager), "fused": prepared(fused)})
+        with _autotuned():
+            tuned_s = seconds({"eager": prepared(eager)})["eager"]
+        detail = ", ".join(
+            f"{way} {1e6 * each:.0f} µs" for way, each in (*took.items(), ("eager with cuDNN autotuned", tuned_s))
+        )
+        yield Share(f"fused CNN blocks, {name}{how}", 2.0, took["eager"] / took["fused"], detail)
+
+
+def _as_it_is(call: Callable[[], object]) -> Callable[[], object]:
+    return call
+
+
+@contextlib.contextmanager
+def _autotuned() -> Iterator[None]:
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = False
+
+
+def _graph(call: Callable[[], object]) -> Callable[[], object]:
+    """The call recorded once: a replay spares the launches, which such small kernels are hardly longer than."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+GROUPS = (memory, matmul_float32, matmul_bfloat16, cnn_block)
+
+
+def rows(words: str = "") -> list[tuple[str, ...]]:
+    """The table's rows. A group that fails gives a row that says so, and the others go on."""
+    found: list[tuple[str, ...]] = []
+    for group in GROUPS:
+        if words not in group.__name__:
+            continue
+        try:
+            found += [share.row() for share in group()]
+        except Exception as error:  # a device is lent for minutes: one failure must not cost the other figures
+            found.append((group.__name__, "", "", "FAILED", f"{type(error).__name__}: {error}"))
+        torch.cuda.empty_cache()
+        print(f"{group.__name__} measured", file=sys.stderr)
+    return found
+
+
+def main(words: str) -> None:
+    """Measure and print the table; without a GPU, say so."""
+    if not torch.cuda.is_available():
+        print("The kernels' speed needs a CUDA GPU, and torch finds none: nothing was measured.")
+        return
+    headings = ("figure", "target", "share or speed-up", "", "measured")
+    print(Table(tuple(rows(words)), headings, f"Kernels on {torch.cuda.get_device_name()}"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "")

@@ -1,0 +1,59 @@
+"""The comparison with a GPU's counters, with a stand-in for ncu: what it reads, and what it refuses."""
+
+import stat
+import sys
+
+import pytest
+
+from benchmarks import counters
+from tests.textbook import ENTRIES
+
+NAMES = [name for name, _, _ in counters.COUNTERS.values()]
+
+
+@pytest.fixture
+def ncu(tmp_path, monkeypatch):
+    """Put a program called ncu on the path that prints `text`."""
+
+    def put(text, status=0):
+        program = tmp_path / "ncu"
+        program.write_text(f"#!{sys.executable}\nprint({text!r})\nraise SystemExit({status})\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+    return put
+
+
+def csv_of(*launches):
+    heads = ["ID", "Kernel Name", *NAMES]
+    units = ["", "", *["" for _ in NAMES]]
+    rows = [[str(i), "k", *values] for i, values in enumerate(launches)]
+    return "==PROF== Connected\n" + "\n".join(",".join(f'"{cell}"' for cell in row) for row in [heads, units, *rows])
+
+
+def test_counters_are_read_launch_by_launch(ncu):
+    ncu(csv_of(["1", "2", "3", "4", "5", "6"], ["1,024", "0", "0", "0", "0", "7"]))
+    first, second = counters.counted()
+    assert [first[name] for name in NAMES] == [1, 2, 3, 4, 5, 6]
+    assert second[NAMES[0]] == 1024
+    assert second[NAMES[5]] == 7
+
+
+def test_ncu_that_fails_ends_the_comparison(ncu):
+    ncu("==ERROR== no permission", status=1)
+    with pytest.raises(SystemExit, match="no permission"):
+        counters.counted()
+
+
+def test_the_gpu_is_measured_and_the_trace_predicts():
+    entry = next(e for e in ENTRIES if e.name == "stride 2")
+    found = {m.what: m for m in counters.compare(entry, dict.fromkeys(NAMES, 8.0))}
+    sectors = found["stride 2: sectors of global loads"]
+    assert (sectors.value, sectors.predicted, sectors.origin) == (8.0, 64.0, "measured")
+
+
+def test_without_a_gpu_nothing_is_written(capsys):
+    if counters.machine().gpus:
+        pytest.skip("there is a GPU")
+    with pytest.raises(SystemExit, match="Nothing was compared"):
+        counters.main()
