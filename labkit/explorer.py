@@ -94,7 +94,8 @@ def _control(name: str, spec: Any) -> Any:
         return widgets.Checkbox(value=spec, **label)
     layout = widgets.Layout(width="32em")
     if isinstance(spec, list) and spec:
-        return widgets.SelectionSlider(options=spec, value=spec[0], layout=layout, **label)
+        options = [(str(value), value) for value in spec]  # ipywidgets would take pairs for (label, value)
+        return widgets.SelectionSlider(options=options, value=spec[0], layout=layout, **label)
     low, high, *step = _range(name, spec)
     kind = widgets.IntSlider if all(isinstance(v, int) for v in spec) else widgets.FloatSlider
     size = {"step": step[0]} if step else {}

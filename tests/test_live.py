@@ -185,6 +185,13 @@ def explorer(**kwargs):
     return Explorer(draw, **kwargs)
 
 
+def test_an_explorer_takes_a_list_of_pairs_for_what_it_is():
+    explored = Explorer(lambda axes, block: f"block {block}", block=[(32, 1), (16, 2)])
+    assert explored.sentence == "block (32, 1)"
+    explored.controls["block"].index = 1
+    assert explored.values == {"block": (16, 2)}
+
+
 def test_an_explorer_redraws_when_a_slider_moves():
     explored = explorer(n=(1, 9), kind=["a", "b"], on=True)
     assert explored.sentence == "n is 1, a, True"

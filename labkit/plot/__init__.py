@@ -9,15 +9,20 @@ recorded or simulated (hatched, its origin in the label). Colour is never the on
 
 from labkit.plot.core import Drawing, Picture, new_axes, resize, to_png
 from labkit.plot.hardware import jobs_by_device, reached, roofline, shortlist, shortlist_of
+from labkit.plot.kernels import banks, warp_lines
 from labkit.plot.results import Bar, curves, images, readings, speed_bars
 from labkit.plot.timing import amdahl, ratios, single_runs, timeline
+from labkit.plot.traces import divergence, heat_map
 
 __all__ = [
     "Bar",
     "Drawing",
     "Picture",
     "amdahl",
+    "banks",
     "curves",
+    "divergence",
+    "heat_map",
     "images",
     "jobs_by_device",
     "new_axes",
@@ -32,4 +37,5 @@ __all__ = [
     "speed_bars",
     "timeline",
     "to_png",
+    "warp_lines",
 ]

@@ -183,9 +183,10 @@ class Trace(Shown):
         return found
 
     def paths(self, warp: int = 0) -> tuple[list[str], Array]:
-        """The branches a warp comes to, in order, and what each lane did: 1 taken, 0 not taken, -1 not there.
+        """The branches (`if` and `while`) a warp comes to, and what each lane did there.
 
-        Returns labels, "line 7: i < n", and an array (branches, 32).
+        Returns labels, "line 7: i < n", in the order in which they first came up, and an array (branches, 32) of 1 for
+        taken, 0 for not taken, -1 for not there.
         """
         events, sites = self._run.events, self._run.sites
         kind = np.array([site.kind == "branch" for site in sites])

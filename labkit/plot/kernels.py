@@ -1,0 +1,246 @@
+"""Figures of single requests: the memory lines that a warp touches, and the banks of shared memory it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.patches import Patch
+
+from labkit.arguments import cut, shown
+from labkit.errors import KernelError
+from labkit.plot.core import MEASURED, Drawing, resize
+from labkit.simt import Request
+from labkit.simt.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
+from labkit.simt.thread import WARP
+
+Array = np.ndarray[Any, Any]
+_ROW_IN, _LOW_ROW_IN, _MANY = 0.19, 0.155, 16  # rows are lower when there are many
+_WIDTH_IN, _LEAST_IN = 5.9, 0.4  # what resize gives
+_GAP = 0.6  # rows that a break takes
+ASKED: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white", "linewidth": 0.8}
+MOVED: dict[str, Any] = {"facecolor": "#fbe6bf", "edgecolor": "#b87a00", "hatch": "////", "linewidth": 0.0}
+CONFLICT: dict[str, Any] = {"facecolor": "#E69F00", "edgecolor": "black", "linewidth": 1.2}
+UNTOUCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#b0b0b0", "linewidth": 0.6}
+
+
+@Drawing
+def warp_lines(ax: Axes, request: Request) -> str:
+    """The 128-byte lines of memory that one request of a warp touches, a row each, with their 32-byte sectors.
+
+    A number in a cell is the lane that asks for these bytes, "4×" stands for four lanes. Rows are in the order of
+    their addresses, labelled with bytes from the array's first element; a break stands for lines nobody asked for.
+    Raises KernelError for a request to shared memory.
+    """
+    _expect(request, shared=False)
+    touched = np.unique(request.addresses[:, None] + np.arange(request.size))
+    sectors, lines = np.unique(touched // SECTOR_BYTES), np.unique(touched // LINE_BYTES)
+    rows = _draw_rows(ax, request, lines)
+    columns = np.arange(0, LINE_BYTES, SECTOR_BYTES)
+    cells(ax, np.tile(columns, len(lines)), np.repeat(rows, 4), SECTOR_BYTES, UNTOUCHED)
+    at = rows[np.searchsorted(lines, sectors * SECTOR_BYTES // LINE_BYTES)]
+    cells(ax, sectors * SECTOR_BYTES % LINE_BYTES, at, SECTOR_BYTES, MOVED)
+    shared = _draw_asked(ax, request, lines, rows)
+    cells(ax, sectors * SECTOR_BYTES % LINE_BYTES, at, SECTOR_BYTES, {"facecolor": "none", "edgecolor": "black"})
+    for byte in (*columns, LINE_BYTES):
+        words(ax, byte, -0.55, str(byte), ha="center")
+    words(ax, LINE_BYTES + 6, -0.55, "byte of the line")
+    many = "; 4×: of four lanes" if shared else ""
+    told = "number: lane" if request.size > 1 else "lanes on the right"
+    key(ax, rows[-1] + 1, {f"asked for ({told}{many})": ASKED, "moved, not asked for": MOVED, "not moved": UNTOUCHED})
+    return _lines_words(request, len(touched), len(sectors), len(lines))
+
+
+def _draw_asked(ax: Axes, request: Request, lines: Array, rows: Array) -> bool:
+    """Draw the bytes each lane asks for; whether several lanes ask for the same."""
+    addresses, first, times = np.unique(request.addresses, return_index=True, return_counts=True)
+    line, left = addresses // LINE_BYTES, addresses % LINE_BYTES
+    y = rows[np.searchsorted(lines, line)]
+    width = np.minimum(request.size, LINE_BYTES - left)
+    cells(ax, left, y, width, ASKED)
+    rest = request.size - width
+    over = rest > 0  # an address that is no multiple of its size may reach into the next line
+    cells(ax, 0 * left[over], rows[np.searchsorted(lines, line[over] + 1)], rest[over], ASKED)
+    if request.size > 1:
+        for x, at, w, i, n in zip(left, y, width, first, times, strict=True):
+            _number(ax, x + w / 2, at, request.lanes[i], n, color="white", rotation=90 * (request.size == 2))
+    for one, at in zip(lines, rows, strict=True):
+        inside = request.addresses // LINE_BYTES == one
+        if request.size == 1 or (times[line == one] > 1).any():
+            words(ax, LINE_BYTES + 3, at + 0.5, _ranges(request.lanes[inside]))
+    return bool((times > 1).any())
+
+
+def _lines_words(request: Request, different: int, sectors: int, lines: int) -> str:
+    n, asked, moved = len(request.lanes), len(request.lanes) * request.size, sectors * SECTOR_BYTES
+    again = f", {different} of them different" if different < asked else ""
+    once = f"; counted once a lane, asked/moved is {asked / moved:.0%}" if again else ""
+    return (
+        f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for {_count(asked, 'byte')} of {_name(request)}"
+        f"{again}: {_count(sectors, 'sector')} in {_count(lines, 'line')} {'moves' if sectors == 1 else 'move'}. "
+        f"{different} of the {moved:,} bytes moved were asked for ({different / moved:.0%}{once})."
+    )
+
+
+@Drawing
+def banks(ax: Axes, request: Request) -> str:
+    """The words of shared memory that one request of a warp asks for, a column a bank, a row for 128 bytes in a row.
+
+    Below stands how many different words each bank has to give: more than one is a conflict. A word that several
+    lanes ask for counts once. 8-byte accesses are served by half-warps and 16-byte ones by quarters, counted apart.
+    Source: CUDA C++ Programming Guide, "Shared Memory". Raises KernelError for a request to other memory.
+    """
+    _expect(request, shared=True)
+    wide = max(request.size // BANK_BYTES, 1)
+    part = request.lanes * wide // WARP
+    word = (request.addresses // BANK_BYTES)[:, None] + np.arange(wide)
+    pairs = np.unique(np.stack([np.repeat(part, wide), word.reshape(-1)]), axis=1)
+    given = np.zeros((wide, BANKS), int)
+    np.add.at(given, (pairs[0], pairs[1] % BANKS), 1)
+    lines = np.unique(word // BANKS)
+    rows = _draw_rows(ax, request, lines)
+    cells(ax, np.tile(np.arange(0, LINE_BYTES, BANK_BYTES), len(lines)), np.repeat(rows, BANKS), BANK_BYTES, UNTOUCHED)
+    crowded = (given[part[:, None], word % BANKS] > 1).any(axis=1)
+    starts, first, times = np.unique(word[:, 0], return_index=True, return_counts=True)
+    y, x = rows[np.searchsorted(lines, starts // BANKS)], starts % BANKS * BANK_BYTES
+    for style, color, which in ((ASKED, "white", ~crowded[first]), (CONFLICT, "black", crowded[first])):
+        cells(ax, x[which], y[which], wide * BANK_BYTES, style)
+        for i in np.flatnonzero(which):
+            _number(ax, x[i] + wide * BANK_BYTES / 2, y[i], request.lanes[first[i]], times[i], color=color)
+    for bank in range(BANKS):
+        words(ax, (bank + 0.5) * BANK_BYTES, -0.55, str(bank), ha="center", fontsize=7)
+    words(ax, LINE_BYTES + 3, -0.55, "bank")
+    end = _draw_given(ax, rows[-1] + 1.5, given)
+    many = "; 4×: one word of four lanes" if (times > 1).any() else ""
+    key(ax, end, {f"asked for (number: lane{many})": ASKED, "in a bank that has to give more than one word": CONFLICT})
+    return _banks_words(request, given, len(np.unique(word)))
+
+
+def _draw_given(ax: Axes, top: float, given: Array) -> float:
+    """Draw how many words each bank has to give, a row for each part of the warp; where the rows end."""
+    lanes = WARP // len(given)
+    for i, row in enumerate(given):
+        y = top + i
+        for bank, n in enumerate(row):
+            weight = "bold" if n > 1 else "normal"
+            color = "black" if n else "#999999"
+            words(ax, (bank + 0.5) * BANK_BYTES, y + 0.5, str(n), ha="center", fontsize=7, weight=weight, color=color)
+        crowded = np.flatnonzero(row > 1)
+        cells(ax, crowded * BANK_BYTES, np.full(len(crowded), y), BANK_BYTES, {**CONFLICT, "zorder": 1})
+        label = "words" if len(given) == 1 else f"lanes {i * lanes}-{(i + 1) * lanes - 1}"
+        words(ax, _left(), y + 0.5, label)
+        words(ax, LINE_BYTES + 3, y + 0.5, f"{_count(int(row.max()), 'round')}")
+    return top + len(given)
+
+
+def _banks_words(request: Request, given: Array, different: int) -> str:
+    n, used, most = len(request.lanes), int(given.any(axis=0).sum()), int(given.max())
+    verdict = "no bank has to give more than one at a time: no conflict"
+    if most > 1:
+        verdict = f"a bank has to give up to {most} at a time: a {most}-way conflict"
+    parts = {1: "", 2: " 8-byte accesses are served by half-warps, each for itself.", 4: " 16-byte accesses are served"}
+    tail = parts[len(given)] + (" by quarters of a warp, each for itself." if len(given) == 4 else "")
+    asked = n * max(request.size // BANK_BYTES, 1)
+    same = " Lanes that ask for the same word share it, which is no conflict." if different < asked else ""
+    return (
+        f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for {_count(different, 'different word')} of "
+        f"{_name(request)} in {_count(used, 'bank')}, and {verdict}, "
+        f"{_count(int(given.max(axis=1).sum()), 'round')}.{tail}{same}"
+    )
+
+
+# -- what these figures and those of whole traces are made of
+
+
+def cells(ax: Axes, x: Any, y: Any, width: Any, style: dict[str, Any]) -> None:
+    """Draw boxes of a row's height, `width` wide, their upper left corners at `x` and `y`."""
+    x, y, width = np.broadcast_arrays(np.asarray(x, float), np.asarray(y, float), np.asarray(width, float))
+    corners: Any = np.stack([x, y, x + width, y, x + width, y + 1, x, y + 1], axis=-1).reshape(-1, 4, 2)
+    look: Any = {"zorder": 2, "linewidth": 0.8, "clip_on": False, **style}  # edges on the border are drawn whole
+    ax.add_collection(PolyCollection(corners, **look), autolim=False)
+
+
+def words(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    """Write at a place in rows and columns."""
+    ax.text(x, y, text, **{"fontsize": 8, "va": "center", "zorder": 3, **style})
+
+
+def canvas(ax: Axes, title: str, *, columns: int, rows: float, width_in: float = _WIDTH_IN) -> None:
+    """Clear the axes and give them room for `rows` rows, x from 0 to `columns`; y is 0 at the top and counts rows."""
+    ax.clear()
+    ax.set_axis_off()
+    row_in = _ROW_IN if rows <= _MANY else _LOW_ROW_IN
+    height_in = max(rows * row_in, _LEAST_IN)
+    ax.set(xlim=(0, columns), ylim=(height_in / row_in, 0))
+    resize(ax, height_in + 0.9, width_in=width_in)
+    ax.text(0, -1.35, title, fontsize=11, va="bottom", parse_math=False)
+
+
+def key(ax: Axes, below: float, styles: dict[str, dict[str, Any]]) -> None:
+    """Say below a row what each style stands for."""
+    handles: list[Any] = [Patch(**style, label=label) for label, style in styles.items()]
+    ax.legend(
+        handles=handles, ncols=len(handles), frameon=False, fontsize=8, loc="upper left", borderaxespad=0, borderpad=0,
+        bbox_to_anchor=(0, below + 0.4), bbox_transform=ax.transData, columnspacing=1.4, handlelength=1.6,
+    )  # fmt: skip
+
+
+def _expect(request: Any, *, shared: bool) -> None:
+    """KernelError unless this is a request to the memory that is drawn."""
+    if not isinstance(request, Request):
+        raise KernelError(
+            f'Expected one request of a trace, got {shown(request)}. Take one with trace.request("x", kind="load").'
+        )
+    if (request.space == "shared") != shared:
+        here, other = ("banks", "warp_lines") if shared else ("warp_lines", "banks")
+        raise KernelError(
+            f"{here} draws requests to {'shared' if shared else 'global'} memory, but {_name(request)} lies in "
+            f"{request.space or 'other'} memory. Draw this one with lab.plot.{other}."
+        )
+
+
+def _draw_rows(ax: Axes, request: Request, lines: Array) -> Array:
+    """Clear the axes for rows of 128 bytes, label them and mark where lines are left out; the y of each."""
+    skipped = np.diff(lines, prepend=lines[0] - 1) - 1
+    rows: Array = np.arange(len(lines)) + _GAP * np.cumsum(skipped > 0)
+    canvas(ax, f"line {request.line}: {cut(request.text, 60)}", columns=LINE_BYTES, rows=rows[-1] + 1)
+    words(ax, _left(), -0.55, f"{_name(request)} from" if len(_name(request)) < 9 else "array from")
+    before = 0
+    for line, y, gap in zip(lines, rows, skipped, strict=True):
+        words(ax, _left(), y + 0.5, f"byte {line * LINE_BYTES - request.base:,}")
+        if gap:
+            ax.plot([0, LINE_BYTES], [y - _GAP / 2] * 2, color="#888888", linewidth=1.2, linestyle=(0, (1, 4)))
+            told = "" if gap == before else f" {_count(int(gap), 'line')} left out"
+            words(ax, LINE_BYTES + 3, y - _GAP / 2, f"⋮{told}", color="#555555", fontsize=7)
+        before = gap
+    return rows
+
+
+def _left() -> float:
+    """Where labels start, left of the rows: always the same place, so that a redrawn picture does not jump."""
+    return -LINE_BYTES * 0.95 / _WIDTH_IN
+
+
+def _number(ax: Axes, x: float, y: float, lane: int, times: int, **style: Any) -> None:
+    """Write the lane, or how many lanes, into a cell."""
+    text, size = (str(lane), 6.5) if times == 1 else (f"{times}×", 6)
+    words(ax, x, y + 0.5, text, **{"fontsize": size, "ha": "center", **style})
+
+
+def _ranges(lanes: Sequence[int] | Array) -> str:
+    """Lanes in words: "lanes 0-7, 16, 24-31"."""
+    ordered = np.sort(np.asarray(lanes))
+    pieces = np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1)
+    told = [str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in pieces]
+    return cut(f"lane{'s' * (len(ordered) > 1)} {', '.join(told)}", 40)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _name(request: Request) -> str:
+    return request.array or "memory"
