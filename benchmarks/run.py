@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
 
+import simt
 import torch
 import torch.utils.benchmark
 
@@ -129,7 +130,15 @@ def ceilings() -> Iterator[Figure]:
     yield Figure("the ceilings of this machine", 10, time.perf_counter() - start, "s")
 
 
-GROUPS = (import_time, frames, board_disturbs, agreement, false_alarms, ceilings)
+def tracer() -> Iterator[Figure]:
+    """Time of lab.trace as a share of numba's simulator's, in percent, and the most memory it takes for each access."""
+    for (name, share), target in zip(simt.shares().items(), (1, 10), strict=True):
+        yield Figure(f"trace of a {name}, of numba's simulator's time", target, 100 * share, "%")
+    for name, used in simt.bytes_an_access().items():
+        yield Figure(f"memory of a trace, {name}", 100, used, "bytes an access")
+
+
+GROUPS = (import_time, frames, board_disturbs, agreement, false_alarms, ceilings, tracer)
 
 
 def main(words: str) -> None:

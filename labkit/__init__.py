@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from labkit.checks import check, hint, solution
     from labkit.compiler import compile_cuda, compile_numba
     from labkit.explorer import Explorer
+    from labkit.gpu_race import race
     from labkit.journal import predict, record, summary, verdict
     from labkit.live import Curves, SpeedBoard
     from labkit.machine import pick, threads
@@ -46,6 +47,7 @@ __all__ = [
     "plot",
     "predict",
     "published",
+    "race",
     "record",
     "recorded",
     "simulated",
@@ -66,6 +68,7 @@ _HOMES = {
     "checks": ("check", "hint", "solution"),
     "compiler": ("compile_cuda", "compile_numba"),
     "explorer": ("Explorer",),
+    "gpu_race": ("race",),
     "journal": ("predict", "record", "summary", "verdict"),
     "live": ("Curves", "SpeedBoard"),
     "machine": ("pick", "threads"),

@@ -69,7 +69,8 @@ class Occupancy(Shown):
         each = ", ".join(f"{name} {blocks}" for name, blocks in self.allows.items())
         major, minor = self.compute_capability
         return (
-            f"{self.fraction:.0%} occupancy: {self.blocks_per_sm} blocks, {self.warps_per_sm} of "
+            f"{self.fraction:.0%} occupancy: {self.blocks_per_sm} block{'s' * (self.blocks_per_sm != 1)}, "
+            f"{self.warps_per_sm} of "
             f"{self.max_warps_per_sm} warps an SM (compute capability {major}.{minor}). "
             f"Limited by {' and '.join(self.limited_by)}. Blocks allowed by each: {each}."
         )

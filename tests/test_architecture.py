@@ -37,6 +37,7 @@ ROOMS = {
     "notebook": (3, set()),
     "plot": (3, set()),
     "explorer": (4, {"live"}),
+    "gpu_race": (4, {"live"}),
     "live": (4, set()),
     "recorder": (4, set()),
     "__main__": (5, {"doctor"}),

@@ -100,9 +100,11 @@ def _draw_bar(ax: Axes, y: float, bar: Bar, unit: str) -> None:
         )
         _label(ax, max(high, bar.measured), y - 0.25 + height / 2, format_quantity(bar.measured, unit))
     elif bar.note:
-        ax.annotate(
-            bar.note, (0, y + 0.25), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, style="italic"
-        )
+        left_edge: dict[str, Any] = {
+            "xycoords": ax.get_yaxis_transform(),
+            "textcoords": "offset points",
+        }  # a log axis has no 0
+        ax.annotate(bar.note, (0, y + 0.25), xytext=(6, 0), va="center", fontsize=8, style="italic", **left_edge)
     for i, (label, value) in enumerate(bar.others, start=1):
         at = y - 0.25 + (i + 0.5) * height
         ax.barh(at, value, height * 0.8, **HATCHED)

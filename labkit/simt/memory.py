@@ -58,6 +58,11 @@ class TracedArray:
     def __len__(self) -> int:
         return len(self.array)
 
+    def __iter__(self) -> Any:
+        raise TypeError(
+            f"count with `for i in range({self.name}.size)` and index {self.name}, so that each read is seen"
+        )
+
     def __bool__(self) -> bool:
         raise TypeError(f"the truth of the whole array {self.name!r} was asked for; index it")
 

@@ -18,7 +18,7 @@ MOST_EXAMPLES = 2000
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses to one place that nothing puts in order, and how many places it happens at."""
+    """Two accesses to one place that nothing puts in order, and at how many addresses such a thing happens."""
 
     accesses: Events
     """Both, the earlier one first."""
@@ -70,7 +70,7 @@ def _written_places(accesses: Events) -> Iterator[Events]:
 
 
 def _conflicts(part: Events, groups: Array, owners: Array) -> Iterator[tuple[tuple[int, int], int]]:
-    """Pairs of accesses in conflict, one for every pair of sites seen, and the number of places in conflict.
+    """Pairs of accesses in conflict, one for every pair of sites seen, and the number of addresses in conflict.
 
     In conflict are accesses to the same address in the same group, by different owners, of which one writes and not
     both are atomic. Groups and owners are given for each stretch of the log.
@@ -90,6 +90,7 @@ def _conflicts(part: Events, groups: Array, owners: Array) -> Iterator[tuple[tup
     several = np.maximum.reduceat(owner, first) != np.minimum.reduceat(owner, first)
     writes, reads, atomics = (np.logical_or.reduceat(mask, first) for mask in (plain_write, plain_read, atomic))
     bad = np.flatnonzero(several & (writes | (reads & atomics)))
+    places = len(np.unique(address[first[bad]]))
     ends = np.append(first[1:], n)
     seen: set[tuple[int, ...]] = set()
     for number in bad[:MOST_EXAMPLES]:
@@ -98,7 +99,7 @@ def _conflicts(part: Events, groups: Array, owners: Array) -> Iterator[tuple[tup
         kinds = tuple(part.only(np.array(pair)).site.tolist())
         if kinds not in seen:
             seen.add(kinds)
-            yield pair, len(bad)
+            yield pair, places
 
 
 def _pair(some: Events, members: Array, owner: Array) -> tuple[int, int]:

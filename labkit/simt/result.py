@@ -204,7 +204,7 @@ class Trace(Shown):
 
     def by_array(self) -> Table:
         """Counts of each array that was touched."""
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for name in self.arrays:
             counts, region = self.count(name), self._region(name)
             if counts.requests:
@@ -215,21 +215,30 @@ class Trace(Shown):
         """Counts of each source line that reached memory or computed."""
         flop, integer = self._operations
         lines = {site.line for site in self._run.sites if site.kind in ("load", "store", "atomic")} | set(flop)
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for line in sorted(lines):
             counts = self.count(line=line)
             text = next((s.text for s in self._run.sites if s.line == line and s.kind != "array"), "")
             rows.append((str(line), text, *_cells(counts), f"{flop.get(line, 0):,}", f"{integer.get(line, 0):,}"))
         return Table(tuple(rows), ("line", "source", *_HEADINGS, "FLOP", "integer"), "By source line")
 
-    def __str__(self) -> str:
+    def _table(self) -> Table:
+        """All that a cell shows."""
         blocks, size = math.prod(self.grid), math.prod(self.block)
         head = f"{self.kernel}: {blocks:,} block{'s' * (blocks > 1)} of {size:,} threads"
-        body = str(self.by_array()).split("\n", 1)[-1] if self._run.requests.lanes.size else "no access to memory"
-        tail = f"{self.branches()}; {self.flop:,} FLOP, {self.integer_operations:,} integer operations"
-        found = "\n".join(map(str, self.findings)) or "No mistakes found."
+        by_array = self.by_array()
+        rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
+        work = f"{self.branches()}; {self.flop:,} FLOP, {self.integer_operations:,} integer operations."
+        found = tuple(map(str, self.findings)) or ("No mistakes found.",)
         orders = "." if self.schedules == 1 else f" and {self.schedules - 1} shuffled ones."
-        return "\n".join([head, body, tail, found, f"({LIMITS}{orders})"])
+        headings = by_array.headings if by_array.rows else ()
+        return Table(rows, headings, head, (work, *found, f"({LIMITS}{orders})"))
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def _repr_html_(self) -> str:
+        return self._table()._repr_html_()
 
 
 _HEADINGS = ("reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways")

@@ -19,13 +19,14 @@ class Finding(Shown):
     """Of the source file or cell; 0 where the finding has no line."""
     words: str
     count: int = 1
-    """How often it happened."""
+    """How often it happened; for a race at how many addresses."""
     thread: int | None = None
     """The first thread it happened to, counted over the whole grid."""
     array: str = ""
 
     def __str__(self) -> str:
-        more = f" ({self.count:,} times.)" if self.count > 1 else ""
+        what = "addresses" if self.kind == "race" else "times"
+        more = f" ({self.count:,} {what}.)" if self.count > 1 else ""
         return f"[{self.kind}] {f'line {self.line}: ' if self.line else ''}{self.words}{more}"
 
 

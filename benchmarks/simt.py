@@ -1,0 +1,155 @@
+"""lab.trace against numba's own simulator on the same kernels, and the memory that a trace takes.
+
+usage: simt.py            the figures, without their targets, which run.py has
+       simt.py simulated  the simulator's seconds for each kernel, on one line; needs NUMBA_ENABLE_CUDASIM=1
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import cuda, float32
+
+BLOCK, TILE, SIDE = 256, 16, 64
+
+
+@cuda.jit
+def reduction(x: Any, out: Any) -> None:
+    """The sum of each block's elements, in shared memory."""
+    s = cuda.shared.array(BLOCK, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[cuda.grid(1)]
+    cuda.syncthreads()
+    d = BLOCK // 2
+    while d > 0:
+        if t < d:
+            s[t] += s[t + d]
+        cuda.syncthreads()
+        d //= 2
+    if t == 0:
+        out[cuda.blockIdx.x] = s[0]
+
+
+@cuda.jit
+def matmul(a: Any, b: Any, c: Any) -> None:
+    """A product of matrices, tile by tile."""
+    sa = cuda.shared.array((TILE, TILE), float32)
+    sb = cuda.shared.array((TILE, TILE), float32)
+    x, y = cuda.grid(2)
+    tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
+    total = float32(0)
+    for k in range(0, a.shape[1], TILE):
+        sa[ty, tx] = a[y, k + tx]
+        sb[ty, tx] = b[k + ty, x]
+        cuda.syncthreads()
+        for j in range(TILE):
+            total += sa[ty, j] * sb[j, tx]
+        cuda.syncthreads()
+    c[y, x] = total
+
+
+@cuda.jit
+def many_accesses(x: Any, y: Any) -> None:
+    """Many reads and one write a thread, nothing else."""
+    i = cuda.grid(1)
+    total = float32(0)
+    for k in range(x.shape[0]):
+        total += x[k, i]
+    y[i] = total
+
+
+Launch = tuple[Any, Any, Any, tuple[Any, ...]]
+
+
+def launches() -> dict[str, tuple[Launch, Launch]]:
+    """For each kernel a small launch to warm up, and the one to measure."""
+    return {
+        "reduction of 4,096": (_reduction(1), _reduction(16)),
+        "tiled matmul 64 x 64": (_matmul(TILE), _matmul(SIDE)),
+    }
+
+
+def _reduction(blocks: int) -> Launch:
+    x = np.random.default_rng(0).random(blocks * BLOCK, np.float32)
+    return reduction, blocks, BLOCK, (x, np.zeros(blocks, np.float32))
+
+
+def _matmul(side: int) -> Launch:
+    a, b = (np.random.default_rng(i).random((side, side), np.float32) for i in range(2))
+    return matmul, (side // TILE, side // TILE), (TILE, TILE), (a, b, np.zeros((side, side), np.float32))
+
+
+def seconds(launch: Callable[[Launch], object]) -> list[float]:
+    """The time of one launch of each kernel, after a warm-up; the least of three where it is short."""
+    found = []
+    for small, full in launches().values():
+        launch(small)
+        found.append(_timed(launch, full))
+        if found[-1] < 1:
+            found[-1] = min(found[-1], _timed(launch, full), _timed(launch, full))
+    return found
+
+
+def _timed(launch: Callable[[Launch], object], which: Launch) -> float:
+    start = time.perf_counter()
+    launch(which)
+    return time.perf_counter() - start
+
+
+def traced(launch: Launch) -> Any:
+    """Trace a launch, with all its counts and words."""
+    from labkit.simt import trace
+
+    kernel, grid, block, args = launch
+    done = trace(kernel, grid, block, *args)
+    str(done)
+    return done
+
+
+def simulated(launch: Launch) -> None:
+    """Run a launch on numba's simulator."""
+    kernel, grid, block, args = launch
+    kernel[grid, block](*args)
+
+
+def shares() -> dict[str, float]:
+    """Time of a trace with its counts, in that of the simulator, which runs in a process of its own right before."""
+    command = [sys.executable, str(Path(__file__)), "simulated"]
+    env = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    run = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    theirs = [float(word) for word in run.stdout.split()]
+    return {name: ours / slow for name, slow, ours in zip(launches(), theirs, seconds(traced), strict=True)}
+
+
+def bytes_an_access() -> dict[str, float]:
+    """The most memory that tracemalloc sees during a trace and the making of its counts, for each access it logged."""
+    threads, reads = 4096, 150
+    ones = np.ones((reads, threads), np.float32)
+    of_loads = (many_accesses, threads // BLOCK, BLOCK, (ones, np.zeros(threads, np.float32)))
+    return {"many reads": _peak_bytes_an_access(of_loads), "tiled matmul 64 x 64": _peak_bytes_an_access(_matmul(SIDE))}
+
+
+def _peak_bytes_an_access(launch: Launch) -> float:
+    traced(_matmul(TILE))  # what is made once only
+    tracemalloc.start()
+    try:
+        counts = traced(launch).count()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    return peak / (counts.reads + counts.writes)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["simulated"]:
+        print(*seconds(simulated))
+    else:
+        print(shares(), bytes_an_access())

@@ -1,0 +1,64 @@
+"""All CUDA C++ in the notebooks and their solutions compiles for each generation of GPUs, on a machine without one."""
+
+import ast
+import re
+import sys
+
+import pytest
+
+from labkit.checks import SOLUTIONS
+from labkit.compiler import compile_cuda
+from tests.helpers import code_cells, notebook_paths
+
+CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
+
+pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA's compilers have no wheels for macOS")
+
+
+def trees():
+    """(where, syntax tree) of each code cell with CUDA C++ in it, and of each file of solutions."""
+    for path in notebook_paths():
+        for number, source in enumerate(code_cells(path)):
+            if "_cuda" in source or "__global__" in source:
+                yield f"{path.stem}, code cell {number}", ast.parse(re.sub(r"(?m)^(\s*)[!%].*$", r"\1pass", source))
+    for path in sorted(SOLUTIONS.glob("nb*.py")):
+        yield path.name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def sources(tree):
+    """{name: text} of the string literals assigned to a name that ends in _cuda."""
+    return {
+        target.id: node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id.endswith("_cuda")
+    }
+
+
+FOUND = [pytest.param(text, id=f"{where}: {name}") for where, tree in trees() for name, text in sources(tree).items()]
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
+@pytest.mark.parametrize("text", FOUND)
+def test_it_compiles(text, capability):
+    assert compile_cuda(text, compute_capability=capability).kernels
+
+
+def test_there_is_some():
+    assert len(FOUND) >= 3
+
+
+def test_no_kernel_is_written_where_this_test_does_not_find_it():
+    for where, tree in trees():
+        known = set(sources(tree).values())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "__global__" in node.value:
+                assert node.value in known, f"{where}: assign the source to a name that ends in _cuda"
+
+
+def test_a_source_is_found_and_a_broken_one_is_refused():
+    tree = ast.parse('broken_cuda = "__global__ void k() { nothing; }"\nother = "text"')
+    (text,) = sources(tree).values()
+    with pytest.raises(Exception, match="nothing"):
+        compile_cuda(text)

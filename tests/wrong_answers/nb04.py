@@ -1,0 +1,393 @@
+"""Plausible wrong answers of notebook 04: number -> (answer, words the check must say)."""
+
+import numpy as np
+from numba import cuda, float32
+
+# -- 04.1
+
+
+def lines_of_128(stride, offset, element_bytes):
+    return len({(offset + lane * stride) * element_bytes // 128 for lane in range(32)})
+
+
+def always_from_a_boundary(stride, offset, element_bytes):
+    return len({lane * stride * element_bytes // 32 for lane in range(32)})
+
+
+def only_floats(stride, offset, element_bytes):
+    return len({(offset + lane * stride) * 4 // 32 for lane in range(32)})
+
+
+def by_formula(stride, offset, element_bytes):
+    return min(32, stride * element_bytes)
+
+
+# -- 04.2
+
+
+@cuda.jit
+def uncoalesced_but_correct(x, bias, out):
+    row, column = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = x[row, column] + bias[column]
+
+
+@cuda.jit
+def no_guard(x, bias, out):
+    column, row = cuda.grid(2)
+    out[row, column] = x[row, column] + bias[column]
+
+
+@cuda.jit
+def guards_the_rows_only(x, bias, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0]:
+        out[row, column] = x[row, column] + bias[column]
+
+
+@cuda.jit
+def bias_of_the_row(x, bias, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = x[row, column] + bias[row % bias.size]
+
+
+@cuda.jit
+def a_thread_a_row(x, bias, out):
+    row = cuda.grid(1)
+    if row < x.shape[0] and cuda.blockIdx.y == 0 and cuda.threadIdx.y == 0:
+        for column in range(x.shape[1]):
+            out[row, column] = x[row, column] + bias[column]
+
+
+# -- 04.3
+
+
+@cuda.jit
+def naive_transpose(a, out):
+    column, row = cuda.grid(2)
+    if row < a.shape[0] and column < a.shape[1]:
+        out[column, row] = a[row, column]
+
+
+@cuda.jit
+def without_padding(a, out):
+    tile = cuda.shared.array((32, 32), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    if row + y < a.shape[0] and column + x < a.shape[1]:
+        tile[y, x] = a[row + y, column + x]
+    cuda.syncthreads()
+    if column + y < out.shape[0] and row + x < out.shape[1]:
+        out[column + y, row + x] = tile[x, y]
+
+
+@cuda.jit
+def without_barrier(a, out):
+    tile = cuda.shared.array((32, 33), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    if row + y < a.shape[0] and column + x < a.shape[1]:
+        tile[y, x] = a[row + y, column + x]
+    if column + y < out.shape[0] and row + x < out.shape[1]:
+        out[column + y, row + x] = tile[x, y]
+
+
+@cuda.jit
+def multiples_of_the_tile(a, out):
+    tile = cuda.shared.array((32, 33), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    tile[y, x] = a[row + y, column + x]
+    cuda.syncthreads()
+    out[column + y, row + x] = tile[x, y]
+
+
+@cuda.jit
+def barrier_inside_the_guard(a, out):
+    tile = cuda.shared.array((32, 33), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    if row + y < a.shape[0] and column + x < a.shape[1]:
+        tile[y, x] = a[row + y, column + x]
+        cuda.syncthreads()
+    if column + y < out.shape[0] and row + x < out.shape[1]:
+        out[column + y, row + x] = tile[x, y]
+
+
+@cuda.jit
+def one_guard_for_both(a, out):
+    tile = cuda.shared.array((32, 33), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    inside = row + y < a.shape[0] and column + x < a.shape[1]
+    if inside:
+        tile[y, x] = a[row + y, column + x]
+    cuda.syncthreads()
+    if inside:
+        out[column + y, row + x] = tile[x, y]
+
+
+@cuda.jit
+def writes_columns(a, out):
+    tile = cuda.shared.array((32, 33), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row < a.shape[0] and column < a.shape[1]:
+        tile[y, x] = a[row, column]
+    cuda.syncthreads()
+    if row < a.shape[0] and column < a.shape[1]:
+        out[column, row] = tile[y, x]
+
+
+# -- 04.5
+
+
+@cuda.jit
+def all_atomic(x, total):
+    i = cuda.grid(1)
+    if i < x.size:
+        cuda.atomic.add(total, 0, x[i])
+
+
+@cuda.jit
+def no_atomic(x, total):
+    i = cuda.grid(1)
+    if i < x.size:
+        total[0] += x[i]
+
+
+@cuda.jit
+def tree_without_barriers(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i] if i < x.size else float32(0)
+    half = 128
+    while half > 0:
+        if t < half:
+            sums[t] += sums[t + half]
+        half //= 2
+    if t == 0:
+        cuda.atomic.add(total, 0, sums[0])
+
+
+@cuda.jit
+def no_barrier_at_the_end(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    half = 128
+    while half > 0:
+        if t < half:
+            sums[t] += sums[t + half]
+        if half > 32:  # as kernels did when warps kept step by themselves
+            cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        cuda.atomic.add(total, 0, sums[0])
+
+
+@cuda.jit
+def full_blocks_only(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i]
+    cuda.syncthreads()
+    half = 128
+    while half > 0:
+        if t < half:
+            sums[t] += sums[t + half]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        cuda.atomic.add(total, 0, sums[0])
+
+
+@cuda.jit
+def unset_in_the_last_block(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if i < x.size:
+        sums[t] = x[i]
+    cuda.syncthreads()
+    half = 128
+    while half > 0:
+        if t < half:
+            sums[t] += sums[t + half]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        cuda.atomic.add(total, 0, sums[0])
+
+
+@cuda.jit
+def in_half_precision(x, total):
+    sums = cuda.shared.array(256, np.float16)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i] if i < x.size else 0.0
+    cuda.syncthreads()
+    half = 128
+    while half > 0:
+        if t < half:
+            sums[t] += sums[t + half]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        cuda.atomic.add(total, 0, float32(sums[0]))
+
+
+@cuda.jit
+def an_atomic_a_warp(x, total):
+    i = cuda.grid(1)
+    mine = x[i] if i < x.size else float32(0)
+    for step in range(5):
+        mine += cuda.shfl_down_sync(0xFFFFFFFF, mine, 16 >> step)
+    if cuda.threadIdx.x % 32 == 0:
+        cuda.atomic.add(total, 0, mine)
+
+
+@cuda.jit
+def sets_the_total(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    half = 128
+    while half > 0:
+        if t < half:
+            sums[t] += sums[t + half]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        total[0] += sums[0]
+
+
+# -- 04.6
+
+
+@cuda.jit
+def naive_matmul(a, b, c):
+    column, row = cuda.grid(2)
+    if row < c.shape[0] and column < c.shape[1]:
+        product = float32(0)
+        for k in range(a.shape[1]):
+            product += a[row, k] * b[k, column]
+        c[row, column] = product
+
+
+@cuda.jit
+def multiples_of_16(a, b, c):
+    tile_a = cuda.shared.array((16, 16), float32)
+    tile_b = cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    product = float32(0)
+    for first in range(0, a.shape[1], 16):
+        tile_a[y, x] = a[row, first + x]
+        tile_b[y, x] = b[first + y, column]
+        cuda.syncthreads()
+        for k in range(16):
+            product += tile_a[y, k] * tile_b[k, x]
+        cuda.syncthreads()
+    c[row, column] = product
+
+
+@cuda.jit
+def forgets_the_last_tile(a, b, c):
+    tile_a = cuda.shared.array((16, 16), float32)
+    tile_b = cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    product = float32(0)
+    for first in range(0, a.shape[1] // 16 * 16, 16):
+        tile_a[y, x] = a[row, first + x] if row < a.shape[0] else float32(0)
+        tile_b[y, x] = b[first + y, column] if column < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            product += tile_a[y, k] * tile_b[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = product
+
+
+@cuda.jit
+def one_barrier_a_step(a, b, c):
+    tile_a = cuda.shared.array((16, 16), float32)
+    tile_b = cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    product = float32(0)
+    for first in range(0, a.shape[1], 16):
+        in_a, in_b = row < a.shape[0] and first + x < a.shape[1], first + y < b.shape[0] and column < b.shape[1]
+        tile_a[y, x] = a[row, first + x] if in_a else float32(0)
+        tile_b[y, x] = b[first + y, column] if in_b else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            product += tile_a[y, k] * tile_b[k, x]
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = product
+
+
+@cuda.jit
+def adds_in_half_precision(a, b, c):
+    tile_a = cuda.shared.array((16, 16), float32)
+    tile_b = cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    product = np.float16(0)
+    for first in range(0, a.shape[1], 16):
+        in_a, in_b = row < a.shape[0] and first + x < a.shape[1], first + y < b.shape[0] and column < b.shape[1]
+        tile_a[y, x] = a[row, first + x] if in_a else float32(0)
+        tile_b[y, x] = b[first + y, column] if in_b else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            product = np.float16(product + np.float16(tile_a[y, k] * tile_b[k, x]))
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = product
+
+
+WRONG = {
+    "04.1": [
+        (lines_of_128, "sectors begin at multiples of 32"),
+        (always_from_a_boundary, "offset=1"),
+        (only_floats, "element_bytes=8"),
+        (by_formula, "got"),
+        (lambda stride, offset, element_bytes: 4, "stride=8"),
+    ],
+    "04.2": [
+        (uncoalesced_but_correct, "computes the right result, but needs"),
+        (a_thread_a_row, "computes the right result, but needs"),
+        (no_guard, "outside"),
+        (guards_the_rows_only, "outside"),
+        (bias_of_the_row, "elements are wrong"),
+    ],
+    "04.3": [
+        (naive_transpose, "sectors of a and out"),
+        (writes_columns, "sectors of a and out"),
+        (without_padding, "rounds of shared memory"),
+        (without_barrier, "barrier"),
+        (barrier_inside_the_guard, "barrier"),
+        (multiples_of_the_tile, "outside"),
+        (one_guard_for_both, "outside"),
+    ],
+    "04.5": [
+        (all_atomic, "2,048 atomic additions"),
+        (an_atomic_a_warp, "64 atomic additions"),
+        (no_atomic, "total"),
+        (sets_the_total, "total"),
+        (tree_without_barriers, "barrier"),
+        (no_barrier_at_the_end, "barrier"),
+        (full_blocks_only, "outside"),
+        (unset_in_the_last_block, "sums"),
+        (in_half_precision, "elements are wrong"),
+    ],
+    "04.6": [
+        (naive_matmul, "reads of a and b"),
+        (multiples_of_16, "outside"),
+        (forgets_the_last_tile, "elements are wrong"),
+        (one_barrier_a_step, "barrier"),
+        (adds_in_half_precision, "elements are wrong"),
+    ],
+}
