@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from numba import cuda, float32, int32
+from numba import cuda, float32
 
 from labkit.simt import trace
 from tests.tracing import found
@@ -135,18 +135,6 @@ def test_unwritten_in_two_dimensions_and_in_views():
 
     finding = found(k, 1, 4, np.zeros((4, 6))[:, ::3], kind="unwritten")
     assert finding.words == "4 of the 8 elements of m are never written, the first is m[0, 1]."
-
-
-def test_shared_memory_of_another_type_is_not_unset():
-    def k(y):
-        halves = cuda.shared.array(0, int32)
-        wholes = cuda.shared.array(0, dtype=np.int64)
-        t = cuda.threadIdx.x
-        wholes[t] = t
-        cuda.syncthreads()
-        y[t] = halves[2 * t] + halves[2 * t + 1]
-
-    assert trace(k, 1, 32, np.zeros(32), shared_bytes=256).ok
 
 
 # -- speed

@@ -214,10 +214,10 @@ def test_a_trace_stops_before_its_memory_is_spent():
             x[i] += j
 
     with pytest.raises(
-        TraceTooLarge, match=r"logged [\d,]+ accesses and reached its budget of 977 KiB.*Or raise"
+        TraceTooLarge, match=r"[\d,]+ logged accesses need more than the trace's budget of .*Or raise"
     ) as info:
         trace(k, 10, 256, np.zeros(2560), memory_bytes=1_000_000)
-    logged = int(str(info.value).split("logged ")[1].split(" ")[0].replace(",", ""))
+    logged = int(str(info.value).split(" ")[0].replace(",", ""))
     assert logged * 16 < 1_000_000
     while_loop = trace_of_a_while_loop()
     assert while_loop * 16 < 1_000_000
@@ -232,4 +232,4 @@ def trace_of_a_while_loop():
 
     with pytest.raises(TraceTooLarge) as info:
         trace(k, 1, 1, np.zeros(1), memory_bytes=1_000_000)
-    return int(str(info.value).split("logged ")[1].split(" ")[0].replace(",", ""))
+    return int(str(info.value).split(" ")[0].replace(",", ""))

@@ -17,10 +17,10 @@ WHOLE_ATTRIBUTES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "w
 
 @dataclass
 class Work:
-    """Operations by line of the source."""
+    """Operations by function and line of the source."""
 
-    flop: Counter[int] = field(default_factory=Counter)
-    integer: Counter[int] = field(default_factory=Counter)
+    flop: Counter[tuple[str, int]] = field(default_factory=Counter)
+    integer: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def __bool__(self) -> bool:
         return bool(self.flop or self.integer)
@@ -34,11 +34,14 @@ class Work:
 class Whole:
     """Judges whether an expression of one function is a whole number, as far as its source shows."""
 
-    def __init__(self, function: ast.FunctionDef, names: set[str], arrays: set[str], outer: set[str]) -> None:
+    def __init__(
+        self, function: ast.FunctionDef, label: str, names: set[str], arrays: set[str], outer: set[str]
+    ) -> None:
         """`names` are parameters that hold whole numbers, `arrays` those that hold arrays of them, `outer` globals."""
-        self._arrays = arrays
+        self._function = label
         parameters = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
         assigned = list(_assignments(function))
+        self._arrays = arrays | {name for name, value in assigned if _makes_whole_array(value)}
         self._names = (names & parameters) | outer | {name for name, _ in assigned if name not in parameters}
         while wrong := {name for name, value in assigned if name in self._names and not self.holds(value)}:
             self._names -= wrong
@@ -87,7 +90,7 @@ class Whole:
         return done
 
     def _count(self, done: Work, node: ast.expr | ast.stmt, value: ast.expr, n: int = 1) -> None:
-        (done.integer if self.holds(value) else done.flop)[node.lineno] += n
+        (done.integer if self.holds(value) else done.flop)[self._function, node.lineno] += n
 
 
 def local_names(function: ast.FunctionDef) -> set[str]:
@@ -107,6 +110,14 @@ def _dotted(node: ast.expr) -> list[str]:
     if isinstance(node, ast.Attribute):
         return [*_dotted(node.value), node.attr]
     return [node.id] if isinstance(node, ast.Name) else ["?"]
+
+
+def _makes_whole_array(value: ast.expr) -> bool:
+    """Whether this makes a shared or local array of whole numbers: `cuda.shared.array(32, int32)`."""
+    if not isinstance(value, ast.Call) or _dotted(value.func)[-2:] not in (["shared", "array"], ["local", "array"]):
+        return False
+    types = [*value.args[1:], *(word.value for word in value.keywords)]
+    return any(_dotted(kind)[-1].startswith(("int", "uint")) for kind in types)
 
 
 def _loaded(target: ast.expr) -> ast.expr:

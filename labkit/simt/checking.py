@@ -37,15 +37,17 @@ def _watched(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]
     def watch(log: Log) -> Any:
         def wrap(_: Any, ld: Any, st: Any) -> Any:
             def loaded(index: Any, key: int) -> Any:
+                at = len(log.words)
                 value = ld(index, key)
-                if (at := len(log.words) - 2) in events:
-                    values.setdefault(at, value)
+                if at in events and len(log.words) == at + 2:  # a view logs nothing
+                    values[at] = value
                 return value
 
             def stored(index: Any, value: Any, key: int) -> None:
+                at = len(log.words)
                 st(index, value, key)
-                if (at := len(log.words) - 2) in events:
-                    values.setdefault(at, value)
+                if at in events and len(log.words) == at + 2:
+                    values[at] = value
 
             return loaded, stored
 
@@ -68,8 +70,8 @@ def _race(run: Run, race: Race, values: dict[int, Any]) -> Finding:
         parts.append(f"{run.setting.where(thread)} {acts[site.kind].format(value, link + what)} (line {site.line})")
     why = "no barrier lies between" if both.block[0] == both.block[1] else "blocks run in any order"
     brought = [values[at] for at in both.at.tolist() if at in values]
-    same = len(brought) == 2 and bool(brought[0] == brought[1])
-    benign = " Both bring the same value this time." if same else ""
+    same = len(brought) == 2 and bool(both.write.all()) and bool(brought[0] == brought[1])
+    benign = " Both write the same value this time." if same else ""
     words = f"{parts[0]}, {parts[1]}; {why}, so either can come first.{benign}"
     name = region.name if region else ""
     return Finding("race", sites[1].line, words, race.places, int(both.thread[1]), name)

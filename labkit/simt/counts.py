@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from labkit.shown import Shown
+from labkit.simt.arithmetic import Work
 from labkit.simt.events import SECTOR_BYTES, Events, Requests
 from labkit.simt.memory import Array
 from labkit.simt.program import Site
+
+Lines = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,10 +112,9 @@ class Branches(Shown):
         return f"{self.divergent:,} of {self.total:,} branches of warps diverge"
 
 
-def branches(events: Events, sites: list[Site], lines: set[int] | None = None) -> Branches:
-    """Count branches, of some lines or all."""
-    kind = np.array([site.kind in ("branch", "for") and (lines is None or site.line in lines) for site in sites])
-    some = events.only(kind[events.site])
+def branches(events: Events, wanted: Array) -> Branches:
+    """Count branches at the sites that a mask picks."""
+    some = events.only(wanted[events.site])
     key, value, warp = some.key, some.value, some.warp
     order = np.lexsort((key, warp))
     key, value, warp = key[order], value[order], warp[order]
@@ -124,15 +127,13 @@ def branches(events: Events, sites: list[Site], lines: set[int] | None = None) -
     return Branches(len(first), int(part.sum()))
 
 
-def operations(events: Events, sites: list[Site], runs: list[int], run_work: list[Any]) -> tuple[Any, Any]:
-    """Operations by line: (on numbers that may have fractions, on whole numbers)."""
+def operations(events: Events, sites: list[Site], runs: list[int], run_work: list[Work]) -> tuple[Lines, Lines]:
+    """Operations by function and line: (on numbers that may have fractions, on whole numbers)."""
     done = np.bincount(events.site, minlength=len(sites))
-    flop: dict[int, int] = {}
-    integer: dict[int, int] = {}
+    flop: Counter[tuple[str, int]] = Counter()
+    integer: Counter[tuple[str, int]] = Counter()
     executed = [(site.work, int(n)) for site, n in zip(sites, done, strict=True)]
     for work, times in [*executed, *zip(run_work, runs, strict=True)]:
-        for line, n in work.flop.items():
-            flop[line] = flop.get(line, 0) + n * times
-        for line, n in work.integer.items():
-            integer[line] = integer.get(line, 0) + n * times
+        flop.update({line: n * times for line, n in work.flop.items()})
+        integer.update({line: n * times for line, n in work.integer.items()})
     return flop, integer

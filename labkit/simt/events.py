@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,8 @@ from labkit.simt.space import CONSTANT, GLOBAL, SHARED_END
 from labkit.simt.thread import WARP
 
 KINDS = ("load", "store", "atomic")
+PIECE = 1 << 18
+"""Events that are sorted at once where the blocks allow it, so that sorting needs little memory."""
 SECTOR_BYTES, LINE_BYTES = 32, 128
 """A GPU moves memory in sectors of 32 bytes, four of which share a line of its caches (CUDA C++ Best Practices Guide,
 "Coalesced Access to Global Memory"; Nsight Compute's documentation, "Memory Tables")."""
@@ -22,7 +25,7 @@ BANKS, BANK_BYTES = 32, 4
 
 @dataclass(frozen=True)
 class View:
-    """A finished log and what explains it: for each stretch of words its thread, its phase and its warp's epoch."""
+    """A finished log and what explains it: for each stretch of words its thread, phase and warp epoch."""
 
     words: Array
     threads: Array
@@ -33,6 +36,8 @@ class View:
     kinds: Array
     """For each site: 0 for no access, 1 load, 2 store, 3 atomic."""
     block_size: int
+    partial_syncs: list[tuple[int, int, int]]
+    """Warp operations that put some lanes of a warp in order: warp, mask, and the number of the next word."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,11 @@ class Events:
         first = np.ones(len(words), bool)
         first[np.flatnonzero(words >= 0)[1::2]] = False  # of an event's two words the second
         at = np.flatnonzero(first).astype("i4" if len(words) < 2**31 else "i8")
-        stretch = np.repeat(np.arange(len(starts), dtype="i4"), np.diff(np.searchsorted(at, [*starts, len(words)])))
+        stretch = np.repeat(
+            np.arange(len(starts), dtype="i4"), np.diff(np.searchsorted(at, np.append(starts, len(words))))
+        )
         warps = threads // block_size * -(-block_size // WARP) + threads % block_size // WARP
-        return cls(View(words, threads, warps, phases, epochs, kinds, block_size), at, stretch)
+        return cls(View(words, threads, warps, phases, epochs, kinds, block_size, log.partial_syncs), at, stretch)
 
     def only(self, mask: Array | slice) -> Events:
         """Those that a mask of truth values, an array of numbers, or a slice picks."""
@@ -69,6 +76,16 @@ class Events:
     def accesses(self) -> Events:
         """Those that go to memory."""
         return self.only(self.view.kinds[self.site] > 0)
+
+    def pieces(self) -> Iterator[Events]:
+        """The same in pieces of whole blocks, of about PIECE events or a single block with more."""
+        block = self.block
+        ends = np.append(np.flatnonzero(block[1:] != block[:-1]) + 1, len(block))
+        begin = 0
+        for end in ends[np.append((ends[1:] // PIECE != ends[:-1] // PIECE), True)].tolist():
+            if end > begin:
+                yield self.only(slice(begin, end))
+            begin = end
 
     def __len__(self) -> int:
         return len(self.at)

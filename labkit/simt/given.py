@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import math
 import types
@@ -14,6 +15,7 @@ import numpy as np
 from labkit.arguments import is_whole, shown
 from labkit.errors import KernelError
 from labkit.simt.memory import Array, TracedTuple
+from labkit.simt.space import owner_bounds
 from labkit.simt.thread import Dim3
 
 MOST_THREADS = 1024
@@ -46,12 +48,13 @@ class Arguments:
     """The arguments of a launch as the traced kernel takes them: host arrays and numbers, by parameter name."""
 
     values: dict[str, Any]
-    back: tuple[Callable[[], None], ...]
+    back: tuple[Callable[[], object], ...]
     """Bring results to where the arguments live."""
 
-    def having(self, arrays: dict[str, Array]) -> Arguments:
-        """The same with copies of `arrays` in place of these, for another run."""
-        return Arguments({**self.values, **{name: array.copy() for name, array in arrays.items()}}, ())
+    def copy(self) -> Arguments:
+        """The same with copies of the memory, of which arrays that shared some share the copy."""
+        copies: dict[int, Array] = {}
+        return Arguments({name: _copied(value, copies) for name, value in self.values.items()}, ())
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -69,23 +72,37 @@ class Arguments:
         return {name for name, array in self.arrays.items() if array.dtype.kind in "iub"}
 
 
+def _copied(value: Any, copies: dict[int, Array]) -> Any:
+    if isinstance(value, TracedTuple):
+        return TracedTuple(_copied(part, copies) for part in value)
+    if not isinstance(value, np.ndarray) or not value.size:
+        return value
+    low, high = owner_bounds(value)
+    if low not in copies:
+        copies[low] = np.frombuffer(ctypes.string_at(low, high - low), "u1").copy()
+    offset = value.__array_interface__["data"][0] - low
+    return np.ndarray(value.shape, value.dtype, copies[low].data, offset, value.strides)
+
+
 def arguments_of(fn: types.FunctionType, args: tuple[Any, ...]) -> Arguments:
     """Match `args` to the parameters of `fn`; KernelError for a wrong number or a kind that no kernel takes."""
     parameters = list(inspect.signature(fn).parameters.values())
     least = sum(p.default is p.empty for p in parameters)
     if not least <= len(args) <= len(parameters):
         wanted = ", ".join(p.name for p in parameters)
-        raise KernelError(f"{fn.__name__}({wanted}) takes {len(parameters)} arguments, got {len(args)}.")
-    back: list[Callable[[], None]] = []
+        raise KernelError(
+            f"{fn.__name__}({wanted}) takes {len(parameters)} argument{'s' * (len(parameters) != 1)}, got {len(args)}."
+        )
+    back: list[Callable[[], object]] = []
     names = [p.name for p in parameters]
     values = {name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)}
     return Arguments(values, tuple(back))
 
 
-def _value(name: str, arg: Any, back: list[Callable[[], None]]) -> Any:
+def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:
     if isinstance(arg, bool | np.bool_):
         return bool(arg)
-    if is_whole(arg):
+    if not getattr(arg, "shape", ()) and not isinstance(arg, np.ndarray) and is_whole(arg):
         return int(arg)
     if isinstance(arg, np.floating | np.complexfloating | complex):
         return arg
@@ -93,19 +110,18 @@ def _value(name: str, arg: Any, back: list[Callable[[], None]]) -> Any:
         return np.float64(arg)
     if isinstance(arg, tuple):
         return TracedTuple(_value(f"{name}[{i}]", part, back) for i, part in enumerate(arg))
-    array = _host(arg, back)
+    array = _host(name, arg, back)
     if array is None:
         raise KernelError(
             f"A kernel takes arrays and numbers; {name!r} is {shown(arg)}. Make it an array: np.array(...)."
         )
-    if array.dtype.hasobject:
-        raise KernelError(
-            f"{name!r} is an array of Python objects, which no GPU can hold. Give it a type: {name}.astype(np.float32)."
-        )
+    if array.dtype.kind not in "fiubcV" or array.dtype.hasobject:
+        kind = "Python objects" if array.dtype.hasobject else f"the type {array.dtype}"
+        raise KernelError(f"{name!r} is an array of {kind}, which no GPU computes with: {name}.astype(np.float32)?")
     return array
 
 
-def _host(arg: Any, back: list[Callable[[], None]]) -> Array | None:
+def _host(name: str, arg: Any, back: list[Callable[[], object]]) -> Array | None:
     """The array itself, or a copy of a device array with the way back noted; None where `arg` is no array."""
     if isinstance(arg, np.ndarray):
         return arg
@@ -114,15 +130,25 @@ def _host(arg: Any, back: list[Callable[[], None]]) -> Array | None:
         back.append(lambda: arg.copy_to_device(host))
         return np.asarray(host)
     if type(arg).__module__.startswith("torch"):
-        import torch
-
-        if arg.device.type == "cpu":
-            return np.asarray(arg.detach().numpy())
-        host = arg.detach().cpu().numpy()
-        back.append(lambda: arg.detach().copy_(torch.from_numpy(host)))
-        return np.asarray(host)
+        return _of_torch(name, arg.detach(), back)
     if hasattr(arg, "get") and hasattr(arg, "__cuda_array_interface__"):  # CuPy
         host = arg.get()
         back.append(lambda: arg.set(host))
         return np.asarray(host)
     return None
+
+
+def _of_torch(name: str, tensor: Any, back: list[Callable[[], object]]) -> Array:
+    """A tensor's own memory, with the whole of its storage behind it so that its alignment shows; or a GPU's copied."""
+    import torch
+
+    if tensor.dtype == torch.bfloat16:
+        raise KernelError(f"{name!r} is bfloat16, which NumPy does not have: {name}.float() converts it.")
+    if tensor.device.type != "cpu":
+        host = tensor.cpu()
+        back.append(lambda: tensor.copy_(host))
+        tensor = host
+    storage = np.asarray(torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage()).numpy())
+    plain = tensor.numpy()
+    offset = tensor.storage_offset() * tensor.element_size()
+    return np.ndarray(plain.shape, plain.dtype, storage.data, offset, plain.strides)

@@ -27,6 +27,15 @@ class EndlessLoop(Exception):
     """A loop went past the step budget; carries the key of the loop and the iterations done."""
 
 
+def too_large(words: str, max_events: int) -> TraceTooLarge:
+    """The error for a trace that would outgrow its budget; `words` say what does."""
+    budget = format_bytes(max_events * BYTES_AN_EVENT)
+    return TraceTooLarge(
+        f"{words} more than the trace's budget of {budget}. Trace a smaller problem: counts for a few blocks tell the"
+        " same as counts for thousands. Or raise memory_bytes if this machine has the memory."
+    )
+
+
 class Log:
     """Events, the stretches of them that belong to one thread each, and the contexts of loops and calls."""
 
@@ -36,6 +45,7 @@ class Log:
         # Stretches of words by one thread: where they start, whose they are, and warp operations done before.
         self.starts, self.threads, self.warp_epochs = array("q"), array("i"), array("i")
         self.phases = array("q", [0])  # where a barrier released a block, or a block began
+        self.partial_syncs: list[tuple[int, int, int]] = []  # syncwarp of some lanes: warp, mask, and where
         self.max_events, self.max_steps = max_events, max_steps
         self._contexts: dict[int, list[int]] = {}
         self._fresh = 0
@@ -50,12 +60,8 @@ class Log:
 
     def check(self) -> None:
         """Raise TraceTooLarge when the events would need more memory than the budget."""
-        if len(self.words) > 2 * self.max_events:
-            raise TraceTooLarge(
-                f"The trace has logged {len(self.words) // 2:,} accesses and reached its budget of"
-                f" {format_bytes(self.max_events * BYTES_AN_EVENT)}. Trace a smaller problem: counts for a few blocks"
-                " tell the same as counts for thousands. Or raise memory_bytes if this machine has the memory."
-            )
+        if 8 * len(self.words) + 16 * len(self.starts) > 16 * self.max_events:
+            raise too_large(f"{len(self.words) // 2:,} logged accesses need", self.max_events)
 
     def inside(self, key: int) -> int:
         """The context of a call made at `key`."""
@@ -72,7 +78,7 @@ class Log:
         n = len(over) if isinstance(over, Sized) else EAGER + 1
         self.add(key)
         self.add(n)
-        if n <= EAGER:
+        if n <= EAGER and n <= self.max_steps:
             if len(ids) < n:
                 self._grow_to(ids, n)
             return zip(ids, over, strict=False)

@@ -28,7 +28,8 @@ class TracedTuple(tuple[Any, ...]):
 
     def ld(self, index: int, key: int) -> Any:
         """The element at `index`; a tuple lives in registers, so nothing is logged."""
-        return self[index]
+        found = self[index]
+        return TracedTuple(found) if type(found) is tuple else found
 
 
 class TracedArray:
@@ -72,14 +73,20 @@ class TracedArray:
         base = self.base + array.__array_interface__["data"][0] - here
         return TracedArray(array, base, self.name, self.space, self.add, self.outside, self.watch)
 
+    def nowhere(self, array: Array) -> TracedArray:
+        """What an access out of bounds gives where it gives an array: memory of its own that is not logged."""
+        return TracedArray(array, 0, self.name, "local", None, self.outside)
+
     def field(self, name: str) -> TracedArray:
         """One field of every record."""
         return self.view(self.array[name])
 
     def place(self, index: Any) -> tuple[int, ...] | None:
-        """`index` as a full tuple of whole numbers, None where it is outside."""
+        """`index` as a full tuple of whole numbers, None where it is outside; IndexError for a wrong number of them."""
         parts = index if isinstance(index, tuple) else (index,)
         full = tuple(operator.index(part) for part in parts)
+        if len(full) != self.array.ndim:
+            raise IndexError(f"{self.name} has {self.array.ndim} dimensions and is indexed with {len(full)} numbers")
         return full if all(0 <= i < n for i, n in zip(full, self.array.shape, strict=True)) else None
 
     def report(self, place: tuple[int, ...], key: int) -> None:
@@ -246,7 +253,8 @@ def _general(traced: TracedArray) -> tuple[Load, Store]:
             return _slice(traced, parts, key)
         place = traced.place(parts)
         if place is None:
-            return traced.outside(traced, index, key, writing=False)
+            value = traced.outside(traced, index, key, writing=False)
+            return Record(traced.nowhere(np.zeros(1, array.dtype)), (0,)) if array.dtype.names else value
         if array.dtype.names:
             return Record(traced, place)
         traced.report(place, key)
@@ -260,6 +268,8 @@ def _general(traced: TracedArray) -> tuple[Load, Store]:
             for place in itertools.product(*map(range, part.shape)):
                 part.st(place if len(place) > 1 else place[0], value, key)
             return
+        if isinstance(value, Record):
+            raise TypeError("a whole record can't be copied at once here: copy it field by field")
         at = traced.place(parts)
         if at is None:
             traced.outside(traced, index, key, writing=True)
@@ -272,7 +282,13 @@ def _general(traced: TracedArray) -> tuple[Load, Store]:
 
 def _slice(traced: TracedArray, parts: tuple[Any, ...], key: int) -> TracedArray:
     """The view that a partial index or a slice gives. Whole numbers in it are checked, slices are cut to size."""
+    if len(parts) > traced.array.ndim:
+        raise IndexError(f"{traced.name} has {traced.array.ndim} dimensions and is indexed with {len(parts)} numbers")
     for part, n in zip(parts, traced.array.shape, strict=False):
         if not isinstance(part, slice) and not 0 <= part < n:
-            raise IndexError(f"index {part} of {traced.name!r}, which has {n} of them in this direction")
+            traced.outside(traced, parts, key, writing=False)
+            inside = tuple(p if isinstance(p, slice) else 0 for p in parts)
+            return traced.nowhere(
+                np.zeros_like(traced.array[inside]) if 0 not in traced.array.shape else traced.array[:0]
+            )
     return traced.view(traced.array[parts])

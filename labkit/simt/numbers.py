@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.simt.memory import wrapped
+from labkit.simt.memory import TracedTuple, wrapped
 
 _OTHER_NAMES = {"pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2"}
 _OTHER_NAMES |= {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "fabs": "fabs"}
@@ -44,6 +44,10 @@ def stand_in(value: Any) -> Any:
     """What the traced kernel uses in place of a global `value`; `value` itself where it can stay."""
     if type(value) is float:
         return np.float64(value)
+    if type(value) is tuple:
+        return TracedTuple(value)
+    if value is divmod:
+        return lambda a, b: TracedTuple(divmod(a, b))
     if value is float:
         return np.float64
     if isinstance(value, type) and issubclass(value, np.integer):

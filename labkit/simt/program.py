@@ -20,6 +20,8 @@ class Site:
     kind: str
     """load, store, atomic, branch, for, while, call, barrier, warp or array."""
     line: int
+    function: str
+    """The kernel's name; of a device function its name with brackets behind."""
     text: str
     """The source of the expression."""
     work: Work
@@ -32,17 +34,20 @@ class Program:
     def __init__(self, log: Log, constant: Callable[[Any, str], Any]) -> None:
         """`constant(array, name)` makes our array of one that the kernel takes from its surroundings."""
         self.log, self.constant = log, constant
-        self.sites: list[Site] = [Site("none", 0, "", Work())]
+        self.sites: list[Site] = [Site("none", 0, "", "", Work())]
         self.runs: list[int] = []
         self.run_work: list[Work] = []
         self.files: set[str] = set()
+        self.votes = False
+        """Whether a barrier of the kernel carries a predicate."""
         self._functions: dict[Any, Any] = {}
 
-    def site(self, kind: str, node: ast.AST, work: Work | None = None, text: str = "") -> int:
-        """The number of a new site at `node`; `text` says what it is where the source does not."""
+    def site(self, kind: str, node: ast.AST, function: str, work: Work | None = None, text: str = "") -> int:
+        """The number of a new site at `node` of a function; `text` says what it is where the source does not."""
         if len(self.sites) == SITES:
             raise KernelError(f"The kernel has over {SITES} accesses and branches in its source. Trace a part of it.")
-        self.sites.append(Site(kind, getattr(node, "lineno", 0), text or ast.unparse(node), work or Work()))
+        line = getattr(node, "lineno", 0)
+        self.sites.append(Site(kind, line, function, text or ast.unparse(node), work or Work()))
         return len(self.sites) - 1
 
     def segment(self, work: Work) -> int:
@@ -60,8 +65,9 @@ class Program:
 
         fn = python_function(fn)
         if fn not in self._functions:
+            label = f"{fn.__name__}()" if self._functions else fn.__name__  # a device function in brackets
             self._functions[fn] = None
-            self._functions[fn] = rewritten(self, fn, whole, whole_arrays)
+            self._functions[fn] = rewritten(self, fn, label, whole, whole_arrays)
         if self._functions[fn] is None:
             raise KernelError(f"{fn.__name__} calls itself, which lab.trace can't follow. Write it as a loop.")
         made: Callable[..., Any] = self._functions[fn]

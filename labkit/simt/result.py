@@ -12,7 +12,7 @@ import numpy as np
 from labkit.arguments import shown
 from labkit.errors import KernelError, nearest
 from labkit.shown import Shown, Table
-from labkit.simt.counts import Branches, Counts, branches, count, operations
+from labkit.simt.counts import Branches, Counts, Lines, branches, count, operations
 from labkit.simt.log import SITES
 from labkit.simt.memory import Array
 from labkit.simt.running import Run
@@ -77,7 +77,7 @@ class Trace(Shown):
     # -- counts
 
     def count(self, array: str = "", *, line: int = 0, space: str = "", kind: str = "") -> Counts:
-        """Counts of the requests to one array, of one source line, to one space, or of one kind.
+        """Counts of the requests to one array, of one source line of the kernel, to one space, or of one kind.
 
         `space` is global, shared or constant; `kind` is load, store or atomic. What is left out does not restrict.
         """
@@ -89,7 +89,7 @@ class Trace(Shown):
         if array:
             mask &= self._of_requests[0] == self._names.index(self._region(array).name)
         if line:
-            mask &= np.array([site.line == line for site in sites])[requests.site]
+            mask &= self._at(line)[requests.site]
         if kind:
             _known("kind", kind, ("load", "store", "atomic"))
             mask &= np.array([site.kind == kind for site in sites])[requests.site]
@@ -112,7 +112,9 @@ class Trace(Shown):
         found = np.full(len(address), -1)
         for region in self._run.regions:
             low, high = region.span
-            found[(found < 0) & (address >= low) & (address < high)] = self._names.index(region.name)
+            near = np.flatnonzero((found < 0) & (address >= low) & (address < high))
+            inside = region.elements(address[near]) >= 0  # a column of a matrix spans its other columns too
+            found[near[inside]] = self._names.index(region.name)
         return (found,)
 
     def _region(self, array: str) -> Region:
@@ -121,10 +123,15 @@ class Trace(Shown):
 
     def branches(self, line: int = 0) -> Branches:
         """Branches of warps and how many of them diverge, in the whole kernel or in one source line."""
-        return branches(self._run.events, self._run.sites, {line} if line else None)
+        kinds = np.array([site.kind in ("branch", "for") for site in self._run.sites])
+        return branches(self._run.events, kinds & self._at(line) if line else kinds)
+
+    def _at(self, line: int) -> Array:
+        """Which sites are in a line of the kernel itself; its device functions may stand in another cell or file."""
+        return np.array([(site.function, site.line) == (self.kernel, line) for site in self._run.sites])
 
     @cached_property
-    def _operations(self) -> tuple[dict[int, int], dict[int, int]]:
+    def _operations(self) -> tuple[Lines, Lines]:
         program = self._run.program
         return operations(self._run.events, program.sites, program.runs, program.run_work)
 
@@ -214,12 +221,17 @@ class Trace(Shown):
     def by_line(self) -> Table:
         """Counts of each source line that reached memory or computed."""
         flop, integer = self._operations
-        lines = {site.line for site in self._run.sites if site.kind in ("load", "store", "atomic")} | set(flop)
+        reached = {(s.function, s.line) for s in self._run.sites if s.kind in ("load", "store", "atomic")}
         rows: list[tuple[str, ...]] = []
-        for line in sorted(lines):
-            counts = self.count(line=line)
-            text = next((s.text for s in self._run.sites if s.line == line and s.kind != "array"), "")
-            rows.append((str(line), text, *_cells(counts), f"{flop.get(line, 0):,}", f"{integer.get(line, 0):,}"))
+        for function, line in sorted(reached | set(flop), key=lambda at: (at[0] != self.kernel, at)):
+            here = np.array([(s.function, s.line) == (function, line) for s in self._run.sites])
+            counts = count(self._run.accesses, self._run.requests, here[self._run.requests.site])
+            text = next(
+                (s.text for s, mine in zip(self._run.sites, here, strict=True) if mine and s.kind != "array"), ""
+            )
+            name = str(line) if function == self.kernel else f"{function} {line}"
+            done = (flop.get((function, line), 0), integer.get((function, line), 0))
+            rows.append((name, text, *_cells(counts), *(f"{n:,}" for n in done)))
         return Table(tuple(rows), ("line", "source", *_HEADINGS, "FLOP", "integer"), "By source line")
 
     def _table(self) -> Table:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 import types
 from collections.abc import Callable
 from typing import Any
@@ -29,16 +28,19 @@ REFUSED: tuple[type[ast.AST], ...] = (
 )  # fmt: skip
 
 
-def rewritten(program: Program, fn: types.FunctionType, whole: set[str], whole_arrays: set[str]) -> Callable[..., Any]:
+def rewritten(
+    program: Program, fn: types.FunctionType, label: str, whole: set[str], whole_arrays: set[str]
+) -> Callable[..., Any]:
     """`fn` as a function (thread, context, *its arguments) that reports what it does to the program's log."""
     tree = _parse(fn)
     outside = Outside(fn, tree)
-    rewriter = _Rewriter(program, tree, outside, Whole(tree, whole, whole_arrays, outside.whole_numbers()))
-    args = tree.args
+    judge = Whole(tree, label, whole, whole_arrays, outside.whole_numbers())
+    rewriter, args = _Rewriter(program, tree, label, outside, judge), tree.args
     args.args = [ast.arg(P + "t"), ast.arg(P + "c"), *args.posonlyargs, *args.args]
     args.posonlyargs = []
     for arg in (*args.args, *args.kwonlyargs):
         arg.annotation = None
+    args.defaults = [ast.Constant(None) for _ in args.defaults]  # the function's own values come back below
     tree.returns, tree.decorator_list = None, []
     tree.body = rewriter.block(tree.body)
     module = ast.fix_missing_locations(ast.Module([tree], []))
@@ -53,15 +55,17 @@ def rewritten(program: Program, fn: types.FunctionType, whole: set[str], whole_a
 def _parse(fn: types.FunctionType) -> ast.FunctionDef:
     try:
         lines, first = inspect.getsourcelines(fn)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
+        indented = lines[0][:1].isspace()  # ast takes that within a block only, and textwrap trips over comments
+        body = ast.parse("".join(["if 1:\n" * indented, *lines])).body
+        tree = body[0].body if indented else body  # type: ignore[attr-defined]
     except (OSError, TypeError, SyntaxError) as error:
         raise KernelError(
             f"The source of {fn.__name__} can't be read ({error}). Define the kernel with `def` in a cell or in a file."
         ) from None
-    ast.increment_lineno(tree, first - 1)
-    if not isinstance(tree.body[0], ast.FunctionDef):
+    if not isinstance(tree[0], ast.FunctionDef):
         raise KernelError(f"{fn.__name__} is not defined with `def`, which lab.trace needs to rewrite its source.")
-    return tree.body[0]
+    ast.increment_lineno(tree[0], first - 1 - indented)
+    return tree[0]
 
 
 def _load(name: str) -> ast.Name:
@@ -81,8 +85,8 @@ def _let(name: str, value: ast.expr) -> ast.stmt:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, program: Program, tree: ast.FunctionDef, outside: Outside, whole: Whole) -> None:
-        self.program, self.tree, self.outside, self.whole = program, tree, outside, whole
+    def __init__(self, program: Program, tree: ast.FunctionDef, label: str, outside: Outside, whole: Whole) -> None:
+        self.program, self.tree, self.label, self.outside, self.whole = program, tree, label, outside, whole
         self.added: dict[str, Any] = {}
         self._count = 0
         self._target_name = ""  # of the assignment being rewritten: the name of an array made there
@@ -99,7 +103,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def _key(self, kind: str, node: ast.AST, work: Work | None = None, text: str = "") -> ast.expr:
         """The expression `c + site` for a new site at `node`."""
-        return ast.BinOp(_load("c"), ast.Add(), ast.Constant(self.program.site(kind, node, work, text)))
+        site = self.program.site(kind, node, self.label, work, text)
+        return ast.BinOp(_load("c"), ast.Add(), ast.Constant(site))
 
     def _fail(self, node: ast.AST, words: str) -> KernelError:
         return KernelError(f"{self.tree.name}, line {getattr(node, 'lineno', '?')}: {words}")
@@ -141,8 +146,7 @@ class _Rewriter(ast.NodeTransformer):
         return ast.If(_call("br", self.visit(node.test), key), self.block(node.body), self._else(node.orelse))
 
     def _else(self, orelse: list[ast.stmt], context: str = "") -> list[ast.stmt]:
-        back = [_let("c", _load(context))] if orelse and context else []
-        return [*back, *self.block(orelse)] if orelse else []
+        return [*([_let("c", _load(context))] if context else []), *self.block(orelse)] if orelse else []
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
         if not isinstance(node.target, ast.Name | ast.Tuple):
@@ -274,10 +278,13 @@ class _Rewriter(ast.NodeTransformer):
         path = self.outside.cuda_path(node.func)
         args = [self.visit(arg) for arg in node.args]
         keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
-        if path == "syncthreads" and not args:
+        if path == "syncthreads":
+            if args:
+                raise self._fail(node, "cuda.syncthreads() takes nothing in its brackets.")
             return ast.Yield(self._key("barrier", node))
         if path in KEYED:
             key = self._key(KEYED[path], node, text=self._target_name if KEYED[path] == "array" else "")
+            self.program.votes |= path.startswith("syncthreads_")
             if KEYED[path] == "atomic":
                 return _method(_load("t"), "atomic", ast.Constant(path.split(".")[1]), key, *args)
             call = ast.Call(ast.Attribute(_load("t"), path.replace(".", "_"), ast.Load()), [key, *args], keywords)

@@ -13,11 +13,11 @@ import numpy as np
 
 from labkit.simt.events import Events, Requests
 from labkit.simt.given import Arguments
-from labkit.simt.launch import Launch, named, place
+from labkit.simt.launch import Launch
 from labkit.simt.log import SITES, Log
 from labkit.simt.program import Program, Site
 from labkit.simt.space import Region, Space
-from labkit.simt.thread import Dim3
+from labkit.simt.thread import Dim3, named, place
 from labkit.simt.trouble import Trouble
 
 
@@ -105,8 +105,6 @@ def run(setting: Setting, given: Arguments, order: random.Random | None = None, 
     program = Program(log, space.constant)
     kernel = program.function(setting.fn, given.whole, given.whole_arrays)
     launch = Launch(program, space, trouble, setting.grid, setting.block, setting.shared_bytes)
-    args = tuple(
-        space.place(value, name) if isinstance(value, np.ndarray) else value for name, value in given.values.items()
-    )
+    args = tuple(space.argument(value, name) for name, value in given.values.items())
     launch.run(kernel, args, order)
     return Run(setting, log, program, launch, space)

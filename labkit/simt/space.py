@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from labkit.errors import KernelError
-from labkit.simt.memory import Add, Array, TracedArray
+from labkit.simt.memory import Add, Array, TracedArray, TracedTuple
 
 SHARED_END = 1 << 30
 """Addresses below lie in shared memory, and are the same in every block."""
@@ -17,6 +17,10 @@ CONSTANT = 1 << 40
 GLOBAL = 1 << 41
 ALIGNMENT = 256
 """Bytes to which cudaMalloc aligns (CUDA C++ Programming Guide, Device Memory Accesses)."""
+
+
+MOST_STATIC = 48 * 1024
+"""Bytes of shared memory with a fixed shape a block (CUDA C++ Programming Guide, "Shared Memory")."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,17 @@ class Region:
         return found
 
 
+def owner_bounds(array: Array) -> tuple[int, int]:
+    """First address, and the one after the last, of the memory that an array is a view of."""
+    owner: Any = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if isinstance(owner.base, memoryview):
+        owner = np.frombuffer(owner.base, "u1")
+    low, high = np.lib.array_utils.byte_bounds(owner)
+    return int(low), int(high)
+
+
 class Space:
     """Global and constant memory of a launch, and local arrays, which lie nowhere that is counted."""
 
@@ -57,19 +72,22 @@ class Space:
         self.regions: list[Region] = []
         self._add, self._outside, self._watch = add, outside, watch
         self._next = {"global": GLOBAL, "constant": CONSTANT}
-        self._owners: dict[int, tuple[Array, int]] = {}
+        self._starts: dict[int, int] = {}
         self._constants: dict[int, TracedArray] = {}
+
+    def argument(self, value: Any, name: str) -> Any:
+        """An argument as the kernel takes it: arrays at their addresses, also those in a tuple."""
+        if isinstance(value, TracedTuple):
+            return TracedTuple(self.argument(part, f"{name}[{i}]") for i, part in enumerate(value))
+        return self.place(value, name) if isinstance(value, np.ndarray) else value
 
     def place(self, array: Array, name: str, space: str = "global") -> TracedArray:
         """`array` at its address: views of the same memory share it."""
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        low, high = np.lib.array_utils.byte_bounds(owner)
-        if id(owner) not in self._owners:
-            self._owners[id(owner)] = (owner, self._next[space])
+        low, high = owner_bounds(array)
+        if low not in self._starts:
+            self._starts[low] = self._next[space]
             self._next[space] += -(-max(high - low, 1) // ALIGNMENT) * ALIGNMENT
-        base = self._owners[id(owner)][1] + array.__array_interface__["data"][0] - low
+        base = self._starts[low] + array.__array_interface__["data"][0] - low
         self.regions.append(Region(name, space, base, array))
         return TracedArray(array, base, name, space, self._add, self._outside, self._watch)
 
@@ -106,6 +124,11 @@ class SharedLayout:
             self.regions[site] = Region(name, "shared", self._next, array)
             self._next += -(-max(array.nbytes, 1) // ALIGNMENT) * ALIGNMENT
             self.static_bytes = -(-self.static_bytes // array.itemsize) * array.itemsize + array.nbytes
+            if self.static_bytes > MOST_STATIC:
+                raise KernelError(
+                    f"{name} brings a block's shared memory to {self.static_bytes:,} bytes, and shared arrays of fixed"
+                    f" shape have {MOST_STATIC:,} at most. Use smaller ones, or dynamic shared memory (shape 0)."
+                )
         return self.regions[site].base
 
 

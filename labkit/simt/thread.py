@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.simt.memory import TracedArray, TracedTuple
+from labkit.simt.memory import TracedArray, TracedTuple, wrapped
 
 WARP = 32
 FULL = 0xFFFFFFFF
+WHOEVER = -1  # the mask of an operation that waits for no lane in particular
 
 VALUES = ("threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize")
 """Attributes of `cuda` that a kernel reads."""
 
-PLAIN = ("grid", "gridsize", "popc", "clz", "ffs", "brev", "fma", "selp", "cbrt", "activemask")
+PLAIN = ("grid", "gridsize", "popc", "clz", "ffs", "brev", "fma", "selp", "cbrt")
 """Functions of `cuda` that leave no trace."""
 
 ATOMICS: dict[str, Callable[..., Any]] = {
@@ -34,10 +35,12 @@ ATOMICS: dict[str, Callable[..., Any]] = {
 """What an atomic writes, given the old value and its arguments."""
 
 KEYED = {
+    "syncthreads": "barrier",
     "syncthreads_count": "barrier",
     "syncthreads_and": "barrier",
     "syncthreads_or": "barrier",
     "syncwarp": "warp",
+    "activemask": "warp",
     "shfl_sync": "warp",
     "shfl_up_sync": "warp",
     "shfl_down_sync": "warp",
@@ -70,6 +73,18 @@ class Dim3(NamedTuple):
     z: int
 
 
+def place(number: int, shape: Dim3) -> Dim3:
+    """The 3-D place of the `number`-th thread or block of a shape, x fastest."""
+    return Dim3(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))
+
+
+def named(at: Dim3, shape: Dim3) -> str:
+    """A place in words: a number where the shape is one line, else a tuple (x, y) or (x, y, z)."""
+    if shape.y == shape.z == 1:
+        return str(at.x)
+    return str(tuple(at[:2] if shape.z == 1 else at))
+
+
 class Thread:
     """One thread. Its methods are `cuda`'s; those in KEYED take the key of their site first."""
 
@@ -91,6 +106,10 @@ class Thread:
         self.key, self.kind, self.mask = 0, "barrier", 0
         self.brought: Any = None
         self.answer: Any = None
+
+    def leave(self) -> None:
+        """Let go of the block, at its end."""
+        self._block = self.run = None
 
     # -- where am I
 
@@ -128,9 +147,10 @@ class Thread:
         """Wait for the lanes of the warp that `mask` names."""
         yield from self._wait("warp", key, mask & FULL, None)
 
-    def activemask(self) -> int:
-        """Lanes that are here now: all of the warp that haven't returned, as if they were in step."""
-        return int(self._block.alive_mask(self.warp))
+    def activemask(self, key: int) -> Wait:
+        """The lanes that are here together: all of the warp that come this way, as the trace keeps them in step."""
+        lanes = yield from self._wait("warp", key, WHOEVER, None)
+        return sum(1 << lane for lane in lanes)
 
     def _shuffle(self, key: int, mask: int, value: Any, source: int) -> Wait:
         lanes = yield from self._wait("warp", key, mask & FULL, value)
@@ -210,7 +230,8 @@ class Thread:
         place = array.place(index)
         if place is None:
             return array.outside(array, index, key, writing=True)
-        return array.exchange(place, lambda old: ATOMICS[op](old, *values), key)
+        cast = [wrapped(value, array.dtype) for value in values]
+        return array.exchange(place, lambda old: ATOMICS[op](old, *cast), key)
 
     # -- bits and numbers
 
@@ -236,8 +257,10 @@ class Thread:
 
     @staticmethod
     def fma(a: Any, b: Any, c: Any) -> Any:
-        """A * b + c."""
-        return a * b + c
+        """Multiply and add, rounded once where all three are float32 or float16."""
+        short = [type(x) for x in (a, b, c) if isinstance(x, np.float32 | np.float16)]
+        exact = np.float64(a) * np.float64(b) + np.float64(c)
+        return short[0](exact) if len(short) == 3 else exact
 
     @staticmethod
     def selp(choose: Any, a: Any, b: Any) -> Any:

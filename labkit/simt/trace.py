@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -9,7 +10,7 @@ from labkit.arguments import check_number
 from labkit.errors import KernelError
 from labkit.simt.checking import check, differences
 from labkit.simt.given import MOST_BLOCK, MOST_GRID, arguments_of, shape_of
-from labkit.simt.log import BYTES_AN_EVENT
+from labkit.simt.log import BYTES_AN_EVENT, too_large
 from labkit.simt.program import python_function
 from labkit.simt.result import Trace
 from labkit.simt.running import Setting, run
@@ -34,21 +35,30 @@ def trace(
     orders, to find results that depend on the order. A loop of more than `max_steps` turns counts as endless, and the
     log may take `memory_bytes`.
 
-    The trace holds counts, no times, and knows no caches. Mistakes in the kernel are its `findings`. Raises KernelError
-    for a launch or a kernel that can't be traced, TraceTooLarge when the log outgrows its budget.
+    The trace holds counts, no times, and knows no caches. Arithmetic is NumPy's: float32 with a whole number stays
+    float32 where numba computes in float64, and whole numbers do not wrap around at 64 bits before they are stored.
+    Accesses of different sizes are compared by where they begin. Mistakes in the kernel are its `findings`. Raises
+    KernelError for a launch or a kernel that can't be traced, TraceTooLarge when the log outgrows its budget.
     """
     fn = python_function(kernel)
-    numbers = {"shared_bytes": (shared_bytes, 0), "schedules": (schedules, 1), "max_steps": (max_steps, 1)}
+    numbers = {
+        "shared_bytes": (shared_bytes, 0),
+        "schedules": (schedules, 1),
+        "max_steps": (max_steps, 1),
+        "memory_bytes": (memory_bytes, 10**5),
+    }
     for name, (value, least) in numbers.items():
         check_number(name, value, least=least, whole=True, error=KernelError)
     dims = shape_of("grid", grid, MOST_GRID), shape_of("block", block, MOST_BLOCK)
     setting = Setting(fn, *dims, shared_bytes, memory_bytes // BYTES_AN_EVENT, max_steps)
+    if (threads := math.prod(dims[0]) * math.prod(dims[1])) > setting.max_events:
+        raise too_large(f"{threads:,} threads need", setting.max_events)
     given = arguments_of(fn, args)
-    before = {name: array.copy() for name, array in given.arrays.items()}
+    before = given.copy()
     done = run(setting, given)
-    findings = {_what(f): f for f in check(done, lambda watch: run(setting, given.having(before), watch=watch))}
+    findings = {_what(f): f for f in check(done, lambda watch: run(setting, before.copy(), watch=watch))}
     for number in range(1, schedules):
-        other = given.having(before)
+        other = before.copy()
         shuffled = run(setting, other, random.Random(number))
         for finding in (*shuffled.trouble.findings(), *differences(given, other)):
             findings.setdefault(_what(finding), finding)
