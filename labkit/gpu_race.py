@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,8 +21,8 @@ def race(
     """Time launches in turn on the GPU and record them; None without one, and recorded runs are shown if there are any.
 
     A launch is (kernel, grid, block, *arguments); an argument that is a tuple stands for a float32 array of that shape,
-    filled with random numbers on the GPU and shared by the launches. `bounds` are, by row, lower limits in seconds
-    and times without a cache; the limit is drawn.
+    filled with random numbers on the GPU and shared by the launches. `bounds` are, by row, lower limits in seconds,
+    for arrays much larger than the L2 cache, and times without a cache; the limit is drawn.
     Raises KernelError for a launch of another form.
     """
     for row, launch in launches.items():
@@ -50,7 +51,9 @@ def ready(launches: Mapping[str, tuple[Any, ...]], here: Machine) -> dict[str, C
         return cuda.as_cuda_array(torch.rand(shape, device=here.device))
 
     calls: dict[str, Callable[[], object]] = {}
-    for row, (kernel, grid, block, *arguments) in launches.items():
-        given = [array(i, arg) if isinstance(arg, tuple) else arg for i, arg in enumerate(arguments)]
-        calls[row] = functools.partial(kernel[grid, block], *given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numba's, on grids too small to fill the GPU: here they are a row like others
+        for row, (kernel, grid, block, *arguments) in launches.items():
+            given = [array(i, arg) if isinstance(arg, tuple) else arg for i, arg in enumerate(arguments)]
+            calls[row] = functools.partial(kernel[grid, block], *given)
     return calls

@@ -5,8 +5,9 @@
 // unroll and arrays stay in registers; those below are the first block of SimpleCNN.
 //
 // Expected, forward: 8 N C_IN C_OUT KERNEL^2 POOLED_HEIGHT POOLED_WIDTH FLOP (a multiply-add is two, a pooled cell
-// four sums) over the float32 rate; device memory sees x once and 5 bytes a pooled number, while the separate library
-// calls write and read the unpooled result, four times the size, once each for convolution, bias, ReLU and pooling.
+// four sums) over the float32 rate; device memory sees x once and 5 bytes a pooled number, while separate library
+// calls write the unpooled result, four times the size, three times (convolution, bias, ReLU) and read it three times
+// (bias, ReLU, pooling). What of that fits the L2 cache is not device memory's traffic.
 // Backward: a pooled number's gradient belongs to one of its four cells, so the weights' gradient needs
 // 2 N C_IN C_OUT KERNEL^2 POOLED_HEIGHT POOLED_WIDTH FLOP, a quarter of the dense convolution's; the input's
 // gradient is computed densely: 2 N C_IN C_OUT KERNEL^2 HEIGHT WIDTH FLOP.

@@ -78,8 +78,7 @@ def run(
     values = tuple(np.uint64(a.data_ptr()) if isinstance(a, Tensor) else a for a in arguments)
     with torch.cuda.device(device):
         function = _compiled(file, kernel, options, shared_bytes, device.index)
-        stream = _cupy().cuda.Stream.from_external(torch.cuda.current_stream(device))
-        function(grid, block, values, shared_mem=shared_bytes, stream=stream)
+        function(grid, block, values, shared_mem=shared_bytes, stream=_stream(device))
 
 
 def multiprocessors(device: torch.device) -> int:
@@ -104,6 +103,14 @@ def _compiled(file: str, kernel: str, options: tuple[str, ...], shared_bytes: in
     if shared_bytes > 48 * 1024:  # more has to be asked for, once a kernel and device
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function
+
+
+def _stream(device: torch.device) -> Any:
+    """torch's current stream as CuPy's; the second way is for versions of torch without the protocol of the first."""
+    stream = torch.cuda.current_stream(device)
+    if hasattr(stream, "__cuda_stream__"):
+        return _cupy().cuda.Stream.from_external(stream)
+    return _cupy().cuda.ExternalStream(stream.cuda_stream, device.index)
 
 
 def _cupy() -> Any:

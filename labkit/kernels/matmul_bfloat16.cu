@@ -15,7 +15,8 @@ typedef unsigned short bfloat16;  // the bits alone: no header of CUDA's is need
 #define DEPTH 32     // ... summed up in slices of DEPTH steps in k, a multiple of 32
 #define STAGES 4     // slices in flight or in use: they share the memory that a block may have
 #endif
-// Padding of 8 numbers: 8 rows that ldmatrix reads at once then start 16 bytes apart modulo the banks' 128.
+// Padding of 8 numbers: the 8 rows that ldmatrix reads at once start at different multiples of 16 bytes modulo the
+// banks' 128.
 #define PITCH_A (DEPTH + 8)
 #define PITCH_B (COLUMNS + 8)
 #define STAGE_SIZE (ROWS * PITCH_A + DEPTH * PITCH_B)

@@ -65,7 +65,8 @@ matmul_float32(const float* __restrict__ a, const float* __restrict__ b, float* 
     __shared__ __align__(16) float tile_a[2][DEPTH][PITCH];  // turned round: a step in k is then a row, like b's
     __shared__ __align__(16) float tile_b[2][DEPTH][TILE];
 
-    // A warp covers 4 x 8 of the 16 x 16 threads: its reads of a tile are 4 and 8 different quads, one pass each.
+    // A warp covers 4 x 8 of the 16 x 16 threads: its reads of a tile are 4 and 8 different quads, and no quarter of a
+    // warp, by which 16-byte reads are served, meets a bank conflict.
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int thread_row = (warp / 2) * 4 + lane / 8, thread_column = (warp % 2) * 8 + lane % 8;
     const int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;

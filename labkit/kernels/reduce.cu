@@ -2,7 +2,8 @@
 // Launched twice: over x with many blocks, then over the partial sums with one. The order of the additions depends on
 // n and the launch alone, so the same input gives the same bits each time, which atomic additions don't promise.
 //
-// Expected: 4 n bytes (each float read once) and n FLOP, so no faster than 4 n / (copy rate of the device).
+// Expected: 4 n bytes (each float read once) and n FLOP, so no faster than 4 n / (peak bandwidth), for x much larger
+// than the L2 cache. A kernel that only reads may beat the rate of a copy by some percent.
 
 #define THREADS 256
 #define LOADS 4  // quads in flight a thread, as in copy.cu

@@ -1,7 +1,7 @@
 // y[i] = a x[i] + y[i], for n floats. Both arrays start at a multiple of 16 bytes.
 //
 // Expected: 12 n bytes (x and y read, y written) and 2 n FLOP: 1/6 FLOP a byte, far below any GPU's balance. The time
-// can't go below 12 n / (copy rate of the device).
+// can't go below 12 n / (copy rate of the device), for arrays much larger than the L2 cache.
 
 #define LOADS 2  // of 16 bytes from each of the two arrays: 64 bytes in flight a thread, as in copy.cu
 

@@ -34,9 +34,10 @@ class Counts(Shown):
     lines: int
     """128-byte lines those sectors lie in."""
     footprint_bytes: int
-    """Bytes of the distinct sectors touched: what has to move if a cache keeps everything."""
+    """Bytes of the distinct sectors touched: what has to move if a cache keeps everything, each sector one way only."""
     wavefronts: int
-    """Rounds that shared memory needs; one a request (two for 8-byte accesses) without bank conflicts."""
+    """Rounds that shared memory needs; one a request (two for 8-byte accesses, four for 16-byte ones) without bank
+    conflicts. A GPU may need fewer for such wide accesses where neighbouring lanes read the same address."""
     ways: int
     """The most distinct words that one bank had to give for a request: 1 is conflict-free."""
     collisions: int

@@ -1,0 +1,264 @@
+"""Plausible wrong answers of notebook 06: number -> (answer, words the check must say)."""
+
+import functools
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d, max_pool2d
+
+
+def sizes(images, channels, outputs, size, kernel, odd=0):
+    side = size - kernel + 1
+    pooled = images * outputs * ((side + odd) // 2) ** 2
+    return images * channels * size**2, outputs * channels * kernel**2, images * outputs * side**2, pooled
+
+
+def bytes_of(separate, fused, odd=0):
+    """A wrong `block_bytes` from formulas of x, weights, sums, pooled and outputs."""
+
+    def block_bytes(images, channels, outputs, size, kernel):
+        found = (*sizes(images, channels, outputs, size, kernel, odd), outputs)
+        return separate(*found), fused(*found)
+
+    return block_bytes
+
+
+def right_separate(x, w, s, p, o):
+    return 4 * (x + w + 6 * s + o + p) + 8 * p
+
+
+def right_fused(x, w, s, p, o):
+    return 4 * (x + w + o + p) + p
+
+
+def each_written_once(x, w, s, p, o):
+    return 4 * (x + w + 3 * s + o + p) + 8 * p
+
+
+def even_side(images, channels, outputs, size, kernel):
+    """Right where the side of the sums is even only: pooled counted as a quarter of the sums."""
+    x, w, s, _ = sizes(images, channels, outputs, size, kernel)
+    return right_separate(x, w, s, s / 4, outputs), right_fused(x, w, s, s / 4, outputs)
+
+
+def forward_with(x, weight, bias, pooled, choice, *, stride=None, start=None, late=False, turned=False, ties=False,
+                 sums_of=None, dead=True):  # fmt: skip
+    """The right kernel, with one thing wrong."""
+    images, outputs, rows, columns = pooled.shape
+    channels, kernel = weight.shape[1], weight.shape[2]
+    width = x.shape[3] if stride is None else stride(columns, kernel)
+    n = (2 * rows - 1) * width + 2 * columns
+    for image in range(images):
+        for out in range(outputs):
+            first = 0 if late else bias[out]
+            sums = np.full(n, first, sums_of or x.dtype)
+            for channel in range(channels):
+                plane = x[image, channel].ravel()
+                for dy in range(kernel):
+                    for dx in range(kernel):
+                        w = weight[out, channel, kernel - 1 - dy, kernel - 1 - dx] if turned else (
+                            weight[out, channel, dy, dx])  # fmt: skip
+                        shifted = plane[dy * width + dx :][:n]
+                        sums[: len(shifted)] += (w * shifted).astype(sums.dtype)
+            for row in range(rows):
+                for column in range(columns):
+                    at = 2 * row * width + 2 * column
+                    cells = [sums[at], sums[at + 1], sums[at + width], sums[at + width + 1]]
+                    best = max(cells)
+                    which = 3 - cells[::-1].index(best) if ties else cells.index(best)
+                    pooled[image, out, row, column] = max(best, 0) + (bias[out] if late else 0)
+                    choice[image, out, row, column] = which if best > 0 or not dead else 4
+
+
+def forward(**wrong):
+    """A function of the right five parameters that is wrong in one way."""
+
+    def fused_forward(x, weight, bias, pooled, choice):
+        forward_with(x, weight, bias, pooled, choice, **wrong)
+
+    return fused_forward
+
+
+def first_image_only(x, weight, bias, pooled, choice):
+    forward_with(x[:1], weight, bias, pooled[:1], choice[:1])
+
+
+def returns_its_result(x, weight, bias, pooled, choice):
+    return np.maximum(x, 0)
+
+
+def other_parameters(images, weight, bias, pooled, choice):
+    pass
+
+
+def backward_with(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases, *, mask=True, bias_sum=True,
+                  add_x=True, all_cells=False, always_x=False, of=None, square=False):  # fmt: skip
+    """The right kernel, with one thing wrong."""
+    images, outputs, rows, columns = grad_pooled.shape
+    channels, kernel = weight.shape[1], weight.shape[2]
+    for image in range(images):
+        for out in range(outputs):
+            for row in range(rows):
+                for column in range(rows if square else columns):
+                    cell = int(choice[image, out, row, column])
+                    if cell == 4 and mask:
+                        continue
+                    back = grad_pooled[image, out, row, column]
+                    before = grad_biases[image, out] if bias_sum else 0
+                    grad_biases[image, out] = np.add(before, back, dtype=of)
+                    for here in range(4) if all_cells else [cell % 4]:
+                        top, left = 2 * row + here // 2, 2 * column + here % 2
+                        under = np.s_[top : top + kernel, left : left + kernel]
+                        for channel in range(channels):
+                            part = (back * x[image, channel][under]).astype(of or x.dtype)
+                            grad_weights[image, out, channel] += part
+                            if len(grad_x) or always_x:
+                                old = grad_x[image, channel][under] if add_x else 0
+                                grad_x[image, channel][under] = old + back * weight[out, channel]
+
+
+def backward(**wrong):
+    """A function of the right seven parameters that is wrong in one way."""
+
+    def fused_backward(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
+        backward_with(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases, **wrong)
+
+    return fused_backward
+
+
+def as_layers(x, weight, bias):
+    return max_pool2d(conv2d(x, weight, bias).relu(), 2)
+
+
+def pooled_shape(x, weight):
+    return len(x), len(weight), *((side - weight.shape[-1] + 1) // 2 for side in x.shape[2:])
+
+
+def fake(x, weight, bias):
+    return x.new_empty(pooled_shape(x, weight)), x.new_empty(pooled_shape(x, weight), dtype=torch.uint8)
+
+
+def fake_of_the_input(x, weight, bias):
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.uint8)
+
+
+def fake_rounded_up(x, weight, bias):
+    shape = len(x), len(weight), *((side - weight.shape[-1] + 2) // 2 for side in x.shape[2:])
+    return x.new_empty(shape), x.new_empty(shape, dtype=torch.uint8)
+
+
+def fake_of_one_dtype(x, weight, bias):
+    pooled = x.new_empty(pooled_shape(x, weight))
+    return pooled, torch.empty_like(pooled)
+
+
+def remember(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def torch_gradients(x, weight, bias, grad_pooled, of=as_layers):
+    with torch.enable_grad():
+        inputs = [tensor.detach().requires_grad_() for tensor in (x, weight, bias)]
+        return torch.autograd.grad(of(*inputs), inputs, grad_pooled)
+
+
+def gradients(ctx, grad_pooled, grad_choice):
+    return torch_gradients(*ctx.saved_tensors, grad_pooled)
+
+
+def without_bias(ctx, grad_pooled, grad_choice):
+    return (*gradients(ctx, grad_pooled, grad_choice)[:2], None)
+
+
+def bias_not_summed_over_the_batch(ctx, grad_pooled, grad_choice):
+    *others, _ = gradients(ctx, grad_pooled, grad_choice)
+    x, weight, bias = ctx.saved_tensors
+    return (*others, torch_gradients(x[:1], weight, bias, grad_pooled[:1])[2])
+
+
+def no_relu_mask(ctx, grad_pooled, grad_choice):
+    def without_relu(x, weight, bias):
+        return max_pool2d(conv2d(x, weight, bias), 2)
+
+    return torch_gradients(*ctx.saved_tensors, grad_pooled, of=without_relu)
+
+
+def swapped(ctx, grad_pooled, grad_choice):
+    of_x, of_weight, of_bias = gradients(ctx, grad_pooled, grad_choice)
+    return of_weight, of_x, of_bias
+
+
+def through_numpy(ctx, grad_pooled, grad_choice):
+    found = gradients(ctx, grad_pooled, grad_choice)
+    return tuple(torch.from_numpy(part.numpy()) for part in found)
+
+
+@functools.cache
+def operator(name, fake=fake, remember=remember, gradients=gradients, scale=1.0):
+    """An operator over torch's own layers, registered under `name`, with the parts that are given (None: none)."""
+
+    def block(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        pooled = scale * as_layers(x, weight, bias)
+        return pooled, torch.zeros_like(pooled, dtype=torch.uint8)
+
+    made = torch.library.custom_op(f"wrong06::{name}", block, mutates_args=())
+    if fake is not None:
+        made.register_fake(fake)
+    if gradients is not None:
+        made.register_autograd(gradients, setup_context=remember)
+    return made
+
+
+WRONG = {
+    "06.4": [
+        (bytes_of(lambda *a: right_separate(*a) / 4, right_fused), "0.25x"),  # numbers, not bytes
+        (bytes_of(each_written_once, right_fused), "what does each read"),
+        (bytes_of(lambda x, w, s, p, o: right_separate(x, w, s, p, o) - 8 * p, right_fused), "4 + 8 bytes"),
+        (bytes_of(right_separate, lambda x, w, s, p, o: right_fused(x, w, s, p, o) + 4 * s), "4 + 1 bytes"),
+        (bytes_of(right_separate, right_fused, odd=1), "what is written was written"),
+        (even_side, "what is written was written"),
+        (lambda *given: bytes_of(right_separate, right_fused)(*given)[::-1], "what we expect"),
+        (lambda *given: bytes_of(right_separate, right_fused)(*given)[0], "Expected two numbers"),
+        (lambda *given: (224_760, 19_992), "what we expect"),  # the first case only
+    ],
+    "06.5": [
+        (forward(stride=lambda columns, kernel: 2 * columns + kernel - 1), "the last column of which is not pooled"),
+        (forward(ties=True), "of equal ones the first"),
+        (forward(dead=False), "that is 4"),
+        (forward(late=True), "before ReLU"),
+        (forward(turned=True), "turned round"),
+        (forward(sums_of=np.float16), "of which type is the sum?"),
+        (forward(sums_of=np.float32), "not to the precision of float64"),
+        (first_image_only, "was never written"),
+        (returns_its_result, "was never written"),
+        (other_parameters, "Expected the kernel's parameters"),
+        (forward(), "not compiled"),
+    ],
+    "06.6": [
+        (backward(mask=False), "ReLU let nothing through"),
+        (backward(bias_sum=False), "the sum of all that come back"),
+        (backward(add_x=False), "A pixel lay under several weights"),
+        (backward(all_cells=True), "times the pixel that this weight met"),
+        (backward(square=True), "10 x 7 pixels"),
+        (backward(of=np.float16), "of which type is the sum?"),
+        (backward(always_x=True), "nobody who needs grad_x"),
+        (forward(), "Expected the kernel's parameters"),
+        (backward(), "not compiled"),
+    ],
+    "06.7": [
+        (as_layers, "Expected the operator"),
+        (operator("no_fake", fake=None), "raised"),
+        (operator("fake_of_the_input", fake=fake_of_the_input), "pooled should be"),
+        (operator("fake_rounded_up", fake=fake_rounded_up), "pooled should be"),
+        (operator("fake_of_one_dtype", fake=fake_of_one_dtype), "choice should be torch.uint8"),
+        (operator("no_gradient", gradients=None), "The backward pass raised"),
+        (operator("nothing_saved", remember=lambda ctx, inputs, output: None), "The backward pass raised"),
+        (operator("without_bias", gradients=without_bias), "no gradient of bias"),
+        (operator("batch", gradients=bias_not_summed_over_the_batch), "the gradient of bias is not torch's"),
+        (operator("no_relu_mask", gradients=no_relu_mask), "is not torch's"),
+        (operator("swapped", gradients=swapped), "The backward pass raised"),
+        (operator("half", scale=0.5), "the pooled values are not torch's"),
+        (operator("through_numpy", gradients=through_numpy), "torch.compile can't trace it"),
+    ],
+}
