@@ -208,20 +208,23 @@ def test_a_grid_has_a_largest_size():
         launch.run("copy", "copy", (1, 65536), (1,), ())
 
 
-def test_a_launch_goes_to_cupy_with_addresses_and_the_stream_of_torch(monkeypatch):
+@pytest.mark.parametrize("protocol", [True, False], ids=["with __cuda_stream__", "without"])
+def test_a_launch_goes_to_cupy_with_addresses_and_the_stream_of_torch(monkeypatch, protocol):
     seen = []
-    stream = SimpleNamespace(from_external=lambda stream: ("cupy", stream))
-    monkeypatch.setattr(launch, "_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(Stream=stream)))
+    of_torch = SimpleNamespace(cuda_stream=7, **({"__cuda_stream__": lambda: (0, 7)} if protocol else {}))
+    stream = SimpleNamespace(from_external=lambda stream: ("cupy", stream.cuda_stream))
+    cuda = SimpleNamespace(Stream=stream, ExternalStream=lambda pointer, device: ("cupy", pointer))
+    monkeypatch.setattr(launch, "_cupy", lambda: SimpleNamespace(cuda=cuda))
     monkeypatch.setattr(launch, "_compiled", lambda *key: lambda *args, **kwargs: seen.append((key, args, kwargs)))
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "torch's")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: of_torch)
     x = torch.ones(4)
     launch.run("copy", "copy", (1,), (256,), (x, np.int64(4)), options=("-DA=1",), shared_bytes=8)
     [(key, (grid, block, values), kwargs)] = seen
     assert key == ("copy", "copy", ("-DA=1",), 8, None)
     assert (grid, block, values) == ((1,), (256,), (x.data_ptr(), 4))
     assert [type(value) for value in values] == [np.uint64, np.int64]
-    assert kwargs == {"shared_mem": 8, "stream": ("cupy", "torch's")}
+    assert kwargs == {"shared_mem": 8, "stream": ("cupy", 7)}
 
 
 def test_names_and_sources():

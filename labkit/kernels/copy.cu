@@ -4,7 +4,7 @@
 // 8 n / (copy rate of the device), for arrays much larger than the L2 cache.
 
 // Loads in flight hide the latency of memory: rate x latency bytes have to be on their way at any time (Little's law).
-// Four independent 16-byte loads a thread are 64 bytes; with one, nearly every thread of the GPU would have to be waiting.
+// Four independent 16-byte loads a thread are 64 bytes; with one, nearly all threads of the GPU would have to wait.
 #define LOADS 4
 
 extern "C" __global__ void copy(const float* __restrict__ x, float* __restrict__ out, long long n)

@@ -106,7 +106,7 @@ def _compiled(file: str, kernel: str, options: tuple[str, ...], shared_bytes: in
 
 
 def _stream(device: torch.device) -> Any:
-    """torch's current stream as CuPy's; the second way is for versions of torch without the protocol of the first."""
+    """The current stream of torch as CuPy's; the second way is for versions of torch without the protocol of the first."""
     stream = torch.cuda.current_stream(device)
     if hasattr(stream, "__cuda_stream__"):
         return _cupy().cuda.Stream.from_external(stream)
