@@ -13,6 +13,7 @@ from labkit.bench import Comparison
 from labkit.errors import KernelError
 from labkit.live import SpeedBoard
 from labkit.machine import Machine, machine
+from labkit.records import recorded
 
 
 def race(
@@ -29,6 +30,12 @@ def race(
         if not isinstance(launch, tuple) or len(launch) < 3 or not callable(launch[0]):
             raise KernelError(f"Expected (kernel, grid, block, *arguments) for {row!r}, got {shown(launch)}.")
     here = machine()
+    if not here.gpus and not any(recorded(f"{section} {row}") for row in launches):
+        from IPython.display import Markdown, display
+
+        words = "Not measured here: this needs a CUDA GPU, and no recorded run has it yet."
+        display(Markdown(f"**{title}.** {words}"))  # type: ignore[no-untyped-call]
+        return None
     board = SpeedBoard(section, title, log=bool(here.gpus))
     if not here.gpus:
         for row in launches:

@@ -45,6 +45,8 @@ def format_bytes(n_bytes: float) -> str:
 def format_si(value: float, unit: str) -> str:
     """A quantity in powers of 1000: (2.1e12, 'FLOP/s') -> '2.10 TFLOP/s'; counted things as '4,210 images/s'."""
     if not unit or unit[0].islower() or unit.startswith("%"):
+        if value == int(value) and abs(value) < 1000 and unit[:1].isalpha() and unit != "x":  # 2 threads, not 2.00
+            return f"{int(value)} {unit}".strip()
         return f"{significant(value)} {unit}".strip()
     for size, prefix in _SI:
         if abs(value) >= size:

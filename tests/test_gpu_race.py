@@ -29,13 +29,14 @@ def gpu(monkeypatch):
     monkeypatch.setattr("numba.cuda.as_cuda_array", lambda tensor: tensor)
 
 
-def test_without_a_gpu_nothing_is_launched_or_recorded(monkeypatch):
+def test_without_a_gpu_nothing_is_launched_or_recorded(monkeypatch, capsys):
     monkeypatch.setattr(room, "machine", lambda: SimpleNamespace(gpus=()))
     kernel = Kernel()
     launches = {"one": (kernel, 1, 32, (4,)), "other": (kernel, 2, 32, (4,))}
     assert room.race("04.9", "Nothing", launches, bounds={}) is None
     assert kernel.calls == []
     assert results().entries() == []
+    assert "Markdown" in capsys.readouterr().out  # a sentence, instead of a board without a bar
 
 
 def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu):

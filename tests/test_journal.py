@@ -109,7 +109,7 @@ def test_the_claims_are_all_there():
 
 @pytest.mark.parametrize("guess", [3, np.float32(3), np.int64(3), torch.tensor(3.0), torch.tensor([3])])
 def test_numbers_of_numpy_and_torch_are_guesses_and_spare_spaces_do_not_matter(guess):
-    assert "Noted: 3.00 images/s" in str(journal.predict(f" {KEY} ", guess, "images/s"))
+    assert "Noted: 3 images/s" in str(journal.predict(f" {KEY} ", guess, "images/s"))
     assert journal.predicted(KEY) == 3
     assert journal.record(KEY, guess, "images/s").predicted == 3
 

@@ -81,7 +81,10 @@ def _transpose_case(rows: int, columns: int) -> Case:
 
 
 def total(answer: object) -> str:
-    """A sum with no race and at most one atomic a block, for full blocks and others."""
+    """A sum with no race, at most one atomic a block and few divergent branches, for full blocks and others.
+
+    Of the branches of its 64 warps, interleaved steps part 384, halves 48, shuffles 72.
+    """
     launch = kernel(answer, parameters=["x", "total"])
     cases = [_sum_case(n) for n in (2048, 1000, 257, 1)]
     done = correct(launch, cases)[0]
@@ -89,6 +92,8 @@ def total(answer: object) -> str:
     blocks = 2048 // THREADS
     why = "Let the threads of a block add up among themselves first, and one of them add that to total[0]."
     within(done, "atomic additions", atomics, blocks, why)
+    why = "Let neighbouring threads take the same way: those of whole warps at once have nothing left to add."
+    within(done, "branches at which lanes part", done.branches().divergent, 128, why)
     rounds = done.count(space="shared").wavefronts
     return (
         f"Right for 1 to 2,048 numbers, in two orders of the threads, with {atomics} atomic additions for {blocks} "

@@ -348,6 +348,22 @@ def adds_in_half_precision(a, b, c):
         c[row, column] = product
 
 
+@cuda.jit
+def interleaved_neighbours(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    step = 1
+    while step < 256:
+        if t % (2 * step) == 0:
+            sums[t] += sums[t + step]
+        cuda.syncthreads()
+        step *= 2
+    if t == 0:
+        cuda.atomic.add(total, 0, sums[0])
+
+
 WRONG = {
     "04.1": [
         (lines_of_128, "sectors begin at multiples of 32"),
@@ -375,6 +391,7 @@ WRONG = {
     "04.5": [
         (all_atomic, "2,048 atomic additions"),
         (an_atomic_a_warp, "64 atomic additions"),
+        (interleaved_neighbours, "branches at which lanes part"),
         (no_atomic, "total"),
         (sets_the_total, "total"),
         (tree_without_barriers, "barrier"),
