@@ -32,6 +32,7 @@ fix: setup ## repair what can be repaired of what `make check` finds
 
 bench: setup ## speed and memory of labkit against their targets
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/gpu.py
 
 record: setup ## run every notebook at full size and keep what it measures in data/recorded
 	$(BIN)/python -m labkit record
@@ -43,6 +44,8 @@ gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks
 	LABKIT_PROFILE=ci $(BASE) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=200 \
 	  --ignore=tests/browser --ignore=tests/test_setup.py tests notebooks build/solved
 	$(BASE) benchmarks/run.py
+	$(BASE) benchmarks/gpu.py
+	-$(BASE) -m benchmarks.counters
 	$(BASE) -m labkit record
 
 doctor: setup ## what this machine has, what is missing, and what to do
