@@ -106,11 +106,12 @@ def _compiled(file: str, kernel: str, options: tuple[str, ...], shared_bytes: in
 
 
 def _stream(device: torch.device) -> Any:
-    """The current stream of torch as CuPy's; the second way is for versions of torch without the protocol of the first."""
+    """The current stream of torch as CuPy's; the second way is for versions of either that don't know the first."""
     stream = torch.cuda.current_stream(device)
-    if hasattr(stream, "__cuda_stream__"):
-        return _cupy().cuda.Stream.from_external(stream)
-    return _cupy().cuda.ExternalStream(stream.cuda_stream, device.index)
+    streams = _cupy().cuda
+    if hasattr(stream, "__cuda_stream__") and hasattr(streams.Stream, "from_external"):
+        return streams.Stream.from_external(stream)
+    return streams.ExternalStream(stream.cuda_stream, device.index)
 
 
 def _cupy() -> Any:
