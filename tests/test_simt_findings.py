@@ -7,7 +7,7 @@ import pytest
 from numba import cuda, float32
 
 from labkit.simt import trace
-from tests.tracing import found
+from tests.tracing import found, made_in_a_cell
 
 
 def floats(n):
@@ -153,3 +153,29 @@ def test_the_lines_of_a_race_are_found_in_about_the_time_of_the_trace():
         return time.perf_counter() - start
 
     assert min(time_s(True) for _ in range(2)) < 4 * min(time_s(False) for _ in range(3))
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("y[i / 1] = 1", "// does not"),
+        ("y[i] = 1 + y", "index the array"),
+        ("y[cuda.blockIdx * cuda.blockDim] = 1", "take .x of it"),
+        ("cuda.atomic.add(y[i], 1, 1)", "Atomics take the array"),
+    ],
+)
+def test_an_error_of_python_says_what_it_means(statement, words):
+    kernel = made_in_a_cell(f"def k(y):\n    i = cuda.grid(1)\n    {statement}\n")
+    (finding,) = trace(kernel, 1, 4, np.zeros(4)).findings
+    assert finding.kind == "raised"
+    assert words in finding.words
+
+
+def test_the_busiest_thread_is_the_one_with_most_elements():
+    def k(x, y):
+        i = cuda.grid(1)
+        for j in range(i):
+            y[i] += x[j] + x[0]
+
+    done = trace(k, 2, 8, np.zeros(16), np.zeros(16))
+    assert (done.busiest("x"), done.busiest("y", "store")) == (15, 1)

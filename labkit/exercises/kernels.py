@@ -14,7 +14,7 @@ import numpy as np
 
 from labkit.arguments import shown
 from labkit.checks import NotYet, Todo
-from labkit.errors import KernelError
+from labkit.errors import KernelError, TraceTooLarge
 from labkit.simt import Trace, python_function, trace
 
 
@@ -40,6 +40,10 @@ def kernel(answer: object, *, parameters: Sequence[str]) -> Any:
         raise NotYet(
             f"Expected a kernel with @cuda.jit, got {shown(answer)}. Pass its name without brackets."
         ) from None
+    if getattr(answer, "targetoptions", {}).get("device"):
+        raise NotYet(f"{fn.__name__} has device=True, which makes a function for kernels, and no kernel.")
+    if hasattr(answer, "py_func") and "cuda" not in type(answer).__module__:
+        raise NotYet(f"{fn.__name__} is made for the CPU: a kernel needs @cuda.jit.")
     names = list(inspect.signature(fn).parameters)
     if names != list(parameters):
         raise NotYet(f"Expected the kernel's parameters ({', '.join(parameters)}), got ({', '.join(names)}).")
@@ -74,6 +78,8 @@ def _traced(answer: Any, case: Case, tolerance: float, schedules: int) -> Trace:
     args = tuple(arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args)
     try:
         done = trace(answer, case.grid, case.block, *args, schedules=schedules)
+    except TraceTooLarge as error:
+        raise NotYet(f"With {case.given} it does far more than it has to. Does a loop never end?") from error
     except KernelError as error:
         raise NotYet(f"With {case.given}: {error}") from error
     serious = [finding for finding in done.findings if finding.kind != "unwritten"]

@@ -27,14 +27,15 @@ def _empty(*shape: int) -> Array:
 def _judge_sharing(done: Trace, array: str, kind: str, n: int) -> None:
     """NotYet where one thread does the work of many, or where neighbouring threads don't take neighbouring elements.
 
-    The launch works on n numbers of 4 bytes, and each is loaded or stored (`kind`) once. Every warp of a grid of t
-    threads needs ceil(n / t) requests then, and all of them together move each sector once.
+    The launch works on n numbers of 4 bytes. Of a grid of t threads none needs more than ceil(n / t) of them, and a
+    pass over them moves each sector once.
     """
     counts = done.count(array, kind=kind)
     why = "Few threads do the work of many: let every thread of the grid have its share."
-    within(done, f"requests to {array}", counts.requests, done.warps * -(-n // done.threads), why)
+    within(done, f"elements of {array} in one thread", done.busiest(array, kind), -(-n // done.threads), why)
     why = "Let neighbouring threads take neighbouring elements; notebook 04 measures what that is worth."
-    enough = 2 * -(-4 * n // _SECTOR_BYTES)  # twice, for those who start elsewhere
+    passes = max(counts.reads, counts.writes, n) / n  # over the numbers
+    enough = 2 * -(-4 * round(passes * n) // _SECTOR_BYTES)  # twice, for those who start elsewhere
     within(done, f"sectors of {_SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)
 
 
@@ -120,7 +121,7 @@ def blur(answer: object) -> str:
         cases.append(Case(given, grid, block, (image, _empty(*shape)), expected))
     traces = correct(fn, cases)
     why = "Few threads do the work of many: let every thread have a pixel."
-    within(traces[0], "requests to out", traces[0].count("out").requests, traces[0].warps, why)
+    within(traces[0], "pixels written by one thread", traces[0].busiest("out", "store"), 1, why)
     return "Right for wide, high and tiny images; corners and edges too."
 
 

@@ -56,7 +56,12 @@ def _bias_case(rows: int, columns: int) -> Case:
     longest = max(rows, columns)
     grid = (-(-longest // 32), -(-longest // 8))
     given = f"x of {rows} x {columns}"
-    return Case(given, grid, (32, 8), (x, bias, np.zeros_like(x)), {"out": x + bias})
+    return Case(given, grid, (32, 8), (x, bias, _unwritten(x.shape)), {"out": x + bias, "x": x, "bias": bias})
+
+
+def _unwritten(shape: tuple[int, ...]) -> Any:
+    """An array that no kernel may add to."""
+    return np.full(shape, np.nan, np.float32)
 
 
 def transpose(answer: object) -> str:
@@ -76,8 +81,8 @@ def transpose(answer: object) -> str:
 def _transpose_case(rows: int, columns: int) -> Case:
     a = np.random.default_rng(rows * columns).random((rows, columns), np.float32)
     grid = (-(-columns // TILE), -(-rows // TILE))
-    out = np.zeros((columns, rows), np.float32)
-    return Case(f"a of {rows} x {columns}", grid, (TILE, TILE), (a, out), {"out": a.T})
+    out = _unwritten((columns, rows))
+    return Case(f"a of {rows} x {columns}", grid, (TILE, TILE), (a, out), {"out": a.T, "a": a})
 
 
 def total(answer: object) -> str:
@@ -86,12 +91,14 @@ def total(answer: object) -> str:
     Of the branches of its 64 warps, interleaved steps part 384, halves 48, shuffles 72.
     """
     launch = kernel(answer, parameters=["x", "total"])
-    cases = [_sum_case(n) for n in (2048, 1000, 257, 1)]
-    done = correct(launch, cases)[0]
+    cases = [_sum_case(n) for n in (1, 257, 1000, 2048)]  # small ones first: most mistakes show there, and sooner
+    done = correct(launch, cases)[-1]
     atomics = done.count("total", kind="atomic").writes
     blocks = 2048 // THREADS
     why = "Let the threads of a block add up among themselves first, and one of them add that to total[0]."
     within(done, "atomic additions", atomics, blocks, why)
+    why = "Few threads do the work of many: let every thread read a number."
+    within(done, "numbers read by one thread", done.busiest("x"), 1, why)
     why = "Let neighbouring threads take the same way: those of whole warps at once have nothing left to add."
     within(done, "branches at which lanes part", done.branches().divergent, 128, why)
     rounds = done.count(space="shared").wavefronts
@@ -103,9 +110,9 @@ def total(answer: object) -> str:
 
 def _sum_case(n: int) -> Case:
     x = np.random.default_rng(n).random(n, np.float32)
-    expected = np.array([x.sum(dtype=np.float64)], np.float32)
-    given = f"{n:,} number{'s' * (n > 1)}"
-    return Case(given, -(-n // THREADS), THREADS, (x, np.zeros(1, np.float32)), {"total": expected})
+    before = np.full(1, 3, np.float32)
+    expected = {"total": before + x.sum(dtype=np.float64), "x": x}
+    return Case(f"{n:,} number{'s' * (n > 1)} and total[0] = 3", -(-n // THREADS), THREADS, (x, before), expected)
 
 
 def matmul(answer: object) -> str:
@@ -118,6 +125,12 @@ def matmul(answer: object) -> str:
     most = 2 * rows * columns * depth // MATMUL_TILE
     why = "A number that 16 threads of a block need is read by one of them, into shared memory, for all."
     within(done, "reads of a and b", reads, most, why)
+    busiest = max(done.busiest("a"), done.busiest("b"))
+    why = "Few threads do the work of many: let each thread load a number of each tile."
+    within(done, "numbers of a matrix read by one thread", busiest, depth // MATMUL_TILE, why)
+    why = "Let neighbouring threads load neighbouring numbers of a row: threadIdx.x counts along it."
+    moved = done.count("a").sectors + done.count("b").sectors
+    within(done, "sectors of a and b", moved, 2 * most * 4 // SECTOR_BYTES, why)
     return (
         f"Right for four sizes, with {reads:,} reads of global memory where one thread a product needs {16 * most:,}."
     )
@@ -130,11 +143,11 @@ def _reads(done: Trace, array: str) -> int:
 def _matmul_case(rows: int, depth: int, columns: int) -> Case:
     draw = np.random.default_rng(rows + depth + columns)
     a, b = draw.random((rows, depth), np.float32), draw.random((depth, columns), np.float32)
-    c: Any = np.zeros((rows, columns), np.float32)
+    c = _unwritten((rows, columns))
     grid = (-(-columns // MATMUL_TILE), -(-rows // MATMUL_TILE))
     expected = (a.astype(np.float64) @ b).astype(np.float32)
     given = f"a of {rows} x {depth} and b of {depth} x {columns}"
-    return Case(given, grid, (MATMUL_TILE, MATMUL_TILE), (a, b, c), {"c": expected})
+    return Case(given, grid, (MATMUL_TILE, MATMUL_TILE), (a, b, c), {"c": expected, "a": a, "b": b})
 
 
 EXERCISES = {

@@ -191,7 +191,8 @@ class Block:
             words += f", {len(threads):,} threads wait at line {other} instead"
         gone = [thread for thread in self.threads if thread.key < 0]
         if gone:
-            words += f", but {len(gone):,} of the block's {len(self.threads):,} threads have returned"
+            have = "has" if len(gone) == 1 else "have"
+            words += f", but {len(gone):,} of the block's {len(self.threads):,} threads {have} returned"
             words += f" (the first: {trouble.where(gone[0].in_grid)})"
         words += ". Every thread of a block has to reach the same syncthreads()."
         trouble.add("barrier", line, words, thread=here[0].in_grid)
@@ -211,11 +212,22 @@ class Block:
         raise Stopped
 
 
+_IN_WORDS = {
+    "cannot be interpreted as an integer": "An index has to be a whole number: / gives a fraction, // does not.",
+    "TracedArray": "A kernel works on single elements: index the array.",
+    "'Dim3'": "threadIdx, blockIdx and the like have three parts: take .x of it.",
+    "has no attribute 'place'": "Atomics take the array, the index, and the value: cuda.atomic.add(array, i, value).",
+    "'method'": "Is a function of cuda named without calling it? cuda.grid(1).",
+}
+"""What an error means, by a part of its own words."""
+
+
 def _plain(error: Exception) -> str:
-    """The error's own words, without the names of the rewriting."""
+    """The error's own words, without the names of the rewriting, and what they mean where that is known."""
     if isinstance(error, AttributeError) and error.name in ("ld", "st"):
         return f"something that is no array was indexed (a {type(error.obj).__name__})."
-    return str(error)
+    known = next((words for part, words in _IN_WORDS.items() if part in str(error)), "")
+    return f"{error}. {known}" if known else str(error)
 
 
 def _go_on(thread: Thread) -> int:

@@ -189,6 +189,17 @@ class Trace(Shown):
         found: Array = np.bincount(elements[elements >= 0], minlength=region.array.size).reshape(region.array.shape)
         return found
 
+    def busiest(self, array: str, kind: str = "load") -> int:
+        """The most different elements of `array` that one thread reads, or writes by `kind`: its share of the work."""
+        accesses, region = self._run.accesses, self._region(array)
+        _known("kind", kind, ("load", "store", "atomic"))
+        address, low, high = accesses.address, *region.span
+        mine = accesses.only((address >= low) & (address < high))
+        picked = {"load": ~mine.write, "store": mine.write & ~mine.atomic, "atomic": mine.atomic}[kind]
+        mine = mine.only(picked)
+        pairs = np.unique(np.stack([mine.thread.astype("i8"), mine.address]), axis=1)
+        return int(np.unique(pairs[0], return_counts=True)[1].max(initial=0))
+
     def paths(self, warp: int = 0) -> tuple[list[str], Array]:
         """The branches (`if` and `while`) a warp comes to, and what each lane did there.
 

@@ -364,6 +364,39 @@ def interleaved_neighbours(x, total):
         cuda.atomic.add(total, 0, sums[0])
 
 
+@cuda.jit
+def one_thread_adds_all(x, total):
+    if cuda.grid(1) == 0:
+        for i in range(x.size):
+            total[0] += x[i]
+
+
+@cuda.jit
+def one_thread_a_block_adds(x, total):
+    if cuda.threadIdx.x == 0:
+        mine = float32(0)
+        for i in range(cuda.grid(1), min(x.size, cuda.grid(1) + cuda.blockDim.x)):
+            mine += x[i]
+        cuda.atomic.add(total, 0, mine)
+
+
+@cuda.jit
+def adds_to_what_c_held(a, b, c):
+    tile_a, tile_b = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    acc = float32(0)
+    for first in range(0, a.shape[1], 16):
+        tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else 0
+        tile_b[y, x] = b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        cuda.syncthreads()
+        for k in range(16):
+            acc += tile_a[y, k] * tile_b[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] += acc
+
+
 WRONG = {
     "04.1": [
         (lines_of_128, "sectors begin at multiples of 32"),
@@ -392,6 +425,8 @@ WRONG = {
         (all_atomic, "2,048 atomic additions"),
         (an_atomic_a_warp, "64 atomic additions"),
         (interleaved_neighbours, "branches at which lanes part"),
+        (one_thread_adds_all, "numbers read by one thread"),
+        (one_thread_a_block_adds, "numbers read by one thread"),
         (no_atomic, "total"),
         (sets_the_total, "total"),
         (tree_without_barriers, "barrier"),
@@ -402,6 +437,7 @@ WRONG = {
     ],
     "04.6": [
         (naive_matmul, "reads of a and b"),
+        (adds_to_what_c_held, "c[0, 0] is nan"),
         (multiples_of_16, "outside"),
         (forgets_the_last_tile, "elements are wrong"),
         (one_barrier_a_step, "barrier"),
