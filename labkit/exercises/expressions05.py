@@ -18,6 +18,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("pow", "powf"), np.power),
     **dict.fromkeys(("max", "fmax", "fmaxf"), np.maximum),
     **dict.fromkeys(("min", "fmin", "fminf"), np.minimum),
+    **dict.fromkeys(("hypot", "hypotf"), np.hypot),
     **dict.fromkeys(("exp", "expf"), np.exp),
     **dict.fromkeys(("log", "logf"), np.log),
     **dict.fromkeys(("T", "float", "double"), np.float64),
@@ -32,13 +33,15 @@ Evaluate = Callable[..., Any]
 def expression(text: object, what: str, names: tuple[str, ...]) -> Evaluate:
     """A C++ expression of `names` as a function of them; NotYet, with `what` it is, for what can't be read."""
     if not isinstance(text, str) or not text.strip():
-        raise NotYet(f"Expected {what} as text, an expression of C++ in {' and '.join(names)}; got {text!r}.")
+        raise NotYet(f"Expected {what} as text, an expression of C++ in {_listed(names)}; got {text!r}.")
+    text = " ".join(text.split())  # C++ doesn't mind where a line ends
     if "?" in text:
         raise NotYet(f"{what} `{text}`: this check doesn't read `?:`. Here +, -, *, / and functions are enough.")
     try:
-        tree = ast.parse(_SUFFIX.sub(r"\1", text.strip()), mode="eval")
-    except SyntaxError as error:
-        raise NotYet(f"{what} `{text}` is no expression of C++ that this check can read: {error.msg}.") from error
+        tree = ast.parse(_SUFFIX.sub(r"\1", text.replace("std::", "")), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        why = getattr(error, "msg", error)
+        raise NotYet(f"{what} `{text}` is no expression of C++ that this check can read: {why}.") from error
     for node in ast.walk(tree):
         _judge(node, text, what, names)
     code = compile(tree, "<expression>", "eval")
@@ -52,17 +55,43 @@ def _judge(node: ast.AST, text: str, what: str, names: tuple[str, ...]) -> None:
     if isinstance(node, ast.Pow):
         raise NotYet(f"{what} `{text}`: C++ has no **. A square is a product: d * d.")
     if isinstance(node, ast.Name) and node.id not in (*_FUNCTIONS, *names):
-        raise NotYet(f"{what} `{text}`: there is no {node.id} here; it is made of {' and '.join(names)}.")
-    if not isinstance(node, _NODES):
+        raise NotYet(f"{what} `{text}`: there is no {node.id} here; it is made of {_listed(names)}.")
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _whole(node.left) and _whole(node.right):
+        raise NotYet(
+            f"{what} `{text}`: in C++ {ast.unparse(node)} divides whole numbers and drops the rest; 1/2 gives 0: "
+            "write 1.0/2."
+        )
+    if not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and type(node.value) not in (int, float)):
         raise NotYet(f"{what} `{text}`: use +, -, *, /, numbers and functions such as sqrt or fabs.")
+
+
+def _whole(node: ast.AST) -> bool:
+    """Whether C++ takes it for a whole number: constants without a point, and what is computed of them."""
+    if isinstance(node, ast.BinOp):
+        return _whole(node.left) and _whole(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return _whole(node.operand)
+    return isinstance(node, ast.Constant) and isinstance(node.value, int)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return " and ".join(names) if names else "numbers alone"
 
 
 def assignment(text: object, what: str, target: str, names: tuple[str, ...]) -> Evaluate:
     """The right-hand side of `target = ...` as a function; NotYet where nothing is assigned."""
-    match = re.fullmatch(rf"\s*{target}\s*=(?!=)\s*(.+?)\s*;?\s*", text) if isinstance(text, str) else None
+    match = re.fullmatch(rf"\s*{target}\s*=(?!=)\s*(.+?)\s*;?\s*", text, re.DOTALL) if isinstance(text, str) else None
     if match is None:
         raise NotYet(f"Expected {what} to set the output, `{target} = ...`, got {text!r}.")
     return expression(match[1], what, names)
+
+
+def _number(evaluate: Evaluate, text: object) -> float:
+    try:
+        with np.errstate(all="ignore"):
+            return float(evaluate())
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise NotYet(f"identity `{text}` is not a number: {error}.") from error
 
 
 class Reduction:
@@ -74,7 +103,7 @@ class Reduction:
         self.map = expression(parts["map"], "map", ("x", "y"))
         self.reduce = expression(parts["reduce"], "reduce", ("a", "b"))
         self.post = assignment(parts["post"], "post", "z", ("a",))
-        self.identity = float(expression(parts["identity"], "identity", ())())
+        self.identity = _number(expression(parts["identity"], "identity", ()), parts["identity"])
 
     def tree(self, x: Any, y: Any) -> float:
         """Each thread takes every 512th pair, starting at the identity; then halves of the block meet."""

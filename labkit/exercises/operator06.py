@@ -1,20 +1,63 @@
-"""The check of notebook 06's PyTorch operator: shapes, values, gradients, and whether torch.compile takes it whole."""
+"""Checks of notebook 06 around the kernels: the bytes that cross memory, and PyTorch's operator.
+
+The operator's shapes, values and gradients count, and whether torch.compile takes it whole.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import random
 import textwrap
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import shown
-from labkit.checks import NotYet, Todo, call
+from labkit.checks import NotYet, Todo, as_number, call, function, number_close
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _NAMES = ("x", "weight", "bias")
+
+
+def block_bytes(answer: object) -> str:
+    """Bytes of the four kernels and of the fused one, at even and odd sizes."""
+    fn = function(answer, 1, 3, 6, 32, 5)
+    draw = random.Random(2604)
+    sizes: list[tuple[int, ...]] = [(1, 3, 6, 32, 5), (1024, 6, 16, 14, 5), (1, 1, 1, 4, 2), (7, 2, 3, 9, 1)]
+    sizes += [(draw.randint(1, 99), *(draw.randint(1, 9) for _ in range(2)), draw.randint(9, 40), 3) for _ in range(4)]
+    for images, channels, outputs, size, kernel in sizes:
+        given = f"images={images}, channels={channels}, outputs={outputs}, size={size}, kernel={kernel}"
+        got = call(fn, images, channels, outputs, size, kernel)
+        got = got.tolist() if hasattr(got, "tolist") else got  # an array or tensor of two is as good
+        if not isinstance(got, tuple | list) or len(got) != 2:
+            raise NotYet(f"Expected two numbers, (separate, fused), got {shown(got)}.")
+        side = size - kernel + 1
+        x, sums, pooled = images * channels * size**2, images * outputs * side**2, images * outputs * (side // 2) ** 2
+        weights = outputs * channels * kernel**2
+        expected = {
+            "separate": 4 * (x + weights + sums + (2 * sums + outputs) + 2 * sums + sums + pooled) + 8 * pooled,
+            "fused": 4 * (x + weights + outputs + pooled) + pooled,
+        }
+        for value, (name, right) in zip(got, expected.items(), strict=True):
+            _judge_bytes(value, right, f"{name}, {given}", _bytes_hint(name, side))
+    return "Right for one image and many, at even and odd sizes."
+
+
+def _bytes_hint(name: str, side: int) -> str:
+    odd = " Pooling leaves an odd last row and column out, but what is written was written." if side % 2 else ""
+    if name == "fused":
+        return f"One kernel reads x, weights and biases once, and writes 4 + 1 bytes a pooled number.{odd}"
+    return f"Four kernels: what does each read, what does it write? Pooling writes 4 + 8 bytes a number.{odd}"
+
+
+def _judge_bytes(value: object, right: int, given: str, hint: str) -> None:
+    """Whole numbers that are a little off were not rounded: they are told apart in full."""
+    found = as_number(value, "bytes", given)
+    if found != right and found.is_integer() and abs(found / right - 1) < 0.05:
+        raise NotYet(f"For {given}: {found:,.0f} bytes, but {right:,} were expected. {hint}")
+    number_close(value, right, rel=1e-9, unit="bytes", given=given, hint=hint)
 
 
 def operator(answer: object) -> str:

@@ -31,6 +31,17 @@ def overflowing(logits, labels, xp):
         return (xp.log(xp.exp(logits).sum(axis=1)) - logits[xp.arange(len(labels)), labels]).mean()
 
 
+def changes_the_logits(logits, labels, xp):
+    logits -= logits.max(axis=1, keepdims=True)
+    return right(logits, labels, xp)
+
+
+def log_of_zero(logits, labels, xp):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    share = xp.exp(shifted) / xp.exp(shifted).sum(axis=1, keepdims=True)
+    return -xp.log(share[xp.arange(len(labels)), labels]).mean()
+
+
 def row_by_row(logits, labels, xp):
     total = 0.0
     for row, label in zip(logits, labels, strict=True):
@@ -105,6 +116,34 @@ def without_shared_memory(builds, block):
     return max(whole, key=lambda cap: (by_registers(cap), cap))
 
 
+def first_in_order(builds, block):
+    whole = without_spills(builds)
+    return max(whole, key=lambda cap: fraction(whole[cap], block))
+
+
+def last_in_order(builds, block):
+    return first_in_order(dict(reversed(builds.items())), block)
+
+
+def by_the_cap(builds, block):
+    def filled(cap):
+        shared = whole[cap].shared_bytes
+        return occupancy(block, registers=cap, shared_bytes=shared, compute_capability=(8, 0)).fraction
+
+    whole = {cap: build for cap, build in builds.items() if build.spill_store_bytes + build.spill_load_bytes == 0}
+    return max(whole, key=lambda cap: (filled(cap), cap))
+
+
+def stored_spills_only(builds, block):
+    whole = without_spills(builds)
+    return max(whole, key=lambda cap: (fraction(whole[cap], block), cap))
+
+
+def loaded_spills_only(builds, block):
+    whole = {cap: build for cap, build in builds.items() if build.spill_load_bytes == 0}
+    return max(whole, key=lambda cap: (fraction(whole[cap], block), cap))
+
+
 def for_blocks_of_256(builds, block):
     whole = without_spills(builds)
     return max(whole, key=lambda cap: (fraction(whole[cap], 256), cap))
@@ -140,7 +179,9 @@ WRONG = {
         (with_numpys_arange, "make every new array with xp"),
         (fetched, "fetched numbers from the GPU"),
         (converted, "does not turn into one of NumPy's"),
-        (overflowing, "subtract the row's largest"),
+        (overflowing, "subtract each row's largest"),
+        (changes_the_logits, "changed the caller's logits"),
+        (log_of_zero, "take the log of the sum only"),
         (row_by_row, "a kernel launch on a GPU"),
         (sum_not_mean, "the mean over the rows"),
         (as_a_float, "makes the CPU wait"),
@@ -157,6 +198,10 @@ WRONG = {
         (parts(map="(x - y) ** 2"), "C++ has no **"),
         (parts(map="a * a"), "there is no a here"),
         (parts(reduce="max(a, b)"), "reduce makes one of two"),
+        (parts(post="z = pow(a, 1/2)"), "write 1.0/2"),
+        (parts(identity="0.0/0"), "is not a number"),
+        (parts(identity="x"), "it is made of numbers alone"),
+        (parts(map="(x - y) *\n (x - y)", post="z = std::sqrt(a + 1)"), "post comes once"),
         (parts(identity=0), "Expected identity as text"),
     ],
     "05.5": [
@@ -166,6 +211,15 @@ WRONG = {
         (GELU.replace("0.5f", "1 / 2"), "0.5 is no longer in the compiled code"),
         (GELU.replace("0.5f", "0"), "is no longer in the compiled code"),
         (GELU.replace("tanh(inner)", "inner"), "no longer reads one number and takes its tanh"),
+        (GELU.replace("if (i < n) ", ""), "keep `if (i < n)`"),
+        (GELU.replace("i < n", "i <= n"), "y[37], which is not there"),
+        (GELU.replace("blockIdx.x * blockDim.x + ", ""), "nothing is written to y[16]"),
+        (GELU.replace("y[i] =", "y[i + 1] ="), "y[37], which is not there"),
+        (GELU.replace("1.0f + tanh", "1.0f - tanh"), "Compare your formula"),
+        (GELU.replace("1.0f", "1 / 2"), "Compare your formula"),
+        (GELU.replace("v * v * v", "v * v"), "Compare your formula"),
+        (GELU.replace("const float* x, float* y", "float* y, const float* x"), "the order x, y, n"),
+        (GELU.replace('extern "C" ', ""), 'keep extern "C"'),
         (IN_HALF, "16 bits"),
         (GELU.replace("gelu(", "gelu2("), "one kernel called gelu"),
         (GELU.replace("0.5f", "0.5g"), "NVRTC rejected line"),
@@ -178,6 +232,11 @@ WRONG = {
         (the_first_of_the_best, "which leaves the compiler the most room"),
         (without_shared_memory, "registers and shared memory counted"),
         (for_blocks_of_256, "expected"),
+        (first_in_order, "which leaves the compiler the most room"),
+        (last_in_order, "which leaves the compiler the most room"),
+        (by_the_cap, "For caps above what was needed: expected 128"),
+        (stored_spills_only, "it stores 0 B of registers' values and loads 16 B"),
+        (loaded_spills_only, "it stores 16 B of registers' values and loads 0 B"),
         (lambda builds, block: 80, "none of the caps"),
         (lambda builds, block: max(builds.values(), key=lambda b: b.registers).registers, "expected"),
     ],

@@ -84,6 +84,22 @@ def first_image_only(x, weight, bias, pooled, choice):
     forward_with(x[:1], weight, bias, pooled[:1], choice[:1])
 
 
+def changes_its_images(x, weight, bias, pooled, choice):
+    forward_with(x, weight, bias, pooled, choice)
+    np.maximum(x, 0, out=x)
+
+
+class AsIfRaced:
+    """A compiled kernel whose results change from run to run, as those of threads that share an array do."""
+
+    def __init__(self, py_func, output):
+        self.py_func, self._output, self._runs = py_func, output, 0
+
+    def __call__(self, *arrays):
+        self._runs += 1
+        arrays[self._output][:] = self._runs
+
+
 def returns_its_result(x, weight, bias, pooled, choice):
     return np.maximum(x, 0)
 
@@ -125,6 +141,11 @@ def backward(**wrong):
         backward_with(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases, **wrong)
 
     return fused_backward
+
+
+def changes_the_weights(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
+    backward_with(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases)
+    weight[:] = 0
 
 
 def as_layers(x, weight, bias):
@@ -217,6 +238,7 @@ WRONG = {
         (bytes_of(lambda x, w, s, p, o: right_separate(x, w, s, p, o) - 8 * p, right_fused), "4 + 8 bytes"),
         (bytes_of(right_separate, lambda x, w, s, p, o: right_fused(x, w, s, p, o) + 4 * s), "4 + 1 bytes"),
         (bytes_of(right_separate, right_fused, odd=1), "what is written was written"),
+        (lambda *given: np.add(bytes_of(right_separate, right_fused)(*given), [4, 0]), "bytes, but"),
         (even_side, "what is written was written"),
         (lambda *given: bytes_of(right_separate, right_fused)(*given)[::-1], "what we expect"),
         (lambda *given: bytes_of(right_separate, right_fused)(*given)[0], "Expected two numbers"),
@@ -234,6 +256,8 @@ WRONG = {
         (returns_its_result, "was never written"),
         (other_parameters, "Expected the kernel's parameters"),
         (forward(), "not compiled"),
+        (changes_its_images, "it has changed x, which others still need"),
+        (AsIfRaced(forward(), 3), "run again, it gives other numbers"),
     ],
     "06.6": [
         (backward(mask=False), "ReLU let nothing through"),
@@ -245,6 +269,8 @@ WRONG = {
         (backward(always_x=True), "nobody who needs grad_x"),
         (forward(), "Expected the kernel's parameters"),
         (backward(), "not compiled"),
+        (changes_the_weights, "it has changed weight, which others still need"),
+        (AsIfRaced(backward(), 4), "run again, it gives other numbers"),
     ],
     "06.7": [
         (as_layers, "Expected the operator"),
