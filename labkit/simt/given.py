@@ -79,7 +79,7 @@ def _copied(value: Any, copies: dict[int, Array]) -> Any:
         return value
     low, high = owner_bounds(value)
     if low not in copies:
-        copies[low] = np.frombuffer(ctypes.string_at(low, high - low), "u1").copy()
+        copies[low] = np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(low)).copy()
     offset = value.__array_interface__["data"][0] - low
     return np.ndarray(value.shape, value.dtype, copies[low].data, offset, value.strides)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -42,16 +43,17 @@ class Region:
 
     def elements(self, addresses: Array) -> Array:
         """For each address the flat (C order) number of the element it lies in, -1 for none."""
-        starts = np.array([self.base])
-        for n, stride in zip(self.array.shape, self.array.strides, strict=True):
-            starts = (starts[:, None] + np.arange(n) * stride).reshape(-1)
-        if not len(starts):
-            return np.full(len(addresses), -1)
-        order = np.argsort(starts, kind="stable")
-        at = np.searchsorted(starts[order], addresses, side="right") - 1
-        inside = (at >= 0) & (addresses < starts[order][at] + self.array.itemsize)
-        found: Array = np.where(inside, order[at], -1)
-        return found
+        shape, strides = self.array.shape, self.array.strides
+        rest = addresses - self.span[0]
+        found, inside = np.zeros(len(addresses), "i8"), rest >= 0 if self.array.size else np.zeros(len(addresses), bool)
+        several = [axis for axis, n in enumerate(shape) if n > 1 and strides[axis]]
+        for axis in sorted(several, key=lambda axis: -abs(strides[axis])):
+            at = rest // abs(strides[axis])
+            rest = rest - at * abs(strides[axis])
+            inside &= at < shape[axis]
+            found += (at if strides[axis] > 0 else shape[axis] - 1 - at) * math.prod(shape[axis + 1 :])
+        numbers: Array = np.where(inside & (rest < self.array.itemsize), found, -1)
+        return numbers
 
 
 def owner_bounds(array: Array) -> tuple[int, int]:
