@@ -99,10 +99,9 @@ def _unwritten(run: Run) -> list[Finding]:
     for region in run.regions:
         left = unwritten(run.accesses, region)
         if len(left):
-            index = ", ".join(str(int(i)) for i in np.unravel_index(left[0], region.array.shape))
-            size = region.array.size
-            name = region.name
-            words = f"{len(left):,} of the {size:,} elements of {name} are never written, the first is {name}[{index}]."
+            size, name = region.array.size, region.name
+            first = region.element(int(left[0]))
+            words = f"{len(left):,} of the {size:,} elements of {name} are never written, the first is {first}."
             found.append(Finding("unwritten", 0, words, array=region.name))
     return found
 

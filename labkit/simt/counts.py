@@ -10,7 +10,7 @@ import numpy as np
 
 from labkit.shown import Shown
 from labkit.simt.arithmetic import Work
-from labkit.simt.events import SECTOR_BYTES, Events, Requests
+from labkit.simt.events import SECTOR_BYTES, Events, Requests, in_order, starts
 from labkit.simt.memory import Array
 from labkit.simt.program import Site
 
@@ -117,11 +117,8 @@ def branches(events: Events, wanted: Array) -> Branches:
     """Count branches at the sites that a mask picks."""
     some = events.only(wanted[events.site])
     key, value, warp = some.key, some.value, some.warp
-    order = np.lexsort((key, warp))
-    key, value, warp = key[order], value[order], warp[order]
-    new = np.ones(len(key), bool)
-    new[1:] = (key[1:] != key[:-1]) | (warp[1:] != warp[:-1])
-    first = np.flatnonzero(new)
+    order = in_order(warp, key)
+    value, first = value[order], starts(key[order], warp[order])
     if not len(first):
         return Branches(0, 0)
     part = np.maximum.reduceat(value, first) != np.minimum.reduceat(value, first)

@@ -10,7 +10,7 @@ import numpy as np
 from labkit.simt.log import SITES, Log
 from labkit.simt.memory import Array
 from labkit.simt.program import Site
-from labkit.simt.space import CONSTANT, GLOBAL, SHARED_END
+from labkit.simt.space import CONSTANT, GLOBAL, SHARED_END, Region
 from labkit.simt.thread import WARP
 
 KINDS = ("load", "store", "atomic")
@@ -76,6 +76,14 @@ class Events:
     def accesses(self) -> Events:
         """Those that go to memory."""
         return self.only(self.view.kinds[self.site] > 0)
+
+    def reaching(self, region: Region) -> tuple[Events, Array]:
+        """The accesses to elements of an array, and the elements' flat numbers."""
+        address, (low, high) = self.address, region.span
+        near = self.only((address >= low) & (address < high))
+        element = region.elements(near.address)
+        inside = element >= 0  # a column of a matrix spans its other columns too
+        return near.only(inside), element[inside]
 
     def pieces(self) -> Iterator[Events]:
         """The same in pieces of whole blocks, of about PIECE events or a single block with more."""
@@ -207,13 +215,11 @@ class Requests:
         order = in_order(accesses.warp, accesses.key)
         accesses = accesses.only(order)
         key, warp = accesses.key, accesses.warp
-        new = np.ones(len(order), bool)
-        new[1:] = (key[1:] != key[:-1]) | (warp[1:] != warp[:-1])
-        first = np.flatnonzero(new)
+        first = starts(key, warp)
         key, warp = key[first], warp[first]
-        request = np.cumsum(new, dtype="i4") - 1
-        shared, atomic = accesses.shared, accesses.atomic
         lanes = np.diff(np.append(first, len(order)))
+        request = np.repeat(np.arange(len(first), dtype="i4"), lanes)
+        shared, atomic = accesses.shared, accesses.atomic
         return cls(
             (key % SITES).astype("i2"), warp, key, first, lanes,
             *_sectors(request[~shared], accesses.only(~shared), len(first)),
@@ -274,15 +280,20 @@ def in_order(major: Array, minor: Array) -> Array:
     return order.astype("i4" if len(order) < 2**31 else "i8")
 
 
+def starts(*columns: Array) -> Array:
+    """Where the groups of rows begin that have the same values in all of some sorted columns of the same length."""
+    new = np.ones(len(columns[0]), bool)
+    new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return np.flatnonzero(new)
+
+
 def _unique(values: Array) -> Array:
     """Sorted distinct values of an array, which is sorted in place: as np.unique, without its copies."""
     values.sort()
-    keep = np.ones(len(values), bool)
-    keep[1:] = values[1:] != values[:-1]
-    return values[keep]
+    return values[starts(values)]
 
 
 def _runs(values: Array) -> tuple[Array, Array]:
     """The distinct values of a sorted array, and how often each is there."""
-    first = np.flatnonzero(np.append(len(values) > 0, values[1:] != values[:-1]))
+    first = starts(values)
     return values[first], np.diff(np.append(first, len(values)))

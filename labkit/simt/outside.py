@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from labkit.simt.arithmetic import local_names
-from labkit.simt.numbers import stand_in
 from labkit.simt.program import python_function
 from labkit.simt.thread import KEYED, PLAIN, VALUES
 
@@ -49,10 +48,6 @@ class Outside:
     def is_array(self, value: Any) -> bool:
         """Whether a global is an array, which numba compiles in as constant memory."""
         return isinstance(value, np.ndarray)
-
-    def stand_in(self, value: Any) -> Any:
-        """What the traced kernel uses in place of `value`."""
-        return stand_in(value)
 
     def whole_numbers(self) -> set[str]:
         """Outer names that hold whole numbers, such as TILE."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labkit.simt.events import Events, in_order
+from labkit.simt.events import Events, in_order, starts
 from labkit.simt.memory import Array
 from labkit.simt.program import Site
 from labkit.simt.space import Region
@@ -81,9 +81,7 @@ def _conflicts(part: Events, groups: Array, owners: Array) -> tuple[Iterator[Eve
         return iter(()), 0
     ordered = part.only(in_order(groups[part.stretch], part.address - int(part.address.min())))
     address, group, owner = ordered.address, groups[ordered.stretch], owners[ordered.stretch]
-    new = np.ones(n, bool)
-    new[1:] = (address[1:] != address[:-1]) | (group[1:] != group[:-1])
-    first = np.flatnonzero(new)
+    first = starts(address, group)
     atomic = ordered.atomic
     plain_write, plain_read = ordered.write & ~atomic, ~ordered.write
     several = np.maximum.reduceat(owner, first) != np.minimum.reduceat(owner, first)
@@ -159,10 +157,7 @@ def _unset_reads(shared: Events) -> Events:
     if not len(shared):
         return shared
     shared = shared.only(in_order(shared.block, shared.address))
-    address, block = shared.address, shared.block
-    new = np.ones(len(shared), bool)
-    new[1:] = (address[1:] != address[:-1]) | (block[1:] != block[:-1])
-    first = shared.only(new)
+    first = shared.only(starts(shared.address, shared.block))
     reads = first.only(~first.write | first.atomic)
     return reads.only(np.argsort(reads.at))
 
@@ -171,11 +166,7 @@ def unwritten(accesses: Events, region: Region) -> Array:
     """Numbers of the elements of an array that is written and never read, of which no thread wrote these."""
     if region.space != "global" or not region.array.size:
         return np.zeros(0, "i8")
-    low, high = region.span
-    address = accesses.address
-    mine = accesses.only((address >= low) & (address < high))
-    element = region.elements(mine.address)
-    mine = mine.only(element >= 0)
+    mine, element = accesses.reaching(region)
     if not len(mine) or not mine.write.all() or mine.atomic.any():
         return np.zeros(0, "i8")
     return np.setdiff1d(np.arange(region.array.size), element)

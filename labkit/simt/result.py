@@ -13,6 +13,7 @@ from labkit.arguments import shown
 from labkit.errors import KernelError, nearest
 from labkit.shown import Shown, Table
 from labkit.simt.counts import Branches, Counts, Lines, branches, count, operations
+from labkit.simt.events import KINDS
 from labkit.simt.log import SITES
 from labkit.simt.memory import Array
 from labkit.simt.running import Run
@@ -87,11 +88,11 @@ class Trace(Shown):
         requests, accesses, sites = self._run.requests, self._run.accesses, self._run.sites
         mask = np.ones(len(requests.site), bool)
         if array:
-            mask &= self._of_requests[0] == self._names.index(self._region(array).name)
+            mask &= self._of_requests == self._names.index(self._region(array).name)
         if line:
             mask &= self._at(line)[requests.site]
         if kind:
-            _known("kind", kind, ("load", "store", "atomic"))
+            _known("kind", kind, KINDS)
             mask &= np.array([site.kind == kind for site in sites])[requests.site]
         if space:
             _known("space", space, ("global", "shared", "constant"))
@@ -105,7 +106,7 @@ class Trace(Shown):
         return list(self.arrays)
 
     @cached_property
-    def _of_requests(self) -> tuple[Array]:
+    def _of_requests(self) -> Array:
         """For each request the number of its array's name: that of the first region its first address lies in."""
         requests, accesses = self._run.requests, self._run.accesses
         address = accesses.only(requests.order[requests.first]).address
@@ -115,7 +116,7 @@ class Trace(Shown):
             near = np.flatnonzero((found < 0) & (address >= low) & (address < high))
             inside = region.elements(address[near]) >= 0  # a column of a matrix spans its other columns too
             found[near[inside]] = self._names.index(region.name)
-        return (found,)
+        return found
 
     def _region(self, array: str) -> Region:
         _known("array", array, self.arrays)
@@ -176,28 +177,22 @@ class Trace(Shown):
 
     def visits(self, array: str, kind: str = "") -> Array:
         """How often each element of `array` is read and written (or one of it, by `kind`), in the array's shape."""
-        region, accesses = self._region(array), self._run.accesses
-        kinds = {"": (True, True), "load": (True, False), "store": (False, True), "atomic": (False, True)}
-        _known("kind", kind or "load", kinds)
-        low, high = region.span
-        address = accesses.address
-        mask = (address >= low) & (address < high)
-        mask &= {"": mask, "load": ~accesses.write, "store": accesses.write & ~accesses.atomic}.get(
-            kind, accesses.atomic
-        )
-        elements = region.elements(address[mask])
-        found: Array = np.bincount(elements[elements >= 0], minlength=region.array.size).reshape(region.array.shape)
+        shape = self._region(array).array.shape
+        found: Array = np.bincount(self._reaching(array, kind)[1], minlength=math.prod(shape)).reshape(shape)
         return found
+
+    def _reaching(self, array: str, kind: str) -> tuple[Array, Array]:
+        """Of each access to `array` (of one kind or of any) the thread and the element's flat number."""
+        mine, element = self._run.accesses.reaching(self._region(array))
+        if kind:
+            _known("kind", kind, KINDS)
+            picked = np.array([site.kind == kind for site in self._run.sites])[mine.site]
+            mine, element = mine.only(picked), element[picked]
+        return mine.thread, element
 
     def busiest(self, array: str, kind: str = "load") -> int:
         """The most different elements of `array` that one thread reads, or writes by `kind`: its share of the work."""
-        accesses, region = self._run.accesses, self._region(array)
-        _known("kind", kind, ("load", "store", "atomic"))
-        address, low, high = accesses.address, *region.span
-        mine = accesses.only((address >= low) & (address < high))
-        picked = {"load": ~mine.write, "store": mine.write & ~mine.atomic, "atomic": mine.atomic}[kind]
-        mine = mine.only(picked)
-        pairs = np.unique(np.stack([mine.thread.astype("i8"), mine.address]), axis=1)
+        pairs = np.unique(np.stack(self._reaching(array, kind)), axis=1)
         return int(np.unique(pairs[0], return_counts=True)[1].max(initial=0))
 
     def paths(self, warp: int = 0) -> tuple[list[str], Array]:
@@ -232,7 +227,7 @@ class Trace(Shown):
     def by_line(self) -> Table:
         """Counts of each source line that reached memory or computed."""
         flop, integer = self._operations
-        reached = {(s.function, s.line) for s in self._run.sites if s.kind in ("load", "store", "atomic")}
+        reached = {(s.function, s.line) for s in self._run.sites if s.kind in KINDS}
         rows: list[tuple[str, ...]] = []
         for function, line in sorted(reached | set(flop), key=lambda at: (at[0] != self.kernel, at)):
             here = np.array([(s.function, s.line) == (function, line) for s in self._run.sites])

@@ -15,6 +15,7 @@ from typing import Any
 from labkit.errors import KernelError, nearest
 from labkit.simt.arithmetic import Whole, Work
 from labkit.simt.memory import TracedTuple
+from labkit.simt.numbers import stand_in
 from labkit.simt.outside import Outside
 from labkit.simt.program import Program
 from labkit.simt.thread import KEYED, PLAIN, VALUES, WAITS
@@ -233,15 +234,14 @@ class _Rewriter(ast.NodeTransformer):
         return made
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        owner = self.visit(node.value)
-        return _method(owner, "ld", self._index(node.slice), self._key("load", node))
+        return _method(self.visit(node.value), "ld", self._index(node.slice), self._key("load", node))
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
         made = super().generic_visit(node)
         return _call("tuple", made) if isinstance(node.ctx, ast.Load) and isinstance(made, ast.Tuple) else node
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return self._bound(self.outside.stand_in(node.value)) if isinstance(node.value, float) else node
+        return self._bound(stand_in(node.value)) if isinstance(node.value, float) else node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return self._outer(node) or node
@@ -265,7 +265,7 @@ class _Rewriter(ast.NodeTransformer):
         value = self.outside.find(node)
         if not self.outside.known(value):
             return None
-        new = self.outside.stand_in(value)
+        new = stand_in(value)
         if self.outside.is_array(new):
             return self._bound(self.program.constant(new, ast.unparse(node)))
         return None if new is value else self._bound(new)

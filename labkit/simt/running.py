@@ -91,8 +91,7 @@ class Run:
         for region in self.regions:
             number = int(region.elements(np.array([address]))[0])
             if number >= 0:
-                index = ", ".join(str(int(i)) for i in np.unravel_index(number, region.array.shape))
-                return region, f"{region.name}[{index}]"
+                return region, region.element(number)
         return None, "memory"
 
 

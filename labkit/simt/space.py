@@ -41,6 +41,10 @@ class Region:
         start = self.base - self.array.__array_interface__["data"][0]
         return int(low) + start, int(high) + start
 
+    def element(self, number: int) -> str:
+        """The element of a flat (C order) number as its source would name it: `a[3, 4]`."""
+        return f"{self.name}[{', '.join(str(int(i)) for i in np.unravel_index(number, self.array.shape))}]"
+
     def elements(self, addresses: Array) -> Array:
         """For each address the flat (C order) number of the element it lies in, -1 for none."""
         shape, strides = self.array.shape, self.array.strides
