@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from labkit import catalog, costs, data, models, plot, published, simulated
+    from labkit import catalog, costs, data, formats, graphs, models, plot, profiling, published, simulated, training
     from labkit.bench import compare, speedup, time_call
     from labkit.ceilings import measure_ceilings
     from labkit.checks import check, hint, solution
@@ -38,6 +38,8 @@ __all__ = [
     "costs",
     "data",
     "float32_precision",
+    "formats",
+    "graphs",
     "hint",
     "measure_ceilings",
     "models",
@@ -46,6 +48,7 @@ __all__ = [
     "pick",
     "plot",
     "predict",
+    "profiling",
     "published",
     "race",
     "record",
@@ -58,6 +61,7 @@ __all__ = [
     "threads",
     "time_call",
     "trace",
+    "training",
     "verdict",
 ]
 

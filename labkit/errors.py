@@ -5,7 +5,9 @@ LabError
 +-- UnknownDevice      a device name that is not in the catalogue (also a LookupError)
 +-- UnknownExercise    an exercise number that no notebook has (also a LookupError)
 +-- DataError          a data file is missing, damaged or cannot be fetched
-+-- CompileError       a compiler rejected a kernel; its own message and line
++-- CompileError       a compiler is missing or rejected its input; its own message and line
++-- WorkerFailed       a worker that loads data died, hung or raised; all of them are gone
++-- NotFinite          a loss or an output is NaN or infinite: which step, which layer first (also an ArithmeticError)
 +-- BadMeasurement     numbers that cannot be what they claim to be (also a ValueError)
 +-- KernelError        a kernel or a launch that can't be traced (also a ValueError)
 +-- TraceTooLarge      a trace that would need more memory than its budget (also a MemoryError)
@@ -38,7 +40,15 @@ class DataError(LabError):
 
 
 class CompileError(LabError):
-    """A compiler rejected a kernel; the message has the compiler's own words, the line, and what to do."""
+    """A compiler is missing or rejected its input; the message has its own words, the line, and what to do."""
+
+
+class WorkerFailed(LabError):
+    """A worker that loads data died, hung or raised; by the time this is raised, no worker is left."""
+
+
+class NotFinite(LabError, ArithmeticError):
+    """A loss or an output is NaN or infinite; the message says at which step, and in which layer first."""
 
 
 class BadMeasurement(LabError, ValueError):
