@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
-import json
-import os
-import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit.arguments import check_function, shown
+from labkit.chrome_trace import profiled
 from labkit.errors import BadMeasurement
 from labkit.machine import machine, sync_of
 from labkit.shown import Shown
@@ -87,22 +84,18 @@ def _on_gpu(work: Callable[[], object]) -> tuple[int, int]:
 
 def _on_cpu(work: Callable[[], object]) -> tuple[int, int]:
     """Peak and end of the running sum of allocations and frees: no clock is in it, so runs agree."""
-    from torch.profiler import ProfilerActivity, profile
+    return peak_and_end(trace_events(work))
 
-    profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True)
-    with _quiet():
-        profiler.start()
-    try:
-        result = work()
-    finally:
-        with _quiet():
-            profiler.stop()
-    del result  # alive until the profiler stopped, so that what it holds is in the sum
+
+def trace_events(work: Callable[[], object], *, quiet: bool = False) -> list[dict[str, Any]]:
+    """Run `work` once under torch's profiler; the events of its Chrome trace, "[memory]" events among them.
+
+    Allocators report from the host, a GPU's too, so nothing else is traced. What `work` returned is alive until the
+    last event. `quiet` also holds back what C++ code writes to stderr meanwhile: torch warns there of memory that is
+    freed and was allocated before.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        trace = json.loads(path.read_text(encoding="utf-8"))
-    return peak_and_end(trace["traceEvents"])
+        return profiled(work, Path(folder) / "trace.json", quiet=quiet, profile_memory=True)
 
 
 def peak_and_end(events: list[dict[str, Any]]) -> tuple[int, int]:
@@ -111,17 +104,3 @@ def peak_and_end(events: list[dict[str, Any]]) -> tuple[int, int]:
     steps = (int(e["args"]["Bytes"]) for e in sorted(on_cpu, key=lambda e: float(e["ts"])))
     sums = list(itertools.accumulate(steps, initial=0))
     return max(sums), sums[-1]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the two lines that the profiler's C++ part writes to stderr, which no log level turns off."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
