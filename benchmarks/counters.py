@@ -9,7 +9,6 @@ In the file a measurement is the GPU's counter, and its prediction is what lab.t
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import subprocess
@@ -20,7 +19,9 @@ import numpy as np
 
 import labkit as lab
 from labkit import records
+from labkit.errors import DataError
 from labkit.machine import machine
+from labkit.profiling.tools import csv_rows, ncu_command
 from labkit.records import Measurement
 from labkit.shown import Table
 from labkit.simt import Trace
@@ -56,20 +57,17 @@ def traced(entry: Entry) -> Trace:
 
 def counted() -> list[dict[str, float]]:
     """For each launch, in order, the value of each counter, read by ncu in a process of its own."""
-    names = ",".join(name for name, _, _ in COUNTERS.values())
-    command = [
-        *("ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--metrics", names),
-        *(sys.executable, "-m", "benchmarks.counters", "--launch"),
-    ]
+    names = [name for name, _, _ in COUNTERS.values()]
+    command = ncu_command(("-m", "benchmarks.counters", "--launch"), metrics=names)
     environment = {**os.environ, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=REPOSITORY)
-    lines = done.stdout.splitlines()
-    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
-    if done.returncode or begin is None:
-        sys.exit(f"ncu could not read the counters:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    heads, _units, *rows = csv.reader(lines[begin:])
-    values = [dict(zip(heads, row, strict=True)) for row in rows]
-    return [{name: float(row[name].replace(",", "")) for name, _, _ in COUNTERS.values()} for row in values]
+    done = subprocess.run(command.parts, capture_output=True, text=True, check=False, env=environment, cwd=REPOSITORY)
+    try:
+        _units, *rows = csv_rows(f"{done.stdout}\n{done.stderr}")
+    except DataError as error:
+        sys.exit(f"ncu could not read the counters. {error}\n{done.stderr[-2000:]}")
+    if done.returncode:
+        sys.exit(f"ncu ended with status {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return [{name: float(row[name].replace(",", "")) for name in names} for row in rows]
 
 
 def compare(entry: Entry, values: dict[str, float]) -> list[Measurement]:

@@ -10,40 +10,57 @@ recorded or simulated (hatched, its origin in the label). Colour is never the on
 from labkit.plot.bounds import blocks_allowed, time_bounds
 from labkit.plot.compiled import register_caps
 from labkit.plot.core import Drawing, Picture, new_axes, resize, to_png
+from labkit.plot.formats import accuracy_by_seed, bits, gradients
+from labkit.plot.graphs import break_even, time_by_size
 from labkit.plot.hardware import jobs_by_device, reached, roofline, shortlist, shortlist_of
 from labkit.plot.kernels import banks, warp_lines
+from labkit.plot.pipelines import queue
+from labkit.plot.profiles import memory_timeline, shares, step_strip
 from labkit.plot.results import Bar, curves, images, readings, speed_bars
 from labkit.plot.threads import grey_images, owners, passes
 from labkit.plot.timing import amdahl, ratios, single_runs, timeline
 from labkit.plot.traces import divergence, heat_map
+from labkit.plot.training import range_test, seed_bands, time_to_accuracy
 
 __all__ = [
     "Bar",
     "Drawing",
     "Picture",
+    "accuracy_by_seed",
     "amdahl",
     "banks",
+    "bits",
     "blocks_allowed",
+    "break_even",
     "curves",
     "divergence",
+    "gradients",
     "grey_images",
     "heat_map",
     "images",
     "jobs_by_device",
+    "memory_timeline",
     "new_axes",
     "owners",
     "passes",
+    "queue",
+    "range_test",
     "ratios",
     "reached",
     "readings",
     "register_caps",
     "resize",
     "roofline",
+    "seed_bands",
+    "shares",
     "shortlist",
     "shortlist_of",
     "single_runs",
     "speed_bars",
+    "step_strip",
     "time_bounds",
+    "time_by_size",
+    "time_to_accuracy",
     "timeline",
     "to_png",
     "warp_lines",

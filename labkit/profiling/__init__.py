@@ -3,6 +3,33 @@
 from labkit.profiling.annotations import PARTS, part
 from labkit.profiling.limit import LIMITS, Limit, verdict
 from labkit.profiling.partition import Span
+from labkit.profiling.script import as_script
 from labkit.profiling.step import Operator, StepProfile, profile_step
+from labkit.profiling.timeline import MemoryTimeline, memory_timeline, save_snapshot
+from labkit.profiling.tools import Command, ncu_command, nsys_command, nsys_stats_command, recorded_report, report
+from labkit.profiling.utilization import Utilization, counted_flop, utilization
 
-__all__ = ["LIMITS", "PARTS", "Limit", "Operator", "Span", "StepProfile", "part", "profile_step", "verdict"]
+__all__ = [
+    "LIMITS",
+    "PARTS",
+    "Command",
+    "Limit",
+    "MemoryTimeline",
+    "Operator",
+    "Span",
+    "StepProfile",
+    "Utilization",
+    "as_script",
+    "counted_flop",
+    "memory_timeline",
+    "ncu_command",
+    "nsys_command",
+    "nsys_stats_command",
+    "part",
+    "profile_step",
+    "recorded_report",
+    "report",
+    "save_snapshot",
+    "utilization",
+    "verdict",
+]

@@ -165,9 +165,9 @@ def _input(lab: _Laboratory, batches: object) -> tuple[Batch, float, list[str]]:
 
 
 def _prefetched(batches: object) -> int:
-    """How many batches a loader's workers may have ready before anybody asks."""
-    ahead = (getattr(batches, "num_workers", 0) or 0) * (getattr(batches, "prefetch_factor", 0) or 0)
-    return min(1 + ahead, 20)
+    """How many batches the workers of a loader, torch's or labkit's, may have ready before anybody asks."""
+    workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
+    return min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
 
 
 def _clocked(lab: _Laboratory, work: Callable[[], object]) -> tuple[float, list[list[Call]]]:
