@@ -1,4 +1,4 @@
-"""The kernels of labkit.kernels as a share of what bounds them, measured side by side in one run on a CUDA GPU.
+"""Kernels as a share of what bounds them, and what the notebooks' speed-ups bring, side by side in one run on a GPU.
 
 usage: gpu.py [WORDS]    only the groups whose name contains WORDS
 """
@@ -7,71 +7,30 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
 
+import graphs
+import precision
 import torch
+from gpu_timing import Share, seconds
 from torch import Tensor, nn
 from torch.nn import functional
 
 import labkit as lab
 from labkit import kernels
+from labkit.exercises import script07
 from labkit.shown import Table
 from labkit.units import format_si
 
-ROUNDS = 9
-READING_S = 0.02  # of one way in one round: long against the events' resolution and the gaps between launches
 FLOATS = 2**28  # a GiB: many times any L2 cache
 SIDE = 2**14  # of the transposed matrix, a GiB too
 MATMUL_N = 8192
 BATCH = 1024
-
-
-@dataclass(frozen=True)
-class Share:
-    """One row: a rate or speed-up over its peer's, the least it should be, and both in words."""
-
-    name: str
-    target: float
-    value: float
-    detail: str
-
-    def row(self) -> tuple[str, str, str, str, str]:
-        """The cells of the table."""
-        verdict = "pass" if self.value >= self.target else "SHORT"
-        return self.name, f">= {self.target:.2f}", f"{self.value:.3f}", verdict, self.detail
-
-
-def seconds(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Median seconds of a call of each way by CUDA events, the ways taken in turn, forwards and backwards."""
-    repeats = {name: _repeats(way) for name, way in ways.items()}
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(ROUNDS):
-        for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
-            taken[name].append(_reading_s(ways[name], repeats[name]))
-    return {name: statistics.median(readings) for name, readings in taken.items()}
-
-
-def _reading_s(way: Callable[[], object], repeats: int) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(repeats):
-        way()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / 1e3 / repeats
-
-
-def _repeats(way: Callable[[], object]) -> int:
-    for _ in range(3):  # compilation, allocation, and clocks that rise under load
-        way()
-    torch.cuda.synchronize()
-    return max(1, round(READING_S / _reading_s(way, 3)))
+SCRIPT_IMAGES = 512
 
 
 def _check(found: Tensor, wanted: Tensor, rel: float) -> None:
@@ -251,7 +210,31 @@ def _graph(call: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-GROUPS = (memory, matmul_float32, matmul_bfloat16, cnn_block)
+def launches() -> Iterator[Share]:
+    """A launch-bound network's training step as one CUDA graph."""
+    yield from graphs.launch_bound()
+
+
+def mixed_precision() -> Iterator[Share]:
+    """A training step in mixed precision, its accuracy held against float32's."""
+    yield from (Share(*row) for row in precision.mixed_precision(seconds))
+
+
+def planted_script() -> Iterator[Share]:
+    """The script of notebook 07 without its six faults, against the script as it is found."""
+    pixels, labels = lab.data.digits(size=32, channels=3)
+    images = (pixels[:SCRIPT_IMAGES] * 255).round().to(torch.uint8).numpy()
+    given = images, labels[:SCRIPT_IMAGES].numpy(), "cuda"
+    taken = {}
+    for name, faults in (("as found", tuple(script07.FAULTS)), ("mended", ())):
+        script07.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)
+        run = lambda faults=faults: script07.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)  # noqa: E731
+        taken[name] = lab.time_call(run, label=name, sync=torch.cuda.synchronize, budget_s=2, min_runs=2).median_s
+    detail = ", ".join(f"{name} {took_s:.3g} s" for name, took_s in taken.items())
+    yield Share("notebook 07's script, mended against as found", 10, taken["as found"] / taken["mended"], detail)
+
+
+GROUPS = (memory, matmul_float32, matmul_bfloat16, cnn_block, launches, mixed_precision, planted_script)
 
 
 def rows(words: str = "") -> list[tuple[str, ...]]:
@@ -272,10 +255,10 @@ def rows(words: str = "") -> list[tuple[str, ...]]:
 def main(words: str) -> None:
     """Measure and print the table; without a GPU, say so."""
     if not torch.cuda.is_available():
-        print("The kernels' speed needs a CUDA GPU, and torch finds none: nothing was measured.")
+        print("These figures need a CUDA GPU, and torch finds none: nothing was measured.")
         return
     headings = ("figure", "target", "share or speed-up", "", "measured")
-    print(Table(tuple(rows(words)), headings, f"Kernels on {torch.cuda.get_device_name()}"))
+    print(Table(tuple(rows(words)), headings, f"On {torch.cuda.get_device_name()}"))
 
 
 if __name__ == "__main__":

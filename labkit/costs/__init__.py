@@ -1,5 +1,6 @@
 """Pure arithmetic of training: FLOP, bytes, roofline, memory, energy and money; one formula each, with its source."""
 
+from labkit.costs.break_even import break_even_steps
 from labkit.costs.cnns import resnet50, simple_cnn
 from labkit.costs.layers import (
     BACKWARD,
@@ -51,6 +52,7 @@ __all__ = [
     "batch_norm",
     "bert_base",
     "block_activation_bytes",
+    "break_even_steps",
     "conv2d",
     "cross_entropy",
     "dropout",

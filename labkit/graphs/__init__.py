@@ -1,1 +1,20 @@
-"""What torch.compile makes of a function: where the graph breaks, what it costs, when it pays."""
+"""What torch.compile makes of a function: where the graph breaks, which kernels come out, what can compile here."""
+
+from labkit.graphs.breaking import Break, Breaks, breaks
+from labkit.graphs.capture import captured
+from labkit.graphs.compiling import compiled, fresh_cache, missing
+from labkit.graphs.operators import Fusion, Operators, fusion, operators
+
+__all__ = [
+    "Break",
+    "Breaks",
+    "Fusion",
+    "Operators",
+    "breaks",
+    "captured",
+    "compiled",
+    "fresh_cache",
+    "fusion",
+    "missing",
+    "operators",
+]

@@ -1,0 +1,92 @@
+"""Mixed precision against float32 without TF32: how many times as fast a training step is, at equal accuracy.
+
+benchmarks/gpu.py calls `mixed_precision` with its own way of timing on a CUDA GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import labkit as lab
+from labkit.plot.formats import loses
+from labkit.units import format_si
+
+TARGET = 2.0  # times as fast as float32
+BATCH = 1024  # of the timed step: large enough that the GPU waits for no Python
+SEEDS, EPOCHS, SMALL_BATCH = 5, 5, 64  # of the trainings that accuracy is read from
+MODES = {
+    "float32": None,
+    "bfloat16 autocast": torch.bfloat16,
+    "float16 autocast, GradScaler": torch.float16,
+}
+
+Seconds = Callable[[Mapping[str, Callable[[], object]]], dict[str, float]]
+
+
+class Row(NamedTuple):
+    """A row of the table: its name, the least value, the value, and both sides in words."""
+
+    name: str
+    target: float
+    value: float
+    detail: str
+
+
+def mixed_precision(
+    seconds: Seconds, *, device: str = "cuda", network: Callable[[], nn.Module] = lab.models.ResNet9
+) -> Iterator[Row]:
+    """The faster of two mixed modes against float32, 0 times as fast where it loses accuracy beyond the seeds' spread.
+
+    `seconds` maps names and functions to seconds of a call, as benchmarks.gpu.seconds does.
+    """
+    images, labels = (part[:BATCH].to(device) for part in lab.data.digits(size=32, channels=3))
+    images = images.contiguous(memory_format=torch.channels_last)
+    steps = {name: _setup(dtype, device, network)()[1] for name, dtype in MODES.items()}
+    took = seconds({name: lambda step=step: step(images, labels) for name, step in steps.items()})
+    best = min((name for name in MODES if name != "float32"), key=took.__getitem__)
+    scores = {name: _accuracies(_setup(MODES[name], device, network)) for name in ("float32", best)}
+    lost = loses(scores[best], scores["float32"])
+    ranges = {name: f"{100 * min(found):.1f} to {100 * max(found):.1f} %" for name, found in scores.items()}
+    rates = {name: format_si(len(images) / took[name], "images/s") for name in took}
+    detail = (
+        f"{best}: {rates[best]} at {ranges[best]}, float32: {rates['float32']} at {ranges['float32']} "
+        f"({SEEDS} seeds){', LOSES ACCURACY' if lost else ''}"
+    )
+    yield Row("training in mixed precision", TARGET, 0.0 if lost else took["float32"] / took[best], detail)
+
+
+def _setup(
+    dtype: torch.dtype | None, device: str, network: Callable[[], nn.Module]
+) -> Callable[[], tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]]:
+    """A model and its training step in mixed precision, or in float32 proper for None."""
+
+    def setup() -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
+        model = network().to(device, memory_format=torch.channels_last)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
+
+        def step(images: Tensor, labels: Tensor) -> Tensor:
+            with lab.float32_precision("ieee"):
+                optimizer.zero_grad()
+                with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
+                    logits = model(images)
+                loss = cross_entropy(logits.float(), labels)
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+            return loss
+
+        return model, step
+
+    return setup
+
+
+def _accuracies(setup: Callable[[], tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]]) -> list[float]:
+    """Validation accuracy, 0 to 1, after the last epoch of each seed."""
+    runs = lab.training.over_seeds(setup, SEEDS, batch=SMALL_BATCH, epochs=EPOCHS)
+    return [run.accuracies[-1] for run in runs.runs]

@@ -1,0 +1,164 @@
+"""Figures of number formats: a number's bits, what a format does to gradients, and accuracy beside speed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from labkit import formats
+from labkit.errors import LabError
+from labkit.formats import Format
+from labkit.plot.core import CYCLE, LIMIT, MEASURED, PREDICTED, Drawing, resize
+from labkit.units import significant
+
+_PARTS = {"sign": CYCLE[4], "exponent": CYCLE[5], "fraction": "#d9d9d9"}
+_FATES: dict[str, dict[str, Any]] = {
+    "flushed to zero": {"facecolor": PREDICTED, "edgecolor": "white", "hatch": "xx"},
+    "subnormal: fewer digits": {"facecolor": CYCLE[4], "edgecolor": "white", "hatch": "//"},
+    "normal": {"facecolor": MEASURED, "edgecolor": "white"},
+    "overflow": {"facecolor": "black", "edgecolor": "white", "hatch": ".."},
+}
+_SMALLEST_POWER = -60  # what is smaller still is drawn in the first bar
+
+
+@Drawing
+def bits(ax: Axes, value: float, shown: Sequence[Format] = formats.ALL) -> str:
+    """The bits of a number in some formats, a row each, and the number that they stand for with its relative error."""
+    ax.clear()
+    widest = max(each.exponent_bits for each in shown)
+    words = []
+    for y, each in enumerate(shown):
+        parts, x = each.bits(value), float(widest - each.exponent_bits)  # the exponents end on one line
+        for part, text in zip(_PARTS, parts, strict=True):
+            for digit in text:
+                ax.barh(y, 1.0, 0.62, left=x, color=_PARTS[part], edgecolor="white")
+                ax.text(x + 0.5, y, digit, ha="center", va="center", fontsize=8)
+                x += 1
+        words.append(_stored(value, each))
+        ax.text(x + 0.5, y, words[-1], va="center", fontsize=9)
+    ax.set_yticks(range(len(shown)), [each.name for each in shown])
+    ax.set_ylim(len(shown) - 0.5, -0.6)
+    ax.set_xlim(0, 32)
+    ax.set_xticks([])
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    ax.legend(
+        handles=[Patch(color=color, label=part) for part, color in _PARTS.items()], ncols=3, frameon=False, fontsize=8,
+        loc="upper left", bbox_to_anchor=(0, 0),
+    )  # fmt: skip
+    ax.set_title(f"{value:.8g}, rounded to each format", loc="left", fontsize=11)
+    resize(ax, 1.3 + 0.36 * len(shown))
+    return f"{value:.8g} in bits: {'; '.join(f'{each} {word}' for each, word in zip(shown, words, strict=True))}."
+
+
+def _stored(value: float, each: Format) -> str:
+    stored = each.round(value)
+    if stored == value or np.isnan(value):
+        return f"{stored:.8g} (exact)"
+    if not np.isfinite(stored):
+        return f"{'infinite' if np.isinf(stored) else 'NaN'}: beyond {each.max:.6g}"
+    if stored == 0:
+        return f"0: flushed, half of {each.min_subnormal:.3g} or less"
+    few = ", subnormal" if abs(stored) < each.min_normal else ""
+    return f"{stored:.8g} ({100 * (stored - value) / abs(value):+.2g} %{few})"
+
+
+@Drawing
+def gradients(ax: Axes, values: Any, number_format: Format = formats.float16, *, scale: float = 1.0) -> str:
+    """How many numbers have which magnitude, by powers of two, and what a format makes of them after `scale`.
+
+    `values` is an array or tensor; those that are 0, infinite or NaN are left out. LabError where no number is left.
+    """
+    ax.clear()
+    given = np.abs(np.asarray(values, dtype=np.float64).ravel())
+    kept = scale * given[np.isfinite(given) & (given > 0)]
+    shares = number_format.shares(kept)
+    powers = np.maximum(np.floor(np.log2(kept)), _SMALLEST_POWER)
+    stored = number_format.round(kept)
+    fates = [stored == 0, (stored > 0) & (stored < number_format.min_normal)]
+    fates += [(stored >= number_format.min_normal) & np.isfinite(stored), ~np.isfinite(stored)]
+    bins = np.arange(powers.min(), powers.max() + 1)
+    floor = np.zeros(len(bins))
+    for fate, style in zip(fates, _FATES.values(), strict=True):
+        percent = 100 / len(kept) * np.array([(powers[fate] == power).sum() for power in bins])
+        ax.bar(bins + 0.5, percent, 1.0, bottom=floor, **style)
+        floor += percent
+    limits = {"smallest": number_format.min_subnormal, "normal from": number_format.min_normal}
+    limits["largest"] = number_format.max
+    for i, (name, limit) in enumerate(limits.items()):
+        ax.axvline(np.log2(limit), color=LIMIT, linewidth=1.5)
+        ax.annotate(
+            f"{name} {limit:.2g}", (np.log2(limit), 1.02 + 0.07 * i), xycoords=("data", "axes fraction"), fontsize=8,
+            ha="center", annotation_clip=False,
+        )  # fmt: skip
+    low, high = np.log2(number_format.min_subnormal) - 6, np.log2(number_format.max) + 2
+    ax.set_xlim(min(low, bins[0] - 1), max(high, bins[-1] + 2))
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    ax.xaxis.set_major_formatter(lambda value, _: f"$2^{{{value:.0f}}}$")
+    scaled = "" if scale == 1 else f", times {scale:,.6g}"
+    ax.set(xlabel=f"magnitude{scaled}; lines: limits of {number_format}", ylabel="% of the numbers")
+    named = zip(_FATES.items(), shares, strict=True)
+    handles = [Patch(**style, label=f"{fate}: {share:.1%}") for (fate, style), share in named if share > 0]
+    ax.legend(handles=handles, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
+    resize(ax, 3.6, width_in=4.8)
+    zeros = int((given == 0).sum())
+    return (
+        f"{len(kept):,} numbers{scaled} in {number_format}: {shares.flushed:.1%} are flushed to zero, "
+        f"{shares.subnormal:.1%} subnormal, {shares.overflow:.1%} overflow; {zeros:,} more were 0 before."
+    )
+
+
+@Drawing
+def accuracy_by_seed(
+    ax: Axes, accuracies: Mapping[str, Sequence[float]], *, notes: Mapping[str, str], title: str = ""
+) -> str:
+    """Held-out accuracy (0 to 1) of each way to train, a dot a seed, with its speed in words in `notes`.
+
+    The first row is the baseline; the band is from its worst seed to its best. A row that `loses` against it is
+    marked: whatever its speed, it does other work. A way whose note begins with "simulated" is drawn hollow.
+    """
+    ax.clear()
+    baseline, *others = accuracies
+    first = accuracies[baseline]
+    ax.axvspan(100 * min(first), 100 * max(first), color="#e6e6e6", zorder=0)
+    words = []
+    for y, (name, values) in enumerate(accuracies.items()):
+        lost = name in others and loses(values, first)
+        color, note = (PREDICTED if lost else MEASURED), notes.get(name, "")
+        fill = "none" if note.startswith("simulated") else "full"
+        offsets = y + np.linspace(-0.18, 0.18, len(values))
+        ax.plot(100 * np.asarray(values), offsets, "X" if lost else "o", color=color, fillstyle=fill, markersize=7)
+        middle = 100 * statistics.median(values)
+        ax.plot([middle, middle], [y - 0.32, y + 0.32], color=LIMIT, linewidth=2)
+        label = note + (" · loses accuracy: no speed-up" if lost else "")
+        ax.annotate(
+            label, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False
+        )
+        words.append(
+            f"{name}: {significant(middle)} %{', loses accuracy' if lost else ''}{f' ({note})' if note else ''}"
+        )
+    ax.set_yticks(range(len(accuracies)), list(accuracies))
+    ax.set_ylim(len(accuracies) - 0.5, -0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(6))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel(f"held-out accuracy in % (dot: a seed, line: median, band: {baseline}, worst to best)")
+    ax.set_title(title, loc="left", fontsize=11)
+    resize(ax, 1.3 + 0.42 * len(accuracies), width_in=4.2)
+    return "Median held-out accuracy of " + "; ".join(words) + "."
+
+
+def loses(values: Sequence[float], baseline: Sequence[float]) -> bool:
+    """Whether accuracies are lower than a baseline's by more than its spread over seeds.
+
+    That is: their median is below the baseline's worst, and their best below the baseline's median. With five seeds
+    on each side, two ways that are equally good look so once in 42 times. LabError where a side is empty.
+    """
+    if not len(values) or not len(baseline):
+        raise LabError("Expected accuracies on both sides, got none on one. Train with at least one seed.")
+    return statistics.median(values) < min(baseline) and max(values) < statistics.median(baseline)

@@ -1,0 +1,181 @@
+"""Figures of training: accuracy by time with seeds as bands, time to accuracy by batch, and the range test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
+from labkit.units import format_seconds, significant
+
+if TYPE_CHECKING:
+    from labkit.training import GradientNoise, RangeTest, Run, Runs
+
+Axis = Literal["seconds", "epochs", "images", "steps"]
+_X_LABELS = {
+    "seconds": "seconds of training",
+    "epochs": "epochs",
+    "images": "images trained on",
+    "steps": "training steps",
+}
+
+
+class _Band(NamedTuple):
+    x: list[float]
+    low: list[float]
+    middle: list[float]
+    high: list[float]
+
+
+@Drawing
+def seed_bands(
+    ax: Axes,
+    named: Mapping[str, Sequence[Run]],
+    *,
+    x: Axis = "seconds",
+    accuracy: float | None = None,
+    title: str = "",
+) -> str:
+    """Validation accuracy by seconds, epochs, images or steps: median over the seeds, band from lowest to highest.
+
+    A seed that has ended keeps its last accuracy. A black line marks `accuracy` (0 to 1), where it is given.
+    """
+    ax.clear()
+    for i, (name, runs) in enumerate((name, runs) for name, runs in named.items() if len(runs)):
+        color, marker = CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]
+        band = _band(runs, x)
+        seeds = f"{name} ({len(runs)} seed{'s' * (len(runs) != 1)})"
+        ax.fill_between(band.x, band.low, band.high, color=color, alpha=0.2, linewidth=0)
+        ax.plot(band.x, band.middle, color=color, marker=marker, markevery=[-1], label=seeds)
+    if accuracy is not None:
+        ax.axhline(100 * accuracy, color=LIMIT, linewidth=1)
+    ax.set(xlabel=_X_LABELS[x], ylabel="validation accuracy, %", ylim=(0, 101))
+    ax.set_xlim(left=0)
+    ax.set_title(title, loc="left", fontsize=11)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, fontsize=8, loc="lower right")
+    resize(ax, 3.6)
+    ends = [_ends(name, runs, x, accuracy) for name, runs in named.items() if len(runs)]
+    return "; ".join(ends) + "." if ends else "No epoch has ended yet."
+
+
+def _at(run: Run, x: Axis) -> Sequence[float]:
+    """Where a run's epochs end on the x axis."""
+    if x == "seconds":
+        return run.seconds
+    if x == "epochs":
+        return range(1, run.epochs + 1)
+    return run.images if x == "images" else [images // run.batch for images in run.images]
+
+
+def _band(runs: Sequence[Run], x: Axis) -> _Band:
+    """Lowest, median and highest accuracy in percent, wherever an epoch of some seed ends and all seeds have begun."""
+    first = max(_at(run, x)[0] for run in runs)
+    grid = np.array(sorted({at for run in runs for at in _at(run, x) if at >= first}), dtype=float)
+    values = 100 * np.array([np.interp(grid, list(_at(run, x)), run.accuracies) for run in runs])
+    low, middle, high = (np.quantile(values, share, axis=0).tolist() for share in (0, 0.5, 1))
+    return _Band(grid.tolist(), low, middle, high)
+
+
+def _ends(name: str, runs: Sequence[Run], x: Axis, accuracy: float | None) -> str:
+    if accuracy is None:
+        best = [100 * max(run.accuracies) for run in runs]
+        return f"{name}: best accuracy {significant(min(best))} to {significant(max(best))} %"
+    arrived = [_at(run, x)[epochs - 1] for run in runs if (epochs := run.epochs_to(accuracy)) is not None]
+    words = f"{name}: {len(arrived)} of {len(runs)} seeds reached {significant(100 * accuracy)} %"
+    if not arrived:
+        return words
+    low, high = (format_seconds(v) if x == "seconds" else f"{v:,.0f} {x}" for v in (min(arrived), max(arrived)))
+    return f"{words}, after {low}" + (f" to {high}" if low != high else "")
+
+
+@Drawing
+def time_to_accuracy(
+    ax: Axes,
+    named: Mapping[str, Mapping[int, Runs]],
+    accuracy: float,
+    *,
+    what: Literal["seconds", "steps", "epochs"] = "seconds",
+    noise: GradientNoise | None = None,
+    title: str = "",
+) -> str:
+    """Median seconds, steps or epochs to an accuracy (0 to 1) by batch; whiskers from the first seed to the last.
+
+    An open end at the top says that some seeds never got there, a cross that half of them or more didn't. `noise`
+    adds the critical batch that the gradient noise scale predicts, with its interval.
+    """
+    ax.clear()
+    get = {"seconds": "time_to", "steps": "steps_to", "epochs": "epochs_to"}[what]
+    found = {name: {batch: getattr(runs, get)(accuracy) for batch, runs in by.items()} for name, by in named.items()}
+    finite = [v for by in found.values() for r in by.values() for v in r.values if math.isfinite(v)]
+    top = 2 * max(finite, default=1.0)
+    for i, (name, by) in enumerate(found.items()):
+        color, marker = CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]
+        shift = 1.03**i  # so that whiskers don't hide each other
+        there = [batch for batch in by if math.isfinite(by[batch].median)]
+        ax.plot([b * shift for b in there], [by[b].median for b in there], color=color, marker=marker, label=name)
+        for batch, reached in by.items():
+            if reached.arrived:
+                ends = (reached.low, min(reached.high, top))
+                ax.plot([batch * shift] * 2, ends, color=color, linewidth=1.5, alpha=0.6)
+            if math.isinf(reached.median):
+                ax.plot(batch * shift, top, "x", color=color, markersize=9, markeredgewidth=2)
+    if any(math.isinf(reached.median) for by in found.values() for reached in by.values()):
+        ax.plot([], [], "x", color=LIMIT, markersize=9, markeredgewidth=2, label="half of the seeds or more never did")
+    if noise is not None and math.isfinite(noise.scale):
+        ax.axvspan(noise.low, min(noise.high, 1e6), color=PREDICTED, alpha=0.12, linewidth=0)
+        ax.axvline(noise.scale, color=PREDICTED, linestyle="--", label="critical batch, predicted from gradient noise")
+    batches = sorted({batch for by in named.values() for batch in by})
+    marked = [] if noise is None or not math.isfinite(noise.scale) else [noise.scale]
+    _log_axes(ax, batches, [*batches, *marked], what)
+    if finite:
+        ax.set_ylim(min(finite) / 1.4, 1.3 * top)
+    ax.set_title(title or f"To {significant(100 * accuracy)} % on held-out images", loc="left", fontsize=11)
+    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.18), borderpad=0)
+    resize(ax, 4.2)
+    words = [
+        f"{name}, batch {batch}: {reached.arrived} of {len(reached.values)} seeds, median "
+        + ("never" if math.isinf(reached.median) else _amount(reached.median, what))
+        for name, by in found.items()
+        for batch, reached in by.items()
+    ]
+    return f"To {significant(100 * accuracy)} %: {'; '.join(words)}."
+
+
+def _amount(value: float, what: str) -> str:
+    return format_seconds(value) if what == "seconds" else f"{value:,.0f} {what}"
+
+
+def _log_axes(ax: Axes, batches: Sequence[int], shown: Sequence[float], what: str) -> None:
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.xaxis.set_major_locator(FixedLocator(batches))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    if shown:
+        ax.set_xlim(min(shown) / 1.4, max(shown) * 1.4)
+    ax.yaxis.set_major_locator(FixedLocator([f * 10.0**e for e in range(-4, 7) for f in (1, 1.5, 2, 3, 5, 7)]))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    ax.set(xlabel="batch, images a step", ylabel=f"{what} to the accuracy")
+
+
+@Drawing
+def range_test(ax: Axes, found: RangeTest, *, title: str = "") -> str:
+    """Loss by learning rate: a dot a step, the running mean as a line, and the rates that the test suggests."""
+    ax.clear()
+    ax.plot(found.rates, found.losses, "o", color=RECORDED, markersize=3, alpha=0.6, label="loss of one step")
+    ax.plot(found.rates, found.smooth, color=MEASURED, label="running mean")
+    ax.axvline(found.lowest, color=LIMIT, linewidth=1.5, label=f"lowest mean, at {found.lowest:.2g}")
+    ax.axvline(found.suggested, color=PREDICTED, linestyle="--", label=f"a third of it, {found.suggested:.2g}")
+    ax.set_xscale("log")
+    ax.set(xlabel="learning rate", ylabel="loss")
+    ax.set_ylim(0, 1.3 * max(found.smooth[0], found.losses[0]))
+    ax.set_title(title, loc="left", fontsize=11)
+    ax.legend(frameon=False, fontsize=8, loc="lower left")
+    return f"{found}."

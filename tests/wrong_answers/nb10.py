@@ -1,0 +1,328 @@
+"""Plausible wrong answers of notebook 10: number -> (answer, words the check must say)."""
+
+import math
+
+import torch
+
+
+def all_is_overhead(small, small_s, large, large_s):
+    each_s = (large_s - small_s) / (large - small)
+    return (small_s, math.inf) if each_s <= 0 else (small_s, small_s / each_s)
+
+
+def not_the_difference(small, small_s, large, large_s):
+    each_s = large_s / large
+    return small_s - small * each_s, small_s / each_s
+
+
+def right_overhead(small, small_s, large, large_s):
+    each_s = (large_s - small_s) / (large - small)
+    overhead_s = small_s - small * each_s
+    return overhead_s, overhead_s / each_s
+
+
+def in_microseconds(small, small_s, large, large_s):
+    overhead_s, elements = right_overhead(small, small_s, large, large_s)
+    return 1e6 * overhead_s, elements
+
+
+def swapped(*given):
+    return right_overhead(*given)[::-1]
+
+
+def work_never_hides(small, small_s, large, large_s):
+    if large_s <= small_s:
+        return small_s, 0
+    return right_overhead(small, small_s, large, large_s)
+
+
+def only_elements(*given):
+    return right_overhead(*given)[1]
+
+
+def for_one_element(small, small_s, large, large_s):
+    if large_s <= small_s:
+        return small_s, math.inf
+    each_s = (large_s - small_s) / large
+    return small_s - small * each_s, (small_s - small * each_s) / each_s
+
+
+def as_it_was(x, scale, shift):
+    return torch.relu(x * scale + shift) * 0.5
+
+
+def three_but_new(x, scale, shift):
+    return torch.addcmul(shift, x, scale).relu() * 0.5
+
+
+def four_in_place(x, scale, shift):
+    return (x * scale).add_(shift).relu_().mul_(0.5)
+
+
+def over_x(x, scale, shift):
+    return x.mul_(scale).add_(shift).relu_().mul_(0.5)
+
+
+def over_shift(x, scale, shift):
+    return shift.addcmul_(x, scale).relu_().mul_(0.5)
+
+
+def no_relu(x, scale, shift):
+    return torch.addcmul(shift, x, scale).mul_(0.5)
+
+
+def half_outside(x, scale, shift):
+    return torch.addcmul(shift, x, scale, value=0.5).relu_()
+
+
+def mixed_up(x, scale, shift):
+    return torch.addcmul(x, scale, shift).relu_().mul_(0.5)
+
+
+def forgot_the_half(x, scale, shift):
+    return torch.addcmul(shift, x, scale).relu_()
+
+
+def with_numpy(x, scale, shift):
+    import numpy as np
+
+    return torch.from_numpy(np.maximum(x.numpy() * scale.numpy() + shift.numpy(), 0) * x.numpy().dtype.type(0.5))
+
+
+_buffers = {}
+
+
+def own_buffer(x, scale, shift):
+    out = _buffers.setdefault((x.shape, x.dtype), torch.empty_like(x))
+    return torch.addcmul(shift, x, scale, out=out).relu_().mul_(0.5)
+
+
+def in_bfloat16(x, scale, shift):
+    return torch.addcmul(shift, x, scale).bfloat16().relu_().mul_(0.5).to(x.dtype)
+
+
+def only_its_size(x, scale, shift):
+    return torch.zeros_like(x)
+
+
+kept = []
+
+
+def as_found(x, most):
+    norm = x.square().mean().sqrt()
+    kept.append(norm.item())
+    if norm > most:
+        x = x * (most / norm)
+    return x - x.mean(), norm
+
+
+def prints(x, most):
+    norm = x.square().mean().sqrt()
+    print("clipped", norm)
+    x = torch.where(norm > most, x * (most / norm), x)
+    return x - x.mean(), norm
+
+
+def only_the_branch(x, most):
+    norm = x.square().mean().sqrt()
+    if norm > most:
+        x = x * (most / norm)
+    return x - x.mean(), norm
+
+
+def always_clips(x, most):
+    norm = x.square().mean().sqrt()
+    x = x * (most / norm.clamp(min=1e-12))
+    return x - x.mean(), norm
+
+
+def no_norm(x, most):
+    norm = x.square().mean().sqrt()
+    x = torch.where(norm > most, x * (most / norm), x)
+    return x - x.mean()
+
+
+def norm_as_number(x, most):
+    norm = x.square().mean().sqrt()
+    x = torch.where(norm > most, x * (most / norm), x)
+    return x - x.mean(), norm.item()
+
+
+def nan_at_zero(x, most):
+    norm = x.square().mean().sqrt()
+    x = x * (norm > most) * (most / norm) + x * (norm <= most)
+    return x - x.mean(), norm
+
+
+def other_norm(x, most):
+    norm = x.norm()
+    x = torch.where(norm > most, x * (most / norm), x)
+    return x - x.mean(), norm
+
+
+def in_place(x, most):
+    norm = x.square().mean().sqrt()
+    x.mul_(torch.clamp(most / norm, max=1.0))
+    return x - x.mean(), norm
+
+
+def mean_first(x, most):
+    norm = x.square().mean().sqrt()
+    centred = x - x.mean()
+    return torch.where(norm > most, centred * (most / norm), x), norm
+
+
+def right_clipped(x, most):
+    norm = x.square().mean().sqrt()
+    x = torch.where(norm > most, x * (most / norm), x)
+    return x - x.mean(), norm
+
+
+calls = 0
+
+
+def counts_its_calls(x, most):
+    global calls
+    calls += 1
+    centred, norm = right_clipped(x, most)
+    return centred + 0 * calls, norm
+
+
+def by_size(x, most):
+    if len(x) > 10:
+        return right_clipped(x, most)
+    centred, norm = right_clipped(x + 0, most)
+    return centred, norm
+
+
+def skips_when_compiled(x, most):
+    if torch.compiler.is_compiling():
+        return x - x.mean(), x.square().mean().sqrt()
+    return right_clipped(x, most)
+
+
+@torch.compiler.disable
+def not_to_be_compiled(x, most):
+    return right_clipped(x, most)
+
+
+def hidden_from_the_compiler(x, most):
+    return not_to_be_compiled(x, most)
+
+
+def floor_division(compile_s, eager_s, compiled_s):
+    return math.inf if compiled_s >= eager_s and compile_s else compile_s // max(eager_s - compiled_s, 1e-30)
+
+
+def right_steps(compile_s, eager_s, compiled_s):
+    if compile_s == 0 and compiled_s <= eager_s:
+        return 0
+    return math.inf if compiled_s >= eager_s else math.ceil(compile_s / (eager_s - compiled_s))
+
+
+def one_more(*given):
+    return right_steps(*given) + 1
+
+
+def floor_and_one(compile_s, eager_s, compiled_s):
+    steps = right_steps(compile_s, eager_s, compiled_s)
+    return steps if steps in (0, math.inf) else math.floor(compile_s / (eager_s - compiled_s)) + 1
+
+
+def unrounded(compile_s, eager_s, compiled_s):
+    steps = right_steps(compile_s, eager_s, compiled_s)
+    return steps if steps in (0, math.inf) else compile_s / (eager_s - compiled_s)
+
+
+def divides_anyway(compile_s, eager_s, compiled_s):
+    return math.ceil(compile_s / (eager_s - compiled_s))
+
+
+def negative_steps(compile_s, eager_s, compiled_s):
+    return math.inf if eager_s == compiled_s and compile_s else math.ceil(compile_s / (eager_s - compiled_s or 1.0))
+
+
+def over_the_eager_step(compile_s, eager_s, compiled_s):
+    steps = right_steps(compile_s, eager_s, compiled_s)
+    return steps if steps in (0, math.inf) else math.ceil(compile_s / eager_s)
+
+
+def never_free(compile_s, eager_s, compiled_s):
+    return math.inf if compiled_s >= eager_s else math.ceil(compile_s / (eager_s - compiled_s))
+
+
+def none_when_never(compile_s, eager_s, compiled_s):
+    steps = right_steps(compile_s, eager_s, compiled_s)
+    return None if steps == math.inf else steps
+
+
+RIGHT = {"class": (False, 12_000), "sweep": (True, 103_500), "night": (False, math.inf)}
+
+WRONG = {
+    "10.1": [
+        (all_is_overhead, "take the time of its own elements off"),
+        (not_the_difference, "what we expect"),
+        (in_microseconds, "1e+06x what we expect"),
+        (swapped, "s of overhead"),
+        (right_overhead, "ZeroDivisionError"),
+        (work_never_hides, "elements is math.inf"),
+        (only_elements, "expected two numbers"),
+        (for_one_element, "what we expect"),
+        (lambda *given: (5e-6, 1e4), "what we expect"),
+    ],
+    "10.2": [
+        (as_it_was, "with 4 operators"),
+        (three_but_new, "overwrite what the first one made"),
+        (four_in_place, "with 4 operators"),
+        (over_x, "x was changed"),
+        (over_shift, "shift was changed"),
+        (no_relu, "the result is off"),
+        (half_outside, "the result is off"),
+        (mixed_up, "the result is off"),
+        (forgot_the_half, "the result is off"),
+        (with_numpy, "No operator of torch ran"),
+        (own_buffer, "each call needs a result of its own"),
+        (in_bfloat16, "the result is off"),
+        (only_its_size, "the result is off"),
+        (lambda x, scale, shift: 0.0, "expected a tensor as x"),
+    ],
+    "10.3": [
+        (as_found, "cut into"),
+        (prints, "print is called"),
+        (only_the_branch, "which way to go depends on the numbers in a tensor"),
+        (always_clips, "x below the limit: centred is off"),
+        (no_norm, "expected two tensors"),
+        (norm_as_number, "Return the norm as a tensor"),
+        (nan_at_zero, "when the norm is 0"),
+        (other_norm, "off by up to"),
+        (in_place, "x was changed in place"),
+        (mean_first, "centred is off"),
+        (counts_its_calls, "something in Python"),
+        (by_size, "something in Python"),
+        (skips_when_compiled, "Compiled, for x above the limit"),
+        (hidden_from_the_compiler, "cut into 0 graphs"),
+    ],
+    "10.6a": [
+        (floor_division, "steps were expected"),
+        (one_more, "no step more is needed"),
+        (floor_and_one, "no step more is needed"),
+        (unrounded, "no whole number"),
+        (divides_anyway, "ZeroDivisionError"),
+        (negative_steps, "never pays back"),
+        (over_the_eager_step, "Each step saves eager_s - compiled_s"),
+        (never_free, "a cost to pay back"),
+        (none_when_never, "expected a number in steps"),
+        (lambda *given: math.inf, "steps were expected"),
+    ],
+    "10.6b": [
+        ({**RIGHT, "class": (True, 12_000)}, "compare them with the steps that there are"),
+        ({**RIGHT, "class": (False, 6_000)}, "a last batch of another size"),
+        ({**RIGHT, "sweep": (False, 103_500)}, "compare them with the steps that there are"),
+        ({**RIGHT, "sweep": (True, 4_000)}, "each of the other 199"),
+        ({**RIGHT, "sweep": (False, 800_000)}, "each of the other 199"),
+        ({**RIGHT, "night": (True, 6_000)}, "whatever the GPU does"),
+        ({**RIGHT, "night": (True, math.inf)}, "whatever the GPU does"),
+        ({**RIGHT, "night": False}, "expected a pair"),
+        ({"class": (False, 12_000)}, "missing ['night', 'sweep']"),
+    ],
+}
