@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from labkit import catalog, costs, data, formats, graphs, models, plot, profiling, published, simulated, training
+    from labkit.bands import Bands
     from labkit.bench import compare, speedup, time_call
     from labkit.ceilings import measure_ceilings
     from labkit.checks import check, hint, solution
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from labkit.simt import trace
 
 __all__ = [
+    "Bands",
     "Curves",
     "Explorer",
     "SpeedBoard",
@@ -67,6 +69,7 @@ __all__ = [
 
 # The module that holds each public name which is not a module itself.
 _HOMES = {
+    "bands": ("Bands",),
     "bench": ("compare", "speedup", "time_call"),
     "ceilings": ("measure_ceilings",),
     "checks": ("check", "hint", "solution"),

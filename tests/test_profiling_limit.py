@@ -8,6 +8,7 @@ import torch
 
 from labkit import profiling
 from labkit.errors import BadMeasurement
+from labkit.machine import threads
 from labkit.profiling import clocks
 from labkit.profiling.clocks import Call, Pace
 from labkit.profiling.limit import Limit
@@ -17,10 +18,8 @@ from tests.planted_loops import CEILINGS
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads(1):
+        yield
 
 
 @pytest.mark.parametrize(

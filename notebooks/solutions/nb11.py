@@ -1,0 +1,83 @@
+"""Solutions of notebook 11, one block an exercise."""
+
+# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
+
+
+# %% 11.1
+def split(labels, share, seed):
+    """Row numbers in two parts, (training, validation); `share` of each class in validation.
+
+    labels is a tensor of whole numbers. Each row is in one of the parts; which, is drawn at
+    random within its class, and depends on `seed` alone.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    training, validation = [], []
+    for label in labels.unique():
+        rows = (labels == label).nonzero().ravel()
+        rows = rows[torch.randperm(len(rows), generator=generator)]
+        held = round(share * len(rows))
+        validation.append(rows[:held])
+        training.append(rows[held:])
+    return torch.cat(training), torch.cat(validation)
+
+
+# %% 11.3
+def learning_rate(step, batch, warm_up):
+    """The rate of a step, counted from 0, by linear scaling from 0.02 at batch 32.
+
+    It begins at 0.02 and grows in a straight line; from step `warm_up` on it is the scaled one.
+    """
+    goal = 0.02 * batch / 32
+    if step >= warm_up:
+        return goal
+    return 0.02 + (goal - 0.02) * step / warm_up
+
+
+# %% 11.4
+def critical_batch(small, big, small_norms, big_norms):
+    """tr(Sigma) / |G|^2 in images, from gradient norms with batches of `small` and of `big`.
+
+    small_norms and big_norms are lists of |G_B|, one a batch. Average before you divide.
+    """
+    small_squared = sum(norm**2 for norm in small_norms) / len(small_norms)
+    big_squared = sum(norm**2 for norm in big_norms) / len(big_norms)
+    trace = (small_squared - big_squared) / (1 / small - 1 / big)
+    signal = (big * big_squared - small * small_squared) / (big - small)
+    return trace / signal
+
+
+# %% 11.5
+def accumulate(model, images, labels, part):
+    """Leave the gradients of the mean loss over all images, reading at most `part` at once.
+
+    Return that mean loss as a number. Gradients that an earlier step left must not count.
+    """
+    model.zero_grad()
+    total = 0.0
+    for x, y in zip(images.split(part), labels.split(part), strict=True):
+        loss = cross_entropy(model(x), y) * len(x) / len(images)
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+# %% 11.7
+def recipe():
+    """(model, step, batch) for digits of 8 x 8 pixels, one channel, on machine.device."""
+
+    def block(inputs, outputs):
+        convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        return convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)
+
+    layers = (*block(1, 16), *block(16, 32), nn.Flatten(), nn.Linear(128, 10))
+    model = nn.Sequential(*layers).to(machine.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step(images, labels):
+        optimizer.zero_grad()
+        loss = cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, step, 64
