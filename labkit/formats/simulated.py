@@ -1,0 +1,58 @@
+"""Training in 16 bits where the hardware has none: every tensor is rounded, every sum is taken in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _Rounded(torch.autograd.Function):
+    """Rounds a tensor to a dtype and back, and its gradient too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.dtype = dtype
+        return x.to(dtype).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (gradient,) = gradients
+        return gradient.to(ctx.dtype).to(gradient.dtype), None
+
+
+def autocast_forward(model: nn.Module, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """What `model(x)` gives when its layers calculate in `dtype`; simulated: float32 arithmetic between roundings.
+
+    Input, weights, the output of each layer, and the gradients of all of them are rounded to `dtype`. Sums inside a
+    layer stay in float32, as on tensor cores, and so does what follows the model, as the loss. What overflows is inf.
+    It says nothing about speed or memory.
+    """
+    layers = [layer for layer in model.modules() if not list(layer.children())]
+    hooks = [layer.register_forward_hook(lambda _layer, _args, out: _round(out, dtype)) for layer in layers]
+    try:
+        weights = {name: _round(weight, dtype) for name, weight in model.named_parameters()}
+        result: Tensor = torch.func.functional_call(model, weights, (_round(x, dtype),))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return result
+
+
+def _round(x: Tensor, dtype: torch.dtype) -> Tensor:
+    rounded: Tensor = _Rounded.apply(x, dtype)  # type: ignore[no-untyped-call]
+    return rounded
+
+
+@torch.no_grad()
+def round_weights(optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> None:
+    """Round an optimiser's weights and its state to `dtype`, in place: what a step wholly in `dtype` would leave.
+
+    The optimiser's count of steps stays as it is, as torch keeps that in float32 anyway.
+    """
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    state = [value for entry in optimizer.state.values() for key, value in entry.items() if key != "step"]
+    for value in [*weights, *state]:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            value.copy_(value.to(dtype))

@@ -1,0 +1,60 @@
+"""Solutions of notebook 09, one block an exercise."""
+
+# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
+
+
+# %% 09.1
+def decode(sign, exponent, fraction):
+    """The number that bits stand for, given as text of 0 and 1: normal, subnormal or zero."""
+    bias = 2 ** (len(exponent) - 1) - 1
+    power = int(exponent, 2)
+    part = int(fraction, 2) / 2 ** len(fraction)
+    hidden = 1 if power > 0 else 0  # subnormal: no 1 before the point
+    size = (hidden + part) * 2.0 ** (max(power, 1) - bias)
+    return -size if sign == "1" else size
+
+
+# %% 09.2
+def total(numbers, add):
+    """The sum of a list of numbers, with add(a, b) as the only addition; 0.0 for none."""
+    sums = list(numbers)
+    while len(sums) > 1:
+        pairs = [add(a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)]
+        sums = pairs + sums[2 * len(pairs) :]  # of an odd number, the last one waits
+    return sums[0] if sums else 0.0
+
+
+# %% 09.3
+def scaled_step(loss, optimizer, scale, good):
+    """One training step with loss scaling; returns (scale, good) for the next one."""
+    optimizer.zero_grad()
+    (scale * loss).backward()
+    weights = [w for group in optimizer.param_groups for w in group["params"]]
+    gradients = [w.grad for w in weights if w.grad is not None]
+    for gradient in gradients:
+        gradient /= scale
+    if not all(torch.isfinite(gradient).all() for gradient in gradients):
+        return scale / 2, 0
+    optimizer.step()
+    return (2 * scale, 0) if good + 1 == 100 else (scale, good + 1)
+
+
+# %% 09.4
+def trouble(operation, x):
+    """'overflows', 'vanishes' or 'fits': what operation(x) does when it is calculated in float16."""
+    rounded = x.half()
+    half, exact = operation(rounded), operation(rounded.float())
+    if (exact.isfinite() & ~half.isfinite()).any():
+        return "overflows"
+    if ((half == 0) & (exact != 0)).any():
+        return "vanishes"
+    return "fits"
+
+
+# %% 09.5
+def master_step(weights, masters, lr):
+    """One step of SGD on float32 masters, in place; then each bfloat16 weight becomes its master, rounded."""
+    with torch.no_grad():
+        for weight, master in zip(weights, masters, strict=True):
+            master -= lr * weight.grad.float()
+            weight.copy_(master)
