@@ -19,7 +19,7 @@ ROOMS = {
     "chrome_trace": (1, set()),
     "compiler": (1, set()),
     "costs": (1, set()),
-    "data": (1, set()),
+    "data": (1, {"host"}),
     "formats": (1, set()),
     "host": (1, set()),
     "kernels": (1, set()),

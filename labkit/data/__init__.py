@@ -1,10 +1,57 @@
-"""Real images to train on: handwritten digits that ship, JPEG shards made from them, and two sets that are downloaded.
+"""Real images to train on: handwritten digits that ship, JPEGs made from them, and two sets that are downloaded.
 
 `digits` needs no network and always works. `cifar10` and `fashion_mnist` are fetched once, checked, and kept.
+What an input pipeline is made of, from JPEG files to batches, loads torch when first used.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from labkit.data.bundled import cache_folder, data_folder, digits
 from labkit.data.downloads import cifar10, fashion_mnist
-from labkit.data.shards import jpeg_shards, read_shard
+from labkit.data.keeping import forget_cached
+from labkit.data.shards import jpeg_shards, read_encoded, read_shard
 
-__all__ = ["cache_folder", "cifar10", "data_folder", "digits", "fashion_mnist", "jpeg_shards", "read_shard"]
+if TYPE_CHECKING:
+    from labkit.data.cache import batch_bytes, decoded_cache
+    from labkit.data.datasets import JpegFiles, JpegShards, jpeg_files
+    from labkit.data.decoding import Prepare
+    from labkit.data.loading import Loader, loader
+    from labkit.data.stamps import BatchTimes
+
+__all__ = [
+    "BatchTimes",
+    "JpegFiles",
+    "JpegShards",
+    "Loader",
+    "Prepare",
+    "batch_bytes",
+    "cache_folder",
+    "cifar10",
+    "data_folder",
+    "decoded_cache",
+    "digits",
+    "fashion_mnist",
+    "forget_cached",
+    "jpeg_files",
+    "jpeg_shards",
+    "loader",
+    "read_encoded",
+    "read_shard",
+]
+
+_HOMES = {
+    "cache": ("batch_bytes", "decoded_cache"),
+    "datasets": ("JpegFiles", "JpegShards", "jpeg_files"),
+    "decoding": ("Prepare",),
+    "loading": ("Loader", "loader"),
+    "stamps": ("BatchTimes",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"labkit.data.{module}"), name)
+    raise AttributeError(f"module 'labkit.data' has no attribute {name!r}")

@@ -2,77 +2,115 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import random
-import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.data.bundled import cache_folder, check_at_least_one, digits_file
+from labkit.data.bundled import cache_folder, check_at_least_one, check_split, digits_file
+from labkit.data.keeping import built_once
 from labkit.errors import DataError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_AGAIN = "Delete its folder and call jpeg_shards again."
 
-def jpeg_shards(size: int = 224, images: int = 1797, per_shard: int = 256, folder: Path | None = None) -> list[Path]:
+
+@dataclass(frozen=True)
+class Encoded:
+    """A JPEG as it lies in a shard: its name there, the byte offset of its first byte, its bytes, and its label."""
+
+    shard: Path
+    name: str
+    offset: int
+    jpeg: bytes = field(repr=False)
+    label: int
+
+    @property
+    def place(self) -> str:
+        """Where it is, for a message: shard file, image and byte offset."""
+        return f"image {self.name} at byte {self.offset:,} of {self.shard}"
+
+
+def jpeg_shards(
+    size: int = 224, images: int | None = None, per_shard: int = 256, folder: Path | None = None, split: str = "all"
+) -> list[Path]:
     """The digits as `images` JPEG files of size x size pixels, RGB, in tar shards of `per_shard`; built on first use.
 
-    Each image is NNNNNN.jpg beside NNNNNN.cls (the digit in ASCII), as WebDataset names them. From the 1,798th on, the
-    digits come again, each moved by up to size/8 pixels. They are smoother than photographs, so files are smaller
-    (5 kB on average at 224 pixels) and leave a decoder less to do.
+    `split` is "all", "train" or "test", as in `digits`; `images` is by default as many as the split has (1,797, 1,437
+    or 360). Each image is NNNNNN.jpg beside NNNNNN.cls (the digit in ASCII), as WebDataset names them. Where more are
+    asked for than there are, the digits come again, each moved by up to size/8 pixels. They are smoother than
+    photographs, so files are smaller (5 kB on average at 224 pixels) and leave a decoder less to do.
     Shards are kept in `folder`, by default in the cache folder. They appear whole or not at all: another kernel that
     asks meanwhile waits, and what was interrupted is built again.
-    Raises DataError for a size below 1, and where the folder can't be written.
+    Raises DataError for an unknown split, a size below 1, and where the folder can't be written.
     """
+    check_split(split, ("all", "train", "test"))
+    pixels, labels, in_test = digits_file()
+    if split != "all":
+        pixels, labels = (part[in_test == (split == "test")] for part in (pixels, labels))
+    images = len(labels) if images is None else images
     check_at_least_one(size=size, images=images, per_shard=per_shard)
-    import filelock
+    name = f"digits-{size}px-{images}-by-{per_shard}" + ("" if split == "all" else f"-{split}")
+    home = (folder or cache_folder()) / name
 
-    home = (folder or cache_folder()) / f"digits-{size}px-{images}-by-{per_shard}"
-    try:
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(f"{home}.lock"):
-            if not (kept := _kept_shards(home)):
-                building = home.with_name(f"{home.name}.building")
-                for leftover in (building, home):
-                    shutil.rmtree(leftover, ignore_errors=True)
-                building.mkdir()
-                _write_shards(building, size, images, per_shard)
-                building.replace(home)
-                kept = _kept_shards(home)
-    except OSError as error:
-        raise DataError(
-            f"The shards can't be written to {home} ({error.strerror or error}). "
-            "Pass folder= or set LABKIT_HOME to a folder with space that you can write to."
-        ) from error
-    return kept
+    def build(building: Path) -> None:
+        _write_shards(building, size, images, per_shard, (pixels, labels))
+
+    built_once(home, "shards", build, lambda home: bool(_kept_shards(home)))
+    return _kept_shards(home)
 
 
 def read_shard(path: Path) -> Iterator[tuple[bytes, int]]:
     """JPEG bytes and label of each image of a shard, in order. DataError when it is missing, cut short or no shard."""
-    pending: dict[str, dict[str, bytes]] = {}
+    return ((found.jpeg, found.label) for found in read_encoded(path))
+
+
+def read_encoded(path: Path) -> Iterator[Encoded]:
+    """Each image of a shard with its name and place, in order; the file is read in one piece.
+
+    Raises DataError when it is missing, cut short or no shard, with the last byte that made sense.
+    """
+    pending: dict[str, dict[str, tuple[int, bytes]]] = {}
+    at = 0
     try:
-        with tarfile.open(path, "r:") as shard:
+        raw = Path(path).read_bytes()
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as shard:
             for member in shard:
-                if (file := shard.extractfile(member)) is None:  # a folder, in a shard made by another tool
+                if not member.isfile():  # a folder, in a shard made by another tool
                     continue
+                at = member.offset_data
                 stem, _, suffix = member.name.rpartition(".")
                 parts = pending.setdefault(stem, {})
-                parts[suffix] = file.read()
+                parts[suffix] = at, raw[at : at + member.size]
+                if len(parts[suffix][1]) < member.size:
+                    raise tarfile.ReadError(f"unexpected end of data in {member.name}")
                 if parts.keys() >= {"jpg", "cls"}:
-                    del pending[stem]
-                    yield parts["jpg"], int(parts["cls"])
+                    offset, jpeg = pending.pop(stem)["jpg"]
+                    yield Encoded(Path(path), f"{stem}.jpg", offset, jpeg, int(parts["cls"][1]))
     except (OSError, ValueError, tarfile.TarError) as error:
-        raise DataError(
-            f"{path} is not a whole shard ({error}). Delete its folder and call jpeg_shards again."
-        ) from error
+        raise DataError(f"{path} is not a whole shard ({error}; readable up to byte {at:,}). {_AGAIN}") from error
     if pending:
-        raise DataError(f"{path} ends inside image {min(pending)}. Delete its folder and call jpeg_shards again.")
+        raise DataError(f"{path} ends inside image {min(pending)}, after byte {at:,}. {_AGAIN}")
+
+
+def name_of(shards: Sequence[Path]) -> str:
+    """A short name for what is made from just these shards, that changes with their contents' sizes."""
+    if not shards:
+        raise DataError("Expected at least one shard, got none. Pass what jpeg_shards returns.")
+    try:
+        known = "\n".join(f"{path.name} {path.stat().st_size}" for path in shards)
+    except OSError as error:
+        raise DataError(f"{error.filename} can't be read ({error.strerror}). Call jpeg_shards again.") from error
+    return f"{shards[0].parent.name}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
 
 
 def _kept_shards(home: Path) -> list[Path]:
@@ -85,12 +123,14 @@ def _kept_shards(home: Path) -> list[Path]:
     return [home / name for name in sizes] if whole else []
 
 
-def _write_shards(building: Path, size: int, images: int, per_shard: int) -> None:
+def _write_shards(
+    building: Path, size: int, images: int, per_shard: int, given: tuple[NDArray[np.uint8], NDArray[np.uint8]]
+) -> None:
     from tqdm.auto import tqdm
 
-    pixels, labels, _ = digits_file()
+    pixels, labels = given
     sizes = {}
-    with tqdm(total=images, desc=f"JPEG shards, {size} px", unit="image") as bar:
+    with tqdm(total=images, desc=f"JPEG shards, {size} px", unit="image", delay=1) as bar:
         for number, start in enumerate(range(0, images, per_shard)):
             path = building / f"digits-{number:06d}.tar"
             with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:

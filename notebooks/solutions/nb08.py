@@ -1,0 +1,50 @@
+"""Solutions of notebook 08, one block an exercise."""
+
+# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
+
+
+# %% 08.2
+def throughput(prepare_s, train_s, workers, cores, train_cores):
+    """Images a second that come out of a pipeline."""
+    if workers == 0:
+        return 1 / (prepare_s + train_s)
+    core_s = prepare_s + train_cores * train_s  # what an image costs all cores together
+    return min(workers / prepare_s, 1 / train_s, cores / core_s)
+
+
+# %% 08.3
+def waiting_share(times):
+    """Share of an epoch, 0 to 1, that the trainer waits."""
+    waited_s = sum(batch.taken_s - batch.asked_s for batch in times)
+    return waited_s / (times[-1].taken_s - times[0].asked_s)
+
+
+# %% 08.4
+def own_shards(shards, worker, workers):
+    """The shards that this worker reads."""
+    return shards[worker :: max(workers, 1)]
+
+
+# %% 08.6
+def shift_batch(images, most):
+    """Images (N, C, H, W), each moved by its own whole numbers of pixels from -most to most."""
+    n, _, height, width = images.shape
+    padded = torch.nn.functional.pad(images, (most,) * 4)
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # a view: nothing is copied
+    down, right = torch.randint(0, 2 * most + 1, (2, n), device=images.device)
+    return windows[torch.arange(n, device=images.device), :, down, right]
+
+
+# %% 08.7
+def pipeline(shards, batch):
+    """A function that yields the batches of one epoch: images float32 on the device, labels."""
+    cache = (torch.from_numpy(part) for part in lab.data.decoded_cache(shards, size=32))
+    pixels, labels = (
+        part.to(machine.device) for part in cache
+    )  # on a GPU: there once and for all
+
+    def epoch():
+        for rows in torch.randperm(len(labels), device=machine.device).split(batch):
+            yield shift_batch(pixels[rows], 4).float().div_(255), labels[rows]
+
+    return epoch
