@@ -1,0 +1,67 @@
+"""Solutions of notebook 07, one block an exercise."""
+
+# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
+
+
+# %% 07.1
+def busy_share(kernels, start_s, end_s):
+    """Share of the time from start_s to end_s in which at least one kernel runs, 0 to 1."""
+    busy_s, covered_s = 0.0, start_s
+    for first_s, last_s in sorted(kernels):
+        # what another kernel covers already, and what lies outside the window, adds nothing
+        busy_s += max(min(last_s, end_s) - max(first_s, covered_s), 0.0)
+        covered_s = max(covered_s, last_s)
+    return busy_s / (end_s - start_s)
+
+
+# %% 07.2
+def mean_loss(job, steps):
+    """The mean loss of some steps, each on a new batch; the host waits once."""
+    total = 0.0
+    for _ in range(steps):
+        total = total + job.step(job.prepare())  # an order: the sum stays on the device
+    return total.item() / steps
+
+
+# %% 07.3
+def break_even(flop_per_image, rate, order_s, least_s):
+    """The smallest batch for which the device needs as long as the host, or longer."""
+
+    def device_s(batch):
+        return sum(max(least_s, flop * batch / rate) for flop in flop_per_image)
+
+    batch = 1
+    while device_s(batch) < order_s * len(flop_per_image):
+        batch += 1
+    return batch
+
+
+# %% 07.5
+def gains(load_s, step_s, factor, workers):
+    """How many times faster a loop gets that loads a batch, then trains on it, in turns."""
+    before_s, faster_s, loaded_s = load_s + step_s, step_s / factor, load_s / workers
+    return {
+        "faster device": before_s / (load_s + faster_s),
+        "workers": before_s / max(loaded_s, step_s),  # at the same time: the longer one counts
+        "both": before_s / max(loaded_s, faster_s),
+    }
+
+
+# %% 07.6
+def mended(model, images, labels, device, batch, lr):
+    """The script above, without its six faults: the same weights, loss and accuracy."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    x = (
+        torch.from_numpy(images).to(device) / 255 - 0.5
+    ) / 0.5  # once, all images together, float32
+    y = torch.from_numpy(labels).to(device)
+    total = torch.zeros((), device=device)
+    for part in zip(x.split(batch), y.split(batch), strict=True):
+        optimizer.zero_grad()
+        loss = cross_entropy(model(part[0]), part[1])
+        loss.backward()
+        optimizer.step()
+        total += len(part[0]) * loss.detach()  # stays on the device, and keeps no graph alive
+    with torch.no_grad():
+        accuracy = (model(x).argmax(1) == y).double().mean()
+    return {"loss": float(total) / len(x), "accuracy": float(accuracy)}
