@@ -46,6 +46,7 @@ gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks
 	$(BASE) benchmarks/run.py
 	$(BASE) benchmarks/gpu.py
 	-$(BASE) -m benchmarks.counters
+	-$(BASE) -m benchmarks.reports
 	$(BASE) -m labkit record
 
 doctor: setup ## what this machine has, what is missing, and what to do
