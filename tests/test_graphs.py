@@ -1,10 +1,13 @@
 """The room of graphs: breaks and their reasons, operators and kernels counted, compilers that are missing."""
 
+import contextlib
+import gc
 import math
 import os
 import shutil
 import sys
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ import torch
 
 from labkit import costs, graphs, plot
 from labkit.errors import BadMeasurement, CompileError, LabError
-from labkit.graphs import compiling
+from labkit.graphs import capture, compiling
 from labkit.graphs.breaking import _meaning
 from labkit.graphs.operators import _read
 from labkit.machine import machine
@@ -179,6 +182,13 @@ def test_kernels_are_counted_by_their_calls():
 
 
 @needs_compiler
+def test_a_version_that_shows_no_generated_code_is_told_in_a_sentence(monkeypatch):
+    monkeypatch.delattr("torch._inductor.utils.run_and_get_code")
+    with pytest.raises(CompileError, match=r"Expected torch\._inductor\.utils\.run_and_get_code .* TORCH_LOGS"):
+        graphs.fusion(whole, torch.rand(3))
+
+
+@needs_compiler
 def test_a_chain_becomes_one_kernel_that_gives_the_same(monkeypatch):
     monkeypatch.setenv("LABKIT_PROFILE", "ci")
 
@@ -273,6 +283,70 @@ def test_quiet_ends_with_its_block():
 def test_without_a_gpu_nothing_is_captured():
     with pytest.raises(LabError, match="Expected a CUDA GPU to record"):
         graphs.captured(lambda: None)
+
+
+class FakeGraph:
+    """torch.cuda.graph whose recording another call may have broken, and which keeps nothing alive."""
+
+    def __init__(self, broken=False):
+        self.broken, self.replays, self.streams = broken, 0, []
+
+    def replay(self):
+        self.replays += 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        if self.broken:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture\nmore")
+
+
+@pytest.fixture
+def fake_graph(monkeypatch):
+    fake = FakeGraph()
+    stream = type("S", (), {"wait_stream": lambda self, other: None})
+    monkeypatch.setattr(capture, "machine", lambda: type("M", (), {"gpus": ("a GPU",)}))
+    monkeypatch.setattr(torch.cuda, "Stream", stream)
+    usual = stream()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: usual)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "set_stream", fake.streams.append)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: fake)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: graph)
+    return fake
+
+
+def test_a_replay_keeps_the_tensors_of_its_step_alive_and_runs_no_python(fake_graph):
+    def prepared():
+        weight, runs = torch.zeros(3), []
+        return weakref.ref(weight), runs, lambda: (runs.append(1), weight.add_(1))
+
+    weight, runs, step = prepared()
+    replay = graphs.captured(step)
+    del step
+    gc.collect()
+    assert weight() is not None  # else its memory would serve others, and each replay write there
+    assert (replay(), replay()) == (None, None)
+    assert (len(runs), fake_graph.replays) == (3 + 1, 2)
+    del replay
+    gc.collect()
+    assert weight() is None
+
+
+def test_what_broke_a_recording_is_told_and_the_stream_given_back(fake_graph):
+    fake_graph.broken, runs = True, []
+
+    def step():
+        runs.append(1)
+        if len(runs) > 3:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
+
+    with pytest.raises(
+        LabError, match=r"can't be recorded .*: CUDA error: operation not permitted .*capturing\. Take out"
+    ):
+        graphs.captured(step)
+    assert fake_graph.streams == [torch.cuda.current_stream()]
 
 
 @pytest.mark.gpu

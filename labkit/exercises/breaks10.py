@@ -87,7 +87,10 @@ def clipped(answer: object) -> str:
         "x of zeros": torch.zeros(5, 3),
     }
     for name, x in cases.items():
-        _judge_clipped(fn, x, name, "")
+        _judge_clipped(fn, x, _MOST, name, "")
+    tall, long = (torch.randn(*shape, generator=generator).double() for shape in ((2, 3, 4), (7,)))
+    _judge_clipped(fn, tall, 0.2, "x of three dimensions, float64 and most=0.2", "")
+    _judge_clipped(fn, long, 3.0, "x of one dimension, float64 and most=3", "")
     first = next(iter(cases.values()))
     _judge_one_graph(fn, first)
     graphs: list[int] = []
@@ -100,7 +103,7 @@ def clipped(answer: object) -> str:
     with quiet():
         compiled = torch.compile(fn, backend=counting, fullgraph=True, dynamic=True)
         for name, x in cases.items():
-            _judge_clipped(compiled, x, name, "Compiled, ")
+            _judge_clipped(compiled, x, _MOST, name, "Compiled, ")
     torch.compiler.reset()
     if len(graphs) != 1:
         raise NotYet(
@@ -116,11 +119,11 @@ def _clipped(x: Tensor, most: float) -> tuple[Tensor, Tensor]:
     return limited - limited.mean(), norm
 
 
-def _judge_clipped(fn: Callable[..., Any], x: Tensor, name: str, how: str) -> None:
+def _judge_clipped(fn: Callable[..., Any], x: Tensor, most: float, name: str, how: str) -> None:
     import torch
 
     copy = x.clone()
-    got = call(fn, copy, _MOST)
+    got = call(fn, copy, most)
     if not isinstance(got, tuple | list) or len(got) != 2 or not all(isinstance(p, torch.Tensor) for p in got):
         raise NotYet(
             f"{how}for {name}: expected two tensors, (centred, norm), got {shown(got)}. Return the norm as a tensor: "
@@ -128,7 +131,9 @@ def _judge_clipped(fn: Callable[..., Any], x: Tensor, name: str, how: str) -> No
         )
     if not torch.equal(copy, x):
         raise NotYet(f"{how}for {name}: x was changed in place. The caller still needs it.")
-    for part, found, wanted in zip(("centred", "norm"), got, _clipped(x, _MOST), strict=True):
+    for part, found, wanted in zip(("centred", "norm"), got, _clipped(x, most), strict=True):
+        if found.dtype != wanted.dtype:
+            raise NotYet(f"{how}for {name}: {part} should be {wanted.dtype}, as x is, got {found.dtype}.")
         if found.shape != wanted.shape:
             raise NotYet(f"{how}for {name}: {part} should have shape {tuple(wanted.shape)}, got {tuple(found.shape)}.")
         if found.isnan().any():

@@ -100,7 +100,9 @@ def decide(answer: object) -> str:
         found = as_number(value[1], "steps", name)
         if not (found == steps or abs(found - steps) <= 1):
             raise NotYet(f"{name}: {found:g} is not the number of steps after which it pays. {_WHY[name]}")
-        if value[0] is not wanted:
+        if str(value[0]) not in ("True", "False"):
+            raise NotYet(f"{name}: expected True, to compile, or False first, got {shown(value[0])}.")
+        if bool(value[0]) != wanted:
             raise NotYet(f"{name}: the steps are right; compare them with the steps that there are. {_WHY[name]}")
     return "Three right decisions, each for its own reason."
 

@@ -25,8 +25,8 @@ def scaled_step(answer: object) -> str:
     for make in ("SGD", "Adam"):
         for small in (draw.uniform(1.6e-8, 2.8e-8), draw.uniform(0.5, 1.5)):
             _judge_good_steps(answer, make, small, scale=2.0 ** draw.randint(13, 14))
-        for bad in ("inf", "nan"):
-            _judge_skipped(answer, make, bad, scale=2.0 ** draw.randint(8, 20))
+        for bad, good in (("inf", 7), ("nan", _GROW_AFTER - 1)):
+            _judge_skipped(answer, make, bad, scale=2.0 ** draw.randint(8, 20), good=good)
     _judge_growth(answer, draw)
     return (
         "Right: small gradients survive, the optimizer sees them unscaled, and a step with inf or NaN changes nothing."
@@ -34,7 +34,7 @@ def scaled_step(answer: object) -> str:
 
 
 class _Problem:
-    """Two weights, one of them with a gradient that can be made infinite, an unused one, and an optimizer."""
+    """Two weights in two groups, one with a gradient that can be made infinite, an unused one, and an optimizer."""
 
     def __init__(self, make: str, slope: float) -> None:
         import torch
@@ -44,9 +44,12 @@ class _Problem:
         unused = torch.zeros(3, requires_grad=True)
         kind: Any = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam}[make]
         extra = {"momentum": 0.9} if make == "SGD" else {"eps": 1e-12}
-        self.optimizer: torch.optim.Optimizer = kind([*self.weights, unused], lr=0.1, **extra)
+        self.optimizer: torch.optim.Optimizer = kind(
+            [{"params": [self.weights[0], unused]}, {"params": [self.weights[1]]}], lr=0.1, **extra
+        )
         self.slope = slope
         self.seen: list[Tensor] = []
+        self.sent = 0.0  # the last gradient before it was rounded to float16
         self.optimizer.register_step_pre_hook(self._look)
 
     def _look(self, *_: object) -> None:
@@ -56,6 +59,7 @@ class _Problem:
         """Its gradient is `slope` in each weight, rounded to float16 on the way; `bad` puts inf or NaN into one."""
 
         def through(gradient: Tensor) -> Tensor:
+            self.sent = float(gradient[0])
             return gradient.half().float()
 
         def spoilt(gradient: Tensor) -> Tensor:
@@ -98,6 +102,8 @@ def _judge_good_steps(answer: Callable[..., Any], make: str, slope: float, scale
         if not problem.seen:
             raise NotYet(f"The gradients were finite, and optimizer.step() was not called in step {turn + 1}.")
         _judge_gradient(float(problem.seen[0][0]), slope, scale, turn)
+        if abs(problem.sent / (slope * scale) - 1) > 2e-3:
+            raise NotYet(f"The loss was multiplied by {problem.sent / slope:.6g}, expected scale={scale:g}.")
         for seen in problem.seen:
             if not torch.allclose(seen, torch.full_like(seen, slope), rtol=2e-3, atol=0.0):
                 raise NotYet("One weight's gradient was right at the optimizer's step and another's was not.")
@@ -125,14 +131,14 @@ def _judge_gradient(found: float, slope: float, scale: float, turn: int) -> None
     raise NotYet(f"In step {turn + 1} the optimizer saw a gradient of {found:.3g}, expected {slope:.3g}. {hint}")
 
 
-def _judge_skipped(answer: Callable[..., Any], make: str, bad: str, scale: float) -> None:
+def _judge_skipped(answer: Callable[..., Any], make: str, bad: str, *, scale: float, good: int) -> None:
     import torch
 
     problem = _Problem(make, 1e-4)
     _step(answer, problem, 1024.0, 0)
     weights, state = problem.kept()
     problem.seen = []
-    after = _step(answer, problem, scale, 7, bad=bad)
+    after = _step(answer, problem, scale, good, bad=bad)
     now, state_now = problem.kept()
     if problem.seen:
         raise NotYet(f"One gradient of the second weight was {bad}, and optimizer.step() was called all the same.")
@@ -141,7 +147,9 @@ def _judge_skipped(answer: Callable[..., Any], make: str, bad: str, scale: float
     if str(state) != str(state_now):
         raise NotYet(f"One gradient was {bad}: the optimizer's state must stay as it was, and it changed.")
     if after != (scale / 2, 0):
-        raise NotYet(f"After a gradient of {bad} with scale={scale:g}, good=7: expected {(scale / 2, 0)}, got {after}.")
+        raise NotYet(
+            f"After a gradient of {bad} with scale={scale:g}, good={good}: expected {(scale / 2, 0)}, got {after}."
+        )
     problem.seen = []
     _step(answer, problem, 1024.0, 0)
     if not problem.seen or not all(torch.isfinite(seen).all() for seen in problem.seen):

@@ -112,8 +112,8 @@ def _several(n: int, thing: str) -> str:
 def fusion(fn: Callable[..., Any], *args: Any) -> Fusion:
     """Compile a forward call of `fn` and count the kernels that a call launches.
 
-    What was compiled before is forgotten. Raises CompileError where no compiler is there, and where torch gives no
-    generated code to read.
+    What was compiled before is forgotten. Raises CompileError where no compiler is there, and where this version of
+    torch gives no generated code to read.
     Source: torch._inductor.utils.run_and_get_code, which torch's own tests use.
     """
     import torch
@@ -123,8 +123,14 @@ def fusion(fn: Callable[..., Any], *args: Any) -> Fusion:
     with quiet():
         import torch._functorch.config as tracing
         import torch._inductor.config as generating
-        from torch._inductor.utils import run_and_get_code
+        import torch._inductor.utils as utils
 
+        run_and_get_code = getattr(utils, "run_and_get_code", None)  # private to torch, so it may go
+        if run_and_get_code is None:
+            raise CompileError(
+                f"Expected torch._inductor.utils.run_and_get_code to read the generated code with, and torch "
+                f"{torch.__version__} has none: read it with the environment variable TORCH_LOGS=output_code."
+            )
         torch.compiler.reset()
         with generating.patch(fx_graph_cache=False), tracing.patch(enable_autograd_cache=False):
             _, sources = run_and_get_code(function, *args)

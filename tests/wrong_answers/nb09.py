@@ -181,6 +181,28 @@ def forgets_the_unused(loss, optimizer, scale, good):
     return scale, good + 1
 
 
+def first_group_only(loss, optimizer, scale, good):
+    optimizer.zero_grad()
+    (scale * loss).backward()
+    weights = [w for w in optimizer.param_groups[0]["params"] if w.grad is not None]
+    for weight in weights:
+        weight.grad /= scale
+    if not all(torch.isfinite(w.grad).all() for w in weights):
+        return scale / 2, 0
+    optimizer.step()
+    return (2 * scale, 0) if good == 99 else (scale, good + 1)
+
+
+def a_scale_of_its_own(loss, optimizer, scale, good):
+    found = step_with()(loss, optimizer, 2.0**14, good)[1]
+    return (2 * scale, 0) if good == 99 else (scale, found)
+
+
+def doubles_before_it_looks(loss, optimizer, scale, good):
+    new_scale, after = step_with()(loss, optimizer, scale, good)
+    return (scale, 0) if good == 99 and new_scale < scale else (new_scale, after)
+
+
 def goes_on_counting(loss, optimizer, scale, good):
     new_scale, after = step_with()(loss, optimizer, scale, good)
     return new_scale, after if new_scale <= scale else good + 1
@@ -219,6 +241,25 @@ def looks_for_positive_infinity(operation, x):
     if ((half == math.inf) & exact.isfinite()).any():
         return "overflows"
     return "vanishes" if ((half == 0) & (exact != 0)).any() else "fits"
+
+
+def looks_for_zeros_first(operation, x):
+    half, exact = operation(x.half()), operation(x.half().float())
+    if ((half == 0) & (exact != 0)).any():
+        return "vanishes"
+    return "overflows" if (exact.isfinite() & ~half.isfinite()).any() else "fits"
+
+
+def looks_for_infinity_only(operation, x):
+    half, exact = operation(x.half()), operation(x.half().float())
+    if (half.isinf() & exact.isfinite()).any():
+        return "overflows"
+    return "vanishes" if ((half == 0) & (exact != 0)).any() else "fits"
+
+
+def rounds_the_result_only(operation, x):
+    exact = operation(x.half().float())
+    return trouble(lambda given: exact.half() if given.dtype == torch.float16 else exact, x)
 
 
 def spoils_x(operation, x):
@@ -328,6 +369,9 @@ WRONG = {
         (step_with(order=(1, 0)), "After a good step"),
         (forgets_the_unused, "raised TypeError"),
         (goes_on_counting, "doubles after 100 good steps"),
+        (first_group_only, "and another's was not"),
+        (a_scale_of_its_own, "The loss was multiplied by 16384"),
+        (doubles_before_it_looks, "good=99: expected ("),
         (lambda *given: (given[2], given[3] + 1), "optimizer.step() was not called"),
         (lambda *given: 1.0, "Expected two numbers back"),
     ],
@@ -340,6 +384,9 @@ WRONG = {
         (zero_counts_as_vanished, "expected 'fits'"),
         (rounds_the_result_of_all, "expected"),
         (looks_for_positive_infinity, "reciprocal of -1e-6"),
+        (looks_for_zeros_first, "exp of -20 and of 20"),
+        (looks_for_infinity_only, "x * x / (x * x)"),
+        (rounds_the_result_only, "x * x / (x * x)"),
         (spoils_x, "x was changed"),
         (lambda operation, x: True, "Expected one of"),
     ],

@@ -178,6 +178,20 @@ def right_clipped(x, most):
     return x - x.mean(), norm
 
 
+def for_this_limit_alone(x, most):
+    return right_clipped(x, 0.5)
+
+
+def for_a_matrix_alone(x, most):
+    norm = x.square().mean(dim=(0, 1)).sqrt()
+    x = torch.where(norm > most, x * (most / norm), x)
+    return x - x.mean(), norm
+
+
+def in_float32(x, most):
+    return right_clipped(x.float(), most)
+
+
 calls = 0
 
 
@@ -297,6 +311,9 @@ WRONG = {
         (other_norm, "off by up to"),
         (in_place, "x was changed in place"),
         (mean_first, "centred is off"),
+        (for_this_limit_alone, "centred is off"),
+        (for_a_matrix_alone, "for x of three dimensions"),
+        (in_float32, "should be torch.float64"),
         (counts_its_calls, "something in Python"),
         (by_size, "something in Python"),
         (skips_when_compiled, "Compiled, for x above the limit"),
@@ -323,6 +340,8 @@ WRONG = {
         ({**RIGHT, "night": (True, 6_000)}, "whatever the GPU does"),
         ({**RIGHT, "night": (True, math.inf)}, "whatever the GPU does"),
         ({**RIGHT, "night": False}, "expected a pair"),
+        ({**RIGHT, "class": ("no", 12_000)}, "expected True, to compile, or False"),
+        ({**RIGHT, "class": (0, 12_000)}, "expected True, to compile, or False"),
         ({"class": (False, 12_000)}, "missing ['night', 'sweep']"),
     ],
 }
