@@ -33,7 +33,7 @@ ROOMS = {
     "graphs": (2, {"machine"}),
     "machine": (2, set()),
     "memory": (2, {"machine"}),
-    "probe": (2, set()),
+    "probe": (2, {"machine"}),
     "profiling": (2, {"ceilings", "machine", "memory"}),
     "training": (2, {"machine"}),
     "checks": (3, set()),
