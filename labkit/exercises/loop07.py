@@ -15,7 +15,7 @@ _MOST_STEPS = 100_000
 
 
 class Loss:
-    """A number in the device's memory. `+` orders an addition there; item(), float() and printing wait for it."""
+    """A number in the device's memory. `+`, `*` and `/` are orders too; item(), float() and printing wait for it."""
 
     def __init__(self, job: Job, value: float) -> None:
         self._job, self._value = job, value
@@ -34,6 +34,16 @@ class Loss:
         return Loss(self._job, self._value + value)
 
     __radd__ = __add__
+
+    def __mul__(self, factor: float) -> Loss:
+        self._job.device.launch(_ADD_S, name="multiply")
+        return Loss(self._job, self._value * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> Loss:
+        return self * (1 / divisor)
+
     __float__ = item
 
     def __bool__(self) -> bool:
@@ -99,11 +109,18 @@ def mean_loss(answer: object) -> str:
         scale_s = draw.uniform(1e-3, 5e-3)
         job = Job(prepare_s=host * scale_s, step_s=device * scale_s, seed=draw.randrange(10**6))
         given = f"{steps} steps, {1e3 * job.prepare_s:.3g} ms of the host and {1e3 * job.step_s:.3g} ms of the device"
-        value = as_number(call(fn, job, steps), "(no unit)", given)
+        as_given = job.device, job.prepare_s, job.step_s
+        returned = call(fn, job, steps)
+        reads = job.reads
+        value = as_number(returned, "(no unit)", given)
+        if (job.device, job.prepare_s, job.step_s) != as_given:
+            raise NotYet("The loop changed the job's device or its times. Only the order of the calls is yours.")
         if len(job.losses) != steps:
             raise NotYet(f"For {given}: {len(job.losses)} steps were ordered.")
         right = math.fsum(job.losses) / steps
         number_close(value, right, rel=1e-9, unit="(no unit)", given=given, hint="The mean of all losses?")
+        if not reads:
+            raise NotYet(f"For {given}: the host never read a number. Return one: `.item()` of what is on the device.")
         _judge_seconds(job, steps, given)
     return "Every loss counts, and the host waits only when all has been ordered."
 

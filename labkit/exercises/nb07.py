@@ -92,6 +92,8 @@ def break_even(answer: object) -> str:
             raise NotYet(f"For {given}: {value:.6g} images; a batch is a whole number, and {right} was expected.")
         if value == right - 1:
             why = "With one image fewer the host is still the slower one."
+        elif value == right + 1:
+            why = "With one image fewer the device needs as long as the host already, and that counts."
         elif value == _smallest_batch(flop, rate, order_s, 0.0):
             why = "A kernel takes least_s at the least, however few images it has."
         else:
@@ -114,6 +116,7 @@ def _networks(draw: random.Random) -> list[tuple[str, list[float], float, float,
         ("operators of every size", drawn(80, 3, 8), rate(), 7e-6, 3e-6),
         ("operators without arithmetic among others", [0.0] * 30 + drawn(20, 5, 7), rate(), 10e-6, 3e-6),
         ("kernels that are never shorter than an order", drawn(10, 3, 5), rate(), 4e-6, 5e-6),
+        ("a batch for which both need exactly as long", [2.0**20], 2.0**40, 2.0**-18, 2.0**-21),
         ("a slow host", drawn(30, 6, 7), rate(), 60e-6, 3e-6),
     ]
 

@@ -91,19 +91,22 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
 
 
 class _Methods(TorchFunctionMode):
-    """Sees the methods that hand a tensor's values to the host without an operator that tells of it."""
+    """Sees what no operator tells of: methods that hand a tensor's values to the host, and pixels from Python lists."""
 
     def __init__(self, seen: _Seen) -> None:
         super().__init__()
         self.seen = seen
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note a reading method, and run it."""
+        """Run it, and note a reading method or a list that becomes a tensor."""
         # the device that a script is given is "cpu:0"; "cpu" without a number is a way back to the host
         home = getattr(func, "__name__", "") == "to" and any(str(arg) == "cpu" for arg in args[1:])
         if home or getattr(func, "__name__", "") in _READING_METHODS:
             self.seen.read()
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if func is torch.tensor and isinstance(args[0], list | tuple):
+            self.seen.listed += result.numel() // _PIXELS
+        return result
 
 
 def _watched_array(images: NDArray[np.uint8], seen: _Seen) -> NDArray[np.uint8]:
@@ -172,7 +175,8 @@ def mended_script(answer: object) -> str:
         seen = _Seen()
         model, result = trial.run(fn, seen)
         _judge_work(seen, trial)
-        _judge_learning(model, result, trial)
+        with _as_before():
+            _judge_learning(model, result, trial)
         found = dict(_traces(seen, trial)) | found
     if found:
         count = "1 fault remains" if len(found) == 1 else f"{len(found)} faults remain"
@@ -254,6 +258,9 @@ def _traces(seen: _Seen, trial: _Trial) -> Iterator[tuple[str, str]]:
     if (passes := len(seen.trained)) > steps:
         sizes = f"{passes} backward passes for {steps} steps, of {min(seen.trained)} images at the least"
         yield "one by one", f"{sizes}: many small operators where few large ones would do."
+    elif 2 * (len(seen.forward) - passes) > sum(seen.forward) - images:
+        single = f"{len(seen.forward) - passes} passes classify {sum(seen.forward) - images} images"
+        yield "one by one", f"{single}: many small operators where few large ones would do."
     if seen.wide:
         yield "float64", "convolutions calculate on numbers of 8 bytes."
     if (evaluated := sum(seen.forward) - images) > 1.5 * images:

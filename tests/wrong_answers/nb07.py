@@ -120,6 +120,37 @@ def every_fifth(job, steps):
     return total.item() / steps
 
 
+def from_the_record(job, steps):
+    for _ in range(steps):
+        job.step(job.prepare())
+    return sum(job.losses) / steps
+
+
+def reads_one_behind(job, steps):
+    total, before = 0.0, None
+    for _ in range(steps):
+        loss = job.step(job.prepare())
+        if before is not None:
+            total += before.item()
+        before = loss
+    return (total + before.item()) / steps
+
+
+def new_device(job, steps):
+    mean = reads_each(job, steps)
+    job.device = type(job.device)(launch_s=1e-6, compile_s=0.0)
+    return mean
+
+
+def no_times(job, steps):
+    job.prepare_s = job.step_s = 0.0
+    return reads_each(job, steps)
+
+
+def not_read(job, steps):
+    return sum(job.step(job.prepare()) for _ in range(steps)) / steps
+
+
 def endless(job, steps):
     while True:
         job.step(job.prepare())
@@ -175,6 +206,29 @@ def planted(*faults):
         return script07.train(model, images, labels, device, batch, lr, faults=faults)
 
     return train
+
+
+def single_passes_in_evaluation(model, images, labels, device, batch, lr):
+    """Mended but for the evaluation, whose images go through the network alone."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    x, y = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5, torch.from_numpy(labels).to(device)
+    total = torch.zeros((), device=device)
+    for part, wanted in zip(x.split(batch), y.split(batch), strict=True):
+        optimizer.zero_grad()
+        loss = cross_entropy(model(part), wanted)
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(part)
+    with torch.no_grad():
+        right = torch.cat([model(image).argmax(1) for image in x.split(1)]) == y
+    return {"loss": float(total) / len(x), "accuracy": float(right.double().mean())}
+
+
+def by_way_of_a_list(model, images, labels, device, batch, lr):
+    import numpy as np
+
+    numbers = torch.tensor(list(bytes(images)), dtype=torch.uint8).reshape(images.shape)
+    return script07.train(model, np.asarray(numbers.numpy()), labels, device, batch, lr)
 
 
 def variant(*, steps=None, shuffle=False, size=None, average=False, twice=False, skip_accuracy=False, rate=1.0, log=0):
@@ -253,6 +307,11 @@ WRONG = {
         (total_loss, "x what we expect"),
         (lambda job, steps: 1.5, "0 steps were ordered"),
         (endless, "batches are enough"),
+        (from_the_record, "never read a number"),
+        (not_read, "never read a number"),
+        (reads_one_behind, "The host read a loss"),
+        (new_device, "changed the job's device or its times"),
+        (no_times, "changed the job's device or its times"),
     ],
     "07.3": [
         (lambda f, r, o, least: search(f, r, o, least) - 1, "With one image fewer"),
@@ -262,6 +321,7 @@ WRONG = {
         (lambda f, r, o, least: o * len(f) * r / sum(f), "whole number"),
         (lambda f, r, o, least: search(f, r, o, least) + 1, "expected"),
         (lambda f, r, o, least: search(f, r, o, 1e-12), "at the least"),
+        (lambda f, r, o, least: search(f, r, o, least, lambda device, host: device > host), "and that counts"),
         (lambda f, r, o, least: search(f, r, 10e-6, least), "expected"),
         (lambda f, r, o, least: 64, "expected"),
         (lambda f, r, o, least: max(search([one], r, o, least) for one in f if one > 1e3), "expected"),
@@ -286,6 +346,8 @@ WRONG = {
         (planted("evaluation"), REMAINS + "; the trace of each:\n(1) 8 images go forward without backward"),
         (planted("reading back"), REMAINS + "; the trace of each:\n(1) the host asked for a value"),
         (planted("preparation"), REMAINS + "; the trace of each:\n(1) before the network sees them"),
+        (single_passes_in_evaluation, REMAINS + "; the trace of each:\n(1) 44 passes classify 44 images"),
+        (by_way_of_a_list, REMAINS + "; the trace of each:\n(1) before the network sees them"),
         (variant(steps=4), "24 images were trained on"),
         (variant(twice=True), "88 images were trained on"),
         (variant(size=44), "went through the network together"),
