@@ -154,6 +154,13 @@ def test_an_operators_time_is_split_by_what_it_waits_for(call, doubled_s, expect
     assert shares_of(call, doubled_s) == pytest.approx(expected)
 
 
+def test_a_float32_convolution_is_held_against_tf32_where_that_was_measured():
+    pace = Pace({"float32": 1e9, "tf32": 8e9}, 1e9, 0.0)
+    assert pace.arithmetic_s(Call("convolution", 1.0, 8e9, 0)) == 1.0
+    assert pace.arithmetic_s(Call("mm", 1.0, 8e9, 0)) == 8.0
+    assert pace.arithmetic_s(Call("convolution", 1.0, 8e9, 0, "bfloat16")) == 8.0
+
+
 def test_a_clocked_operator_has_its_flop_and_bytes():
     a, b, table = torch.ones(8, 16), torch.ones(16, 4), torch.ones(1000, 4)
 

@@ -46,8 +46,9 @@ class Pace:
     launch_s: float
 
     def arithmetic_s(self, call: Call) -> float:
-        """The least time in which the call's FLOP can be done."""
-        best = self.flop_per_s.get(call.dtype) or self.flop_per_s["float32"]
+        """The least time in which the call's FLOP can be done. On a GPU, torch lets float32 convolutions use TF32."""
+        tf32 = call.dtype == "float32" and "convolution" in call.name and "tf32" in self.flop_per_s
+        best = self.flop_per_s.get("tf32" if tf32 else call.dtype) or self.flop_per_s["float32"]
         return call.flop / best
 
     def memory_s(self, call: Call) -> float:

@@ -108,7 +108,7 @@ class _Laboratory:
     def __init__(self, step: Callable[[Batch], object], sync: Callable[[], None], budget_s: float) -> None:
         self.step, self.sync, self.budget_s = step, sync, budget_s
 
-    def seconds(self, work: Callable[[], object], *, share: float, skip: int = 1) -> float:
+    def seconds(self, work: Callable[[], object], *, share: float, skip: int) -> float:
         """Mean seconds of `work` over calls in `share` of the budget, after `skip` calls that don't count."""
         for _ in range(skip):
             work()
@@ -148,10 +148,11 @@ def _input(lab: _Laboratory, batches: object) -> tuple[Batch, float, list[str]]:
         return batch, 1.0, []
     ready = _prefetched(batches)
     whole_s, held_s = [], []
-    for _ in range(_ROUNDS):  # in turn, so that a busy neighbour hits both
-        whole_s.append(lab.seconds(lambda: lab.step(next_batch()), share=0.25 / _ROUNDS, skip=ready))
-        held_s.append(lab.seconds(lambda: lab.step(batch), share=0.1 / _ROUNDS))
-    alone_s = lab.seconds(next_batch, share=0.1, skip=ready)
+    for turn in range(_ROUNDS):  # so that a busy neighbour hits both
+        skip = 0 if turn and ready == 1 else ready  # nothing is warmed up, or fetched ahead, in later turns
+        whole_s.append(lab.seconds(lambda: lab.step(next_batch()), share=0.25 / _ROUNDS, skip=skip))
+        held_s.append(lab.seconds(lambda: lab.step(batch), share=0.1 / _ROUNDS, skip=int(not turn)))
+    alone_s = lab.seconds(next_batch, share=0.1, skip=ready - 1)
     in_steps = min(statistics.median(held / whole for held, whole in zip(held_s, whole_s, strict=True)), 1.0)
     held, whole = (format_seconds(statistics.median(seconds)) for seconds in (held_s, whole_s))
     return (
