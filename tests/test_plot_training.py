@@ -69,6 +69,11 @@ def test_time_by_batch_has_a_median_whiskers_and_a_cross_for_never():
     )
 
 
+def test_the_line_goes_from_batch_to_batch_in_whatever_order_they_were_trained():
+    picture = plot.time_to_accuracy({"a": {32: made(2.0), 16: made(3.0), 64: made(1.0)}}, 0.97)
+    assert line(picture.ax, "a") == [[16, 32, 64], [3.0, 2.0, 1.0]]
+
+
 def test_steps_by_batch_with_the_predicted_critical_batch():
     noise = GradientNoise(noise=50.0, signal=1.0, low=40.0, high=60.0, draws=9)
     picture = plot.time_to_accuracy({"a": {10: made(1.0, 2.0)}}, 0.97, what="steps", noise=noise)

@@ -1,86 +1,18 @@
-"""Checks of notebook 11, whether a bigger batch learns faster. The recipe's check is in recipe11."""
+"""Checks of notebook 11, whether a bigger batch learns faster; two longer ones are in split11 and recipe11."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from labkit.arguments import as_float, is_whole, shown
+from labkit.arguments import as_float, shown
 from labkit.checks import Exercise, NotYet, as_number, call, function, number_close
 from labkit.exercises.recipe11 import recipe
+from labkit.exercises.split11 import split
 
 if TYPE_CHECKING:
     import torch
-
-_CLASS_SIZES = ((142, 143, 147, 141), (10, 7, 3, 1), (5, 5), (1000, 40))
-
-
-def split(answer: object) -> str:
-    """Rows in two parts, class by class, for awkward class sizes, sorted and mixed labels."""
-    import torch
-
-    fn = function(answer, torch.tensor([0, 1] * 10), 0.2, 0)
-    draw = random.Random(1101)
-    for sizes in _CLASS_SIZES:
-        for mixed in (False, True):
-            labels = [3 * label + 1 for label, size in enumerate(sizes) for _ in range(size)]
-            if mixed:
-                draw.shuffle(labels)
-            share, seed = draw.choice([0.1, 0.2, 0.25, 0.5]), draw.randrange(1000)
-            given = f"classes of {', '.join(map(str, sizes))} images, share {share:g}"
-            _judge_split(fn, labels, share, seed, given)
-    return "Disjoint, complete, drawn at random by the seed, each class in proportion, in classes of 1 to 1,000."
-
-
-def _judge_split(fn: Any, labels: list[int], share: float, seed: int, given: str) -> None:
-    import torch
-
-    tensor = torch.tensor(labels)
-    parts = [_rows(part, len(labels), given) for part in _pair(call(fn, tensor, share, seed), given)]
-    if both := set(parts[0]) & set(parts[1]):
-        raise NotYet(f"For {given}: {len(both)} images are in both parts, so what is learnt is judged too.")
-    if any(len(part) != len(set(part)) for part in parts):
-        raise NotYet(f"For {given}: an image stands in the same part twice.")
-    if len(parts[0]) + len(parts[1]) != len(labels):
-        lost = len(labels) - len(parts[0]) - len(parts[1])
-        raise NotYet(f"For {given}: {lost} of {len(labels)} images are in neither part.")
-    for label in sorted(set(labels)):
-        size, found = labels.count(label), sum(labels[row] == label for row in parts[1])
-        if abs(found - share * size) >= 1:
-            raise NotYet(
-                f"For {given}: {found} of the {size} images of one class are in validation, where share * size "
-                f"is {share * size:g}. Draw class by class. Which part comes first?"
-            )
-    again, other = (_pair(call(fn, tensor, share, s), given)[1] for s in (seed, seed + 1))
-    torch.rand(3)  # an answer that hangs on the state of torch's own generator gives other rows now
-    if sorted(parts[1]) != sorted(_rows(again, len(labels), given)):
-        raise NotYet(f"For {given}: the same seed gave another split later. Draw with a generator of its own.")
-    if max(labels.count(label) for label in labels) > 30 and sorted(parts[1]) == sorted(
-        _rows(other, len(labels), given)
-    ):
-        raise NotYet(
-            f"For {given}: another seed gave the same split. A writer's digits may stand side by side, so "
-            "draw at random within each class."
-        )
-
-
-def _pair(result: Any, given: str) -> Sequence[Any]:
-    if not isinstance(result, tuple | list) or len(result) != 2:
-        raise NotYet(f"For {given}: expected two parts, (training, validation), got {shown(result)}.")
-    return result
-
-
-def _rows(part: Any, images: int, given: str) -> list[int]:
-    """Row numbers as integers."""
-    rows = part.tolist() if hasattr(part, "tolist") else list(part) if isinstance(part, Sequence | set) else None
-    if rows is None or not all(is_whole(row) for row in rows):
-        kind = " True and False" if rows and isinstance(rows[0], bool) else f" {shown(part)}"
-        raise NotYet(f"For {given}: expected row numbers, integers from 0 to {images - 1}, got{kind}.")
-    if any(not 0 <= row < images for row in rows):
-        raise NotYet(f"For {given}: a row number is not from 0 to {images - 1}.")
-    return rows
 
 
 def learning_rate(answer: object) -> str:
@@ -186,7 +118,16 @@ def _judge_parts(answer: Any, model: Any, x: torch.Tensor, y: torch.Tensor, part
     for weight in model.parameters():
         weight.grad = torch.full_like(weight, 3.0)  # what an earlier step left
     seen: list[int] = []
-    hook = model.register_forward_hook(lambda _, inputs, output: seen.append(len(inputs[0])))
+    waiting: list[int] = []  # of each part after the first: how many before it had not gone backwards yet
+    back: list[int] = []
+
+    def saw(_: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        waiting.append(len(seen) - len(back))
+        seen.append(len(inputs[0]))
+        if output.requires_grad:
+            output.register_hook(lambda gradient: back.append(len(gradient)))  # type: ignore[no-untyped-call]
+
+    hook = model.register_forward_hook(saw)
     before = [weight.detach().clone() for weight in model.parameters()]
     loss = call(answer, model, x, y, part)
     hook.remove()
@@ -197,9 +138,15 @@ def _judge_parts(answer: Any, model: Any, x: torch.Tensor, y: torch.Tensor, part
             f"For {given}: the model was given {max(seen, default=0)} images at once, where there is room for {part}."
         )
     if sum(seen) != len(x):
-        raise NotYet(f"For {given}: the model saw {sum(seen)} images. Is the smaller last part left out?")
+        why = "Is the smaller last part left out?" if sum(seen) < len(x) else "Each is to be read once."
+        raise NotYet(f"For {given}: the model saw {sum(seen)} images. {why}")
     if any(weight.grad is None for weight in model.parameters()):
         raise NotYet(f"For {given}: a weight has no gradient afterwards. Each part needs its backward pass.")
+    if any(waiting):
+        raise NotYet(
+            f"For {given}: a part was read before the one ahead of it had gone backwards, so what backward needs of "
+            "all parts is kept at once, and no memory is saved. Call backward() for each part."
+        )
     found = torch.cat([weight.grad.ravel() for weight in model.parameters()])
     right = torch.cat([gradient.ravel() for gradient in expected])
     if not torch.allclose(found, right, rtol=1e-9, atol=1e-12):
@@ -258,7 +205,7 @@ EXERCISES = {
             "cross_entropy gives the mean over a part. The whole batch's mean counts each image once: weigh a part by "
             "its number of images.",
             "model.zero_grad(); for each x, y of zip(images.split(part), labels.split(part)): "
-            "loss = cross_entropy(model(x), y) * len(x) / len(images); loss.backward(); add up loss.item().",
+            "loss = cross_entropy(model(x), y) * len(x) / len(images); loss.backward(); add up loss.detach().",
         ),
     ),
     "11.7": Exercise(

@@ -117,7 +117,7 @@ def time_to_accuracy(
     for i, (name, by) in enumerate(found.items()):
         color, marker = CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]
         shift = 1.03**i  # so that whiskers don't hide each other
-        there = [batch for batch in by if math.isfinite(by[batch].median)]
+        there = sorted(batch for batch in by if math.isfinite(by[batch].median))
         ax.plot([b * shift for b in there], [by[b].median for b in there], color=color, marker=marker, label=name)
         for batch, reached in by.items():
             if reached.arrived:

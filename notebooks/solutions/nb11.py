@@ -5,7 +5,7 @@
 
 # %% 11.1
 def split(labels, share, seed):
-    """Row numbers in two parts, (training, validation); `share` of each class in validation.
+    """Two tensors of row numbers, (training, validation); `share` of each class in validation.
 
     labels is a tensor of whole numbers. Each row is in one of the parts; which, is drawn at
     random within its class, and depends on `seed` alone.
@@ -57,8 +57,8 @@ def accumulate(model, images, labels, part):
     for x, y in zip(images.split(part), labels.split(part), strict=True):
         loss = cross_entropy(model(x), y) * len(x) / len(images)
         loss.backward()
-        total += loss.item()
-    return total
+        total += loss.detach()
+    return float(total)  # once: each reading would wait for the device
 
 
 # %% 11.7

@@ -70,6 +70,22 @@ def masks(labels, share, seed):
     return ~held, held
 
 
+def turned_by_the_seed(labels, share, seed):
+    training, validation = [], []
+    for label in labels.unique():
+        rows = (labels == label).nonzero().ravel().roll(7 * seed + 1)
+        held = round(share * len(rows))
+        validation.append(rows[:held])
+        training.append(rows[held:])
+    return torch.cat(training), torch.cat(validation)
+
+
+def changes_the_labels(labels, share, seed):
+    parts = right_split(labels, share, seed)
+    labels[:] = labels.sort().values
+    return parts
+
+
 # 11.3
 
 
@@ -137,6 +153,23 @@ def last_part_only(model, images, labels, part):
     return total
 
 
+def one_backward_at_the_end(model, images, labels, part):
+    model.zero_grad()
+    losses = [
+        cross_entropy(model(x), y) * len(x) / len(images)
+        for x, y in zip(images.split(part), labels.split(part), strict=True)
+    ]
+    sum(losses).backward()
+    return sum(losses).item()
+
+
+def reads_everything_twice(model, images, labels, part):
+    loss = parts()(model, images, labels, part)
+    for x in images.split(part):
+        model(x)
+    return loss
+
+
 # 11.7
 
 
@@ -176,6 +209,18 @@ def pre_trained():
     for _ in range(30):
         step(*everything)
     return model, step, 256
+
+
+_KEPT = network()
+
+
+def pre_trained_once_and_shaken():
+    model = network()
+    model.load_state_dict(_KEPT.state_dict())
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.01 * torch.randn_like(weight)
+    return model, trained_by(model), 64
 
 
 _GLOBAL = network()
@@ -232,6 +277,10 @@ WRONG = {
         (same_number_of_each, "Draw class by class"),
         (loses_some, "1 of 573 images are in neither part"),
         (masks, "expected row numbers"),
+        (turned_by_the_seed, "in a row or at equal distances"),
+        (changes_the_labels, "the labels were changed"),
+        (lambda *given: [part.float() for part in right_split(*given)], "float32"),
+        (lambda *given: [set(part.tolist()) for part in right_split(*given)], "expected row numbers"),
         (lambda labels, share, seed: torch.arange(len(labels)), "expected two parts"),
         (lambda labels, share, seed: ([], []), "are in neither part"),
         (lambda labels, share, seed: (range(len(labels) + 1), []), "not from 0 to"),
@@ -266,12 +315,15 @@ WRONG = {
         (parts(returns=0.5), "the loss returned is 0.5"),
         (parts(steps=True), "the weights changed"),
         (last_part_only, "not those of the whole batch"),
+        (one_backward_at_the_end, "no memory is saved"),
+        (reads_everything_twice, "Each is to be read once"),
         (lambda model, images, labels, part: 0.5, "given 0 images"),
     ],
     "11.7": [
         (learns_nothing, "0 of 2 seeds reached 97 %"),
         (trains_on_every_image_there_is, "The labels have other names here"),
         (pre_trained, "it was trained before"),
+        (pre_trained_once_and_shaken, "or nearly, so they don't come from chance"),
         (one_model_for_all_seeds, "returned the same model twice"),
         (sets_its_seed, "a seed set inside recipe()"),
         (looks_them_up, "The labels have other names here"),
