@@ -10,7 +10,7 @@ from labkit.bench import Timing
 from labkit.ceilings import Ceilings
 from labkit.errors import BadMeasurement
 from labkit.probe import Ceiling
-from labkit.profiling.utilization import counted_flop, utilization
+from labkit.profiling.mfu import counted_flop, utilization
 
 COPY = Ceiling(2e9, 1.9e9, 2.1e9, "B/s", "1 to 1", 1, 5)
 
@@ -114,7 +114,7 @@ def test_over_the_peak_alone_is_possible_where_the_ceiling_is_too():
 
 def test_ceilings_are_measured_with_the_threads_asked_for(monkeypatch, cpu):
     asked = []
-    monkeypatch.setattr("labkit.profiling.utilization.measure_ceilings", lambda threads: asked.append(threads) or cpu)
+    monkeypatch.setattr("labkit.profiling.mfu.measure_ceilings", lambda threads: asked.append(threads) or cpu)
     assert utilization(1e11, 1.0).of_ceiling == pytest.approx(0.1)
     utilization(1e11, 1.0, threads=1)
     assert asked == [None, 1]

@@ -2,12 +2,12 @@
 
 from labkit.profiling.annotations import PARTS, part
 from labkit.profiling.limit import LIMITS, Limit, verdict
+from labkit.profiling.mfu import Utilization, counted_flop, utilization
 from labkit.profiling.partition import Span
 from labkit.profiling.script import as_script
 from labkit.profiling.step import Operator, StepProfile, profile_step
 from labkit.profiling.timeline import MemoryTimeline, memory_timeline, save_snapshot
 from labkit.profiling.tools import Command, ncu_command, nsys_command, nsys_stats_command, recorded_report, report
-from labkit.profiling.utilization import Utilization, counted_flop, utilization
 
 __all__ = [
     "LIMITS",
