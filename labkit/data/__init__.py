@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from labkit.data.datasets import JpegFiles, JpegShards, jpeg_files
     from labkit.data.decoding import Prepare
     from labkit.data.loading import Loader, loader
-    from labkit.data.stamps import BatchTimes
+    from labkit.data.stamps import BatchTimes, steady_batch_s
 
 __all__ = [
     "BatchTimes",
@@ -37,6 +37,7 @@ __all__ = [
     "loader",
     "read_encoded",
     "read_shard",
+    "steady_batch_s",
 ]
 
 _HOMES = {
@@ -44,7 +45,7 @@ _HOMES = {
     "datasets": ("JpegFiles", "JpegShards", "jpeg_files"),
     "decoding": ("Prepare",),
     "loading": ("Loader", "loader"),
-    "stamps": ("BatchTimes",),
+    "stamps": ("BatchTimes", "steady_batch_s"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence, Sized
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
+
+from labkit.errors import BadMeasurement
 
 # one clock for all processes: on Linux this is CLOCK_MONOTONIC, elsewhere it may start with the process
 now_s = time.perf_counter if sys.platform == "linux" else time.time
@@ -31,6 +34,24 @@ class BatchTimes:
     def waited_s(self) -> float:
         """Seconds that the trainer waited for this batch."""
         return self.taken_s - self.asked_s
+
+
+def steady_batch_s(times: Sequence[BatchTimes], *, ahead: int, stretches: int = 5) -> tuple[float, ...]:
+    """Mean seconds of a batch in each of `stretches` equal parts of an epoch's middle, from taking to taking.
+
+    The first and the last `ahead` batches are left out: while queues fill and when nothing is left to load, the rate is
+    another. With workers, `ahead` is what all of them together may load beforehand. Raises BadMeasurement for an epoch
+    that is too short.
+    """
+    middle = times[ahead : len(times) - ahead]
+    n = (len(middle) - 1) // stretches
+    if n < 1:
+        raise BadMeasurement(
+            f"Expected at least {2 * ahead + stretches + 1} batches for {stretches} stretches between the first and "
+            f"the last {ahead}, got {len(times)}. Make the epoch longer."
+        )
+    ends = [middle[i * n].taken_s for i in range(stretches + 1)]
+    return tuple((after_s - before_s) / n for before_s, after_s in itertools.pairwise(ends))
 
 
 class Batch(NamedTuple):

@@ -1,4 +1,4 @@
-"""Checks of notebook 08, whether the trainer waits for data. Those that need images are in pipeline08."""
+"""Checks of notebook 08, whether the trainer waits for data. Those that need images are in shift08 and pipeline08."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 from labkit.arguments import shown
 from labkit.checks import Exercise, NotYet, as_number, call, function, number_close
 from labkit.data import BatchTimes
-from labkit.exercises.pipeline08 import pipeline, shift_batch
+from labkit.exercises.pipeline08 import pipeline
+from labkit.exercises.shift08 import shift_batch
 
 
 def throughput(answer: object) -> str:
@@ -163,8 +164,8 @@ EXERCISES = {
             "What can be done once, before the first epoch? What can be done for many images in one call?",
             "Once: `lab.data.decoded_cache(shards, size=32)`, as a tensor on the device. Every epoch: a new "
             "`torch.randperm` of all rows, split into batches.",
-            "For each `rows`: `shift_batch(pixels[rows], 4).float() / 255` and `labels[rows]`. Move and divide "
-            "after the rows are taken, never the whole cache.",
+            "For each `rows`: `shift_batch(pixels[rows], 4).float() / 255` and `labels[rows]`, after the rows are "
+            "taken. Is it right, and too slow? Take the rows of four batches at once, and `split` what comes out.",
         ),
     ),
 }

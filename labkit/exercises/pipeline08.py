@@ -1,4 +1,4 @@
-"""The checks of notebook 08 that need images: shifting a batch, and the pipeline that has to reach the ceiling."""
+"""The check of notebook 08's pipeline, which has to be right and to reach the ceiling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -17,7 +16,7 @@ from torch.nn import functional
 from labkit.arguments import shown
 from labkit.checks import NotYet, Todo, call
 from labkit.data import Prepare, jpeg_shards, read_encoded
-from labkit.machine import machine
+from labkit.machine import machine, threads
 from labkit.models import SimpleCNN
 
 SIZE, MOST = 32, 4
@@ -27,88 +26,6 @@ _SUSPICIOUS_SHARE, _TOO_FAST_SHARE = 1.05, 1.25
 _FEWEST_ROUNDS, _PATIENCE_S = 5, 8.0
 _HOPELESS_SHARE = 0.6  # a noisy machine alone does not make a right one that slow in every round
 _LARGEST_ERROR = 0.06  # mean difference from the decoded image; reduced decoding differs by 0.02, other images by more
-
-
-def shift_batch(answer: object) -> str:
-    """Shifts a whole batch, each image by an amount of its own, judged on pixels that are all different."""
-    if not callable(answer):
-        raise NotYet(f"Expected a function, got {shown(answer)}. Pass its name without brackets.")
-    for shape, most, dtype in (
-        ((3, 3, 5, 7), 2, torch.uint8),
-        ((1, 1, 6, 4), 1, torch.float32),
-        ((5, 2, 3, 3), 0, torch.uint8),
-        ((0, 3, 4, 4), 1, torch.float32),
-    ):
-        _moves(answer, shape, most, dtype)
-    _spread_of(_moves(answer, (2000, 2, 6, 5), 2, torch.uint8), 2)
-    first, second = (_moves(answer, (40, 1, 6, 5), 2, torch.uint8) for _ in range(2))
-    if first == second:
-        raise NotYet("Called twice, it moves the images by the same amounts again. Draw them anew in every call.")
-    return "Every image moved by an amount of its own, zeros behind it, colours together, all amounts equally often."
-
-
-def _moves(fn: Callable[..., Any], shape: tuple[int, ...], most: int, dtype: torch.dtype) -> list[tuple[int, int]]:
-    """How far (down, right) each image of a random batch was moved; NotYet where that is not what was asked for."""
-    images = torch.randint(1, 256, shape).to(dtype)
-    kept, where = images.clone(), f"For a batch {tuple(shape)} of {str(dtype).removeprefix('torch.')}, most={most}"
-    moved = call(fn, images, most)
-    if moved is None or moved is ...:
-        raise Todo("shift_batch returns nothing yet: write its body.")
-    if not isinstance(moved, Tensor) or moved.shape != images.shape or moved.dtype != dtype:
-        got = f"{tuple(moved.shape)} of {moved.dtype}" if isinstance(moved, Tensor) else shown(moved)
-        raise NotYet(f"{where}: expected a tensor of the same shape and dtype, got {got}.")
-    if not torch.equal(images, kept):
-        raise NotYet(f"{where}: it has changed the images that it was given, and the cache with them. Make new ones.")
-    padded = functional.pad(images, (most,) * 4)
-    windows = padded.unfold(2, shape[2], 1).unfold(3, shape[3], 1)  # (N, C, places, places, height, width)
-    same = (windows == moved[:, :, None, None]).all(5).all(4).all(1)  # (N, places, places)
-    if not (found := same.flatten(1).any(1)).all():
-        wrong = int((~found).nonzero()[0, 0])
-        raise NotYet(f"{where}: {_why_not(images[wrong], moved[wrong], most)}")
-    at = same.flatten(1).float().argmax(1)  # a window is most - amount away from the corner
-    return [(most - i // (2 * most + 1), most - i % (2 * most + 1)) for i in at.tolist()]
-
-
-def _why_not(image: Tensor, to: Tensor, most: int) -> str:
-    """What became of an image that is not moved as it should be."""
-    if not to.any():
-        return "an image came out empty."
-    far = max(image.shape[1:])
-    amounts = list(itertools.product(range(-far, far + 1), repeat=2))
-    for amount in amounts:
-        if torch.equal(_shifted(image, *amount), to):
-            return f"an image was moved by {max(map(abs, amount))} pixels, more than most."
-        if torch.equal(torch.roll(image, amount, (1, 2)), to):
-            return "what leaves an image at one side comes in at the other. Zeros should come in."
-    pairs = zip(image[:, None], to[:, None], strict=True)
-    if len(image) > 1 and all(any(torch.equal(_shifted(a, *amount), b) for amount in amounts) for a, b in pairs):
-        return "the colours of an image are moved apart. One amount an image."
-    return "an image is not the one that was given, moved with zeros behind it."
-
-
-def _shifted(image: Tensor, down: int, right: int) -> Tensor:
-    height, width = image.shape[1:]
-    padded = functional.pad(image, (max(right, 0), max(-right, 0), max(down, 0), max(-down, 0)))
-    return padded[:, max(-down, 0) :][:, :height, max(-right, 0) :][:, :, :width]
-
-
-def _spread_of(moves: list[tuple[int, int]], most: int) -> None:
-    """NotYet unless both directions take all their values equally often, and independently."""
-    if len(set(moves)) == 1:
-        raise NotYet("All images of a batch are moved by the same amount. Each should get its own.")
-    counts = np.zeros((2 * most + 1, 2 * most + 1))
-    for down, right in moves:
-        counts[down + most, right + most] += 1
-    shares = counts / counts.sum()
-    if ((counts == 0).sum() > 0) and (shares.sum(0).min() > 0) and (shares.sum(1).min() > 0):
-        raise NotYet("Down and right go together: draw the two apart, so that every pair of amounts occurs.")
-    for axis, name in ((1, "down"), (0, "right")):
-        along = shares.sum(axis)
-        if abs(along - 1 / len(along)).max() > 0.05:
-            told = ", ".join(f"{i - most:+d}: {share:.0%}" for i, share in enumerate(along))
-            raise NotYet(
-                f"Amounts {name} are not equally frequent ({told}). Whole numbers from -most to most, both ends too."
-            )
 
 
 @dataclass
@@ -154,7 +71,8 @@ def pipeline(answer: object) -> str:
     for _ in range(2):
         judge.epoch([(images.clone(), labels.clone()) for images, labels in _batches(epoch)])
     judge.fresh()
-    share = _share_of_ceiling(epoch, judge, given)
+    with threads(max(1, machine().cores // 2)):  # as the notebook does: all cores would wait for a busy one
+        share = _share_of_ceiling(epoch, judge, given)
     if share > _TOO_FAST_SHARE:
         raise NotYet(
             f"{share:.0%} of the ceiling: no pipeline is faster than the training step on data that is there already. "
@@ -241,12 +159,13 @@ class _Judge:
         return nearest // self.places, nearest % self.places
 
     def fresh(self) -> None:
-        """NotYet unless the two epochs differ in their order and in how the images are moved."""
-        if torch.equal(self.orders[0], self.orders[1]):
-            raise NotYet("Both epochs come in the same order. Shuffle anew in every epoch.")
+        """NotYet where two of the epochs have the same order, or move the images alike."""
         by_image = [moves[order.argsort()] for order, moves in zip(self.orders, self.moves, strict=True)]
-        if (by_image[0] == by_image[1]).float().mean() > 0.2:
-            raise NotYet("The images are moved as in the epoch before, or not at all. Draw new amounts every epoch.")
+        for i, j in itertools.combinations(range(len(self.orders)), 2):
+            if torch.equal(self.orders[i], self.orders[j]):
+                raise NotYet("Two epochs come in the same order. Shuffle anew in every epoch.")
+            if (by_image[i] == by_image[j]).float().mean() > 0.2:
+                raise NotYet("The images are moved as in an epoch before, or not at all. Draw new amounts every epoch.")
         if (seen := _different(self.moves[0])) < self.places // 2:
             raise NotYet(f"Only {seen} of {self.places} places occur. Each image by its own amount.")
 
@@ -255,7 +174,7 @@ def _share_of_ceiling(epoch: Epoch, judge: _Judge, given: _Given) -> float:
     """Seconds of an epoch on data that is there over the pipeline's, the best of each in interleaved rounds."""
     ready = list(_batches(epoch))
     best_s = {"ceiling": float("inf"), "pipeline": float("inf")}
-    best: list[tuple[Tensor, Tensor]] = []
+    delivered: list[tuple[float, list[tuple[Tensor, Tensor]]]] = []  # the pipeline's two fastest epochs
     step, sync, until_s = _step(), machine().sync, time.monotonic() + _PATIENCE_S
     for done in itertools.count(1):
         for name in sorted(best_s, reverse=bool(done % 2)):
@@ -264,15 +183,19 @@ def _share_of_ceiling(epoch: Epoch, judge: _Judge, given: _Given) -> float:
             # copies, as a pipeline may use its memory again; the ceiling pays for them too
             kept = [(images.clone(), labels.clone()) for images, labels in _trained(step, name, epoch, ready)]
             sync()
-            if (seconds := time.perf_counter() - start_s) < best_s[name]:
-                best_s[name], best = seconds, kept if name == "pipeline" else best
+            seconds = time.perf_counter() - start_s
+            best_s[name] = min(best_s[name], seconds)
+            if name == "pipeline":
+                delivered = sorted([*delivered, (seconds, kept)], key=lambda one: one[0])[:2]
             if sum(len(labels) for _, labels in kept) != len(given.labels):
                 raise NotYet("An epoch has another number of images than the first two had.")
         share = best_s["ceiling"] / best_s["pipeline"]
         undecided = _HOPELESS_SHARE < share < _NEEDED_SHARE or share > _SUSPICIOUS_SHARE
         if done >= _FEWEST_ROUNDS and not (undecided and time.monotonic() < until_s):
             break
-    judge.epoch(best)  # what was fastest has to be right as well
+    for _, kept in delivered:  # what was fastest has to be right as well, and new
+        judge.epoch(kept)
+    judge.fresh()
     return share
 
 

@@ -77,6 +77,18 @@ def diagonally(images, most):
     return shift(images, most, down, down)
 
 
+def in_pairs(images, most):
+    down, right = torch.randint(0, 2 * most + 1, (2, len(images))).repeat_interleave(2, 1)[:, : len(images)]
+    return shift(images, most, down, right)
+
+
+def one_after_the_other(images, most):
+    """Every amount equally often, in an order that only begins at random."""
+    places, i = 2 * most + 1, torch.arange(len(images))
+    start, further = torch.randint(0, places, (2, 1))
+    return shift(images, most, (i + start) % places, (i // places + further) % places)
+
+
 def one_way(images, most):
     return shift(images, most, *torch.randint(0, most + 1, (2, len(images))))
 
@@ -206,6 +218,22 @@ def skips_after_two_epochs(shards, batch):
     return sometimes
 
 
+def honest_for(n_epochs):
+    """Does its duty in so many epochs, and then hands out the last one's batches again and again."""
+
+    def pipeline(shards, batch):
+        epoch, calls, kept = built()(shards, batch), itertools.count(), []
+
+        def sometimes():
+            if next(calls) < n_epochs:
+                kept[:] = list(epoch())
+            return iter(kept)
+
+        return sometimes
+
+    return pipeline
+
+
 WRONG = {
     "08.2": [
         (without_cores, "share the cores"),
@@ -244,6 +272,8 @@ WRONG = {
         (same_for_all, "All images of a batch are moved by the same amount"),
         (wraps_round, "comes in at the other"),
         (diagonally, "draw the two apart"),
+        (in_pairs, "would be by chance"),
+        (one_after_the_other, "would be by chance"),
         (one_way, "not equally frequent"),
         (without_the_end, "not equally frequent"),
         (rounded, "not equally frequent"),
@@ -270,11 +300,13 @@ WRONG = {
         (built(moved=same_for_all), "by its own amount"),
         (built(most=12), "none of the given ones"),
         (synthetic, "none of the given ones"),
-        (prepared_once, "Both epochs come in the same order"),
-        (shuffled_only, "moved as in the epoch before"),
+        (prepared_once, "Two epochs come in the same order"),
+        (shuffled_only, "moved as in an epoch before"),
         (one_epoch_for_all, "delivered 0 images of 200"),
         (repeats_the_first_batch, "Every image once an epoch"),
         (image_by_image, "of the ceiling; 90 % are asked for"),
+        (honest_for(2), "in the same order"),
+        (honest_for(3), "in the same order"),
         (skips_after_two_epochs, "another number of images"),
         (lambda shards, batch: built()(shards, batch)(), "to return a function"),
         (lambda shards, batch: lambda: None, "can't be gone through"),
