@@ -94,7 +94,7 @@ def profile_step(
 
     `step(batch)` is called when `batches` is given: a DataLoader or other iterable, a function that returns the next
     batch, or one batch; fetching it is the part "input". Without, `step()` does it all. `warmup` calls come before and
-    aren't profiled. On a GPU the profiler waits for the device before the first and after the last step, not between.
+    don't count. On a GPU the profiler waits for the device before the first and after the last step, not between.
     The Chrome trace goes to `path` (by default into the folder of your results); ui.perfetto.dev opens it.
     Raises BadMeasurement for numbers below 1, and where the profiler saw nothing.
     """
@@ -104,11 +104,10 @@ def profile_step(
     here = machine()
     sync = sync_of(here.device)
     once = whole_step(step, batches)
-    for _ in range(warmup):
+    for _ in range(warmup - 1):
         once()
-    sync()
     path = path or records.state_folder() / "traces" / "step.json"
-    events = profiled(lambda: _run(once, steps, sync), path, cuda=bool(here.gpus))
+    events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=bool(here.gpus))
     return read_profile(events, device=here.name, path=path, gpu=bool(here.gpus))
 
 
@@ -126,9 +125,13 @@ def whole_step(step: Callable[..., object], batches: object) -> Callable[[], Non
     return once
 
 
-def _run(once: Callable[[], None], steps: int, sync: Callable[[], None]) -> None:
+def _run(once: Callable[[], None], warmup: int, steps: int, sync: Callable[[], None]) -> None:
+    """The last warm-up runs under the profiler too, whose own first events take long."""
     from torch.profiler import record_function
 
+    for _ in range(warmup):
+        once()
+    sync()
     for i in range(steps):
         with record_function(STEP):
             once()
