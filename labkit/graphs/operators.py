@@ -68,7 +68,7 @@ def operators(work: Callable[[], object]) -> Operators:
             known.update(storage.data_ptr() for storage in before if storage.data_ptr() not in memory)
             result = func(*args, **(kwargs or {}))
             name = str(func).rsplit(".", 1)[0]
-            if func.namespace != "profiler" and not _is_view(func) and name not in _ALLOCATING:
+            if func.namespace != "profiler" and not func.is_view and name not in _ALLOCATING:
                 counts[name] += 1
             for leaf in tree_leaves(result):
                 if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in known:
@@ -78,12 +78,6 @@ def operators(work: Callable[[], object]) -> Operators:
     with Counting():
         work()
     return Operators(dict(counts), sum(storage.nbytes() for storage in memory.values()))
-
-
-def _is_view(func: Any) -> bool:
-    """Whether an operator's result is its argument's memory, and nothing is written there."""
-    aliases = [result.alias_info for result in func._schema.returns]
-    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 @dataclass(frozen=True, repr=False)

@@ -28,6 +28,8 @@ DIAMOND: dict[str, Any] = {
     "markeredgewidth": 2,
     "linestyle": "",
 }  # the reader's prediction
+# Words that may lie on a line stay legible.
+ON_WHITE: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from labkit.costs import break_even_steps
-from labkit.plot.core import LIMIT, MEASURED, PREDICTED, Drawing, resize
+from labkit.plot.core import LIMIT, MEASURED, ON_WHITE, PREDICTED, Drawing, resize
 from labkit.units import format_seconds, significant
 
-_ON_WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0}
+_ON_WHITE = ON_WHITE | {"alpha": 0.8}
 
 
 @Drawing

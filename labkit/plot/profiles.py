@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from labkit.plot.core import CYCLE, LIMIT, PREDICTED, RECORDED, Drawing, resize
+from labkit.plot.core import CYCLE, LIMIT, ON_WHITE, PREDICTED, RECORDED, Drawing, resize
 from labkit.units import format_bytes, format_seconds, significant
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _LIMITS: dict[str, str] = {
 }
 _NARROWEST = 1 / 590  # of the width: a pixel, so that a short span can be seen
 _TEXTURED = 1 / 80  # of the width: wider bars have a texture
-_ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 _EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.4}
 _NO_EDGES: dict[str, Any] = {
     "edgecolor": "#404040",
@@ -133,7 +132,7 @@ def _shares_below(ax: Axes, parts: dict[str, float], row: int, length_s: float) 
             label = label.split()[-1]
         if label:
             ax.text(
-                left + width / 2, row + 0.15, label, ha="center", va="center", fontsize=8, color="black", bbox=_ON_WHITE
+                left + width / 2, row + 0.15, label, ha="center", va="center", fontsize=8, color="black", bbox=ON_WHITE
             )
         left += width
 
@@ -207,7 +206,7 @@ def _mark_peak(ax: Axes, timeline: MemoryTimeline, end_s: float) -> None:
     ax.annotate(
         f"peak {format_bytes(timeline.peak_bytes)}", (timeline.peak_s, timeline.peak_bytes),
         xytext=(8 if right else -8, 9), textcoords="offset points", fontsize=9, va="center",
-        ha="left" if right else "right", bbox=_ON_WHITE,
+        ha="left" if right else "right", bbox=ON_WHITE,
     )  # fmt: skip
 
 
@@ -242,7 +241,7 @@ def shares(ax: Axes, limit: Limit, *, title: str = "") -> str:
         share = limit.shares[name]
         color = PREDICTED if name == limit.dominant else CYCLE[0]
         ax.barh(y, share, 0.55, facecolor=color, hatch=_LIMITS.get(name, ""), **_EDGES)
-        text = f"{share:.0%}, without it {_bound(share)}" if share < 1 else "100%"
+        text = f"{share:.0%}, without it at most {significant(limit.bound(name))}x" if share < 1 else "100%"
         if name == limit.dominant:
             text += ", dominates"
         ax.annotate(text, (share, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
@@ -253,13 +252,10 @@ def shares(ax: Axes, limit: Limit, *, title: str = "") -> str:
     ax.set_xlabel(f"share of the loop's time ({format_seconds(limit.loop_s)} a step)")
     ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 1.2 + 0.42 * len(ordered))
-    largest = ordered[0]
+    largest = limit.largest
     share = limit.shares[largest]
-    bound = f"without it the loop would be {_bound(share)} as fast" if share < 1 else "nothing else takes time"
+    fast = f"without it the loop would be at most {significant(limit.gain)}x as fast"
+    bound = fast if share < 1 else "nothing else takes time"
     if limit.dominant is None:
         return f"Nothing dominates; the largest is {largest} with {share:.0%}: {bound}."
     return f"{largest.capitalize()} dominates with {share:.0%} of the loop's time: {bound}."
-
-
-def _bound(share: float) -> str:
-    return f"at most {significant(1 / (1 - share))}x"

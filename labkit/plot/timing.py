@@ -10,13 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from labkit.bench import Ratio
-from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
+from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, ON_WHITE, PREDICTED, RECORDED, Drawing, resize
 from labkit.simulated import Event
 from labkit.units import format_seconds, significant
 
 _LANES = {"host": CYCLE[0], "bus": CYCLE[3], "device": CYCLE[2]}
-# Words that may lie on a line stay legible.
-_ON_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 
 
 @Drawing
@@ -41,7 +39,7 @@ def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float], t
         side, ha = (4, "left") if at_s < 0.8 * end_s else (-4, "right")
         ax.annotate(
             name, (at_s, -0.62 - 0.34 * i), xytext=(side, 0), textcoords="offset points", fontsize=9, color=PREDICTED,
-            ha=ha, va="center", bbox=_ON_WHITE,
+            ha=ha, va="center", bbox=ON_WHITE,
         )  # fmt: skip
     ax.set_yticks(range(len(lanes)), lanes)
     ax.set_ylim(len(lanes) - 0.5, -0.7 - 0.34 * len(reads))
@@ -103,7 +101,7 @@ def ratios(ax: Axes, named: Mapping[str, Ratio], *, title: str = "") -> str:
         ax.plot(ratio.value, y, MARKERS[0], color=color, markersize=8)
         text = f"{significant(ratio.value)}x, {ratio.verdict}"
         ax.annotate(
-            text, (ratio.value, y), xytext=(0, 10), textcoords="offset points", ha="center", fontsize=8, bbox=_ON_WHITE
+            text, (ratio.value, y), xytext=(0, 10), textcoords="offset points", ha="center", fontsize=8, bbox=ON_WHITE
         )
     ax.axvline(1.0, color=LIMIT, linewidth=2, zorder=1)
     ax.set_yticks(range(len(named)), list(named))

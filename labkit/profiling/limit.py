@@ -7,20 +7,18 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit.arguments import check_function, check_number
-from labkit.ceilings import measure_ceilings
+from labkit.ceilings import Ceilings, measure_ceilings
 from labkit.errors import BadMeasurement
 from labkit.machine import machine, sync_of
+from labkit.profiling import clocks
 from labkit.profiling.annotations import Batch, is_batch, supply
+from labkit.profiling.clocks import Call
 from labkit.profiling.step import profile_step
 from labkit.shown import Shown, Table
 from labkit.units import format_seconds, significant
-
-if TYPE_CHECKING:
-    from labkit.ceilings import Ceilings
-    from labkit.profiling.clocks import Call
 
 LIMITS = ("input", "launch overhead", "memory bandwidth", "arithmetic", "communication")
 _DOMINATES = 0.5  # of the loop's time: without it, the loop would be twice as fast
@@ -173,8 +171,6 @@ def _prefetched(batches: object) -> int:
 
 def _clocked(lab: _Laboratory, work: Callable[[], object]) -> tuple[float, list[list[Call]]]:
     """Median seconds of a step, and the calls of clocked ones, taken in turn so that a busy neighbour hits both."""
-    from labkit.profiling import clocks
-
     work()
     trial_s = lab.mean(work, 1)
     clock_s = lab.mean(lambda: clocks.clocked(work, lab.sync, runs=1), 1)
@@ -190,8 +186,6 @@ def _inside(
     lab: _Laboratory, batch: Batch, step_s: float, runs: list[list[Call]], ceilings: Ceilings
 ) -> tuple[dict[str, float], list[str]]:
     """Shares of a step by limit, and what was seen. Communication comes from a profile, all else from clocks."""
-    from labkit.profiling import clocks
-
     _check_same_work(runs)
     launch_s = clocks.launch_seconds(machine().device, lab.sync)
     pace = clocks.Pace(ceilings.matmul_flop_per_s, ceilings.copy_bytes_per_s, launch_s)
@@ -227,8 +221,6 @@ def _check_same_work(runs: Sequence[Sequence[Call]]) -> None:
 
 def _doubled(lab: _Laboratory, batch: Batch, step_s: float) -> tuple[list[Call] | None, list[str]]:
     """Clocked calls with twice the batch, None where it can't be doubled; and what was seen."""
-    from labkit.profiling import clocks
-
     try:
         twice = _twice(batch)
         twice_s, runs = _clocked(lab, lambda: lab.step(twice))

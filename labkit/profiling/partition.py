@@ -101,7 +101,8 @@ def device(events: list[Event], main: Strip, threads: dict[object, Strip], start
     work = [e for e in events if e.get("cat") in _DEVICE]
     layers: dict[str, list[Paint]] = defaultdict(list)
     for e in work:
-        layers[kernel_part(e, launched, threads)].append(_paint(e, kernel_part(e, launched, threads)))
+        part = kernel_part(e, launched, threads)
+        layers[part].append(_paint(e, part))
     gap = PARTS.index("gaps")
     why = {PARTS.index(name): PARTS.index(name) for name in ("input", "communication")}
     idle = [(a, b, why.get(code, gap)) for a, b, code in main.runs(start, end)]

@@ -111,10 +111,10 @@ def profile_step(
     return read_profile(events, device=here.name, path=path, gpu=bool(here.gpus))
 
 
-def whole_step(step: Callable[..., object], batches: object) -> Callable[[], None]:
+def whole_step(step: Callable[..., object], batches: object) -> Callable[[], object]:
     """A call without arguments for a step, its batch fetched inside the part "input"."""
     if batches is None:
-        return lambda: (step(), None)[1]
+        return step
     next_batch = supply(batches)
 
     def once() -> None:
@@ -125,7 +125,7 @@ def whole_step(step: Callable[..., object], batches: object) -> Callable[[], Non
     return once
 
 
-def _run(once: Callable[[], None], warmup: int, steps: int, sync: Callable[[], None]) -> None:
+def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[], None]) -> None:
     """The last warm-up runs under the profiler too, whose own first events take long."""
     from torch.profiler import record_function
 
