@@ -9,11 +9,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from labkit import catalog, costs, data, formats, graphs, models, plot, profiling, published, simulated, training
+    from labkit import (
+        catalog,
+        cluster,
+        costs,
+        data,
+        formats,
+        graphs,
+        models,
+        plot,
+        profiling,
+        published,
+        ranks,
+        schedule,
+        simulated,
+        training,
+    )
     from labkit.bands import Bands
     from labkit.bench import compare, speedup, time_call
     from labkit.ceilings import measure_ceilings
     from labkit.checks import check, hint, solution
+    from labkit.cluster import best_layout
     from labkit.compiler import compile_cuda, compile_numba
     from labkit.explorer import Explorer
     from labkit.gpu_race import race
@@ -23,6 +39,7 @@ if TYPE_CHECKING:
     from labkit.memory import peak_memory
     from labkit.notebook import start
     from labkit.probe import float32_precision
+    from labkit.ranks import StandIn, as_script, launch, report
     from labkit.records import recorded
     from labkit.residency import occupancy
     from labkit.simt import trace
@@ -32,8 +49,12 @@ __all__ = [
     "Curves",
     "Explorer",
     "SpeedBoard",
+    "StandIn",
+    "as_script",
+    "best_layout",
     "catalog",
     "check",
+    "cluster",
     "compare",
     "compile_cuda",
     "compile_numba",
@@ -43,6 +64,7 @@ __all__ = [
     "formats",
     "graphs",
     "hint",
+    "launch",
     "measure_ceilings",
     "models",
     "occupancy",
@@ -53,8 +75,11 @@ __all__ = [
     "profiling",
     "published",
     "race",
+    "ranks",
     "record",
     "recorded",
+    "report",
+    "schedule",
     "simulated",
     "solution",
     "speedup",
@@ -73,6 +98,7 @@ _HOMES = {
     "bench": ("compare", "speedup", "time_call"),
     "ceilings": ("measure_ceilings",),
     "checks": ("check", "hint", "solution"),
+    "cluster": ("best_layout",),
     "compiler": ("compile_cuda", "compile_numba"),
     "explorer": ("Explorer",),
     "gpu_race": ("race",),
@@ -82,6 +108,7 @@ _HOMES = {
     "memory": ("peak_memory",),
     "notebook": ("start",),
     "probe": ("float32_precision",),
+    "ranks": ("StandIn", "as_script", "launch", "report"),
     "records": ("recorded",),
     "residency": ("occupancy",),
     "simt": ("trace",),

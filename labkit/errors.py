@@ -7,6 +7,9 @@ LabError
 +-- DataError          a data file is missing, damaged or cannot be fetched
 +-- CompileError       a compiler is missing or rejected its input; its own message and line
 +-- WorkerFailed       a worker that loads data died, hung or raised; all of them are gone
++-- RankFailed         a rank of a launch raised, died or hung; which one first and why; none is left running
++-- ScheduleError      a schedule whose ranks wait for each other or break its order (also a ValueError)
++-- LayoutError        a layout that doesn't fit the model, the cluster or the memory (also a ValueError)
 +-- NotFinite          a loss or an output is NaN or infinite: which step, which layer first (also an ArithmeticError)
 +-- BadMeasurement     numbers that cannot be what they claim to be (also a ValueError)
 +-- KernelError        a kernel or a launch that can't be traced (also a ValueError)
@@ -45,6 +48,18 @@ class CompileError(LabError):
 
 class WorkerFailed(LabError):
     """A worker that loads data died, hung or raised; by the time this is raised, no worker is left."""
+
+
+class RankFailed(LabError):
+    """A rank of a launch raised, died or hung: the first for its own reason is named; no rank is left running."""
+
+
+class ScheduleError(LabError, ValueError):
+    """A schedule that can't run: ranks that wait for each other in a circle, or work in an impossible order."""
+
+
+class LayoutError(LabError, ValueError):
+    """A layout that can't be: what doesn't divide or fit, by how much, and the nearest that does."""
 
 
 class NotFinite(LabError, ArithmeticError):

@@ -1,0 +1,1 @@
+"""Who does what when: pipeline schedules and the overlap of communication with backward, as event simulation."""
