@@ -7,7 +7,7 @@ BIN := .venv/bin
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check fix bench record gpu doctor setup clean
+.PHONY: help lab test check fix bench soak record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,6 +33,9 @@ fix: setup ## repair what can be repaired of what `make check` finds
 bench: setup ## speed and memory of labkit against their targets
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/gpu.py
+
+soak: setup ## plant every fault of a launch 20 times and look for what stays behind
+	$(BIN)/python benchmarks/soak.py
 
 record: setup ## run every notebook at full size and keep what it measures in data/recorded
 	$(BIN)/python -m labkit record
