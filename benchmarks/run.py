@@ -153,7 +153,33 @@ def input_pipeline() -> Iterator[Figure]:
     yield Figure("the input pipeline's time, of the naive one's", 20, 100 / gain, "%")
 
 
-GROUPS = (import_time, frames, board_disturbs, agreement, false_alarms, ceilings, tracer, profiling, input_pipeline)
+def schedules() -> Iterator[Figure]:
+    """Seconds to check and play the interleaved schedule of 64 ranks, 512 micro-batches and 4 chunks: 262,144 steps."""
+    order = lab.schedule.interleaved(64, 512, 4)
+    took = lab.time_call(lambda: lab.schedule.simulate(order), label="simulate", budget_s=10).median_s
+    yield Figure("simulate 64 ranks x 512 micro-batches x 4 chunks", 1, took, "s")
+
+
+def layouts() -> Iterator[Figure]:
+    """Seconds to find the best layout of a trillion parameters on 4,096 GPUs, in a fresh search."""
+    trillion, cluster = lab.cluster.model("GPT 1T"), lab.cluster.Cluster("A100 SXM4 80GB", 4096)
+    took = lab.time_call(lambda: lab.best_layout(trillion, cluster, 4096), label="search", budget_s=10).median_s
+    yield Figure("best layout of 1T parameters on 4,096 GPUs", 2, took, "s")
+
+
+GROUPS = (
+    import_time,
+    frames,
+    board_disturbs,
+    agreement,
+    false_alarms,
+    ceilings,
+    tracer,
+    profiling,
+    input_pipeline,
+    schedules,
+    layouts,
+)
 
 
 def main(words: str) -> None:

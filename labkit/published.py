@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from labkit.errors import DataError
 from labkit.shown import Shown
@@ -94,3 +96,19 @@ def bus(gpu: str, link: str) -> Bus:
             return Bus(link, gpu, float(row["bandwidth_gbs"]) * 1e9, row["source"])
     known = "; ".join(f"{row['gpu']} on {row['link_or_memory']}" for row in rows)
     raise DataError(f"No published copy rate for {gpu} on {link}. There are: {known}.")
+
+
+@functools.cache
+def table(name: str) -> tuple[Mapping[str, str], ...]:
+    """Every row of data/published/<name>.csv that was read from its source, as text by column.
+
+    Raises DataError, with the tables that there are, for another name or a damaged file.
+    """
+    path = _FOLDER / f"{name}.csv"
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["confidence"] == "read from source text"]
+    except (OSError, KeyError, ValueError) as error:
+        known = ", ".join(sorted(each.stem for each in _FOLDER.glob("*.csv")))
+        raise DataError(f"Expected a published table out of {known}; got {name!r}.") from error
+    return tuple(MappingProxyType(row) for row in rows)

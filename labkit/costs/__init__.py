@@ -2,6 +2,19 @@
 
 from labkit.costs.break_even import break_even_steps
 from labkit.costs.cnns import resnet50, simple_cnn
+from labkit.costs.collectives import (
+    BUS_FACTORS,
+    Link,
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    bus_bandwidth,
+    fit_link,
+    hierarchical_all_reduce_s,
+    point_to_point_s,
+    reduce_scatter_s,
+)
+from labkit.costs.failures import checkpoint_interval_s, cluster_mtbf_s, goodput
 from labkit.costs.layers import (
     BACKWARD,
     Cost,
@@ -35,6 +48,7 @@ from labkit.costs.transformers import bert_base, gpt2_xl, llama2, llama2_7b, lla
 
 __all__ = [
     "BACKWARD",
+    "BUS_FACTORS",
     "J_PER_KWH",
     "NETWORKS",
     "OPTIMIZER_STATES",
@@ -42,10 +56,14 @@ __all__ = [
     "Batch",
     "Cost",
     "Layer",
+    "Link",
     "Network",
     "Precision",
     "TrainingMemory",
     "TrainingStep",
+    "all_gather_s",
+    "all_reduce_s",
+    "all_to_all_s",
     "amortised_usd",
     "attainable_flop_per_s",
     "attention",
@@ -53,6 +71,9 @@ __all__ = [
     "bert_base",
     "block_activation_bytes",
     "break_even_steps",
+    "bus_bandwidth",
+    "checkpoint_interval_s",
+    "cluster_mtbf_s",
     "conv2d",
     "cross_entropy",
     "dropout",
@@ -60,7 +81,10 @@ __all__ = [
     "elementwise",
     "embedding",
     "energy_j",
+    "fit_link",
+    "goodput",
     "gpt2_xl",
+    "hierarchical_all_reduce_s",
     "intensity",
     "layer_norm",
     "linear",
@@ -70,7 +94,9 @@ __all__ = [
     "matmul",
     "network",
     "optimizer_traffic_bytes",
+    "point_to_point_s",
     "pool",
+    "reduce_scatter_s",
     "resnet50",
     "ridge_flop_per_byte",
     "roofline_s",

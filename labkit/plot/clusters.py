@@ -1,0 +1,215 @@
+"""Figures of clusters: predicted against published, a step by layout, and what grows with the number of GPUs.
+
+Nothing here was measured on this machine: the axes say "calculated" or "published".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, resize
+from labkit.units import GIB, format_bytes, format_quantity, format_seconds
+
+if TYPE_CHECKING:
+    from labkit.cluster import Step
+    from labkit.cluster.against import Comparison
+
+# colour and texture: either alone tells two parts apart
+_PARTS: dict[str, tuple[str, str]] = {
+    "compute": (CYCLE[0], ""),
+    "recompute": (CYCLE[5], ".."),
+    "tensor communication": (CYCLE[1], "//"),
+    "pipeline communication": (CYCLE[4], "\\\\"),
+    "bubble": ("#ffffff", ""),
+    "data communication": (CYCLE[3], "xx"),
+    "optimizer": (CYCLE[2], "++"),
+}
+_PURPOSES: dict[str, tuple[str, str]] = {
+    "parameters": (CYCLE[0], ""),
+    "gradients": (CYCLE[5], ".."),
+    "float32 master weights": (CYCLE[1], "//"),
+    "optimizer state": (CYCLE[4], "\\\\"),
+    "kept for the backward pass": (CYCLE[2], "++"),
+    "logits and loss": (CYCLE[3], "xx"),
+    "gathered for a moment": ("#ffffff", ""),
+}
+_EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.5}
+
+
+@Drawing
+def agreement(ax: Axes, tables: Sequence[Comparison], *, title: str = "") -> str:
+    """Predicted against published share of the GPUs' peak, a dot a run; the grey band is 10 % to each side of equal.
+
+    The share is model FLOP utilisation, so that tables in different units meet on one pair of axes.
+    """
+    ax.clear()
+    most = 0.0
+    for i, table in enumerate(tables):
+        predicted = [100 * row.step.mfu for row in table.rows]
+        published = [100 * row.step.mfu * row.published / row.predicted for row in table.rows]
+        most = max(most, *predicted, *published)
+        style: dict[str, Any] = {"color": CYCLE[i % len(CYCLE)], "fillstyle": "none", "alpha": 0.8}
+        label = f"{table.name}: {len(table.rows)} runs, median error {table.median_error:.0%}"
+        ax.plot(published, predicted, MARKERS[i % len(MARKERS)], label=label, **style)
+    ends = np.array([0, 1.08 * most])
+    ax.fill_between(ends, 0.9 * ends, 1.1 * ends, color=RECORDED, alpha=0.2, linewidth=0)
+    ax.plot(ends, ends, color=LIMIT, linewidth=1)
+    ax.set(xlim=ends, ylim=ends, xlabel="published: % of peak (MFU)", ylabel="calculated: % of peak")
+    ax.set_title(title, loc="left", fontsize=11)
+    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.16), borderpad=0)
+    resize(ax, 4.9, 4.4)
+    return f"{'. '.join(map(str, tables))}. On the black line both agree."
+
+
+@Drawing
+def step_parts(ax: Axes, steps: Mapping[str, Step], *, title: str = "") -> str:
+    """One bar a layout: the parts of its calculated step; beside it the share of peak and the memory a GPU needs."""
+    ax.clear()
+    seen: dict[str, None] = {}
+    for y, step in enumerate(steps.values()):
+        left = 0.0
+        for part, seconds in step.parts.items():
+            if seconds > 0:
+                color, hatch = _PARTS[part]
+                ax.barh(y, seconds, 0.55, left, color=color, hatch=hatch, **_EDGES)
+                seen[part] = None
+                left += seconds
+        over = "" if step.fits else ": does not fit"
+        held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}{over}"
+        words = f"{format_seconds(step.seconds)}, MFU {step.mfu:.0%}\n{held}"
+        ax.annotate(words, (left, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8)
+    ax.set_yticks(range(len(steps)), list(steps))
+    ax.set_ylim(max(len(steps), 1) - 0.5, -0.5)
+    ax.set_xlim(0, 1.02 * max((step.seconds for step in steps.values()), default=1.0))
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value) if value else "0")
+    ax.set_xlabel("time of a step (calculated)")
+    ax.set_title(title, loc="left", fontsize=11)
+    handles = [
+        Patch(facecolor=_PARTS[part][0], hatch=_PARTS[part][1], label=part, **_EDGES) for part in _PARTS if part in seen
+    ]
+    resize(ax, 1.5 + 0.55 * max(len(steps), 1))
+    _legend_below(ax, handles)
+    said = [f"{name}: {format_seconds(step.seconds)}, {_largest(step)}" for name, step in steps.items()]
+    return "; ".join(said) + "." if said else "No layout to draw."
+
+
+@Drawing
+def memory_parts(ax: Axes, steps: Mapping[str, Step], *, title: str = "") -> str:
+    """One bar a layout: what the fullest GPU holds, by purpose; the black line is that GPU's memory."""
+    ax.clear()
+    seen: dict[str, None] = {}
+    for y, step in enumerate(steps.values()):
+        left = 0.0
+        for purpose, n_bytes in step.memory.items():
+            if n_bytes > 0:
+                color, hatch = _PURPOSES[purpose]
+                ax.barh(y, n_bytes / GIB, 0.55, left / GIB, color=color, hatch=hatch, **_EDGES)
+                seen[purpose] = None
+                left += n_bytes
+        ax.plot([step.capacity_bytes / GIB] * 2, [y - 0.42, y + 0.42], color=LIMIT, linewidth=2)
+        words = format_bytes(left) + ("" if step.fits else ": does not fit")
+        place = max(left, step.capacity_bytes) / GIB
+        ax.annotate(words, (place, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8)
+    ax.set_yticks(range(len(steps)), list(steps))
+    ax.set_ylim(max(len(steps), 1) - 0.5, -0.5)
+    most = max((max(step.memory_bytes, step.capacity_bytes) for step in steps.values()), default=float(GIB))
+    ax.set_xlim(0, 1.02 * most / GIB)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.set_xlabel("GiB on the fullest GPU (calculated)")
+    ax.set_title(title, loc="left", fontsize=11)
+    handles = [
+        Patch(facecolor=color, hatch=hatch, label=purpose, **_EDGES)
+        for purpose, (color, hatch) in _PURPOSES.items()
+        if purpose in seen
+    ]
+    resize(ax, 1.5 + 0.55 * max(len(steps), 1))
+    _legend_below(ax, handles)
+    said = [f"{name}: {_fullness(step)}" for name, step in steps.items()]
+    return "; ".join(said) + ". The black line is a GPU's memory." if said else "No layout to draw."
+
+
+def _fullness(step: Step) -> str:
+    purpose = max(step.memory, key=lambda one: step.memory[one])
+    share = step.memory[purpose] / step.memory_bytes
+    held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}"
+    return f"{held}, {share:.0%} of it {purpose}" + ("" if step.fits else ", does not fit")
+
+
+def _largest(step: Step) -> str:
+    rest = {part: s for part, s in step.parts.items() if part != "compute"}
+    part = max(rest, key=lambda one: rest[one])
+    return f"{step.parts['compute'] / step.seconds:.0%} of it compute, then {part} {rest[part] / step.seconds:.0%}"
+
+
+def _legend_below(ax: Axes, handles: Sequence[Patch]) -> None:
+    height_in = ax.get_position().height * ax.get_figure(root=True).get_size_inches()[1]  # type: ignore[union-attr]
+    ax.legend(
+        handles=handles, ncols=3, frameon=False, fontsize=8, borderpad=0, loc="upper left",
+        bbox_to_anchor=(0, -0.5 / height_in),
+    )  # fmt: skip
+
+
+@Drawing
+def scales(
+    ax: Axes,
+    series: Mapping[str, Mapping[float, float]],
+    *,
+    x: str,
+    y: str,
+    unit: str = "",
+    marks: Mapping[str, float] | None = None,
+    log_y: bool = True,
+    title: str = "",
+) -> str:
+    """Lines of a value in `unit` over a size, {name: {size: value}}; sizes logarithmic, values too unless told.
+
+    `marks` are sizes with a name, drawn as dashed lines. Values that aren't finite are left out.
+    """
+    ax.clear()
+    said = []
+    for i, (name, points) in enumerate(series.items()):
+        there = sorted((size, value) for size, value in points.items() if math.isfinite(value))
+        if not there:
+            said.append(f"{name}: nothing to draw")
+            continue
+        sizes, values = zip(*there, strict=True)
+        ax.plot(sizes, values, color=CYCLE[i % len(CYCLE)], marker=MARKERS[i % len(MARKERS)], markersize=4, label=name)
+        ends = [f"{format_quantity(v, unit)} at {_count(s)}" for s, v in (there[0], there[-1])]
+        said.append(f"{name}: {', '.join(dict.fromkeys(ends))}")
+    ax.set_xscale("log")
+    if log_y:
+        ax.set_yscale("log")
+        low, high = ax.get_ylim()
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+    else:
+        ax.set_ylim(bottom=0)
+    _name_marks(ax, marks or {})
+    ax.xaxis.set_major_formatter(lambda value, _: _count(value))
+    ax.yaxis.set_major_formatter(lambda value, _: format_quantity(value, unit) if value else "0")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+    ax.set(xlabel=x, ylabel=y)
+    ax.set_title(title, loc="left", fontsize=11)
+    if series:
+        ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.2), borderpad=0)
+    resize(ax, 3.8)
+    return f"{y} by {x}: {'; '.join(said)}." if said else "Nothing drawn yet."
+
+
+def _name_marks(ax: Axes, marks: Mapping[str, float]) -> None:
+    for i, (name, at) in enumerate(marks.items()):
+        ax.axvline(at, color=LIMIT, linestyle="--", linewidth=1)
+        place: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
+        ax.annotate(name, (at, 0.97 - 0.09 * i), xytext=(4, 0), va="top", fontsize=8, bbox=ON_WHITE, **place)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"

@@ -1,0 +1,219 @@
+"""The Gantt picture: which rank did what when, simulated or measured; and predicted against published throughput."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from labkit.arguments import check_number, shown
+from labkit.errors import BadMeasurement
+from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, resize
+from labkit.schedule import Overlap, Replays, Simulated
+from labkit.spans import Span
+from labkit.units import format_seconds, significant
+
+# Name, colour and texture of each kind. A letter in the bar takes the texture's place where there is room for one.
+_KINDS: dict[str, tuple[str, str, str]] = {
+    "F": ("F: forward", CYCLE[5], ""),
+    "B": ("B: backward", CYCLE[1], "///"),
+    "W": ("W: backward of the weights", "#F0E442", "..."),
+    "compute": ("compute", CYCLE[2], ""),
+    "communication": ("communication", CYCLE[3], "xxx"),
+    "optimizer": ("optimizer", CYCLE[4], "---"),
+    "idle": ("idle", "#ffffff", ""),
+}
+_EDGE = "#303030"
+_WIDTH_IN = 8.0
+_PIXELS = round(100 * _WIDTH_IN)
+_EDGED = 5 / _PIXELS  # of the width; narrower bars would be all edge, and show nothing of a texture
+_MANY = 4000  # more bars than this are narrower than a pixel or two
+_HIGH = 0.42  # half a bar
+
+
+@Drawing
+def gantt(
+    ax: Axes, ranks: Simulated | Overlap | Iterable[Span] | Any, *, title: str = "", until_s: float | None = None
+) -> str:
+    """A row for each rank, a bar for each span, with its kind as colour and as a letter or texture; white is idle.
+
+    Takes what `lab.schedule.simulate` and `overlap` return, what `lab.launch` returns, or spans. Where transfers run
+    beside compute, a rank's row has two halves; later chunks of a rank are paler. `until_s` is where the axis ends, so
+    that two pictures can have the same. Thousands of spans are drawn as one mixed colour a pixel. Raises
+    BadMeasurement for no spans.
+    """
+    spans = _spans(ranks)
+    if until_s is not None:
+        check_number("until_s", until_s, above=0)
+    ax.clear()
+    zero_s = min(span.start_s for span in spans)
+    spent_s = max(span.end_s for span in spans) - zero_s
+    length_s = until_s or spent_s or 1.0
+    rows = {rank: y for y, rank in enumerate(sorted({span.rank for span in spans}))}
+    if len(spans) > _MANY:
+        _draw_mixed(ax, spans, rows, zero_s, length_s)
+    else:
+        _draw_bars(ax, spans, rows, zero_s, length_s)
+    _dress(ax, rows, length_s, {span.kind for span in spans})
+    what = "time (simulated)" if isinstance(ranks, Simulated | Overlap) else "time"
+    chunks = len(spans) <= _MANY and any(map(_chunk, spans))
+    ax.set_xlabel(f"{what}; paler: a rank's later chunk" if chunks else what)
+    ax.set_title(title, loc="left", fontsize=11, pad=26)
+    return _in_words(ranks, spans, len(rows), spent_s)
+
+
+def _spans(ranks: Any) -> list[Span]:
+    found = getattr(ranks, "spans", ranks)
+    spans = list(found) if isinstance(found, Iterable) and not isinstance(found, str) else []
+    if not spans or not all(isinstance(span, Span) for span in spans):
+        raise BadMeasurement(
+            f"Expected the spans of ranks to draw, got {shown(ranks)}. Pass what lab.schedule.simulate(...) or "
+            "lab.launch(...) returned; a launch has spans where its ranks compute on a stand-in or communicate."
+        )
+    return spans
+
+
+def _draw_bars(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s: float, length_s: float) -> None:
+    """A bar for each span, those of one look as a collection: a patch for each would take long."""
+    looks: dict[tuple[str, int, bool], list[Any]] = defaultdict(list)
+    halves = _halved(spans)
+    for span in spans:
+        y, high = float(rows[span.rank]), _HIGH
+        if span.rank in halves:
+            y, high = (y + _HIGH / 2, _HIGH / 2) if span.kind == "communication" else (y - _HIGH / 2, _HIGH / 2)
+        left = span.start_s - zero_s
+        right = max(span.end_s - zero_s, left + length_s / _PIXELS)
+        box = ((left, y - high), (left, y + high), (right, y + high), (right, y - high))
+        looks[span.kind, _chunk(span), _write(ax, span, (left + right) / 2, y, length_s)].append(box)
+    for (kind, chunk, named), boxes in looks.items():
+        _, color, hatch = _look(kind)
+        for wide in (True, False):
+            some = [box for box in boxes if (box[2][0] - box[0][0] > _EDGED * length_s) is wide]
+            if some:
+                edge: dict[str, Any] = {"edgecolor": _EDGE, "linewidth": 0.5 if wide else 0.0}
+                texture = hatch if wide and not named else ""
+                bars = PolyCollection(some, facecolor=_paler(color, chunk), hatch=texture, **edge)
+                ax.add_collection(bars, autolim=False)
+
+
+def _look(kind: str) -> tuple[str, str, str]:
+    return _KINDS.get(kind, (kind, "#c8c8c8", "\\\\\\"))
+
+
+def _paler(color: str, chunk: int) -> tuple[float, ...]:
+    white = min(0.3 * chunk, 0.75)
+    return tuple(c + (1 - c) * white for c in to_rgb(color))
+
+
+def _halved(spans: Sequence[Span]) -> set[int]:
+    """Ranks whose communication runs beside something else."""
+    found, until = set(), dict[int, tuple[float, str]]()
+    for span in sorted(span for span in spans if span.seconds > 0 and span.kind != "idle"):
+        end_s, kind = until.get(span.rank, (span.start_s, span.kind))
+        if span.start_s < end_s - 1e-9 * abs(end_s) and "communication" in (kind, span.kind) and kind != span.kind:
+            found.add(span.rank)
+        if span.end_s > end_s or span.rank not in until:
+            until[span.rank] = (span.end_s, span.kind)
+    return found
+
+
+def _chunk(span: Span) -> int:
+    number, dot, chunk = span.label.partition(".")
+    return int(chunk) if dot and number.isdigit() and chunk.isdigit() else 0
+
+
+def _write(ax: Axes, span: Span, x: float, y: float, length_s: float) -> bool:
+    """Write letter and micro-batch, or the letter alone, into a bar with room for them; whether it has its letter."""
+    letter = span.kind if len(span.kind) == 1 else ""
+    for text in (letter + span.label, letter + span.label.partition(".")[0], letter):
+        for size, wide in ((7.5, 6.5), (6.0, 5.0)):  # points, pixels a letter
+            if text and span.seconds * _PIXELS > (len(text) + 0.6) * wide * length_s:
+                behind = ON_WHITE if _look(span.kind)[2] and not letter else None  # words on a texture can't be read
+                ax.text(x, y, text, ha="center", va="center", fontsize=size, color="black", clip_on=True, bbox=behind)
+                return bool(letter)
+    return False
+
+
+def _draw_mixed(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s: float, length_s: float) -> None:
+    """A pixel's colour is that of its kinds and of white, mixed by the time that each takes of it."""
+    edges = np.linspace(zero_s, zero_s + length_s, _PIXELS + 1)
+    image = np.ones((len(rows), _PIXELS, 3))
+    groups: dict[tuple[int, str], list[Span]] = defaultdict(list)
+    for span in spans:
+        groups[rows[span.rank], span.kind].append(span)
+    for (y, kind), some in groups.items():
+        times = np.array([time for span in sorted(some) for time in (span.start_s, span.end_s)])
+        spent = np.repeat(np.cumsum([0.0, *(span.seconds for span in sorted(some))]), 2)[1:-1]
+        share = np.diff(np.interp(edges, times, spent)) * _PIXELS / length_s
+        image[y] -= share[:, None] * (1 - np.array(to_rgb(_look(kind)[1])))
+    extent = (0.0, length_s, len(rows) - 0.5, -0.5)
+    ax.imshow(image.clip(0, 1), extent=extent, aspect="auto", interpolation="nearest")
+
+
+def _dress(ax: Axes, rows: Mapping[int, int], length_s: float, kinds: set[str]) -> None:
+    every = math.ceil(len(rows) / 16)
+    ax.set_yticks(list(rows.values())[::every], [f"rank {rank}" for rank in rows][::every])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_xlim(0, length_s)
+    ax.xaxis.set_major_locator(MaxNLocator(8))
+    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    present = [kind for kind in _KINDS if kind in kinds] + sorted(kinds - set(_KINDS))
+    looks = [_look(kind) for kind in present] + [("white: idle", "#ffffff", "")] * ("idle" not in kinds)
+    handles = [Patch(facecolor=c, hatch=hatch, edgecolor=_EDGE, linewidth=0.5, label=name) for name, c, hatch in looks]
+    ax.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(handles), frameon=False, fontsize=9,
+        handleheight=1.3, handlelength=2.4, columnspacing=1.4,
+    )  # fmt: skip
+    resize(ax, 1.35 + min(0.34 * len(rows), 5.0), _WIDTH_IN)
+
+
+def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> str:
+    if isinstance(ranks, Overlap):
+        return f"{str(ranks)[0].upper()}{str(ranks)[1:]}."
+    if isinstance(ranks, Simulated):
+        held = [f"{n:.3g}" for n in ranks.peak_activations]
+        alike = f"{held[0]} on each rank" if len(set(held)) == 1 else f"{', '.join(held)}, rank by rank"
+        most = alike if len(held) <= 8 else f"{significant(max(ranks.peak_activations))} at most on any rank"
+        return (
+            f"Simulated: {format_seconds(ranks.makespan_s)} from the first step to the last; the bubble is "
+            f"{ranks.bubble:.1%} of the ranks' time. Activations held at once: {most}."
+        )
+    parts: dict[str, float] = defaultdict(float)
+    for span in spans:
+        parts[_look(span.kind)[0].partition(": ")[2] or span.kind] += span.seconds
+    shares = sorted(((seconds / rows / spent_s, kind) for kind, seconds in parts.items() if seconds), reverse=True)
+    words = ", ".join(f"{kind} {share:.1%}" for share, kind in shares)
+    return f"{format_seconds(spent_s)} from the first start to the last end. Of the ranks' time: {words or 'nothing'}."
+
+
+@Drawing
+def replays(ax: Axes, runs: Replays, *, title: str = "") -> str:
+    """How far each published run's predicted throughput is off, a row for each schedule; the band is 5 % each way."""
+    ax.clear()
+    names = list(dict.fromkeys(row.schedule for row in runs.rows))
+    models = list(dict.fromkeys(row.label.partition(",")[0] for row in runs.rows))
+    for i, model in enumerate(models):
+        some = [row for row in runs.rows if row.label.partition(",")[0] == model]
+        places = [names.index(row.schedule) + 0.24 * (i - (len(models) - 1) / 2) for row in some]
+        style: dict[str, Any] = {"color": CYCLE[i], "fillstyle": "none", "markersize": 7, "linestyle": ""}
+        ax.plot([100 * row.error for row in some], places, MARKERS[i], label=model, **style)
+    ax.axvspan(-5, 5, color=RECORDED, alpha=0.2, linewidth=0)
+    ax.axvline(0, color=LIMIT, linewidth=1)
+    widest = max(10.0, 100 * abs(runs.worst.error))
+    ax.set_xlim(-1.05 * widest, 1.05 * widest)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_yticks(range(len(names)), names)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g}%" if value else "0")
+    ax.set_xlabel(f"predicted over published {runs.unit}, less 1; grey: within 5 %")
+    ax.set_title(title, loc="left", fontsize=11)
+    ax.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(models))
+    resize(ax, 1.4 + 0.42 * len(names))
+    return f"{runs}. Source: {runs.source}."
