@@ -35,7 +35,7 @@ bench: setup ## speed and memory of labkit against their targets
 	$(BIN)/python benchmarks/gpu.py
 
 soak: setup ## plant every fault of a launch 20 times and look for what stays behind
-	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python benchmarks/soak.py 20
 
 record: setup ## run every notebook at full size and keep what it measures in data/recorded
 	$(BIN)/python -m labkit record

@@ -18,6 +18,7 @@ os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchm
 
 import pipelines
 import profiles
+import ranks
 import simt
 import torch
 import torch.utils.benchmark
@@ -167,6 +168,12 @@ def layouts() -> Iterator[Figure]:
     yield Figure("best layout of 1T parameters on 4,096 GPUs", 2, took, "s")
 
 
+def launches() -> Iterator[Figure]:
+    """Seconds of a launch after the first, and its share of spawn's time, in percent."""
+    for name, target, value, unit in ranks.rows():
+        yield Figure(name, target, value, unit)
+
+
 GROUPS = (
     import_time,
     frames,
@@ -179,6 +186,7 @@ GROUPS = (
     input_pipeline,
     schedules,
     layouts,
+    launches,
 )
 
 

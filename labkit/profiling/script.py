@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import dis
 import inspect
-import sys
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, ModuleType
 from typing import Any
 
 from labkit.arguments import check_number, shown
 from labkit.errors import BadMeasurement
+from labkit.source_text import is_plain_function, with_imports
 
 _FUNCTION = """\
 # Written by labkit.profiling.as_script: profilers start with the marked call, the ones before warm up.
@@ -64,41 +60,9 @@ def as_script(work: Callable[[], object] | str, path: str | Path, *, warm_ups: i
 def _calling(work: Any, warm_ups: int) -> str:
     """A program that defines the function `work` and calls it."""
     check_number("warm_ups", warm_ups, least=0, whole=True, advice="It counts calls.")
-    if not inspect.isfunction(work) or work.__name__ == "<lambda>" or inspect.signature(work).parameters:
+    if not is_plain_function(work) or inspect.signature(work).parameters:
         raise BadMeasurement(
             f"Expected a function without arguments, made with def, or the text of a program; got {shown(work)}."
         )
-    try:
-        source = textwrap.dedent(inspect.getsource(work))
-    except OSError as error:
-        raise BadMeasurement(f"The text of {work.__name__} is not known to Python; pass it as text.") from error
-    outside = {name for name in _globals_of(work.__code__) if not hasattr(builtins, name)}
-    imports = {name: _import_of(name, work.__globals__.get(name)) for name in sorted(outside)}
-    foreign = sorted({name for name, line in imports.items() if not line} | set(work.__code__.co_freevars))
-    if foreign:
-        raise BadMeasurement(
-            f"Expected {work.__name__} to make all that it uses, but {', '.join(foreign)} is the notebook's. "
-            "Make it inside the function, or pass the whole program as text."
-        )
-    lines = "\n".join(imports.values())
-    return _FUNCTION.format(imports=lines, source=source, name=work.__name__, warm_ups=warm_ups)
-
-
-def _import_of(name: str, value: Any) -> str:
-    """The line that imports `value` as `name`; empty where it is no module and of none that can be imported."""
-    if isinstance(value, ModuleType):
-        return f"import {value.__name__} as {name}"
-    home, own = getattr(value, "__module__", None) or "__main__", getattr(value, "__qualname__", "")
-    if home == "__main__" or getattr(sys.modules.get(home), own, None) is not value:
-        return ""
-    return f"from {home} import {own} as {name}"
-
-
-def _globals_of(code: CodeType) -> Iterator[str]:
-    """Names that a function's code, or a function within it, looks up outside of itself."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _globals_of(constant)
+    imports, source = with_imports(work, advice="Make it inside the function, or pass the whole program as text.")
+    return _FUNCTION.format(imports=imports, source=source, name=work.__name__, warm_ups=warm_ups)

@@ -1,0 +1,72 @@
+"""Which backend a launch can use, and how long an all-reduce takes with it on this machine."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Sequence
+
+from labkit.arguments import check_number, shown
+from labkit.errors import BadMeasurement
+
+_RUNS, _WARM = 9, 3
+
+
+def backend(nproc: int | None = None) -> str:
+    """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
+
+    Inside a rank `nproc` is the number of ranks that run on this machine.
+    """
+    import torch
+    import torch.distributed as dist
+
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else nproc
+    check_number("nproc", ranks, least=1, whole=True)
+    return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= ranks else "gloo"
+
+
+def all_reduce_seconds(sizes: Sequence[int], nproc: int, *, timeout_s: float = 120.0) -> dict[int, float]:
+    """Seconds that an all-reduce of each size, in bytes, takes between `nproc` ranks of this machine.
+
+    For each size the median of 9 runs after 3 to warm up; of each run, which starts with a barrier, the slowest
+    rank's time. float32, so sizes are rounded up to 4 bytes. BadMeasurement for sizes that are none.
+    """
+    from labkit.ranks.launching import launch
+
+    if not isinstance(sizes, list | tuple | range) or not sizes:
+        raise BadMeasurement(f"Expected sizes to be a list of bytes, got {shown(sizes)}.")
+    for size in sizes:
+        check_number("a size", size, least=1, whole=True)
+    rows = launch(_time_sizes, nproc, [int(size) for size in sizes], timeout_s=timeout_s)
+    return {int(size): statistics.median(map(max, zip(*runs, strict=True))) for size, runs in _by_size(sizes, rows)}
+
+
+def _by_size(sizes: Sequence[int], rows: Sequence[list[list[float]]]) -> list[tuple[int, list[list[float]]]]:
+    """For each size the readings of every rank."""
+    return [(size, [row[i] for row in rows]) for i, size in enumerate(sizes)]
+
+
+def _time_sizes(sizes: list[int]) -> list[list[float]]:
+    """In a rank: seconds of each run, size by size."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group(backend())
+    on_gpu = dist.get_backend() == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    seconds = []
+    for size in sizes:
+        x = torch.zeros(-(-size // 4), device=device)
+        runs = []
+        for _ in range(_WARM + _RUNS):
+            dist.barrier()
+            if on_gpu:
+                torch.cuda.synchronize()
+            start_s = time.perf_counter()
+            dist.all_reduce(x)
+            if on_gpu:
+                torch.cuda.synchronize()
+            runs.append(time.perf_counter() - start_s)
+        seconds.append(runs[_WARM:])
+    return seconds

@@ -1,0 +1,42 @@
+"""Results on their way to the notebook: whatever cloudpickle takes, and tensors without a copy."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import cloudpickle
+import torch
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is torch.Tensor and _is_plain(obj):
+            flat = obj.contiguous().reshape(-1).view(torch.uint8)
+            return _tensor, (pickle.PickleBuffer(flat.numpy().data), obj.dtype, tuple(obj.shape))
+        return super().reducer_override(obj)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its numbers and shape are all there is to it; the rest is left to torch."""
+    dense = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
+    return dense and tensor.numel() > 0 and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _tensor(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.frombuffer(data, dtype=dtype).reshape(shape)
+
+
+def pack(value: Any) -> tuple[pickle.PickleBuffer, list[pickle.PickleBuffer]]:
+    """`value` as bytes, and the numbers of its tensors beside them."""
+    buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+    return pickle.PickleBuffer(file.getbuffer()), buffers
+
+
+def unpack(packed: tuple[Any, list[Any]]) -> Any:
+    """What was packed."""
+    data, buffers = packed
+    return pickle.loads(data, buffers=buffers)

@@ -1,0 +1,78 @@
+"""What a launch could leave behind: processes, ports, files, shared memory. Reads Linux's /proc."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+
+def processes_of(pid):
+    """Numbers of all processes that descend from one."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            number, _, rest = stat.read_text().partition(" (")
+        except OSError:
+            continue
+        state, parent = rest.rpartition(") ")[2].split()[:2]
+        if state != "Z":
+            parents.setdefault(int(parent), set()).add(int(number))
+    found, new = set(), {pid}
+    while new:
+        new = set().union(*(parents.get(p, set()) for p in new)) - found
+        found |= new
+    return found
+
+
+def listening():
+    """Ports at which this process waits for calls."""
+    own = {str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()}
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {line[1] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in own}
+
+
+def used_by_others(name):
+    """Whether a process that doesn't descend from this one uses a file of shared memory."""
+    own = {os.getpid()} | processes_of(os.getpid())
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if int(maps.parent.name) not in own and f"/dev/shm/{name}" in maps.read_text():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def left():
+    """Everything that a launch could leave."""
+    return {
+        "processes": processes_of(os.getpid()),
+        "ports": listening(),
+        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": threading.active_count(),
+        "shared": {path.name for path in Path("/dev/shm").iterdir()},
+        "handlers": [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)],
+        "environment": dict(os.environ),
+    }
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+def strays(before):
+    """What is there now and was not in `before`, an earlier `left()`; others' files of shared memory come and go."""
+    end_s = time.monotonic() + 2
+    while True:
+        now = left()
+        shared = {name for name in now["shared"] - before["shared"] if not used_by_others(name)}
+        changed = [key for key in now if key != "shared" and now[key] != before[key]]
+        if not (shared or changed) or time.monotonic() > end_s:
+            return [*changed, *sorted(shared)]
+        time.sleep(0.05)
