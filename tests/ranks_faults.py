@@ -52,6 +52,12 @@ def mismatched_shapes():
     dist.all_reduce(torch.ones(4 + 100 * rank))
 
 
+def returns_early():
+    if start() == 1:
+        return
+    dist.all_reduce(torch.ones(4))
+
+
 def exits_0_early():
     if start() == 1:
         os._exit(0)
@@ -118,6 +124,7 @@ FAULTS = {
     raises_and_closes_first: ("rank 1 failed first", "ValueError: planted in a try", "rank 0 failed after it"),
     mismatched_collectives: ("2 of 2 ranks were not done after 1.5 s", "Call 1 of rank 0 is all_reduce, call 1"),
     mismatched_shapes: ("tensors have to be alike on all ranks",),
+    returns_early: ("rank 1 returned while others were still waiting", "in all_reduce"),
     exits_0_early: ("rank 1 failed first", "left with exit code 0 before its function returned"),
     calls_sys_exit: ("rank 1 failed first", "sys.exit"),
     killed: ("rank 1 failed first", "killed by SIGKILL"),

@@ -303,7 +303,7 @@ def test_what_does_not_fit_says_what_is_over_by_how_much_and_the_nearest_that_fi
 @pytest.mark.parametrize(
     ("layout", "batch", "words"),
     [
-        (Layout(8, 8, 1), 64, "data = 8 is the nearest|got 8 x 8 x 1 = 64"),
+        (Layout(8, 8, 1), 64, "got 8 x 8 x 1 = 64|take data = 8"),
         (Layout(4, 1, 1), 64, "= 64 GPUs, got 4 x 1 x 1 = 4"),
         (Layout(1, 64, 1), 64, "divide the 96 heads, got 64. The nearest: 48 or 96"),
         (Layout(1, 4, 16, 5), 64, "don't. The nearest"),

@@ -104,12 +104,6 @@ def check_layout(model: Transformer, cluster: Cluster, layout: Layout, batch: in
 def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> tuple[str, str] | None:
     """Why a layout can't be, as a short reason and a sentence; None where it can."""
     tensor, pipeline, data = layout.tensor, layout.pipeline, layout.data
-    if layout.gpus != cluster.gpus:
-        return "GPUs", (
-            f"Expected data x tensor x pipeline = {cluster.gpus:,} GPUs, got {data:,} x {tensor} x {pipeline} = "
-            f"{layout.gpus:,}. With {tensor} x {pipeline}, data = {max(cluster.gpus // (tensor * pipeline), 1):,} is "
-            f"the nearest."
-        )
     if model.heads % tensor:
         return "heads", (
             f"Expected tensor ranks that divide the {model.heads} heads, got {tensor}. The nearest: "
@@ -119,6 +113,19 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
         return "heads", (
             f"Expected tensor ranks that divide the {model.key_value_heads} key and value heads (or that they divide), "
             f"got {tensor}. The nearest: {_nearest(tensor, divisors(model.key_value_heads))}."
+        )
+    if layout.gpus != cluster.gpus:
+        model_ranks = tensor * pipeline
+        fits = cluster.gpus % model_ranks == 0
+        advice = (
+            f"With {tensor} x {pipeline}, take data = {cluster.gpus // model_ranks:,}."
+            if fits
+            else f"Tensor x pipeline = {model_ranks:,} doesn't divide {cluster.gpus:,}; the nearest that do: "
+            f"{_nearest(model_ranks, divisors(cluster.gpus))}."
+        )
+        return "GPUs", (
+            f"Expected data x tensor x pipeline = {cluster.gpus:,} GPUs, got {data:,} x {tensor} x {pipeline} = "
+            f"{layout.gpus:,}. {advice}"
         )
     if stage_layers(model.layers, pipeline, layout.interleave) is None:
         fitting = [n for n in range(1, model.layers + 1) if stage_layers(model.layers, n, layout.interleave)]

@@ -8,15 +8,19 @@ recorded or simulated (hatched, its origin in the label). Colour is never the on
 """
 
 from labkit.plot.bounds import blocks_allowed, time_bounds
+from labkit.plot.clusters import agreement, memory_parts, scales, step_parts
 from labkit.plot.compiled import register_caps
 from labkit.plot.core import Drawing, Picture, new_axes, resize, to_png
 from labkit.plot.formats import accuracy_by_seed, bits, gradients
 from labkit.plot.graphs import break_even, time_by_size
 from labkit.plot.hardware import jobs_by_device, reached, roofline, shortlist, shortlist_of
 from labkit.plot.kernels import banks, warp_lines
+from labkit.plot.parallel import bytes_by_tokens
 from labkit.plot.pipelines import queue
 from labkit.plot.profiles import memory_timeline, shares, step_strip
 from labkit.plot.results import Bar, curves, images, readings, speed_bars
+from labkit.plot.scaling import speedup_by_ranks
+from labkit.plot.schedules import gantt, replays
 from labkit.plot.threads import grey_images, owners, passes
 from labkit.plot.timing import amdahl, ratios, single_runs, timeline
 from labkit.plot.traces import divergence, heat_map
@@ -27,18 +31,22 @@ __all__ = [
     "Drawing",
     "Picture",
     "accuracy_by_seed",
+    "agreement",
     "amdahl",
     "banks",
     "bits",
     "blocks_allowed",
     "break_even",
+    "bytes_by_tokens",
     "curves",
     "divergence",
+    "gantt",
     "gradients",
     "grey_images",
     "heat_map",
     "images",
     "jobs_by_device",
+    "memory_parts",
     "memory_timeline",
     "new_axes",
     "owners",
@@ -49,14 +57,18 @@ __all__ = [
     "reached",
     "readings",
     "register_caps",
+    "replays",
     "resize",
     "roofline",
+    "scales",
     "seed_bands",
     "shares",
     "shortlist",
     "shortlist_of",
     "single_runs",
     "speed_bars",
+    "speedup_by_ranks",
+    "step_parts",
     "step_strip",
     "time_bounds",
     "time_by_size",

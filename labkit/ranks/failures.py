@@ -58,11 +58,21 @@ def explain(seats: Sequence[Seat], timeout_s: float, elsewhere: Sequence[str] = 
         verb = "failed first" if is_own(failure) else "failed"
         lines = [f"rank {first.rank} {verb}, {after} after the start: {_how(first)}."]
         if not is_own(failure):
-            lines = ["No rank of this machine is to blame.", *lines] if elsewhere else lines
+            blame = "No rank of this machine is to blame." if elsewhere else _left_early(seats)
+            lines = [blame, *lines]
         lines += [mismatch(seats), "" if failure.traceback == failure.error else failure.traceback, _last_words(first)]
         lines += [_briefly(seat) for seat in seats if seat is not first]
     lines = [f"On another machine {words}." for words in elsewhere] + lines
     return named_cells("\n".join(line for line in lines if line))
+
+
+def _left_early(seats: Sequence[Seat]) -> str:
+    """A sentence for ranks that returned while others still needed them; empty if none did."""
+    returned = [str(seat.rank) for seat in seats if seat.result is not None]
+    if not returned:
+        return ""
+    who = f"rank {returned[0]}" if len(returned) == 1 else f"ranks {', '.join(returned)}"
+    return f"{who} returned while others were still waiting for it: all ranks of a group have to make the same calls."
 
 
 def _hang(seats: Sequence[Seat], timeout_s: float) -> list[str]:

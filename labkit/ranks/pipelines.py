@@ -183,17 +183,19 @@ def timed(
 def taken_in_turn(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, ...]]:
     """Seconds of functions that all ranks call together, A B A B, each from a common start to a common end.
 
-    The first reading is a warm-up's, `rounds` more follow. Where the last function is a Stepping, its stages record
-    their spans in the last round.
+    The first reading is a warm-up's, `rounds` more follow. Where the last function is a Stepping, it steps once more at
+    the end, off the clock, and its stages record the spans of that step: a watched GPU is waited for at each span.
     """
     check_number("rounds", rounds, least=1, whole=True)
     device = next((way.stages[0].device for way in ways.values() if isinstance(way, Stepping)), torch.device("cpu"))
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
+    for _ in range(rounds + 1):
         for name, way in ways.items():
-            if number == rounds and name == list(ways)[-1] and isinstance(way, Stepping):
-                way.watch()
             seconds[name].append(_together(way, device))
+    last = list(ways.values())[-1] if ways else None
+    if isinstance(last, Stepping):
+        last.watch()
+        _together(last, device)
     return {name: tuple(taken) for name, taken in seconds.items()}
 
 

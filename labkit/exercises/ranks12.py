@@ -1,0 +1,55 @@
+"""What the checks of notebook 12 share: an answer runs on real ranks, whose failure or hang becomes a sentence."""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from labkit.arguments import cut, shown
+from labkit.checks import NotYet, Todo
+from labkit.errors import RankFailed
+
+TIMEOUT_S = 12.0  # some thirty times what a right answer takes
+_LONGEST = 400
+_IN_THE_STUB = {"dist", "get_rank", "get_world_size"}
+_CONSTANT = ("LOAD_CONST", "RETURN_CONST")
+
+
+def body(answer: object) -> Callable[..., Any]:
+    """The answer as a function that has something in it; Todo for an open one, which then needs no launch."""
+    if not callable(answer):
+        raise NotYet(f"Expected a function, got {shown(answer)}. Pass its name without brackets.")
+    code = getattr(answer, "__code__", None)
+    if code is not None and set(code.co_names) <= _IN_THE_STUB:
+        constants = [step.argval for step in dis.get_instructions(code) if step.opname in _CONSTANT]
+        if constants and constants[-1] is None:  # what it returns
+            raise Todo(f"{code.co_name} returns nothing yet: write its body.")
+    return answer
+
+
+@functools.cache
+def _warm_up() -> None:
+    """A kernel's first launch loads torch, which must not count as the answer's time."""
+    from labkit.ranks import launch
+
+    launch(int, 1)
+
+
+def on_ranks(observe: Callable[..., Any], ranks: int, *args: Any) -> Any:
+    """What `observe(*args)` returns on each of `ranks` gloo ranks of one CPU thread; NotYet where they fail or hang."""
+    from labkit.ranks import launch
+
+    _warm_up()
+    try:
+        return launch(observe, ranks, *args, timeout_s=TIMEOUT_S)
+    except RankFailed as error:
+        lines = str(error).splitlines()
+        if "not done after" not in lines[0]:
+            raise NotYet(f"On {ranks} ranks: {cut(lines[0], _LONGEST)}") from error
+        standing = [line.strip() for line in lines[1:] if line.startswith("  rank")]
+        raise NotYet(
+            f"On {ranks} ranks it was not done after {TIMEOUT_S:g} s, and was ended. {'; '.join(standing)}. Ranks that "
+            "wait for each other never go on: does each message that is awaited get sent, and the other way round?"
+        ) from error

@@ -1,0 +1,56 @@
+"""The figure of what ranks exchange: bytes of sharding and of tensor parallelism, by the tokens of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, Drawing, resize
+from labkit.units import format_bytes
+
+
+@Drawing
+def bytes_by_tokens(
+    ax: Axes,
+    counted: Mapping[str, Mapping[int, float]],
+    *,
+    params: int,
+    blocks: int,
+    hidden: int,
+    ranks: int,
+    element_bytes: int = 4,
+    title: str = "",
+) -> str:
+    """Bytes that a rank sends in a step, by tokens of the global batch: lines predicted, dots counted.
+
+    `counted` maps "FSDP" and "tensor parallel" to bytes by tokens. FSDP moves all `params` three times, (n - 1) / n of
+    them from each rank; tensor parallelism all-reduces tokens * hidden numbers four times a block by a ring.
+    """
+    ax.clear()
+    share = (ranks - 1) / ranks * element_bytes
+    per_token = 8 * share * blocks * hidden
+    lines = {"FSDP": (3 * share * params, 0.0), "tensor parallel": (0.0, per_token)}
+    equal = 3 * params / (8 * blocks * hidden)
+    seen = [tokens for found in counted.values() for tokens in found]
+    x = np.geomspace(min([equal, *seen]) / 2, max([equal, *seen]) * 2, 100)
+    for i, (way, (fixed, slope)) in enumerate(lines.items()):
+        ax.plot(x, fixed + slope * x, color=CYCLE[i], linestyle=("-", "--")[i], label=f"{way}, predicted")
+        if found := counted.get(way):
+            ax.plot(list(found), list(found.values()), MARKERS[i], color=CYCLE[i], label=f"{way}, counted")
+    ax.axvline(equal, color=LIMIT, linewidth=1, linestyle=":")
+    ax.set_xscale("log", base=4)
+    ax.set_yscale("log", base=4)
+    ax.annotate(
+        f"equal at {equal:,.0f} tokens", (equal, ax.get_ylim()[0]), xytext=(6, 8), textcoords="offset points",
+        fontsize=9, bbox=ON_WHITE,
+    )  # fmt: skip
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    ax.yaxis.set_major_formatter(lambda value, _: format_bytes(value))
+    ax.minorticks_off()
+    ax.set(xlabel="tokens of the global batch in a step", ylabel="bytes sent by a rank")
+    ax.set_title(title, loc="left", fontsize=11)
+    ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    resize(ax, 3.6)
+    return f"Left of {equal:,.0f} tokens tensor parallelism sends less, right of it FSDP does."

@@ -1,0 +1,68 @@
+"""Solutions of notebook 14, one block an exercise."""
+
+# ruff: noqa: F821, SIM905 - each block runs in the notebook, after the cells above it
+
+
+# %% 14.2
+def bubble(ranks, microbatches, forward_s, backward_s, transfer_s):
+    """GPipe's idle share of the ranks' time, 0 to 1; the times are those of a micro-batch.
+
+    A transfer takes no rank's time, but the next rank can't begin before it is over.
+    """
+    idle_s = (ranks - 1) * (forward_s + backward_s + 2 * transfer_s)
+    work_s = microbatches * (forward_s + backward_s)
+    return idle_s / (idle_s + work_s)
+
+
+# %% 14.3
+order = [
+    "F0 F1 F2 B0 F3 B1 F4 B2 B3 B4".split(),  # as many F first as there are ranks from here on
+    "F0 F1 B0 F2 B1 F3 B2 F4 B3 B4".split(),
+    "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4".split(),  # nobody comes after it: B follows its F at once
+]
+
+
+# %% 14.4
+def fewest(batch, ranks, target, rows):
+    """The least number of micro-batches with a bubble of at most `target` (0.2 is 20 %),
+
+    whose first rank holds at most `rows` of the batch's rows at once. None where there is none.
+    """
+    for m in range(1, batch + 1):
+        held = min(m, ranks) * batch / m  # 1F1B's first rank
+        if batch % m == 0 and (ranks - 1) / (m + ranks - 1) <= target and held <= rows:
+            return m
+    return None
+
+
+# %% 14.5
+def split_order(ranks, microbatches):
+    """A list of steps for each rank, with "F0", "B0" and "W0" of every micro-batch."""
+    order = []
+    for rank in range(ranks):
+        ahead = min(ranks - rank, microbatches)
+        steps = [f"F{i}" for i in range(ahead)]
+        for i in range(microbatches):
+            steps.append(f"B{i}")
+            if i >= rank:  # later ranks hold less, and so may put off more of their W
+                steps.append(f"W{i - rank}")
+            if i + ahead < microbatches:
+                steps.append(f"F{i + ahead}")
+        left = range(max(microbatches - rank, 0), microbatches)
+        order.append(steps + [f"W{i}" for i in left])
+    return order
+
+
+# %% 14.6
+def balance(seconds, ranks):
+    """How many layers each rank gets, a list; `seconds` has one entry a layer, in order.
+
+    Every rank gets at least one. There are few layers: trying all cuts is allowed.
+    """
+
+    def edges(cuts):
+        return list(itertools.pairwise((0, *cuts, len(seconds))))
+
+    every = itertools.combinations(range(1, len(seconds)), ranks - 1)
+    best = min(every, key=lambda cuts: max(sum(seconds[a:b]) for a, b in edges(cuts)))
+    return [b - a for a, b in edges(best)]

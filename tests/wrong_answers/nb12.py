@@ -1,0 +1,276 @@
+"""Plausible wrong answers of notebook 12: number -> (answer, words the check must say)."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+# 12.1
+
+
+def share(zero=True, reduction="sum", over=len, exchange="sum", split=None, loss_too=True, zeros=True, step=False):
+    def gradients(model, images, labels):
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        cut = split or (lambda tensor: tensor.tensor_split(ranks)[rank])
+        x, y = cut(images), cut(labels)
+        if zero:
+            model.zero_grad()
+        loss = cross_entropy(model(x), y, reduction=reduction) / over(images)
+        loss.backward()
+        if step:
+            torch.optim.SGD(model.parameters(), lr=0.1).step()
+        for weight in model.parameters():
+            if exchange == "sum":
+                dist.all_reduce(weight.grad)
+            elif exchange == "mean":
+                dist.all_reduce(weight.grad)
+                weight.grad /= ranks
+            elif exchange == "to rank 0":
+                dist.reduce(weight.grad, 0)
+        loss = loss.detach()
+        if loss_too:
+            dist.all_reduce(loss)
+        return loss.item() / (ranks if exchange == "mean" and reduction == "mean" else 1)
+
+    return gradients
+
+
+def leaves_out_the_rest(tensor):
+    each = len(tensor) // dist.get_world_size()
+    return tensor[dist.get_rank() * each :][:each]
+
+
+def the_rest_goes_to_the_last(tensor):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    each = len(tensor) // ranks
+    return tensor[rank * each : None if rank == ranks - 1 else (rank + 1) * each]
+
+
+def ceiling(tensor):
+    return tensor.split(-(-len(tensor) // dist.get_world_size()))[dist.get_rank()]
+
+
+# 12.2
+
+
+def loop(sampled=True, exchange="ddp", new_order=True, rate_times=1.0, returns=True, rounds=None):
+    def mended(model, dataset, batch, rate, epochs):
+        ranks = dist.get_world_size()
+        sampler = DistributedSampler(dataset, shuffle=new_order != "sorted") if sampled else None
+        loader = DataLoader(dataset, batch_size=batch, sampler=sampler, shuffle=sampler is None)
+        net = DistributedDataParallel(model) if exchange == "ddp" else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate * (rate_times or ranks))
+        for epoch in range(rounds or epochs):
+            if sampled and new_order is True:
+                sampler.set_epoch(epoch)
+            for images, labels in loader:
+                optimizer.zero_grad()
+                cross_entropy(net(images), labels).backward()
+                if exchange == "sum":
+                    for weight in model.parameters():
+                        dist.all_reduce(weight.grad)
+                elif exchange == "mean":
+                    for weight in model.parameters():
+                        dist.all_reduce(weight.grad)
+                        weight.grad /= ranks
+                optimizer.step()
+        if exchange == "weights at the end":
+            for weight in model.parameters():
+                dist.all_reduce(weight.data)
+                weight.data /= ranks
+        return model if returns else None
+
+    return mended
+
+
+def same_seed_everywhere(model, dataset, batch, rate, epochs):
+    """The copies stay equal, and do the same work."""
+    torch.manual_seed(0)
+    for weight in model.parameters():
+        dist.broadcast(weight.data, 0)
+    return loop(sampled=False, exchange="none")(model, dataset, batch, rate, epochs)
+
+
+def broadcast_then(answer):
+    def mended(model, dataset, batch, rate, epochs):
+        for weight in model.parameters():
+            dist.broadcast(weight.data, 0)
+        return answer(model, dataset, batch, rate, epochs)
+
+    return mended
+
+
+def big_batches(model, dataset, batch, rate, epochs):
+    return loop()(model, dataset, batch * dist.get_world_size(), rate, epochs)
+
+
+# 12.3
+
+
+def ring(mean=False, cut="tensor_split", trips=2, whole=False, direction=1, second="copy", shift=0, blocking=False):
+    def ring_all_reduce(x):
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        right, left = (rank + direction) % ranks, (rank - direction) % ranks
+        if cut == "divisible":
+            each = len(x) // ranks
+            parts = [x[i * each : (i + 1) * each] for i in range(ranks)]
+        else:
+            parts = getattr(x, cut)(ranks)
+        for step in range(trips * (ranks - 1)):
+            going, coming = (rank - step) % ranks, (rank - step - 1 + shift) % ranks
+            inbox = torch.empty_like(parts[coming])
+            if blocking:
+                dist.recv(inbox, left)
+                dist.send(parts[going], right)
+            else:
+                request = dist.isend(parts[going], right)
+                dist.recv(inbox, left)
+                request.wait()
+            if step < ranks - 1 or second == "add":
+                parts[coming].add_(inbox)
+            else:
+                parts[coming].copy_(inbox)
+        return x / ranks if mean else x
+
+    return ring_all_reduce
+
+
+def whole_tensors_round(x):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    total, going = x.clone(), x
+    for _ in range(ranks - 1):
+        inbox = torch.empty_like(x)
+        request = dist.isend(going, (rank + 1) % ranks)
+        dist.recv(inbox, (rank - 1) % ranks)
+        request.wait()
+        total += inbox
+        going = inbox
+    return total
+
+
+def to_rank_0(x, back=True):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        inbox = torch.empty_like(x)
+        for other in range(1, ranks):
+            dist.recv(inbox, other)
+            x += inbox
+        for other in range(1, ranks) if back else ():
+            dist.send(x, other)
+    else:
+        dist.send(x, 0)
+        if back:
+            dist.recv(x, 0)
+    return x
+
+
+def only_on_rank_0(x):
+    return to_rank_0(x, back=False)
+
+
+def calls_all_reduce(x):
+    dist.all_reduce(x)
+    return x
+
+
+def gathers(x):
+    parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, x)
+    return torch.stack(parts).sum(0)
+
+
+def does_nothing(x):
+    dist.get_rank()
+    return x
+
+
+# 12.4
+
+
+def seconds(messages=lambda n: 2 * (n - 1), part=lambda n_bytes, n: n_bytes / n):
+    return lambda n_bytes, n, alpha_s, bytes_per_s: messages(n) * (alpha_s + part(n_bytes, n) / bytes_per_s)
+
+
+# 12.4b
+
+_RING = seconds()
+
+
+def best(candidates=lambda most: range(1, most + 1), shared=True, exchange=_RING):
+    def best_ranks(compute_s, n_bytes, alpha_s, bytes_per_s, most):
+        def step_s(n):
+            return (compute_s / n if shared else compute_s) + exchange(n_bytes, n, alpha_s, bytes_per_s)
+
+        return min(candidates(most), key=step_s)
+
+    return best_ranks
+
+
+WRONG = {
+    "12.1": [
+        (share(exchange="none"), "differ from rank to rank"),
+        (share(exchange="to rank 0"), "differ from rank to rank"),
+        (share(reduction="mean", over=lambda images: 1), "a sum of means"),
+        (share(reduction="mean", over=lambda images: 1, exchange="mean"), "counts the images of a small share more"),
+        (share(exchange="mean"), "divided by the ranks once too often"),
+        (share(zero=False), "an earlier step are still in it"),
+        (share(split=lambda tensor: tensor), "nothing is shared out"),
+        (share(split=lambda tensor: tensor[: len(tensor) // 2]), "read by two ranks"),
+        (share(split=leaves_out_the_rest), "are read by no rank"),
+        (share(split=the_rest_goes_to_the_last), "differ by one at most"),
+        (share(split=ceiling), "On 3 ranks"),
+        (share(loss_too=False), "its own share's"),
+        (share(step=True), "the weights changed"),
+        (lambda model, images, labels: 0.5, "are read by no rank"),
+    ],
+    "12.2": [
+        (loop(sampled=False), "do the same work"),
+        (loop(sampled=False, exchange="none"), "do the same work"),
+        (same_seed_everywhere, "do the same work"),
+        (loop(exchange="none"), "nothing makes one gradient"),
+        (loop(new_order=False), "set_epoch"),
+        (loop(new_order="sorted"), "set_epoch"),
+        (loop(exchange="mean"), "they began with different weights"),
+        (broadcast_then(loop(exchange="sum")), "summed over ranks"),
+        (loop(rate_times=None), "summed over ranks"),
+        (broadcast_then(loop(exchange="weights at the end")), "in every step"),
+        (big_batches, "`batch` is a rank's"),
+        (loop(rounds=1), "read by no rank"),
+        (lambda model, *rest: model, "none of the images"),
+    ],
+    "12.3": [
+        (calls_all_reduce, "It calls allreduce"),
+        (gathers, "It calls allgather"),
+        (whole_tensors_round, "Whole tensors travel"),
+        (to_rank_0, "In a ring each rank"),
+        (only_on_rank_0, "Every rank needs it"),
+        (ring(mean=True), "that is the average"),
+        (ring(cut="divisible"), "can't be divided"),
+        (ring(cut="chunk"), "IndexError"),
+        (ring(trips=1), "are wrong"),
+        (ring(second="add"), "added twice or to another part"),
+        (ring(shift=1), "On 2 ranks"),
+        (ring(blocking=True), "wait for each other"),
+        (does_nothing, "returned what it was given"),
+        (lambda x: 2.0, "expected a tensor"),
+    ],
+    "12.4": [
+        (seconds(messages=lambda n: n - 1), "one trip round the ring"),
+        (seconds(part=lambda n_bytes, n: n_bytes), "one part of n"),
+        (seconds(messages=lambda n: 2 * n), "n - 1 messages"),
+        (lambda b, n, a, r: 2 * a + 2 * (n - 1) / n * b / r, "Every message has its start"),
+        (seconds(part=lambda n_bytes, n: 8 * n_bytes / n), "no bits here"),
+        (lambda b, n, a, r: b / r, "one after the other"),
+        (lambda b, n, a, r: 0.004, "x what we expect"),
+    ],
+    "12.4b": [
+        (lambda *given: given[-1], "the exchange grows"),
+        (best(candidates=lambda most: range(2, most + 1)), "One rank exchanges nothing"),
+        (best(candidates=lambda most: [2**i for i in range(13) if 2**i <= most]), "power of two"),
+        (best(shared=False), "The batch is fixed"),
+        (lambda *given: 1, "with 1 ranks a step takes"),
+        (best(exchange=seconds(messages=lambda n: n - 1)), "a step takes"),
+        (lambda c, b, a, r, most: (c / (2 * a)) ** 0.5 if a else 1.0, "no whole number"),
+    ],
+}
