@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Generic, TypeVar
 
 from labkit.errors import DataError
 from labkit.shown import Shown
 from labkit.units import TERA, format_si
+
+T = TypeVar("T")
 
 _FOLDER = Path(__file__).parents[1] / "data" / "published"
 MATMULS, BUSES = _FOLDER / "matmul_efficiency.csv", _FOLDER / "memcpy_bandwidth.csv"
@@ -112,3 +117,55 @@ def table(name: str) -> tuple[Mapping[str, str], ...]:
         known = ", ".join(sorted(each.stem for each in _FOLDER.glob("*.csv")))
         raise DataError(f"Expected a published table out of {known}; got {name!r}.") from error
     return tuple(MappingProxyType(row) for row in rows)
+
+
+@dataclass(frozen=True)
+class Compared(Generic[T]):
+    """One published run: `predicted` and `published` in the agreement's unit, and what predicts it, `by`."""
+
+    label: str
+    predicted: float
+    published: float
+    by: T
+
+    @property
+    def error(self) -> float:
+        """Predicted over published, less 1."""
+        return self.predicted / self.published - 1
+
+
+@dataclass(frozen=True, repr=False)
+class Agreement(Shown, Generic[T]):
+    """Published runs of one source, in one unit, each beside its prediction."""
+
+    name: str
+    unit: str
+    rows: tuple[Compared[T], ...]
+    source: str = ""
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Sizes of the relative errors, ascending."""
+        return tuple(sorted(abs(row.error) for row in self.rows))
+
+    @property
+    def mean_error(self) -> float:
+        """Their mean."""
+        return statistics.mean(self.errors)
+
+    @property
+    def median_error(self) -> float:
+        """The middle one."""
+        return statistics.median(self.errors)
+
+    @property
+    def worst(self) -> Compared[T]:
+        """The row that is furthest off."""
+        return max(self.rows, key=lambda row: abs(row.error))
+
+    def __str__(self) -> str:
+        p90 = self.errors[math.ceil(0.9 * len(self.rows)) - 1]
+        return (
+            f"{self.name}, {len(self.rows)} runs: error {self.mean_error:.1%} in the mean and {self.median_error:.1%} "
+            f"in the median, 90 % within {p90:.1%}, worst {self.worst.error:+.1%} ({self.worst.label})"
+        )

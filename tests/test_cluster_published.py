@@ -27,10 +27,10 @@ def test_llm_foundry_s_139_runs():
     assert found.median_error <= 0.05
     assert found.errors[int(0.9 * 139)] <= 0.12
     for gpus in (8, 16, 32, 64, 128):  # one node and many
-        rows = [abs(row.error) for row in found.rows if row.step.cluster.gpus == gpus]
+        rows = [abs(row.error) for row in found.rows if row.by.cluster.gpus == gpus]
         assert statistics.median(rows) <= 0.08, gpus
     for recompute in ("none", "full"):
-        rows = [abs(row.error) for row in found.rows if row.step.layout.recompute == recompute]
+        rows = [abs(row.error) for row in found.rows if row.by.layout.recompute == recompute]
         assert statistics.median(rows) <= 0.08, recompute
 
 
@@ -44,7 +44,7 @@ def test_a_table_that_nothing_was_fitted_to_throughput_and_memory():
 
 def test_what_ran_is_said_to_fit_in_memory():
     for found in (megatron(), llmfoundry()):
-        over = [row.step.memory_bytes / row.step.capacity_bytes for row in found.rows]
+        over = [row.by.memory_bytes / row.by.capacity_bytes for row in found.rows]
         assert max(over) <= 1.03  # printed sizes are 1e9 bytes; the cards have 5 % more
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from labkit import plot
 from labkit.cluster import Cluster, Layout, Transformer, step
-from labkit.cluster.against import Compared, Comparison
+from labkit.published import Agreement, Compared
 
 MODEL = Transformer(8, 1024, 16, seq=1024)
 CLUSTER = Cluster("A100 SXM4 80GB", gpus=8)
@@ -24,14 +24,14 @@ def line(ax, label):
 def test_runs_in_any_unit_meet_as_shares_of_the_peak():
     one = made()
     rows = (Compared("twice too fast", 20.0, 10.0, one), Compared("right", 5.0, 5.0, one))
-    picture = plot.agreement([Comparison("A table", "tokens/s", rows)], title="Now")
+    picture = plot.agreement([Agreement("A table", "tokens/s", rows)], title="Now")
     published, predicted = line(picture.ax, "A table")
     assert predicted == [pytest.approx(100 * one.mfu)] * 2
     assert published == [pytest.approx(50 * one.mfu), pytest.approx(100 * one.mfu)]
     assert line(picture.ax, "A table")
     assert picture.ax.get_xlim() == picture.ax.get_ylim()
     assert picture.ax.get_xlim()[1] > max(predicted)
-    assert "A table, 2 runs: median error 50.0%" in picture.sentence
+    assert "A table, 2 runs: error 50.0% in the mean" in picture.sentence
     (legend,) = picture.ax.get_legend().get_texts()
     assert legend.get_text() == "A table: 2 runs, median error 50%"
 

@@ -170,5 +170,5 @@ def test_replays_show_each_run_once():
     assert sorted(shown) == pytest.approx(sorted(100 * row.error for row in runs.rows))
     assert legend(drawn) == ["1.5B", "6.2B"]
     assert len({line.get_marker() for line in drawn.ax.lines}) == 3  # two models and the line at 0
-    assert drawn.sentence.startswith("24 published runs: mean error")
+    assert drawn.sentence.startswith("Zero bubble, 24 runs: error")
     assert picture(drawn).width <= 900

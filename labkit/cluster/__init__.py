@@ -1,6 +1,6 @@
 """One training step of a model on a cluster, its time, memory and price; and a search over layouts."""
 
-from labkit.cluster.against import COMPARISONS, Compared, Comparison, published_steps
+from labkit.cluster.against import COMPARISONS, published_steps
 from labkit.cluster.layout import RECOMPUTE, Layout
 from labkit.cluster.machines import HDR, NDR, NVLINK3, NVLINK4, Cluster, network
 from labkit.cluster.memory import PURPOSES
@@ -24,8 +24,6 @@ __all__ = [
     "RECOMPUTE",
     "Best",
     "Cluster",
-    "Compared",
-    "Comparison",
     "Constants",
     "Layout",
     "Step",

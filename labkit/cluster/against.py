@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from labkit.cluster.layout import Layout
@@ -13,57 +11,8 @@ from labkit.cluster.rates import CONSTANTS, Constants
 from labkit.cluster.steps import Step, step
 from labkit.cluster.transformer import Transformer
 from labkit.errors import LabError, nearest
-from labkit.published import table
-from labkit.shown import Shown
+from labkit.published import Agreement, Compared, table
 from labkit.units import GIGA, TERA
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One published run: `predicted` and `published` in the comparison's unit, and the step that predicts it."""
-
-    label: str
-    predicted: float
-    published: float
-    step: Step
-
-    @property
-    def error(self) -> float:
-        """Predicted over published, less 1."""
-        return self.predicted / self.published - 1
-
-
-@dataclass(frozen=True, repr=False)
-class Comparison(Shown):
-    """Published runs of one source, in one unit."""
-
-    name: str
-    unit: str
-    rows: tuple[Compared, ...]
-    source: str = ""
-
-    @property
-    def errors(self) -> tuple[float, ...]:
-        """Sizes of the relative errors, ascending."""
-        return tuple(sorted(abs(row.error) for row in self.rows))
-
-    @property
-    def median_error(self) -> float:
-        """The middle one."""
-        return statistics.median(self.errors)
-
-    @property
-    def worst(self) -> Compared:
-        """The row that is furthest off."""
-        return max(self.rows, key=lambda row: abs(row.error))
-
-    def __str__(self) -> str:
-        p90 = self.errors[int(0.9 * (len(self.rows) - 1))]
-        return (
-            f"{self.name}, {len(self.rows)} runs: median error {self.median_error:.1%}, 90 % within {p90:.1%}, worst "
-            f"{self.worst.error:+.1%} ({self.worst.label})"
-        )
-
 
 # Sequences a micro-batch and chunks a pipeline rank, by billions of parameters, which the table doesn't print.
 # Source: NVIDIA/Megatron-LM, examples/sc21/run_table_1.sh (commit 79a3bb6b); overlapped gradients where DDP=torch.
@@ -73,7 +22,7 @@ _SC21 = {
 }  # fmt: skip
 
 
-def megatron(constants: Constants = CONSTANTS) -> Comparison:
+def megatron(constants: Constants = CONSTANTS) -> Agreement[Step]:
     """Narayanan et al. 2021, table 1: FLOP/s a GPU, everything recomputed, attention unfused, 80 GB A100s."""
     rows = []
     for row in table("megatron_table1"):
@@ -91,10 +40,10 @@ def megatron(constants: Constants = CONSTANTS) -> Comparison:
         rows.append(
             Compared(f"{row['params_b']}B", made.hardware_flop_per_s / TERA, float(row["tflops_per_gpu"]), made)
         )
-    return Comparison("Megatron-LM 2021", "TFLOP/s a GPU", tuple(rows), "Narayanan et al. 2021, table 1")
+    return Agreement("Megatron-LM 2021", "TFLOP/s a GPU", tuple(rows), "Narayanan et al. 2021, table 1")
 
 
-def llmfoundry(constants: Constants = CONSTANTS) -> Comparison:
+def llmfoundry(constants: Constants = CONSTANTS) -> Agreement[Step]:
     """MosaicML llm-foundry: tokens a second and GPU of MPT models, FSDP, fused attention, 40 and 80 GB A100s.
 
     RoCE of 1,600 Gbit/s a node: 25 GB/s a GPU. The 80 GB runs are of torch 2.1, whose checkpoint stops before a block's
@@ -115,7 +64,7 @@ def llmfoundry(constants: Constants = CONSTANTS) -> Comparison:
         made = step(model, cluster, layout, int(row["global_batch_seqs"]), constants=constants)
         label = f"{row['model']}, {model.seq:,} tokens, {gpus} x {device[10:]}"
         rows.append(Compared(label, made.tokens_per_s / gpus, float(row["tokens_per_s_per_gpu"]), made))
-    return Comparison("llm-foundry", "tokens/s a GPU", tuple(rows), "mosaicml/llm-foundry, benchmarking/README.md")
+    return Agreement("llm-foundry", "tokens/s a GPU", tuple(rows), "mosaicml/llm-foundry, benchmarking/README.md")
 
 
 def _zero_bubble(row: Mapping[str, str], constants: Constants) -> tuple[str, Step]:
@@ -131,7 +80,7 @@ def _zero_bubble(row: Mapping[str, str], constants: Constants) -> tuple[str, Ste
     return f"{row['model']}, {row['schedule']}, {row['microbatches_m']} micro-batches", made
 
 
-def zero_bubble(constants: Constants = CONSTANTS) -> Comparison:
+def zero_bubble(constants: Constants = CONSTANTS) -> Agreement[Step]:
     """Qi et al. 2024, table 4, 1F1B plain and interleaved: samples a second and GPU. Nothing was fitted to it."""
     rows = []
     for row in table("zero_bubble_throughput_small"):
@@ -139,20 +88,20 @@ def zero_bubble(constants: Constants = CONSTANTS) -> Comparison:
             label, made = _zero_bubble(row, constants)
             published = float(row["samples_per_gpu_per_s"])
             rows.append(Compared(label, made.samples_per_s / made.cluster.gpus, published, made))
-    return Comparison("Zero bubble's 1F1B", "samples/s a GPU", tuple(rows), "Qi et al. 2024, table 4")
+    return Agreement("Zero bubble's 1F1B", "samples/s a GPU", tuple(rows), "Qi et al. 2024, table 4")
 
 
-def zero_bubble_memory() -> Comparison:
+def zero_bubble_memory() -> Agreement[Step]:
     """Qi et al. 2024, table 4, 1F1B plain and interleaved: GB (1e9 B) on the fullest GPU."""
     rows = []
     for row in table("zero_bubble_throughput_small"):
         if row["schedule"].startswith("1F1B"):
             label, made = _zero_bubble(row, CONSTANTS)
             rows.append(Compared(label, made.memory_bytes / GIGA, float(row["memory_gb"]), made))
-    return Comparison("Zero bubble's memory", "GB", tuple(rows), "Qi et al. 2024, table 4")
+    return Agreement("Zero bubble's memory", "GB", tuple(rows), "Qi et al. 2024, table 4")
 
 
-COMPARISONS: Mapping[str, Callable[[], Comparison]] = MappingProxyType(
+COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(
     {
         "megatron": megatron,
         "llm-foundry": llmfoundry,
@@ -162,7 +111,7 @@ COMPARISONS: Mapping[str, Callable[[], Comparison]] = MappingProxyType(
 )
 
 
-def published_steps(name: str) -> Comparison:
+def published_steps(name: str) -> Agreement[Step]:
     """The model held against a published table by its name in COMPARISONS. Raises LabError with the nearest name."""
     if name not in COMPARISONS:
         near = nearest(str(name), COMPARISONS, n=1)[0]

@@ -19,7 +19,7 @@ from labkit.units import GIB, format_bytes, format_quantity, format_seconds
 
 if TYPE_CHECKING:
     from labkit.cluster import Step
-    from labkit.cluster.against import Comparison
+    from labkit.published import Agreement
 
 # colour and texture: either alone tells two parts apart
 _PARTS: dict[str, tuple[str, str]] = {
@@ -44,7 +44,7 @@ _EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.5}
 
 
 @Drawing
-def agreement(ax: Axes, tables: Sequence[Comparison], *, title: str = "") -> str:
+def agreement(ax: Axes, tables: Sequence[Agreement[Step]], *, title: str = "") -> str:
     """Predicted against published share of the GPUs' peak, a dot a run; the grey band is 10 % to each side of equal.
 
     The share is model FLOP utilisation, so that tables in different units meet on one pair of axes.
@@ -52,8 +52,8 @@ def agreement(ax: Axes, tables: Sequence[Comparison], *, title: str = "") -> str
     ax.clear()
     most = 0.0
     for i, table in enumerate(tables):
-        predicted = [100 * row.step.mfu for row in table.rows]
-        published = [100 * row.step.mfu * row.published / row.predicted for row in table.rows]
+        predicted = [100 * row.by.mfu for row in table.rows]
+        published = [100 * row.by.mfu * row.published / row.predicted for row in table.rows]
         most = max(most, *predicted, *published)
         style: dict[str, Any] = {"color": CYCLE[i % len(CYCLE)], "fillstyle": "none", "alpha": 0.8}
         label = f"{table.name}: {len(table.rows)} runs, median error {table.median_error:.0%}"
@@ -87,9 +87,10 @@ def step_parts(ax: Axes, steps: Mapping[str, Step], *, title: str = "") -> str:
         ax.annotate(words, (left, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8)
     ax.set_yticks(range(len(steps)), list(steps))
     ax.set_ylim(max(len(steps), 1) - 0.5, -0.5)
-    ax.set_xlim(0, 1.02 * max((step.seconds for step in steps.values()), default=1.0))
+    longest = max((step.seconds for step in steps.values()), default=1.0)
+    ax.set_xlim(0, 1.02 * longest)
     ax.xaxis.set_major_locator(MaxNLocator(5))
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value) if value else "0")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,g} s" if longest > 60 else format_seconds(value))
     ax.set_xlabel("time of a step (calculated)")
     ax.set_title(title, loc="left", fontsize=11)
     handles = [

@@ -17,7 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from labkit.arguments import check_number, shown
 from labkit.errors import BadMeasurement
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, resize
-from labkit.schedule import Overlap, Replays, Simulated
+from labkit.published import Agreement
+from labkit.schedule import Overlap, Simulated
 from labkit.spans import Span
 from labkit.units import format_seconds, significant
 
@@ -195,14 +196,14 @@ def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> s
 
 
 @Drawing
-def replays(ax: Axes, runs: Replays, *, title: str = "") -> str:
+def replays(ax: Axes, runs: Agreement[str], *, title: str = "") -> str:
     """How far each published run's predicted throughput is off, a row for each schedule; the band is 5 % each way."""
     ax.clear()
-    names = list(dict.fromkeys(row.schedule for row in runs.rows))
+    names = list(dict.fromkeys(row.by for row in runs.rows))
     models = list(dict.fromkeys(row.label.partition(",")[0] for row in runs.rows))
     for i, model in enumerate(models):
         some = [row for row in runs.rows if row.label.partition(",")[0] == model]
-        places = [names.index(row.schedule) + 0.24 * (i - (len(models) - 1) / 2) for row in some]
+        places = [names.index(row.by) + 0.24 * (i - (len(models) - 1) / 2) for row in some]
         style: dict[str, Any] = {"color": CYCLE[i], "fillstyle": "none", "markersize": 7, "linestyle": ""}
         ax.plot([100 * row.error for row in some], places, MARKERS[i], label=model, **style)
     ax.axvspan(-5, 5, color=RECORDED, alpha=0.2, linewidth=0)

@@ -7,7 +7,7 @@ the backward that gives the weights' gradients where a schedule has it apart, "F
 from labkit.schedule.automatic import zero_bubble
 from labkit.schedule.orders import gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
 from labkit.schedule.overlapping import Overlap, overlap
-from labkit.schedule.replay import Profile, Replayed, Replays, profile, published_errors
+from labkit.schedule.replay import Profile, profile, published_errors
 from labkit.schedule.result import Simulated
 from labkit.schedule.simulation import simulate
 from labkit.schedule.steps import Order
@@ -16,8 +16,6 @@ __all__ = [
     "Order",
     "Overlap",
     "Profile",
-    "Replayed",
-    "Replays",
     "Simulated",
     "gpipe",
     "interleaved",

@@ -9,11 +9,10 @@ from typing import Any
 from labkit.catalog import find
 from labkit.costs import optimizer_traffic_bytes
 from labkit.errors import DataError, ScheduleError, nearest
-from labkit.published import table
+from labkit.published import Agreement, Compared, table
 from labkit.schedule.automatic import zero_bubble
 from labkit.schedule.orders import Lists, gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
 from labkit.schedule.simulation import simulate
-from labkit.shown import Shown
 
 SCHEDULES = ("GPipe", "1F1B", "1F1B-I", "ZB-H1", "ZB-H2", "ZB-1p", "ZB-2p")
 
@@ -124,47 +123,7 @@ def profile(row: Mapping[str, Any]) -> Profile:
         ) from error
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """One published run: samples a second and GPU as `published`, and as `predicted` from its profile."""
-
-    label: str
-    schedule: str
-    predicted: float
-    published: float
-
-    @property
-    def error(self) -> float:
-        """Predicted over published, less 1."""
-        return self.predicted / self.published - 1
-
-
-@dataclass(frozen=True, repr=False)
-class Replays(Shown):
-    """All published runs of a table, in its order, with their mean error."""
-
-    rows: tuple[Replayed, ...]
-    unit: str = "samples/s a GPU"
-    source: str = "Qi et al. 2024, Zero Bubble Pipeline Parallelism, tables 4 and 6"
-
-    @property
-    def mean_error(self) -> float:
-        """Mean size of the relative errors."""
-        return sum(abs(row.error) for row in self.rows) / len(self.rows)
-
-    @property
-    def worst(self) -> Replayed:
-        """The row that is furthest off."""
-        return max(self.rows, key=lambda row: abs(row.error))
-
-    def __str__(self) -> str:
-        return (
-            f"{len(self.rows)} published runs: mean error {self.mean_error:.1%}, worst {self.worst.error:+.1%} "
-            f"({self.worst.label})"
-        )
-
-
-def published_errors() -> Replays:
+def published_errors() -> Agreement[str]:
     """Every row of data/published/zero_bubble_throughput_small.csv, predicted from its profile."""
     setting = ("model", "pp", "gpus", "micro_batch", "microbatches_m")
     profiles = {tuple(row[name] for name in setting): profile(row) for row in table("zero_bubble_times")}
@@ -176,5 +135,6 @@ def published_errors() -> Replays:
         schedule = row["schedule"]
         label = f"{row['model']}, {schedule}, {row['microbatches_m']} micro-batches"
         predicted = found.samples_per_gpu_per_s(schedule)
-        rows.append(Replayed(label, schedule, predicted, float(row["samples_per_gpu_per_s"])))
-    return Replays(tuple(rows))
+        rows.append(Compared(label, predicted, float(row["samples_per_gpu_per_s"]), by=schedule))
+    source = "Qi et al. 2024, Zero Bubble Pipeline Parallelism, tables 4 and 6"
+    return Agreement("Zero bubble", "samples/s a GPU", tuple(rows), source)
