@@ -3,6 +3,7 @@
 import functools
 import itertools
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -18,6 +19,7 @@ from labkit.exercises.nb13 import peak_bytes
 from labkit.exercises.plan13 import Block
 from labkit.ranks.holding import kept_bytes
 from labkit.ranks.traffic import Traffic
+from tests.wrong_answers import nb13
 from tests.wrong_answers.operators13 import COPY, SUM, operator, passed_on, sleeps
 
 WIDTH, HEADS, BLOCKS, VOCAB, STEPS = 16, 4, 3, 20, 3
@@ -190,6 +192,18 @@ def test_an_answer_that_never_comes_back_is_an_outcome_too(monkeypatch):
     monkeypatch.setattr(operators13, "_TIMEOUT_S", 5.0)
     outcome = checks.check("13.4", (operator(passed_on, sleeps), SUM))
     assert (outcome.state, outcome.message[:12]) == ("not yet", "On 2 ranks: ")
+
+
+@pytest.mark.parametrize("as_array", [np.array, torch.tensor, tuple])
+def test_arrays_and_tuples_are_right_answers_too(as_array):
+    def cuts(sizes, ranks):
+        return as_array(nb13.right_cut(sizes, ranks))
+
+    def recompute(*memory):
+        chosen = nb13.plan_by()(*memory)
+        return None if chosen is None else as_array(chosen)
+
+    assert checks.check("13.2", cuts).state == checks.check("13.6", recompute).state == "passed"
 
 
 # Tensor parallelism by torch's DTensor.

@@ -5,9 +5,10 @@
 
 # %% 13.2
 def cut(sizes, ranks):
-    """ranks + 1 whole numbers, the first 0, the last len(sizes).
+    """A list of ranks + 1 whole numbers, the first 0, the last len(sizes).
 
-    Rank r has the layers from the r-th number on, up to the next one, which it has no more. The
+    `sizes` are the layers' bytes in order. Rank r has the layers from the r-th number on, up to
+    the next number, which it has no more: [0, 2, 5] is layers 0 and 1, then 2, 3 and 4. The
     largest sum of `sizes` on a rank is the smallest possible. Each rank has a layer at least.
     """
     from itertools import combinations, pairwise
