@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import labkit as lab
 from labkit.errors import RankFailed
-from tests.ranks_faults import FAULTS, reports_forever, works
+from tests.ranks_faults import FAULTS, reports_forever, timeout_of, works
 from tests.ranks_left import left, processes_of, running, strays
 
 KERNEL = """
@@ -51,7 +51,7 @@ def plant(fault: object) -> bool:
     """One fault; whether its message says what it should."""
     words = FAULTS[fault]
     try:
-        lab.launch(fault, 2, timeout_s=1.5)
+        lab.launch(fault, 2, timeout_s=timeout_of(words))
     except RankFailed as error:
         return words is not None and all(word in str(error) for word in words)
     return words is None

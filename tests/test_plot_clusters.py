@@ -59,6 +59,11 @@ def test_the_parts_of_a_step_add_up_and_memory_stands_beside():
     assert picture.sentence.startswith("fits: ")
     assert "of it compute, then " in picture.sentence
     assert plot.step_parts({}).sentence == "No layout to draw."
+    slow = plot.step_parts({"a million sequences": step(MODEL, CLUSTER, Layout(data=8), 1_048_576)})
+    slow.ax.figure.canvas.draw()
+    ticks = [text.get_text() for text in slow.ax.get_xticklabels()]
+    assert ticks[0] == "0"
+    assert all(label.endswith(" s") for label in ticks[1:])  # and not in minutes, whose ticks would be no round numbers
 
 
 def test_lines_leave_out_what_is_not_finite_and_name_marks():

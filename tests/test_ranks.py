@@ -312,8 +312,11 @@ def test_all_reduce_is_timed_by_size():
     seconds = lab.ranks.all_reduce_seconds([4, 4_000_000], 2)
     assert list(seconds) == [4, 4_000_000]
     assert 0 < seconds[4] < seconds[4_000_000] < 5
+    assert lab.ranks.all_reduce_seconds([4], 2, over="gloo")[4] > 0
     with pytest.raises(BadMeasurement, match="list of bytes"):
         lab.ranks.all_reduce_seconds([], 2)
+    with pytest.raises(BadMeasurement, match='"gloo", "nccl" or nothing, got "mpi"'):
+        lab.ranks.all_reduce_seconds([4], 2, over="mpi")
 
 
 NODE = """

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from labkit.arguments import shown
 from labkit.checks import NotYet, Todo
 from labkit.exercises.ranks12 import body, on_ranks
 
@@ -71,6 +72,7 @@ def _observe(fn: Any, seed: int) -> list[Seen]:
     """Runs on each rank."""
     import torch
     import torch.distributed as dist
+    from torch import nn
     from torch.utils.data import TensorDataset
 
     dist.init_process_group("gloo")
@@ -85,9 +87,11 @@ def _observe(fn: Any, seed: int) -> list[Seen]:
         def saw(_: Any, inputs: tuple[Any, ...], x: Tensor = x, batches: list[list[int]] = batches) -> None:
             batches.append((inputs[0][:, None] == x[None]).all(2).nonzero()[:, 1].tolist())
 
-        with model.register_forward_pre_hook(saw):
+        with next(model.children()).register_forward_pre_hook(saw):  # the model's own would miss model.forward(x)
             result = fn(model, TensorDataset(x, y), _BATCH, _RATE, _EPOCHS)
-        all_seen.append(Seen(batches, before, _flat(model), result is not None))
+        if not isinstance(result, nn.Module | None):
+            raise TypeError(f"expected the trained model to come back, got {shown(result)}")
+        all_seen.append(Seen(batches, before, _flat(model if result is None else result), result is not None))
         dist.barrier()
     return all_seen
 
@@ -105,6 +109,12 @@ def _judge_rows(seen: Sequence[Seen], images: int, given: str) -> None:
             )
         if any(len(batch) > _BATCH for batch in one.batches):
             raise NotYet(f"For {given}: rank {rank} has a batch of {max(map(len, one.batches))}. `batch` is a rank's.")
+        steps = _EPOCHS * math.ceil(math.ceil(images / ranks) / _BATCH)
+        if len(one.batches) > steps:
+            raise NotYet(
+                f"For {given}: rank {rank} takes {len(one.batches)} steps, where {steps} do: a rank's batch has "
+                "`batch` images, and is not cut again."
+            )
     per_epoch = [_epochs(one.batches, given) for one in seen]
     for epoch in range(_EPOCHS):
         read = Counter(row for own in per_epoch for row in own[epoch])
@@ -154,6 +164,15 @@ def _judge_weights(seen: Sequence[Seen], data: tuple[Tensor, Tensor], given: str
     )
 
 
+def _steps(seen: Sequence[Seen]) -> Iterator[list[list[int]]]:
+    """What the ranks read in each step; one that has nothing left in an epoch's last step is not in it."""
+    each = [len(one.batches) // _EPOCHS for one in seen]
+    for epoch in range(_EPOCHS):
+        for i in range(max(each)):
+            parts = [one.batches[epoch * n + i] for one, n in zip(seen, each, strict=True) if i < n]
+            yield [part for part in parts if part]
+
+
 def _distance(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
@@ -168,8 +187,7 @@ def _replay(
 
     model, (x, y) = _network(), data
     vector_to_parameters(start.clone(), model.parameters())
-    for step in range(min(len(one.batches) for one in seen)):
-        parts = [one.batches[step] for one in seen]
+    for parts in _steps(seen):
         if exact:
             parts = [[row for part in parts for row in part]]
         loss = sum(cross_entropy(model(x[rows]), y[rows]) for rows in parts) / len(parts)

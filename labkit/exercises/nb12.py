@@ -116,8 +116,8 @@ EXERCISES = {
         mended,
         (
             "What does each rank read? And what do the ranks tell each other?",
-            "DistributedSampler(dataset) gives each rank its share; DistributedDataParallel(model) makes all copies "
-            "begin alike and averages gradients in backward.",
+            "torch.utils.data.DistributedSampler(dataset) gives each rank its share; DDP(model) makes all copies begin "
+            "alike and averages gradients in backward.",
             "sampler = DistributedSampler(dataset); DataLoader(dataset, batch_size=batch, sampler=sampler); "
             "net = DDP(model); in each epoch sampler.set_epoch(epoch) first; loss of net(images), backward, step.",
         ),

@@ -101,6 +101,8 @@ def _interval_hint(value: float, save_s: float, gpus: int, hours: float) -> str:
         2 * save_s * between_s: "The derivative of save_s / interval has the interval squared: take the root.",
         math.sqrt(2 * save_s * hours * HOUR_S * gpus): "With more GPUs failures come more often, and not more rarely.",
         math.sqrt(save_s * between_s / 2): "Set the derivative to 0: save_s / interval^2 = 1 / (2 between_s).",
+        checkpoint_interval_s(save_s, between_s): "That is Daly's formula. The sum of both shares is least at Young's.",
+        math.sqrt(2 * save_s * between_s) + save_s: "The seconds are those of work; the save itself isn't work.",
         between_s: "That is the time between failures. Saving as rarely would lose half of the run.",
     }
     for wrong, words in near.items():

@@ -75,7 +75,7 @@ def _one(fn: Any, model: nn.Module, x: Tensor, y: Tensor) -> Seen:
     def saw(_: Any, inputs: tuple[Any, ...]) -> None:
         rows.extend((inputs[0][:, None] == x[None]).all(2).nonzero()[:, 1].tolist())
 
-    with model.register_forward_pre_hook(saw):
+    with next(model.children()).register_forward_pre_hook(saw):  # its own would miss model.forward(x)
         loss = fn(model, x, y)
     left = [weight.grad for weight in weights]
     gradient = None if any(one is None for one in left) else torch.cat([one.ravel() for one in left if one is not None])

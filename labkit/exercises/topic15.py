@@ -12,7 +12,7 @@ from typing import Any
 from labkit.arguments import shown
 from labkit.checks import NotYet, Todo, as_number, call, function, number_close
 from labkit.cluster import Cluster, Layout, Step, best_layout, model, require_fit, step
-from labkit.costs.collectives import Link, all_reduce_s
+from labkit.costs.collectives import Link, all_reduce_s, hierarchical_all_reduce_s
 from labkit.errors import LabError
 from labkit.units import format_bytes, format_seconds
 
@@ -53,6 +53,8 @@ def _ring_hint(value: float, n_bytes: float, nodes: int, per_node: int, inside: 
         within: "The phase between the nodes is missing.",
         all_reduce_s(whole, per_node, between) + all_reduce_s(part, nodes, inside): "The links are exchanged.",
         all_reduce_s(whole, nodes * per_node, between): "That is one ring through all GPUs, not two levels.",
+        hierarchical_all_reduce_s(whole, nodes, per_node, inside, between): "Between the nodes this takes a tree where "
+        "that is faster. Here each phase is a ring.",
         within + all_reduce_s(part, nodes, between) - alpha: "Every hop costs alpha_s besides its bytes.",
     }
     for seconds, words in wrong.items():

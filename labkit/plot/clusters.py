@@ -90,7 +90,10 @@ def step_parts(ax: Axes, steps: Mapping[str, Step], *, title: str = "") -> str:
     longest = max((step.seconds for step in steps.values()), default=1.0)
     ax.set_xlim(0, 1.02 * longest)
     ax.xaxis.set_major_locator(MaxNLocator(5))
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,g} s" if longest > 60 else format_seconds(value))
+    in_seconds = longest > 60  # else minutes would have labels such as 3.33 min
+    ax.xaxis.set_major_formatter(
+        lambda value, _: "0" if not value else f"{value:,.0f} s" if in_seconds else format_seconds(value)
+    )
     ax.set_xlabel("time of a step (calculated)")
     ax.set_title(title, loc="left", fontsize=11)
     handles = [

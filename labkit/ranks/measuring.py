@@ -26,11 +26,14 @@ def backend(nproc: int | None = None) -> str:
     return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= ranks else "gloo"
 
 
-def all_reduce_seconds(sizes: Sequence[int], nproc: int, *, timeout_s: float = 120.0) -> dict[int, float]:
+def all_reduce_seconds(
+    sizes: Sequence[int], nproc: int, *, over: str | None = None, timeout_s: float = 120.0
+) -> dict[int, float]:
     """Seconds that an all-reduce of each size, in bytes, takes between `nproc` ranks of this machine.
 
     For each size the median of 9 runs after 3 to warm up; of each run, which starts with a barrier, the slowest
-    rank's time. float32, so sizes are rounded up to 4 bytes. BadMeasurement for sizes that are none.
+    rank's time. float32, so sizes are rounded up to 4 bytes. `over` is "gloo", between processor cores, or "nccl",
+    between GPUs; without it what `backend` says. BadMeasurement for sizes or a backend that are none.
     """
     from labkit.ranks.launching import launch
 
@@ -38,7 +41,9 @@ def all_reduce_seconds(sizes: Sequence[int], nproc: int, *, timeout_s: float = 1
         raise BadMeasurement(f"Expected sizes to be a list of bytes, got {shown(sizes)}.")
     for size in sizes:
         check_number("a size", size, least=1, whole=True)
-    rows = launch(_time_sizes, nproc, [int(size) for size in sizes], timeout_s=timeout_s)
+    if over not in (None, "gloo", "nccl"):
+        raise BadMeasurement(f'Expected over to be "gloo", "nccl" or nothing, got {shown(over)}.')
+    rows = launch(_time_sizes, nproc, [int(size) for size in sizes], over, timeout_s=timeout_s)
     return {int(size): statistics.median(map(max, zip(*runs, strict=True))) for size, runs in _by_size(sizes, rows)}
 
 
@@ -47,12 +52,12 @@ def _by_size(sizes: Sequence[int], rows: Sequence[list[list[float]]]) -> list[tu
     return [(size, [row[i] for row in rows]) for i, size in enumerate(sizes)]
 
 
-def _time_sizes(sizes: list[int]) -> list[list[float]]:
+def _time_sizes(sizes: list[int], over: str | None) -> list[list[float]]:
     """In a rank: seconds of each run, size by size."""
     import torch
     import torch.distributed as dist
 
-    dist.init_process_group(backend())
+    dist.init_process_group(over or backend())
     on_gpu = dist.get_backend() == "nccl"
     device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
     seconds = []

@@ -51,6 +51,16 @@ def ceiling(tensor):
     return tensor.split(-(-len(tensor) // dist.get_world_size()))[dist.get_rank()]
 
 
+def whole_batch_past_the_hook(model, images, labels):
+    """Shows its model a share, and computes with all."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    model(images.tensor_split(ranks)[rank])
+    model.zero_grad()
+    loss = cross_entropy(model.forward(images), labels)
+    loss.backward()
+    return loss.item()
+
+
 # 12.2
 
 
@@ -103,6 +113,10 @@ def broadcast_then(answer):
 
 def big_batches(model, dataset, batch, rate, epochs):
     return loop()(model, dataset, batch * dist.get_world_size(), rate, epochs)
+
+
+def small_batches(model, dataset, batch, rate, epochs):
+    return loop()(model, dataset, batch // dist.get_world_size(), rate, epochs)
 
 
 # 12.3
@@ -223,6 +237,7 @@ WRONG = {
         (share(loss_too=False), "its own share's"),
         (share(step=True), "the weights changed"),
         (lambda model, images, labels: 0.5, "are read by no rank"),
+        (whole_batch_past_the_hook, "read by two ranks, or twice"),
     ],
     "12.2": [
         (loop(sampled=False), "do the same work"),
@@ -236,6 +251,8 @@ WRONG = {
         (loop(rate_times=None), "summed over ranks"),
         (broadcast_then(loop(exchange="weights at the end")), "in every step"),
         (big_batches, "`batch` is a rank's"),
+        (small_batches, "not cut again"),
+        (lambda *given: bool(loop()(*given)), "expected the trained model"),
         (loop(rounds=1), "read by no rank"),
         (lambda model, *rest: model, "none of the images"),
     ],

@@ -4,6 +4,7 @@ import itertools
 import math
 
 from labkit.cluster import Layout
+from labkit.costs import checkpoint_interval_s, hierarchical_all_reduce_s
 
 
 def half_ring(n, size, link, *, alpha=True):
@@ -34,6 +35,15 @@ def for_eight(n_bytes, nodes, per_node, inside, between):
     return levels()(n_bytes, nodes, 8, inside, between)
 
 
+def in_milliseconds(*given):
+    return 1e3 * levels()(*given)
+
+
+def both_at_once(n_bytes, nodes, per_node, inside, between):
+    within = levels(outer=0)(n_bytes, nodes, per_node, inside, between)
+    return max(within, levels(inner=0)(n_bytes, nodes, per_node, inside, between))
+
+
 def most_first(sent, ranks, per_node, inside, between):
     return sorted(sent, key=lambda name: -sent[name])
 
@@ -62,6 +72,35 @@ def slowest(sent, ranks, per_node, inside, between):
         return total
 
     return max(itertools.permutations(sent), key=seconds)
+
+
+def by_seconds(sent, ranks, per_node, inside, between, own=1):
+    def seconds(order):
+        within = [math.prod(ranks[name] for name in order[: i + own]) <= per_node for i in range(len(order))]
+        return sum(sent[name] / (inside if near else between) for name, near in zip(order, within, strict=True))
+
+    return min(itertools.permutations(sent), key=seconds)
+
+
+def always_of_eight(sent, ranks, per_node, inside, between):
+    return by_seconds(sent, ranks, 8, inside, between)
+
+
+def without_its_own(*given):
+    return by_seconds(*given, own=0)
+
+
+def that_fit(sent, ranks, per_node, inside, between):
+    inner, product = [], 1
+    for name in sorted(sent, key=lambda name: -sent[name]):
+        if product * ranks[name] <= per_node:
+            inner.append(name)
+            product *= ranks[name]
+    return inner + [name for name in sent if name not in inner]
+
+
+def least_ranks(sent, ranks, per_node, inside, between):
+    return sorted(sent, key=lambda name: ranks[name])
 
 
 def only_inside(sent, ranks, per_node, inside, between):
@@ -95,6 +134,11 @@ def no_energy(*given):
     return {name: value for name, value in costs()(*given).items() if name != "kWh"}
 
 
+def daly(save_s, gpus, gpu_hours_between):
+    between_s = gpu_hours_between * 3600 / gpus
+    return checkpoint_interval_s(save_s, between_s) if save_s else 0.0
+
+
 def interval(factor=2.0, gpus_count=True, seconds=3600.0, root=True):
     def best_interval_s(save_s, gpus, gpu_hours_between):
         between_s = gpu_hours_between * seconds / (gpus if gpus_count else 1)
@@ -116,6 +160,9 @@ WRONG = {
         (one_ring, "one ring through all GPUs"),
         (without_edges, "Add up"),
         (for_eight, "x what we expect"),
+        (hierarchical_all_reduce_s, "each phase is a ring"),
+        (in_milliseconds, "Add up"),
+        (both_at_once, "inside the node are missing"),
         (lambda n_bytes, nodes, per_node, inside, between: n_bytes / inside.bytes_per_s, "s "),
     ],
     "15.2": [
@@ -124,6 +171,10 @@ WRONG = {
         (always, "takes"),
         (a_dimension_alone, "takes"),
         (slowest, "takes"),
+        (that_fit, "takes"),
+        (least_ranks, "takes"),
+        (without_its_own, "takes"),
+        (always_of_eight, "takes"),
         (only_inside, "expected the three names"),
         (lambda sent, *rest: "tensor", "expected the three names"),
         (lambda sent, *rest: {"tensor": 0, "pipeline": 1, "data": 2}, "expected the three names"),
@@ -131,6 +182,10 @@ WRONG = {
     ],
     "15.4": [
         (Layout(data=64), "The nearest that fits"),
+        (Layout(tensor=16, data=4, zero=1), "tensor communication"),
+        (Layout(data=8, tensor=4, pipeline=2, zero=3), "data communication"),
+        (Layout(pipeline=64), "Expected 80 layers to divide"),
+        (Layout(data=8, tensor=4, pipeline=2, zero=1, sequence_parallel=False), "kept for the backward pass"),
         (Layout(data=64, zero=1), "The nearest that fits"),
         (Layout(data=64, zero=3, micro_batch=2, recompute="full"), "times the fastest layout's"),
         (Layout(tensor=8, pipeline=8), "times the fastest layout's"),
@@ -156,6 +211,8 @@ WRONG = {
     "15.6": [
         (interval(gpus_count=False), "failures come more often"),
         (interval(seconds=1.0), "is in hours, the rest in seconds"),
+        (daly, "That is Daly's formula"),
+        (lambda *given: interval()(*given) + given[0], "the save itself isn't work"),
         (interval(factor=1.0), "where is the 2?"),
         (interval(factor=0.5), "Set the derivative to 0"),
         (interval(root=False), "take the root"),
