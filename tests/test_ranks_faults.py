@@ -46,7 +46,16 @@ def test_the_innermost_of_the_readers_lines_is_named():
         lab.launch(waits_for_nobody, 2, timeout_s=1)
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own handler: a shell that starts the tests in the background has SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @linux_only
+@pytest.mark.usefixtures("interruptible")
 def test_a_stop_ends_all_ranks_within_three_seconds():
     pids, before = set(), processes_of(os.getpid())
 
