@@ -30,9 +30,7 @@ lab.launch(reports_forever, 2, on_report=lambda r: print(int(r.metrics["pid"]), 
 
 def main(times: int) -> int:
     """Run all; the number of things that are left or went otherwise than planned."""
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell that starts it behind takes it away
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it behind takes it away
     lab.launch(works, 2)
     before, wrong = left(), 0
     planned = {fault.__name__: (lambda fault=fault: plant(fault)) for fault in FAULTS}
