@@ -26,7 +26,7 @@ ROOMS = {
     "kernels": (1, set()),
     "models": (1, set()),
     "published": (1, set()),
-    "ranks": (1, {"host", "source_text"}),
+    "ranks": (1, {"bench", "host", "source_text"}),
     "records": (1, set()),
     "residency": (1, set()),
     "simt": (1, set()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from labkit.arguments import check_number, shown
 from labkit.errors import BadMeasurement
@@ -24,6 +24,22 @@ def backend(nproc: int | None = None) -> str:
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else nproc
     check_number("nproc", ranks, least=1, whole=True)
     return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= ranks else "gloo"
+
+
+def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:
+    """Seconds of `work()`, which all ranks call, from when the last is ready until the last is done.
+
+    `sync` blocks until a device's queued work is done.
+    """
+    import torch.distributed as dist
+
+    dist.barrier()
+    sync()
+    start_s = time.perf_counter()
+    work()
+    sync()
+    dist.barrier()
+    return time.perf_counter() - start_s
 
 
 def all_reduce_seconds(

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import csv
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from labkit.arguments import check_number
+from labkit.bench import no_sync
 from labkit.errors import BadMeasurement, ScheduleError
 from labkit.ranks.inside import span
+from labkit.ranks.measuring import together_s
 from labkit.ranks.standin import StandIn
 from labkit.spans import Span
 
@@ -173,7 +174,7 @@ def timed(
     for number in range(steps + 1):
         if number == steps:
             step.watch()
-        seconds.append(_together(step, stages[0].device))
+        seconds.append(together_s(step, _sync_of(stages[0].device)))
         if after is not None:
             after()
     losses = tuple(loss.item() for loss in step.losses)
@@ -188,26 +189,20 @@ def taken_in_turn(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict
     """
     check_number("rounds", rounds, least=1, whole=True)
     device = next((way.stages[0].device for way in ways.values() if isinstance(way, Stepping)), torch.device("cpu"))
+    sync = _sync_of(device)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds + 1):
         for name, way in ways.items():
-            seconds[name].append(_together(way, device))
+            seconds[name].append(together_s(way, sync))
     last = list(ways.values())[-1] if ways else None
     if isinstance(last, Stepping):
         last.watch()
-        _together(last, device)
+        together_s(last, sync)
     return {name: tuple(taken) for name, taken in seconds.items()}
 
 
-def _together(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds from when all ranks are there until all are done."""
-    dist.barrier()
-    start_s = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    dist.barrier()
-    return time.perf_counter() - start_s
+def _sync_of(device: torch.device) -> Callable[[], object]:
+    return partial(torch.cuda.synchronize, device) if device.type == "cuda" else no_sync
 
 
 def stage_spans(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -17,6 +17,7 @@ from labkit.bench import Timing
 from labkit.errors import BadMeasurement
 from labkit.machine import sync_of
 from labkit.ranks import Launched, StandIn, launch, report
+from labkit.ranks.measuring import together_s
 from labkit.shown import Shown
 from labkit.spans import Span
 from labkit.units import MIB, format_seconds
@@ -41,13 +42,7 @@ def in_step(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, 
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds + 1):
         for name, way in ways.items():
-            dist.barrier()
-            sync()
-            start_s = time.perf_counter()
-            way()
-            sync()
-            dist.barrier()
-            taken[name].append(time.perf_counter() - start_s)
+            taken[name].append(together_s(way, sync))
     return {name: Timing(name, seconds[0], tuple(seconds[1:])) for name, seconds in taken.items()}
 
 
