@@ -37,8 +37,10 @@ def profiled(
             profiler.stop()
     del result
     path.parent.mkdir(parents=True, exist_ok=True)
-    profiler.export_chrome_trace(str(path))
-    events: list[Event] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    written = path.with_name(f"{path.stem}.{os.getpid()}.json")  # another process may profile to the same path
+    profiler.export_chrome_trace(str(written))
+    events: list[Event] = json.loads(written.read_text(encoding="utf-8"))["traceEvents"]
+    written.replace(path)
     return events
 
 

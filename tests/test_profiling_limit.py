@@ -43,13 +43,15 @@ def test_a_planted_limit_is_named(loop, limit):
     assert str(found).startswith(f"{limit.capitalize()} limits this loop")
 
 
-def test_planted_communication_is_named(tmp_path):
+def test_planted_communication_is_named(home):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    path = tmp_path / "limit"
+    path = home / "limit"
     torch.multiprocessing.spawn(planted_loops.exchange, (port, str(path)), nprocs=2)
     assert path.read_text() == "communication"
+    # Ranks write at the same time, and each has a file of its own.
+    assert sorted(p.name for p in (home / "traces").glob("step*")) == ["step-rank0.json", "step-rank1.json"]
 
 
 def test_in_a_balanced_loop_nothing_dominates():

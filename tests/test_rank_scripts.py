@@ -39,10 +39,11 @@ def loaded(path):
     return module
 
 
-def test_the_program_runs_under_torchrun_and_says_what_every_rank_returned(tmp_path):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_the_program_runs_under_torchrun_and_says_what_every_rank_returned(tmp_path, unbuffered):
     scripts = as_script(summed, tmp_path / "new" / "job", 1.5, nproc=2)
     command = [str(TORCHRUN), "--standalone", "--nproc-per-node", "2", str(scripts.train)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=environment)
     assert done.returncode == 0, done.stderr
     assert dict(returned(done.stdout)) == {0: (4.0, "a 'word'"), 1: (4.0, "a 'word'")}

@@ -16,7 +16,7 @@ from labkit.machine import machine, sync_of
 from labkit.profiling import clocks
 from labkit.profiling.annotations import Batch, is_batch, supply
 from labkit.profiling.clocks import Call
-from labkit.profiling.step import profile_step
+from labkit.profiling.step import distributed, profile_step
 from labkit.shown import Shown, Table
 from labkit.units import format_seconds, significant
 
@@ -131,7 +131,7 @@ class _Laboratory:
         import torch
 
         n = min(max(int(share * self.budget_s / max(each_s, 1e-7)), least), most)
-        if not _distributed():
+        if not distributed():
             return n
         shared = torch.tensor(n, device=machine().device)
         torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MIN)
@@ -192,7 +192,7 @@ def _inside(
     calls = clocks.middle(runs)
     doubled, evidence = _doubled(lab, batch, step_s)
     found = clocks.split(calls, doubled, pace)
-    talk = profile_step(lambda: lab.step(batch), steps=3, warmup=1) if _distributed() else None
+    talk = profile_step(lambda: lab.step(batch), steps=3, warmup=1) if distributed() else None
     found["communication"] = talk.share("communication") * step_s if talk else 0.0
     busy_s = found["memory"] + found["arithmetic"] + found["copies"]
     work_s = max(step_s - found["communication"], 0.0)
@@ -253,9 +253,3 @@ def _words(calls: Sequence[Call], found: dict[str, float], step_s: float, busy_s
     talk = found["communication"]
     spoken = [f"In a profile, communication that nothing hides takes {format_seconds(talk)} a step."] if talk else []
     return [f"{alone} {ordering}", kinds, *spoken]
-
-
-def _distributed() -> bool:
-    import torch
-
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

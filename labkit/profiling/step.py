@@ -95,8 +95,8 @@ def profile_step(
     `step(batch)` is called when `batches` is given: a DataLoader or other iterable, a function that returns the next
     batch, or one batch; fetching it is the part "input". Without, `step()` does it all. `warmup` calls come before and
     don't count. On a GPU the profiler waits for the device before the first and after the last step, not between.
-    The Chrome trace goes to `path` (by default into the folder of your results); ui.perfetto.dev opens it.
-    Raises BadMeasurement for numbers below 1, and where the profiler saw nothing.
+    The Chrome trace goes to `path` (by default into the folder of your results, one file a rank); ui.perfetto.dev opens
+    it. Raises BadMeasurement for numbers below 1, and where the profiler saw nothing.
     """
     check_function("step", step)
     check_number("steps", steps, least=1, whole=True)
@@ -106,9 +106,24 @@ def profile_step(
     once = whole_step(step, batches)
     for _ in range(warmup - 1):
         once()
-    path = path or records.state_folder() / "traces" / "step.json"
+    path = path or _trace_path()
     events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=bool(here.gpus))
     return read_profile(events, device=here.name, path=path, gpu=bool(here.gpus))
+
+
+def distributed() -> bool:
+    """Whether this process is one rank of several."""
+    import torch
+
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _trace_path() -> Path:
+    """A file for each rank in the folder of results."""
+    import torch
+
+    name = f"step-rank{torch.distributed.get_rank()}.json" if distributed() else "step.json"
+    return records.state_folder() / "traces" / name
 
 
 def whole_step(step: Callable[..., object], batches: object) -> Callable[[], object]:

@@ -38,7 +38,8 @@ if __name__ == "__main__":
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     if returned is not None:
-        print(f"rank {{os.environ['RANK']}} returned {{returned!r}}")
+        # One write, since print writes a line's end apart where output isn't buffered, and ranks would mix.
+        sys.stdout.write(f"rank {{os.environ['RANK']}} returned {{returned!r}}\\n")
     sys.stdout.flush()
     os._exit(0)  # a thread of gloo's that still holds a hook's Python objects would abort an orderly end
 '''
