@@ -5,7 +5,7 @@ import torch
 
 from labkit import checks, ranks
 from labkit.errors import BadMeasurement
-from labkit.exercises import ranks12
+from labkit.exercises import several_ranks
 from labkit.training import backward_by_buckets, in_step
 from tests.data_parallel import (
     by_hand,
@@ -60,7 +60,7 @@ def test_memory_of_a_rank(way, share):
 
 
 def test_the_check_of_a_hang_says_who_waits_for_whom(monkeypatch):
-    monkeypatch.setattr(ranks12, "TIMEOUT_S", 6.0)
+    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 6.0)
     outcome = checks.check("12.3", receives_first)
     assert outcome.state == "not yet"
     assert "it was not done after 6 s" in outcome.message

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import shown
 from labkit.checks import NotYet, Todo
-from labkit.exercises.ranks12 import body, on_ranks
+from labkit.exercises.several_ranks import body, on_ranks
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -44,8 +44,9 @@ def mended(answer: object) -> str:
             _judge_rows(one_each, images, given)
             _judge_weights(one_each, _dataset(images, seed), given)
     return (
-        "Each image is read by one rank an epoch, in a new order each time, and the copies end as one process with the "
-        "joint batches would: replayed on 48 and 37 images, 2 and 3 ranks."
+        "Each image is read by one rank an epoch (or a few by two, where 37 images don't divide), in a new order each "
+        "time, and the copies end as one process with the joint batches would: replayed on 48 and 37 images, 2 and 3 "
+        "ranks."
     )
 
 

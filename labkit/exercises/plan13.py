@@ -10,10 +10,8 @@ from torch.nn import functional
 
 from labkit.arguments import shown
 from labkit.checks import NotYet, mapping
-from labkit.errors import LabError
-from labkit.ranks import launch
+from labkit.exercises.several_ranks import on_ranks
 
-_TIMEOUT_S = 15.0
 _WIDTH, _HEADS, _SHAPE = 24, 4, (2, 5)
 _MOST = 0.55  # of the parameters on a rank of two: half of the matrices, norms and some biases whole
 _MATRICES = {
@@ -65,10 +63,7 @@ def plan(answer: object) -> str:
             raise NotYet(f"{name}: expected ColwiseParallel() or RowwiseParallel(), got {shown(style)}.")
         if not type(style).__name__.startswith(kind):
             raise NotYet(f"{name} is {type(style).__name__}. {why}")
-    try:
-        seen = launch(_carried_out, 2, given, timeout_s=_TIMEOUT_S)
-    except LabError as error:
-        raise NotYet(f"A block split this way does not run on two ranks: {error}") from error
+    seen = on_ranks(_carried_out, 2, given)
     return _judge([seen[0], seen[1]])
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import as_float, shown
 from labkit.checks import NotYet, Todo
-from labkit.exercises.ranks12 import body, on_ranks
+from labkit.exercises.several_ranks import body, on_ranks
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""What the checks of notebook 12 share: an answer runs on real ranks, whose failure or hang becomes a sentence."""
+"""What checks on real ranks share: an answer that fails there, or hangs, becomes a sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from labkit.arguments import cut, shown
 from labkit.checks import NotYet, Todo
-from labkit.errors import RankFailed
+from labkit.errors import LabError, RankFailed
 
 TIMEOUT_S = 12.0  # some thirty times what a right answer takes
 _LONGEST = 400
@@ -61,5 +61,7 @@ def on_ranks(observe: Callable[..., Any], ranks: int, *args: Any) -> Any:
         standing = [line.strip() for line in lines[1:] if line.startswith("  rank")]
         raise NotYet(
             f"On {ranks} ranks it was not done after {TIMEOUT_S:g} s, and was ended. {'; '.join(standing)}. Ranks that "
-            "wait for each other never go on: does each message that is awaited get sent, and the other way round?"
+            "wait for each other never go on: is each message that is awaited sent, each collective called by all?"
         ) from error
+    except LabError as error:
+        raise NotYet(f"On {ranks} ranks: {error}") from error
