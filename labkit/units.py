@@ -45,8 +45,10 @@ def format_bytes(n_bytes: float) -> str:
 def format_si(value: float, unit: str) -> str:
     """A quantity in powers of 1000: (2.1e12, 'FLOP/s') -> '2.10 TFLOP/s'; counted things as '4,210 images/s'."""
     if not unit or unit[0].islower() or unit.startswith("%"):
-        if value == int(value) and abs(value) < 1000 and unit[:1].isalpha() and unit != "x":  # 2 threads, not 2.00
-            return f"{int(value)} {unit}".strip()
+        most = 1e3 if "/" in unit else 1e6  # a rate is measured, and has no more than three digits to give
+        is_count = unit[:1].isalpha() and unit != "x" and float(value).is_integer() and abs(value) < most
+        if is_count:  # 2 threads, not 2.00
+            return f"{int(value):,} {unit}"
         return f"{significant(value)} {unit}".strip()
     for size, prefix in _SI:
         if abs(value) >= size:
