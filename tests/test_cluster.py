@@ -307,6 +307,7 @@ def test_what_does_not_fit_says_what_is_over_by_how_much_and_the_nearest_that_fi
         (Layout(4, 1, 1), 64, "= 64 GPUs, got 4 x 1 x 1 = 4"),
         (Layout(1, 64, 1), 64, "divide the 96 heads, got 64. The nearest: 48 or 96"),
         (Layout(1, 4, 16, 5), 64, "don't. The nearest"),
+        (Layout(1, 1, 64), 64, r"over 64 stages x 1 chunks, and they don't. The nearest: 32\."),  # 49 isn't for 64 GPUs
         (Layout(64, micro_batch=2), 65, "= 128 divide, got 65. The nearest: 128"),
         (Layout(64), 100, "The nearest: 64 or 128"),
         (Layout(64, interleave=2), 64, "without a pipeline"),

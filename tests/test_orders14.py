@@ -1,6 +1,7 @@
-"""Notebook 14's puzzles take every order that meets the targets, not the textbook's alone."""
+"""Notebook 14's checks take every answer that meets the targets, not the textbook's alone."""
 
 import itertools
+import math
 import random
 
 import pytest
@@ -17,6 +18,15 @@ def by_hand(order, transfer_s=TRANSFER_S):
 
 def by_rule(rule, transfer_s=TRANSFER_S):
     return checks.check("14.5", {"order": rule, "transfer_s": transfer_s})
+
+
+def test_the_fewest_micro_batches_may_come_of_the_inequality_solved_for_them():
+    def fewest(batch, ranks, target, rows):
+        least = (ranks - 1) * (1 - target) / target if target else (math.inf if ranks > 1 else 0)
+        fits = (m for m in range(1, batch + 1) if batch % m == 0 and m >= least)
+        return next((m for m in fits if min(m, ranks) * batch <= rows * m), None)
+
+    assert checks.check("14.4", fewest).state == "passed"
 
 
 @pytest.mark.parametrize("transfer_s", [0.0, 1e-6, 3e-4, 0.004, 1.0])

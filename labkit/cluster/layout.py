@@ -129,6 +129,7 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
         )
     if stage_layers(model.layers, pipeline, layout.interleave) is None:
         fitting = [n for n in range(1, model.layers + 1) if stage_layers(model.layers, n, layout.interleave)]
+        fitting = [n for n in fitting if cluster.gpus % (tensor * n) == 0] or fitting
         near = _nearest(pipeline, fitting) if fitting else "interleave = 1"
         return "layers", (
             f"Expected {model.layers} layers to divide over {pipeline} stages x {layout.interleave} chunks, and they "

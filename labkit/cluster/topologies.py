@@ -2,7 +2,7 @@
 
 Closed forms for a ring, a torus, a fat tree of two levels, and rails. Bandwidths are of one link in one direction.
 Sources: Dally and Towles 2004, Principles and practices of interconnection networks, chapters 3 and 5 (torus, cut);
-Leiserson 1985, Fat-trees; NVIDIA DGX SuperPOD reference architecture (rails).
+Leiserson 1985, Fat-trees; Wang et al. 2023, Rail-only, arXiv:2307.12169 (rails).
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def fat_tree(gpus: int, bytes_per_s: float, *, radix: int = 64, oversubscription
 def rails(nodes: int, per_node: int, bytes_per_s: float, nvlink_bytes_per_s: float, *, radix: int = 64) -> Topology:
     """Rails: the i-th GPUs of all nodes share a fat tree of their own; between rails data crosses a node's NVLink.
 
+    (NVIDIA's SuperPOD joins the rails by shared spine switches besides, a rail-optimised fat tree.)
     Bisection between halves of the nodes; the farthest GPU is one NVLink hop (two links through its switch) more.
     """
     one = fat_tree(nodes, bytes_per_s, radix=radix)

@@ -73,8 +73,9 @@ def _turns(ranks: int, microbatches: int, chunks: int) -> list[tuple[int, int]]:
 def zb_h1(ranks: int, microbatches: int) -> Lists:
     """1F1B with the weights' backward split off and put off by r micro-batches on rank r (ZB-H1, Qi et al. 2024).
 
-    Every rank holds at most as many activations as 1F1B's first rank; the bubble is about a third of 1F1B's. Raises
-    ScheduleError unless both are whole numbers of at least 1.
+    Every rank holds at most as many activations as 1F1B's first rank. With F, B and W of the same length, and `ranks`
+    micro-batches or more, it idles for a third of 1F1B's time. Raises ScheduleError unless both are whole numbers of
+    at least 1.
     """
     check_sizes(ranks, microbatches)
     return [_split(ranks - rank, rank, microbatches) for rank in range(ranks)]
@@ -83,8 +84,9 @@ def zb_h1(ranks: int, microbatches: int) -> Lists:
 def zb_h2(ranks: int, microbatches: int) -> Lists:
     """Twice as many forwards ahead as 1F1B, and W put off twice as far as in ZB-H1 (ZB-H2, Qi et al. 2024).
 
-    With F, B and W of the same length no rank is idle from its first step to its last; each holds up to 2 * ranks - 1
-    activations. Raises ScheduleError unless both are whole numbers of at least 1.
+    With F, B and W of the same length, and 2 * ranks - 1 micro-batches or more, no rank is idle from its first step to
+    its last; each holds up to 2 * ranks - 1 activations. Raises ScheduleError unless both are whole numbers of at
+    least 1.
     """
     check_sizes(ranks, microbatches)
     return [_split(2 * (ranks - rank) - 1, 2 * rank, microbatches) for rank in range(ranks)]

@@ -167,6 +167,7 @@ WRONG = {
         (fewest(divides=False), "don't divide"),
         (fewest(share=lambda p, m: 0.0), "above the target"),
         (fewest(share=lambda p, m: (p - 1) / m), "will do"),
+        (fewest(share=lambda p, m: (p - 1) / (m + p - 1) + 1e-9), "returned None"),  # below the target, and not at it
         (fewest(live=lambda m, p: m), "returned None"),
         (lambda batch, *given: m if (m := fewest()(batch, *given)) != batch else None, "7 micro-batches will do"),
         (
