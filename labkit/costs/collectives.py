@@ -68,7 +68,7 @@ def all_reduce_s(n_bytes: float, ranks: int, link: Link, algorithm: str = "ring"
     "ring": 2 (n-1) hops and 2 (n-1)/n of the bytes. "tree" (two binary trees, each with half of the bytes): 2 log2 n
     hops and 2 times the bytes. "nvls": every rank sends its n_bytes to the switch, and its n-th part once more to
     spread the sum: (n+1)/n of the bytes, in two starts. "auto": the ring or, where the link has one, the switch,
-    whichever is faster, as NCCL picks inside a node (it keeps trees for between nodes).
+    whichever is faster, as NCCL picks inside a node, where its tree is a chain (NCCL, src/graph/tuning.cc).
     Raises LabError for another algorithm, or for "nvls" without a switch.
     """
     _check(n_bytes, ranks)
@@ -115,7 +115,7 @@ def hierarchical_all_reduce_s(n_bytes: float, nodes: int, per_node: int, intra: 
     """Reduce-scatter inside each node, all-reduce of the parts between the nodes, all-gather inside.
 
     Each of a node's `per_node` ranks has a link of its own between the nodes and carries 1/per_node of the bytes.
-    Source: Jia et al. 2018, Highly scalable deep learning training system with mixed-precision, section 4.2.
+    Source: Mikami et al. 2018, ImageNet/ResNet-50 training in 224 seconds (2D-torus all-reduce), arXiv:1811.05233.
     """
     _check(n_bytes, nodes)
     inside = reduce_scatter_s(n_bytes, per_node, intra) + all_gather_s(n_bytes, per_node, intra)

@@ -164,14 +164,14 @@ def traffic(answer: object) -> str:
     fn = function(answer, 12 * 64**2, 1, 64, 128, 3, 8)
     draw = random.Random(1307)
     # the first sizes keep the usual wrong factors apart
-    cases = [(12 * 64**2, 1, 64, 128, 3, 8), (12 * 12_288**2 * 96, 96, 12_288, 2048, 8, 2), (1000, 3, 10, 7, 1, 4)]
+    cases = [(12 * 64**2, 1, 64, 128, 3, 8), (12 * 12_288**2 * 96, 96, 12_288, 2048, 8, 2), (1000, 3, 10, 7, 5, 4)]
     for _ in range(12):
         blocks, hidden = draw.randint(1, 100), draw.randint(8, 12_288)
         params = blocks * draw.randint(8, 16) * hidden**2
         cases.append((params, blocks, hidden, draw.randint(1, 10**6), draw.randint(2, 64), draw.choice((2, 4))))
     for case in cases:
         _judge_traffic(call(fn, *case), case)
-    return "Right from one rank to 64, in 16 and in 32 bit, and the crossover depends on neither."
+    return "Right from two ranks to 64, in 16 and in 32 bit, and the crossover depends on neither."
 
 
 def _judge_traffic(found: Any, case: tuple[int, ...]) -> None:
@@ -194,7 +194,7 @@ def _judge_traffic(found: Any, case: tuple[int, ...]) -> None:
         ),
     ):
         number = as_number(value, "bytes", f"{given}, {name}")
-        hint = _factor(number, right, factors | {1 / others if others else math.inf: _OTHERS})
+        hint = _factor(number, right, factors | {1 / others: _OTHERS})
         number_close(number, right, rel=1e-9, unit="bytes", given=f"{given}, {name}", hint=hint)
     crossover = 3 * params / (8 * blocks * hidden)
     number = as_number(listed[2], "tokens", given)

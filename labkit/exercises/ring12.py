@@ -6,14 +6,11 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit.arguments import shown
 from labkit.checks import NotYet, Todo
 from labkit.exercises.several_ranks import body, on_ranks
-
-if TYPE_CHECKING:
-    pass
 
 _LENGTHS = (12, 1001, 7, 5, 2, 1)  # divisible, not divisible, and shorter than the number of ranks
 _SENDS, _RECEIVES = ("send",), ("recv_", "recv_any_source_")

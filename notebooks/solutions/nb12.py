@@ -26,8 +26,9 @@ def gradients(model, images, labels):
 def mended(model, dataset, batch, rate, epochs):
     """On every rank: train by plain SGD, return the model. A rank's batch has `batch` images.
 
-    In each epoch every image is read by one rank, in a new order. All copies end equal, and
-    equal to one process that reads the ranks' batches of each step together.
+    In each epoch every image is read by one rank, in a new order; where they don't divide, a
+    few may be read twice. All copies end equal, and equal to one process that reads the ranks'
+    batches of each step together.
     """
     from torch.utils.data import DistributedSampler
 
