@@ -132,14 +132,17 @@ def balanced():
     return step, fetch
 
 
-def exchange(rank, port, path):
-    """One of two ranks that exchange 64 MiB for a step of almost nothing; rank 0 writes what limits it to `path`."""
+def exchange(rank, meeting, path):
+    """One of two ranks that exchange 64 MiB for a step of almost nothing; rank 0 writes what limits it to `path`.
+
+    They meet in a file `meeting`: a port that is free now may be taken when they start.
+    """
     import torch.distributed as dist
 
     from labkit import profiling
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     shared, weight = torch.zeros(2**24), torch.zeros(16, requires_grad=True)
 
     def step(batch):

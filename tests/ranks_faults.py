@@ -10,6 +10,9 @@ import torch.distributed as dist
 
 import labkit as lab
 
+HANG_S = 5.0  # to wait for ranks that hang: far more than they need to get there
+_HANGS = f"not done after {HANG_S:g} s"
+
 
 def start():
     dist.init_process_group("gloo")
@@ -18,12 +21,14 @@ def start():
 
 def raises_before_init():
     if os.environ["RANK"] == "1":
+        time.sleep(0.5)  # its peer shall have begun to wait for it
         raise ValueError("planted before init")
     start()
 
 
 def raises_after_init():
     if start() == 1:
+        time.sleep(0.5)  # its peer shall have begun to wait for it
         raise ValueError("planted after init")
     dist.all_reduce(torch.ones(4))
 
@@ -37,7 +42,7 @@ def raises_and_closes_first():
         dist.all_reduce(torch.ones(4))
     finally:
         dist.destroy_process_group()
-        time.sleep(0.3 * rank)
+        time.sleep(0.6 * rank)
 
 
 def mismatched_collectives():
@@ -54,6 +59,7 @@ def mismatched_shapes():
 
 def returns_early():
     if start() == 1:
+        time.sleep(0.5)  # its peer shall have begun to wait for it
         return
     dist.all_reduce(torch.ones(4))
 
@@ -122,13 +128,13 @@ FAULTS = {
     raises_before_init: ("rank 1 failed first", "ValueError: planted before init", "init_process_group"),
     raises_after_init: ("rank 1 failed first", "ValueError: planted after init", "rank 0 waits in all_reduce"),
     raises_and_closes_first: ("rank 1 failed first", "ValueError: planted in a try", "rank 0 failed after it"),
-    mismatched_collectives: ("2 of 2 ranks were not done after 1.5 s", "Call 1 of rank 0 is all_reduce, call 1"),
+    mismatched_collectives: (f"2 of 2 ranks were {_HANGS}", "Call 1 of rank 0 is all_reduce, call 1"),
     mismatched_shapes: ("tensors have to be alike on all ranks",),
     returns_early: ("rank 1 returned while others were still waiting", "in all_reduce"),
     exits_0_early: ("rank 1 failed first", "left with exit code 0 before its function returned"),
     calls_sys_exit: ("rank 1 failed first", "sys.exit"),
     killed: ("rank 1 failed first", "killed by SIGKILL"),
-    loops_forever: ("not done after 1.5 s", "rank 0 waits in all_reduce", "rank 1 is at work", "while rank == 1"),
+    loops_forever: (_HANGS, "rank 0 waits in all_reduce", "rank 1 is at work", "while rank == 1"),
     unpicklable_result: ("of type generator, can't be sent to the notebook",),
     huge_result: None,
     launches: ("lab.launch was called inside a rank",),
@@ -137,4 +143,4 @@ FAULTS = {
 
 def timeout_of(words):
     """Seconds to give a launch: a hang shall end soon, anything else has time on the busiest machine."""
-    return 1.5 if any("1.5 s" in expected for expected in words or ()) else 20
+    return HANG_S if any(_HANGS in expected for expected in words or ()) else 60

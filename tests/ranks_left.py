@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 
@@ -25,9 +26,20 @@ def processes_of(pid):
     return found
 
 
+def open_files():
+    """What this process has open, and how often."""
+    found = Counter()
+    for number in Path("/proc/self/fd").iterdir():
+        try:
+            found[str(number.readlink())] += 1
+        except OSError:  # another thread has closed it
+            continue
+    return found
+
+
 def listening():
     """Ports at which this process waits for calls."""
-    own = {str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()}
+    own = open_files()
     lines = [
         line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
     ]
@@ -51,7 +63,7 @@ def left():
     return {
         "processes": processes_of(os.getpid()),
         "ports": listening(),
-        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "files": open_files(),
         "threads": threading.active_count(),
         "shared": {path.name for path in Path("/dev/shm").iterdir()},
         "handlers": [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)],
@@ -66,13 +78,19 @@ def running(pid):
         return False
 
 
-def strays(before):
-    """What is there now and was not in `before`, an earlier `left()`; others' files of shared memory come and go."""
-    end_s = time.monotonic() + 2
+def strays(before, within_s=5):
+    """What is there now and was not in `before`, an earlier `left()`, and is not gone `within_s` seconds later.
+
+    What ends meanwhile is something else's end: of an earlier test's process, say. And others' files of shared memory
+    come and go.
+    """
+    end_s = time.monotonic() + within_s
     while True:
         now = left()
         shared = {name for name in now["shared"] - before["shared"] if not used_by_others(name)}
-        changed = [key for key in now if key != "shared" and now[key] != before[key]]
+        changed = [key for key in ("processes", "ports", "files") if now[key] - before[key]]
+        changed += [key for key in ("handlers", "environment") if now[key] != before[key]]
+        changed += ["threads"] if now["threads"] > before["threads"] else []
         if not (shared or changed) or time.monotonic() > end_s:
             return [*changed, *sorted(shared)]
         time.sleep(0.05)

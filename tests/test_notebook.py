@@ -37,7 +37,7 @@ def test_the_explanation_says_asked_free_and_what_to_change():
 def run(*sources):
     """The outputs of cells run one after the other in a real kernel."""
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    client = NotebookClient(nbformat.v4.new_notebook(cells=cells), allow_errors=True, timeout=60)
+    client = NotebookClient(nbformat.v4.new_notebook(cells=cells), allow_errors=True, timeout=200)
     return [cell.outputs for cell in client.execute().cells]
 
 

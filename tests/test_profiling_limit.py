@@ -1,7 +1,6 @@
 """What limits a loop: eight planted limits are named, a balanced loop has none, bad loops are told so."""
 
 import math
-import socket
 
 import pytest
 import torch
@@ -44,11 +43,8 @@ def test_a_planted_limit_is_named(loop, limit):
 
 
 def test_planted_communication_is_named(home):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     path = home / "limit"
-    torch.multiprocessing.spawn(planted_loops.exchange, (port, str(path)), nprocs=2)
+    torch.multiprocessing.spawn(planted_loops.exchange, (str(home / "meeting"), str(path)), nprocs=2)
     assert path.read_text() == "communication"
     # Ranks write at the same time, and each has a file of its own.
     assert sorted(p.name for p in (home / "traces").glob("step*")) == ["step-rank0.json", "step-rank1.json"]

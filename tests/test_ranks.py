@@ -112,27 +112,29 @@ def test_what_ranks_print_comes_line_by_line(capsys):
     assert lines == [f"rank {r}: {t}" for r in (0, 1) for t in (f"first {r}", "second", "third, without an end")]
 
 
-def reports_twice():
+def reports_twice(both_seen):
     lab.report(step=0, rank=torch.tensor(int(os.environ["RANK"])))
-    time.sleep(0.3)
+    while not both_seen.exists():  # for ever, if reports were kept back until the end
+        time.sleep(0.01)
     lab.report(step=1)
 
 
-def test_reports_arrive_in_the_main_thread_while_ranks_run():
-    seen = []
+def test_reports_arrive_in_the_main_thread_while_ranks_run(tmp_path):
+    seen, both_seen = [], tmp_path / "both seen"
 
     def see(report):
         assert threading.current_thread() is threading.main_thread()
-        seen.append((report, time.monotonic()))
+        seen.append(report)
+        if len(seen) == 2:
+            both_seen.touch()
 
-    results = lab.launch(reports_twice, 2, on_report=see)
+    results = lab.launch(reports_twice, 2, both_seen, on_report=see)
+    assert [r.metrics["step"] for r in results.reports] == [0, 0, 1, 1]
     assert sorted((r.rank, r.metrics["step"]) for r in results.reports) == [(0, 0.0), (0, 1.0), (1, 0.0), (1, 1.0)]
-    assert tuple(report for report, _ in seen) == results.reports
-    times = {(r.rank, r.metrics["step"]): (r.at_s, at_s) for r, at_s in seen}
+    assert tuple(seen) == results.reports
     for rank in (0, 1):
-        (sent_0, got_0), (sent_1, got_1) = times[rank, 0.0], times[rank, 1.0]
-        assert sent_1 - sent_0 >= 0.3
-        assert abs((got_1 - got_0) - (sent_1 - sent_0)) < 0.25  # not kept back until the end
+        first_s, second_s = (r.at_s for r in results.reports if r.rank == rank)
+        assert 0 < first_s < second_s < results.seconds
 
 
 def test_a_report_outside_a_launch_is_a_line(capsys, monkeypatch):
@@ -145,41 +147,45 @@ def test_a_report_outside_a_launch_is_a_line(capsys, monkeypatch):
 
 def late_rank_1():
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    rank, arrived_s = dist.get_rank(), []
     dist.barrier()
     with lab.ranks.span("compute", "own"):
         time.sleep(0.05 + 0.2 * rank)
     x = torch.ones(10)
+    arrived_s.append(time.monotonic())
     work = dist.all_reduce(x, async_op=True)
     work.wait()
     if rank == 0:
+        arrived_s.append(time.monotonic())
         dist.send(x, 1)
     else:
         time.sleep(0.1)
+        arrived_s.append(time.monotonic())
         dist.recv(x, 0)
     if rank == 1:
         time.sleep(0.2)
         ops = [dist.P2POp(dist.isend, x, 0)]
     else:
         ops = [dist.P2POp(dist.irecv, x, 1)]
+    arrived_s.append(time.monotonic())
     for request in dist.batch_isend_irecv(ops):
         request.wait()
     objects = [None, None]
     dist.all_gather_object(objects, rank)
-    return objects
+    return objects, arrived_s
 
 
 def test_waiting_for_the_last_rank_is_told_apart_from_communication():
     results = lab.launch(late_rank_1, 2)
-    assert results == [[0, 1], [0, 1]]
+    assert [objects for objects, _ in results] == [[0, 1], [0, 1]]
+    late_s = [b - a for a, b in zip(results[0][1], results[1][1], strict=True)]  # some 0.2, 0.1 and 0.2 s
     total = {}
     for span in results.spans:
         total[span.rank, span.kind, span.label] = total.get((span.rank, span.kind, span.label), 0.0) + span.seconds
-    assert 0.19 < total[0, "idle", "all_reduce"] < 0.4
-    assert total.get((1, "idle", "all_reduce"), 0.0) < 0.1
+    waited_s = [total.get((0, "idle", label), 0.0) for label in ("all_reduce", "send to 1", "irecv from 1")]
+    assert waited_s == pytest.approx(late_s, abs=0.05)  # and gloo sends when the receiver is there
+    assert total.get((1, "idle", "all_reduce"), 0.0) < 0.05
     assert total[1, "compute", "own"] >= 0.25
-    assert 0.05 < total[0, "idle", "send to 1"] < 0.3  # gloo sends when the receiver is there
-    assert 0.15 < total[0, "idle", "irecv from 1"] < 0.4
     assert {label for rank, kind, label in total if kind == "communication"} >= {
         "barrier",
         "all_reduce",
@@ -281,7 +287,7 @@ def test_a_stand_in_meets_its_deadline():
         start_s = time.monotonic()
         card.compute(5e6)
         late.append(time.monotonic() - start_s - 0.005)
-    assert abs(sorted(late)[5]) < 1e-3  # the better ones: others may use the cores
+    assert -2e-4 < min(late) < 1e-3  # the best one: others may use the cores
 
 
 def test_a_stand_in_layer_takes_time_forward_and_backward():
@@ -294,8 +300,8 @@ def test_a_stand_in_layer_takes_time_forward_and_backward():
     out.sum().backward()
     backward_s = time.monotonic() - start_s
     assert torch.equal(out, model[1](x))
-    assert 0.0145 < forward_s < 0.2
-    assert 0.0195 < backward_s < 0.2
+    assert 0.0145 < forward_s < 1
+    assert 0.0195 < backward_s < 1
     with torch.no_grad():
         assert not model(x).requires_grad
 
@@ -309,9 +315,9 @@ def test_a_stand_in_refuses_what_is_no_number_of_operations(flop):
 
 
 def test_all_reduce_is_timed_by_size():
-    seconds = lab.ranks.all_reduce_seconds([4, 4_000_000], 2)
-    assert list(seconds) == [4, 4_000_000]
-    assert 0 < seconds[4] < seconds[4_000_000] < 5
+    seconds = lab.ranks.all_reduce_seconds([4, 40_000_000], 2)
+    assert list(seconds) == [4, 40_000_000]
+    assert 0 < seconds[4] < seconds[40_000_000] < 5
     assert lab.ranks.all_reduce_seconds([4], 2, over="gloo")[4] > 0
     with pytest.raises(BadMeasurement, match="list of bytes"):
         lab.ranks.all_reduce_seconds([], 2)
@@ -340,7 +346,7 @@ def node_rank(fault):
     rank = dist.get_rank()
     dist.barrier()
     if rank == 3:
-        time.sleep(0.3)
+        time.sleep(1)
         if fault:
             raise ValueError("planted on one machine")
     x = torch.ones(1)
@@ -357,7 +363,7 @@ def test_two_nodes_make_one_launch_on_one_clock_and_name_the_one_that_failed():
     assert [own for own, *_ in ranks] == [[[0, 0, 4.0], [1, 1, 4.0]], [[2, 0, 4.0], [3, 1, 4.0]]]
     for _, traced, waits in ranks:
         assert traced == [0, 1, 2, 3]
-        assert 0.2 < waits < 2.0
+        assert 0.5 < waits < 3
     (blamed,) = [text for _, text in found if text.startswith("rank 3 failed first")]
     assert "ValueError: planted on one machine" in blamed
     (other,) = [text for _, text in found if text != blamed]

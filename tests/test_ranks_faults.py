@@ -14,7 +14,7 @@ import torch
 import labkit as lab
 from labkit import host
 from labkit.errors import BadMeasurement, RankFailed
-from tests.ranks_faults import FAULTS, huge_result, reports_forever, timeout_of, waits_for_nobody, works
+from tests.ranks_faults import FAULTS, HANG_S, huge_result, reports_forever, timeout_of, waits_for_nobody, works
 from tests.ranks_left import left, processes_of, running, strays
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -43,7 +43,7 @@ def test_the_innermost_of_the_readers_lines_is_named():
     with pytest.raises(
         RankFailed, match=r'rank 0 waits in recv from 1 .*ranks_faults.py", line \d+, in waits_for_nobody: '
     ):
-        lab.launch(waits_for_nobody, 2, timeout_s=1)
+        lab.launch(waits_for_nobody, 2, timeout_s=HANG_S)
 
 
 @pytest.fixture
@@ -70,8 +70,9 @@ def test_a_stop_ends_all_ranks_within_three_seconds():
         lab.launch(reports_forever, 2, timeout_s=30, on_report=stop_after_both)
     assert time.monotonic() - start_s < 10
     stopped_s = time.monotonic()
-    while processes_of(os.getpid()) != before:
+    while processes_of(os.getpid()) - before:
         assert time.monotonic() - stopped_s < 3
+        time.sleep(0.05)
     assert lab.launch(works, 2) == [[1.0, 1.0], [1.0, 1.0]]
 
 
@@ -114,7 +115,7 @@ def test_killing_the_kernel_kills_its_ranks_and_leaves_no_file(kill, tmp_path):
     process.communicate()
     killed_s = time.monotonic()
     while any(running(pid) for pid in seen):
-        assert time.monotonic() - killed_s < 3
+        assert time.monotonic() - killed_s < 10
         time.sleep(0.05)
     while any(running(pid) for pid in family) or list(tmp_path.glob("pymp-*")):
         assert time.monotonic() - killed_s < 30  # the server takes its time to unload torch
@@ -123,7 +124,7 @@ def test_killing_the_kernel_kills_its_ranks_and_leaves_no_file(kill, tmp_path):
 
 def test_two_kernels_launch_at_once():
     both = [kernel("works") for _ in range(2)]
-    assert [process.communicate(timeout=60)[0] for process in both] == ["True\n", "True\n"]
+    assert [process.communicate(timeout=200)[0] for process in both] == ["True\n", "True\n"]
 
 
 def test_a_huge_result_arrives_whole():

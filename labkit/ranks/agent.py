@@ -29,7 +29,7 @@ METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 # After a failure, how long to wait for others: for their own words where one is to blame already; else until a rank
 # turns out to be that broke the connections, whose end the system may report late.
 _LISTEN_S, _SEARCH_S = 0.05, 1.5
-_ANSWER_S = 0.5  # for a rank to say where it is
+_ANSWER_S = 2.0  # at most, for a rank to say where it is; a busy machine lets it wait for a core
 
 
 class _NoLogs(LogsSpecs):

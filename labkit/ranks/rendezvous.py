@@ -8,7 +8,7 @@ import sys
 import time
 from datetime import timedelta
 
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import DistNetworkError, PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -93,21 +93,21 @@ class SeveralNodes(RendezvousHandler):
                 self._await_port(end_s)
             try:
                 self._handler = get_rendezvous_handler(self._parameters(end_s, is_here))
-                return self._handler.next_rendezvous()
+                return _at_node_0(self._handler.next_rendezvous(), end_s)
             except RendezvousTimeoutError:
                 self.shutdown()
                 raise RankFailed(
                     f"Fewer than {self.nnodes} machines came to {self.endpoint} within {self.timeout_s:g} s. Run the "
                     f"same lab.launch(..., nnodes={self.nnodes}, rendezvous={self.endpoint!r}) on each of them."
                 ) from None
-            except (RendezvousClosedError, RendezvousConnectionError) as error:
+            except (RendezvousClosedError, RendezvousConnectionError, DistNetworkError) as error:
                 self.shutdown()
                 if time.monotonic() > end_s:
                     raise RankFailed(f"The rendezvous at {self.endpoint} failed: {error}.") from None
                 time.sleep(0.2)
 
     def _parameters(self, end_s: float, is_here: bool) -> RendezvousParameters:
-        left_s = max(1, round(end_s - time.monotonic()))
+        left_s = _left_s(end_s)
         return RendezvousParameters(
             backend="c10d",
             endpoint=self.endpoint,
@@ -157,6 +157,22 @@ class SeveralNodes(RendezvousHandler):
         """Give the port back."""
         handler, self._handler = self._handler, None
         return handler is None or handler.shutdown()
+
+
+def _at_node_0(info: RendezvousInfo, end_s: float) -> RendezvousInfo:
+    """The same with a store that goes with node 0, as the ranks' does.
+
+    The rendezvous' own store goes with whichever machine got the port, which may leave before the others have heard.
+    """
+    where = info.bootstrap_store_info
+    assert where is not None  # torch's c10d rendezvous always says where
+    timeout = timedelta(seconds=_left_s(end_s))
+    store = TCPStore(where.master_addr, where.master_port, is_master=False, wait_for_workers=False, timeout=timeout)
+    return RendezvousInfo(PrefixStore(_RUN, store), info.rank, info.world_size, where)
+
+
+def _left_s(end_s: float) -> int:
+    return max(1, round(end_s - time.monotonic()))
 
 
 def address_towards(host: str, port: int) -> str:

@@ -16,7 +16,8 @@ from labkit.arguments import check_function, check_number, shown
 from labkit.bench import Timing
 from labkit.errors import BadMeasurement
 from labkit.machine import sync_of
-from labkit.ranks import Launched, StandIn, launch, report
+from labkit.ranks import Launched, StandIn, launch
+from labkit.ranks.inside import me
 from labkit.ranks.measuring import together_s
 from labkit.shown import Shown
 from labkit.spans import Span
@@ -79,13 +80,12 @@ def backward_by_buckets(
     check_number("bucket_bytes", bucket_bytes, above=0)
     check_number("steps", steps, least=1, whole=True)
     found = launch(_backward, ranks, list(backward_s), list(n_bytes), bucket_bytes / MIB, int(steps))
-    taken, sent = found[0]
-    return Backward(tuple(taken), _spans(found, sent), len(sent))
+    taken, sent, zero_s = found[0]
+    return Backward(tuple(taken), _spans(found, sorted(sent), zero_s), len(sent))
 
 
-def _spans(found: Launched, sent: list[tuple[float, float]]) -> tuple[Span, ...]:
-    """The last backward pass of rank 0, from its begin on."""
-    zero_s = [said.at_s for said in found.reports if said.rank == 0][-1]
+def _spans(found: Launched, sent: list[tuple[float, float]], zero_s: float) -> tuple[Span, ...]:
+    """The last backward pass of rank 0, from its begin on, which is `zero_s` on the clock of the launch's spans."""
     layers = [span for span in found.spans if span.rank == 0 and span.kind == "B" and span.start_s >= zero_s]
     passes = [Span(0, s.start_s - zero_s, s.end_s - zero_s, "B", str(i)) for i, s in enumerate(layers)]
     return (*passes, *(Span(0, start, end, "communication", f"bucket {i}") for i, (start, end) in enumerate(sent)))
@@ -104,8 +104,10 @@ class _Layer(nn.Module):
 
 def _backward(
     backward_s: list[float], n_bytes: list[float], bucket_mib: float, steps: int
-) -> tuple[list[float], list[tuple[float, float]]]:
-    """In a rank: seconds of each backward pass, and when each bucket of the last one left and was there."""
+) -> tuple[list[float], list[tuple[float, float]], float]:
+    """In a rank: seconds of each backward pass; when each bucket of the last one left and was there; its begin."""
+    rank = me()
+    assert rank is not None  # `backward_by_buckets` launches it
     dist.init_process_group("gloo")
     layers = [_Layer(seconds, size) for seconds, size in zip(backward_s, n_bytes, strict=True)]
     net = nn.parallel.DistributedDataParallel(nn.Sequential(*layers[::-1]), bucket_cap_mb=bucket_mib)
@@ -116,12 +118,11 @@ def _backward(
         loss = net(torch.zeros(1)).sum()
         dist.barrier()
         sent.clear()
-        report(backward_begins=1)  # the moment on the clock of the launch's spans
         start_s = time.monotonic()
         loss.backward()
         taken.append(time.monotonic() - start_s)
     dist.barrier()  # gloo's threads are done with the hook
-    return taken[_WARM:], [(begun - start_s, end - start_s) for begun, end in sent]
+    return taken[_WARM:], [(begun - start_s, end - start_s) for begun, end in sent], start_s - rank.start_s
 
 
 def _noted(sent: list[tuple[float, float]], bucket: Any) -> Future[Tensor]:

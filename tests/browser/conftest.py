@@ -65,7 +65,7 @@ def lab_server(tmp_path_factory):
         yield f"http://127.0.0.1:{port}", folder
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=60)
 
 
 def _wait_for(url, server, log):
@@ -124,8 +124,12 @@ class Notebook:
         raise AssertionError(f"{locator} is nowhere in the notebook")
 
     def save(self):
+        before, end = self.path.stat().st_mtime_ns, time.monotonic() + 30
         self.command("docmanager:save")
-        self.page.wait_for_timeout(2_000)
+        while self.path.stat().st_mtime_ns == before:
+            assert time.monotonic() < end, "the notebook was not saved"
+            self.page.wait_for_timeout(100)
+        self.page.wait_for_timeout(1_000)  # it is written whole, or in pieces
 
 
 @pytest.fixture
