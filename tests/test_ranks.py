@@ -50,6 +50,16 @@ def test_a_function_of_the_main_module_travels_with_what_it_uses():
     assert (done.stdout, done.stderr) == ("[(True, 6), (True, 6)]\n", "")
 
 
+def test_ranks_have_no_variable_that_the_notebook_has_no_more():
+    code = (
+        "import os\nimport labkit as lab\ndef found(): import os; return os.environ.get('PLANTED')\n"
+        "os.environ['PLANTED'] = 'before the server'\nprint(lab.launch(found, 1)[0])\n"
+        "del os.environ['PLANTED']\nprint(lab.launch(found, 1)[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("before the server\nNone\n", "")
+
+
 def environment():
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS", "PLANTED")
     return {name: os.environ.get(name) for name in names}, torch.get_num_threads(), lab.ranks.backend()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # What a rank takes for itself with a small model: measured 18 MB forked, 160 MB started anew (torch 2.13, Linux).
 _FORKED_BYTES, _FRESH_BYTES = 32 << 20, 200 << 20
 _MOST = 120  # a process can hand on 253 files at once, and each rank takes two: multiprocessing.forkserver
+_had: set[str] = set()  # environment variables of earlier launches: the server, which lives on, may have them
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -186,11 +187,12 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         ) from None
 
 
-def _environment(rendezvous: str | None) -> dict[str, str]:
-    """The notebook's environment, with the network interface that gloo shall use: none is as sure as the right one."""
+def _environment(rendezvous: str | None) -> dict[str, str | None]:
+    """The notebook's environment, None for what it no longer has; with the network interface that gloo shall use."""
     from labkit.ranks.rendezvous import address_towards, interface_of
 
-    environment = dict(os.environ)
+    environment = dict.fromkeys(_had) | dict(os.environ)
+    _had.update(os.environ)
     loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
     name: str | None = loopback
     if rendezvous is not None:
@@ -199,8 +201,8 @@ def _environment(rendezvous: str | None) -> dict[str, str]:
             name = interface_of(address_towards(endpoint, int(port)))
         except OSError:  # no such host, which the rendezvous says better
             name = None
-    if name is not None:
-        environment.setdefault("GLOO_SOCKET_IFNAME", name)
+    if name is not None and environment.get("GLOO_SOCKET_IFNAME") is None:
+        environment["GLOO_SOCKET_IFNAME"] = name  # without one gloo looks for the right one, and may not find it
     return environment
 
 

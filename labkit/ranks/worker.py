@@ -43,7 +43,7 @@ class Task:
     port: int
     token: bytes
     call: bytes  # cloudpickle of (function, arguments)
-    environment: dict[str, str]
+    environment: dict[str, str | None]  # None for what the notebook no longer has
     sources: dict[str, str]  # the text of the notebook's cells, by the file name in their tracebacks
     start_s: float  # on the shared monotonic clock
     threads: int
@@ -148,7 +148,11 @@ def _end_with_parent() -> None:
 
 def _take_environment(task: Task) -> None:
     for name, value in task.environment.items():
-        if name not in _AGENT_SETS and not name.startswith("TORCHELASTIC"):
+        if name in _AGENT_SETS or name.startswith("TORCHELASTIC"):
+            continue
+        if value is None:
+            os.environ.pop(name, None)
+        else:
             os.environ[name] = value
     os.environ["OMP_NUM_THREADS"] = str(task.threads)
     multiprocessing.set_start_method(task.start_method or multiprocessing.get_all_start_methods()[0], force=True)
