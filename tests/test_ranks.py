@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 import labkit as lab
 from labkit.errors import BadMeasurement
-from labkit.ranks import inside, timeline
+from labkit.ranks import desk, inside, timeline
 from labkit.ranks.gpu_clock import GpuClock
 from labkit.ranks.inside import Trail
 from labkit.spans import Span
@@ -120,6 +120,19 @@ def test_what_ranks_print_comes_line_by_line(capsys):
     lab.launch(prints, 2)
     lines = sorted(capsys.readouterr().out.splitlines())
     assert lines == [f"rank {r}: {t}" for r in (0, 1) for t in (f"first {r}", "second", "third, without an end")]
+
+
+def a_stranger_calls():
+    """And says half of what it should, for as long as this rank lives."""
+    global stranger
+    stranger = socket.create_connection(inside.me().line.sock.getpeername())
+    stranger.send(b"half")
+    return "unharmed"
+
+
+def test_a_stranger_who_calls_is_hung_up_on(monkeypatch):
+    monkeypatch.setattr(desk, "_GREETING_S", 0.5)
+    assert lab.launch(a_stranger_calls, 2, timeout_s=60) == ["unharmed"] * 2
 
 
 def reports_twice(both_seen):

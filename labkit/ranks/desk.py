@@ -17,6 +17,7 @@ from labkit.ranks.lines import Line
 from labkit.ranks.worker import Place
 
 _LOOK_S = 0.05  # how often to look for processes that ended without a word
+_GREETING_S = 5.0  # for a caller to say who it is
 _TAIL = 4000  # characters of a rank's output that are kept for the message about its end
 CRASHES = ("Fatal Python error", "terminate called")
 
@@ -120,6 +121,7 @@ class Desk:
     def _greet(self, line: Line) -> None:
         """Find the rank that calls; anybody else is hung up on."""
         self._selector.unregister(line)
+        line.sock.settimeout(_GREETING_S)
         try:
             if not secrets.compare_digest(line.exactly(len(self.token)), self.token):
                 raise OSError("a stranger")
@@ -127,6 +129,7 @@ class Desk:
         except (EOFError, OSError):
             line.close()
             return
+        line.sock.settimeout(None)
         seat = next(seat for seat in self.seats if seat.rank == rank)
         if purpose == "line":
             seat.line = line
