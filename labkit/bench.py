@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from labkit.arguments import check_function, check_number, shown
 from labkit.bootstrap import median_ratio_interval
@@ -29,6 +30,15 @@ _MOST_READINGS = 2000
 
 def no_sync() -> None:
     """The `sync` of a device that finishes its work before a call returns, as a CPU does."""
+
+
+def sync_of(device: str) -> Callable[[], None]:
+    """What blocks until the queued work of "cuda" or "cuda:1" is done; for any other device, nothing to wait for."""
+    if not device.startswith("cuda"):
+        return no_sync
+    import torch
+
+    return torch.cuda.synchronize if device == "cuda" else partial(torch.cuda.synchronize, device)
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from labkit import host, records
 from labkit.arguments import check_number
-from labkit.bench import no_sync
+from labkit.bench import sync_of
 from labkit.host import memory_bytes, usable_cores
 from labkit.shown import Shown, Table
 from labkit.units import format_bytes
@@ -150,15 +150,6 @@ def threads(n: int) -> Iterator[int]:
 def check_threads(n: object) -> None:
     """Raise BadMeasurement unless `n` is a whole number of at least 1."""
     check_number("threads", n, least=1, whole=True, advice=f"This machine has {usable_cores()} usable cores.")
-
-
-def sync_of(device: str) -> Callable[[], None]:
-    """What blocks until the queued work of 'cuda' is done; for any other device, nothing to wait for."""
-    if not device.startswith("cuda"):
-        return no_sync
-    import torch
-
-    return torch.cuda.synchronize
 
 
 def _gpus() -> tuple[Gpu, ...]:

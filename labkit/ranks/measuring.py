@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from labkit.arguments import check_number, shown
+from labkit.bench import sync_of
 from labkit.errors import BadMeasurement
 
 _RUNS, _WARM = 9, 3
@@ -42,6 +43,17 @@ def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:
     return time.perf_counter() - start_s
 
 
+def in_turn_s(
+    ways: Mapping[str, Callable[[], object]], rounds: int, sync: Callable[[], object]
+) -> dict[str, tuple[float, ...]]:
+    """Seconds of each way by `together_s`, A B A B: the first reading is a warm-up's, `rounds` more follow."""
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds + 1):
+        for name, way in ways.items():
+            taken[name].append(together_s(way, sync))
+    return {name: tuple(seconds) for name, seconds in taken.items()}
+
+
 def all_reduce_seconds(
     sizes: Sequence[int], nproc: int, *, over: str | None = None, timeout_s: float = 120.0
 ) -> dict[int, float]:
@@ -74,20 +86,18 @@ def _time_sizes(sizes: list[int], over: str | None) -> list[list[float]]:
     import torch.distributed as dist
 
     dist.init_process_group(over or backend())
-    on_gpu = dist.get_backend() == "nccl"
-    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    sync = sync_of(device)
     seconds = []
     for size in sizes:
         x = torch.zeros(-(-size // 4), device=device)
         runs = []
         for _ in range(_WARM + _RUNS):
             dist.barrier()
-            if on_gpu:
-                torch.cuda.synchronize()
+            sync()
             start_s = time.perf_counter()
             dist.all_reduce(x)
-            if on_gpu:
-                torch.cuda.synchronize()
+            sync()
             runs.append(time.perf_counter() - start_s)
         seconds.append(runs[_WARM:])
     return seconds

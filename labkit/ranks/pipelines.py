@@ -9,7 +9,6 @@ import csv
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from labkit.arguments import check_number
-from labkit.bench import no_sync
+from labkit.bench import sync_of
 from labkit.errors import BadMeasurement, ScheduleError
 from labkit.ranks.inside import span
-from labkit.ranks.measuring import together_s
+from labkit.ranks.measuring import in_turn_s, together_s
 from labkit.ranks.standin import StandIn
 from labkit.spans import Span
 
@@ -169,12 +168,12 @@ def timed(
 
     `after` runs behind each step, outside the clock: an optimizer's step, say.
     """
-    step = Stepping(schedule, stages, inputs, targets)
+    step, sync = Stepping(schedule, stages, inputs, targets), sync_of(str(stages[0].device))
     seconds = []
     for number in range(steps + 1):
         if number == steps:
             step.watch()
-        seconds.append(together_s(step, _sync_of(stages[0].device)))
+        seconds.append(together_s(step, sync))
         if after is not None:
             after()
     losses = tuple(loss.item() for loss in step.losses)
@@ -189,20 +188,13 @@ def taken_in_turn(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict
     """
     check_number("rounds", rounds, least=1, whole=True)
     device = next((way.stages[0].device for way in ways.values() if isinstance(way, Stepping)), torch.device("cpu"))
-    sync = _sync_of(device)
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds + 1):
-        for name, way in ways.items():
-            seconds[name].append(together_s(way, sync))
+    sync = sync_of(str(device))
+    seconds = in_turn_s(ways, rounds, sync)
     last = list(ways.values())[-1] if ways else None
     if isinstance(last, Stepping):
         last.watch()
         together_s(last, sync)
-    return {name: tuple(taken) for name, taken in seconds.items()}
-
-
-def _sync_of(device: torch.device) -> Callable[[], object]:
-    return partial(torch.cuda.synchronize, device) if device.type == "cuda" else no_sync
+    return seconds
 
 
 def stage_spans(spans: Iterable[Span]) -> tuple[Span, ...]:

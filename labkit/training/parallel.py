@@ -18,7 +18,7 @@ from labkit.errors import BadMeasurement
 from labkit.machine import sync_of
 from labkit.ranks import Launched, StandIn, launch
 from labkit.ranks.inside import me
-from labkit.ranks.measuring import together_s
+from labkit.ranks.measuring import in_turn_s
 from labkit.shown import Shown
 from labkit.spans import Span
 from labkit.units import MIB, format_seconds
@@ -40,11 +40,7 @@ def in_step(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, 
     for name, way in ways.items():
         check_function(name, way)
     sync = sync_of("cuda" if dist.get_backend() == "nccl" else "cpu")
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds + 1):
-        for name, way in ways.items():
-            taken[name].append(together_s(way, sync))
-    return {name: Timing(name, seconds[0], tuple(seconds[1:])) for name, seconds in taken.items()}
+    return {name: Timing(name, seconds[0], seconds[1:]) for name, seconds in in_turn_s(ways, rounds, sync).items()}
 
 
 @dataclass(frozen=True, repr=False)
