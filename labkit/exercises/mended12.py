@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import shown
 from labkit.checks import NotYet, Todo
-from labkit.exercises.several_ranks import body, on_ranks
+from labkit.exercises.several_ranks import body, on_ranks, rows_read
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -83,12 +83,7 @@ def _observe(fn: Any, seed: int) -> list[Seen]:
         torch.manual_seed(seed + 1 + dist.get_rank())  # copies begin apart, as without a seed on several machines
         model = _network()
         before = _flat(model)
-        batches: list[list[int]] = []
-
-        def saw(_: Any, inputs: tuple[Any, ...], x: Tensor = x, batches: list[list[int]] = batches) -> None:
-            batches.append((inputs[0][:, None] == x[None]).all(2).nonzero()[:, 1].tolist())
-
-        with next(model.children()).register_forward_pre_hook(saw):  # the model's own would miss model.forward(x)
+        with rows_read(model, x) as batches:
             result = fn(model, TensorDataset(x, y), _BATCH, _RATE, _EPOCHS)
         if not isinstance(result, nn.Module | None):
             raise TypeError(f"expected the trained model to come back, got {shown(result)}")

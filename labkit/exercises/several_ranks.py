@@ -5,12 +5,16 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import cut, shown
 from labkit.checks import NotYet, Todo
 from labkit.errors import LabError, RankFailed
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 TIMEOUT_S = 12.0  # some thirty times what a right answer takes
 _LONGEST = 400
@@ -37,6 +41,21 @@ def is_open(fn: object) -> bool:
         if step.opname in ("RETURN_VALUE", "RETURN_CONST")
     ]
     return bool(returned) and all(value is None for value in returned)
+
+
+@contextmanager
+def rows_read(model: nn.Module, x: Tensor) -> Iterator[list[list[int]]]:
+    """For each batch that the model's first layer takes inside the `with`: the places in x, (n, features), of its rows.
+
+    The first layer's, since a hook of the model itself misses model.forward(x).
+    """
+    batches: list[list[int]] = []
+
+    def saw(_: Any, inputs: tuple[Any, ...]) -> None:
+        batches.append((inputs[0][:, None] == x[None]).all(2).nonzero()[:, 1].tolist())
+
+    with next(model.children()).register_forward_pre_hook(saw):
+        yield batches
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.arguments import as_float, shown
 from labkit.checks import NotYet, Todo
-from labkit.exercises.several_ranks import body, on_ranks
+from labkit.exercises.several_ranks import body, on_ranks, rows_read
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -70,13 +70,9 @@ def _one(fn: Any, model: nn.Module, x: Tensor, y: Tensor) -> Seen:
     before = [weight.detach().clone() for weight in weights]
     for weight in weights:
         weight.grad = torch.full_like(weight, _LEFT)
-    rows: list[int] = []
-
-    def saw(_: Any, inputs: tuple[Any, ...]) -> None:
-        rows.extend((inputs[0][:, None] == x[None]).all(2).nonzero()[:, 1].tolist())
-
-    with next(model.children()).register_forward_pre_hook(saw):  # its own would miss model.forward(x)
+    with rows_read(model, x) as batches:
         loss = fn(model, x, y)
+    rows = [row for batch in batches for row in batch]
     left = [weight.grad for weight in weights]
     gradient = None if any(one is None for one in left) else torch.cat([one.ravel() for one in left if one is not None])
     moved = any(not torch.equal(a, b) for a, b in zip(before, weights, strict=True))
