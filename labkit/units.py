@@ -43,7 +43,10 @@ def format_bytes(n_bytes: float) -> str:
 
 
 def format_si(value: float, unit: str) -> str:
-    """A quantity in powers of 1000: (2.1e12, 'FLOP/s') -> '2.10 TFLOP/s'; counted things as '4,210 images/s'."""
+    """A quantity in powers of 1000: (2.1e12, 'FLOP/s') -> '2.10 TFLOP/s'; 4210 images/s as '4,210 images/s'.
+
+    Counted things keep all digits up to a million: (16384, 'devices') -> '16,384 devices'.
+    """
     if not unit or unit[0].islower() or unit.startswith("%"):
         most = 1e3 if "/" in unit else 1e6  # a rate is measured, and has no more than three digits to give
         is_count = unit[:1].isalpha() and unit != "x" and float(value).is_integer() and abs(value) < most

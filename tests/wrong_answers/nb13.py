@@ -246,7 +246,7 @@ WRONG = {
         (styles(up=ColwiseParallel), "Call it"),
         (styles(key="column"), "expected ColwiseParallel()"),
         (styles(out=SequenceParallel()), "split by heads already"),
-        (styles(down=RowwiseParallel(input_layouts=Replicate())), "On 2 ranks: rank"),
+        (styles(down=RowwiseParallel(input_layouts=Replicate())), "does not run. On 2 ranks: rank"),
         (styles(up=ColwiseParallel(output_layouts=Replicate())), "same reduction dim"),
         (
             styles(up=ColwiseParallel(output_layouts=Replicate()), down=RowwiseParallel(input_layouts=Replicate())),
