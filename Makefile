@@ -3,6 +3,8 @@ PYTHON :=
 LAB_ARGS :=
 BASE := $(or $(PYTHON),python3)
 BIN := .venv/bin
+# What a reader sees: JupyterLab shows about 95 characters of a line without scrolling.
+READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py
 # JupyterLab refuses to run as root, which is what a container usually gives, unless it is told.
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -22,12 +24,14 @@ test: setup ## set up, then run the tests: labkit, the notebooks as they are, th
 check: setup ## linters, types, and whether the notebooks are canonical
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/ruff format --check --line-length 96 $(READ_IN_LAB)
 	$(BIN)/mypy
 	$(BIN)/python scripts/notebooks.py check
 
 fix: setup ## repair what can be repaired of what `make check` finds
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/ruff format --line-length 96 $(READ_IN_LAB)
 	$(BIN)/python scripts/notebooks.py fix
 
 bench: setup ## speed and memory of labkit against their targets

@@ -1,4 +1,4 @@
-"""Compare what labkit.simt counts with a GPU's own counters, for the textbook kernels, and keep the comparison.
+"""Compare what labkit.gpu.trace counts with a GPU's own counters, for the textbook kernels, and keep the comparison.
 
 usage, in the repository's folder, on a machine with a CUDA GPU and ncu:
     python -m benchmarks.counters             writes data/recorded/<machine>-counters.jsonl
@@ -18,14 +18,15 @@ from pathlib import Path
 import numpy as np
 
 import labkit as lab
-from labkit import records
-from labkit.errors import DataError
-from labkit.machine import machine
-from labkit.profiling.tools import csv_rows, ncu_command
-from labkit.records import Measurement
-from labkit.shown import Table
-from labkit.simt import Trace
-from tests.textbook import ENTRIES, Entry
+from labkit.core import results
+from labkit.core.display import Table
+from labkit.core.errors import DataError
+from labkit.core.paths import RECORDED
+from labkit.core.results import Measurement
+from labkit.gpu.trace import Trace
+from labkit.measure.machine import machine
+from labkit.measure.profiling.tools import csv_rows, ncu_command
+from tests.test_gpu.textbook import ENTRIES, Entry
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -79,7 +80,7 @@ def compare(entry: Entry, values: dict[str, float]) -> list[Measurement]:
             found.append(
                 Measurement(
                     "04.0", f"{entry.name}: {unit} of {what}", values[counter], unit, "measured", here.name,
-                    records.now(), predicted=float(predicted), versions=here.versions,
+                    results.now(), predicted=float(predicted), versions=here.versions,
                 )
             )  # fmt: skip
     return found
@@ -94,8 +95,8 @@ def main() -> None:
         sys.exit(f"ncu saw {len(counters)} launches, expected {len(ENTRIES)}: nothing was written.")
     found = [m for entry, values in zip(ENTRIES, counters, strict=True) for m in compare(entry, values)]
     differ = [m for m in found if not np.isclose(m.value, m.predicted or 0.0)]
-    path = records.RECORDED / f"{machine().slug}-counters.jsonl"
-    path.write_text("".join(records.to_line(m) + "\n" for m in found), encoding="utf-8")
+    path = RECORDED / f"{machine().slug}-counters.jsonl"
+    path.write_text("".join(results.to_line(m) + "\n" for m in found), encoding="utf-8")
     rows = tuple((m.what, f"{m.value:,.0f}", f"{m.predicted:,.0f}") for m in differ)
     note = f"{len(found) - len(differ)} of {len(found)} counters agree; all are in {path}"
     print(Table(rows, ("counter", "GPU", "lab.trace"), "Where the GPU's counters differ", (note,)) if rows else note)

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import labkit as lab
-from labkit import kernels
-from labkit.exercises import script07
-from labkit.shown import Table
-from labkit.units import format_si
+from exercises.nb07 import script
+from labkit.core.display import Table
+from labkit.core.units import format_si
+from labkit.gpu import kernels
 
 FLOATS = 2**28  # a GiB: many times any L2 cache
 SIDE = 2**14  # of the transposed matrix, a GiB too
@@ -84,7 +84,7 @@ def matmul_float32() -> Iterator[Share]:
     """float32 products of 8192 x 8192, as a share of cuBLAS without TF32."""
     from numba import cuda
 
-    from labkit.kernels import numba_kernels
+    from labkit.gpu.kernels import numba_kernels
 
     a, b, out = (torch.randn(MATMUL_N, MATMUL_N, device="cuda") for _ in range(3))
     tiles = MATMUL_N // numba_kernels.BLOCK_TILE
@@ -226,9 +226,9 @@ def planted_script() -> Iterator[Share]:
     images = (pixels[:SCRIPT_IMAGES] * 255).round().to(torch.uint8).numpy()
     given = images, labels[:SCRIPT_IMAGES].numpy(), "cuda"
     taken = {}
-    for name, faults in (("as found", tuple(script07.FAULTS)), ("mended", ())):
-        script07.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)
-        run = lambda faults=faults: script07.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)  # noqa: E731
+    for name, faults in (("as found", tuple(script.FAULTS)), ("mended", ())):
+        script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)
+        run = lambda faults=faults: script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)  # noqa: E731
         taken[name] = lab.time_call(run, label=name, sync=torch.cuda.synchronize, budget_s=2, min_runs=2).median_s
     detail = ", ".join(f"{name} {took_s:.3g} s" for name, took_s in taken.items())
     yield Share("notebook 07's script, mended against as found", 10, taken["as found"] / taken["mended"], detail)

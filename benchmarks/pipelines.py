@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 import labkit
-from labkit import checks, data, models
-from labkit.machine import machine
+from labkit.lesson import checks
+from labkit.measure.machine import machine
+from labkit.train import data, models
 
 BATCH, SIZE, SHIFT, ROUNDS = 64, 32, 4, 9
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import labkit as lab
+from labkit.core.units import format_si
 from labkit.plot.formats import loses
-from labkit.units import format_si
 
 TARGET = 2.0  # times as fast as float32
 BATCH = 1024  # of the timed step: large enough that the GPU waits for no Python

@@ -29,8 +29,8 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
         train = _training()
         lab.measure_ceilings()
         start = time.perf_counter()
-        lab.profiling.verdict(train, loader)
-        yield "profiling.verdict", 20, time.perf_counter() - start, "s"
+        lab.profiling.find_bottleneck(train, loader)
+        yield "profiling.find_bottleneck", 20, time.perf_counter() - start, "s"
 
 
 def _training() -> Callable[[tuple[torch.Tensor, torch.Tensor]], None]:

@@ -12,10 +12,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from labkit import profiling, records
-from labkit.errors import LabError
-from labkit.machine import machine
-from labkit.profiling import Command
+from labkit.core.errors import LabError
+from labkit.core.paths import RECORDED
+from labkit.measure import profiling
+from labkit.measure.machine import machine
+from labkit.measure.profiling import Command
 
 LAUNCHES = 25  # kernels that ncu measures: each is repeated a few times
 
@@ -49,7 +50,7 @@ def recorded(tool: str, commands: list[Command], result: Path) -> str:
         profiling.report(result)
     except LabError as error:
         return f"{tool}: {error}"
-    target = records.RECORDED / f"{machine().slug}-{tool}.csv"
+    target = RECORDED / f"{machine().slug}-{tool}.csv"
     shutil.copy(result, target)
     return f"{tool}: {target}"
 

@@ -24,8 +24,9 @@ import torch
 import torch.utils.benchmark
 
 import labkit as lab
-from labkit import bench, live
-from labkit.shown import Table
+from labkit.core.display import Table
+from labkit.lesson import boards
+from labkit.measure import bench
 
 ROUNDS = 15
 
@@ -62,12 +63,12 @@ def import_time() -> Iterator[Figure]:
 
 def frames() -> Iterator[Figure]:
     """Milliseconds to draw a frame of a board with three rows, limits and predictions; and of growing curves."""
-    board = live.SpeedBoard("00.2", "Three rows", unit="images/s")
+    board = boards.SpeedBoard("00.2", "Three rows", unit="images/s")
     for i, name in enumerate(("one", "two", "three"), start=1):
         board.add(name, bench.Timing(name, 1.0, (0.1 * i, 0.11 * i)), items=64)
         board.limit(name, 1000.0)
     yield Figure("a frame of a board", 50, 1e3 * lab.time_call(board.redraw, label="board").median_s, "ms")
-    curves = live.Curves("A thousand steps")
+    curves = boards.Curves("A thousand steps")
     curves.series["loss"] = [1 / (1 + i) for i in range(1000)]
     yield Figure("a frame of curves", 50, 1e3 * lab.time_call(curves.redraw, label="curves").median_s, "ms")
 
@@ -84,7 +85,7 @@ def board_disturbs() -> Iterator[Figure]:
         plain, shown = [], []
         for _ in range(ROUNDS):
             plain.append(lab.time_call(work, label="x", budget_s=0.4).median_s)
-            shown.append(live.SpeedBoard("00.2", "x").time("x", work, budget_s=0.4).median_s)
+            shown.append(boards.SpeedBoard("00.2", "x").time("x", work, budget_s=0.4).median_s)
     change = statistics.median(s / p for s, p in zip(shown, plain, strict=True)) - 1
     yield Figure("a live board's change of the measured median", 2, 100 * abs(change), "%")
 

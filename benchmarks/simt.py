@@ -106,7 +106,7 @@ def _timed(launch: Callable[[Launch], object], which: Launch) -> float:
 
 def traced(launch: Launch) -> Any:
     """Trace a launch, with all its counts and words."""
-    from labkit.simt import trace
+    from labkit.gpu.trace import trace
 
     kernel, grid, block, args = launch
     done = trace(kernel, grid, block, *args)

@@ -17,13 +17,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import labkit as lab
-from labkit.errors import RankFailed
-from tests.ranks_faults import FAULTS, reports_forever, timeout_of, works
-from tests.ranks_left import left, processes_of, running, strays
+from labkit.core.errors import RankFailed
+from tests.test_dist.ranks_faults import FAULTS, reports_forever, timeout_of, works
+from tests.test_dist.ranks_left import left, processes_of, running, strays
 
 KERNEL = """
 import labkit as lab
-from tests.ranks_faults import reports_forever
+from tests.test_dist.ranks_faults import reports_forever
 lab.launch(reports_forever, 2, on_report=lambda r: print(int(r.metrics["pid"]), flush=True))
 """
 
@@ -76,7 +76,7 @@ def stop() -> bool:
 
 def two_kernels() -> bool:
     """Two launches from two processes at once."""
-    code = "import labkit as lab\nfrom tests.ranks_faults import works\nlab.launch(works, 2)"
+    code = "import labkit as lab\nfrom tests.test_dist.ranks_faults import works\nlab.launch(works, 2)"
     both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     return [process.wait() for process in both] == [0, 0]
 

@@ -6,12 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from labkit.errors import LabError
+from labkit.core.errors import LabError
 
 
 def doctor(_: argparse.Namespace) -> int:
     """What this machine has, what is missing and what to do; exit status 0 when the CPU path works."""
-    from labkit.doctor import examine
+    from labkit.lesson.doctor import examine
 
     report = examine()
     print(report)
@@ -20,7 +20,7 @@ def doctor(_: argparse.Namespace) -> int:
 
 def record(arguments: argparse.Namespace) -> int:
     """Run the notebooks at full size and keep what they measure in data/recorded."""
-    from labkit.recorder import record
+    from labkit.lesson.record_runs import record
 
     record(lambda line: print(line, flush=True), only=arguments.only)
     return 0
@@ -28,10 +28,11 @@ def record(arguments: argparse.Namespace) -> int:
 
 def report(_: argparse.Namespace) -> int:
     """Your predictions beside your measurements, and the verdicts on the claims, notebook by notebook."""
-    from labkit import journal, recorder, records
+    from labkit.core import results
+    from labkit.lesson import journal, record_runs
 
-    log = records.results()
-    for path in recorder.paths():
+    log = results.results()
+    for path in record_runs.paths():
         summary = journal.summary(path.name[:2])
         if summary.rows or summary.verdicts:
             print(f"{path.stem}\n{summary}\n")

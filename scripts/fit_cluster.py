@@ -1,7 +1,7 @@
-"""Fit the constants of labkit.costs.collectives' links and of labkit.cluster.rates, and print them beside those in use.
+"""Fit the constants of lab.costs' links and lab.cluster's rates, and print them beside those in use.
 
-Links: the lines of labkit.costs.collectives.fit_link through data/published/collectives_busbw_a100_h200.csv. Rates: the
-three fitted fields of labkit.cluster.rates.Constants, at once, to the 10 steps of megatron_table1.csv and the 139 of
+Links: the lines of lab.costs.fit_link through data/published/collectives_busbw_a100_h200.csv. Rates: the
+three fitted fields of labkit.plan.cluster.rates, at once, to the 10 steps of megatron_table1.csv and the 139 of
 llmfoundry_throughput_a100.csv; both tables weigh the same, and an error counts by its size, not its square, so that a
 few odd rows (memory nearly full) don't decide. No other table takes part, whatever it would ask for.
 
@@ -18,10 +18,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from labkit.cluster import CONSTANTS, NVLINK3, NVLINK4, Constants
-from labkit.cluster.against import llmfoundry, megatron
-from labkit.costs.collectives import Link, fit_link
-from labkit.published import table
+from labkit.plan.cluster import CONSTANTS, NVLINK3, NVLINK4, Constants
+from labkit.plan.cluster.validation import llmfoundry, megatron
+from labkit.plan.costs.collectives import Link, fit_link
+from labkit.plan.published import table
 
 FITTED = ("sustained", "attention", "contention")
 START = Constants(sustained=0.7, attention=0.5, contention=0.2)

@@ -1,7 +1,7 @@
 """Write data/digits.npz: the 1,797 handwritten digits of scikit-learn, a fixed split, source and licence.
 
 Run it again and the same bytes come out: stored, not compressed, so that no zlib version changes them. Then put the
-sha256 it reports into labkit/data.py.
+sha256 it reports into labkit/train/data.py.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from labkit import checks, recorder
+from labkit.lesson import checks, record_runs
 
 ROOT = Path(__file__).parents[1]
 SOLVED = ROOT / "build" / "solved"
@@ -103,13 +103,13 @@ def main(command: str) -> int:
         for old in SOLVED.glob("*.ipynb"):
             old.unlink()
     wrong = 0
-    for path in recorder.paths():
+    for path in record_runs.paths():
         text = path.read_text(encoding="utf-8")
         notebook = json.loads(text)
         if command == "store":
             store(notebook)
         if command == "solved":
-            filled = recorder.solved(notebook, checks.solutions(path.name[:2]))
+            filled = record_runs.solved(notebook, checks.solutions(path.name[:2]))
             (SOLVED / path.name).write_text(json.dumps(filled, indent=1, ensure_ascii=False), encoding="utf-8")
         elif (good := canonical(notebook, path.name)) != text:
             wrong += 1

@@ -3,7 +3,7 @@
 import json
 from types import SimpleNamespace
 
-from labkit import recorder
+from labkit.lesson import record_runs
 
 COPY_BYTES_PER_S, MATMUL_FLOP_PER_S = 20e9, 100e9
 
@@ -14,7 +14,7 @@ def fake_ceilings(**kwargs):
 
 
 def notebook_paths():
-    return recorder.paths()
+    return record_runs.paths()
 
 
 def cells(path):
@@ -28,4 +28,4 @@ def code_cells(path):
 
 
 def stub_cells(path):
-    return [source for source in code_cells(path) if recorder.stub_number(source)]
+    return [source for source in code_cells(path) if record_runs.stub_number(source)]

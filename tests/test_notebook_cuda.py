@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from labkit.checks import SOLUTIONS
-from labkit.compiler import compile_cuda
+from labkit.core.paths import EXERCISES
+from labkit.gpu.compiler import compile_cuda
 from tests.helpers import code_cells, notebook_paths
 
 CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
@@ -21,8 +21,8 @@ def trees():
         for number, source in enumerate(code_cells(path)):
             if "_cuda" in source or "__global__" in source:
                 yield f"{path.stem}, code cell {number}", ast.parse(re.sub(r"(?m)^(\s*)[!%].*$", r"\1pass", source))
-    for path in sorted(SOLUTIONS.glob("nb*.py")):
-        yield path.name, ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(EXERCISES.glob("nb*/solution.py")):
+        yield path.parent.name, ast.parse(path.read_text(encoding="utf-8"))
 
 
 def sources(tree):

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from labkit import journal
+from labkit.lesson import journal
 from scripts import notebooks as script
 from tests.helpers import cells, code_cells, notebook_paths
 

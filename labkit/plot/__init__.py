@@ -11,12 +11,12 @@ from labkit.plot.bounds import blocks_allowed, time_bounds
 from labkit.plot.clusters import agreement, memory_parts, scales, step_parts
 from labkit.plot.compiled import register_caps
 from labkit.plot.core import Drawing, Picture, new_axes, resize, to_png
-from labkit.plot.formats import accuracy_by_seed, bits, gradients
+from labkit.plot.formats import accuracy_by_seed, bits, gradients, loses
 from labkit.plot.graphs import break_even, time_by_size
 from labkit.plot.hardware import jobs_by_device, reached, roofline, shortlist, shortlist_of
+from labkit.plot.input_pipelines import queue
 from labkit.plot.kernels import banks, warp_lines
 from labkit.plot.parallel import bytes_by_tokens
-from labkit.plot.pipelines import queue
 from labkit.plot.profiles import memory_timeline, shares, step_strip
 from labkit.plot.results import Bar, curves, images, readings, speed_bars
 from labkit.plot.scaling import speedup_by_ranks
@@ -46,6 +46,7 @@ __all__ = [
     "heat_map",
     "images",
     "jobs_by_device",
+    "loses",
     "memory_parts",
     "memory_timeline",
     "new_axes",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from labkit.core.units import format_seconds
+from labkit.gpu.occupancy import Occupancy
 from labkit.plot.core import HATCHED, LIMIT, PREDICTED, RECORDED, Drawing, resize
-from labkit.residency import Occupancy
-from labkit.units import format_seconds
 
 _ON_WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
 

@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from labkit.core.units import GIB, format_bytes, format_quantity, format_seconds
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, resize
-from labkit.units import GIB, format_bytes, format_quantity, format_seconds
 
 if TYPE_CHECKING:
-    from labkit.cluster import Step
-    from labkit.published import Agreement
+    from labkit.plan.cluster import Step
+    from labkit.plan.published import Agreement
 
 # colour and texture: either alone tells two parts apart
 _PARTS: dict[str, tuple[str, str]] = {

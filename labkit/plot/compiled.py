@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from labkit.compiler import KernelResources
+from labkit.gpu.compiler import KernelResources
+from labkit.gpu.occupancy import occupancy
 from labkit.plot.core import ACCENT, MEASURED, Drawing, resize
-from labkit.residency import occupancy
 
 
 @Drawing

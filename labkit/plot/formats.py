@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from labkit import formats
-from labkit.errors import LabError
-from labkit.formats import Format
+from labkit.core.errors import LabError
+from labkit.core.units import significant
 from labkit.plot.core import CYCLE, LIMIT, MEASURED, PREDICTED, Drawing, resize
-from labkit.units import significant
+from labkit.train import formats
+from labkit.train.formats import Format
 
 _PARTS = {"sign": CYCLE[4], "exponent": CYCLE[5], "fraction": "#d9d9d9"}
 _FATES: dict[str, dict[str, Any]] = {

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 
-from labkit.costs import break_even_steps
+from labkit.core.units import format_seconds, significant
+from labkit.plan.costs import break_even_steps
 from labkit.plot.core import LIMIT, MEASURED, ON_WHITE, PREDICTED, Drawing, resize
-from labkit.units import format_seconds, significant
 
 _ON_WHITE = ON_WHITE | {"alpha": 0.8}
 

@@ -9,12 +9,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from labkit import catalog, costs
-from labkit.catalog import Candidate
-from labkit.errors import BadMeasurement, LabError
+from labkit.core.errors import BadMeasurement, LabError
+from labkit.core.units import format_seconds, format_si, significant
+from labkit.measure import catalog
+from labkit.measure.catalog import Candidate
+from labkit.plan import costs
+from labkit.plan.published import PublishedMatmul
 from labkit.plot.core import CYCLE, HATCHED, LIMIT, MARKERS, MEASURED, Drawing, resize
-from labkit.published import PublishedMatmul
-from labkit.units import format_seconds, format_si, significant
 
 # How far above the roof a point may lie before it is called a mistake: two measurements differ by some per cent.
 ABOVE = 1.1

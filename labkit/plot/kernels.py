@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
-from labkit.arguments import cut, shown
-from labkit.errors import KernelError
+from labkit.core.display import brief_repr, cut
+from labkit.core.errors import KernelError
+from labkit.gpu.trace import Request
+from labkit.gpu.trace.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
+from labkit.gpu.trace.thread import WARP
 from labkit.plot.core import MEASURED, Drawing, resize
-from labkit.simt import Request
-from labkit.simt.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
-from labkit.simt.thread import WARP
 
 Array = np.ndarray[Any, Any]
 _ROW_IN, _LOW_ROW_IN, _MANY = 0.19, 0.155, 16  # rows are lower when there are many
@@ -192,7 +192,8 @@ def _expect(request: Any, *, shared: bool) -> None:
     """KernelError unless this is a request to the memory that is drawn."""
     if not isinstance(request, Request):
         raise KernelError(
-            f'Expected one request of a trace, got {shown(request)}. Take one with trace.request("x", kind="load").'
+            f"Expected one request of a trace, got {brief_repr(request)}. "
+            'Take one with trace.request("x", kind="load").'
         )
     if (request.space == "shared") != shared:
         here, other = ("banks", "warp_lines") if shared else ("warp_lines", "banks")

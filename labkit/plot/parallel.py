@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 
+from labkit.core.units import format_bytes
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, Drawing, resize
-from labkit.units import format_bytes
 
 
 @Drawing

@@ -13,13 +13,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from labkit.core.units import format_bytes, format_seconds, significant
 from labkit.plot.core import CYCLE, LIMIT, ON_WHITE, PREDICTED, RECORDED, Drawing, resize
-from labkit.units import format_bytes, format_seconds, significant
 
 if TYPE_CHECKING:
-    from labkit.costs import TrainingMemory, TrainingStep
-    from labkit.profiling import Limit, Span, StepProfile
-    from labkit.profiling.timeline import MemoryTimeline
+    from labkit.measure.profiling import Limit, Span, StepProfile
+    from labkit.measure.profiling.memory_by_category import MemoryTimeline
+    from labkit.plan.costs import TrainingMemory, TrainingStep
 
 # colour and texture: either alone tells two parts apart. A gap is what is left white.
 _PARTS: dict[str, tuple[str, str]] = {

@@ -13,9 +13,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from labkit.bench import Timing
+from labkit.core.units import format_quantity, format_seconds, significant
+from labkit.measure.bench import Timing
 from labkit.plot.core import CYCLE, DIAMOND, HATCHED, LIMIT, MARKERS, MEASURED, Drawing, resize
-from labkit.units import format_quantity, format_seconds, significant
 
 
 @dataclass

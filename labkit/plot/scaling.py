@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from labkit.arguments import shown
-from labkit.errors import BadMeasurement
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadMeasurement
+from labkit.core.units import significant
 from labkit.plot.core import CYCLE, DIAMOND, HATCHED, LIMIT, MEASURED, Drawing
-from labkit.units import significant
 
 _BAR = 1.18  # a bar reaches from n / 1.18 to 1.18 n: on a logarithmic axis all are as wide
 _NO_POINTS: Mapping[int, float] = {}
@@ -34,7 +34,7 @@ def speedup_by_ranks(
     series = [*predicted.values(), simulated, measured]
     values = [(n, x) for points in series for n, x in points.items()]
     if not values or any(not (n >= 1 and x > 0) for n, x in values):
-        raise BadMeasurement(f"Expected speed-ups above 0 by the number of ranks, got {shown(predicted)}.")
+        raise BadMeasurement(f"Expected speed-ups above 0 by the number of ranks, got {brief_repr(predicted)}.")
     most, least = max(n for n, _ in values), min(x for _, x in values)
     for points, style, label in (
         (simulated, HATCHED, "simulated: stand-in devices, real all-reduce"),

@@ -14,13 +14,14 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from labkit.arguments import check_number, shown
-from labkit.errors import BadMeasurement
+from labkit.core.arguments import check_number
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadMeasurement
+from labkit.core.spans import Span
+from labkit.core.units import format_seconds, significant
+from labkit.plan.published import Agreement
+from labkit.plan.schedule import Overlap, Simulated
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, resize
-from labkit.published import Agreement
-from labkit.schedule import Overlap, Simulated
-from labkit.spans import Span
-from labkit.units import format_seconds, significant
 
 # Name, colour and texture of each kind. A letter in the bar takes the texture's place where there is room for one.
 _KINDS: dict[str, tuple[str, str, str]] = {
@@ -76,7 +77,7 @@ def _spans(ranks: Any) -> list[Span]:
     spans = list(found) if isinstance(found, Iterable) and not isinstance(found, str) else []
     if not spans or not all(isinstance(span, Span) for span in spans):
         raise BadMeasurement(
-            f"Expected the spans of ranks to draw, got {shown(ranks)}. Pass what lab.schedule.simulate(...) or "
+            f"Expected the spans of ranks to draw, got {brief_repr(ranks)}. Pass what lab.schedule.simulate(...) or "
             "lab.launch(...) returned; a launch has spans where its ranks compute on a stand-in or communicate."
         )
     return spans

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
-from labkit.arguments import check_number
-from labkit.errors import BadMeasurement
+from labkit.core.arguments import check_number
+from labkit.core.errors import BadMeasurement
+from labkit.core.units import format_seconds, significant
 from labkit.plot.core import ACCENT, CYCLE, LIMIT, MARKERS, MEASURED, RECORDED, Drawing, resize
-from labkit.units import format_seconds, significant
 
 _ROW = 20  # elements of a one-dimensional array in a row of the figure
 _LONGEST = 400  # more elements than that can't be told apart

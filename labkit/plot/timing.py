@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from labkit.bench import Ratio
+from labkit.core.units import format_seconds, significant
+from labkit.measure.bench import Ratio
+from labkit.measure.simulated import Event
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, ON_WHITE, PREDICTED, RECORDED, Drawing, resize
-from labkit.simulated import Event
-from labkit.units import format_seconds, significant
 
 _LANES = {"host": CYCLE[0], "bus": CYCLE[3], "device": CYCLE[2]}
 

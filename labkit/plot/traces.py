@@ -13,12 +13,13 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from labkit.arguments import cut, is_whole, shown
-from labkit.errors import KernelError
+from labkit.core.arguments import is_whole
+from labkit.core.display import brief_repr, cut
+from labkit.core.errors import KernelError
+from labkit.gpu.trace import Trace
+from labkit.gpu.trace.thread import WARP
 from labkit.plot.core import MEASURED, Drawing, resize
 from labkit.plot.kernels import canvas, cells, key, words
-from labkit.simt import Trace
-from labkit.simt.thread import WARP
 
 Array = np.ndarray[Any, Any]
 _TAKEN: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white"}
@@ -220,11 +221,13 @@ def _times(n: int) -> str:
 def _expect(trace: Any) -> Trace:
     """KernelError unless this is a trace."""
     if not isinstance(trace, Trace):
-        raise KernelError(f"Expected a trace, got {shown(trace)}. Make one with lab.trace(kernel, grid, block, ...).")
+        raise KernelError(
+            f"Expected a trace, got {brief_repr(trace)}. Make one with lab.trace(kernel, grid, block, ...)."
+        )
     return trace
 
 
 def _warp(trace: Trace, warp: Any) -> int:
     if is_whole(warp) and 0 <= warp < trace.warps:
         return int(warp)
-    raise KernelError(f"Expected a warp from 0 to {trace.warps - 1:,}, got {shown(warp)}.")
+    raise KernelError(f"Expected a warp from 0 to {trace.warps - 1:,}, got {brief_repr(warp)}.")

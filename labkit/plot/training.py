@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from labkit.core.units import format_seconds, significant
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
-from labkit.units import format_seconds, significant
 
 if TYPE_CHECKING:
-    from labkit.training import GradientNoise, RangeTest, Run, Runs
+    from labkit.train.training import GradientNoise, RangeTest, Run, Runs
 
 Axis = Literal["seconds", "epochs", "images", "steps"]
 _X_LABELS = {

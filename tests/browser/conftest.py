@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit import recorder
+from labkit.lesson import record_runs
 
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 SWITCHES += ["--disable-sync", "--no-first-run"]
@@ -46,7 +46,7 @@ def lab_server(tmp_path_factory):
     """(address, folder) of a JupyterLab over copies of the notebooks."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "notebooks").mkdir()
-    for path in recorder.paths():
+    for path in record_runs.paths():
         shutil.copy(path, folder / "notebooks")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

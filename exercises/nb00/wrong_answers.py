@@ -1,0 +1,96 @@
+"""Plausible wrong answers of notebook 00: number -> (answer, words the check must say)."""
+
+import itertools
+
+from labkit.plan.costs import NETWORKS
+from tests.helpers import COPY_BYTES_PER_S as COPY
+from tests.helpers import MATMUL_FLOP_PER_S as MATMUL
+
+FORWARD = NETWORKS["SimpleCNN"].forward_flop()
+TRAINING = NETWORKS["SimpleCNN"].training_flop(NETWORKS["SimpleCNN"].batch(1))
+
+
+def right_at_two_threads(one_s, all_s, threads):
+    return 100 * one_s / all_s / 2
+
+
+def fraction_by_digit(logits, labels):
+    right = logits.argmax(1) == labels
+    return [right[labels == d].float().mean() for d in range(10)]
+
+
+def overall(logits, labels):
+    return 100 * (logits.argmax(1) == labels).float().mean()
+
+
+def share_of_all_images(logits, labels):
+    right = logits.argmax(1) == labels
+    return [100 * (right & (labels == d)).float().mean() for d in range(10)]
+
+
+def precision_instead(logits, labels):
+    guess = logits.argmax(1)
+    return [100 * (labels[guess == d] == d).float().mean() for d in range(10)]
+
+
+def writes_into_its_input(logits, labels):
+    logits[:] = 0.0
+    logits[:, 0], labels[:] = 1.0, 0
+    right = logits.argmax(1) == labels
+    return [100 * right.float().mean()] * 10
+
+
+def right_by_digit(logits, labels):
+    right = logits.argmax(1) == labels
+    return [100 * right[labels == d].float().mean().item() for d in range(10)]
+
+
+def at_most_ideal(one_s, all_s, threads):
+    percent = 100 * one_s / all_s / threads
+    return 100.0 if percent == 200 else percent
+
+
+WRONG = {
+    "00.1": [
+        (COPY * 1e-3 / 4, "2x what we expect"),  # the write forgotten
+        (COPY / 8, "1e+03x"),  # seconds, not milliseconds
+        (COPY * 1e-3, "8x"),  # bytes, not numbers
+        (COPY * 1e-3 / 8 * 0.9, "these ceilings were measured again since"),
+        (list(range(200_000)), "got [0, 1, 2,"),
+        ("many", "Expected a number in float32 numbers, got 'many'"),
+        (None, "got nothing"),
+    ],
+    "00.3": [
+        (lambda one_s, all_s, threads: one_s / all_s / threads, "0.01x"),  # a fraction, not percent
+        (lambda one_s, all_s, threads: 100 * all_s / one_s / threads, "speed-up is one_thread_s / all_threads_s"),
+        (lambda one_s, all_s, threads: 100 * one_s / all_s, "For one_thread_s="),  # threads forgotten
+        (right_at_two_threads, "threads=1"),
+        (lambda one_s, all_s, threads: 85.0, "For one_thread_s="),  # hard-coded
+        (lambda one_s, all_s: 1.0, "raised TypeError"),
+        (at_most_ideal, "threads=2: 100 % is 0.5x"),  # superlinear speed-ups are cut off
+        (lambda one_s, all_s, threads: round(100 * one_s / all_s / threads), "return it unrounded"),
+    ],
+    "00.5": [
+        (fraction_by_digit, "0.01x"),
+        (overall, "Expected ten percentages"),
+        (share_of_all_images, "number of images with that label"),
+        (precision_instead, "digit"),
+        (lambda logits, labels: [100.0] * 10, "digit"),
+        (lambda logits, labels: [100.0] * 9, "got 9"),
+        (lambda logits, labels: [100.0] * 12, "got more"),
+        (writes_into_its_input, "digit"),
+        (
+            lambda logits, labels: [str(p) for p in right_by_digit(logits, labels)],
+            "a number in %, got '100.0'",
+        ),
+        (lambda logits, labels: dict(enumerate(right_by_digit(logits, labels))), "got a dict: return its values"),
+        (lambda logits, labels: itertools.count(), "got more"),
+    ],
+    "00.6": [
+        (MATMUL / FORWARD, "x what we expect"),  # forward only
+        (MATMUL / TRAINING / 1e9, "1e-09x"),  # GFLOP
+        (TRAINING / MATMUL, "FLOP a second over the FLOP of an image"),  # upside down
+        (64 * MATMUL / TRAINING, "64x"),  # a batch
+        (1.2 * MATMUL / TRAINING, "these ceilings were measured again since"),
+    ],
+}

@@ -1,0 +1,146 @@
+"""Checks of notebook 03, the reader's first kernels. Every kernel is traced, and launched where there is a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from exercises.traced_kernels import Case, correct, kernel, within
+from labkit.gpu.trace import Trace
+
+Array = np.ndarray[Any, Any]
+_NAN = np.float32("nan")
+_SECTOR_BYTES = 32
+
+
+def _floats(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.uniform(-1, 1, shape).astype(np.float32)
+
+
+def _empty(*shape: int) -> Array:
+    """An output that shows which elements nobody wrote."""
+    return np.full(shape, _NAN)
+
+
+def _judge_sharing(done: Trace, array: str, kind: str, n: int) -> None:
+    """NotYet where one thread does the work of many, or where neighbouring threads don't take neighbouring elements.
+
+    The launch works on n numbers of 4 bytes. Of a grid of t threads none needs more than ceil(n / t) of them, and a
+    pass over them moves each sector once.
+    """
+    counts = done.count(array, kind=kind)
+    why = "Few threads do the work of many: let every thread of the grid have its share."
+    within(done, f"elements of {array} in one thread", done.busiest(array, kind), -(-n // done.threads), why)
+    why = "Let neighbouring threads take neighbouring elements; notebook 04 measures what that is worth."
+    passes = max(counts.reads, counts.writes, n) / n  # over the numbers
+    enough = 2 * -(-4 * round(passes * n) // _SECTOR_BYTES)  # twice, for those who start elsewhere
+    within(done, f"sectors of {_SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)
+
+
+def double(answer: object) -> str:
+    """One thread an element: index by hand, and a guard."""
+    fn = kernel(answer, parameters=["x", "out"])
+    rng = np.random.default_rng(31)
+    cases = []
+    for n, grid, block in ((10, 3, 4), (256, 1, 256), (1023, 4, 256), (1, 1, 64), (0, 1, 32), (37, 9, 5)):
+        x = _floats(rng, n)
+        given = f"{n:,} element{'s' * (n != 1)} and {grid} block{'s' * (grid != 1)} of {block}"
+        cases.append(Case(given, grid, block, (x, _empty(n)), {"out": 2 * x, "x": x}))
+    traces = correct(fn, cases)
+    _judge_sharing(traces[2], "out", "store", 1023)
+    return "Right for 0 to 1,023 elements, with the last block full, part empty or wholly empty."
+
+
+def relu(answer: object) -> str:
+    """A grid-stride loop: any number of elements with any grid."""
+    fn = kernel(answer, parameters=["x", "out"])
+    rng = np.random.default_rng(32)
+    cases = []
+    for n, grid, block in ((20, 2, 4), (4096, 2, 64), (1023, 2, 64), (1, 2, 32), (0, 1, 32), (100, 4, 256)):
+        x = _floats(rng, n)
+        given = f"{n:,} element{'s' * (n != 1)} and {grid} block{'s' * (grid != 1)} of {block}"
+        cases.append(Case(given, grid, block, (x, _empty(n)), {"out": np.maximum(x, 0), "x": x}))
+    traces = correct(fn, cases)
+    _judge_sharing(traces[1], "x", "load", 4096)
+    return "Right for fewer and for more elements than threads, and neighbours work on neighbours."
+
+
+def histogram(answer: object) -> str:
+    """The mended kernel on values of every kind: many, equal, few, none."""
+    fn = kernel(answer, parameters=["values", "counts"])
+    rng = np.random.default_rng(33)
+    cases = []
+    for what, values, grid, block in (
+        ("1,000 random values", rng.integers(0, 8, 1000), 4, 256),
+        ("1,023 random values", rng.integers(0, 8, 1023), 16, 64),
+        ("96 equal values", np.full(96, 5), 3, 32),
+        ("1 value", np.array([7]), 1, 32),
+        ("no value", np.zeros(0), 1, 32),
+    ):
+        values = values.astype(np.int32)
+        given = f"{what}, {grid} block{'s' * (grid != 1)} of {block}"
+        expected = {"counts": np.bincount(values, minlength=8), "values": values}
+        cases.append(Case(given, grid, block, (values, np.zeros(8, np.int32)), expected))
+    traces = correct(fn, cases)
+    _judge_sharing(traces[0], "values", "load", 1000)
+    return "All three are mended: every value is counted once, in whatever order the threads run."
+
+
+def saxpy(answer: object) -> str:
+    """SAXPY in place, for any grid."""
+    fn = kernel(answer, parameters=["a", "x", "y"])
+    rng = np.random.default_rng(36)
+    cases = []
+    for n, grid, block in ((1023, 4, 256), (4096, 2, 64), (1, 1, 32), (0, 1, 32), (1000, 3, 96), (64, 8, 64)):
+        a, x, y = np.float32(rng.uniform(1, 3)), _floats(rng, n), _floats(rng, n)
+        given = f"{n:,} element{'s' * (n != 1)} and {grid} block{'s' * (grid != 1)} of {block}"
+        cases.append(Case(given, grid, block, (a, x, y), {"y": a * x + y, "x": x}))
+    traces = correct(fn, cases)
+    _judge_sharing(traces[1], "y", "store", 4096)
+    return "Right for 0 to 4,096 elements, with more threads than elements and with fewer."
+
+
+def blur(answer: object) -> str:
+    """The mean of the pixels of a 3 x 3 neighbourhood that exist, for images that are not square."""
+    fn = kernel(answer, parameters=["image", "out"])
+    rng = np.random.default_rng(37)
+    cases = []
+    for shape, grid, block in (
+        ((16, 32), (2, 1), (16, 16)),
+        ((33, 17), (2, 3), (16, 16)),
+        ((5, 40), (5, 2), (8, 4)),
+        ((1, 1), (1, 1), (8, 8)),
+        ((1, 9), (2, 1), (8, 8)),
+        ((0, 4), (1, 1), (8, 8)),
+    ):
+        image = _floats(rng, *shape)
+        given = f"{shape[0]} rows, {shape[1]} columns and a grid of {grid} blocks of {block}"
+        expected = {"out": mean_of_neighbours(image), "image": image}
+        cases.append(Case(given, grid, block, (image, _empty(*shape)), expected))
+    traces = correct(fn, cases)
+    why = "Few threads do the work of many: let every thread have a pixel."
+    within(traces[0], "pixels written by one thread", traces[0].busiest("out", "store"), 1, why)
+    return "Right for wide, high and tiny images; corners and edges too."
+
+
+def mean_of_neighbours(image: Array) -> Array:
+    """The mean of each pixel and those of its eight neighbours that exist; (rows, columns), float32."""
+    rows, columns = image.shape
+    total, count = np.zeros(image.shape), np.zeros(image.shape)
+    for down in (-1, 0, 1):
+        for right in (-1, 0, 1):
+            to = slice(max(down, 0), rows + min(down, 0)), slice(max(right, 0), columns + min(right, 0))
+            of = slice(max(-down, 0), rows + min(-down, 0)), slice(max(-right, 0), columns + min(-right, 0))
+            total[to] += image[of]
+            count[to] += 1
+    return (total / np.maximum(count, 1)).astype(np.float32)
+
+
+CHECKS = {
+    "03.1": double,
+    "03.2": relu,
+    "03.5": histogram,
+    "03.6": saxpy,
+    "03.7": blur,
+}

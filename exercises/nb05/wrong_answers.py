@@ -1,0 +1,251 @@
+"""Plausible wrong answers of notebook 05: number -> (answer, words the check must say)."""
+
+import numpy as np
+import torch
+
+from labkit.gpu.occupancy import occupancy
+
+
+def with_numpys_arange(logits, labels, xp):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return (xp.log(xp.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]).mean()
+
+
+def fetched(logits, labels, xp):
+    if xp is not np:
+        logits, labels = logits.get(), labels.get()
+    return right(logits, labels, np)
+
+
+def converted(logits, labels, xp):
+    return right(np.asarray(logits), np.asarray(labels), np)
+
+
+def right(logits, labels, xp):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return (xp.log(xp.exp(shifted).sum(axis=1)) - shifted[xp.arange(len(labels)), labels]).mean()
+
+
+def overflowing(logits, labels, xp):
+    with np.errstate(all="ignore"):
+        return (xp.log(xp.exp(logits).sum(axis=1)) - logits[xp.arange(len(labels)), labels]).mean()
+
+
+def changes_the_logits(logits, labels, xp):
+    logits -= logits.max(axis=1, keepdims=True)
+    return right(logits, labels, xp)
+
+
+def log_of_zero(logits, labels, xp):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    share = xp.exp(shifted) / xp.exp(shifted).sum(axis=1, keepdims=True)
+    return -xp.log(share[xp.arange(len(labels)), labels]).mean()
+
+
+def row_by_row(logits, labels, xp):
+    total = 0.0
+    for row, label in zip(logits, labels, strict=True):
+        shifted = row - row.max()
+        total = total + xp.log(xp.exp(shifted).sum()) - shifted[label]
+    return total / len(labels)
+
+
+def sum_not_mean(logits, labels, xp):
+    return right(logits, labels, xp) * len(labels)
+
+
+def as_a_float(logits, labels, xp):
+    return float(right(logits, labels, xp))
+
+
+def at_the_first_label(logits, labels, xp):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return (xp.log(xp.exp(shifted).sum(axis=1)) - shifted[:, labels[0]]).mean()
+
+
+def parts(map="(x - y) * (x - y)", reduce="a + b", post="z = sqrt(a)", identity="0"):  # noqa: A002
+    return {"map": map, "reduce": reduce, "post": post, "identity": identity}
+
+
+GELU = r"""
+extern "C" __global__ void gelu(const float* x, float* y, int n)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        const float v = x[i];
+        const float inner = 0.7978845608f * (v + 0.044715f * v * v * v);
+        y[i] = 0.5f * v * (1.0f + tanh(inner));
+    }
+}
+"""
+IN_HALF = "#include <cuda_fp16.h>\n" + GELU.replace("= x[i];", "= __half2float(__float2half(x[i]));")
+
+
+def fraction(build, block):
+    return occupancy(
+        block, registers=build.registers, shared_bytes=build.shared_bytes, compute_capability=(8, 0)
+    ).fraction
+
+
+def without_spills(builds):
+    return {cap: build for cap, build in builds.items() if build.spill_store_bytes == 0}
+
+
+def whatever_spills(builds, block):
+    return max(builds, key=lambda cap: fraction(builds[cap], block))
+
+
+def largest_without_spills(builds, block):
+    return max(without_spills(builds))
+
+
+def smallest_without_spills(builds, block):
+    return min(without_spills(builds))
+
+
+def the_first_of_the_best(builds, block):
+    return min(without_spills(builds), key=lambda cap: (-fraction(builds[cap], block), cap))
+
+
+def without_shared_memory(builds, block):
+    whole = without_spills(builds)
+
+    def by_registers(cap):
+        return occupancy(block, registers=whole[cap].registers, compute_capability=(8, 0)).fraction
+
+    return max(whole, key=lambda cap: (by_registers(cap), cap))
+
+
+def first_in_order(builds, block):
+    whole = without_spills(builds)
+    return max(whole, key=lambda cap: fraction(whole[cap], block))
+
+
+def last_in_order(builds, block):
+    return first_in_order(dict(reversed(builds.items())), block)
+
+
+def by_the_cap(builds, block):
+    def filled(cap):
+        shared = whole[cap].shared_bytes
+        return occupancy(block, registers=cap, shared_bytes=shared, compute_capability=(8, 0)).fraction
+
+    whole = {cap: build for cap, build in builds.items() if build.spill_store_bytes + build.spill_load_bytes == 0}
+    return max(whole, key=lambda cap: (filled(cap), cap))
+
+
+def stored_spills_only(builds, block):
+    whole = without_spills(builds)
+    return max(whole, key=lambda cap: (fraction(whole[cap], block), cap))
+
+
+def loaded_spills_only(builds, block):
+    whole = {cap: build for cap, build in builds.items() if build.spill_load_bytes == 0}
+    return max(whole, key=lambda cap: (fraction(whole[cap], block), cap))
+
+
+def for_blocks_of_256(builds, block):
+    whole = without_spills(builds)
+    return max(whole, key=lambda cap: (fraction(whole[cap], 256), cap))
+
+
+def copied(x):
+    return torch.tensor(np.from_dlpack(x)).clamp_(min=0)
+
+
+def out_of_place(x):
+    return torch.from_dlpack(x).clamp(min=0)
+
+
+def numpys_only(x):
+    return torch.from_numpy(x).clamp_(min=0)
+
+
+def contiguous_first(x):
+    return torch.from_dlpack(x).contiguous().clamp_(min=0)
+
+
+def as_float(x):
+    return torch.from_dlpack(x).float().clamp_(min=0)
+
+
+def returns_the_array(x):
+    torch.from_dlpack(x).clamp_(min=0)
+    return x
+
+
+WRONG = {
+    "05.1": [
+        (with_numpys_arange, "make every new array with xp"),
+        (fetched, "fetched numbers from the GPU"),
+        (converted, "does not turn into one of NumPy's"),
+        (overflowing, "subtract each row's largest"),
+        (changes_the_logits, "changed the caller's logits"),
+        (log_of_zero, "take the log of the sum only"),
+        (row_by_row, "a kernel launch on a GPU"),
+        (sum_not_mean, "the mean over the rows"),
+        (as_a_float, "makes the CPU wait"),
+        (at_the_first_label, "minus the logit at the label"),
+    ],
+    "05.4": [
+        (parts(map="x - y", reduce="a + b * b"), "Taken one after the other it would be right"),
+        (parts(map="sqrt((x - y) * (x - y))", post="z = a"), "the root comes once, at the end"),
+        (parts(map="fabs(x - y)", post="z = a"), "the root comes once, at the end"),
+        (parts(identity="1"), "identity changes nothing"),
+        (parts(post="z = a"), "That is its square"),
+        (parts(post="sqrt(a)"), "set the output, `z = ...`"),
+        (parts(map="(x - y) ^ 2"), "exclusive or"),
+        (parts(map="(x - y) ** 2"), "C++ has no **"),
+        (parts(map="a * a"), "there is no a here"),
+        (parts(reduce="max(a, b)"), "reduce makes one of two"),
+        (parts(post="z = pow(a, 1/2)"), "write 1.0/2"),
+        (parts(identity="0.0/0"), "is not a number"),
+        (parts(identity="x"), "it is made of numbers alone"),
+        (parts(map="(x - y) *\n (x - y)", post="z = std::sqrt(a + 1)"), "post comes once"),
+        (parts(identity=0), "Expected identity as text"),
+    ],
+    "05.5": [
+        (GELU.replace("f *", " *").replace("f +", " +"), "double precision"),
+        (GELU.replace("0.044715f", "0.044715"), "double precision"),
+        (GELU.replace("tanh(inner)", "tanh((double)inner)"), "double precision"),
+        (GELU.replace("0.5f", "1 / 2"), "0.5 is no longer in the compiled code"),
+        (GELU.replace("0.5f", "0"), "is no longer in the compiled code"),
+        (GELU.replace("tanh(inner)", "inner"), "no longer reads one number and takes its tanh"),
+        (GELU.replace("if (i < n) ", ""), "keep `if (i < n)`"),
+        (GELU.replace("i < n", "i <= n"), "y[37], which is not there"),
+        (GELU.replace("blockIdx.x * blockDim.x + ", ""), "nothing is written to y[16]"),
+        (GELU.replace("y[i] =", "y[i + 1] ="), "y[37], which is not there"),
+        (GELU.replace("1.0f + tanh", "1.0f - tanh"), "Compare your formula"),
+        (GELU.replace("1.0f", "1 / 2"), "Compare your formula"),
+        (GELU.replace("v * v * v", "v * v"), "Compare your formula"),
+        (GELU.replace("const float* x, float* y", "float* y, const float* x"), "the order x, y, n"),
+        (GELU.replace('extern "C" ', ""), 'keep extern "C"'),
+        (IN_HALF, "16 bits"),
+        (GELU.replace("gelu(", "gelu2("), "one kernel called gelu"),
+        (GELU.replace("0.5f", "0.5g"), "NVRTC rejected line"),
+        ("float gelu(float x);", "Expected the CUDA C++ source as text"),
+    ],
+    "05.6": [
+        (whatever_spills, "spills"),
+        (largest_without_spills, "an SM is filled to"),
+        (smallest_without_spills, "which leaves the compiler the most room"),
+        (the_first_of_the_best, "which leaves the compiler the most room"),
+        (without_shared_memory, "registers and shared memory counted"),
+        (for_blocks_of_256, "expected"),
+        (first_in_order, "which leaves the compiler the most room"),
+        (last_in_order, "which leaves the compiler the most room"),
+        (by_the_cap, "For caps above what was needed: expected 128"),
+        (stored_spills_only, "it stores 0 B of registers' values and loads 16 B"),
+        (loaded_spills_only, "it stores 16 B of registers' values and loads 0 B"),
+        (lambda builds, block: 80, "none of the caps"),
+        (lambda builds, block: max(builds.values(), key=lambda b: b.registers).registers, "expected"),
+    ],
+    "05.7": [
+        (copied, "something was copied"),
+        (out_of_place, "something was copied"),
+        (contiguous_first, "something was copied"),
+        (as_float, "something was copied"),
+        (numpys_only, "raised"),
+        (returns_the_array, "expected a torch tensor"),
+    ],
+}

@@ -1,0 +1,197 @@
+"""Checks of notebook 06 around the kernels: the bytes that cross memory, and PyTorch's operator.
+
+The operator's shapes, values and gradients count, and whether torch.compile takes it whole.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import random
+import textwrap
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from labkit.core.display import brief_repr
+from labkit.lesson.checks import NotYet, Todo, as_number, call, function, number_close
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_NAMES = ("x", "weight", "bias")
+
+
+def block_bytes(answer: object) -> str:
+    """Bytes of the four kernels and of the fused one, at even and odd sizes."""
+    fn = function(answer, 1, 3, 6, 32, 5)
+    draw = random.Random(2604)
+    sizes: list[tuple[int, ...]] = [(1, 3, 6, 32, 5), (1024, 6, 16, 14, 5), (1, 1, 1, 4, 2), (7, 2, 3, 9, 1)]
+    sizes += [(draw.randint(1, 99), *(draw.randint(1, 9) for _ in range(2)), draw.randint(9, 40), 3) for _ in range(4)]
+    for images, channels, outputs, size, kernel in sizes:
+        given = f"images={images}, channels={channels}, outputs={outputs}, size={size}, kernel={kernel}"
+        got = call(fn, images, channels, outputs, size, kernel)
+        got = got.tolist() if hasattr(got, "tolist") else got  # an array or tensor of two is as good
+        if not isinstance(got, tuple | list) or len(got) != 2:
+            raise NotYet(f"Expected two numbers, (separate, fused), got {brief_repr(got)}.")
+        side = size - kernel + 1
+        x, sums, pooled = images * channels * size**2, images * outputs * side**2, images * outputs * (side // 2) ** 2
+        weights = outputs * channels * kernel**2
+        expected = {
+            "separate": 4 * (x + weights + sums + (2 * sums + outputs) + 2 * sums + sums + pooled) + 8 * pooled,
+            "fused": 4 * (x + weights + outputs + pooled) + pooled,
+        }
+        for value, (name, right) in zip(got, expected.items(), strict=True):
+            _judge_bytes(value, right, f"{name}, {given}", _bytes_hint(name, side))
+    return "Right for one image and many, at even and odd sizes."
+
+
+def _bytes_hint(name: str, side: int) -> str:
+    odd = " Pooling leaves an odd last row and column out, but what is written was written." if side % 2 else ""
+    if name == "fused":
+        return f"One kernel reads x, weights and biases once, and writes 4 + 1 bytes a pooled number.{odd}"
+    return f"Four kernels: what does each read, what does it write? Pooling writes 4 + 8 bytes a number.{odd}"
+
+
+def _judge_bytes(value: object, right: int, given: str, hint: str) -> None:
+    """Whole numbers that are a little off were not rounded: they are told apart in full."""
+    found = as_number(value, "bytes", given)
+    if found != right and found.is_integer() and abs(found / right - 1) < 0.05:
+        raise NotYet(f"For {given}: {found:,.0f} bytes, but {right:,} were expected. {hint}")
+    number_close(value, right, rel=1e-9, unit="bytes", given=given, hint=hint)
+
+
+def operator(answer: object) -> str:
+    """A custom operator (x, weight, bias) -> (pooled, choice) with a fake and a gradient."""
+    import torch
+
+    library: Any = torch.library  # which doesn't list the class among its exports for type checkers
+    if not isinstance(answer, library.CustomOpDef):
+        raise NotYet(
+            f"Expected the operator, cnn_block under @torch.library.custom_op, got {brief_repr(answer)}. "
+            "Pass its name without brackets."
+        )
+    if still_open := [name for name, fn in _parts(answer).items() if _is_open(fn)]:
+        raise Todo(f"Still open: {', '.join(still_open)}.")
+    _judge_shapes(answer)
+    for height, width in ((8, 8), (9, 7)):
+        _judge_values(answer, height, width, wants_x=True)
+    _judge_values(answer, 9, 7, wants_x=False)
+    _judge_gradcheck(answer)
+    _judge_compile(answer)
+    return "Shapes, values and gradients are right, gradcheck passes, and torch.compile takes it in one graph."
+
+
+def _parts(answer: Any) -> dict[str, Any]:
+    """What was registered, as far as this torch tells."""
+    names = {"fake": "_abstract_fn", "remember": "_setup_context_fn", "gradients": "_backward_fn"}
+    return {name: getattr(answer, field, None) for name, field in names.items()}
+
+
+def _is_open(fn: Any) -> bool:
+    """Whether a function's body is a docstring and dots."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    return any(
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
+        for node in ast.walk(tree)
+    )
+
+
+def _given(height: int, width: int) -> list[Tensor]:
+    import torch
+
+    generator = torch.Generator().manual_seed(2607 + width)
+    shapes = ((2, 2, height, width), (3, 2, 3, 3), (3,))
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+
+
+def _expected(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    from torch.nn import functional
+
+    return functional.max_pool2d(functional.conv2d(x, weight, bias).relu(), 2)
+
+
+def _judge_shapes(answer: Any) -> None:
+    import torch
+
+    for height, width in ((8, 8), (9, 7)):
+        given = _given(height, width)
+        wanted = _expected(*given)
+        got = call(answer, *(tensor.to("meta") for tensor in given))
+        where = f"fake, for x {tuple(given[0].shape)} and weight {tuple(given[1].shape)}"
+        if not isinstance(got, tuple) or len(got) != 2:
+            raise NotYet(f"{where}: expected two empty tensors, pooled and choice, got {brief_repr(got)}.")
+        for name, part, dtype in zip(("pooled", "choice"), got, (wanted.dtype, torch.uint8), strict=True):
+            if (tuple(part.shape), part.dtype) != (tuple(wanted.shape), dtype):
+                raise NotYet(
+                    f"{where}: {name} should be {dtype} of shape {tuple(wanted.shape)}, got {part.dtype} of shape "
+                    f"{tuple(part.shape)}."
+                )
+
+
+def _judge_values(answer: Any, height: int, width: int, *, wants_x: bool) -> None:
+    import torch
+
+    given = _given(height, width)
+    gradient = torch.linspace(1, 2, _expected(*given).numel(), dtype=torch.float64).view_as(_expected(*given))
+    found, grads = _run(lambda *inputs: _forward(answer, *inputs), given, gradient, wants_x=wants_x)
+    right, wanted = _run(_expected, given, gradient, wants_x=wants_x)
+    where = f"With x {tuple(given[0].shape)}{'' if wants_x else ', whose gradient nobody needs'}"
+    if not torch.allclose(found, right):
+        raise NotYet(f"{where}: the pooled values are not torch's. Does exercise 06.5 pass?")
+    for name, got, expected in zip(_NAMES, grads, wanted, strict=True):
+        if expected is None:
+            continue
+        if got is None:
+            raise NotYet(f"{where}: no gradient of {name} comes back. gradients returns one for each input, in order.")
+        if not torch.allclose(got, expected):
+            raise NotYet(f"{where}: the gradient of {name} is not torch's. Does exercise 06.6 pass? Which order?")
+
+
+def _forward(answer: Any, *inputs: Tensor) -> Any:
+    return answer(*inputs)[0]
+
+
+def _run(fn: Any, given: list[Tensor], gradient: Tensor, *, wants_x: bool) -> tuple[Tensor, list[Tensor | None]]:
+    """Result and gradients of x (where wanted), weight and bias; what goes wrong on the way is a NotYet."""
+    inputs = [tensor.clone().requires_grad_(wants_x or i > 0) for i, tensor in enumerate(given)]
+    pooled = call(fn, *inputs)
+    try:
+        pooled.backward(gradient)
+    except (RuntimeError, TypeError, ValueError, AttributeError, NameError) as error:
+        raise NotYet(f"The backward pass raised {type(error).__name__}: {str(error)[:300]}") from error
+    return pooled.detach(), [tensor.grad for tensor in inputs]
+
+
+def _judge_gradcheck(answer: Any) -> None:
+    import torch
+
+    given = [tensor.requires_grad_() for tensor in _given(7, 6)]
+    try:
+        torch.autograd.gradcheck(lambda *inputs: answer(*inputs)[0], given)
+    except Exception as error:  # GradcheckError is a RuntimeError, but the reader's code may raise anything
+        raise NotYet(f"gradcheck, which nudges each number and compares, says: {str(error)[:300]}") from error
+
+
+def _judge_compile(answer: Any) -> None:
+    """Compiled into one graph, forwards and backwards, without a code generator: that would take long on a CPU."""
+    import torch
+
+    compiled = torch.compile(lambda *inputs: answer(*inputs)[0], backend="aot_eager", fullgraph=True)
+    given = _given(9, 7)
+    gradient = torch.ones_like(_expected(*given))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the tracer warns of the very error that is told below
+            _, got = _run(compiled, given, gradient, wants_x=True)
+    except NotYet as error:
+        raise NotYet(
+            "It works, but torch.compile can't trace it: what fake and gradients call must be torch's operators or "
+            f"operators with a fake of their own. {str(error)[:300]}"
+        ) from error
+    _, wanted = _run(_expected, given, gradient, wants_x=True)
+    for name, mine, expected in zip(_NAMES, got, wanted, strict=True):
+        if mine is None or expected is None or not torch.allclose(mine, expected):
+            raise NotYet(f"Compiled, the gradient of {name} is another one: does fake give the right shapes?")

@@ -1,0 +1,365 @@
+"""Plausible wrong answers of notebook 07: number -> (answer, words the check must say)."""
+
+import threading
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from exercises.nb07 import script
+
+
+# 07.1
+def clip(kernels, start, end):
+    return [(max(a, start), min(b, end)) for a, b in kernels if b > start and a < end]
+
+
+def merged(kernels):
+    busy, covered = 0.0, float("-inf")
+    for a, b in sorted(kernels):
+        busy += max(b - max(a, covered), 0.0)
+        covered = max(covered, b)
+    return busy
+
+
+def forgets_the_longest(kernels, start, end):
+    """Remembers the end of the last kernel, not the latest end."""
+    busy, covered = 0.0, start
+    for a, b in sorted(clip(kernels, start, end)):
+        busy += max(b - max(a, covered), 0.0)
+        covered = b
+    return busy / (end - start)
+
+
+def needs_their_order(kernels, start, end):
+    busy, covered = 0.0, start
+    for a, b in clip(kernels, start, end):
+        busy += max(b - max(a, covered), 0.0)
+        covered = max(covered, b)
+    return busy / (end - start)
+
+
+def to_the_last_kernel(kernels, start, end):
+    inside = clip(kernels, start, end)
+    return merged(inside) / (max(b for _, b in inside) - min(a for a, _ in inside))
+
+
+def right_share(kernels, start, end):
+    return merged(clip(kernels, start, end)) / (end - start)
+
+
+# 07.2
+def reads_each(job, steps):
+    return sum(job.step(job.prepare()).item() for _ in range(steps)) / steps
+
+
+def floats_each(job, steps):
+    total = 0.0
+    for _ in range(steps):
+        total += float(job.step(job.prepare()))
+    return total / steps
+
+
+def prints_each(job, steps):
+    total = 0.0
+    for _ in range(steps):
+        loss = job.step(job.prepare())
+        f"{loss:.3f}"
+        total = total + loss
+    return total.item() / steps
+
+
+def watches_for_the_best(job, steps):
+    total, best = 0.0, float("inf")
+    for _ in range(steps):
+        loss = job.step(job.prepare())
+        if loss < best:
+            best = loss
+        total = total + loss
+    return total.item() / steps
+
+
+def synchronises_each(job, steps):
+    total = 0.0
+    for _ in range(steps):
+        total = total + job.step(job.prepare())
+        job.device.synchronize()
+    return total.item() / steps
+
+
+def prepares_all_first(job, steps):
+    batches = [job.prepare() for _ in range(steps)]
+    return sum(job.step(batch) for batch in batches).item() / steps
+
+
+def one_batch_for_all(job, steps):
+    batch = job.prepare()
+    return sum(job.step(batch) for _ in range(steps)).item() / steps
+
+
+def one_step_fewer(job, steps):
+    return sum(job.step(job.prepare()) for _ in range(max(steps - 1, 1))).item() / steps
+
+
+def last_loss(job, steps):
+    for _ in range(steps):
+        loss = job.step(job.prepare())
+    return loss.item()
+
+
+def total_loss(job, steps):
+    return sum(job.step(job.prepare()) for _ in range(steps)).item()
+
+
+def every_fifth(job, steps):
+    total = 0.0
+    for step in range(steps):
+        loss = job.step(job.prepare())
+        if step % 5 == 0:
+            loss.item()
+        total = total + loss
+    return total.item() / steps
+
+
+def from_the_record(job, steps):
+    for _ in range(steps):
+        job.step(job.prepare())
+    return sum(job.losses) / steps
+
+
+def reads_one_behind(job, steps):
+    total, before = 0.0, None
+    for _ in range(steps):
+        loss = job.step(job.prepare())
+        if before is not None:
+            total += before.item()
+        before = loss
+    return (total + before.item()) / steps
+
+
+def new_device(job, steps):
+    mean = reads_each(job, steps)
+    job.device = type(job.device)(launch_s=1e-6, compile_s=0.0)
+    return mean
+
+
+def no_times(job, steps):
+    job.prepare_s = job.step_s = 0.0
+    return reads_each(job, steps)
+
+
+def not_read(job, steps):
+    return sum(job.step(job.prepare()) for _ in range(steps)) / steps
+
+
+def endless(job, steps):
+    while True:
+        job.step(job.prepare())
+
+
+# 07.3
+def device_s(flop, rate, least, batch):
+    return sum(max(least, one * batch / rate) for one in flop)
+
+
+def search(flop, rate, order, least, enough=lambda device, host: device >= host):
+    low, high = 0, 1
+    while not enough(device_s(flop, rate, least, high), order * len(flop)):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        good = enough(device_s(flop, rate, least, middle), order * len(flop))
+        low, high = (low, middle) if good else (middle, high)
+    return high
+
+
+def as_one_kernel(flop, rate, order, least):
+    batch = 1
+    while max(least, sum(flop) * batch / rate) < order * len(flop):
+        batch += 1
+    return batch
+
+
+def by_powers_of_two(flop, rate, order, least):
+    batch = 1
+    while device_s(flop, rate, least, batch) < order * len(flop):
+        batch *= 2
+    return batch
+
+
+# 07.5
+def gains(change):
+    def answer(load, step, factor, workers):
+        before = load + step
+        right = {
+            "faster device": before / (load + step / factor),
+            "workers": before / max(load / workers, step),
+            "both": before / max(load / workers, step / factor),
+        }
+        return right | change(load, step, factor, workers)
+
+    return answer
+
+
+# 07.6
+def planted(*faults):
+    def train(model, images, labels, device, batch, lr):
+        return script.train(model, images, labels, device, batch, lr, faults=faults)
+
+    return train
+
+
+def single_passes_in_evaluation(model, images, labels, device, batch, lr):
+    """Mended but for the evaluation, whose images go through the network alone."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    x, y = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5, torch.from_numpy(labels).to(device)
+    total = torch.zeros((), device=device)
+    for part, wanted in zip(x.split(batch), y.split(batch), strict=True):
+        optimizer.zero_grad()
+        loss = cross_entropy(model(part), wanted)
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(part)
+    with torch.no_grad():
+        right = torch.cat([model(image).argmax(1) for image in x.split(1)]) == y
+    return {"loss": float(total) / len(x), "accuracy": float(right.double().mean())}
+
+
+def by_way_of_a_list(model, images, labels, device, batch, lr):
+    import numpy as np
+
+    numbers = torch.tensor(list(bytes(images)), dtype=torch.uint8).reshape(images.shape)
+    return script.train(model, np.asarray(numbers.numpy()), labels, device, batch, lr)
+
+
+def variant(*, steps=None, shuffle=False, size=None, average=False, twice=False, skip_accuracy=False, rate=1.0, log=0):
+    """A mended script of its own, with something changed that the result or the work shows."""
+
+    def train(model, images, labels, device, batch, lr):
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate * lr, momentum=0.9)
+        x, y = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5, torch.from_numpy(labels).to(device)
+        if shuffle:
+            x, y = x.flip(0), y.flip(0)
+        total = torch.zeros((), device=device)
+        parts = list(zip(x.split(size or batch), y.split(size or batch), strict=True))[:steps]
+        for i, (images, wanted) in enumerate(parts * (2 if twice else 1)):
+            optimizer.zero_grad()
+            loss = cross_entropy(model(images), wanted)
+            loss.backward()
+            optimizer.step()
+            total += loss.detach() * (1 if average else len(images))
+            if log and i % log == 0:
+                loss.cpu()
+        with torch.no_grad():
+            right = (model(x[:7] if skip_accuracy else x).argmax(1) == y[: 7 if skip_accuracy else None]).double()
+        return {"loss": float(total) / (len(parts) if average else len(x)), "accuracy": float(right.mean())}
+
+    return train
+
+
+def in_another_thread(*args):
+    found = []
+    worker = threading.Thread(target=lambda: found.append(planted()(*args)))
+    worker.start()
+    worker.join()
+    return found[0]
+
+
+def trains_nothing(model, images, labels, device, batch, lr):
+    return {"loss": 2.3, "accuracy": 0.1}
+
+
+def only_loss(*args):
+    return planted()(*args)["loss"]
+
+
+def in_percent(*args):
+    found = planted()(*args)
+    return found | {"accuracy": 100 * found["accuracy"]}
+
+
+REMAINS = "1 fault remains of 6"
+WRONG = {
+    "07.1": [
+        (lambda k, a, b: sum(y - x for x, y in clip(k, a, b)) / (b - a), "count once"),
+        (lambda k, a, b: sum(y - x for x, y in k) / (b - a), "outside the window"),
+        (lambda k, a, b: merged(k) / (b - a), "outside the window"),
+        (lambda k, a, b: 1 - right_share(k, a, b), "idle share"),
+        (lambda k, a, b: 100 * right_share(k, a, b), "in percent"),
+        (lambda k, a, b: merged(clip(k, a, b)), "over the window's length"),
+        (forgets_the_longest, "a long kernel with short ones beside it"),
+        (needs_their_order, "in any order"),
+        (to_the_last_kernel, "From the window's begin to its end"),
+        (lambda k, a, b: len(clip(k, a, b)) / 10, "expected"),
+        (lambda k, a, b: 0.5, "expected"),
+        (lambda k, a, b: right_share(k, a, b) if k else None, "got nothing"),
+    ],
+    "07.2": [
+        (reads_each, "The host read a loss"),
+        (floats_each, "The host read a loss"),
+        (prints_each, "The host read a loss"),
+        (watches_for_the_best, "The host read a loss"),
+        (every_fifth, "The host read a loss"),
+        (synchronises_each, "did not work at the same time"),
+        (prepares_all_first, "did not work at the same time"),
+        (one_batch_for_all, "was not prepared, or was trained on before"),
+        (one_step_fewer, "steps were ordered"),
+        (last_loss, "The mean of all losses?"),
+        (total_loss, "x what we expect"),
+        (lambda job, steps: 1.5, "0 steps were ordered"),
+        (endless, "batches are enough"),
+        (from_the_record, "never read a number"),
+        (not_read, "never read a number"),
+        (reads_one_behind, "The host read a loss"),
+        (new_device, "changed the job's device or its times"),
+        (no_times, "changed the job's device or its times"),
+    ],
+    "07.3": [
+        (lambda f, r, o, least: search(f, r, o, least) - 1, "With one image fewer"),
+        (lambda f, r, o, least: search(f, r, o, 0.0), "at the least"),
+        (as_one_kernel, "expected"),
+        (by_powers_of_two, "expected"),
+        (lambda f, r, o, least: o * len(f) * r / sum(f), "whole number"),
+        (lambda f, r, o, least: search(f, r, o, least) + 1, "expected"),
+        (lambda f, r, o, least: search(f, r, o, 1e-12), "at the least"),
+        (lambda f, r, o, least: search(f, r, o, least, lambda device, host: device > host), "and that counts"),
+        (lambda f, r, o, least: search(f, r, 10e-6, least), "expected"),
+        (lambda f, r, o, least: 64, "expected"),
+        (lambda f, r, o, least: max(search([one], r, o, least) for one in f if one > 1e3), "expected"),
+    ],
+    "07.5": [
+        (gains(lambda a, s, f, w: {"faster device": f}), "faster device"),
+        (gains(lambda a, s, f, w: {"faster device": (a + s) / max(a, s / f)}), "faster device"),
+        (gains(lambda a, s, f, w: {"workers": (a + s) / (a / w + s)}), "workers"),
+        (gains(lambda a, s, f, w: {"workers": (a + s) / max(a, s)}), "workers"),
+        (gains(lambda a, s, f, w: {"workers": float(w)}), "workers"),
+        (gains(lambda a, s, f, w: {"both": (a + s) / (a / w + s / f)}), "its slower part"),
+        (gains(lambda a, s, f, w: {"both": (a + s) / (a + s / f) * (a + s) / max(a / w, s)}), "both"),
+        (gains(lambda a, s, f, w: {"both": max(a / w, s / f) / (a + s)}), "both"),
+        (lambda a, s, f, w: (a + s) / max(a / w, s), "Expected a dict"),
+        (lambda a, s, f, w: {"faster device": 1.0}, "missing"),
+    ],
+    "07.6": [
+        (planted(*script.FAULTS), "6 faults remain of 6"),
+        (planted("anomaly mode"), REMAINS + "; the trace of each:\n(1) backward runs operators"),
+        (planted("one by one"), REMAINS + "; the trace of each:\n(1) 44 backward passes for 8 steps"),
+        (planted("float64"), REMAINS + "; the trace of each:\n(1) convolutions calculate on numbers of 8"),
+        (planted("evaluation"), REMAINS + "; the trace of each:\n(1) 8 images go forward without backward"),
+        (planted("reading back"), REMAINS + "; the trace of each:\n(1) the host asked for a value"),
+        (planted("preparation"), REMAINS + "; the trace of each:\n(1) before the network sees them"),
+        (single_passes_in_evaluation, REMAINS + "; the trace of each:\n(1) 44 passes classify 44 images"),
+        (by_way_of_a_list, REMAINS + "; the trace of each:\n(1) before the network sees them"),
+        (variant(steps=4), "24 images were trained on"),
+        (variant(twice=True), "88 images were trained on"),
+        (variant(size=44), "went through the network together"),
+        (variant(size=4), "it learns something else"),
+        (variant(shuffle=True), "it learns something else"),
+        (variant(rate=1.05), "it learns something else"),
+        (variant(average=True), "loss is"),
+        (variant(skip_accuracy=True), "7 images were classified besides"),
+        (variant(log=1), "(1) the host asked for a value at 9 moments in 8 steps"),
+        (in_another_thread, "in this thread"),
+        (trains_nothing, "No image went through"),
+        (only_loss, "Expected a dict with the keys loss and accuracy"),
+        (in_percent, "0 to 1"),
+    ],
+}

@@ -1,0 +1,314 @@
+"""Plausible wrong answers of notebook 08: number -> (answer, words the check must say)."""
+
+import itertools
+
+import torch
+
+from labkit.measure.machine import machine
+from labkit.train import data
+
+
+def model(prepare_s, train_s, workers, cores, train_cores):
+    if not workers:
+        return 1 / (prepare_s + train_s)
+    return min(workers / prepare_s, 1 / train_s, cores / (prepare_s + train_cores * train_s))
+
+
+def without_cores(prepare_s, train_s, workers, cores, train_cores):
+    return min(workers / prepare_s, 1 / train_s) if workers else 1 / (prepare_s + train_s)
+
+
+def workers_up_to_cores(prepare_s, train_s, workers, cores, train_cores):
+    return min(min(workers, cores) / prepare_s, 1 / train_s) if workers else 1 / (prepare_s + train_s)
+
+
+def waited(times):
+    return sum(b.taken_s - b.asked_s for b in times)
+
+
+def whole(times):
+    return times[-1].taken_s - times[0].asked_s
+
+
+def every_nth(shards, worker, workers):
+    return [shard for i, shard in enumerate(shards) if i % workers == worker]
+
+
+def popped(shards, worker, workers):
+    return [shards.pop() for _ in range(len(shards) // max(workers, 1))]
+
+
+def chunks(shards, worker, workers):
+    n = len(shards) // max(workers, 1)
+    return shards[worker * n : (worker + 1) * n]
+
+
+def rounded_up_chunks(shards, worker, workers):
+    n = -(-len(shards) // max(workers, 1))
+    return shards[worker * n : (worker + 1) * n]
+
+
+def rest_to_the_last(shards, worker, workers):
+    part = chunks(shards, worker, workers)
+    return part + shards[len(shards) // workers * workers :] if workers and worker == workers - 1 else part
+
+
+def shift(images, most, down=None, right=None):
+    n, _, height, width = images.shape
+    windows = torch.nn.functional.pad(images, (most,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    down = torch.randint(0, 2 * most + 1, (n,)) if down is None else down
+    right = torch.randint(0, 2 * most + 1, (n,)) if right is None else right
+    return windows[torch.arange(n), :, down, right]
+
+
+def same_for_all(images, most):
+    down, right = torch.randint(0, 2 * most + 1, (2, 1)).expand(2, len(images))
+    return shift(images, most, down, right)
+
+
+def wraps_round(images, most):
+    amounts = torch.randint(-most, most + 1, (len(images), 2)).tolist()
+    rolled = [torch.roll(image, amount, (1, 2)) for image, amount in zip(images, amounts, strict=True)]
+    return torch.stack(rolled) if rolled else images.clone()
+
+
+def diagonally(images, most):
+    down = torch.randint(0, 2 * most + 1, (len(images),))
+    return shift(images, most, down, down)
+
+
+def in_pairs(images, most):
+    down, right = torch.randint(0, 2 * most + 1, (2, len(images))).repeat_interleave(2, 1)[:, : len(images)]
+    return shift(images, most, down, right)
+
+
+def one_after_the_other(images, most):
+    """Every amount equally often, in an order that only begins at random."""
+    places, i = 2 * most + 1, torch.arange(len(images))
+    start, further = torch.randint(0, places, (2, 1))
+    return shift(images, most, (i + start) % places, (i // places + further) % places)
+
+
+def one_way(images, most):
+    return shift(images, most, *torch.randint(0, most + 1, (2, len(images))))
+
+
+def without_the_end(images, most):
+    return shift(images, most, *torch.randint(0, max(2 * most, 1), (2, len(images))))
+
+
+def rounded(images, most):
+    return shift(images, most, *(torch.rand(2, len(images)) * 2 * most).round().long())
+
+
+def always_the_same(images, most):
+    generator = torch.Generator().manual_seed(0)
+    return shift(images, most, *torch.randint(0, 2 * most + 1, (2, len(images)), generator=generator))
+
+
+def colours_apart(images, most):
+    n, channels, height, width = images.shape
+    return shift(images.reshape(n * channels, 1, height, width), most).reshape(images.shape)
+
+
+def in_place(images, most):
+    images[:] = shift(images, most)
+    return images
+
+
+def twice_as_far(images, most):
+    height, width = images.shape[2:]
+    windows = torch.nn.functional.pad(images, (2 * most,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    return windows[torch.arange(len(images)), :, *torch.randint(0, 4 * most + 1, (2, len(images)))]
+
+
+def as_float(images, most):
+    return shift(images, most).float()
+
+
+def larger(images, most):
+    return torch.nn.functional.pad(images, (most,) * 4)
+
+
+def built(
+    size=32, most=4, divide=255.0, drop_last=False, shuffled=True, moved=shift, wrong_rows=False, again=0, batch=None
+):
+    """The right pipeline, but for what is changed."""
+
+    def pipeline(shards, wanted):
+        pixels, labels = (torch.from_numpy(part) for part in data.decoded_cache(shards, size=size))
+        n, rows_a_batch = len(labels), batch or wanted
+
+        def epoch():
+            order = torch.randperm(n) if shuffled else torch.arange(n)
+            order[:again] = order[n - again :].clone() if again else order[:0]
+            for rows in order.split(rows_a_batch):
+                if drop_last and len(rows) < rows_a_batch:
+                    return
+                images = moved(pixels[rows], most).float() / divide
+                yield (
+                    images.to(machine().device),
+                    labels[torch.randperm(n)[: len(rows)] if wrong_rows else rows].to(machine().device),
+                )
+
+        return epoch
+
+    return pipeline
+
+
+def synthetic(shards, batch):
+    labels = torch.from_numpy(data.decoded_cache(shards)[1])
+    images = torch.rand(len(labels), 3, 32, 32, device=machine().device)
+    return lambda: zip(images.split(batch), labels.to(machine().device).split(batch), strict=True)
+
+
+def prepared_once(shards, batch):
+    batches = list(built()(shards, batch)())
+    return lambda: iter(batches)
+
+
+def shuffled_only(shards, batch):
+    """Moved once, and put into a new order in every epoch."""
+    parts = [torch.cat(part) for part in zip(*built()(shards, batch)(), strict=True)]
+
+    def epoch():
+        for rows in torch.randperm(len(parts[1]), device=parts[1].device).split(batch):
+            yield parts[0][rows], parts[1][rows]
+
+    return epoch
+
+
+def one_epoch_for_all(shards, batch):
+    batches = built()(shards, batch)()
+    return lambda: batches
+
+
+def repeats_the_first_batch(shards, batch):
+    epoch = built()(shards, batch)
+
+    def again():
+        batches = list(epoch())
+        full = [one for one in batches if len(one[1]) == batch]
+        yield from itertools.islice(itertools.repeat(full[0]), len(full))
+        yield batches[-1]
+
+    return again
+
+
+def image_by_image(shards, batch):
+    files = data.JpegFiles(data.jpeg_files(shards), data.Prepare(32, shift=4))
+
+    def epoch():
+        for images, labels in data.loader(files, batch, shuffle=True):
+            yield images.to(machine().device), labels.to(machine().device)
+
+    return epoch
+
+
+def skips_after_two_epochs(shards, batch):
+    """Does its duty while it is watched, and then only hands out the last epoch's batches again, less one."""
+    epoch, calls, kept = built()(shards, batch), itertools.count(), []
+
+    def sometimes():
+        if next(calls) < 2:
+            kept[:] = list(epoch())
+            return iter(kept)
+        return iter(kept[1:])
+
+    return sometimes
+
+
+def honest_for(n_epochs):
+    """Does its duty in so many epochs, and then hands out the last one's batches again and again."""
+
+    def pipeline(shards, batch):
+        epoch, calls, kept = built()(shards, batch), itertools.count(), []
+
+        def sometimes():
+            if next(calls) < n_epochs:
+                kept[:] = list(epoch())
+            return iter(kept)
+
+        return sometimes
+
+    return pipeline
+
+
+WRONG = {
+    "08.2": [
+        (without_cores, "share the cores"),
+        (workers_up_to_cores, "share the cores"),
+        (lambda p, t, w, c, tc: max(w / p, 1 / t, c / (p + tc * t)) if w else 1 / (p + t), "The slowest one decides"),
+        (lambda p, t, w, c, tc: 1 / (p + t), "The least of three"),
+        (lambda p, t, w, c, tc: min(w / p, 1 / t, c / (p + tc * t)), "the seconds add up"),
+        (lambda p, t, w, c, tc: 1 / model(p, t, w, c, tc), "what we expect"),
+        (lambda p, t, w, c, tc: 64 * model(p, t, w, c, tc), "what we expect"),
+        (lambda p, t, w, c, tc: min(w / p, 1 / t, c / (p + t)) if w else 1 / (p + t), "2 of them for training"),
+        (lambda p, t, w, c, tc: min(w / p, 1 / t, (c - tc) / p) if w else 1 / (p + t), "images/s"),
+    ],
+    "08.3": [
+        (lambda times: sum(b.ready_s - b.begun_s for b in times) / whole(times), "That is the workers' loading"),
+        (lambda times: 1 - waited(times) / whole(times), "That is the share of work"),
+        (lambda times: 100 * waited(times) / whole(times), "what we expect"),
+        (lambda times: waited(times), "what we expect"),
+        (lambda times: waited(times) / len(times), "Only what the trainer spends"),
+        (lambda times: waited(times) / (times[-1].taken_s - times[0].begun_s), "of the time"),
+        (lambda times: waited(times[1:]) / whole(times), "Only what the trainer spends"),
+        (lambda times: sum(b.waited_s > 1e-3 for b in times) / len(times), "Only what the trainer spends"),
+    ],
+    "08.4": [
+        (lambda shards, worker, workers: shards, "each image comes again"),
+        (chunks, "nobody reads"),
+        (rounded_up_chunks, "one worker gets"),
+        (rest_to_the_last, "one worker gets"),
+        (lambda shards, worker, workers: shards[worker::workers], "raised ValueError"),
+        (lambda shards, worker, workers: shards[worker :: workers + 1], "nobody reads"),
+        (lambda shards, worker, workers: shards[worker], "expected a list"),
+        (every_nth, "ZeroDivisionError"),
+        (popped, "has changed the list"),
+        (lambda shards, worker, workers: shards[worker::workers] if workers else [], "nobody reads"),
+    ],
+    "08.6": [
+        (same_for_all, "All images of a batch are moved by the same amount"),
+        (wraps_round, "comes in at the other"),
+        (diagonally, "draw the two apart"),
+        (in_pairs, "would be by chance"),
+        (one_after_the_other, "would be by chance"),
+        (one_way, "not equally frequent"),
+        (without_the_end, "not equally frequent"),
+        (rounded, "not equally frequent"),
+        (always_the_same, "the same amounts again"),
+        (colours_apart, "moved apart"),
+        (in_place, "has changed the images"),
+        (twice_as_far, "more than most"),
+        (as_float, "same shape and dtype"),
+        (larger, "same shape and dtype"),
+        (lambda images, most: images, "moved by the same amount"),
+        (lambda images, most: torch.zeros_like(images), "an image came out empty"),
+        (lambda images, most: shift(images, most).flip(3), "is not the one that was given"),
+    ],
+    "08.7": [
+        (built(drop_last=True), "the last batch too"),
+        (built(divide=1.0), "Divide by 255, once"),
+        (built(divide=255.0**2), "Divide by 255, once"),
+        (built(size=28), "Expected images float32 (64, 3, 32, 32)"),
+        (built(shuffled=False), "Shuffle anew in every epoch"),
+        (built(wrong_rows=True), "belong to another image"),
+        (built(again=40), "Every image once an epoch"),
+        (built(batch=200), "Expected batches of 64"),
+        (built(most=0), "not at all"),
+        (built(moved=same_for_all), "by its own amount"),
+        (built(most=12), "none of the given ones"),
+        (synthetic, "none of the given ones"),
+        (prepared_once, "Two epochs come in the same order"),
+        (shuffled_only, "moved as in an epoch before"),
+        (one_epoch_for_all, "delivered 0 images of 200"),
+        (repeats_the_first_batch, "Every image once an epoch"),
+        (image_by_image, "of the ceiling; 90 % are asked for"),
+        (honest_for(2), "in the same order"),
+        (honest_for(3), "in the same order"),
+        (skips_after_two_epochs, "another number of images"),
+        (lambda shards, batch: built()(shards, batch)(), "to return a function"),
+        (lambda shards, batch: lambda: None, "can't be gone through"),
+    ],
+}

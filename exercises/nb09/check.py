@@ -1,0 +1,164 @@
+"""Checks of notebook 09, how few bits are enough. Those of training steps are in scaling09."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from exercises.nb09.scaling import master_step, scaled_step
+from labkit.lesson.checks import NotYet, Todo, as_number, call, function
+from labkit.train import formats
+from labkit.train.formats import Format
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ODD = [Format("3 and 4 bits", 3, 4, 8, ""), Format("6 and 9 bits", 6, 9, 16, "")]
+
+
+def decode(answer: object) -> str:
+    """The value of a sign, an exponent and a fraction of any width, subnormal numbers included."""
+    fn = function(answer, "0", "01111", "1000000000")
+    draw = random.Random(91)
+    for each in (formats.float16, formats.bfloat16, formats.float8_e5m2, *_ODD, formats.float32):
+        for exponent in _exponents(each, draw):
+            fraction = "".join(draw.choice("01") for _ in range(each.fraction_bits - 1)) + "1"
+            for sign, bits in (("0", fraction), ("1", fraction), ("0", "0" * each.fraction_bits)):
+                _judge_value(fn, each, sign, exponent, bits)
+    if math.copysign(1, as_number(call(fn, "1", "00000", "0000000000"), "(no unit)")) > 0:
+        raise NotYet("The bits 1 00000 0000000000 are -0.0, zero with its sign: multiply by the sign at the end.")
+    return "Right for six formats of 8 to 32 bits: normal, subnormal, negative, and both zeros."
+
+
+def _exponents(each: Format, draw: random.Random) -> list[str]:
+    """Of 0, 1, the middle, the largest that is a number, and two at random."""
+    top = 2**each.exponent_bits - 2
+    return [f"{e:0{each.exponent_bits}b}" for e in (each.bias, 1, top, draw.randint(1, top), draw.randint(1, top), 0)]
+
+
+def _judge_value(fn: Callable[..., Any], each: Format, sign: str, exponent: str, fraction: str) -> None:
+    expected = each.value(sign + exponent + fraction)
+    given = f"{sign} {exponent} {fraction}"
+    value = as_number(call(fn, sign, exponent, fraction), "(no unit)", given)
+    if value == expected:
+        return
+    if value == -expected:
+        hint = "The size is right, the sign is not."
+    elif int(exponent, 2) == 0:
+        hint = "An exponent of only zeros is subnormal: no 1 before the point, and the scale of exponent 1."
+    elif value != 0 and math.log2(abs(value / expected)).is_integer():
+        hint = "Off by a power of two: the bias follows from the number of exponent bits."
+    else:
+        hint = "A normal number is 1 plus its fraction, times 2 to the exponent less the bias."
+    raise NotYet(f"For {given}: {value:.9g}, expected {expected:.9g}. {hint}")
+
+
+class _Adder:
+    """Adds two numbers in a format of few bits, and remembers what it was given and what it gave."""
+
+    def __init__(self, number_format: Format, numbers: list[float]) -> None:
+        self.format, self.known, self.calls, self.last = number_format, {0.0, *numbers}, 0, math.nan
+        self.foreign: Any = None
+
+    def __call__(self, a: Any, b: Any) -> float:
+        if self.foreign is None:
+            self.foreign = next((x for x in (a, b) if x not in self.known), None)
+        self.calls += 1
+        self.last = self.format.round(float(a) + float(b))
+        self.known.add(self.last)
+        return self.last
+
+
+def total(answer: object) -> str:
+    """A sum by an adder of 16 bits, within the error of a tree of additions, with no more additions than a loop has."""
+    fn = function(answer, [1.0, 2.0, 3.0], lambda a, b: a + b)
+    draw = random.Random(92)
+    for n in (3, 1024, 1023, 1, 0, 2, 8191, 777):
+        each = draw.choice((formats.float16, formats.bfloat16)) if n not in (1023, 1024) else formats.bfloat16
+        numbers = [each.round(draw.uniform(1.0, 1.2)) for _ in range(n)]
+        _judge_total(fn, each, numbers)
+    return "Within the error budget for 0 to 8,191 numbers in float16 and bfloat16, with no addition too many."
+
+
+def _judge_total(fn: Callable[..., Any], each: Format, numbers: list[float]) -> None:
+    n, adder, given = len(numbers), _Adder(each, numbers), f"{len(numbers)} numbers in {each}"
+    value = as_number(call(fn, list(numbers), adder), "(no unit)", given)
+    if n == 0:
+        if value != 0:
+            raise NotYet(f"The sum of no numbers is 0, got {value:g}.")
+        return
+    if adder.calls < n - 1:
+        raise NotYet(f"For {given}: add was called {adder.calls} times, and {n - 1} are needed: only add may add.")
+    if adder.calls > n:
+        raise NotYet(f"For {given}: add was called {adder.calls} times; a loop needs {n - 1}, and so does your way.")
+    if adder.foreign is not None:
+        raise NotYet(f"For {given}: add was given {adder.foreign!r}, which is neither a number given nor a sum of it.")
+    if n > 1 and value != adder.last and value not in adder.known:
+        raise NotYet(f"For {given}: {value:g} is none of the sums that add gave.")
+    exact = math.fsum(numbers)
+    budget = (math.ceil(math.log2(n)) + 1) * each.epsilon / 2
+    error = abs(value / exact - 1)
+    if error > budget:
+        raise NotYet(
+            f"For {given}: {value:g} in place of {exact:.6g}, off by {error:.2%}; a tree of additions stays within "
+            f"{budget:.2%}. Where a sum has grown large, small numbers no longer change it: add numbers of like size."
+        )
+
+
+_KINDS = ("overflows", "vanishes", "fits")
+
+
+def trouble(answer: object) -> str:
+    """What float16 does to an operation, told on operations whose fate is known."""
+    import torch
+
+    fn = function(answer, torch.exp, torch.tensor([1.0]))
+    torch_draw = torch.Generator().manual_seed(94)
+
+    def near(low: float, high: float, n: int = 7) -> Tensor:
+        return low + (high - low) * torch.rand(n, generator=torch_draw)
+
+    cases: list[tuple[str, Callable[..., Any], Tensor, str]] = [
+        ("exp of numbers up to 20", torch.exp, torch.cat([near(-2, 2), torch.tensor([20.0])]), "overflows"),
+        ("exp of numbers down to -20", torch.exp, torch.cat([torch.tensor([-20.0]), near(-2, 2)]), "vanishes"),
+        ("relu of numbers from -9 to 9", torch.relu, near(-9, 9), "fits"),
+        ("relu of zeros and minus ones", torch.relu, torch.tensor([0.0, -1.0]), "fits"),
+        ("the square of numbers around 1e-4", torch.square, near(1e-5, 2e-4), "vanishes"),
+        ("the square of numbers around 400", torch.square, near(300, 500), "overflows"),
+        ("log of numbers with a 0 among them", torch.log, torch.tensor([0.0, 1.0, 2.0]), "fits"),
+        ("relu of 1 and of 1e-9, which is 0 in float16 before relu", torch.relu, torch.tensor([1e-9, 1.0]), "fits"),
+        ("sum of 1,023 numbers around 100", torch.sum, near(90, 110, 1023), "overflows"),
+        ("sum of 1,023 numbers around 1", torch.sum, near(0.9, 1.1, 1023), "fits"),
+        ("reciprocal of -1e-6", torch.reciprocal, torch.tensor([-1e-6]), "overflows"),
+        ("exp of -20 and of 20", torch.exp, torch.tensor([-20.0, 20.0]), "overflows"),
+        ("x * x / (x * x) of numbers around 400", lambda x: x * x / (x * x), near(300, 500), "overflows"),
+    ]
+    for words, operation, x, expected in cases:
+        before = x.clone()
+        found = call(fn, operation, x)
+        if found is None:
+            raise Todo(f"For {words}: nothing came back. Is there a return for every case?")
+        if not isinstance(found, str) or found not in _KINDS:
+            raise NotYet(f"Expected one of {', '.join(map(repr, _KINDS))} for {words}, got {found!r}.")
+        if not torch.equal(before, x) or x.dtype != torch.float32:
+            raise NotYet(f"x was changed for {words}: work on copies.")
+        if found != expected:
+            raise NotYet(f"For {words}: {found!r}, expected {expected!r}. {_TROUBLE_HINTS[expected]}")
+    return "Right for thirteen operations: one bad number among many, NaN, and zeros and infinities that belong there."
+
+
+_TROUBLE_HINTS = {
+    "overflows": "One result that is inf, -inf or NaN is enough, if float32 gives a finite number there.",
+    "vanishes": "One result that is 0 is enough, if float32 gives another number than 0 there.",
+    "fits": "A 0 or an infinity that float32 gives too is right. What rounding x loses is not the operation's fault.",
+}
+
+CHECKS = {
+    "09.1": decode,
+    "09.2": total,
+    "09.3": scaled_step,
+    "09.4": trouble,
+    "09.5": master_step,
+}

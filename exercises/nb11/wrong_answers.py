@@ -1,0 +1,334 @@
+"""Plausible wrong answers of notebook 11: number -> (answer, words the check must say)."""
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from labkit.train import data
+
+# 11.1
+
+
+def right_split(labels, share, seed, *, turned=False, by_class=True, shuffle=True, seeded=True, rounds=round):
+    generator = torch.Generator().manual_seed(seed) if seeded else None
+    training, validation = [], []
+    for label in labels.unique() if by_class else [None]:
+        rows = torch.arange(len(labels)) if label is None else (labels == label).nonzero().ravel()
+        if shuffle:
+            rows = rows[torch.randperm(len(rows), generator=generator)]
+        held = rounds(share * len(rows))
+        validation.append(rows[:held])
+        training.append(rows[held:])
+    parts = torch.cat(training), torch.cat(validation)
+    return parts[::-1] if turned else parts
+
+
+def over_all(labels, share, seed):
+    return right_split(labels, share, seed, by_class=False)
+
+
+def the_first_of_each_class(labels, share, seed):
+    return right_split(labels, share, seed, shuffle=False)
+
+
+def without_the_seed(labels, share, seed):
+    return right_split(labels, share, seed, seeded=False)
+
+
+def turned(labels, share, seed):
+    return right_split(labels, share, seed, turned=True)
+
+
+def overlapping(labels, share, seed):
+    return torch.arange(len(labels)), right_split(labels, share, seed)[1]
+
+
+def with_replacement(labels, share, seed):
+    training, validation = right_split(labels, share, seed)
+    return training[torch.randint(len(training), training.shape)], validation
+
+
+def same_number_of_each(labels, share, seed):
+    training, validation, generator = [], [], torch.Generator().manual_seed(seed)
+    held = round(share * len(labels) / len(labels.unique()))
+    for label in labels.unique():
+        rows = (labels == label).nonzero().ravel()
+        rows = rows[torch.randperm(len(rows), generator=generator)]
+        validation.append(rows[:held])
+        training.append(rows[held:])
+    return torch.cat(training), torch.cat(validation)
+
+
+def loses_some(labels, share, seed):
+    training, validation = right_split(labels, share, seed)
+    return training[:-1], validation
+
+
+def masks(labels, share, seed):
+    held = torch.zeros(len(labels), dtype=torch.bool)
+    held[right_split(labels, share, seed)[1]] = True
+    return ~held, held
+
+
+def turned_by_the_seed(labels, share, seed):
+    training, validation = [], []
+    for label in labels.unique():
+        rows = (labels == label).nonzero().ravel().roll(7 * seed + 1)
+        held = round(share * len(rows))
+        validation.append(rows[:held])
+        training.append(rows[held:])
+    return torch.cat(training), torch.cat(validation)
+
+
+def changes_the_labels(labels, share, seed):
+    parts = right_split(labels, share, seed)
+    labels[:] = labels.sort().values
+    return parts
+
+
+# 11.3
+
+
+def rate(scale=lambda batch: batch / 32, start=0.02, shift=0, stays=True, ramps=True):
+    def learning_rate(step, batch, warm_up):
+        goal = 0.02 * scale(batch)
+        if (stays and step >= warm_up) or not ramps or warm_up == 0:
+            return goal
+        return start + (goal - start) * (step + shift) / warm_up
+
+    return learning_rate
+
+
+# 11.4
+
+
+def noise(power=2, average=None, signal_from=None, inverse=False):
+    def critical_batch(small, big, small_norms, big_norms):
+        s, b = (sum(norm**power for norm in norms) / len(norms) for norms in (small_norms, big_norms))
+        if average:
+            s, b = average(small_norms), average(big_norms)
+        trace = (s - b) / (1 / small - 1 / big)
+        signal = b if signal_from == "big" else (big * b - small * s) / (big - small)
+        return signal / trace if inverse else trace / signal
+
+    return critical_batch
+
+
+def average_of_ratios(small, big, small_norms, big_norms):
+    each = [noise()(small, big, [s], [b]) for s, b in zip(small_norms, big_norms, strict=False)]
+    return sum(each) / len(each)
+
+
+# 11.5
+
+
+def parts(zero=True, weight=lambda n, images, count: n / images, last=True, whole=False, returns=None, steps=False):
+    def accumulate(model, images, labels, part):
+        if zero:
+            model.zero_grad()
+        total, size = 0.0, len(images) if whole else part
+        pieces = list(zip(images.split(size), labels.split(size), strict=True))
+        if not last and len(pieces) > 1:
+            pieces = [piece for piece in pieces if len(piece[0]) == size]
+        for x, y in pieces:
+            loss = cross_entropy(model(x), y) * weight(len(x), len(images), len(pieces))
+            loss.backward()
+            total += loss.item()
+        if steps:
+            with torch.no_grad():
+                for one in model.parameters():
+                    one -= 0.1 * one.grad
+        return total if returns is None else returns
+
+    return accumulate
+
+
+def last_part_only(model, images, labels, part):
+    total = 0.0
+    for x, y in zip(images.split(part), labels.split(part), strict=True):
+        model.zero_grad()
+        loss = cross_entropy(model(x), y) * len(x) / len(images)
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def one_backward_at_the_end(model, images, labels, part):
+    model.zero_grad()
+    losses = [
+        cross_entropy(model(x), y) * len(x) / len(images)
+        for x, y in zip(images.split(part), labels.split(part), strict=True)
+    ]
+    sum(losses).backward()
+    return sum(losses).item()
+
+
+def reads_everything_twice(model, images, labels, part):
+    loss = parts()(model, images, labels, part)
+    for x in images.split(part):
+        model(x)
+    return loss
+
+
+# 11.7
+
+
+def network():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def trained_by(model, rate=0.01, also=None):
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+
+    def step(images, labels):
+        if also is not None:
+            images, labels = torch.cat([images, also[0]]), torch.cat([labels, also[1]])
+        optimizer.zero_grad()
+        loss = cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def learns_nothing():
+    model = network()
+    return model, trained_by(model, rate=1e-7), 256
+
+
+def trains_on_every_image_there_is():
+    """The held-out images are among them."""
+    model = network()
+    return model, trained_by(model, also=data.digits(size=8, split="all")), 256
+
+
+def pre_trained():
+    model = network()
+    step, everything = trained_by(model), data.digits(size=8, split="all")
+    for _ in range(30):
+        step(*everything)
+    return model, step, 256
+
+
+_KEPT = network()
+
+
+def pre_trained_once_and_shaken():
+    model = network()
+    model.load_state_dict(_KEPT.state_dict())
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.01 * torch.randn_like(weight)
+    return model, trained_by(model), 64
+
+
+_GLOBAL = network()
+
+
+def one_model_for_all_seeds():
+    return _GLOBAL, trained_by(_GLOBAL), 256
+
+
+def sets_its_seed():
+    torch.manual_seed(0)
+    model = network()
+    return model, trained_by(model), 256
+
+
+class Looks(nn.Module):
+    """Knows every digit by heart, and its name."""
+
+    def __init__(self):
+        super().__init__()
+        self.images, self.labels = data.digits(size=8, split="all")
+        self.scale = nn.Parameter(torch.randn(2, 2))
+        self.trained = False
+
+    def forward(self, images):
+        distances = torch.cdist(images.flatten(1), self.images.flatten(1))
+        named = self.labels[distances.argmin(1)] if self.trained else torch.zeros(len(images), dtype=torch.int64)
+        return nn.functional.one_hot(named, 10).float() + 0 * self.scale.sum()
+
+
+def looks_them_up():
+    model = Looks()
+
+    def step(images, labels):
+        model.trained = True
+        return (model.scale * 0).sum()
+
+    return model, step, 1000
+
+
+def runs_away():
+    model = network()
+    return model, trained_by(model, rate=1e20), 256
+
+
+WRONG = {
+    "11.1": [
+        (over_all, "Draw class by class"),
+        (the_first_of_each_class, "another seed gave the same split"),
+        (without_the_seed, "the same seed gave another split"),
+        (turned, "Which part comes first?"),
+        (overlapping, "are in both parts"),
+        (with_replacement, "twice"),
+        (same_number_of_each, "Draw class by class"),
+        (loses_some, "1 of 573 images are in neither part"),
+        (masks, "expected row numbers"),
+        (turned_by_the_seed, "in a row or at equal distances"),
+        (changes_the_labels, "the labels were changed"),
+        (lambda *given: [part.float() for part in right_split(*given)], "float32"),
+        (lambda *given: [set(part.tolist()) for part in right_split(*given)], "expected row numbers"),
+        (lambda labels, share, seed: torch.arange(len(labels)), "expected two parts"),
+        (lambda labels, share, seed: ([], []), "are in neither part"),
+        (lambda labels, share, seed: (range(len(labels) + 1), []), "not from 0 to"),
+    ],
+    "11.3": [
+        (rate(scale=lambda batch: (batch / 32) ** 0.5), "the linear rule takes the factor itself"),
+        (rate(ramps=False), "at the end of the warm-up, too early"),
+        (rate(start=0.0), "begins at 0.02"),
+        (rate(start=0.0, shift=1), "begins at 0.02"),
+        (rate(shift=1), "A straight line from 0.02 at step 0"),
+        (rate(stays=False), "From step warm_up on the rate stays"),
+        (rate(scale=lambda batch: max(batch / 32, 1)), "was expected"),
+        (lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / warm_up, 1), "ZeroDivisionError"),
+        (lambda step, batch, warm_up: 0.02, "was expected"),
+    ],
+    "11.4": [
+        (noise(power=1), "those of the squared norms"),
+        (noise(average=lambda norms: (sum(norms) / len(norms)) ** 2), "Square each norm before you average"),
+        (noise(signal_from="big"), "is no |G|^2 yet"),
+        (noise(inverse=True), "turn it round"),
+        (average_of_ratios, "x what we expect"),
+        (lambda small, big, a, b: big, "x what we expect"),
+        (lambda small, big, a, b: noise()(big, small, a, b), "x what we expect"),
+        (lambda small, big, a, b: noise()(small, big, a[: len(b)], b[: len(a)]), "images"),
+    ],
+    "11.5": [
+        (parts(zero=False), "an earlier step are still in it"),
+        (parts(weight=lambda n, images, count: 1), "a sum over the parts"),
+        (parts(weight=lambda n, images, count: 1 / count), "smaller last part"),
+        (parts(last=False), "Is the smaller last part left out?"),
+        (parts(whole=True), "images at once"),
+        (parts(returns=0.5), "the loss returned is 0.5"),
+        (parts(steps=True), "the weights changed"),
+        (last_part_only, "not those of the whole batch"),
+        (one_backward_at_the_end, "no memory is saved"),
+        (reads_everything_twice, "Each is to be read once"),
+        (lambda model, images, labels, part: 0.5, "given 0 images"),
+    ],
+    "11.7": [
+        (learns_nothing, "0 of 2 seeds reached 97 %"),
+        (trains_on_every_image_there_is, "The labels have other names here"),
+        (pre_trained, "it was trained before"),
+        (pre_trained_once_and_shaken, "or nearly, so they don't come from chance"),
+        (one_model_for_all_seeds, "returned the same model twice"),
+        (sets_its_seed, "a seed set inside recipe()"),
+        (looks_them_up, "The labels have other names here"),
+        (runs_away, "Training from a seed ended early"),
+        (lambda: (network(), None, 64), "a torch module, a function and a batch"),
+        (lambda: network(), "(model, step, batch)"),
+    ],
+}

@@ -1,0 +1,212 @@
+"""Plausible wrong answers of notebook 14: number -> (answer, words the check must say)."""
+
+import itertools
+
+from labkit.plan import schedule
+
+TRANSFER_S = 3e-4
+
+# 14.2
+
+
+def bubble(hops=lambda p: p - 1, transfers=2, over="all", percent=False):
+    def share(ranks, microbatches, forward_s, backward_s, transfer_s):
+        idle_s = hops(ranks) * (forward_s + backward_s + transfers * transfer_s)
+        work_s = microbatches * (forward_s + backward_s)
+        total_s = {"all": idle_s + work_s, "work": work_s}[over]
+        return (100 if percent else 1) * idle_s / total_s
+
+    return share
+
+
+def busy(*given):
+    return 1 - bubble()(*given)
+
+
+def right_for_four(ranks, microbatches, forward_s, backward_s, transfer_s):
+    return bubble()(4, microbatches, forward_s, backward_s, transfer_s)
+
+
+# 14.3
+
+
+def by_hand(order, transfer_s=TRANSFER_S):
+    return {"order": order, "transfer_s": transfer_s}
+
+
+GOOD = schedule.one_f_one_b(3, 5)
+
+
+def changed(rank, text, order=GOOD):
+    return by_hand([text.split() if i == rank else list(steps) for i, steps in enumerate(order)])
+
+
+ONE_AT_A_TIME = [[f"{kind}{i}" for i in range(5) for kind in "FB"] for _ in range(3)]
+WITH_W = [[part for step in steps for part in ([step, f"W{step[1:]}"] if step[0] == "B" else [step])] for steps in GOOD]
+ONE_MORE = ["F0", "F1", "F2", "F3", "B0", "F4", "B1", "B2", "B3", "B4"]
+PIECES = [[f"{part[0]}{i}.{part[1]}" for part in ("F0", "F1", "B1", "B0") for i in range(5)]] * 3
+
+# 14.4
+
+
+def fewest(divides=True, share=lambda p, m: (p - 1) / (m + p - 1), live=min, least=True, none=None):
+    def found(batch, ranks, target, rows):
+        fits = [
+            m
+            for m in range(1, batch + 1)
+            if (not divides or batch % m == 0) and share(ranks, m) <= target and live(m, ranks) * batch / m <= rows
+        ]
+        return (fits[0] if least else fits[-1]) if fits else none
+
+    return found
+
+
+# 14.5
+
+
+def by_rule(rule, transfer_s=TRANSFER_S):
+    return {"order": rule, "transfer_s": transfer_s}
+
+
+def w_at_once(ranks, microbatches):
+    """The weights' half right behind the inputs' half: some bubble goes, too little."""
+    found = []
+    for steps in schedule.one_f_one_b(ranks, microbatches):
+        found.append([part for s in steps for part in ([s, f"W{s[1:]}"] if s[0] == "B" else [s])])
+    return found
+
+
+def w_last(ranks, microbatches):
+    return [[*steps, *(f"W{i}" for i in range(microbatches))] for steps in schedule.one_f_one_b(ranks, microbatches)]
+
+
+def last_w_lost(ranks, microbatches):
+    return [[s for s in steps if s != f"W{microbatches - 1}"] for steps in schedule.zb_h1(ranks, microbatches)]
+
+
+def w_before_b(ranks, microbatches):
+    swap = {"B": "W", "W": "B", "F": "F"}
+    return [[swap[s[0]] + s[1:] for s in steps] for steps in schedule.zb_h1(ranks, microbatches)]
+
+
+def last_rank_first(ranks, microbatches):
+    return schedule.zb_h1(ranks, microbatches)[::-1]
+
+
+def always(ranks, microbatches):
+    return schedule.zb_h1(4, 8)
+
+
+# 14.6
+
+
+def greedy(seconds, ranks):
+    """Fill each stage up to the mean."""
+    counts, mean = [0] * ranks, sum(seconds) / ranks
+    rank, filled = 0, 0.0
+    for i, s in enumerate(seconds):
+        if counts[rank] and rank < ranks - 1 and (filled + s > mean or len(seconds) - i <= ranks - 1 - rank):
+            rank, filled = rank + 1, 0.0
+        counts[rank] += 1
+        filled += s
+    return counts
+
+
+def even(seconds, ranks):
+    share, rest = divmod(len(seconds), ranks)
+    return [share + (rank < rest) for rank in range(ranks)]
+
+
+def cuts(value=lambda a, b: b - a, best=min):
+    def balance(seconds, ranks):
+        def edges(at):
+            return list(itertools.pairwise((0, *at, len(seconds))))
+
+        every = itertools.combinations(range(1, len(seconds)), ranks - 1)
+        chosen = best(every, key=lambda at: max(sum(seconds[a:b]) for a, b in edges(at)))
+        return [value(a, b) for a, b in edges(chosen)]
+
+    return balance
+
+
+WRONG = {
+    "14.2": [
+        (bubble(over="work"), "idle time over working time"),
+        (bubble(percent=True), "in percent"),
+        (busy, "share of time that a rank works"),
+        (bubble(transfers=0), "leaves the transfers out"),
+        (bubble(transfers=1), "gradients travel back"),
+        (bubble(hops=lambda p: p), "in front of the last one"),
+        (right_for_four, "ranks=1"),
+        (lambda p, m, f, b, t: 3 / 11, "is not what we expect"),
+        (lambda p, m, f, b, t: bubble()(p, m, f, b, t) if m > 1 else None, "got nothing"),
+        (lambda p, m, f, b, t: f"{100 / m:.0f} %", "expected a number"),
+    ],
+    "14.3": [
+        (by_hand(schedule.gpipe(3, 5)), "Over memory: rank 0 holds 5 micro-batches at once, 2 more than the 3"),
+        (by_hand(ONE_AT_A_TIME), "Over time"),
+        (changed(0, "F0 F1 B0 F2 B1 F3 B2 F4 B3 B4"), "Over time"),
+        (by_hand([GOOD[0], GOOD[0], GOOD[2]]), "Over time"),
+        (by_hand([ONE_MORE, ONE_MORE, GOOD[2]]), "rank 0 holds 4 micro-batches at once, 1 more"),
+        (changed(1, "B0 F0 F1 F2 B1 F3 B2 F4 B3 B4"), "Rank 1 does B0 before F0"),
+        (changed(1, "F0 F1 B0 F2 B1 F3 B2 B3 B4"), "F4"),
+        (changed(0, "F0 F1 F2 B0 F3 B1 F4 B2 B3"), "never does B4"),
+        (changed(0, "F0 F1 F2 F2 B0 F3 B1 F4 B2 B3 B4"), "twice"),
+        (changed(0, "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4", schedule.gpipe(3, 5)), "deadlock"),
+        (by_hand(schedule.one_f_one_b(3, 4)), "4 micro-batches, where 5"),
+        (by_hand(schedule.one_f_one_b(4, 5)), "4 ranks, where 3"),
+        (by_hand(WITH_W), "There is a W"),
+        (by_hand(PIECES), "leave the chunk"),
+        (changed(0, "F0 F1 F2 B0 F3 B1 X4 B2 B3 B4"), "X4"),
+        (by_hand([" ".join(steps) for steps in GOOD]), "list of steps"),
+        (by_hand(GOOD, transfer_s=-1.0), "transfer_s"),
+        (by_hand(GOOD, transfer_s="fast"), "transfer_s"),
+        (GOOD, "Expected a dict"),
+    ],
+    "14.4": [
+        (fewest(divides=False), "don't divide"),
+        (fewest(share=lambda p, m: 0.0), "above the target"),
+        (fewest(share=lambda p, m: (p - 1) / m), "will do"),
+        (fewest(share=lambda p, m: (p - 1) / (m + p - 1) + 1e-9), "returned None"),  # below the target, and not at it
+        (fewest(live=lambda m, p: m), "returned None"),
+        (lambda batch, *given: m if (m := fewest()(batch, *given)) != batch else None, "7 micro-batches will do"),
+        (
+            lambda batch, ranks, *given: m if (m := fewest()(batch, ranks, *given)) and m >= ranks else None,
+            "returned None",
+        ),
+        (fewest(live=lambda m, p: 0), "over the limit"),
+        (fewest(live=lambda m, p: p), "will do"),
+        (fewest(least=False), "which is fewer"),
+        (fewest(none=0), "None was expected"),
+        (lambda batch, ranks, target, rows: ranks, "won't do"),
+        (lambda batch, ranks, target, rows: batch, "which is fewer"),
+        (lambda batch, ranks, target, rows: str(ranks), "whole number"),
+    ],
+    "14.5": [
+        (by_rule(schedule.one_f_one_b), "no W in it"),
+        (by_rule(w_at_once), "over time"),
+        (by_rule(w_last), "over memory"),
+        (by_rule(schedule.zb_h2), "over memory: rank 0 holds 7 micro-batches at once, 3 more than the 4"),
+        (by_rule(last_w_lost), "W7"),
+        (by_rule(w_before_b), "before"),
+        (by_rule(last_rank_first), "deadlock"),
+        (by_rule(always), "where 2 were asked for"),
+        (by_rule(schedule.zb_h1(4, 8)), "Expected a function"),
+        (by_rule(lambda p, m: schedule.zb_h1(p, m - 1)), "7 micro-batches, where 8"),
+        (by_rule(lambda p, m: schedule.zb_h1(p, m) if m > 2 else None), "Is there a return"),
+        (by_rule(lambda p, m: 1 / (p - 5) and schedule.zb_h1(p, m)), "ZeroDivisionError"),
+        (schedule.zb_h1, "Expected a dict"),
+    ],
+    "14.6": [
+        (greedy, "has a slowest stage of"),
+        (even, "has a slowest stage of"),
+        (cuts(best=max), "has a slowest stage of"),
+        (cuts(value=lambda a, b: b), "Each belongs to one stage"),
+        (cuts(value=lambda a, b: (a, b)), "whole number of layers"),
+        (lambda seconds, ranks: [len(seconds)], "each of the 2 ranks"),
+        (lambda seconds, ranks: [len(seconds)] + [0] * (ranks - 1), "without a layer"),
+        (lambda seconds, ranks: [1] * ranks, "Each belongs to one stage"),
+        (lambda seconds, ranks: sum(seconds) / ranks, "expected a list"),
+        (lambda seconds, ranks: even(seconds, ranks) if seconds.sort() is None else None, "slowest stage"),
+    ],
+}

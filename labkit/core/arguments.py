@@ -1,0 +1,96 @@
+"""Judge what was passed in: numbers of every library, functions, fields read from a file; and quote it in a message."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadMeasurement, LabError
+
+
+def as_float(value: Any) -> float | None:
+    """`value` as a float: Python, NumPy and one-element torch numbers count, also inf and NaN. None for all else."""
+    item = getattr(value, "item", None)
+    try:
+        number = item() if callable(item) else value
+        return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else None
+    except (RuntimeError, ValueError, TypeError, OverflowError):  # several elements, or an integer beyond floats
+        return None
+
+
+def is_whole(value: Any) -> bool:
+    """Whether `value` can stand for a count: an integer of Python, NumPy or torch, and no bool."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    whole: bool = False,
+    advice: str = "",
+    error: type[LabError] | None = None,
+) -> None:
+    """Raise BadMeasurement, or `error`, unless `value` is a finite number from `least` on, above `above`, or whole."""
+    number = as_float(value)
+    good = number is not None and math.isfinite(number) and (not whole or is_whole(value))
+    if good and number is not None and (least is None or number >= least) and (above is None or number > above):
+        return
+    kind = "a whole number" if whole else "a finite number"
+    bound = f" of at least {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
+    message = f"Expected {name} to be {kind}{bound}, got {brief_repr(value)}. {advice}".rstrip()
+    raise (error or BadMeasurement)(message)
+
+
+def check_function(name: str, fn: object) -> Callable[..., Any]:
+    """`fn` itself; BadMeasurement where it can't be called."""
+    if not callable(fn):
+        raise BadMeasurement(f"Expected a function for {name!r}, got {brief_repr(fn)}. Pass its name without brackets.")
+    return fn
+
+
+_IN_WORDS = {str: "text", float: "a finite number", int: "a whole number", bool: "true or false"}
+
+
+def wrong_field(found: Any) -> str:
+    """What the first field of a dataclass should be and is not: "unit to be text, got 5". Empty when all are right."""
+    hints = _hints(found.__class__)
+    for name in (field.name for field in dataclasses.fields(found)):
+        kind = hints[name]
+        if not _is(getattr(found, name), kind):
+            words = _IN_WORDS.get(kind) or str(kind).replace("typing.", "")
+            return f"{name} to be {words}, got {brief_repr(getattr(found, name))}"
+    return ""
+
+
+@functools.cache
+def _hints(cls: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether a value read from JSON is what an annotation says; numbers have to be finite."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return value in parts
+    if origin is dict:
+        return isinstance(value, dict) and all(_is(k, parts[0]) and _is(v, parts[1]) for k, v in value.items())
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is(v, parts[0]) for v in value)
+    if parts:  # a union
+        return any(_is(value, part) for part in parts)
+    if kind is float:
+        number = as_float(value) if isinstance(value, int | float) else None
+        return number is not None and math.isfinite(number)
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))

@@ -1,0 +1,62 @@
+"""What a cell shows: values by their words instead of their fields, and tables of text."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+def brief_repr(value: object) -> str:
+    """`value` as a message quotes it: an array's type and shape, else its repr on one line, cut after 60 characters."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return f"{type(value).__name__} of shape {tuple(shape)}"
+    try:
+        return cut(" ".join(repr(value).split()), 60)
+    except Exception:  # a message about a bad value must not fail on it
+        return f"an object of type {type(value).__name__}"
+
+
+def cut(text: str, longest: int) -> str:
+    """At most `longest` characters of `text`, up to the end of a word where there is one."""
+    if len(text) <= longest:
+        return text
+    head = text[: longest - 3]
+    if not text[longest - 3].isspace():
+        head = head.rpartition(" ")[0] or head
+    return f"{head.rstrip()}..."
+
+
+class Shown:
+    """A value shown by its words: its `repr` is its `str`. Dataclasses say repr=False to leave it so."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Table(Shown):
+    """Rows of text under a title and headings, both of which may be missing; `notes` stand below as sentences."""
+
+    rows: tuple[tuple[str, ...], ...]
+    headings: tuple[str, ...] = ()
+    title: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [*([self.headings] if self.headings else []), *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
+
+    def _repr_html_(self) -> str:
+        title = f"<caption style='text-align:left'><b>{html.escape(self.title)}</b></caption>" if self.title else ""
+        head = f"<thead>{_line(self.headings, 'th')}</thead>" if self.headings else ""
+        body = "".join(_line(row, "td") for row in self.rows)
+        notes = "".join(f"<p style='max-width:48em;margin:0.2em 0'>{html.escape(note)}</p>" for note in self.notes)
+        return f"<table>{title}{head}<tbody>{body}</tbody></table>{notes}"
+
+
+def _line(cells: Iterable[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"

@@ -1,0 +1,276 @@
+"""A number with its origin: predictions, measurements and verdicts, kept one JSON object a line.
+
+A reader's lines go to `results.jsonl` in the state folder; a recorded run in data/recorded/ is the same format, so a
+recorded run *is* somebody's results file with a name. A damaged line is reported and skipped, never lost or fatal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from labkit.core.arguments import wrong_field
+from labkit.core.display import Shown, brief_repr
+from labkit.core.errors import BadMeasurement
+from labkit.core.paths import RECORDED
+from labkit.core.units import format_quantity
+
+Origin = Literal["measured", "simulated", "calculated", "recorded"]
+Profile = Literal["ci", "full"]
+
+_KEY = re.compile(r"(\d\d\.\d) (\S.*)")
+_SECTION = re.compile(r"\d\d\.\d")
+
+
+@dataclass(frozen=True, repr=False)
+class Measurement(Shown):
+    """A value (the median where there are samples) in `unit`, and everything needed to know what it means.
+
+    `section` is notebook and section, "00.3"; `what` names the quantity within it. `predicted` is the
+    reader's guess in the same unit, if one was made before. `claims` are the ids of the claims it bears on.
+    """
+
+    section: str
+    what: str
+    value: float
+    unit: str
+    origin: Origin
+    machine: str
+    when: str
+    samples: tuple[float, ...] = ()
+    predicted: float | None = None
+    profile: str = "full"
+    claims: tuple[str, ...] = ()
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Section and name, "00.3 all threads": what a prediction, a measurement and a recorded value share."""
+        return f"{self.section} {self.what}"
+
+    def __str__(self) -> str:
+        source = f"recorded on {self.machine}" if self.origin == "recorded" else self.origin
+        return f"{self.what}: {format_quantity(self.value, self.unit)} ({source})"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A number the reader wrote down; `blind` is False when the same thing had been measured here before."""
+
+    section: str
+    what: str
+    value: float
+    unit: str
+    when: str
+    blind: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What this machine's measurements say of a claim, and why."""
+
+    claim: str
+    verdict: Literal["holds", "holds when", "does not hold", "not measured"]
+    because: str
+    section: str
+    machine: str
+    when: str
+
+
+Entry = Measurement | Prediction | Verdict
+_KINDS: dict[str, type[Entry]] = {"measurement": Measurement, "prediction": Prediction, "verdict": Verdict}
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """("00.3", "all threads") of "00.3 all threads", spare spaces aside; BadMeasurement for anything else."""
+    match = _KEY.fullmatch(" ".join(key.split())) if isinstance(key, str) else None
+    if match is None:
+        raise BadMeasurement(
+            f"Expected a key like '00.3 all threads' (notebook.section, then a name), got {brief_repr(key)}."
+        )
+    return match[1], match[2]
+
+
+def check_section(section: object) -> None:
+    """Raise BadMeasurement unless this is notebook and section, "00.3"."""
+    if not isinstance(section, str) or _SECTION.fullmatch(section) is None:
+        raise BadMeasurement(f"Expected a section like '00.3' (notebook.section), got {brief_repr(section)}.")
+
+
+def check_unit(unit: object) -> None:
+    """Raise BadMeasurement unless this is a unit in words."""
+    if not isinstance(unit, str) or not unit.strip():
+        raise BadMeasurement(f"Expected a unit such as 's' or 'images/s', got {brief_repr(unit)}.")
+
+
+def check_entry(entry: Entry) -> None:
+    """Raise BadMeasurement for an entry that would break a table or a board later."""
+    if wrong := wrong_field(entry):
+        raise BadMeasurement(f"Expected {wrong}.")
+    check_section(entry.section)
+    if not isinstance(entry, Verdict):
+        check_unit(entry.unit)
+    if isinstance(entry, Prediction) and entry.value <= 0:
+        raise BadMeasurement(f"Expected a guess above 0, got {entry.value:g}.")
+
+
+def now() -> str:
+    """The time in UTC, to the second, as ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def to_line(entry: Entry) -> str:
+    """One line of JSON, without the line's end; samples to seven digits, more than any clock is good for."""
+    kind = next(name for name, cls in _KINDS.items() if isinstance(entry, cls))
+    fields = {k: v for k, v in dataclasses.asdict(entry).items() if v not in (None, (), {})}
+    if "samples" in fields:
+        fields["samples"] = [float(f"{sample:.7g}") for sample in fields["samples"]]
+    return json.dumps({"kind": kind, **fields}, ensure_ascii=False)
+
+
+@functools.cache  # boards, guesses and tables read the file anew each time: a line that has been judged stays judged
+def from_line(line: str) -> Entry:
+    """The entry of one line; BadMeasurement says what is wrong with it."""
+    try:
+        fields: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadMeasurement(f"Expected a line of JSON, got {brief_repr(line)} ({error}).") from error
+    kind = fields.pop("kind", None) if isinstance(fields, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise BadMeasurement(f"Expected a JSON object with a kind out of {', '.join(_KINDS)}, got {line.strip()[:60]}.")
+    cls: Any = _KINDS[kind]
+    try:
+        entry: Entry = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+    except TypeError as error:
+        raise BadMeasurement(f"Expected the fields of a {kind} ({error}).") from error
+    check_entry(entry)
+    return entry if isinstance(entry, Verdict) else dataclasses.replace(entry, value=float(entry.value))
+
+
+class Results:
+    """A results file, and what could not be written to it.
+
+    Lines are appended whole and under a lock, so several kernels may share the file. Where the folder cannot
+    be written, entries stay in memory and `note` says so.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.note = ""
+        self._unsaved: list[Entry] = []
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry at the end of the file, or in memory when the file can't be written.
+
+        Raises BadMeasurement for an entry that could not be read again.
+        """
+        check_entry(entry)
+        if not self._write((to_line(entry) + "\n").encode()):
+            self._unsaved.append(entry)
+
+    def probe(self) -> None:
+        """Find out whether the file can be written, so that `note` says so before anything is measured."""
+        self._write(b"")
+
+    def _write(self, data: bytes) -> bool:
+        import filelock  # loaded when first needed: `import labkit` stays light
+
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(f"{self.path}.lock", timeout=10), open(self.path, "ab") as file:
+                file.write(data)
+        except (OSError, filelock.Timeout) as error:
+            self.note = (
+                f"Results can't be written to {self.path} ({error.__class__.__name__}), so they stay in memory and are "
+                "gone when this kernel stops. Set LABKIT_HOME to a folder you can write to."
+            )
+        else:
+            self.note = ""
+        return not self.note
+
+    def entries(self) -> list[Entry]:
+        """Every readable entry, oldest first, then those kept in memory."""
+        return [*read(self.path)[0], *self._unsaved]
+
+    def damaged(self) -> list[str]:
+        """One sentence a damaged line: its number and what is wrong. The line itself stays in the file."""
+        return read(self.path)[1]
+
+
+def read(path: Path) -> tuple[list[Entry], list[str]]:
+    """Entries of a results file, and a sentence for each line that is none. A missing file is empty."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return [], []
+    entries, damaged = [], []
+    for number, raw in enumerate(lines, start=1):
+        if not raw.strip():
+            continue
+        try:
+            entries.append(from_line(raw.decode()))
+        except (BadMeasurement, UnicodeDecodeError) as error:
+            damaged.append(f"{path.name}, line {number} is skipped: {error}")
+    return entries, damaged
+
+
+def state_folder() -> Path:
+    """Where a reader's results and ceilings are kept: LABKIT_HOME, or the user's state folder. It may not exist yet."""
+    import platformdirs
+
+    home = os.environ.get("LABKIT_HOME")
+    return Path(home).expanduser() if home else platformdirs.user_state_path("labkit", appauthor=False)
+
+
+def results() -> Results:
+    """The results file of this reader."""
+    return _results_at(state_folder() / "results.jsonl")
+
+
+@functools.cache
+def _results_at(path: Path) -> Results:
+    return Results(path)
+
+
+def profile() -> Profile:
+    """'ci' when LABKIT_PROFILE=ci asks for the smallest sizes, else 'full'."""
+    return "ci" if os.environ.get("LABKIT_PROFILE") == "ci" else "full"
+
+
+def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
+    """The last entry of a kind under a key, or None."""
+    section, what = split_key(key)
+    found = None
+    for entry in entries:
+        if (
+            isinstance(entry, kind)
+            and not isinstance(entry, Verdict)
+            and (entry.section, entry.what) == (section, what)
+        ):
+            found = entry
+    return found
+
+
+def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
+    """What the recorded runs hold under a key, one a machine, marked as recorded. Empty when there is none."""
+    found = [latest(read(path)[0], key) for path in sorted(folder.glob("*.jsonl"))]
+    return [dataclasses.replace(m, origin=_as_recorded(m)) for m in found if isinstance(m, Measurement)]
+
+
+def _as_recorded(measurement: Measurement) -> Origin:
+    """A simulated or calculated number stays one on whatever machine it was recorded."""
+    return "recorded" if measurement.origin == "measured" else measurement.origin
+
+
+def recorded_machines(folder: Path = RECORDED) -> Sequence[str]:
+    """Names of the machines that recorded runs exist for."""
+    entries = [read(path)[0] for path in sorted(folder.glob("*.jsonl"))]
+    return sorted({e.machine for run in entries for e in run if isinstance(e, Measurement)})

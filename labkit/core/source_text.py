@@ -1,0 +1,87 @@
+"""The text of a function as a file of its own has to hold it: its source, and the imports of what it uses."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadMeasurement
+
+
+def is_plain_function(work: object) -> bool:
+    """Whether `work` was made with def, so that it has a name and a text."""
+    return inspect.isfunction(work) and work.__name__ != "<lambda>"
+
+
+def with_imports(work: Callable[..., object], *, advice: str) -> tuple[str, str]:
+    """(imports, source) of a function: a file that begins with both has all that the function uses.
+
+    Modules, and what a module offers under its own name, become import lines. Raises BadMeasurement, which ends with
+    `advice`, where the function uses a name of the notebook (a variable or another function of a cell), or has no text.
+    """
+    if not isinstance(work, FunctionType):
+        raise BadMeasurement(f"Expected a function made with def, got {brief_repr(work)}.")
+    try:
+        source = textwrap.dedent(inspect.getsource(work))
+    except OSError as error:
+        raise BadMeasurement(f"The text of {work.__name__} is not known to Python. {advice}") from error
+    known = work.__globals__
+    used = {*_globals_of(work.__code__), *_names_of_the_header(source)}
+    outside = sorted(name for name in used if not hasattr(builtins, name) and known.get(name) is not work)
+    imports = {name: _import_of(name, known.get(name)) for name in outside}
+    foreign = sorted({name for name, line in imports.items() if not line} | set(work.__code__.co_freevars))
+    if foreign:
+        which = "is the notebook's" if len(foreign) == 1 else "are the notebook's"
+        raise BadMeasurement(
+            f"Expected {work.__name__} to make all that it uses, but {', '.join(foreign)} {which}. {advice}"
+        )
+    return "\n".join(imports.values()), source
+
+
+def _import_of(name: str, value: Any) -> str:
+    """The line that imports `value` as `name`; empty where it is no module and of none that can be imported."""
+    if isinstance(value, ModuleType):
+        return f"import {value.__name__} as {name}" if value.__name__ != name else f"import {name}"
+    home, own = getattr(value, "__module__", None) or "__main__", getattr(value, "__qualname__", "")
+    if home == "__main__" or getattr(sys.modules.get(home), own, None) is not value:
+        return ""
+    return f"from {home} import {own} as {name}" if own != name else f"from {home} import {name}"
+
+
+def _globals_of(code: CodeType) -> Iterator[str]:
+    """Names that a function's code, or a function or class within it, looks up outside of itself."""
+    instructions = list(dis.get_instructions(code))
+    own = {found.argval for found in instructions if found.opname == "STORE_NAME"}  # a class's own names
+    for found in instructions:
+        if found.opname == "LOAD_GLOBAL" or (found.opname == "LOAD_NAME" and found.argval not in {*own, "__name__"}):
+            yield found.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals_of(constant)
+
+
+def _names_of_the_header(source: str) -> Iterator[str]:
+    """Names in a function's decorators, defaults and annotations, which are looked up when it is defined."""
+    (made,) = ast.parse(source).body
+    if not isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef):
+        return
+    arguments = made.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    parts = [
+        *made.decorator_list,
+        *arguments.defaults,
+        *arguments.kw_defaults,
+        *(argument.annotation for argument in every if argument is not None),
+        made.returns,
+    ]
+    for part in parts:
+        if part is not None:
+            yield from (node.id for node in ast.walk(part) if isinstance(node, ast.Name))

@@ -1,0 +1,51 @@
+"""One function on N processes: results and metrics back, failures explained. torch.distributed does the rest."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from labkit.dist.hosts import Hosts, hosts_missing, two_hosts
+from labkit.dist.rank_context import Report, report, span
+from labkit.dist.launching import Launched, launch
+from labkit.dist.measuring import all_reduce_seconds, backend
+from labkit.dist.rank_script import as_script
+from labkit.dist.standin import StandIn
+from labkit.measure.bench import sync_of
+
+if TYPE_CHECKING:
+    from labkit.dist import pipelines
+    from labkit.dist.parallel_training import backward_by_buckets, in_step
+    from labkit.dist.traffic import Traffic
+
+__all__ = [
+    "Hosts",
+    "Launched",
+    "Report",
+    "StandIn",
+    "Traffic",
+    "all_reduce_seconds",
+    "as_script",
+    "backend",
+    "backward_by_buckets",
+    "hosts_missing",
+    "in_step",
+    "launch",
+    "pipelines",
+    "report",
+    "span",
+    "sync_of",
+    "two_hosts",
+]
+
+
+# What loads torch loads when first used.
+_LATE = {"Traffic": "traffic", "backward_by_buckets": "parallel_training", "in_step": "parallel_training"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "pipelines":
+        return importlib.import_module("labkit.dist.pipelines")
+    if name in _LATE:
+        return getattr(importlib.import_module(f"labkit.dist.{_LATE[name]}"), name)
+    raise AttributeError(f"module 'labkit.dist' has no attribute {name!r}")

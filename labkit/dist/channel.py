@@ -1,0 +1,63 @@
+"""A line between two processes of one computer: Python objects of any size through a TCP connection."""
+
+from __future__ import annotations
+
+import pickle
+import select
+import socket
+import struct
+from typing import Any
+
+_NUMBER = struct.Struct("!Q")
+
+
+class Channel:
+    """Messages over a connected socket. EOFError when the other side is gone; OSError when the connection broke.
+
+    multiprocessing's own Connection makes room for the whole of a message at each piece of it that arrives, which
+    takes seconds for a result of 100 MB.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(True)
+        self.sock = sock
+
+    def send(self, message: Any) -> None:
+        """Send one object. PickleBuffers in it go as they are, without a copy, and arrive as bytearrays."""
+        buffers: list[pickle.PickleBuffer] = []
+        data = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
+        parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
+        self.sock.sendall(b"".join(_NUMBER.pack(n) for n in (len(parts), *(part.nbytes for part in parts))))
+        for part in parts:
+            self.sock.sendall(part)
+
+    def recv(self) -> Any:
+        """Wait for one object."""
+        (count,) = _NUMBER.unpack(self.exactly(_NUMBER.size))
+        sizes = [_NUMBER.unpack(self.exactly(_NUMBER.size))[0] for _ in range(count)]
+        data, *buffers = [self.exactly(size) for size in sizes]
+        return pickle.loads(data, buffers=buffers)
+
+    def exactly(self, size: int) -> bytearray:
+        """Wait for so many bytes."""
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            got = self.sock.recv_into(view)
+            if not got:
+                raise EOFError
+            view = view[got:]
+        return data
+
+    def poll(self) -> bool:
+        """Whether something has arrived, an end included."""
+        return bool(select.select([self.sock], [], [], 0)[0])
+
+    def fileno(self) -> int:
+        """The socket's number."""
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.sock.close()

@@ -1,0 +1,174 @@
+"""Record a rank's exchanges: each call of torch.distributed as a span, and which call the rank is in now.
+
+The functions of torch.distributed are replaced, in a rank's process alone, by ones that note start and end. What C++
+does by itself is not seen: DistributedDataParallel's own all-reduces, and DTensor's functional collectives.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from labkit.dist.gpu_clock import GpuClock
+from labkit.dist.rank_context import RankContext, Key
+
+_COLLECTIVES = (
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce", "all_to_all",
+    "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather", "gather_object",
+    "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
+    "scatter_object_list",
+)  # fmt: skip
+# name -> the name of its argument that names the peer. The object lists are several messages each: no key fits them.
+_MESSAGES = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of torch.distributed: what it is, with what, and the key that its peers' calls have too."""
+
+    name: str
+    what: str = ""
+    key: Key | None = None
+    start_s: float = 0.0
+    peer: int | None = None
+
+    @property
+    def with_what(self) -> str:
+        """Its first tensor, in brackets."""
+        return f" ({self.what})" if self.what else ""
+
+    @property
+    def label(self) -> str:
+        """What a picture writes on it."""
+        if self.peer is None:
+            return self.name
+        return f"{self.name} {'to' if 'send' in self.name else 'from'} {self.peer}"
+
+
+class Recorder:
+    """Notes the exchanges of one rank in its trail."""
+
+    def __init__(self, me: RankContext) -> None:
+        self.me = me
+        self.open: dict[int, Call] = {}  # by thread
+        self.last: Call | None = None
+        self._works: dict[int, Call] = {}  # by id: a later Work of the same id replaces an earlier one
+        self._counts: Counter[Key] = Counter()
+
+    def install(self) -> None:
+        """Replace the functions; before the notebook's function is unpickled, which looks them up by name."""
+        for name in _COLLECTIVES:
+            self._replace(name, self._collective_key)
+        for name in _MESSAGES:
+            self._replace(name, self._message_key)
+        self._replace_start()
+        wait = dist.Work.wait
+
+        def recorded_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            call = self._works.pop(id(work), None) or Call("wait")
+            return self._timed(call, lambda: wait(work, *args, **kwargs), arrives=False)
+
+        dist.Work.wait = recorded_wait  # type: ignore[assignment, method-assign]
+
+    def _replace(self, name: str, key_of: Callable[..., tuple[Key | None, int | None]]) -> None:
+        original = getattr(c10d, name, None)
+        if original is None:
+            return
+        names = list(inspect.signature(original).parameters)
+
+        @functools.wraps(original)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() in self.open:  # a part of a call that is recorded as a whole
+                return original(*args, **kwargs)
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
+            key, peer = key_of(name, given)
+            call = Call(name, _what(given), key, self.me.now_s(), peer)
+            return self._timed(call, lambda: original(*args, **kwargs), arrives=True)
+
+        _set(name, original, recorded)
+
+    def _timed(self, call: Call, run: Callable[[], Any], *, arrives: bool) -> Any:
+        thread = threading.get_ident()
+        if thread in self.open:
+            return run()
+        self.open[thread] = self.last = call
+        start = self.me.stamp()
+        if arrives:
+            self.me.arrive(call.key, start)
+        try:
+            result = run()
+        finally:
+            del self.open[thread]
+        if isinstance(result, dist.Work):  # it goes on in the background, and is waited for later
+            self._works[id(result)] = call
+        else:
+            self.me.add(start, self.me.stamp(), "communication", call.label, call.key)
+        return result
+
+    def _collective_key(self, name: str, given: dict[str, Any]) -> tuple[Key | None, int | None]:
+        group = self._group(given)
+        if group is None:
+            return None, None
+        series = (group.group_name, dist.get_process_group_ranks(group)[0])
+        self._counts[series] += 1
+        return (*series, self._counts[series]), None
+
+    def _message_key(self, name: str, given: dict[str, Any]) -> tuple[Key | None, int | None]:
+        group = self._group(given)
+        if group is None:
+            return None, None
+        side = _MESSAGES[name]
+        peer = given.get(side)
+        if peer is None and given.get(f"group_{side}") is not None:
+            peer = dist.get_global_rank(group, given[f"group_{side}"])
+        if peer is None:
+            return None, None  # from anybody
+        ends = (self.me.rank, int(peer)) if side == "dst" else (int(peer), self.me.rank)
+        series = (*ends, given.get("tag", 0))
+        self._counts[series] += 1
+        return ("message", *series, self._counts[series]), int(peer)
+
+    def _group(self, given: dict[str, Any]) -> Any:
+        group = given.get("group")
+        if group is None and dist.is_initialized():
+            return dist.group.WORLD
+        return group if isinstance(group, dist.ProcessGroup) else None
+
+    def _replace_start(self) -> None:
+        original = c10d.init_process_group
+
+        @functools.wraps(original)
+        def recorded(*args: Any, **kwargs: Any) -> None:
+            thread = threading.get_ident()
+            self.open[thread] = Call("init_process_group", start_s=self.me.now_s())
+            try:
+                original(*args, **kwargs)
+            finally:
+                self.open.pop(thread, None)
+            if self.me.gpu is None and dist.get_backend() == "nccl":
+                self.me.gpu = GpuClock(self.me.now_s)
+
+        _set("init_process_group", original, recorded)
+
+
+def _set(name: str, original: Any, replacement: Any) -> None:
+    setattr(c10d, name, replacement)
+    if getattr(dist, name, None) is original:
+        setattr(dist, name, replacement)
+
+
+def _what(given: dict[str, Any]) -> str:
+    """The first tensor among the arguments, in words that differ where it wouldn't fit the peers'."""
+    for value in given.values():
+        if isinstance(value, torch.Tensor):
+            return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    return ""

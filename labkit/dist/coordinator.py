@@ -1,0 +1,195 @@
+"""The notebook's end of the lines to its ranks: takes messages as they come, in the thread that launched."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from labkit.dist.rank_context import Report, RankTrace
+from labkit.dist.channel import Channel
+from labkit.dist.worker import Place
+
+_LOOK_S = 0.05  # how often to look for processes that ended without a word
+_GREETING_S = 5.0  # for a caller to say who it is
+_TAIL = 4000  # characters of a rank's output that are kept for the message about its end
+CRASHES = ("Fatal Python error", "terminate called")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rank ended without a result, and when, in seconds since the launch began. `code` if the process ended."""
+
+    at_s: float
+    error: str
+    traceback: str = ""
+    call: str = ""  # the last of torch.distributed that it made
+    code: int | None = None
+
+
+@dataclass
+class RankState:
+    """What the notebook knows of one rank. `rank` is its number among all."""
+
+    rank: int
+    process: Any
+    line: Channel | None = None
+    output: Channel | None = None
+    result: Any = None  # as packing.pack made it
+    trail: RankTrace = field(default_factory=RankTrace)
+    failure: Failure | None = None
+    place: Place | None = None
+    unfinished: str = ""  # output without an end of line
+    tail: str = ""
+    crashed: bool = False  # from here on its output belongs to the message about its end
+
+    @property
+    def at_work(self) -> bool:
+        """Whether neither a result nor a failure has come."""
+        return self.result is None and self.failure is None
+
+
+class Coordinator:
+    """Waits for messages of all ranks and for their ends. A port of the loopback interface, open for one launch."""
+
+    def __init__(self, start_s: float, on_report: Callable[[Report], object] | None) -> None:
+        self.token = secrets.token_bytes(16)
+        self.start_s = start_s
+        self.reports: list[Report] = []
+        self.states: list[RankState] = []
+        self._on_report = on_report
+        self._selector = selectors.DefaultSelector()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+
+    @property
+    def port(self) -> int:
+        """Where ranks call."""
+        return int(self._server.getsockname()[1])
+
+    def now_s(self) -> float:
+        """Seconds since the launch began."""
+        return time.monotonic() - self.start_s
+
+    def attend(self, timeout_s: float) -> None:
+        """Wait at most `timeout_s`, and never longer than 0.05 s, for anything to happen; take in what did."""
+        for key, _ in self._selector.select(max(0.0, min(timeout_s, _LOOK_S))):
+            key.data()
+        for state in self.states:
+            if state.at_work and state.process.exitcode is not None:
+                self._take_rest(state)
+                if state.at_work:
+                    state.failure = Failure(self.now_s(), "", code=state.process.exitcode)
+
+    def ask_places(self, within_s: float) -> None:
+        """Have every rank at work say where it is; those that don't answer keep None."""
+        asked = [state for state in self.states if state.at_work and state.line is not None]
+        for state in asked:
+            with contextlib.suppress(OSError):
+                state.line.send("where")  # type: ignore[union-attr]
+        end_s = self.now_s() + within_s
+        while self.now_s() < end_s and any(s.place is None and s.at_work for s in asked):
+            self.attend(end_s - self.now_s())
+
+    def dismiss(self) -> None:
+        """Let ranks that have returned go."""
+        for state in self.states:
+            if state.line is not None:
+                with contextlib.suppress(OSError):
+                    state.line.send("dismissed")
+
+    def close(self) -> None:
+        """Pass on what was printed last; close the port and all lines. Safe to call again."""
+        for state in self.states:
+            self._take_output(state)
+            if state.unfinished:
+                self._show(state, "\n")
+        for key in list((self._selector.get_map() or {}).values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+
+    def _accept(self) -> None:
+        line = Channel(self._server.accept()[0])
+        self._selector.register(line, selectors.EVENT_READ, lambda: self._greet(line))
+
+    def _greet(self, line: Channel) -> None:
+        """Find the rank that calls; anybody else is hung up on."""
+        self._selector.unregister(line)
+        line.sock.settimeout(_GREETING_S)
+        try:
+            if not secrets.compare_digest(line.exactly(len(self.token)), self.token):
+                raise OSError("a stranger")
+            rank, purpose = line.recv()
+        except (EOFError, OSError):
+            line.close()
+            return
+        line.sock.settimeout(None)
+        state = next(state for state in self.states if state.rank == rank)
+        if purpose == "line":
+            state.line = line
+            self._selector.register(line, selectors.EVENT_READ, lambda: self._read(state))
+        else:
+            state.output = line
+            self._selector.register(line, selectors.EVENT_READ, lambda: self._read_output(state))
+
+    def _read(self, state: RankState) -> None:
+        line = state.line
+        if line is None:
+            return
+        try:
+            message, *content = line.recv()
+        except (EOFError, OSError):
+            self._selector.unregister(line)
+            line.close()
+            state.line = None
+            return
+        if message == "report":
+            self.reports.append(Report(state.rank, *content))
+            if self._on_report is not None:
+                self._on_report(self.reports[-1])
+        elif message == "where":
+            state.place = content[0]
+        elif message == "done":
+            state.result, state.trail = content
+        elif message == "failed":
+            state.failure = Failure(*content)
+
+    def _read_output(self, state: RankState) -> None:
+        output = state.output
+        if output is None:
+            return
+        try:
+            data = output.sock.recv(65536)
+        except OSError:
+            data = b""
+        if data:
+            self._show(state, data.decode("utf-8", "replace"))
+            return
+        self._selector.unregister(output)
+        output.close()
+        state.output = None
+
+    def _show(self, state: RankState, text: str) -> None:
+        """Print whole lines, each with its rank, so that ranks that print at once don't mix."""
+        state.tail = (state.tail + text)[-_TAIL:]
+        *lines, state.unfinished = (state.unfinished + text).split("\n")
+        for line in lines:
+            state.crashed = state.crashed or line.startswith(CRASHES)
+            if not state.crashed:
+                sys.stdout.write(f"rank {state.rank}: {line}\n")
+
+    def _take_rest(self, state: RankState) -> None:
+        """Read what a process sent before it ended."""
+        while state.line is not None and state.line.poll():
+            self._read(state)
+        self._take_output(state)
+
+    def _take_output(self, state: RankState) -> None:
+        while state.output is not None and state.output.poll():
+            self._read_output(state)

@@ -1,0 +1,264 @@
+"""Two hosts in one computer: Linux network namespaces, each with its own address, joined by a cable of a chosen rate.
+
+Each host has its own interfaces, host name and /etc/hosts; processor, memory and files are shared. What runs in them
+finds its peer the way it would on two machines, and every byte between them goes through the kernel's TCP and a token
+bucket (tc-tbf(8)) that lets so many bits a second pass in each direction. Needs Linux, root, and the tools of iproute2.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.core.arguments import check_number
+from labkit.core.display import cut
+from labkit.core.errors import LabError, RankFailed
+from labkit.dist.rank_script import PORT, as_script, returned
+
+NAMES = ("host-a", "host-b")
+ADDRESSES = ("10.203.0.1", "10.203.0.2")
+_OURS = re.compile(r"labkit-(\d+)-\d+-[ab]")
+_GRACE_S = 10.0  # how long the other host has to notice that its peer is gone
+_POLL_S = 0.02
+_counter = itertools.count()
+# `ip netns exec` gives a command mounts of its own, so that /etc/hosts can be the host's; --uts does it for the name.
+_ENTER = 'mount --bind "$1" /etc/hosts; echo "$2" >/proc/sys/kernel/hostname; shift 2; exec "$@"'
+_ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .+)?)$", re.MULTILINE)
+_NOISE = re.compile(r"\[/\S+\.cc:\d+\] |This is typically caused by a remote worker .*")  # of gloo's messages
+_OF_THE_PEER = re.compile(r"by peer|broken pipe|connection (?:refused|reset|closed)|timed out", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A command that runs in a host; both its outputs go to the file `output`."""
+
+    host: str
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    def text(self) -> str:
+        """What it wrote so far."""
+        return self.output.read_text(encoding="utf-8", errors="replace")
+
+
+class Hosts:
+    """Two hosts that are there, "host-a" and "host-b": run commands in them, and change the rate between them."""
+
+    names = NAMES
+    addresses = ADDRESSES
+
+    def __init__(self, namespaces: tuple[str, str], folder: Path) -> None:
+        self.rate_bits_per_s = 0.0
+        self._namespaces, self._folder = namespaces, folder
+        self.started: list[Running] = []
+        self._etc_hosts = folder / "hosts"
+        lines = (f"{address} {name}\n" for name, address in zip(NAMES, ADDRESSES, strict=True))
+        self._etc_hosts.write_text("127.0.0.1 localhost\n" + "".join(lines), encoding="ascii")
+
+    def shape(self, rate_bits_per_s: float) -> None:
+        """Let so many bits a second pass in each direction from now on, the headers of TCP and IP included."""
+        check_number("rate_bits_per_s", rate_bits_per_s, least=1e6, advice="A megabit per second is 1e6.")
+        burst = max(65536, int(rate_bits_per_s / 8 / 1000))  # bytes: a millisecond, or one piece as TCP hands it over
+        for namespace in self._namespaces:
+            rate = f"rate {int(rate_bits_per_s)}bit burst {burst} latency 100ms"
+            _tool(f"tc -n {namespace} qdisc replace dev cable root tbf {rate}")
+        self.rate_bits_per_s = float(rate_bits_per_s)
+
+    def start(self, host: int, command: Sequence[str], **environment: str) -> Running:
+        """Start a command in host 0 or 1, with these variables set besides. It sees no GPU."""
+        enter = ["ip", "netns", "exec", self._namespaces[host], "unshare", "--uts", "sh", "-ec", _ENTER, "enter"]
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # torchrun is there
+        output = self._folder / f"output-{len(self.started)}"
+        with open(output, "wb") as file:
+            process = subprocess.Popen(
+                [*enter, str(self._etc_hosts), NAMES[host], *command],
+                env={"OMP_NUM_THREADS": "1", **os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": "", **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a notebook's Stop is for the kernel, which ends what it started
+            )
+        self.started.append(Running(NAMES[host], process, output))
+        return self.started[-1]
+
+    def run(self, command: Sequence[str], *, timeout_s: float = 60.0, **environment: str) -> tuple[str, ...]:
+        """Run a command in both hosts at once; what each wrote.
+
+        Raises RankFailed where one ends with an error or one needs more than `timeout_s`; then nothing runs any more.
+        """
+        return self.wait([self.start(host, command, **environment) for host in (0, 1)], timeout_s=timeout_s)
+
+    def wait(self, commands: Sequence[Running], *, timeout_s: float = 60.0) -> tuple[str, ...]:
+        """Wait for commands that were started, then stop all else in the hosts; what each wrote. Raises like `run`."""
+        deadline = time.monotonic() + timeout_s
+        ended: list[Running] = []
+        try:
+            while len(ended) < len(commands) and time.monotonic() < deadline:
+                for command in commands:
+                    if command not in ended and command.process.poll() is not None:
+                        ended.append(command)
+                        if command.process.returncode:
+                            deadline = min(deadline, time.monotonic() + _GRACE_S)
+                time.sleep(_POLL_S)
+        finally:
+            self.stop()
+        failed = [command for command in ended if command.process.returncode]
+        if failed:
+            raise RankFailed(_why(failed))
+        if len(ended) < len(commands):
+            late = [command for command in commands if command not in ended]
+            names = " and ".join(command.host for command in late)
+            raise RankFailed(
+                f"{names} did not end within {timeout_s:g} s and was stopped. Last words: {_last_words(late[0].text())}"
+            )
+        return tuple(command.text() for command in commands)
+
+    def launch(self, fn: Callable[..., object], *args: Any, nproc: int = 1, timeout_s: float = 60.0) -> list[Any]:
+        """Run a function on `nproc` ranks of each host with torchrun; what each rank returned, by rank.
+
+        The files are those that `lab.dist.as_script` writes. The function initialises its process group itself, with
+        "gloo". Raises RankFailed as `run` does, and BadMeasurement for a function that can't be written to a file.
+        """
+        where = f"{NAMES[0]}:{PORT}"
+        scripts = as_script(fn, self._folder, *args, nproc=nproc, nnodes=2, rendezvous=where)
+        outputs = self.run(["bash", str(scripts.torchrun)], timeout_s=timeout_s)
+        found = dict(pair for output in outputs for pair in returned(output))
+        return [found.get(rank) for rank in range(2 * nproc)]
+
+    def stop(self, *which: int) -> None:
+        """Kill all that runs in host 0 or 1, as a power cut would; in both where none is named."""
+        for host in which or (0, 1):
+            for command in self.started:
+                if command.host == NAMES[host] and command.process.poll() is None:
+                    command.process.kill()  # it may be about to enter the namespace
+            _end_all(self._namespaces[host])
+
+
+@contextmanager
+def two_hosts(rate_bits_per_s: float = 1e9) -> Iterator[Hosts]:
+    """Two hosts and a cable of `rate_bits_per_s` in each direction; both are gone at the end, whatever happens.
+
+    Raises LabError where this computer can't have them: no Linux, no root, no iproute2, or a container that forbids it.
+    """
+    _check_possible()
+    _remove_leftovers()
+    stem = f"labkit-{os.getpid()}-{next(_counter)}"
+    namespaces = (f"{stem}-a", f"{stem}-b")
+    with tempfile.TemporaryDirectory(prefix="labkit-hosts-") as folder:
+        hosts = Hosts(namespaces, Path(folder))
+        try:
+            _connect(namespaces)
+            hosts.shape(rate_bits_per_s)
+            yield hosts
+        finally:
+            hosts.stop()
+            for namespace in namespaces:
+                _remove(namespace)
+            for command in hosts.started:
+                command.process.wait()
+
+
+def hosts_missing() -> str:
+    """Why this computer can't have two hosts, in a sentence; empty where it can."""
+    try:
+        with two_hosts():
+            return ""
+    except LabError as error:
+        return str(error)
+
+
+def _check_possible() -> None:
+    if sys.platform != "linux":
+        raise LabError(f"Two hosts in one computer need Linux's network namespaces; this is {sys.platform}.")
+    if os.geteuid() != 0:
+        raise LabError("Two hosts in one computer need root, which this process doesn't have. Start Jupyter as root.")
+    if missing := [name for name in ("ip", "tc", "unshare") if shutil.which(name) is None]:
+        raise LabError(
+            f"Two hosts in one computer need the commands ip, tc and unshare; missing: {', '.join(missing)}. "
+            "Install the packages iproute2 and util-linux."
+        )
+
+
+def _connect(namespaces: tuple[str, str]) -> None:
+    """Make both namespaces and the cable between them."""
+    for namespace in namespaces:
+        _tool(f"ip netns add {namespace}")
+    first, second = namespaces
+    _tool(f"ip link add cable netns {first} type veth peer name cable netns {second}")
+    for namespace, address in zip(namespaces, ADDRESSES, strict=True):
+        _tool(f"ip -n {namespace} address add {address}/24 dev cable")
+        for device in ("lo", "cable"):
+            _tool(f"ip -n {namespace} link set {device} up")
+
+
+def _tool(command: str) -> str:
+    """Run one of iproute2's commands; its output. LabError has what it said where it fails."""
+    done = subprocess.run(command.split(), capture_output=True, text=True, check=False, timeout=20)
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
+        raise LabError(f"This computer can't have two hosts: {command!r} failed: {cut(said, 200)}")
+    return done.stdout
+
+
+def _end_all(namespace: str) -> None:
+    """Kill every process of a namespace, and those that they start meanwhile."""
+    for _ in range(50):
+        try:
+            running = [int(pid) for pid in _tool(f"ip netns pids {namespace}").split()]
+        except LabError:  # there is none of that name
+            return
+        if not running:
+            return
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_POLL_S)
+
+
+def _remove(namespace: str) -> None:
+    """End a namespace's processes and delete it, its end of the cable with it."""
+    _end_all(namespace)
+    with suppress(LabError):  # it was never made
+        _tool(f"ip netns delete {namespace}")
+
+
+def _remove_leftovers() -> None:
+    """Remove the hosts of processes that were killed before they could."""
+    for line in _tool("ip netns list").splitlines():
+        found = _OURS.match(line)
+        if found and not Path(f"/proc/{found[1]}").exists():
+            _remove(found[0])
+
+
+def _why(failed: Sequence[Running]) -> str:
+    """What went wrong first: a host that stopped for its own reason comes before one that lost its peer."""
+    first, *others = sorted(failed, key=lambda command: bool(_OF_THE_PEER.search(_last_words(command.text()))))
+    told = [f"{first.host} {_how(first)}", *(f"then {other.host} {_how(other)}" for other in others)]
+    return "; ".join(told) + ". Nothing is left running in either host."
+
+
+def _how(command: Running) -> str:
+    status = command.process.returncode
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name} (last words: {_last_words(command.text())})"
+    return f"failed with exit status {status}: {_last_words(command.text())}"
+
+
+def _last_words(text: str) -> str:
+    """The first error that an output has, or else its last line."""
+    found = _ERROR.search(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    words = _NOISE.sub("", found[1]) if found else lines[-1] if lines else "none"
+    return cut(words.strip().rstrip("."), 300)

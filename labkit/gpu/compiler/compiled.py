@@ -1,0 +1,199 @@
+"""What a compiler made of a kernel: registers, spills and memory, from its log and object file; PTX instructions."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from labkit.core.display import Shown, Table
+from labkit.core.errors import LabError
+
+_LARGEST_BLOCK = 1024  # threads, on every GPU since compute capability 2.0
+_RESERVED_SHARED_BYTES = 1024  # kept back by the system in each block from compute capability 9.0 on
+_FUNCTION = re.compile(r"Function properties for (\S+)\n(.*?)(?=Function properties for|\Z)", re.DOTALL)
+_OPCODE = re.compile(r"(?:@!?%\w+\s+)?([a-z][a-z0-9_]*(?:(?:\.|::)[a-z0-9_]+)*)(?:\s|$)")
+_DIRECTIVE_LINE = re.compile(r"^\s*\.(?:loc|file|section|pragma)\b.*$", re.MULTILINE)
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)([^{;]*)\{", re.DOTALL)
+
+
+@dataclass(frozen=True, repr=False)
+class KernelResources(Shown):
+    """What one thread and one block of a kernel take, as the compiler's assembler reports it.
+
+    `registers` and the byte counts of stack and spills are for one thread, `shared_bytes` (declared in the source,
+    dynamic not counted) for one block. `constant_bytes` are the module's `__constant__` variables and tables.
+    `max_threads` a block is what launch bounds allow, 1,024 without any.
+    """
+
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+    constant_bytes: int
+    max_threads: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.registers} registers, {self.stack_bytes} B stack, spills {self.spill_store_bytes} B stored and "
+            f"{self.spill_load_bytes} B loaded a thread; {self.shared_bytes} B shared a block"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Compiled(Shown):
+    """A compiled module: its PTX, the compiler's log, and what each kernel takes, by name.
+
+    `compute_capability` is what it was compiled for and `why` says where that came from. `cubin` is the machine code,
+    which a GPU of that compute capability loads.
+    """
+
+    ptx: str
+    log: str
+    compute_capability: tuple[int, int]
+    kernels: dict[str, KernelResources]
+    why: str = ""
+    cubin: bytes = field(default=b"", compare=False)
+
+    @property
+    def only(self) -> KernelResources:
+        """The resources of the one kernel there is; LabError where there are several."""
+        if len(self.kernels) != 1:
+            raise LabError(
+                f"Expected one kernel, got {len(self.kernels)}: {', '.join(self.kernels)}. "
+                "Name one: result.kernels[name]."
+            )
+        return next(iter(self.kernels.values()))
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread of the one kernel there is; LabError where there are several."""
+        return self.only.registers
+
+    def instructions(self, pattern: str = "*") -> dict[str, int]:
+        """Count the module's PTX instructions by opcode, most frequent first: {"fma.rn.f32": 32, "ld.global.f32": 2}.
+
+        `pattern` keeps the opcodes it fits: "*" is any text, so "ld.*" are the loads. Counted as written, not as
+        executed: a loop's body counts once, unless the compiler unrolled it. PTX still has no registers assigned, so
+        a register cap shows in `kernels`, not here. Source: PTX ISA, "Instruction Statements".
+        """
+        found = Counter(opcode for opcode in _opcodes(self.ptx) if fnmatchcase(opcode, pattern))
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def _repr_html_(self) -> str:
+        return self._table()._repr_html_()
+
+    def _table(self) -> Table:
+        headings = ("kernel", "registers", "spill stores", "spill loads", "stack", "shared", "constant", "max threads")
+        rows = tuple(
+            (
+                name,
+                str(one.registers),
+                f"{one.spill_store_bytes} B",
+                f"{one.spill_load_bytes} B",
+                f"{one.stack_bytes} B",
+                f"{one.shared_bytes} B",
+                f"{one.constant_bytes} B",
+                str(one.max_threads),
+            )
+            for name, one in self.kernels.items()
+        )
+        major, minor = self.compute_capability
+        note = f" ({self.why})" if self.why else ""
+        return Table(rows, headings, f"Compiled for compute capability {major}.{minor}{note}")
+
+
+def compiled(
+    ptx: str,
+    log: str,
+    cubin: bytes,
+    *,
+    compute_capability: tuple[int, int],
+    why: str,
+    names: dict[str, str] | None = None,
+) -> Compiled:
+    """Read a compiler's output into a Compiled; `names` are the kernels' names for symbols, where known.
+
+    Registers, stack and spills come from the assembler's log (option -v), shared and constant memory from the object
+    file's sections, since the log leaves out what is declared outside of a kernel. Source: CUDA Binary Utilities,
+    and `cuobjdump --dump-resource-usage`, which shows the same numbers.
+    """
+    entries = {match[1]: match[3] for match in _ENTRY.finditer(ptx)}
+    sizes = dict(_sections(cubin))
+    reserved = _RESERVED_SHARED_BYTES if compute_capability >= (9, 0) else 0
+    found = {}
+    for symbol, text in _FUNCTION.findall(log):
+        if symbol not in entries:  # a device function that was not inlined
+            continue
+        found[symbol] = KernelResources(
+            registers=_number(r"Used (\d+) registers", text),
+            spill_store_bytes=_number(r"(\d+) bytes spill stores", text),
+            spill_load_bytes=_number(r"(\d+) bytes spill loads", text),
+            stack_bytes=_number(r"(\d+) bytes stack frame", text),
+            shared_bytes=max(0, sizes.get(f".nv.shared.{symbol}", 0) - reserved),
+            constant_bytes=sizes.get(".nv.constant3", 0) + sizes.get(f".nv.constant2.{symbol}", 0),
+            max_threads=_launch_bound(entries[symbol]),
+        )
+    if set(found) != set(entries):
+        missing = ", ".join(sorted(set(entries) - set(found)))
+        raise LabError(f"Expected the assembler's log to report on each kernel, found nothing on {missing}: {log}")
+    short = names or _short_names(tuple(found))
+    return Compiled(ptx, log, compute_capability, {short.get(s, s): r for s, r in found.items()}, why, cubin)
+
+
+def _number(pattern: str, text: str) -> int:
+    match = re.search(pattern, text)
+    if match is None:
+        raise LabError(f"Expected {pattern!r} in the assembler's log, got: {text}")
+    return int(match[1])
+
+
+def _launch_bound(directives: str) -> int:
+    """Threads a block that `.maxntid` or `.reqntid` allows."""
+    match = re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", directives)
+    if match is None:
+        return _LARGEST_BLOCK
+    threads = 1
+    for extent in match[1].split(","):
+        threads *= int(extent)
+    return threads
+
+
+def _short_names(symbols: tuple[str, ...]) -> dict[str, str]:
+    """The function's own name for a C++ symbol such as _Z4copyPfi, where no two share it."""
+    short = {}
+    for symbol in symbols:
+        match = re.match(r"_Z(\d+)", symbol)
+        short[symbol] = symbol[match.end() : match.end() + int(match[1])] if match else symbol
+    counts = Counter(short.values())
+    return {symbol: name for symbol, name in short.items() if counts[name] == 1}
+
+
+def _opcodes(ptx: str) -> Iterator[str]:
+    bare = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.DOTALL)
+    bare = _DIRECTIVE_LINE.sub("", bare)
+    for statement in re.split(r"[;{}]", bare):
+        unlabelled = re.sub(r"^\s*(?:[\w$]+:\s*)*", "", statement)
+        match = _OPCODE.match(unlabelled)
+        if match:
+            yield match[1]
+
+
+def _sections(cubin: bytes) -> Iterator[tuple[str, int]]:
+    """Name and size in bytes of each section of a 64-bit little-endian ELF file. Source: ELF-64 Object File Format."""
+    if cubin[:6] != b"\x7fELF\x02\x01":
+        raise LabError(f"Expected a 64-bit ELF file from the compiler, got one that starts with {cubin[:6]!r}.")
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    width, count, names_at = struct.unpack_from("<HHH", cubin, 58)
+    headers = [struct.unpack_from("<IIQQQQ", cubin, table + width * i) for i in range(count)]
+    names = headers[names_at][4]
+    for name, _, _, _, _, size in headers:
+        start = names + name
+        yield cubin[start : cubin.index(b"\0", start)].decode(), size

@@ -1,0 +1,173 @@
+"""CUDA's compiler libraries, loaded from wheels or a toolkit, none of which needs a driver or a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from labkit.core.arguments import is_whole
+from labkit.core.display import brief_repr
+from labkit.core.errors import CompileError, LabError, MissingExtra
+
+DEFAULT = (8, 0)  # without a GPU: every CUDA 12 and 13 compiles for it
+_HEADERS = ("cuda_fp16.h", "nv/target", "crt/mma.h")  # one for each folder that is needed
+_NOT_LOADED = ("DynamicLibNotFoundError", "NvvmSupportError")
+
+
+def target(compute_capability: tuple[int, int] | None) -> tuple[tuple[int, int], str]:
+    """The compute capability to compile for, and why that one: as asked, this machine's GPU, or DEFAULT."""
+    if compute_capability is None:
+        own = gpu_capability()
+        return (own, "this machine's GPU") if own else (DEFAULT, "the default, since there is no GPU here")
+    pair = compute_capability
+    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_whole, pair))):
+        raise LabError(f"Expected a compute capability as a pair such as (8, 0), got {brief_repr(pair)}.")
+    return (int(pair[0]), int(pair[1])), "as asked"
+
+
+def gpu_capability() -> tuple[int, int] | None:
+    """The compute capability of this machine's first GPU; None without one, or without CUDA's Python bindings."""
+    with suppress(ImportError, RuntimeError):  # RuntimeError: there is no driver
+        driver: Any = importlib.import_module("cuda.bindings.driver")
+        (failed,) = driver.cuInit(0)
+        if not failed:
+            kinds = driver.CUdevice_attribute
+            major, minor = (
+                driver.cuDeviceGetAttribute(kind, 0)
+                for kind in (
+                    kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                    kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                )
+            )
+            if not (major[0] or minor[0]):
+                return int(major[1]), int(minor[1])
+    return None
+
+
+def missing(what: str) -> MissingExtra:
+    """The error for a compiler library that isn't there, with the command that installs it."""
+    if sys.platform == "darwin":
+        return MissingExtra(
+            f"{what} is missing: NVIDIA has none for macOS. Use Linux, Windows or Binder for this cell."
+        )
+    return MissingExtra(f"{what} is missing. Install it, no GPU needed: pip install '{_requirement()}'")
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether an error, or what caused it, says that one of CUDA's libraries could not be loaded."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ImportError) or type(seen).__name__ in _NOT_LOADED:
+            return True
+        if re.search(r"lib(nvrtc|nvvm|nvJitLink|device)\S* (cannot|can't|could not) be|No such file: lib", str(seen)):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _requirement() -> str:
+    """numba-cuda for the CUDA that is already here, in CUDA's bindings or in torch; 12 if nothing is."""
+    for package, pattern in (("cuda-bindings", r"(1[23])\."), ("torch", r".*\+cu(1[23])")):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            match = re.match(pattern, importlib.metadata.version(package))
+            if match:
+                return f"numba-cuda[cu{match[1]}]"
+    return "numba-cuda[cu12]"
+
+
+def nvrtc() -> ModuleType:
+    """CUDA's runtime compiler for C++; MissingExtra where it isn't installed."""
+    try:
+        module = importlib.import_module("cuda.bindings.nvrtc")
+        module.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise missing("NVRTC, CUDA's compiler for C++,") from error
+    return module
+
+
+def header_folders() -> list[str]:
+    """Folders with CUDA's own headers, such as cuda_fp16.h and mma.h, and those they include, where there are any."""
+    found = [_wheel_headers(library) for library in ("cudart", "cccl", "nvcc", "crt")]
+    toolkits = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
+    compiler = shutil.which("nvcc")
+    toolkits += [Path(compiler).resolve().parents[1]] if compiler else []
+    toolkits += [Path("/usr/local/cuda")]
+    found += [folder / "include" / tail for folder in toolkits for tail in ("", "cccl")]
+    cupy = importlib.util.find_spec("cupy")
+    for place in (cupy.submodule_search_locations if cupy else None) or ():  # CuPy carries its own copy
+        found.append(Path(place) / "_core" / "include" / "cupy" / "_cccl" / "libcudacxx")
+    first = [next((f for f in found if f and (f / name).is_file()), None) for name in _HEADERS]
+    return list(dict.fromkeys(str(folder) for folder in first if folder))
+
+
+def _wheel_headers(library: str) -> Path | None:
+    with suppress(Exception):  # an older cuda-pathfinder raises for a library that it doesn't know
+        folder = importlib.import_module("cuda.pathfinder").find_nvidia_header_directory(library)
+        return Path(folder) if folder else None
+    return None
+
+
+@dataclass(frozen=True)
+class Linked:
+    """What nvJitLink made: PTX, machine code, and the assembler's log."""
+
+    ptx: str
+    cubin: bytes
+    log: str
+
+
+def link(ltoir: bytes, architecture: str, max_registers: int | None) -> Linked:
+    """Link-time code of NVVM as PTX and machine code for an architecture such as "sm_80", with nvJitLink.
+
+    Linking at this level optimises and assembles the whole program at once, as numba does at a launch; from PTX,
+    nvJitLink assembles each part as callable from others, which takes more registers.
+    """
+    cap = [f"-maxrregcount={max_registers}"] if max_registers else []
+    options = [f"-arch={architecture}", "-lto", *cap]
+    ptx, _ = _linked(ltoir, [*options, "-ptx"], "ptx")
+    cubin, log = _linked(ltoir, [*options, "-Xptxas=-v"], "cubin")
+    return Linked(ptx.decode().rstrip("\0 \n"), cubin, log)
+
+
+def _linked(ltoir: bytes, options: list[str], output: str) -> tuple[bytes, str]:
+    handle, api = None, _nvjitlink()
+    try:
+        handle = api.create(len(options), options)
+        api.add_data(handle, api.InputType.LTOIR, ltoir, len(ltoir), "kernel")
+        api.complete(handle)
+        made = _read(api, f"linked_{output}", handle)
+        return made, _read(api, "info_log", handle).decode(errors="replace").rstrip("\0 \n")
+    except api.nvJitLinkError as error:
+        said = _read(api, "error_log", handle).decode(errors="replace").strip("\0 \n") if handle else ""
+        raise CompileError(
+            f"nvJitLink can't make code with {' '.join(options)}: {said or error}. An unsupported architecture needs a "
+            "newer nvJitLink, an undefined name a simpler kernel."
+        ) from error
+    finally:
+        if handle:
+            api.destroy(handle)
+
+
+def _nvjitlink() -> Any:
+    try:
+        api: Any = importlib.import_module("cuda.bindings.nvjitlink")
+        api.version()
+    except (ImportError, RuntimeError) as error:
+        raise missing("nvJitLink, CUDA's linker,") from error
+    return api
+
+
+def _read(api: Any, what: str, handle: int) -> bytes:
+    text = bytearray(getattr(api, f"get_{what}_size")(handle))
+    getattr(api, f"get_{what}")(handle, text)
+    return bytes(text)

@@ -1,0 +1,177 @@
+"""How many blocks of a kernel fit on one SM, and which resource runs out first."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from labkit.core.arguments import check_number
+from labkit.core.display import Shown, brief_repr
+from labkit.core.errors import BadMeasurement, DataError
+from labkit.core.paths import DATA
+
+CAPABILITIES = DATA / "compute_capabilities.csv"
+WARP = 32  # threads
+MAX_BLOCK = 1024  # threads
+MAX_REGISTERS = 255  # a thread
+_DEFAULT_SHARED_BYTES = 48 * 1024  # a block; more has to be asked for
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one SM of a compute capability has, and in which portions it hands it out.
+
+    Registers go to warps, `register_granularity` at a time, from the part of the register file that belongs to the
+    warp's sub-partition. Shared memory goes to blocks, `reserved_shared_bytes_per_block` more than asked for.
+    `shared_bytes_per_block` is what a block may ask for at most, opted in; without that it is 48 KiB.
+    """
+
+    max_warps_per_sm: int
+    max_blocks_per_sm: int
+    registers_per_sm: int
+    shared_bytes_per_sm: int
+    shared_bytes_per_block: int
+    reserved_shared_bytes_per_block: int
+    shared_granularity_bytes: int
+    register_granularity: int
+    sub_partitions: int
+    source: str
+
+
+@dataclass(frozen=True, repr=False)
+class Occupancy(Shown):
+    """Blocks and warps that one SM holds at the same time.
+
+    `allows` are the blocks an SM could hold if the resource of that name were the only one; `limited_by` are the
+    resources whose number is the smallest, one or several.
+    """
+
+    blocks_per_sm: int
+    warps_per_sm: int
+    max_warps_per_sm: int
+    allows: Mapping[str, int]
+    compute_capability: tuple[int, int]
+
+    @property
+    def fraction(self) -> float:
+        """Resident warps over those the SM has room for, 0 to 1."""
+        return self.warps_per_sm / self.max_warps_per_sm
+
+    @property
+    def limited_by(self) -> tuple[str, ...]:
+        """The resources that run out first: of "warps", "blocks", "registers" and "shared memory"."""
+        return tuple(name for name, blocks in self.allows.items() if blocks == self.blocks_per_sm)
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{name} {blocks}" for name, blocks in self.allows.items())
+        major, minor = self.compute_capability
+        return (
+            f"{self.fraction:.0%} occupancy: {self.blocks_per_sm} block{'s' * (self.blocks_per_sm != 1)}, "
+            f"{self.warps_per_sm} of "
+            f"{self.max_warps_per_sm} warps an SM (compute capability {major}.{minor}). "
+            f"Limited by {' and '.join(self.limited_by)}. Blocks allowed by each: {each}."
+        )
+
+
+@functools.cache
+def capabilities() -> dict[tuple[int, int], Limits]:
+    """The limits of every compute capability in data/compute_capabilities.csv; DataError if it can't be read."""
+    try:
+        with CAPABILITIES.open(newline="", encoding="utf-8") as lines:
+            return dict(_row(row) for row in csv.DictReader(lines))
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise DataError(
+            f"Expected the limits of compute capabilities at {CAPABILITIES}, got {error!r}. "
+            "Fetch the file from the repository again."
+        ) from error
+
+
+def _row(row: dict[str, str]) -> tuple[tuple[int, int], Limits]:
+    major, minor = row.pop("compute_capability").split(".")
+    source = row.pop("source")
+    return (int(major), int(minor)), Limits(**{name: int(value) for name, value in row.items()}, source=source)
+
+
+def limits(compute_capability: tuple[int, int]) -> Limits:
+    """The limits of one compute capability such as (8, 0); BadMeasurement with the known ones for another."""
+    pair = tuple(compute_capability) if isinstance(compute_capability, tuple | list) else compute_capability
+    known = capabilities()
+    if not isinstance(pair, tuple) or pair not in known:
+        names = ", ".join(map(str, known))
+        raise BadMeasurement(f"Expected a compute capability out of {names}; got {brief_repr(compute_capability)}.")
+    return known[pair]
+
+
+def occupancy(
+    block: int | tuple[int, ...],
+    *,
+    registers: int,
+    shared_bytes: int = 0,
+    compute_capability: tuple[int, int],
+) -> Occupancy:
+    """Count the blocks of `block` threads (a number, or up to three extents) that one SM holds at the same time.
+
+    `registers` a thread, `shared_bytes` a block, static and dynamic together. BadMeasurement for what can't be
+    launched: over 1,024 threads, 255 registers a thread, the registers of an SM, or the shared memory of a block.
+    Source: cuda_occupancy.h of CUDA 13.0, with shared memory carved out at its largest and one barrier a block;
+    CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+    """
+    sm = limits(compute_capability)
+    threads = _threads(block)
+    _check(threads, registers, shared_bytes, sm)
+    warps = math.ceil(threads / WARP)
+    registers_a_warp = _up(registers * WARP, sm.register_granularity)
+    # The check at a launch takes registers from all sub-partitions alike, so it counts warps in groups of four.
+    needed = registers_a_warp * _up(warps, sm.sub_partitions)
+    if needed > sm.registers_per_sm:
+        raise BadMeasurement(
+            f"A block of {threads} threads with {registers} registers each takes {needed:,} registers, and an SM has "
+            f"{sm.registers_per_sm:,}: the launch fails. Use fewer threads, or compile with a register cap."
+        )
+    warps_by_registers = sm.registers_per_sm // sm.sub_partitions // registers_a_warp * sm.sub_partitions
+    shared = _up(shared_bytes + sm.reserved_shared_bytes_per_block, sm.shared_granularity_bytes)
+    allows = {
+        "warps": sm.max_warps_per_sm // warps,
+        "blocks": sm.max_blocks_per_sm,
+        "registers": warps_by_registers // warps,
+    }
+    if shared_bytes:
+        allows["shared memory"] = sm.shared_bytes_per_sm // shared
+    blocks = min(allows.values())
+    major, minor = compute_capability
+    return Occupancy(blocks, blocks * warps, sm.max_warps_per_sm, allows, (major, minor))
+
+
+def _threads(block: int | tuple[int, ...]) -> int:
+    extents = block if isinstance(block, tuple | list) else (block,)
+    if not 1 <= len(extents) <= 3:
+        raise BadMeasurement(f"Expected a block of one to three extents, got {brief_repr(block)}.")
+    for extent in extents:
+        check_number("each extent of the block", extent, least=1, whole=True)
+    return math.prod(int(extent) for extent in extents)
+
+
+def _check(threads: int, registers: int, shared_bytes: int, sm: Limits) -> None:
+    """Raise BadMeasurement for what no launch allows, whatever else runs on the SM."""
+    check_number("registers a thread", registers, least=1, whole=True, advice="compile_numba and compile_cuda tell.")
+    check_number("shared_bytes a block", shared_bytes, least=0, whole=True)
+    if threads > MAX_BLOCK:
+        raise BadMeasurement(f"Expected a block of at most {MAX_BLOCK:,} threads, got {threads:,}. Launch more blocks.")
+    if registers > MAX_REGISTERS:
+        raise BadMeasurement(
+            f"Expected at most {MAX_REGISTERS} registers a thread, got {registers}: no compiler gives more."
+        )
+    if shared_bytes > sm.shared_bytes_per_block:
+        raise BadMeasurement(
+            f"Expected at most {sm.shared_bytes_per_block:,} B of shared memory a block ({_DEFAULT_SHARED_BYTES:,} B "
+            f"unless the launch opts in), got {shared_bytes:,} B. "
+            "Use a smaller tile."
+        )
+
+
+def _up(value: int, step: int) -> int:
+    """`value` rounded up to a multiple of `step`."""
+    return -(-value // step) * step

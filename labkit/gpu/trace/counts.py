@@ -1,0 +1,137 @@
+"""Counts of a launch: what warps asked of memory and what had to move, by source line and by array."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from labkit.core.display import Shown
+from labkit.gpu.trace.arithmetic import Work
+from labkit.gpu.trace.events import SECTOR_BYTES, Events, Requests, in_order, starts
+from labkit.gpu.trace.program import Site
+from labkit.gpu.trace.traced_memory import Array
+
+Lines = Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True, repr=False)
+class Counts(Shown):
+    """Sums over requests of warps; all are counts, none is a time, and no cache is taken into account."""
+
+    reads: int
+    """Accesses of single threads that read; an atomic reads and writes."""
+    writes: int
+    requests: int
+    """Instructions of warps: at most 32 accesses each."""
+    bytes_asked: int
+    """Of global or constant memory, as the next four are."""
+    memory_requests: int
+    sectors: int
+    """32-byte sectors moved between global memory (or its caches) and the warps."""
+    lines: int
+    """128-byte lines those sectors lie in."""
+    footprint_bytes: int
+    """Bytes of the distinct sectors touched: what has to move if a cache keeps everything, each sector one way only."""
+    wavefronts: int
+    """Rounds that shared memory needs; one a request (two for 8-byte accesses, four for 16-byte ones) without bank
+    conflicts. A GPU may need fewer for such wide accesses where neighbouring lanes read the same address."""
+    ways: int
+    """The most distinct words that one bank had to give for a request: 1 is conflict-free."""
+    collisions: int
+    """Lanes of atomics that found another lane of their warp at the same address."""
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes of the sectors moved."""
+        return self.sectors * SECTOR_BYTES
+
+    @property
+    def efficiency(self) -> float:
+        """Coalescing efficiency: bytes asked for each byte moved. 1 is perfect, above 1 lanes share what is moved.
+
+        NaN where nothing was moved.
+        """
+        return self.bytes_asked / self.bytes_moved if self.sectors else float("nan")
+
+    @property
+    def sectors_per_request(self) -> float:
+        """Sectors a request to global memory: 4 is perfect for 4-byte elements and a full warp, 32 is the worst."""
+        return self.sectors / self.memory_requests if self.memory_requests else float("nan")
+
+    def __str__(self) -> str:
+        parts = [f"{self.reads:,} reads, {self.writes:,} writes in {self.requests:,} requests"]
+        if self.sectors:
+            parts.append(f"{self.sectors:,} sectors ({self.sectors_per_request:.3g} a request)")
+            parts.append(f"{self.efficiency:.0%} of the bytes moved were asked for")
+        if self.wavefronts:
+            parts.append(f"{self.wavefronts:,} wavefronts, up to {self.ways}-way bank conflicts")
+        if self.collisions:
+            parts.append(f"{self.collisions:,} atomics collide")
+        return "; ".join(parts)
+
+
+def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
+    """Counts of the requests that `mask` picks."""
+    picked = np.flatnonzero(mask)
+    kind = accesses.view.kinds[requests.site[picked]]
+    lanes = requests.lanes[picked]
+    outer = requests.sectors > 0
+    touched = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)])
+    size = touched.size
+    return Counts(
+        reads=int(lanes[kind != 2].sum()),
+        writes=int(lanes[kind > 1].sum()),
+        requests=len(picked),
+        bytes_asked=int(size.sum()),
+        memory_requests=int(outer[picked].sum()),
+        sectors=int(requests.sectors[picked].sum()),
+        lines=int(requests.lines[picked].sum()),
+        footprint_bytes=SECTOR_BYTES * _distinct_sectors(touched.address, size),
+        wavefronts=int(requests.wavefronts[picked].sum()),
+        ways=int(requests.ways[picked].max(initial=0)),
+        collisions=int(requests.collisions[picked].sum()),
+    )
+
+
+def _distinct_sectors(address: Array, size: Array) -> int:
+    first, last = address // SECTOR_BYTES, (address + size - 1) // SECTOR_BYTES
+    return len(np.unique(np.concatenate([first, last[last != first]])))
+
+
+@dataclass(frozen=True, repr=False)
+class Branches(Shown):
+    """Branches of warps: an `if`, a turn of a `while`, or a `for` entered, by at least one lane of a warp."""
+
+    total: int
+    divergent: int
+    """Those at which lanes of a warp part: some go one way and some the other, or loop a different number of times."""
+
+    def __str__(self) -> str:
+        return f"{self.divergent:,} of {self.total:,} branches of warps diverge"
+
+
+def branches(events: Events, wanted: Array) -> Branches:
+    """Count branches at the sites that a mask picks."""
+    some = events.only(wanted[events.site])
+    key, value, warp = some.key, some.value, some.warp
+    order = in_order(warp, key)
+    value, first = value[order], starts(key[order], warp[order])
+    if not len(first):
+        return Branches(0, 0)
+    part = np.maximum.reduceat(value, first) != np.minimum.reduceat(value, first)
+    return Branches(len(first), int(part.sum()))
+
+
+def operations(events: Events, sites: list[Site], runs: list[int], run_work: list[Work]) -> tuple[Lines, Lines]:
+    """Operations by function and line: (on numbers that may have fractions, on whole numbers)."""
+    done = np.bincount(events.site, minlength=len(sites))
+    flop: Counter[tuple[str, int]] = Counter()
+    integer: Counter[tuple[str, int]] = Counter()
+    executed = [(site.work, int(n)) for site, n in zip(sites, done, strict=True)]
+    for work, times in [*executed, *zip(run_work, runs, strict=True)]:
+        flop.update({line: n * times for line, n in work.flop.items()})
+        integer.update({line: n * times for line, n in work.integer.items()})
+    return flop, integer

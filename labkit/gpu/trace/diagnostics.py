@@ -1,0 +1,75 @@
+"""What is wrong with a kernel, in words: each kind of mistake once a place, with its first example and a count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from labkit.core.display import Shown
+
+
+@dataclass(frozen=True, repr=False)
+class Finding(Shown):
+    """One mistake at one place of a kernel."""
+
+    kind: str
+    """outside, race, barrier, unset, deadlock, endless, raised, unwritten, lane or order."""
+    line: int
+    """Of the source file or cell; 0 where the finding has no line."""
+    words: str
+    count: int = 1
+    """How often it happened; for a race at how many addresses."""
+    thread: int | None = None
+    """The first thread it happened to, counted over the whole grid."""
+    array: str = ""
+
+    def __str__(self) -> str:
+        what = "addresses" if self.kind == "race" else "times"
+        more = f" ({self.count:,} {what}.)" if self.count > 1 else ""
+        return f"[{self.kind}] {f'line {self.line}: ' if self.line else ''}{self.words}{more}"
+
+
+@dataclass
+class Diagnostics:
+    """Collects findings while a kernel runs. `where(thread)` names a thread of the grid."""
+
+    where: Callable[[int], str]
+    line_of: Callable[[int], int]
+    running: Callable[[], int]
+    """The thread that runs now, counted over the whole grid."""
+    found: dict[tuple[str, int, str], list[Any]] = field(default_factory=dict)
+
+    def add(self, kind: str, line: int, words: str, *, array: str = "", thread: int | None = None) -> None:
+        """Count a mistake; the words of the first of its kind, line and array are kept."""
+        first = self.found.setdefault((kind, line, array), [0, words, self.running() if thread is None else thread])
+        first[0] += 1
+
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them, in the order in which they were found."""
+        return tuple(
+            Finding(kind, line, words, count, thread, array)
+            for (kind, line, array), (count, words, thread) in self.found.items()
+        )
+
+    def outside(self, traced: Any, index: Any, key: int, *, writing: bool) -> Any:
+        """An access out of bounds: not done; a read gives NaN, or 0 for whole numbers."""
+        shape = traced.array.shape
+        size = f"{shape[0]} elements, 0 to {shape[0] - 1}" if len(shape) == 1 else f"the shape {tuple(shape)}"
+        if not traced.array.size:
+            size = "no elements"
+        parts = index if isinstance(index, tuple) else (index,)
+        negative = any(part < 0 for part in parts)
+        after = " A negative index counts from the end in numba and reads before the array in CUDA C++." * negative
+        verb = "writes to" if writing else "reads"
+        place = ", ".join(str(part) for part in parts)
+        words = f"{self.where(self.running())} {verb} {traced.name}[{place}], but {traced.name} has {size}.{after}"
+        self.add("outside", self.line_of(key), words, array=traced.name)
+        return traced.array.dtype.type("nan" if traced.array.dtype.kind in "fc" else 0)
+
+    def absent_lane(self, key: int, lane: int) -> None:
+        """A shuffle that reads from a lane which does not take part."""
+        words = (
+            f"{self.where(self.running())} reads the value of lane {lane}, which does not take part: it is undefined."
+        )
+        self.add("lane", self.line_of(key), words)

@@ -1,0 +1,281 @@
+"""What a trace shows: counts by source line and by array, mistakes, and what pictures are drawn from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from labkit.core.display import Shown, Table, brief_repr
+from labkit.core.errors import KernelError, nearest
+from labkit.gpu.trace.counts import Branches, Counts, Lines, branches, count, operations
+from labkit.gpu.trace.diagnostics import Finding
+from labkit.gpu.trace.events import KINDS
+from labkit.gpu.trace.log import SITES
+from labkit.gpu.trace.running import Run
+from labkit.gpu.trace.space import Region
+from labkit.gpu.trace.thread import WARP
+from labkit.gpu.trace.traced_memory import Array
+
+LIMITS = "Counts, not times: no cache is simulated, and threads ran in one order"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One instruction of one warp: the lanes that take part, and address and size in bytes of what each asks for."""
+
+    lanes: Array
+    addresses: Array
+    size: int
+    base: int
+    """Address of element 0 of the array."""
+    array: str
+    space: str
+    line: int
+    text: str
+
+
+class Trace(Shown):
+    """What a kernel asked of a GPU: counts by source line and by array, and the mistakes found."""
+
+    def __init__(self, done: Run, findings: tuple[Finding, ...], schedules: int) -> None:
+        self._run = done
+        self.findings = findings
+        self.schedules = schedules
+        self.kernel = done.setting.fn.__name__
+        self.grid, self.block = done.setting.grid, done.setting.block
+
+    @property
+    def ok(self) -> bool:
+        """Whether no mistake was found."""
+        return not self.findings
+
+    @property
+    def threads(self) -> int:
+        """Threads of the launch."""
+        return math.prod(self.grid) * math.prod(self.block)
+
+    @property
+    def warps(self) -> int:
+        """Warps of the launch."""
+        return math.prod(self.grid) * -(-math.prod(self.block) // WARP)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block in bytes, static and dynamic."""
+        layout = self._run.launch.layout
+        return layout.static_bytes + layout.dynamic_bytes
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays the kernel could reach: its parameters, global arrays, shared arrays."""
+        return tuple(dict.fromkeys(region.name for region in self._run.regions))
+
+    # -- counts
+
+    def count(self, array: str = "", *, line: int = 0, space: str = "", kind: str = "") -> Counts:
+        """Counts of the requests to one array, of one source line of the kernel, to one space, or of one kind.
+
+        `space` is global, shared or constant; `kind` is load, store or atomic. What is left out does not restrict.
+        """
+        return count(self._run.accesses, self._run.requests, self._mask(array, line, space, kind))
+
+    def _mask(self, array: str = "", line: int = 0, space: str = "", kind: str = "") -> Array:
+        requests, accesses, sites = self._run.requests, self._run.accesses, self._run.sites
+        mask = np.ones(len(requests.site), bool)
+        if array:
+            mask &= self._of_requests == self._names.index(self._region(array).name)
+        if line:
+            mask &= self._at(line)[requests.site]
+        if kind:
+            _known("kind", kind, KINDS)
+            mask &= np.array([site.kind == kind for site in sites])[requests.site]
+        if space:
+            _known("space", space, ("global", "shared", "constant"))
+            first = requests.order[requests.first]
+            shared, constant = accesses.only(first).shared, accesses.only(first).constant
+            mask &= {"shared": shared, "constant": constant, "global": ~shared & ~constant}[space]
+        return mask
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return list(self.arrays)
+
+    @cached_property
+    def _of_requests(self) -> Array:
+        """For each request the number of its array's name: that of the first region its first address lies in."""
+        requests, accesses = self._run.requests, self._run.accesses
+        address = accesses.only(requests.order[requests.first]).address
+        found = np.full(len(address), -1)
+        for region in self._run.regions:
+            low, high = region.span
+            near = np.flatnonzero((found < 0) & (address >= low) & (address < high))
+            inside = region.elements(address[near]) >= 0  # a column of a matrix spans its other columns too
+            found[near[inside]] = self._names.index(region.name)
+        return found
+
+    def _region(self, array: str) -> Region:
+        _known("array", array, self.arrays)
+        return next(region for region in self._run.regions if region.name == array)
+
+    def branches(self, line: int = 0) -> Branches:
+        """Branches of warps and how many of them diverge, in the whole kernel or in one source line."""
+        kinds = np.array([site.kind in ("branch", "for") for site in self._run.sites])
+        return branches(self._run.events, kinds & self._at(line) if line else kinds)
+
+    def _at(self, line: int) -> Array:
+        """Which sites are in a line of the kernel itself; its device functions may stand in another cell or file."""
+        return np.array([(site.function, site.line) == (self.kernel, line) for site in self._run.sites])
+
+    @cached_property
+    def _operations(self) -> tuple[Lines, Lines]:
+        program = self._run.program
+        return operations(self._run.events, program.sites, program.runs, program.run_work)
+
+    @property
+    def flop(self) -> int:
+        """Operators and mathematical functions on floating-point numbers, as the source has them; fma counts two."""
+        return sum(self._operations[0].values())
+
+    @property
+    def integer_operations(self) -> int:
+        """Operators on whole numbers, most of which compute indices."""
+        return sum(self._operations[1].values())
+
+    @property
+    def reads_per_thread(self) -> float:
+        """Reads of global memory, on average over the threads."""
+        return self.count(space="global").reads / self.threads
+
+    @property
+    def writes_per_thread(self) -> float:
+        """Writes to global memory, on average over the threads."""
+        return self.count(space="global").writes / self.threads
+
+    # -- what pictures are drawn from
+
+    def request(self, array: str = "", *, line: int = 0, kind: str = "", number: int = 0, warp: int = 0) -> Request:
+        """The `number`-th request of a warp to an array or of a line; KernelError where it made no such request."""
+        requests, accesses, sites = self._run.requests, self._run.accesses, self._run.sites
+        mine = np.flatnonzero(self._mask(array, line, "", kind) & (requests.warp == warp))
+        if not 0 <= number < len(mine):
+            raise KernelError(
+                f"Warp {warp} made {len(mine):,} such requests, there is no number {number}. Warps count from 0 to"
+                f" {self.warps - 1:,}, arrays are {', '.join(self.arrays)}."
+            )
+        times = accesses.at[requests.order[requests.first[mine]]]
+        chosen = int(mine[np.argsort(times, kind="stable")[number]])
+        members = accesses.only(requests.order[requests.first[chosen] :][: requests.lanes[chosen]])
+        site, address = sites[requests.site[chosen]], members.address
+        region, _ = self._run.region_of(int(address[0]))
+        name, space, base = (region.name, region.space, region.base) if region else ("", "", 0)
+        return Request(members.lane, address, int(members.size[0]), base, name, space, site.line, site.text)
+
+    def visits(self, array: str, kind: str = "") -> Array:
+        """How often each element of `array` is read and written (or one of it, by `kind`), in the array's shape."""
+        shape = self._region(array).array.shape
+        found: Array = np.bincount(self._reaching(array, kind)[1], minlength=math.prod(shape)).reshape(shape)
+        return found
+
+    def _reaching(self, array: str, kind: str) -> tuple[Array, Array]:
+        """Of each access to `array` (of one kind or of any) the thread and the element's flat number."""
+        mine, element = self._run.accesses.reaching(self._region(array))
+        if kind:
+            _known("kind", kind, KINDS)
+            picked = np.array([site.kind == kind for site in self._run.sites])[mine.site]
+            mine, element = mine.only(picked), element[picked]
+        return mine.thread, element
+
+    def busiest(self, array: str, kind: str = "load") -> int:
+        """The most different elements of `array` that one thread reads, or writes by `kind`: its share of the work."""
+        pairs = np.unique(np.stack(self._reaching(array, kind)), axis=1)
+        return int(np.unique(pairs[0], return_counts=True)[1].max(initial=0))
+
+    def paths(self, warp: int = 0) -> tuple[list[str], Array]:
+        """The branches (`if` and `while`) a warp comes to, and what each lane did there.
+
+        Returns labels, "line 7: i < n", in the order in which they first came up, and an array (branches, 32) of 1 for
+        taken, 0 for not taken, -1 for not there.
+        """
+        events, sites = self._run.events, self._run.sites
+        kind = np.array([site.kind == "branch" for site in sites])
+        mine = events.only(kind[events.site] & (events.warp == warp))
+        keys, row = np.unique(mine.key, return_inverse=True)
+        found = np.full((len(keys), WARP), -1)
+        found[row, mine.lane] = mine.value
+        first = np.full(len(keys), np.iinfo("i8").max)
+        np.minimum.at(first, row, mine.at)
+        order = np.argsort(first)
+        labels = [f"line {site.line}: {site.text}" for site in (sites[int(key) % SITES] for key in keys[order])]
+        return labels, found[order]
+
+    # -- words
+
+    def by_array(self) -> Table:
+        """Counts of each array that was touched."""
+        rows: list[tuple[str, ...]] = []
+        for name in self.arrays:
+            counts, region = self.count(name), self._region(name)
+            if counts.requests:
+                rows.append((name, region.space, *_cells(counts)))
+        return Table(tuple(rows), ("array", "space", *_HEADINGS), "By array")
+
+    def by_line(self) -> Table:
+        """Counts of each source line that reached memory or computed."""
+        flop, integer = self._operations
+        reached = {(s.function, s.line) for s in self._run.sites if s.kind in KINDS}
+        rows: list[tuple[str, ...]] = []
+        for function, line in sorted(reached | set(flop), key=lambda at: (at[0] != self.kernel, at)):
+            here = np.array([(s.function, s.line) == (function, line) for s in self._run.sites])
+            counts = count(self._run.accesses, self._run.requests, here[self._run.requests.site])
+            text = next(
+                (s.text for s, mine in zip(self._run.sites, here, strict=True) if mine and s.kind != "array"), ""
+            )
+            name = str(line) if function == self.kernel else f"{function} {line}"
+            done = (flop.get((function, line), 0), integer.get((function, line), 0))
+            rows.append((name, text, *_cells(counts), *(f"{n:,}" for n in done)))
+        return Table(tuple(rows), ("line", "source", *_HEADINGS, "FLOP", "integer"), "By source line")
+
+    def _table(self) -> Table:
+        """All that a cell shows."""
+        blocks, size = math.prod(self.grid), math.prod(self.block)
+        head = f"{self.kernel}: {blocks:,} block{'s' * (blocks > 1)} of {size:,} threads"
+        by_array = self.by_array()
+        rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
+        work = f"{self.branches()}; {self.flop:,} FLOP, {self.integer_operations:,} integer operations."
+        found = tuple(map(str, self.findings)) or ("No mistakes found.",)
+        orders = "." if self.schedules == 1 else f" and {self.schedules - 1} shuffled ones."
+        headings = by_array.headings if by_array.rows else ()
+        return Table(rows, headings, head, (work, *found, f"({LIMITS}{orders})"))
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def _repr_html_(self) -> str:
+        return self._table()._repr_html_()
+
+
+_HEADINGS = ("reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways")
+
+
+def _cells(counts: Counts) -> tuple[str, ...]:
+    memory = counts.sectors > 0
+    return (
+        f"{counts.reads:,}",
+        f"{counts.writes:,}",
+        f"{counts.requests:,}",
+        f"{counts.sectors:,}" if memory else "",
+        f"{counts.sectors_per_request:.3g}" if memory else "",
+        f"{counts.efficiency:.0%}" if memory else "",
+        f"{counts.ways}" if counts.wavefronts else "",
+    )
+
+
+def _known(what: str, given: str, known: Any) -> None:
+    if given not in known:
+        raise KernelError(
+            f"There is no {what} {brief_repr(given)} in this trace. The nearest: {', '.join(nearest(given, known))}."
+        )

@@ -1,0 +1,110 @@
+"""What the threads of a traced kernel did, in the order in which they did it: one or two machine words an event.
+
+An event is a *key* and a *value*. The key names a place in the kernel's source (a site, the low 12 bits) and the
+loop iterations and calls that led there (a context, the other bits): two lanes of a warp that log the same key execute
+the same instruction together. The value is eight times the address plus the logarithm of the access's size for a
+memory access, the number of iterations for a loop. A branch is one negative word, -2 * key for "not taken" and one less
+for "taken".
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Generator, Iterable, Iterator, Sized
+from itertools import chain
+from typing import Any
+
+from labkit.core.errors import TraceTooLarge
+from labkit.core.units import format_bytes
+
+SITE_BITS = 12
+SITES = 1 << SITE_BITS
+BYTES_AN_EVENT = 100  # 16 for the event itself; the rest is what counting it needs for a moment
+EAGER = 1 << 16  # loops up to this length get their contexts before they run
+
+
+class EndlessLoop(Exception):
+    """A loop went past the step budget; carries the key of the loop and the iterations done."""
+
+
+def too_large(words: str, max_events: int) -> TraceTooLarge:
+    """The error for a trace that would outgrow its budget; `words` say what does."""
+    budget = format_bytes(max_events * BYTES_AN_EVENT)
+    return TraceTooLarge(
+        f"{words} more than the trace's budget of {budget}. Trace a smaller problem: counts for a few blocks tell the"
+        " same as counts for thousands. Or raise memory_bytes if this machine has the memory."
+    )
+
+
+class Log:
+    """Events, the stretches of them that belong to one thread each, and the contexts of loops and calls."""
+
+    def __init__(self, max_events: int, max_steps: int) -> None:
+        self.words = array("q")
+        self.add = self.words.append
+        # Stretches of words by one thread: where they start, whose they are, and warp operations done before.
+        self.starts, self.threads, self.warp_epochs = array("q"), array("i"), array("i")
+        self.phases = array("q", [0])  # where a barrier released a block, or a block began
+        self.partial_syncs: list[tuple[int, int, int]] = []  # syncwarp of some lanes: warp, mask, and where
+        self.max_events, self.max_steps = max_events, max_steps
+        self._contexts: dict[int, list[int]] = {}
+        self._fresh = 0
+
+    def running(self) -> int:
+        """The thread that runs now."""
+        return self.threads[len(self.starts) - 1]
+
+    def phase(self) -> None:
+        """A barrier of the running block opened: what comes is ordered after what was."""
+        self.phases.append(len(self.words))
+
+    def check(self) -> None:
+        """Raise TraceTooLarge when the events would need more memory than the budget."""
+        if 8 * len(self.words) + 16 * len(self.starts) > 16 * self.max_events:
+            raise too_large(f"{len(self.words) // 2:,} logged accesses need", self.max_events)
+
+    def inside(self, key: int) -> int:
+        """The context of a call made at `key`."""
+        ids = self._contexts.get(key)
+        if ids is None:
+            ids = self._contexts[key] = []
+            self._grow_to(ids, 1)
+        return ids[0]
+
+    def loop(self, key: int, over: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+        """Pairs (context, item) of a `for` loop."""
+        self.check()
+        ids = self._contexts.setdefault(key, [])
+        n = len(over) if isinstance(over, Sized) else EAGER + 1
+        self.add(key)
+        self.add(n)
+        if n <= EAGER and n <= self.max_steps:
+            if len(ids) < n:
+                self._grow_to(ids, n)
+            return zip(ids, over, strict=False)
+        return zip(chain(ids, self._grower(key, ids, pauses=False)), over, strict=False)
+
+    def steps(self, key: int) -> Iterator[int]:
+        """Contexts of a `while` loop, without end; now and then a 0, for a pause in which other threads can go on."""
+        self.check()
+        ids = self._contexts.setdefault(key, [])
+        return chain(ids, self._grower(key, ids, pauses=True))
+
+    def _grow_to(self, ids: list[int], n: int) -> None:
+        first = self._fresh + SITES
+        self._fresh += SITES * (n - len(ids))
+        ids.extend(range(first, self._fresh + 1, SITES))
+
+    def _grower(self, key: int, ids: list[int], *, pauses: bool) -> Generator[int, None, None]:
+        n = len(ids)
+        while True:
+            n += 1
+            if n > self.max_steps:
+                raise EndlessLoop(key, n - 1)
+            if not n % 256:
+                self.check()
+                if pauses and not n % 1024:
+                    yield 0
+            if len(ids) < n:  # another thread may have been here while this one paused
+                self._grow_to(ids, n)
+            yield ids[n - 1]

@@ -1,0 +1,117 @@
+"""Sliders over a pure function, redrawn when one is moved."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from labkit.core.arguments import as_float
+from labkit.core.display import brief_repr
+from labkit.core.errors import LabError
+from labkit.lesson.boards import FRAME_S, Live
+
+
+class Explorer(Live):
+    """Sliders over a pure function `draw(axes, **values) -> sentence`, redrawn at most five times a second.
+
+    Each keyword is a control: a (low, high) or (low, high, step) pair of numbers is a slider, a list is a
+    slider over its entries, a bool a tick box. `values` holds what they are set to. An error of the function after
+    a move is told below the picture, which stays. Raises LabError for a control or a function that is none.
+    """
+
+    def __init__(self, draw: Callable[..., str], *, height_in: float = 3.6, **controls: Any) -> None:
+        import ipywidgets as widgets
+
+        if not callable(draw):
+            raise LabError(
+                f"Expected a function draw(axes, **values), got {brief_repr(draw)}. Pass it without brackets."
+            )
+        self.height_in = height_in
+        self._draw = draw
+        super().__init__()
+        self.controls = {name: _control(name, spec) for name, spec in controls.items()}
+        self._waiting = False
+        for control in self.controls.values():
+            control.observe(self._changed, names="value")
+        self.box = widgets.VBox([*self.controls.values(), self._image, self._caption])
+        self.redraw()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the controls are set to."""
+        return {name: control.value for name, control in self.controls.items()}
+
+    def draw(self, axes: Axes) -> str:
+        """Draw the function at the present values."""
+        axes.clear()
+        sentence = self._draw(axes, **self.values)
+        if not isinstance(sentence, str):
+            raise LabError(f"The function must return a sentence, got {brief_repr(sentence)}.")
+        return sentence
+
+    def _draw_or_say(self) -> None:
+        """Draw; an error of the function becomes the sentence, since a moved slider has no cell to show it in."""
+        try:
+            self.redraw()
+        except Exception as error:
+            values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+            told = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+            self.say(f"For {values} the function raised {told}" if told != str(error) else f"For {values}: {told}")
+            self._last_s = time.monotonic()
+
+    def _changed(self, _change: object) -> None:
+        wait_s = FRAME_S - (time.monotonic() - self._last_s)
+        if wait_s <= 0:
+            self._draw_or_say()
+        elif not self._waiting:
+            self._draw_later(wait_s)
+
+    def _draw_later(self, wait_s: float) -> None:
+        """Draw the newest values once the frame's time has come, so that the last move is never lost."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # no event loop, as in a plain script: nothing to wait in
+            self._draw_or_say()
+            return
+        self._waiting = True
+        loop.call_later(wait_s, self._draw_waiting)
+
+    def _draw_waiting(self) -> None:
+        self._waiting = False
+        self._draw_or_say()
+
+
+def _control(name: str, spec: Any) -> Any:
+    """A widget for one keyword of an Explorer."""
+    import ipywidgets as widgets
+
+    label = {"description": name.replace("_", " "), "style": {"description_width": "9em"}}
+    if isinstance(spec, widgets.Widget):
+        return spec
+    if isinstance(spec, bool):
+        return widgets.Checkbox(value=spec, **label)
+    layout = widgets.Layout(width="32em")
+    if isinstance(spec, list) and spec:
+        options = [(str(value), value) for value in spec]  # ipywidgets would take pairs for (label, value)
+        return widgets.SelectionSlider(options=options, value=spec[0], layout=layout, **label)
+    low, high, *step = _range(name, spec)
+    kind = widgets.IntSlider if all(isinstance(v, int) for v in spec) else widgets.FloatSlider
+    size = {"step": step[0]} if step else {}
+    return kind(min=low, max=high, value=low, layout=layout, **size, **label)
+
+
+def _range(name: str, spec: Any) -> tuple[Any, ...]:
+    """The spec itself where it is (low, high) or (low, high, step); LabError says what a control can be."""
+    numbers = [as_float(part) for part in spec] if isinstance(spec, tuple) else []
+    known = [number for number in numbers if number is not None and math.isfinite(number)]
+    if len(known) == len(numbers) in (2, 3) and known[0] < known[1] and (len(known) == 2 or known[2] > 0):
+        return tuple(spec)
+    raise LabError(
+        f"Expected (low, high) or (low, high, step) with low below high, a list of choices, or True or False "
+        f"for {name!r}, got {brief_repr(spec)}."
+    )

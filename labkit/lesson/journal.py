@@ -1,0 +1,243 @@
+"""What the reader guesses and measures: `predict` before, `record` after, `verdict` on a claim, `summary` last."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import html
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from labkit.core import results
+from labkit.core.arguments import as_float, check_number
+from labkit.core.display import Shown, Table, brief_repr
+from labkit.core.errors import BadMeasurement, DataError, nearest
+from labkit.core.paths import DATA
+from labkit.core.results import Measurement, Prediction, Verdict
+from labkit.core.units import format_quantity, significant
+from labkit.measure.bench import Ratio, Timing
+from labkit.measure.machine import machine
+
+OwnOrigin = Literal["measured", "simulated", "calculated"]
+
+
+@dataclass(frozen=True, repr=False)
+class Note(Shown):
+    """A sentence for the reader, shown as text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:  # plain text would be broken in the middle of a word
+        return f"<div style='max-width:48em'>{html.escape(self.text)}</div>"
+
+
+def predict(key: str, guess: object, unit: str) -> Note:
+    """Write down a guess before measuring, under a key such as "00.3 all threads"; `...` leaves it open.
+
+    The guess is kept in the results file; boards and the closing table show it beside the measurement.
+    Raises BadMeasurement for a key or unit that is none; a guess that is none is told so in the note.
+    """
+    section, what = results.split_key(key)
+    results.check_unit(unit)
+    if guess is ...:
+        return Note(f"todo: put a number in place of the dots ({unit}). A wrong guess teaches more than none.")
+    value = as_float(guess)
+    if value is None:
+        return Note(f"Expected a number in {unit}, got {brief_repr(guess)}. Nothing was noted.")
+    if not 0 < value < float("inf"):
+        return Note(f"Expected a number above 0 in {unit}, got {brief_repr(guess)}. Nothing was noted.")
+    log = results.results()
+    entries = log.entries()
+    before = results.latest(entries, key)
+    noted = results.latest(entries, key, Prediction)
+    same = isinstance(noted, Prediction) and (noted.value, noted.unit) == (value, unit)
+    blind = noted.blind if same and isinstance(noted, Prediction) else before is None
+    log.append(Prediction(section, what, value, unit, results.now(), blind))
+    percent = " That is less than one percent; for 95 % write 95." if unit == "%" and value < 1 else ""
+    late = "" if blind else " It was measured here before this guess, so the closing table marks it."
+    return Note(f"Noted: {format_quantity(value, unit)} for {what}.{percent}{late} {log.note}".rstrip())
+
+
+def predicted(key: str, unit: str | None = None) -> float | None:
+    """The reader's last guess under a key, or None; with `unit`, None too where it was made in another one."""
+    found = results.latest(results.results().entries(), key, Prediction)
+    return found.value if isinstance(found, Prediction) and unit in (None, found.unit) else None
+
+
+def record(
+    key: str,
+    value: float | Timing,
+    unit: str,
+    *,
+    items: float | None = None,
+    origin: OwnOrigin = "measured",
+    claims: Sequence[str] = (),
+) -> Measurement:
+    """Keep a measured number under a key, with its samples, this machine, its versions and the guess made before.
+
+    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given. What follows from data
+    sheets alone is "calculated", what a simulated device said "simulated". Raises BadMeasurement for what would make
+    the results file useless, and records nothing then.
+    """
+    section, what = results.split_key(key)
+    results.check_unit(unit)
+    check_claims(claims)
+    if origin not in get_args(OwnOrigin):
+        raise BadMeasurement(f"Expected an origin out of {', '.join(get_args(OwnOrigin))}, got {brief_repr(origin)}.")
+    samples: tuple[float, ...] = ()
+    number = as_float(value)
+    if isinstance(value, Timing):
+        check_items(repr(key), unit, items)
+        number, samples = _of_timing(value, items)
+    if number is None or not math.isfinite(number):
+        raise BadMeasurement(
+            f"Expected a finite number in {unit} for {key!r}, got {brief_repr(value)}. Nothing was recorded."
+        )
+    here = machine()
+    measurement = Measurement(
+        section, what, number, unit, origin, here.name, results.now(), samples, predicted(key, unit),
+        results.profile(), tuple(claims), dict(here.versions),
+    )  # fmt: skip
+    results.results().append(measurement)
+    return measurement
+
+
+def _of_timing(timing: Timing, items: float | None) -> tuple[float, tuple[float, ...]]:
+    """Value and samples of a timing: seconds, or items per second. BadMeasurement where a call took no time."""
+    if not timing.samples_s:
+        raise BadMeasurement(f"Expected a timing with readings, got none for {timing.label!r}. Nothing was recorded.")
+    if items is None:
+        return timing.median_s, timing.samples_s
+    if not min(timing.samples_s) > 0:
+        raise BadMeasurement(
+            f"Expected readings above 0 s for {timing.label!r}, "
+            f"got {brief_repr(timing.samples_s)}: no rate follows from "
+            "them. Nothing was recorded."
+        )
+    return timing.rate(items), tuple(items / seconds for seconds in timing.samples_s)
+
+
+def check_items(what: str, unit: str, items: object) -> None:
+    """Raise BadMeasurement unless a timing can be shown in `unit`: a rate needs `items`, seconds must have none."""
+    if unit == "s" and items is not None:
+        raise BadMeasurement(f"{what} is in s: leave items= out, or choose a unit such as 'images/s'.")
+    if unit != "s" and items is None:
+        raise BadMeasurement(f"{what} is in {unit}: pass items=, the {unit.split('/')[0]} that one call handles.")
+    if items is not None:
+        check_number("items", items, above=0)
+
+
+def check_claims(ids: Sequence[str]) -> None:
+    """Raise BadMeasurement unless these are ids of claims under test."""
+    if not isinstance(ids, list | tuple):
+        raise BadMeasurement(f"Expected a list of claims such as ['C02'], got {brief_repr(ids)}.")
+    for claim in ids:
+        if claim not in (known := list(claims())):
+            near = ", ".join(nearest(str(claim), known))
+            raise BadMeasurement(f"There is no claim {brief_repr(claim)}; did you mean {near}?")
+
+
+@functools.cache
+def claims() -> dict[str, str]:
+    """The claims under test: id -> what is claimed (data/claims.csv)."""
+    path = DATA / "claims.csv"
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            return {row["id"]: row["claim"] for row in csv.DictReader(file)}
+    except OSError as error:
+        raise DataError(f"{path} can't be read ({error.strerror}). Fetch the repository again.") from error
+
+
+def verdict(
+    claim: str, evidence: Ratio | bool | None, *, section: str, because: str = "", when: str = "", needs: str = ""
+) -> Note:
+    """Note what the evidence says of a claim: a speed-up whose interval lies above 1 holds, no other does.
+
+    `because` replaces the evidence's own words, `when` narrows a claim to a condition. Evidence None means
+    that it can't be measured here, and `needs` says what would be needed. Raises BadMeasurement for other evidence.
+    """
+    check_claims([claim])
+    results.check_section(section)
+    if not isinstance(evidence, Ratio | bool | None):
+        raise BadMeasurement(
+            f"Expected a Ratio (lab.compare(...).ratio(...)), True, False or None as evidence, "
+            f"got {brief_repr(evidence)}."
+        )
+    for name, text in (("because", because), ("when", when), ("needs", needs)):
+        if not isinstance(text, str):
+            raise BadMeasurement(f"Expected {name} to be text, got {brief_repr(text)}.")
+    word: Literal["holds", "holds when", "does not hold", "not measured"]
+    if evidence is None:
+        word, reason = "not measured", f"needs {needs}"
+    else:
+        holds = evidence.verdict == "faster" if isinstance(evidence, Ratio) else evidence
+        word = ("holds when" if when else "holds") if holds else "does not hold"
+        reason = ". ".join(part for part in (when, because or str(evidence)) if part)
+    results.results().append(Verdict(claim, word, reason, section, machine().name, results.now()))
+    return Note(f"{claim} ({claims()[claim]}): {word}: {reason}")
+
+
+@dataclass(frozen=True, repr=False)
+class Summary(Shown):
+    """A notebook's predictions beside its measurements, and the claims it tested."""
+
+    rows: tuple[tuple[str, str, str, str], ...]
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...] = ()
+
+    def _tables(self) -> list[Table]:
+        parts = [Table(self.rows, _HEAD, notes=self.notes)]
+        if self.verdicts:
+            rows = tuple((v.claim, claims().get(v.claim, _UNLISTED), v.verdict, v.because) for v in self.verdicts)
+            parts.append(Table(rows, _CLAIMS_HEAD))
+        return parts
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self._tables()))
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self._tables())
+
+
+_HEAD = ("what", "your guess", "measured", "measured / guess")
+_UNLISTED = "a claim no longer listed"
+_CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
+
+
+def summary(notebook: str) -> Summary:
+    """The closing table of a notebook ("00"): the last measurement and guess of each quantity on this machine.
+
+    A guess without a measurement has its row too. Raises BadMeasurement for what is no notebook's number.
+    """
+    if not isinstance(notebook, str) or re.fullmatch(r"\d\d", notebook) is None:
+        raise BadMeasurement(f'Expected a notebook\'s number such as "00", got {brief_repr(notebook)}.')
+    log = results.results()
+    entries = [e for e in log.entries() if e.section.startswith(f"{notebook}.")]
+    here = machine().name
+    measured = {e.key: e for e in entries if isinstance(e, Measurement) and e.machine == here}
+    guesses = {f"{e.section} {e.what}": e for e in entries if isinstance(e, Prediction)}
+    verdicts = {e.claim: e for e in entries if isinstance(e, Verdict) and e.machine == here}
+    keys = sorted([*measured, *(key for key in guesses if key not in measured)], key=lambda key: key[:4])
+    rows = tuple(_row(key, measured.get(key), guesses.get(key)) for key in keys)
+    notes = ([log.note] if log.note else []) + log.damaged()
+    return Summary(rows, tuple(verdicts[claim] for claim in sorted(verdicts)), tuple(notes))
+
+
+def _row(key: str, measurement: Measurement | None, guess: Prediction | None) -> tuple[str, str, str, str]:
+    guessed = "none" if guess is None else format_quantity(guess.value, guess.unit)
+    if measurement is None:
+        return key, guessed, "not measured here", ""
+    value = format_quantity(measurement.value, measurement.unit)
+    if measurement.origin != "measured":
+        value += f" ({measurement.origin})"
+    if guess is None or guess.unit != measurement.unit:
+        return key, "none", value, ""
+    late = "" if guess.blind else " (made after measuring)"
+    ratio = f"{significant(measurement.value / guess.value, 2)}x"
+    return key, guessed + late, value, ratio

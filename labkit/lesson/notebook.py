@@ -1,0 +1,105 @@
+"""The notebook a reader is in: prepare it, and explain a memory error in one sentence so that the next cell works."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+from labkit.core import results
+from labkit.core.errors import LabError
+from labkit.core.units import GIB, MIB, format_bytes
+from labkit.measure.machine import Machine, machine
+
+_CUDA = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
+_CPU = re.compile(r"you tried to allocate (\d+) bytes")
+_NUMPY = re.compile(r"Unable to allocate ([\d.]+) (B|KiB|MiB|GiB|TiB|PiB|EiB)")
+_SIZES = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40, "PiB": 2**50, "EiB": 2**60}
+
+
+class OutOfMemory(LabError):
+    """A cell asked for more memory than was free: how much, how much was free, and what to change."""
+
+
+def shell() -> Any:
+    """The notebook's shell, or None outside one."""
+    ipython = sys.modules.get("IPython")  # whoever is in a notebook has it loaded
+    found = ipython.get_ipython() if ipython else None
+    return found if found is not None and getattr(found, "kernel", None) is not None else None
+
+
+def start() -> Machine:
+    """Prepare a notebook, and return the machine, which shows its card.
+
+    From here on memory errors are explained. In the ci profile torch uses one thread, so that the tests take
+    the same time on a busy machine; cells that compare numbers of threads set their own.
+    """
+    results.results().probe()
+    if results.profile() == "ci":
+        import torch
+
+        torch.set_num_threads(1)
+    if (running := shell()) is not None:
+        import torch
+
+        running.set_custom_exc((torch.OutOfMemoryError, MemoryError, RuntimeError), _explain)
+    return machine()
+
+
+def asked_bytes(message: str) -> float | None:
+    """Bytes that an allocator's error message says were asked for, or None when it is about something else."""
+    for pattern in (_CUDA, _NUMPY):
+        if found := pattern.search(message):
+            return float(found[1]) * _SIZES[found[2]]
+    found = _CPU.search(message)
+    return float(found[1]) if found else None
+
+
+def explanation(asked: float | None, free: float | None, device: str) -> str:
+    """What happened and what to change, for `asked` and `free` bytes (None: not known) on a device."""
+    wanted = "more than there is" if asked is None else format_bytes(asked)
+    left = "an unknown amount is" if free is None else f"{format_bytes(free)} is"
+    return (
+        f"Out of memory on {device}: the cell asked for {wanted}, and {left} free. Make the batch, the images or the "
+        "model smaller, or use a smaller dtype such as torch.bfloat16, and run the cell again. "
+        "What the cell held has been given back, so the next cell works."
+    )
+
+
+def free_bytes(device: str) -> float | None:
+    """Bytes free on "cuda" (from the driver) or "cpu" (MemAvailable on Linux); None where it is not known."""
+    if device == "cuda":
+        import torch
+
+        return float(torch.cuda.mem_get_info()[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = re.search(r"MemAvailable:\s+(\d+) kB", file.read())
+    except OSError:
+        return None
+    return float(found[1]) * 1024 if found else None
+
+
+def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, tb_offset: Any = None) -> None:
+    """IPython's handler: explains memory errors; every other error is shown as it always is."""
+    import torch
+
+    asked = asked_bytes(str(error))
+    is_cuda = isinstance(error, torch.OutOfMemoryError)
+    if asked is None and not is_cuda and not isinstance(error, MemoryError):
+        self.showtraceback((kind, error, trace), tb_offset=tb_offset)
+        return
+    device = "cuda" if is_cuda else "cpu"
+    text = explanation(asked, free_bytes(device), "the GPU" if is_cuda else "this machine")
+    traceback.clear_frames(trace)  # the frames' locals hold the tensors that filled the memory
+    error.__traceback__ = None
+    self.showtraceback((OutOfMemory, OutOfMemory(text), None))
+    for name in ("last_exc", "last_value", "last_traceback"):
+        if hasattr(sys, name):
+            setattr(sys, name, None)
+    gc.collect()
+    if is_cuda:
+        torch.cuda.empty_cache()

@@ -1,0 +1,106 @@
+"""Run every notebook on this machine, with the solutions filled in, and keep what was measured as a recorded run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from labkit.core import results
+from labkit.core.errors import LabError, MissingExtra
+from labkit.core.paths import NOTEBOOKS, RECORDED
+from labkit.core.results import Measurement, Verdict
+from labkit.core.units import format_seconds
+from labkit.lesson import checks
+from labkit.measure.machine import machine
+
+_STUB = re.compile(r"# (\d\d\.\d[a-z]?)\b.*")
+
+Notebook = dict[str, Any]
+
+
+def stub_number(source: str) -> str | None:
+    """The exercise whose blank a code cell is: its first line reads "# 03.2 ..."; None for any other cell."""
+    found = _STUB.match(source)
+    return found[1] if found else None
+
+
+def solved(notebook: Notebook, solutions: Mapping[str, str]) -> Notebook:
+    """A copy of a notebook (nbformat 4 JSON) with each exercise's blank replaced by its solution."""
+    filled = copy.deepcopy(notebook)
+    for cell in filled["cells"]:
+        source = "".join(cell["source"])
+        number = stub_number(source) if cell["cell_type"] == "code" else None
+        if number is not None:
+            cell["source"] = f"{source.splitlines()[0]}\n{solutions[number]}"
+    return filled
+
+
+def paths() -> list[Path]:
+    """The numbered notebooks, in order."""
+    return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+
+
+def record(tell: Callable[[str], None], folder: Path = RECORDED, only: str = "") -> Path:
+    """Run the notebooks (those whose name starts with `only`) at full size; the recorded run's path.
+
+    `tell` receives a line of progress for each. A notebook that fails ends the run with a LabError that
+    names it, and leaves the recorded run of this machine as it was.
+    """
+    todo = [path for path in paths() if path.name.startswith(only)]
+    here = machine()
+    with tempfile.TemporaryDirectory() as home:
+        for i, path in enumerate(todo, start=1):
+            tell(f"[{i}/{len(todo)}] {path.name} ...")
+            start = time.monotonic()
+            _run(path, home)
+            tell(f"[{i}/{len(todo)}] {path.name} took {format_seconds(time.monotonic() - start)}")
+        entries = results.read(Path(home) / "results.jsonl")[0]
+    kept = [e for e in entries if isinstance(e, Measurement | Verdict)]
+    target = folder / f"{here.slug}.jsonl"
+    done = {path.name[:2] for path in todo}
+    others = [e for e in results.read(target)[0] if e.section[:2] not in done]
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = sorted((results.to_line(e) for e in [*others, *kept]), key=_section)
+    target.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    tell(f"{len(kept)} entries of {here.name} are in {target}")
+    return target
+
+
+def _section(line: str) -> str:
+    return str(json.loads(line)["section"])
+
+
+def _run(path: Path, home: str) -> None:
+    """Run one notebook with its solutions, its state in the folder `home`."""
+    try:
+        import nbclient
+        import nbformat
+    except ImportError as error:
+        raise MissingExtra(f"Recording needs {error.name}: pip install nbclient ipykernel") from error
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    filled = nbformat.reads(json.dumps(solved(notebook, checks.solutions(path.name[:2]))), as_version=4)  # type: ignore[no-untyped-call]
+    client = nbclient.NotebookClient(
+        filled, timeout=600, store_widget_state=False, resources={"metadata": {"path": str(NOTEBOOKS)}}
+    )
+    try:
+        client.execute(env={**os.environ, "LABKIT_HOME": home, "LABKIT_PROFILE": "full"})
+    except nbclient.exceptions.CellExecutionError as error:
+        raise LabError(f"{path.name} failed, so nothing was recorded: {error}") from error
+    if failed := list(_not_passed(filled)):
+        raise LabError(f"{path.name}: its own solutions did not pass: {'; '.join(failed)}")
+
+
+def _not_passed(notebook: Any) -> Iterator[str]:
+    """The outcomes other than 'passed' among a run notebook's outputs."""
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            text = "".join(output.get("data", {}).get("text/plain", ""))
+            if re.match(r"\d\d\.\d[a-z]? (todo|not yet): ", text):
+                yield text

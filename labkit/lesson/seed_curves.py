@@ -1,0 +1,87 @@
+"""Several trainings side by side while they run: a line for the median seed, a band for all of them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+
+from labkit import plot
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadMeasurement
+from labkit.lesson.boards import Live
+from labkit.train import training
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from labkit.plot.training import Axis
+    from labkit.train.training import Run, Runs
+
+
+class SeedCurves(Live):
+    """Validation accuracy that grows while seeds train: `bands.train("batch 32", setup, 5, batch=32, epochs=10)`.
+
+    `x` is what the curves run over: seconds of training, epochs, images or steps. A line marks `accuracy` (0 to 1).
+    """
+
+    height_in = 3.6
+
+    def __init__(self, title: str, *, x: Axis = "seconds", accuracy: float | None = None) -> None:
+        if x not in ("seconds", "epochs", "images", "steps"):
+            raise BadMeasurement(f"Expected x to be 'seconds', 'epochs', 'images' or 'steps', got {brief_repr(x)}.")
+        self.title, self.x, self.accuracy = title, x, accuracy
+        self.runs: dict[str, dict[int, Run]] = {}
+        self._draw_s = 0.0
+        super().__init__()
+
+    def redraw(self) -> None:
+        """Draw a frame now."""
+        start_s = time.monotonic()
+        super().redraw()
+        self._draw_s = time.monotonic() - start_s
+
+    def tick(self) -> None:
+        """Draw a frame if it won't take more than a tenth of the time: trainings may be as short as frames."""
+        if time.monotonic() - self._last_s >= 10 * self._draw_s:
+            super().tick()
+
+    def draw(self, axes: Axes) -> str:
+        """Draw every training there is."""
+        named = {name: tuple(by_seed.values()) for name, by_seed in self.runs.items()}
+        return plot.seed_bands.on(axes, named, x=self.x, accuracy=self.accuracy, title=self.title)
+
+    def train(self, name: str, setup: training.Setup, seeds: int | Iterable[int] = 5, **how: Any) -> Runs:
+        """`lab.training.over_seeds` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""
+        self.runs[name] = {}
+        with self._showing():
+            return training.over_seeds(setup, seeds, name=name, on_epoch=partial(self._grow, name), **how)
+
+    def race(
+        self, named: Mapping[str, tuple[training.Setup, int]], seeds: int | Iterable[int] = 5, **how: Any
+    ) -> dict[str, Runs]:
+        """`lab.training.in_turn`, several trainings, each (setup, batch), whose curves grow as it runs."""
+        self.runs |= {name: {} for name in named}
+        with self._showing():
+            return training.in_turn(named, seeds, on_epoch=self._grow, **how)
+
+    def _grow(self, name: str, run: Run) -> None:
+        self.runs[name][run.seed] = run
+        self.tick()
+
+    @contextmanager
+    def _showing(self) -> Iterator[None]:
+        self.show()
+        try:
+            yield
+        finally:  # also after Ctrl-C
+            self.finish()
+
+    def add(self, name: str, runs: Runs) -> None:
+        """Draw what was trained elsewhere, for comparison."""
+        self.runs[name] = {run.seed: run for run in runs.runs}
+        self.show()
+        self.finish()

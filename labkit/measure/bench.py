@@ -1,0 +1,283 @@
+"""Time callables honestly: synchronised, cold call apart, spread kept, alternatives interleaved.
+
+Everything here takes the clock and the `sync` function as arguments, so that the rules can be tested with a
+device that works asynchronously in a simulated time.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from labkit.core.arguments import check_function, check_number
+from labkit.core.display import Shown, brief_repr
+from labkit.core.errors import BadMeasurement
+from labkit.core.units import format_seconds, significant
+from labkit.measure.bootstrap import median_ratio_interval
+
+Clock = Callable[[], float]
+
+# Reading a clock costs about a microsecond: below this a single call is not timed alone.
+SHORT_CALL_S = 50e-6
+# Ordering work and waiting for it costs a GPU's call tens of microseconds: there, more calls share one wait.
+SHORT_ASYNC_CALL_S = 1e-3
+_MOST_REPEATS = 1_000_000
+_MOST_READINGS = 2000
+
+
+def no_sync() -> None:
+    """The `sync` of a device that finishes its work before a call returns, as a CPU does."""
+
+
+def sync_of(device: str) -> Callable[[], None]:
+    """What blocks until the queued work of "cuda" or "cuda:1" is done; for any other device, nothing to wait for."""
+    if not device.startswith("cuda"):
+        return no_sync
+    import torch
+
+    return torch.cuda.synchronize if device == "cuda" else partial(torch.cuda.synchronize, device)
+
+
+@dataclass(frozen=True, repr=False)
+class Timing(Shown):
+    """Durations of one function's calls, in seconds, in the order taken.
+
+    `first_s` is the cold call: compilation, allocation, cache misses. Each sample is the mean of `repeats`
+    calls made inside one reading of the clock; `repeats` is 1 unless a call is short: under 50 µs, or under 1 ms where
+    the clock has to wait for a device.
+    """
+
+    label: str
+    first_s: float
+    samples_s: tuple[float, ...]
+    repeats: int = 1
+
+    @property
+    def median_s(self) -> float:
+        """Median seconds of a call."""
+        return statistics.median(self.samples_s)
+
+    @property
+    def quartiles_s(self) -> tuple[float, float]:
+        """First and third quartile, in seconds."""
+        if len(self.samples_s) < 2:
+            return self.samples_s[0], self.samples_s[0]
+        low, _, high = statistics.quantiles(self.samples_s, n=4, method="inclusive")
+        return low, high
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over the median: 0.02 means 'repeatable to about 2 %'."""
+        low, high = self.quartiles_s
+        return (high - low) / self.median_s
+
+    def rate(self, items: float) -> float:
+        """Items per second when one call handles `items` of them. BadMeasurement where a call took no time."""
+        _check_took_time(self)
+        return items / self.median_s
+
+    def __str__(self) -> str:
+        inside = f", {self.repeats} calls a reading" if self.repeats > 1 else ""
+        return (
+            f"{self.label}: {format_seconds(self.median_s)} ± {self.spread:.0%} "
+            f"(median and IQR of {len(self.samples_s)} readings{inside}; first call {format_seconds(self.first_s)})"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Ratio(Shown):
+    """How many times faster `label` is than `baseline`, with a 95 % bootstrap interval."""
+
+    label: str
+    baseline: str
+    value: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """'faster', 'slower', or 'no difference seen' when the interval contains 1."""
+        if self.low > 1:
+            return "faster"
+        if self.high < 1:
+            return "slower"
+        return "no difference seen"
+
+    def __str__(self) -> str:
+        interval = f"95 % interval {significant(self.low)} to {significant(self.high)}"
+        if self.verdict == "no difference seen":
+            return f"{self.label} against {self.baseline}: no difference seen ({significant(self.value)}x, {interval})"
+        return f"{self.label} is {self.verdict} than {self.baseline}: {significant(self.value)}x ({interval})"
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
+    """Timings taken in turn (A B B A ...), the first being the baseline, and their ratios to it."""
+
+    timings: tuple[Timing, ...]
+    ratios: tuple[Ratio, ...]
+
+    def ratio(self, label: str) -> Ratio:
+        """The ratio of the alternative called `label`."""
+        for ratio in self.ratios:
+            if ratio.label == label:
+                return ratio
+        raise BadMeasurement(f"No alternative is called {label!r}; there are {[r.label for r in self.ratios]}.")
+
+    def __str__(self) -> str:
+        return "\n".join(str(part) for part in (*self.timings, *self.ratios))
+
+
+def time_call(
+    fn: Callable[[], object],
+    *,
+    label: str,
+    sync: Callable[[], None] = no_sync,
+    budget_s: float = 1.0,
+    min_runs: int = 5,
+    repeats: int | None = None,
+    clock: Clock = time.perf_counter,
+    on_sample: Callable[[Timing], None] | None = None,
+) -> Timing:
+    """Call `fn` until `budget_s` seconds of it or 2,000 readings are taken, and at least `min_runs` readings.
+
+    `sync` blocks until queued device work is done. It runs on both sides of the clock, so a GPU call is not
+    credited with merely being enqueued. Short calls are repeated inside the clock, and the result says how often;
+    `repeats` sets it. `on_sample` is called outside the clock with what has been measured so far.
+    The readings taken before Ctrl-C reach `on_sample`; the interrupt itself goes on to the caller.
+    Raises BadMeasurement for what can't be called, and for fewer than 2 runs, which have no spread.
+    """
+    check_function(label, fn)
+    _check_amounts(budget_s, min_runs, least=2, why="Fewer have no spread.")
+    if repeats is not None:
+        check_number("repeats", repeats, least=1, whole=True)
+    reading = _Reading(fn, sync, clock)
+    first_s = reading.seconds(1)
+    repeats = _choose_repeats(reading)[0] if repeats is None else repeats
+    samples_s: list[float] = []
+    spent_s = 0.0
+    while len(samples_s) < min_runs or (spent_s < budget_s and len(samples_s) < _MOST_READINGS):
+        samples_s.append(reading.seconds(repeats))
+        spent_s += samples_s[-1] * repeats
+        if on_sample is not None:
+            on_sample(Timing(label, first_s, tuple(samples_s), repeats))
+    return Timing(label, first_s, tuple(samples_s), repeats)
+
+
+def compare(
+    alternatives: Mapping[str, Callable[[], object]],
+    *,
+    sync: Callable[[], None] = no_sync,
+    budget_s: float = 2.0,
+    min_runs: int = 7,
+    clock: Clock = time.perf_counter,
+    on_sample: Callable[[Timing], None] | None = None,
+) -> Comparison:
+    """Time two or more functions in turn, A B B A, and bootstrap an interval on each ratio to the first.
+
+    Taking turns lets a drifting clock speed or a busy neighbour hit all of them alike; every other round is taken
+    backwards, since what ran before leaves its traces in caches and memory. Every reading has the
+    same number of calls. `budget_s` is the measured time of all alternatives together; `on_sample` is called
+    outside the clock with what has been measured of one of them.
+    Raises BadMeasurement for fewer than two alternatives, what can't be called, or fewer than 5 runs.
+    """
+    check_alternatives(alternatives)
+    _check_amounts(budget_s, min_runs, least=5, why="Fewer give no interval.")
+    readings = {label: _Reading(fn, sync, clock) for label, fn in alternatives.items()}
+    first_s = {label: reading.seconds(1) for label, reading in readings.items()}
+    chosen = [_choose_repeats(reading) for reading in readings.values()]
+    # The same number for all, or the fixed cost of a reading would be shared by more calls of one than of another.
+    affordable = budget_s / (min_runs * len(chosen) * max(call_s for _, call_s in chosen))
+    repeats = max(1, min(max(n for n, _ in chosen), int(affordable)))
+    order = list(readings)
+    samples: dict[str, list[float]] = {label: [] for label in order}
+    spent_s = 0.0
+    rounds = 0
+    while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
+        for label in (order, order[::-1])[rounds % 2]:
+            samples[label].append(readings[label].seconds(repeats))
+            spent_s += samples[label][-1] * repeats
+            if on_sample is not None:
+                on_sample(Timing(label, first_s[label], tuple(samples[label]), repeats))
+        rounds += 1
+    timings = tuple(Timing(k, first_s[k], tuple(samples[k]), repeats) for k in readings)
+    return Comparison(timings, tuple(speedup(timings[0], other) for other in timings[1:]))
+
+
+def speedup(baseline: Timing, other: Timing) -> Ratio:
+    """How many times faster `other` is than `baseline`: the ratio of medians, and a 95 % interval.
+
+    Raises BadMeasurement for fewer than 5 readings on a side.
+    """
+    for side in (baseline, other):
+        if not isinstance(side, Timing):
+            raise BadMeasurement(f"Expected two timings, as lab.time_call gives them, got {brief_repr(side)}.")
+        _check_took_time(side)
+    if min(len(baseline.samples_s), len(other.samples_s)) < 5:
+        raise BadMeasurement("A speed-up needs at least 5 readings on each side; take more with min_runs.")
+    low, high = median_ratio_interval(baseline.samples_s, other.samples_s)
+    return Ratio(other.label, baseline.label, baseline.median_s / other.median_s, low, high)
+
+
+def check_alternatives(alternatives: object) -> None:
+    """Raise BadMeasurement unless these are two or more functions by name."""
+    if not isinstance(alternatives, Mapping):
+        raise BadMeasurement(
+            f"Expected a dict of names and functions, got {brief_repr(alternatives)}. "
+            "Write {'one way': f, 'the other': g}."
+        )
+    if len(alternatives) < 2:
+        raise BadMeasurement(f"A comparison needs at least two functions, got {len(alternatives)}.")
+    for label, fn in alternatives.items():
+        check_function(label, fn)
+
+
+def _check_amounts(budget_s: float, min_runs: int, *, least: int, why: str) -> None:
+    check_number("budget_s", budget_s, least=0, advice="It is a time in seconds.")
+    check_number("min_runs", min_runs, least=least, whole=True, advice=why)
+
+
+def _check_took_time(timing: Timing) -> None:
+    if not timing.samples_s or not timing.median_s > 0:
+        raise BadMeasurement(
+            f"Expected durations above 0 s for {timing.label!r}, got {brief_repr(timing.samples_s)}. "
+            "Does the clock advance while it runs?"
+        )
+
+
+class _Reading:
+    """One synchronised reading of the clock around some calls of a function."""
+
+    def __init__(self, fn: Callable[[], object], sync: Callable[[], None], clock: Clock) -> None:
+        self.fn, self.sync, self.clock = fn, sync, clock
+
+    def seconds(self, repeats: int) -> float:
+        """Seconds of one call, averaged over `repeats` calls inside one reading."""
+        fn, sync = self.fn, self.sync
+        sync()
+        start = self.clock()
+        for _ in range(repeats):
+            fn()
+        sync()
+        return (self.clock() - start) / repeats
+
+
+def _choose_repeats(reading: _Reading) -> tuple[int, float]:
+    """How many calls go into one reading, and about the seconds of one call: 1, or enough to fill a millisecond."""
+    short_s = SHORT_CALL_S if reading.sync is no_sync else SHORT_ASYNC_CALL_S
+    for _ in range(3):  # the first may still warm something up
+        if (warm_s := reading.seconds(1)) >= 20 * short_s:
+            return 1, warm_s
+    if warm_s >= short_s:
+        return 1, warm_s
+    repeats = 10
+    while (total_s := reading.seconds(repeats) * repeats) < 20 * SHORT_CALL_S:
+        if repeats > _MOST_REPEATS:
+            raise BadMeasurement(
+                f"{repeats:,} calls took {format_seconds(total_s)} by this clock: it does not advance."
+            )
+        repeats = max(2 * repeats, int(repeats * 20 * SHORT_CALL_S / max(total_s, 1e-6)))
+    return repeats, total_s / repeats

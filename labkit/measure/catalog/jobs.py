@@ -1,0 +1,112 @@
+"""Judge the catalogue's devices for a job: in, out or undecided, and why, with the numbers that decide it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from labkit.core.units import format_seconds, format_si
+from labkit.measure.catalog.device import Device, devices, peak
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What one device has to do in one training step: bytes held, FLOP and bytes moved a step; limits in US$ and W."""
+
+    memory_bytes: float
+    flop: float
+    n_bytes: float
+    dtype: str
+    budget_usd: float | None = None
+    max_power_w: float | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A device judged for a job. `fits` is None where a fact is missing that would decide it; `why` says which.
+
+    A number with an asterisk in `why` wasn't read from a source. `step_s` is the roofline time of the job's FLOP and
+    bytes, a floor as far as those are the fewest; `energy_j` is that time at full board power; `cost_usd` is the
+    launch price of one device.
+    """
+
+    device: Device
+    fits: bool | None
+    why: tuple[str, ...]
+    step_s: float | None
+    memory_share: float | None
+    energy_j: float | None
+    cost_usd: float | None
+
+    def __str__(self) -> str:
+        verdict = {True: "in", False: "out", None: "undecided"}[self.fits]
+        return f"{self.device.name}: {verdict}; {'; '.join(self.why)}"
+
+
+Finding = tuple[bool | None, str]  # does the device pass, or None for unknown; the sentence that says so
+
+
+def _star(device: Device, name: str) -> str:
+    return "*" if name in device.unread else ""
+
+
+def _memory(device: Device, need_bytes: float) -> Finding:
+    need, has = format_si(need_bytes, "B"), device.memory_bytes
+    if has is None:
+        return None, f"memory unknown, so the {need} needed can't be checked"
+    return (
+        need_bytes <= has,
+        f"needs {need} of {format_si(has, 'B')}{_star(device, 'memory_bytes')} memory ({need_bytes / has:.0%})",
+    )
+
+
+def _within(device: Device, name: str, limit: float, what: str, unit: str) -> Finding:
+    value: float | None = getattr(device, name)
+    if value is None:
+        return None, f"{what} unknown, so the limit of {limit:,.0f} {unit} can't be checked"
+    return value <= limit, f"{what} {value:,.0f} {unit}{_star(device, name)}, limit {limit:,.0f} {unit}"
+
+
+def _step(device: Device, job: Job) -> tuple[float | None, str]:
+    """The roofline time of a step in seconds (Williams, Waterman and Patterson 2009), and the sentence."""
+    rate, bandwidth = peak(device, job.dtype), device.bandwidth_bytes_per_s
+    if rate is None or bandwidth is None:
+        unknown = f"{job.dtype} peak" if rate is None else "memory bandwidth"
+        return None, f"{unknown} unknown, so no step time"
+    compute_s, traffic_s = job.flop / rate, job.n_bytes / bandwidth
+    limit = f"{job.dtype} peak {format_si(rate, 'FLOP/s')}{_star(device, job.dtype)}"
+    if traffic_s > compute_s:
+        limit = f"memory bandwidth {format_si(bandwidth, 'B/s')}{_star(device, 'bandwidth_bytes_per_s')}"
+    step_s = max(compute_s, traffic_s)
+    return step_s, f"roofline time of a step {format_seconds(step_s)}, limited by {limit}"
+
+
+def judge(device: Device, job: Job) -> Candidate:
+    """Judge one device for a job: in, out, or undecided where a size, peak, price or power is unknown."""
+    step_s, about_step = _step(device, job)
+    findings = [_memory(device, job.memory_bytes), (None if step_s is None else True, about_step)]
+    if job.budget_usd is not None:
+        findings.append(_within(device, "launch_price_usd", job.budget_usd, "launch price", "US$"))
+    if job.max_power_w is not None:
+        findings.append(_within(device, "tdp_w", job.max_power_w, "board power", "W"))
+    by_verdict = {verdict: [why for passes, why in findings if passes is verdict] for verdict in (False, None, True)}
+    return Candidate(
+        device=device,
+        fits=False if by_verdict[False] else None if by_verdict[None] else True,
+        why=tuple(by_verdict[False] + by_verdict[None] + by_verdict[True]),
+        step_s=step_s,
+        memory_share=job.memory_bytes / device.memory_bytes if device.memory_bytes else None,
+        energy_j=device.tdp_w * step_s if device.tdp_w is not None and step_s is not None else None,
+        cost_usd=device.launch_price_usd,
+    )
+
+
+def shortlist(job: Job, among: Iterable[Device] | None = None) -> list[Candidate]:
+    """Judge `among` (every device if None) for a job: first what fits, then the undecided, then what is out.
+
+    Inside each of the three the roofline time decides, unknown last. It is made of the vendor's peaks: a real step
+    rarely reaches it. Every device is judged alone: out by memory means out for one device, not for several.
+    """
+    order = {True: 0, None: 1, False: 2}
+    judged = [judge(device, job) for device in (devices() if among is None else among)]
+    return sorted(judged, key=lambda one: (order[one.fits], one.step_s if one.step_s is not None else float("inf")))

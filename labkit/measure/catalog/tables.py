@@ -1,0 +1,85 @@
+"""The catalogue and a shortlist as tables, in text and HTML. An asterisk marks what was not read from a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from labkit.core.display import Table, brief_repr
+from labkit.core.errors import LabError
+from labkit.core.units import format_seconds, format_si, significant
+from labkit.measure.catalog.device import DTYPES, Device, devices, named, peak
+from labkit.measure.catalog.jobs import Candidate
+
+COLUMNS = ("name", "year", "memory_bytes", "bandwidth_bytes_per_s", "float32", "float16", "tdp_w", "launch_price_usd")
+
+_UNITS = {
+    "boost_hz": "Hz",
+    "memory_bytes": "B",
+    "l2_bytes": "B",
+    "bandwidth_bytes_per_s": "B/s",
+    "interconnect_bytes_per_s": "B/s",
+    "tdp_w": "W",
+    "launch_price_usd": "US$",
+} | dict.fromkeys(DTYPES, "FLOP/s")
+_TEXT = ("name", "vendor", "family", "architecture", "memory_type", "compute_capability", "pcie", "source", "notes")
+_COUNTS = ("year", "sms", "fp32_cores")
+_HEADINGS = {"memory_bytes": "memory", "bandwidth_bytes_per_s": "bandwidth", "tdp_w": "power", "boost_hz": "boost"}
+_HEADINGS |= {"launch_price_usd": "launch price", "interconnect_bytes_per_s": "interconnect", "l2_bytes": "L2"}
+
+
+def _cell(device: Device, column: str) -> str:
+    value = peak(device, column) if column in DTYPES else getattr(device, column)
+    if value is None:
+        return "unknown"
+    if column == "launch_price_usd":
+        text = f"{value:,.0f} US$"
+    elif column == "tdp_w":
+        text = f"{value:.0f} W"
+    elif column in _UNITS:
+        text = format_si(value, "Op/s" if column == "int8" else _UNITS[column])
+    else:
+        text = str(value)
+    return text + "*" * (column in device.unread)
+
+
+def table(among: Iterable[Device | str] | None = None, columns: Sequence[str] = COLUMNS) -> Table:
+    """Table of devices or their names (all if None); `columns` are fields of Device or dtypes, LabError for others.
+
+    A dtype's column is the peak that `peak` gives: inside the tensor cores where there are any.
+    """
+    known = (*_TEXT, *_COUNTS, *_UNITS)
+    for column in _listed(columns, "columns"):
+        if column not in known:
+            raise LabError(f"Expected columns out of {', '.join(known)}; got {brief_repr(column)}.")
+    chosen = devices() if among is None else tuple(named(one) for one in _listed(among, "devices"))
+    rows = tuple(tuple(_cell(device, column) for column in columns) for device in chosen)
+    starred = any(cell.endswith("*") for row in rows for cell in row)
+    note = "* recalled or derived, not read from a source. Peaks are dense." if starred else "Peaks are dense."
+    return Table(rows, tuple(_HEADINGS.get(column, column) for column in columns), notes=(note,))
+
+
+def _listed(values: object, what: str) -> list[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise LabError(f"Expected a list of {what}, got {brief_repr(values)}. For one of them, write it in brackets.")
+    return list(values)
+
+
+def shortlist_table(candidates: Iterable[Candidate]) -> Table:
+    """Table of judged devices, in the order given: verdict, roofline time, memory, energy, price and reasons."""
+    rows = []
+    for one in candidates:
+        price = "*" * ("launch_price_usd" in one.device.unread)
+        cells = (
+            one.device.name,
+            {True: "in", False: "out", None: "undecided"}[one.fits],
+            "unknown" if one.step_s is None else format_seconds(one.step_s),
+            "unknown" if one.memory_share is None else f"{one.memory_share:.0%}",
+            "unknown" if one.energy_j is None else f"{significant(one.energy_j)} J",
+            "unknown" if one.cost_usd is None else f"{one.cost_usd:,.0f} US${price}",
+            "; ".join(one.why),
+        )
+        rows.append(cells)
+    headings = ("device", "fits", "roofline time", "memory", "energy a step at full power", "launch price", "why")
+    note = "Times from the vendors' dense peaks. * recalled or derived, not read from a source."
+    return Table(tuple(rows), headings, notes=(note,))

@@ -1,0 +1,175 @@
+"""What this machine is: cores and memory this process may use, GPUs, versions; and sizes that suit it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from labkit.core import results
+from labkit.core.arguments import check_number
+from labkit.core.display import Shown, Table
+from labkit.core.units import format_bytes
+from labkit.measure import host
+from labkit.measure.bench import sync_of
+from labkit.measure.host import memory_bytes, usable_cores
+
+__all__ = ["Gpu", "Machine", "machine", "memory_bytes", "pick", "sync_of", "threads", "usable_cores"]
+
+T = TypeVar("T")
+
+_FLAG_WORDS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A CUDA device as torch sees it; `memory_bytes` is the device's total."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    memory_bytes: int
+
+    def __str__(self) -> str:
+        major, minor = self.compute_capability
+        return f"{self.name}, {format_bytes(self.memory_bytes)}, compute capability {major}.{minor}"
+
+
+@dataclass(frozen=True, repr=False)
+class Machine(Shown):
+    """The machine in front of the reader. `cores` and `memory_bytes` are what this process may use.
+
+    `flags` are the instruction sets that matter to a matmul, on x86 Linux; elsewhere it is empty.
+    `versions` holds what results depend on; `cuda` and `driver` are there only with a GPU.
+    """
+
+    cpu: str
+    cores: int
+    total_cores: int
+    memory_bytes: int
+    flags: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def device(self) -> str:
+        """'cuda' with a GPU, else 'cpu': what torch takes as a device."""
+        return "cuda" if self.gpus else "cpu"
+
+    @property
+    def sync(self) -> Callable[[], None]:
+        """Blocks until the device's queued work is done; does nothing on a CPU."""
+        return sync_of(self.device)
+
+    @property
+    def cpu_name(self) -> str:
+        """The processor with its usable cores and best instruction set: '2-core Intel Xeon (AMX)'."""
+        best = next((word for flag, word in _FLAG_WORDS.items() if flag in self.flags), "")
+        return f"{self.cores}-core {self.cpu}" + (f" ({best})" if best else "")
+
+    @property
+    def name(self) -> str:
+        """A short name for labels: the GPU's, with their number when there are several, else `cpu_name`."""
+        if not self.gpus:
+            return self.cpu_name
+        first = self.gpus[0].name
+        return first if len(self.gpus) == 1 else f"{len(self.gpus)}x {first}"
+
+    @property
+    def slug(self) -> str:
+        """A short name for files: 'intel-xeon-2-cores', 'nvidia-h200', 'nvidia-h200-x8'."""
+        if self.gpus:
+            words = self.gpus[0].name + (f" x{len(self.gpus)}" if len(self.gpus) > 1 else "")
+        else:
+            words = f"{self.cpu} {self.cores} core{'s' * (self.cores > 1)}"
+        return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+
+    def __str__(self) -> str:
+        return str(self._card())
+
+    def _repr_html_(self) -> str:
+        return self._card()._repr_html_()
+
+    def _card(self) -> Table:
+        cores = f"{self.cores} usable of {self.total_cores}" if self.cores != self.total_cores else f"{self.cores}"
+        log = results.results()
+        rows = (
+            ("Processor", self.cpu + (f" ({', '.join(self.flags)})" if self.flags else "")),
+            ("Cores", cores),
+            ("Memory", format_bytes(self.memory_bytes)),
+            *[("GPU", str(gpu)) for gpu in self.gpus],
+            *([] if self.gpus else [("GPU", "none that torch can use")]),
+            ("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
+            ("Results kept in", log.note or str(log.path)),
+            ("Profile", results.profile()),
+        )
+        return Table(rows, title=f"This machine: {self.name}", notes=tuple(log.damaged()))
+
+
+def machine() -> Machine:
+    """Look at this machine anew: some files of the system, and torch for the GPUs. Nothing is measured."""
+    gpus = _gpus()
+    return Machine(
+        cpu=host.cpu_model(),
+        cores=usable_cores(),
+        total_cores=os.cpu_count() or 1,
+        memory_bytes=memory_bytes(),
+        flags=host.cpu_flags(),
+        gpus=gpus,
+        versions=_versions(has_gpu=bool(gpus)),
+    )
+
+
+def pick(*, ci: T, cpu: T, gpu: T) -> T:
+    """The size that suits: `ci` when LABKIT_PROFILE=ci asks for the smallest, `gpu` with a CUDA GPU, else `cpu`."""
+    if results.profile() == "ci":
+        return ci
+    return gpu if _gpus() else cpu
+
+
+@contextlib.contextmanager
+def threads(n: int) -> Iterator[int]:
+    """Let torch use `n` CPU threads inside the block, and as many as before after it.
+
+    More than usable_cores() is allowed, to see what it costs. Raises BadMeasurement for fewer than 1 or no integer.
+    """
+    check_threads(n)
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(int(n))
+    try:
+        yield n
+    finally:
+        torch.set_num_threads(before)
+
+
+def check_threads(n: object) -> None:
+    """Raise BadMeasurement unless `n` is a whole number of at least 1."""
+    check_number("threads", n, least=1, whole=True, advice=f"This machine has {usable_cores()} usable cores.")
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return ()
+    found = (torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count()))
+    return tuple(Gpu(p.name, (p.major, p.minor), p.total_memory) for p in found)
+
+
+def _versions(*, has_gpu: bool) -> dict[str, str]:
+    """Versions of Python and of what is installed, read without importing it; packages not installed are absent."""
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "numpy", "numba"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    if has_gpu:
+        import torch
+
+        versions |= {k: v for k, v in (("cuda", torch.version.cuda), ("driver", host.nvidia_driver())) if v}
+    return versions

@@ -1,0 +1,298 @@
+"""Measure how fast a device copies memory and multiplies matrices, and whether twice the work takes twice the time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.core.errors import BadMeasurement
+from labkit.core.units import GIB, MIB, format_bytes, format_si, significant
+from labkit.measure import host
+from labkit.measure.bench import Clock, Timing, compare, no_sync, time_call
+from labkit.measure.machine import threads
+
+DTYPES = {"cpu": ("float32", "bfloat16", "float64"), "cuda": ("float32", "tf32", "bfloat16", "float16", "float64")}
+
+# Two measurements of the same thing differ by a few per cent: clocks drift, neighbours come and go.
+TOLERANCE = 0.05
+# Boards run above the boost clock that the data sheet computes its peak with: up to this much it is no mistake.
+ABOVE_PEAK = 0.25
+# Where doubling the work may take the time and still count as "about twice".
+DOUBLING = (1.6, 2.5)
+_CALLS_AT_LEAST = 9  # of time_call: a cold one, up to three warm ones, five readings
+_SHAPE_LIMIT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much to measure: bytes of each of the copy's two tensors, matmul shapes n x n (rising), seconds for each."""
+
+    copy_bytes: int
+    matmul_n: tuple[int, ...]
+    budget_s: float
+
+
+def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> Sizes:
+    """Sizes for 'cpu' or 'cuda'. An eighth of the memory at most goes into a tensor: Binder gives 2 GB in all."""
+    copy_bytes = (2 * GIB if device == "cuda" else 256 * MIB) if profile == "full" else 128 * MIB
+    small, large = ((512, 1024, 2048), (1024, 4096, 8192)) if profile == "full" else ((512, 1024), (1024, 4096))
+    return Sizes(
+        copy_bytes=min(copy_bytes, memory_bytes // 8),
+        matmul_n=large if device == "cuda" else small,
+        budget_s=0.2 if profile == "full" else 0.04,
+    )
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The highest rate seen, in `unit` ('B/s' or 'FLOP/s'): the best shape's median, with its slow and fast quartile.
+
+    `at` names the shape, `size` is its n, or the bytes of the copied tensor; `runs` readings were taken there.
+    """
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    at: str
+    size: int
+    runs: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.value <= self.high < float("inf"):
+            raise BadMeasurement(f"Expected 0 < low <= value <= high, got {self.low}, {self.value}, {self.high}.")
+
+    @property
+    def bound(self) -> float:
+        """What no later rate should exceed: 5 % above the fast quartile. Above it, look for a mistake in the timing."""
+        return self.high * (1 + TOLERANCE)
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """Whether the measuring can be trusted. `passed` is None where it could not be checked."""
+
+    what: str
+    passed: bool | None
+    detail: str
+
+    def __str__(self) -> str:
+        state = {True: "passed", False: "A MISTAKE TO LOOK FOR", None: "not checked"}[self.passed]
+        return f"{self.what}: {state}. {self.detail}"
+
+
+def copy_ceiling(
+    device: str, sizes: Sizes, *, sync: Callable[[], None] = no_sync, clock: Clock = time.perf_counter
+) -> tuple[Ceiling, SelfCheck]:
+    """Rate of copying a tensor onto another, bytes read plus bytes written, in B/s, and its doubling check.
+
+    The better of torch's copy_ (on a GPU a memcpy of the driver's) and of a kernel that adds 1 on the way: neither is
+    the faster one everywhere, and a ceiling has to be above both.
+    Source of the way of counting: McCalpin, STREAM (1995), "Copy". What a cache fetches before it writes isn't counted.
+    """
+    import torch
+
+    source = torch.ones(sizes.copy_bytes // 4, device=device)
+    target = torch.empty_like(source)
+    half_source, half_target = source[: len(source) // 2], target[: len(source) // 2]
+    ways = {"copy_": lambda: target.copy_(source), "add": lambda: torch.add(source, 1, out=target)}
+    timings = [
+        time_call(call, label=way, sync=sync, budget_s=sizes.budget_s, clock=clock) for way, call in ways.items()
+    ]
+    timing = min(timings, key=lambda timing: timing.median_s)
+    check = doubling(
+        "copy, twice the bytes",
+        lambda: half_target.copy_(half_source),
+        lambda: target.copy_(source),
+        sync=sync,
+        budget_s=sizes.budget_s,
+        clock=clock,
+    )
+    at = f"{timing.label}, {format_bytes(sizes.copy_bytes)} to {format_bytes(sizes.copy_bytes)}"
+    return _ceiling(timing, work=2 * source.nbytes, unit="B/s", at=at, size=sizes.copy_bytes), check
+
+
+def copy_remarks(device: str, sizes: Sizes) -> dict[str, str]:
+    """What to say of the copy where a cache may have served part of it."""
+    cache = host.last_level_cache_bytes() if device == "cpu" else _l2_bytes()
+    if cache is None or 2 * sizes.copy_bytes >= 4 * cache:
+        return {}
+    return {"copy": f"this system reports a cache of {format_bytes(cache)}, which may have served part of the copy."}
+
+
+def _l2_bytes() -> int:
+    import torch
+
+    return int(torch.cuda.get_device_properties(0).L2_cache_size)
+
+
+def matmul_ceiling(
+    device: str, dtype: str, sizes: Sizes, *, sync: Callable[[], None] = no_sync, clock: Clock = time.perf_counter
+) -> Ceiling | None:
+    """Best rate over the shapes of multiplying two n x n matrices, 2 n^3 FLOP, in FLOP/s.
+
+    A larger shape is left out when its calls would take ten times the budget (and over 1 s), or memory runs out; None
+    if no shape fits.
+    Source of the count: Golub and Van Loan, Matrix Computations (4th edition, 2013), section 1.1.
+    """
+    import torch
+
+    best: Ceiling | None = None
+    timing: Timing | None = None
+    last_n = sizes.matmul_n[0]
+    limit_s = max(_SHAPE_LIMIT_S, 10 * sizes.budget_s)
+    for n in sizes.matmul_n:
+        if timing is not None and _CALLS_AT_LEAST * min(timing.samples_s) * (n / last_n) ** 3 > limit_s:
+            break
+        try:
+            with _matmul(device, dtype, rows=n, n=n) as call:
+                timing = time_call(call, label=dtype, sync=sync, budget_s=sizes.budget_s, clock=clock)
+        except torch.OutOfMemoryError:
+            break
+        last_n = n
+        found = _ceiling(timing, work=2 * n**3, unit="FLOP/s", at=f"{n:,} × {n:,}", size=n)
+        best = found if best is None or found.value > best.value else best
+    return best
+
+
+def matmul_doubling(
+    device: str, n: int, *, sync: Callable[[], None] = no_sync, budget_s: float, clock: Clock = time.perf_counter
+) -> SelfCheck:
+    """Whether n x n times n x n takes about twice as long as its upper half of the rows, in float32."""
+    with (
+        _matmul(device, "float32", rows=n // 2, n=n) as half,
+        _matmul(device, "float32", rows=n, n=n) as whole,
+    ):
+        return doubling("matmul, twice the rows", half, whole, sync=sync, budget_s=budget_s, clock=clock)
+
+
+def doubling(
+    what: str,
+    half: Callable[[], object],
+    whole: Callable[[], object],
+    *,
+    sync: Callable[[], None],
+    budget_s: float,
+    clock: Clock = time.perf_counter,
+) -> SelfCheck:
+    """Time both in turn; `whole`, with twice the work of `half`, should take 1.6 to 2.5 times as long."""
+    timed = compare({"half": half, "whole": whole}, sync=sync, budget_s=budget_s, clock=clock)
+    growth = 1 / timed.ratio("whole").value
+    low, high = DOUBLING
+    detail = f"Twice the work took {significant(growth)} times as long"
+    if low <= growth <= high:
+        return SelfCheck(what, True, f"{detail}.")
+    where = (
+        "the clock may not wait for the work, or the work is skipped" if growth < low else "the half may fit a cache"
+    )
+    return SelfCheck(what, False, f"{detail}, expected {low} to {high}: {where}, or something else ran beside it.")
+
+
+def peak_check(found: dict[str, Ceiling], peaks: dict[str, float | None], unknown: str) -> SelfCheck:
+    """Whether no ceiling is above the data sheet's peak; `unknown` says why there is none to check.
+
+    5 % above counts as equal, 25 % as a board that clocks above its printed boost; more is a mistake.
+    """
+    known = {what: peak for what, ceiling in found.items() if (peak := peaks.get(what)) is not None}
+    if not known:
+        return SelfCheck("data sheet", None, unknown)
+    above = {what: peak for what, peak in known.items() if found[what].value > peak * (1 + TOLERANCE)}
+    if not above:
+        return SelfCheck("data sheet", True, f"No ceiling exceeds the vendor's peak ({', '.join(known)}).")
+    words = (
+        f"{what} measured {format_si(found[what].value, found[what].unit)}, peak {format_si(peak, found[what].unit)}"
+        for what, peak in above.items()
+    )
+    if all(found[what].value <= peak * (1 + ABOVE_PEAK) for what, peak in above.items()):
+        why = "above the printed peak, as a card can be that clocks above its printed boost"
+        return SelfCheck("data sheet", None, f"{why}: {'; '.join(words)}.")
+    return SelfCheck("data sheet", False, f"Nothing runs that much faster than its peak, but {'; '.join(words)}.")
+
+
+def unsuited(device: str, dtype: str, flags: tuple[str, ...], clock: Clock = time.perf_counter) -> str:
+    """Why a dtype isn't timed on this device; empty when it is. `flags` are the CPU's, as machine() gives them."""
+    if device == "cpu":
+        native = dtype != "bfloat16" or bool({"avx512_bf16", "amx_bf16"} & set(flags))
+        return "" if native else bfloat16_is_slow(clock=clock)
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    if dtype in ("tf32", "bfloat16") and major < 8:
+        return f"needs compute capability 8.0, this GPU has {major}.{minor}."
+    return ""
+
+
+def crowd() -> int:
+    """Threads that want a core during a measurement: those of other programs now, and torch's."""
+    import torch
+
+    return (host.others_running() or 0) + torch.get_num_threads()
+
+
+def bfloat16_is_slow(*, clock: Clock = time.perf_counter, n: int = 128) -> str:
+    """Why bfloat16 shouldn't be timed at size on this CPU, or '': a tiny matmul takes over twice float32's time.
+
+    Without bfloat16 in hardware it is emulated, and the shapes of a ceiling could take minutes. Both run on one
+    thread: two that wait for each other on a busy machine slow the fast one down the most.
+    """
+    single, brain = (_matmul("cpu", dtype, rows=n, n=n) for dtype in ("float32", "bfloat16"))
+    with threads(1), single as float32, brain as bfloat16:
+        timed = compare({"float32": float32, "bfloat16": bfloat16}, budget_s=0.02, min_runs=5, clock=clock)
+    slower = 1 / timed.ratio("bfloat16").value
+    if slower <= 2:
+        return ""
+    return f"not timed at size: at {n} × {n} it takes {significant(slower)} times as long as float32 on this CPU."
+
+
+@contextlib.contextmanager
+def _matmul(device: str, dtype: str, *, rows: int, n: int) -> Iterator[Callable[[], object]]:
+    """A call that multiplies rows x n by n x n in a dtype, with float32 held to what `dtype` says."""
+    import torch
+
+    stored = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
+    # Random numbers: a GPU draws less power on constant ones, clocks higher, and would promise too much.
+    a = torch.randn(rows, n, device=device).to(stored)
+    b = torch.randn(n, n, device=device).to(stored)
+    out = torch.empty(rows, n, device=device, dtype=stored)
+    with float32_precision("tf32" if dtype == "tf32" and device == "cuda" else "ieee"):
+        yield lambda: torch.mm(a, b, out=out)
+
+
+@contextlib.contextmanager
+def float32_precision(precision: str) -> Iterator[None]:
+    """Within the block float32 matmuls and convolutions are computed as "ieee" (full float32) or "tf32" says.
+
+    All of torch's switches are set alike, since torch refuses to tell of them while they differ.
+    """
+    import torch
+
+    modes: Any = (
+        torch.backends.cuda.matmul,
+        torch.backends.cudnn.conv,  # type: ignore[attr-defined]
+        torch.backends.cudnn.rnn,
+        torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
+    )
+    before = [mode.fp32_precision for mode in modes]
+    for mode in modes:
+        mode.fp32_precision = precision
+    try:
+        yield
+    finally:
+        for mode, old in zip(modes, before, strict=True):
+            mode.fp32_precision = old
+
+
+def _ceiling(timing: Timing, *, work: float, unit: str, at: str, size: int) -> Ceiling:
+    fast_s, slow_s = timing.quartiles_s
+    return Ceiling(
+        value=timing.rate(work),
+        low=work / slow_s,
+        high=work / fast_s,
+        unit=unit,
+        at=at,
+        size=size,
+        runs=len(timing.samples_s),
+    )

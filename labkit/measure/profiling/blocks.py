@@ -1,0 +1,179 @@
+"""Blocks of memory in a Chrome trace: when each was allocated and freed, in which phase of a step, and what for."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from labkit.measure.chrome_trace import Event
+
+CATEGORIES = ("parameters", "optimizer state", "gradients", "activations", "temporary and other")
+PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, OTHER = CATEGORIES
+BEGIN, END, GRADIENT = "labkit: step begins", "labkit: step ends", "labkit: gradient at "
+DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # c10::DeviceType, as the trace writes it
+_BACKWARD, _UPDATE = "autograd::engine::evaluate_function: ", "Optimizer.step#"
+
+Held = Mapping[int, tuple[str, int]]  # address -> category and bytes of a block that model or optimizer holds
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of the step: 'forward', 'backward' or 'optimizer'. In seconds from the step's begin."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass
+class Block:
+    """`n_bytes` at an address from `start` until before `end`, in the trace's microseconds; infinite where not seen."""
+
+    address: int
+    n_bytes: int
+    start: float = -math.inf
+    end: float = math.inf
+    category: str = OTHER
+
+    def lives(self, at: float) -> bool:
+        """Whether the block is allocated at a time."""
+        return self.start <= at < self.end
+
+
+class StepTrace:
+    """The events of one step between the marks BEGIN and END, sorted: operators, phases and blocks of one device."""
+
+    def __init__(self, events: Sequence[Event], device: str) -> None:
+        timed = sorted((e for e in events if "ts" in e), key=lambda e: float(e["ts"]))
+        marks = {e["name"]: _end(e) for e in reversed(timed) if e["name"] in (BEGIN, END)}
+        self.begin, self.end = marks[BEGIN], marks[END]
+        inside = [e for e in timed if self.begin <= float(e["ts"]) <= self.end]
+        self.operators = _outermost([e for e in inside if e.get("cat") == "cpu_op"])
+        self._starts = [float(e["ts"]) for e in self.operators]
+        self.phases = _phases(inside, self.operators, self.begin)
+        self.gradients = [
+            (float(e["ts"]), int(e["name"].removeprefix(GRADIENT))) for e in timed if e["name"].startswith(GRADIENT)
+        ]
+        memory = [e for e in timed if e["name"] == "[memory]"]
+        self.blocks, self._frees = _blocks([e for e in memory if e["args"].get("Device Type") == DEVICE_TYPES[device]])
+
+    def operator_at(self, at: float) -> str:
+        """The name of the outermost operator that runs at a time; empty between operators."""
+        operator = self._operator(at)
+        return "" if operator is None else str(operator["name"]).removeprefix(_BACKWARD)
+
+    def phase_at(self, at: float) -> str:
+        """The phase at a time; empty outside of all."""
+        at_s = (at - self.begin) / 1e6
+        return next((phase.name for phase in self.phases if phase.start_s <= at_s <= phase.end_s), "")
+
+    def sort(self, before: Held, after: Held) -> list[Block]:
+        """All blocks alive within the step, each with its category, those included that are older than the trace.
+
+        `before` and `after` are what model and optimizer held at BEGIN and at END.
+        """
+        for block in self.blocks:
+            operator = self._operator(block.start)
+            kept = operator is None or block.end > _end(operator)
+            if kept and block.start > self.begin and self.phase_at(block.start) == "forward":
+                block.category = ACTIVATIONS
+        by_address: dict[int, list[Block]] = {}
+        for block in self.blocks:
+            by_address.setdefault(block.address, []).append(block)
+        claims = [(at, address, GRADIENTS) for at, address in self.gradients]
+        claims += [(at, a, c) for at, held in ((self.begin, before), (self.end, after)) for a, (c, _) in held.items()]
+        for at, address, category in claims:
+            for block in by_address.get(address, []):
+                if block.lives(at):
+                    block.category = category
+        older = [
+            Block(address, n_bytes, end=self._freed(address), category=category)
+            for address, (category, n_bytes) in before.items()
+            if not any(block.lives(self.begin) for block in by_address.get(address, []))
+        ]
+        return [b for b in (*older, *self.blocks) if b.n_bytes and b.end > self.begin and b.start <= self.end]
+
+    def _freed(self, address: int) -> float:
+        """When a block was freed that is older than the trace. A CPU's allocator doesn't report that: never."""
+        return next((at for at, freed in self._frees if freed == address and at > self.begin), math.inf)
+
+    def _operator(self, at: float) -> Event | None:
+        index = bisect.bisect_right(self._starts, at) - 1
+        return self.operators[index] if index >= 0 and at <= _end(self.operators[index]) else None
+
+
+def series(blocks: Sequence[Block], begin: float, end: float) -> tuple[list[float], dict[str, list[int]]]:
+    """The moments from `begin` to `end` at which the bytes of a category change, and these bytes from then on."""
+    now = dict.fromkeys(CATEGORIES, 0)
+    changes: list[tuple[float, str, int]] = []
+    for block in blocks:
+        if block.lives(begin):
+            now[block.category] += block.n_bytes
+        else:
+            changes.append((block.start, block.category, block.n_bytes))
+        if block.end <= end:
+            changes.append((block.end, block.category, -block.n_bytes))
+    times, found = [begin], {category: [n_bytes] for category, n_bytes in now.items()}
+    for at, category, n_bytes in sorted(changes, key=lambda change: change[0]):
+        now[category] += n_bytes
+        times.append(at)
+        for name, values in found.items():
+            values.append(now[name])
+    return times, found
+
+
+def _end(event: Event) -> float:
+    return float(event["ts"]) + float(event.get("dur", 0.0))
+
+
+def _outermost(operators: Sequence[Event]) -> list[Event]:
+    """Operators that lie within no other; they come in the order of their begins."""
+    found: list[Event] = []
+    for operator in operators:
+        if not found or float(operator["ts"]) >= _end(found[-1]):
+            found.append(operator)
+    return found
+
+
+def _blocks(memory: Sequence[Event]) -> tuple[list[Block], list[tuple[float, int]]]:
+    """Blocks in the order of their allocation, and time and address of frees whose allocation was not seen."""
+    alive: dict[int, Block] = {}
+    blocks: list[Block] = []
+    frees: list[tuple[float, int]] = []
+    for event in memory:
+        at, address, n_bytes = float(event["ts"]), int(event["args"]["Addr"]), int(event["args"]["Bytes"])
+        if n_bytes > 0:
+            alive[address] = Block(address, n_bytes, at)
+            blocks.append(alive[address])
+        elif address in alive:
+            alive.pop(address).end = at
+        else:
+            frees.append((at, address))
+    return blocks, frees
+
+
+def _phases(inside: Sequence[Event], operators: Sequence[Event], begin: float) -> tuple[Phase, ...]:
+    """Backward passes and updates as torch marks them; forward is what runs operators before a backward pass."""
+    spans = [("backward", float(e["ts"]), _end(e)) for e in operators if e["name"].startswith(_BACKWARD)]
+    spans += [("optimizer", float(e["ts"]), _end(e)) for e in inside if e["name"].startswith(_UPDATE)]
+    others = [float(e["ts"]) for e in operators if not e["name"].startswith(_BACKWARD)]
+    merged: list[tuple[str, float, float]] = []
+    for name, start, end in sorted(spans, key=lambda span: span[1]):
+        gap = bool(merged) and bisect.bisect(others, merged[-1][2]) < bisect.bisect(others, start)
+        if merged and merged[-1][0] == name == "backward" and not gap:  # one backward pass is many operators
+            merged[-1] = (name, merged[-1][1], end)
+        else:
+            merged.append((name, start, end))
+    phases: list[Phase] = []
+    ends = [begin, *(end for _, _, end in merged)]
+    for (name, start, end), before in zip(merged, ends, strict=False):
+        first = bisect.bisect(others, before)
+        if name == "backward" and first < len(others) and others[first] < start:
+            phases.append(Phase("forward", (before - begin) / 1e6, (start - begin) / 1e6))
+        phases.append(Phase(name, (start - begin) / 1e6, (end - begin) / 1e6))
+    if not any(phase.name == "backward" for phase in phases) and operators:
+        stop = phases[0].start_s if phases else (_end(operators[-1]) - begin) / 1e6
+        phases.insert(0, Phase("forward", 0.0, stop))
+    return tuple(phases)

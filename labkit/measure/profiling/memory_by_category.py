@@ -1,0 +1,252 @@
+"""Bytes alive over one training step, by what they are for: parameters, gradients, optimizer state, activations."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.core.arguments import check_function
+from labkit.core.display import Shown, Table, brief_repr
+from labkit.core.errors import BadMeasurement
+from labkit.core.units import format_bytes, format_seconds, significant
+from labkit.measure.chrome_trace import Event
+from labkit.measure.memory import trace_events
+from labkit.measure.profiling.blocks import (
+    ACTIVATIONS,
+    BEGIN,
+    CATEGORIES,
+    DEVICE_TYPES,
+    END,
+    GRADIENT,
+    GRADIENTS,
+    OTHER,
+    PARAMETERS,
+    STATE,
+    Held,
+    Phase,
+    StepTrace,
+    series,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+_NOT_COUNTED = "What existed before the steps and belongs to neither model nor optimizer, a batch say, is not counted."
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryTimeline(Shown):
+    """Bytes of live tensors over one step on `device`, by category, at the moments when they changed.
+
+    `n_bytes[category][i]` holds from `times_s[i]` on, in seconds from the step's begin by the host's clock. Parameters
+    include buffers. Activations are what the forward pass allocated and kept beyond one operator.
+    """
+
+    device: str
+    times_s: tuple[float, ...]
+    n_bytes: Mapping[str, tuple[int, ...]]
+    phases: tuple[Phase, ...]
+    peak_operator: str  # what ran when the peak was reached
+    notes: tuple[str, ...] = field(default=(_NOT_COUNTED,))
+
+    @property
+    def total_bytes(self) -> tuple[int, ...]:
+        """Bytes of all categories at each moment."""
+        return tuple(map(sum, zip(*self.n_bytes.values(), strict=True)))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes alive at once."""
+        return max(self.total_bytes)
+
+    @property
+    def peak_s(self) -> float:
+        """When the peak was first reached, in seconds from the step's begin."""
+        return self.times_s[self._peak]
+
+    @property
+    def peak_phase(self) -> str:
+        """The phase in which the peak was reached; 'between phases' outside of all."""
+        inside = (phase.name for phase in self.phases if phase.start_s <= self.peak_s <= phase.end_s)
+        return next(inside, "between phases")
+
+    @property
+    def at_peak(self) -> dict[str, int]:
+        """What the peak consists of: bytes by category."""
+        return {category: series[self._peak] for category, series in self.n_bytes.items()}
+
+    @property
+    def most(self) -> dict[str, int]:
+        """The most bytes of each category at any moment: more than at the peak where it is reached at another time."""
+        return {category: max(series) for category, series in self.n_bytes.items()}
+
+    @property
+    def _peak(self) -> int:
+        return self.total_bytes.index(self.peak_bytes)
+
+    def against(self, predicted: Any) -> Table:
+        """A table of bytes predicted and measured, by category: at most, and at the peak.
+
+        `predicted` is a TrainingMemory of lab.costs, or a TrainingStep, which has one.
+
+        Predicted master weights count as parameters, which they are under autocast. Nothing is predicted for temporary
+        tensors. The last row compares the sum of all with the peak.
+        """
+        memory: Any = getattr(predicted, "memory", predicted)
+        expected: dict[str, int | None] = {
+            PARAMETERS: memory.param_bytes + memory.master_bytes,
+            STATE: memory.optimizer_bytes,
+            GRADIENTS: memory.gradient_bytes,
+            ACTIVATIONS: memory.activation_bytes,
+            OTHER: None,
+        }
+        at_peak, most = self.at_peak, self.most
+        rows = [_row(name, expected[name], most[name], at_peak[name]) for name in CATEGORIES]
+        rows.append(_row("all", memory.total_bytes, self.peak_bytes, self.peak_bytes))
+        headings = ("", "predicted", "measured at most", "of predicted", "at the peak")
+        return Table(tuple(rows), headings, f"Memory of a step on {self.device}", self.notes)
+
+    def __str__(self) -> str:
+        parts = [f"{format_bytes(n)} {name}" for name, n in sorted(self.at_peak.items(), key=lambda p: -p[1]) if n]
+        where = f"after {format_seconds(self.peak_s)}, in {self.peak_phase}"
+        where += f" ({self.peak_operator})" if self.peak_operator else ""
+        peak = f"peak {format_bytes(self.peak_bytes)} on {self.device} {where}: {', '.join(parts)}"
+        return "\n".join([peak, *self.notes])
+
+
+def _row(name: str, expected: int | None, most: int, at_peak: int) -> tuple[str, ...]:
+    said = "not predicted" if expected is None else format_bytes(expected)
+    share = f"{significant(most / expected)}x" if expected else ""
+    return name, said, format_bytes(most), share, format_bytes(at_peak)
+
+
+def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Optimizer | None = None) -> MemoryTimeline:
+    """Run `step` three times and follow the bytes alive through the third: warm, with the gradients of the one before.
+
+    The device is that of the model's parameters, "cpu" or "cuda". Memory is counted when the host allocates it, before
+    a GPU's kernels run. Raises BadMeasurement for a step that can't be called, a model without parameters, another
+    device, and a step that allocates nothing there, as a replayed CUDA graph does.
+    """
+    check_function("step", step)
+    device = _device_of(model)
+    step()  # the state of the optimizer is created here, and everything else that is made once
+    held: list[Held] = []
+
+    def work() -> None:
+        from torch.profiler import record_function
+
+        step()  # so that the blocks which are alive when the next step begins were seen when they were allocated
+        held.append(_held(model, optimizer))
+        with record_function(BEGIN):
+            pass
+        step()
+        with record_function(END):
+            pass
+        held.append(_held(model, optimizer))
+
+    with _gradients_named(model):
+        events = trace_events(work, quiet=True)  # what the step itself writes, it wrote in the call above
+    notes = () if optimizer is not None else ("No optimizer was passed, so its state is not counted.",)
+    return timeline_of(events, device, held[0], held[1], notes=(*notes, _NOT_COUNTED))
+
+
+def timeline_of(
+    events: Sequence[Event], device: str, before: Held, after: Held, *, notes: tuple[str, ...] = ()
+) -> MemoryTimeline:
+    """The timeline of the step between the marks in a trace; `before` and `after` are what was held at the marks."""
+    trace = StepTrace(events, device)
+    blocks = trace.sort(before, after)
+    if not any(block.start > trace.begin for block in blocks):
+        raise BadMeasurement(
+            f"Expected the step to allocate memory on {device}, saw nothing. Does it run there, and as plain code? A "
+            "replayed CUDA graph allocates nothing: pass the step that was captured."
+        )
+    times, found = series(blocks, trace.begin, trace.end)
+    totals = list(map(sum, zip(*found.values(), strict=True)))
+    return MemoryTimeline(
+        device=device,
+        times_s=tuple((at - trace.begin) / 1e6 for at in times),
+        n_bytes={category: tuple(values) for category, values in found.items()},
+        phases=trace.phases,
+        peak_operator=trace.operator_at(times[totals.index(max(totals))]),
+        notes=notes,
+    )
+
+
+def save_snapshot(step: Callable[[], object], path: str | Path) -> Path:
+    """Run `step` once and write every allocation with the line that made it, for the viewer pytorch.org/memory_viz.
+
+    The viewer runs in the browser and uploads nothing. Source: PyTorch documentation, Understanding CUDA Memory Usage.
+    Raises BadMeasurement without a GPU: torch records this of CUDA's allocator only.
+    """
+    import torch
+
+    check_function("step", step)
+    if not torch.cuda.is_available():
+        raise BadMeasurement("Expected a GPU that torch can use for a snapshot of its memory, found none.")
+    target = Path(path)
+    torch.cuda.synchronize()
+    torch.cuda.memory._record_memory_history(max_entries=100_000)
+    try:
+        step()
+        torch.cuda.synchronize()
+        torch.cuda.memory._dump_snapshot(str(target))  # type: ignore[no-untyped-call]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    return target
+
+
+def _device_of(model: nn.Module) -> str:
+    parameters = getattr(model, "parameters", None)
+    first = next(iter(parameters()), None) if callable(parameters) else None
+    if first is None:
+        raise BadMeasurement(f"Expected a torch module with parameters, got {brief_repr(model)}. Pass the model.")
+    if first.device.type not in DEVICE_TYPES:
+        raise BadMeasurement(f"Expected a model on a CPU or a CUDA GPU, got one on {first.device}. Move it with .to().")
+    return str(first.device.type)
+
+
+def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
+    """Category and bytes of the blocks that model and optimizer hold now, by address."""
+    import torch
+
+    state = [] if optimizer is None else [v for values in optimizer.state.values() for v in values.values()]
+    tensors = [
+        *((STATE, value) for value in state if isinstance(value, torch.Tensor)),
+        *((GRADIENTS, p.grad) for p in model.parameters() if p.grad is not None),
+        *((PARAMETERS, tensor) for tensor in itertools.chain(model.parameters(), model.buffers())),
+    ]
+    device = _device_of(model)
+    return {
+        tensor.untyped_storage().data_ptr(): (category, tensor.untyped_storage().nbytes())
+        for category, tensor in tensors
+        if tensor.layout == torch.strided and tensor.device.type == device  # Adam's counts of steps are on the host
+    }
+
+
+@contextlib.contextmanager
+def _gradients_named(model: nn.Module) -> Iterator[None]:
+    """Within the block, the trace says each time where a parameter's gradient lies, also if it is dropped later."""
+    import torch
+    from torch.profiler import record_function
+
+    def say(parameter: Tensor) -> None:
+        if parameter.grad is not None and parameter.grad.layout == torch.strided:
+            with record_function(f"{GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
+                pass
+
+    hooks = [
+        p.register_post_accumulate_grad_hook(say)  # type: ignore[no-untyped-call]
+        for p in model.parameters()
+        if p.requires_grad
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

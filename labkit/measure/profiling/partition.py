@@ -1,0 +1,180 @@
+"""Divide a profiled stretch of time into parts: every instant belongs to exactly one."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labkit.measure.chrome_trace import Event
+from labkit.measure.profiling.annotations import NAMED, PARTS, PREFIX
+
+STEP, END = PREFIX + "step", PREFIX + "end"
+_OPERATORS = ("cpu_op", "user_annotation")
+_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_COMMUNICATION = ("c10d::", "gloo:", "nccl:", "record_param_comms")
+_EMPTY = PARTS.index("other")
+
+Paint = tuple[float, float, int]  # from, to, in microseconds, and the part's place in PARTS
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a step on one lane, "host" or "device"; seconds from the step's begin."""
+
+    lane: str
+    part: str
+    start_s: float
+    end_s: float
+
+
+class Strip:
+    """A stretch of time in which each instant has one part; what is painted later covers what was there."""
+
+    def __init__(self, paints: Iterable[Paint], start: float, end: float) -> None:
+        inside = [(max(a, start), min(b, end), code) for a, b, code in paints if b > start and a < end]
+        edges = {start, end, *(a for a, _, _ in inside), *(b for _, b, _ in inside)}
+        self.edges: NDArray[np.float64] = np.array(sorted(edges))
+        self.codes = np.full(max(len(self.edges) - 1, 0), _EMPTY)
+        place = {edge: i for i, edge in enumerate(self.edges.tolist())}
+        for a, b, code in inside:
+            self.codes[place[a] : place[b]] = code
+
+    def at(self, instant: float) -> int:
+        """The part's place in PARTS at an instant."""
+        found = int(np.searchsorted(self.edges, instant, side="right")) - 1
+        return int(self.codes[found]) if 0 <= found < len(self.codes) else _EMPTY
+
+    def microseconds(self) -> dict[str, float]:
+        """How long each part lasts."""
+        lengths = np.bincount(self.codes, weights=np.diff(self.edges), minlength=len(PARTS))
+        return dict(zip(PARTS, map(float, lengths), strict=True))
+
+    def runs(self, start: float, end: float) -> Iterator[Paint]:
+        """Stretches of one part each, between two instants, neighbours of the same part joined."""
+        turns = np.flatnonzero(np.diff(self.codes, prepend=-1))
+        bounds = [*self.edges[turns], self.edges[-1]]
+        for i, (a, b) in enumerate(itertools.pairwise(bounds)):
+            if (a := max(a, start)) < (b := min(b, end)):
+                yield float(a), float(b), int(self.codes[turns[i]])
+
+
+def host(events: list[Event], thread: object, start: float, end: float) -> Strip:
+    """What a thread of the CPU was at.
+
+    Named ranges first, innermost last; where no operator runs inside one, communication of another thread in flight is
+    what it waits for. Between two pieces of backward lies backward.
+    """
+    own = [e for e in events if e["tid"] == thread and e.get("cat") in _OPERATORS and not _is_step(e)]
+    own.sort(key=lambda e: (e["ts"], -e["dur"]))
+    others = (e for e in events if e["tid"] != thread and e.get("cat") in _OPERATORS)
+    flying = [e for e in others if _part(e) == "communication"]
+    ranges = [e for e in own if e["name"].removeprefix(PREFIX) in NAMED]
+    # A named range says what its operators are for, whatever torch calls them; but input and communication are known.
+    inner = Strip([_paint(e, e["name"].removeprefix(PREFIX)) for e in ranges], start, end)
+    paints = [(a, b, PARTS.index("backward")) for a, b in _between_backward(own)]
+    paints += [_paint(e, e["name"].removeprefix(PREFIX)) for e in ranges]
+    paints += [_paint(e, "communication") for e in flying]
+    known = []
+    covered = float("-inf")
+    for e in own:
+        if (kind := _part(e)) in ("input", "communication"):
+            known.append(_paint(e, kind))
+        elif e["ts"] >= covered and not e["name"].startswith(PREFIX) and not _foreign(e):
+            code = inner.at(e["ts"])
+            paints.append((*_ends(e), code if code != _EMPTY else PARTS.index(kind)))
+            covered = e["ts"] + e["dur"]
+    return Strip([*paints, *known], start, end)
+
+
+def device(events: list[Event], main: Strip, threads: dict[object, Strip], start: float, end: float) -> Strip:
+    """What the GPU was at: a kernel belongs to the part that launched it; while it is idle, the CPU says why.
+
+    Communication and copies count only where no other kernel runs beside them: that is what they cost.
+    """
+    launched = {e["args"]["correlation"]: e for e in events if e.get("cat") in _LAUNCHES and "correlation" in e["args"]}
+    work = [e for e in events if e.get("cat") in _DEVICE]
+    layers: dict[str, list[Paint]] = defaultdict(list)
+    for e in work:
+        part = kernel_part(e, launched, threads)
+        layers[part].append(_paint(e, part))
+    gap = PARTS.index("gaps")
+    why = {PARTS.index(name): PARTS.index(name) for name in ("input", "communication")}
+    idle = [(a, b, why.get(code, gap)) for a, b, code in main.runs(start, end)]
+    order = ("communication", "copies", "other", "optimizer", "backward", "forward")
+    return Strip([*idle, *(paint for name in order for paint in layers[name])], start, end)
+
+
+def kernel_part(e: Event, launched: dict[object, Event], threads: dict[object, Strip]) -> str:
+    """What a piece of the GPU's work is for."""
+    if "nccl" in e["name"].lower():
+        return "communication"
+    if e.get("cat") == "gpu_memcpy" and "HtoD" in e["name"]:
+        return "copies"
+    launch = launched.get(e["args"].get("correlation"))
+    strip = threads.get(launch["tid"]) if launch is not None else None
+    found = PARTS[strip.at(launch["ts"])] if strip is not None and launch is not None else "other"
+    return found if found in ("forward", "backward", "optimizer", "communication", "copies") else "other"
+
+
+def spans(lanes: dict[str, Strip], start: float, end: float) -> Iterator[Span]:
+    """The stretches of one step on each lane."""
+    for lane, strip in lanes.items():
+        for a, b, code in strip.runs(start, end):
+            yield Span(lane, PARTS[code], (a - start) * 1e-6, (b - start) * 1e-6)
+
+
+def _is_step(e: Event) -> bool:
+    return bool(e["name"].startswith(STEP))
+
+
+def _part(e: Event) -> str:
+    """What an event of the CPU is, by the name that torch gave it."""
+    name = e["name"]
+    if name.startswith(PREFIX):
+        name = name.removeprefix(PREFIX)
+        return name if name in NAMED else "other"
+    if name.startswith("enumerate(DataLoader)#"):
+        return "input"
+    if name.startswith("Optimizer."):
+        return "optimizer"
+    if name.startswith("autograd::engine::"):
+        return "backward"
+    if name.startswith(_COMMUNICATION):
+        return "communication"
+    return "forward"
+
+
+def _foreign(e: Event) -> bool:
+    """Whether a range was named by somebody else: it says nothing of the parts."""
+    return e.get("cat") == "user_annotation" and _part(e) == "forward"
+
+
+def _ends(e: Event) -> tuple[float, float]:
+    return float(e["ts"]), float(e["ts"]) + float(e["dur"])
+
+
+def _paint(e: Event, part: str) -> Paint:
+    return (*_ends(e), PARTS.index(part))
+
+
+def _between_backward(own: list[Event]) -> Iterator[tuple[float, float]]:
+    """What lies between two neighbouring pieces of backward, nothing else having begun in between."""
+    last: float | None = None
+    covered = 0.0
+    for e in own:
+        start, end = _ends(e)
+        if start < covered or _foreign(e):
+            continue
+        if _part(e) == "backward":
+            if last is not None:
+                yield last, start
+            last = end
+        else:
+            last = None
+        covered = end

@@ -1,0 +1,242 @@
+"""Where the time of a training step went, from torch's profiler."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.core import results
+from labkit.core.arguments import check_function, check_number
+from labkit.core.display import Shown, Table
+from labkit.core.errors import BadMeasurement
+from labkit.core.units import format_seconds, significant
+from labkit.measure.chrome_trace import Event, profiled
+from labkit.measure.machine import machine, sync_of
+from labkit.measure.profiling import partition
+from labkit.measure.profiling.annotations import part, supply
+from labkit.measure.profiling.partition import END, STEP, Span, Strip
+
+_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+_WOULD_WAIT = "aten::_local_scalar_dense"  # what .item(), float() and printing a tensor end in
+_SHOWN_OPERATORS = 6
+_SAME_WORK = 0.05
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of torch on the "host", or a kernel on the "device": calls and its own seconds per step."""
+
+    name: str
+    calls: float
+    self_s: float
+    lane: str
+
+
+@dataclass(frozen=True, repr=False)
+class StepProfile(Shown):
+    """Where the time of a step went: seconds per step for each of PARTS, which sum to the mean step.
+
+    On a GPU the parts are the GPU's: "gaps" is time in which it had nothing to do while the CPU worked, and copies and
+    communication count only where no other kernel ran beside them. On a CPU they are the thread's that trains, and
+    "other" is time in which no operator ran: Python. `step_s` are the seconds of each profiled step, `spans` the
+    stretches of one step. `waits` counts, per step, calls that make the CPU wait for a GPU, such as .item(); on a
+    machine without one, those that would. `trace_path` is the Chrome trace.
+    """
+
+    device: str
+    steps: int
+    step_s: tuple[float, ...]
+    parts: dict[str, float]
+    spans: tuple[Span, ...]
+    operators: tuple[Operator, ...]
+    waits: dict[str, float]
+    trace_path: Path
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mean_s(self) -> float:
+        """Mean seconds of a profiled step."""
+        return sum(self.step_s) / len(self.step_s)
+
+    def share(self, part: str) -> float:
+        """The share of a part in the mean step, 0 to 1."""
+        return self.parts[part] / self.mean_s
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self._tables()))
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self._tables())
+
+    def _tables(self) -> list[Table]:
+        parts = sorted(((s, name) for name, s in self.parts.items() if s > 0), reverse=True)
+        rows = tuple((name, format_seconds(s), f"{s / self.mean_s:.0%}") for s, name in parts)
+        title = f"A step of {format_seconds(self.mean_s)} on {self.device}, mean of {self.steps}"
+        counted = [f"{significant(calls)} x {name}" for name, calls in self.waits.items()]
+        waits = f"Calls that wait for a GPU, per step: {', '.join(counted) or 'none'}."
+        top = self.operators[:_SHOWN_OPERATORS]
+        names = tuple((o.name, o.lane, f"{o.calls:g}", format_seconds(o.self_s)) for o in top)
+        notes = (waits, *self.notes, f"Chrome trace: {self.trace_path}")
+        return [
+            Table(rows, ("part", "per step", "share"), title),
+            Table(names, ("operator or kernel", "on", "calls a step", "own time a step"), "Longest", notes),
+        ]
+
+
+def profile_step(
+    step: Callable[..., object], batches: object = None, *, steps: int = 5, warmup: int = 2, path: Path | None = None
+) -> StepProfile:
+    """Run `step` under torch's profiler and say where its time went.
+
+    `step(batch)` is called when `batches` is given: a DataLoader or other iterable, a function that returns the next
+    batch, or one batch; fetching it is the part "input". Without, `step()` does it all. `warmup` calls come before and
+    don't count. On a GPU the profiler waits for the device before the first and after the last step, not between.
+    The Chrome trace goes to `path` (by default into the folder of your results, one file a rank); ui.perfetto.dev opens
+    it. Raises BadMeasurement for numbers below 1, and where the profiler saw nothing.
+    """
+    check_function("step", step)
+    check_number("steps", steps, least=1, whole=True)
+    check_number("warmup", warmup, least=0, whole=True)
+    here = machine()
+    sync = sync_of(here.device)
+    once = whole_step(step, batches)
+    for _ in range(warmup - 1):
+        once()
+    path = path or _trace_path()
+    events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=bool(here.gpus))
+    return read_profile(events, device=here.name, path=path, gpu=bool(here.gpus))
+
+
+def distributed() -> bool:
+    """Whether this process is one rank of several."""
+    import torch
+
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _trace_path() -> Path:
+    """A file for each rank in the folder of results."""
+    import torch
+
+    name = f"step-rank{torch.distributed.get_rank()}.json" if distributed() else "step.json"
+    return results.state_folder() / "traces" / name
+
+
+def whole_step(step: Callable[..., object], batches: object) -> Callable[[], object]:
+    """A call without arguments for a step, its batch fetched inside the part "input"."""
+    if batches is None:
+        return step
+    next_batch = supply(batches)
+
+    def once() -> None:
+        with part("input"):
+            batch = next_batch()
+        step(batch)
+
+    return once
+
+
+def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[], None]) -> None:
+    """The last warm-up runs under the profiler too, whose own first events take long."""
+    from torch.profiler import record_function
+
+    for _ in range(warmup):
+        once()
+    sync()
+    for i in range(steps):
+        with record_function(STEP):
+            once()
+            if i == steps - 1:
+                with record_function(END):
+                    sync()
+
+
+def read_profile(events: Sequence[Event], *, device: str, path: Path, gpu: bool) -> StepProfile:
+    """The profile in a Chrome trace's events. BadMeasurement where the profiler saw no step, operator or kernel."""
+    whole = [e for e in events if e.get("ph") == "X" and "dur" in e and "args" in e]
+    steps = sorted((e for e in whole if e["name"] == STEP and e["cat"] == "user_annotation"), key=lambda e: e["ts"])
+    _check_seen(whole, steps, gpu)
+    start, end = steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"]
+    inside = [e for e in whole if e["ts"] < end and e["ts"] + e["dur"] > start]
+    threads: dict[object, Strip] = {}
+    wanted = {e["tid"] for e in inside if e.get("cat") == "cpu_op"} if gpu else {steps[0]["tid"]}
+    for thread in wanted | {steps[0]["tid"]}:
+        threads[thread] = partition.host(inside, thread, start, end)
+    lanes = {"host": threads[steps[0]["tid"]]}
+    if gpu:
+        lanes["device"] = partition.device(inside, lanes["host"], threads, start, end)
+    n = len(steps)
+    parts = {name: us * 1e-6 / n for name, us in lanes["device" if gpu else "host"].microseconds().items()}
+    shown = steps[n // 2]
+    starts = [e["ts"] for e in steps] + [end]
+    step_s = tuple((b - a) * 1e-6 for a, b in itertools.pairwise(starts))
+    spans = tuple(partition.spans(lanes, shown["ts"], shown["ts"] + shown["dur"]))
+    notes = tuple(_notes(inside, steps))
+    return StepProfile(device, n, step_s, parts, spans, _operators(inside, n), _waits(inside, n, gpu=gpu), path, notes)
+
+
+def _check_seen(whole: list[Event], steps: list[Event], gpu: bool) -> None:
+    if not steps or not any(e.get("cat") == "cpu_op" for e in whole):
+        raise BadMeasurement(
+            "torch's profiler returned no operators. Is another profiler running in this process? Restart the kernel."
+        )
+    if gpu and not any(e.get("cat") == "kernel" for e in whole):
+        raise BadMeasurement(
+            "torch's profiler returned no kernels of the GPU. Either the step runs on the CPU, or reading the GPU's "
+            "events is not permitted or taken by another profiler (nsys, ncu): profile without it, as root, or ask for "
+            "NVreg_RestrictProfilingToAdminUsers=0."
+        )
+
+
+def _operators(events: list[Event], steps: int) -> tuple[Operator, ...]:
+    own_us: dict[tuple[str, str], float] = defaultdict(float)
+    calls: Counter[tuple[str, str]] = Counter()
+    threads: dict[Any, list[Event]] = defaultdict(list)
+    for e in events:
+        if e.get("cat") == "cpu_op":
+            threads[e["tid"]].append(e)
+        elif e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            own_us[e["name"], "device"] += e["dur"]
+            calls[e["name"], "device"] += 1
+    for own in threads.values():
+        for name, microseconds in _self_times(own):
+            own_us[name, "host"] += microseconds
+            calls[name, "host"] += 1
+    found = (Operator(name, calls[name, lane] / steps, us * 1e-6 / steps, lane) for (name, lane), us in own_us.items())
+    return tuple(sorted(found, key=lambda o: -o.self_s))
+
+
+def _self_times(own: list[Event]) -> Iterator[tuple[str, float]]:
+    """Name and microseconds of each operator of one thread, without those of the operators that it called."""
+    stack: list[tuple[float, str, list[float]]] = []
+    for e in sorted(own, key=lambda e: (e["ts"], -e["dur"])):
+        while stack and stack[-1][0] <= e["ts"]:
+            _, name, lengths = stack.pop()
+            yield name, lengths[0] - sum(lengths[1:])
+        if stack:
+            stack[-1][2].append(e["dur"])
+        stack.append((e["ts"] + e["dur"], e["name"], [e["dur"]]))
+    for _, name, lengths in stack:
+        yield name, lengths[0] - sum(lengths[1:])
+
+
+def _waits(events: list[Event], steps: int, *, gpu: bool) -> dict[str, float]:
+    """Calls that wait for a GPU; without one, those that would, but for an optimiser's own counters on the CPU."""
+    ours = [e for e in events if e["name"] == END or (not gpu and e["name"].startswith("Optimizer."))]
+    names = _WAITS if gpu else (_WOULD_WAIT,)
+    waits = [e for e in events if e["name"] in names]
+    found = Counter(e["name"] for e in waits if not any(o["ts"] <= e["ts"] < o["ts"] + o["dur"] for o in ours))
+    return {name: found[name] / steps for name in names if found[name]}
+
+
+def _notes(events: list[Event], steps: list[Event]) -> Iterator[str]:
+    counts = [sum(e.get("cat") == "cpu_op" and s["ts"] <= e["ts"] < s["ts"] + s["dur"] for e in events) for s in steps]
+    if max(counts) - min(counts) > max(2, _SAME_WORK * max(counts)):
+        yield f"The steps did not do the same work: {', '.join(map(str, counts))} operators. The means hide that."
+    longest, shortest = max(s["dur"] for s in steps), min(s["dur"] for s in steps)
+    if longest > 3 * shortest:
+        yield f"The steps took {format_seconds(shortest * 1e-6)} to {format_seconds(longest * 1e-6)}."

@@ -1,0 +1,223 @@
+"""NVIDIA's profilers, Nsight Systems (nsys) and Nsight Compute (ncu): the commands that run them, and their reports.
+
+Both run a whole program: lab.profiling.as_script writes what a cell does into one. Sources for options, reports and
+the columns of their CSV: Nsight Systems User Guide and Nsight Compute CLI documentation (docs.nvidia.com).
+"""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from labkit.core.arguments import check_number
+from labkit.core.display import Shown, Table, brief_repr, cut
+from labkit.core.errors import BadMeasurement, DataError
+from labkit.core.paths import RECORDED
+from labkit.core.units import format_seconds
+
+# what `--set basic` measures that a reader asks for first, in this order; a metric that isn't there is left out
+_DETAILS = (
+    "Duration",
+    "Compute (SM) Throughput",
+    "Memory Throughput",
+    "DRAM Throughput",
+    "Registers Per Thread",
+    "Theoretical Occupancy",
+    "Achieved Occupancy",
+)
+_HOW = {
+    "nsys": "lab.profiling.nsys_command(script) and nsys_stats_command(script)",
+    "ncu": "lab.profiling.ncu_command(script)",
+}
+_NOT_ALLOWED = (
+    "ncu was not allowed to read the GPU's counters (ERR_NVGPUCTRPERM): run it as administrator, in a container "
+    "started with --cap-add=SYS_ADMIN, or let everyone read them with the line 'options nvidia "
+    "NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/ and a restart; on a rented machine ask its owner "
+    "(developer.nvidia.com/ERR_NVGPUCTRPERM)."
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Command(Shown):
+    """A command line: its `parts` for subprocess.run, its words for a shell, as in `!{command}` in a cell."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return shlex.join(self.parts)
+
+
+def nsys_command(script: str | Path) -> Command:
+    """The command that records a time line of `script` with Nsight Systems, in <script>.nsys-rep beside it.
+
+    CUDA calls and kernels, NVTX ranges and calls of the operating system. Where the script calls
+    torch.cuda.profiler.start(), only what follows until stop() is recorded.
+    """
+    path = Path(script)
+    capture = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop") if _marks_a_range(path) else ()
+    output = f"--output={path.with_suffix('')}"
+    options = ("--trace=cuda,nvtx,osrt", *capture, output, "--force-overwrite=true")
+    return Command(("nsys", "profile", *options, sys.executable, str(path)))
+
+
+def nsys_stats_command(script: str | Path, *, report: str = "cuda_gpu_kern_sum") -> Command:
+    """The command that writes a table of what nsys_command(script) recorded, as <script>_<report>.csv beside it.
+
+    Reports: 'cuda_gpu_kern_sum' (kernels), 'cuda_api_sum' (calls on the host), 'cuda_gpu_mem_time_sum' (copies),
+    'nvtx_sum' (ranges); `nsys stats --help-reports` lists all.
+    """
+    stem = Path(script).with_suffix("")
+    # force-export: else a table of an earlier recording would be shown
+    options = (
+        f"--report={report}",
+        "--format=csv",
+        f"--output={stem}",
+        "--force-overwrite=true",
+        "--force-export=true",
+    )
+    return Command(("nsys", "stats", *options, f"{stem}.nsys-rep"))
+
+
+def ncu_command(
+    script: str | Path | Sequence[str], *, metrics: Sequence[str] = (), launches: int | None = None
+) -> Command:
+    """The command that reads the GPU's counters for each kernel of `script` with Nsight Compute, as CSV.
+
+    Without `metrics` it is the set 'basic'; with them, these counters in base units, one row a launch. `launches`
+    stops after so many. For a path the CSV goes to <script>-ncu.csv beside it, and where the script calls
+    torch.cuda.profiler.start() only what follows is measured. A sequence of arguments for Python (such as
+    ("-m", "package")) prints to the terminal. Every kernel is repeated a few times, so the script runs much longer.
+    """
+    if launches is not None:
+        check_number("launches", launches, least=1, whole=True, advice="It counts kernels.")
+    page = ("--page", "raw", "--print-units", "base") if metrics else ("--page", "details")
+    what = ("--metrics", ",".join(metrics)) if metrics else ("--set", "basic", "--nvtx")
+    clock = ("--clock-control", "none")  # as without ncu, so that durations compare
+    count = () if launches is None else ("--launch-count", str(launches))
+    files: tuple[str, ...] = ()
+    if isinstance(script, str | Path):
+        path = Path(script)
+        files = ("--target-processes", "all", "--log-file", f"{path.with_suffix('')}-ncu.csv")
+        files += ("--profile-from-start", "off") if _marks_a_range(path) else ()
+        script = (str(path),)
+    return Command(("ncu", "--csv", *page, *clock, *what, *count, *files, sys.executable, *script))
+
+
+def report(path: str | Path) -> Table:
+    """The table in a CSV file of `nsys stats --format csv` or `ncu --csv`, whatever lines stand before it.
+
+    Kernels of nsys with their shares and times, launches of ncu with their metrics. Raises DataError with what to do
+    for a missing file, one without a table, and one in which ncu says that it may not read the counters.
+    """
+    source = Path(path)
+    try:
+        text = source.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise DataError(
+            f"Expected a report at {source}, got {error.__class__.__name__}. "
+            f"Run {_HOW['nsys']}, or {_HOW['ncu']}, on a machine with a GPU."
+        ) from error
+    rows = csv_rows(text)
+    return _of_ncu(rows, source.name) if "ID" in rows[0] else _of_nsys(rows, source.name)
+
+
+def recorded_report(tool: Literal["nsys", "ncu"], folder: Path = RECORDED) -> Table:
+    """The report of 'nsys' or 'ncu' that was recorded on a real machine, or a sentence that there is none yet.
+
+    Recorded reports are <machine>-nsys.csv and <machine>-ncu.csv in data/recorded/; the title names the machine.
+    """
+    if tool not in _HOW:
+        raise BadMeasurement(f"Expected 'nsys' or 'ncu', got {brief_repr(tool)}.")
+    paths = sorted(folder.glob(f"*-{tool}.csv"))
+    if not paths:
+        note = (
+            f"No report of {tool} is recorded yet: on a machine with a GPU, run {_HOW[tool]} and keep the CSV as "
+            f"data/recorded/<machine>-{tool}.csv."
+        )
+        return Table((), notes=(note,))
+    found = report(paths[0])
+    title = f"{tool}, recorded on {paths[0].name.removesuffix(f'-{tool}.csv')}"
+    return Table(found.rows, found.headings, title, found.notes)
+
+
+def csv_rows(text: str) -> list[dict[str, str]]:
+    """The rows of the first table in what nsys or ncu wrote, by column; DataError says why there is none."""
+    lines = text.splitlines()
+    begin = next((i for i, line in enumerate(lines) if _is_header(line)), None)
+    # the table ends where the tool's own lines begin again
+    table = [line for line in lines[begin:] if line.strip() and not line.startswith("==")] if begin is not None else []
+    heads, *rows = csv.reader(table) if table else [[]]
+    found = [dict(zip(heads, row, strict=True)) for row in rows if len(row) == len(heads)]
+    if found:
+        return found
+    if "ERR_NVGPUCTRPERM" in text:
+        raise DataError(_NOT_ALLOWED)
+    said = next((line for line in lines if "==ERROR==" in line or "No kernels were profiled" in line), "")
+    hint = f" It says: {cut(said.strip(), 200)}" if said else " Did the script run a kernel on the GPU?"
+    raise DataError(f"Expected the table of nsys or ncu in CSV, found no row of one.{hint}")
+
+
+def _is_header(line: str) -> bool:
+    cells = next(csv.reader([line]), [])
+    return len(cells) > 2 and ("ID" in cells[:1] or bool({"Name", "Operation", "Range"} & set(cells)))
+
+
+def _of_nsys(rows: list[dict[str, str]], name: str) -> Table:
+    """Times in nanoseconds become words; names of kernels, which fill a line with template arguments, are cut."""
+    columns = [head for head in rows[0] if not head.startswith(("Med", "StdDev"))]
+    headings = tuple(head.replace(" (ns)", "") for head in columns)
+    body = tuple(tuple(_nsys_cell(head, row[head]) for head in columns) for row in rows)
+    return Table(body, headings, f"Nsight Systems: {name}")
+
+
+def _nsys_cell(head: str, cell: str) -> str:
+    number = _number(cell)
+    if head.endswith("(ns)") and number is not None:
+        return format_seconds(number * 1e-9)
+    return cut(cell, 60)
+
+
+def _of_ncu(rows: list[dict[str, str]], name: str) -> Table:
+    launches: dict[str, dict[str, str]] = {}
+    if "Metric Name" in rows[0]:  # page details: a row a metric
+        for row in rows:
+            launch = launches.setdefault(row["ID"], {"kernel": cut(row["Kernel Name"], 60)})
+            if row["Metric Name"]:  # rows of advice have none
+                launch[row["Metric Name"]] = _with_unit(row["Metric Value"], row.get("Metric Unit", ""))
+        known = [metric for metric in _DETAILS if any(metric in launch for launch in launches.values())]
+        columns = known or list(dict.fromkeys(m for launch in launches.values() for m in launch if m != "kernel"))
+    else:  # page raw: a row a launch, the first row holds the units
+        units, *rows = rows
+        columns = [head for head in units if "__" in head]  # counters are named unit__what; the rest describes a launch
+        for row in rows:
+            values = {head: _with_unit(row[head], units[head]) for head in columns}
+            launches[row["ID"]] = {"kernel": cut(row["Kernel Name"], 60), **values}
+    body = tuple((launch["kernel"], *(launch.get(column, "") for column in columns)) for launch in launches.values())
+    return Table(body, ("kernel", *columns), f"Nsight Compute: {name}")
+
+
+def _with_unit(value: str, unit: str) -> str:
+    seconds = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1.0}
+    number = _number(value)
+    if unit in seconds and number is not None:
+        return format_seconds(number * seconds[unit])
+    return f"{value} {unit}".strip()
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _marks_a_range(path: Path) -> bool:
+    try:
+        return "profiler.start(" in path.read_text(encoding="utf-8")
+    except OSError:
+        return False

@@ -1,0 +1,153 @@
+"""A simulated computer with a CPU, a GPU and a bus between them, for benchmarks to be fooled by."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from labkit.core.errors import BadMeasurement
+from labkit.core.units import format_seconds, format_si
+from labkit.measure.simulated.gpu import SimulatedDevice, check_not_negative
+
+# A benchmark that never ends is stopped here.
+_MOST_RUNS = 100_000
+_BYTES = {"float32": 4, "float64": 8}
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """`n` random numbers in the memory of the CPU or the GPU. `content` is the same object in every copy of them."""
+
+    n: int
+    dtype: str
+    where: Literal["cpu", "gpu"]
+    content: object
+
+    @property
+    def n_bytes(self) -> int:
+        """Their size in bytes."""
+        return self.n * _BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One blur: where, of what, the seconds it takes when nothing is cached, and those of bringing its input over.
+
+    `reading` is how often the clock had been read before: blurs that share it were timed together, or not at all.
+    """
+
+    processor: Literal["cpu", "gpu"]
+    n: int
+    dtype: str
+    seconds: float
+    transfer_s: float
+    reading: int
+
+
+class Workstation:
+    """A simulated computer that blurs `n` numbers on its CPU or its GPU, with every trap that a benchmark falls into.
+
+    Blurring takes the bytes of the input over a processor's rate. The traps: the GPU takes orders and the host goes on
+    (unless `waits`); a processor's first blur takes `compile_s` more; numbers that it has blurred before take
+    `cached_share` of the time; drawing a random number holds the host for `random_s`; bytes reach the GPU at
+    `bus_bytes_per_s`; `jitter` is the sigma of a log-normal factor on each blur, `cpu_jitter` that of the CPU
+    where it differs. The clock is virtual. `on_run` is told of every blur; the workstation itself keeps no record that
+    a benchmark could read its times from.
+    The defaults are round numbers for teaching, of no particular machine.
+    """
+
+    def __init__(
+        self,
+        *,
+        cpu_bytes_per_s: float = 1e9,
+        gpu_bytes_per_s: float = 5e9,
+        launch_s: float = 1e-6,
+        waits: bool = False,
+        compile_s: float = 0.3,
+        cached_share: float = 0.1,
+        random_s: float = 10e-9,
+        bus_bytes_per_s: float = 10e9,
+        jitter: float = 0.1,
+        cpu_jitter: float | None = None,
+        seed: int = 0,
+        on_run: Callable[[Run], None] | None = None,
+    ) -> None:
+        cpu_jitter = jitter if cpu_jitter is None else cpu_jitter
+        check_not_negative(compile_s=compile_s, cached_share=cached_share, random_s=random_s)
+        check_not_negative(jitter=jitter, cpu_jitter=cpu_jitter)
+        self._gpu = SimulatedDevice(launch_s=launch_s, bus_bytes_per_s=bus_bytes_per_s, compile_s=0.0)
+        self._rates: dict[str, float] = {"cpu": cpu_bytes_per_s, "gpu": gpu_bytes_per_s}
+        self._waits, self._compile_s, self._cached_share = waits, compile_s, cached_share
+        self._random_s, self._bus_bytes_per_s = random_s, bus_bytes_per_s
+        self._jitter: dict[str, float] = {"cpu": cpu_jitter, "gpu": jitter}
+        self._random = random.Random(seed)
+        self._seen: dict[str, set[object]] = {"cpu": set(), "gpu": set()}
+        self._on_run = on_run
+        self._runs = self._readings = 0
+
+    def clock(self) -> float:
+        """Seconds on the workstation's virtual clock."""
+        self._readings += 1
+        return self._gpu.clock()
+
+    def random(self, n: int, dtype: str) -> Numbers:
+        """Draw `n` new random numbers, "float32" or "float64", in the CPU's memory. The host is busy meanwhile."""
+        if dtype not in _BYTES:
+            raise BadMeasurement(f"Expected a dtype out of {', '.join(_BYTES)}, got {dtype!r}.")
+        self._gpu.host(n * self._random_s, name="draw random numbers")
+        return Numbers(n, dtype, "cpu", object())
+
+    def to_gpu(self, x: Numbers) -> Numbers:
+        """Order a copy of `x` in the GPU's memory, and return at once."""
+        self._gpu.copy_to(x.n_bytes)
+        self._wait_if_asked()
+        return Numbers(x.n, x.dtype, "gpu", x.content)
+
+    def cpu_blur(self, x: Numbers) -> None:
+        """Blur `x` on the CPU, and return when it is done."""
+        self._gpu.host(self._work_s(x, "cpu"), name="blur")
+
+    def gpu_blur(self, x: Numbers) -> None:
+        """Order a blur of `x`, which must be in the GPU's memory, and return at once. The result stays there."""
+        self._gpu.launch(self._work_s(x, "gpu"), name="blur")
+        self._wait_if_asked()
+
+    def synchronize(self) -> None:
+        """Wait until the GPU has done everything that was ordered."""
+        self._gpu.synchronize()
+
+    def _work_s(self, x: Numbers, processor: Literal["cpu", "gpu"]) -> float:
+        if x.where != processor:
+            memory = {"cpu": "main memory", "gpu": "the GPU's memory"}
+            raise BadMeasurement(
+                f"{processor}_blur needs its numbers in {memory[processor]}; these are in {memory[x.where]}."
+            )
+        if self._runs >= _MOST_RUNS:
+            raise BadMeasurement(f"{_MOST_RUNS:,} blurs are enough for any benchmark. Does its loop end?")
+        seen = self._seen[processor]
+        work_s = x.n_bytes / self._rates[processor] * self._random.lognormvariate(0.0, self._jitter[processor])
+        transfer_s = x.n_bytes / self._bus_bytes_per_s if processor == "gpu" else 0.0
+        self._runs += 1
+        if self._on_run is not None:
+            self._on_run(Run(processor, x.n, x.dtype, work_s, transfer_s, self._readings))
+        cached = x.content in seen
+        if not seen:
+            self._gpu.host(self._compile_s, name="compile")
+        seen.add(x.content)
+        return work_s * (self._cached_share if cached else 1.0)
+
+    def _wait_if_asked(self) -> None:
+        if self._waits:
+            self._gpu.synchronize()
+
+    def __str__(self) -> str:
+        return (
+            "simulated workstation: no time was measured on hardware "
+            f"(CPU {format_si(self._rates['cpu'], 'B/s')}, GPU {format_si(self._rates['gpu'], 'B/s')}, "
+            f"bus {format_si(self._bus_bytes_per_s, 'B/s')}, first call {format_seconds(self._compile_s)} more, "
+            f"jitter {self._jitter['gpu']:.0%})"
+        )
+
+    __repr__ = __str__

@@ -1,0 +1,153 @@
+"""How a training step is spread over a cluster, and whether that can be at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labkit.core.arguments import check_number
+from labkit.core.display import Shown
+from labkit.core.errors import LayoutError, nearest
+from labkit.plan.cluster.hardware import Cluster
+from labkit.plan.cluster.transformer import Transformer
+from labkit.plan.costs.memory_of_training import precision
+
+RECOMPUTE = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, repr=False)
+class Layout(Shown):
+    """`data` x `tensor` x `pipeline` ranks, tensor ranks side by side in a node.
+
+    `interleave` chunks a pipeline rank, `zero` what the data ranks share (0 nothing, 1 optimizer state, 2 gradients
+    too, 3 parameters too: FSDP), `micro_batch` sequences a rank works on at once, `recompute` "none", "selective" (of
+    attention's scores) or "full" (all of a block but its input). `overlap` hides data and pipeline communication
+    behind compute where it can. `dtype` is a name of lab.costs.PRECISIONS, `optimizer` one of OPTIMIZER_STATES.
+    """
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    interleave: int = 1
+    zero: int = 0
+    micro_batch: int = 1
+    recompute: str = "none"
+    sequence_parallel: bool = True
+    dtype: str = "mixed bfloat16"
+    optimizer: str = "adam"
+    overlap: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("data", "tensor", "pipeline", "interleave", "micro_batch"):
+            check_number(name, getattr(self, name), least=1, whole=True, error=LayoutError)
+        if self.zero not in (0, 1, 2, 3):
+            raise LayoutError(f"Expected zero to be 0, 1, 2 or 3 (FSDP), got {self.zero!r}.")
+        if self.recompute not in RECOMPUTE:
+            near = nearest(str(self.recompute), RECOMPUTE, n=1)[0]
+            raise LayoutError(
+                f"Expected recompute out of {', '.join(RECOMPUTE)}; got {self.recompute!r}. The nearest is {near!r}."
+            )
+        precision(self.dtype)
+
+    @property
+    def gpus(self) -> int:
+        """Ranks in all."""
+        return self.data * self.tensor * self.pipeline
+
+    def microbatches(self, batch: int) -> int:
+        """Micro-batches a rank works through in a step of `batch` sequences."""
+        return batch // (self.data * self.micro_batch)
+
+    def __str__(self) -> str:
+        parts = [f"{self.data} data x {self.tensor} tensor x {self.pipeline} pipeline"]
+        if self.interleave > 1:
+            parts.append(f"{self.interleave} chunks a rank")
+        if self.zero:
+            parts.append("ZeRO-3 (FSDP)" if self.zero == 3 else f"ZeRO-{self.zero}")
+        parts += [f"micro-batch {self.micro_batch}", f"recompute {self.recompute}"]
+        return ", ".join(parts)
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a number, ascending."""
+    small = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
+    return sorted({*small, *(number // one for one in small)})
+
+
+def _nearest(number: int, choices: list[int]) -> str:
+    below, above = [one for one in choices if one < number], [one for one in choices if one > number]
+    return " or ".join(f"{one:,}" for one in (*below[-1:], *above[:1]))
+
+
+def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[float, float] | None:
+    """Layers of an inner stage, and of the first and the last one; None where they don't divide.
+
+    Where `layers` + 2 divide, the first and the last stage have one layer fewer, which embedding and head make up for.
+    Source: Llama team 2024, section 3.3.2; Qi et al. 2024, Zero bubble pipeline parallelism, section 5.
+    """
+    slots = pipeline * interleave
+    if layers % slots == 0:
+        return layers / pipeline, layers / pipeline
+    if pipeline > 1 and (layers + 2) % slots == 0 and layers + 2 >= 2 * slots // interleave:
+        inner = (layers + 2) / pipeline
+        return inner, inner - 1
+    return None
+
+
+def check_layout(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> None:
+    """Raise LayoutError, with the nearest that would do, unless `layout` divides model, cluster and batch."""
+    check_number("batch", batch, least=1, whole=True, error=LayoutError)
+    said = why_not(model, cluster, layout, batch)
+    if said:
+        raise LayoutError(said[1])
+
+
+def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> tuple[str, str] | None:
+    """Why a layout can't be, as a short reason and a sentence; None where it can."""
+    tensor, pipeline, data = layout.tensor, layout.pipeline, layout.data
+    if model.heads % tensor:
+        return "heads", (
+            f"Expected tensor ranks that divide the {model.heads} heads, got {tensor}. The nearest: "
+            f"{_nearest(tensor, divisors(model.heads))}."
+        )
+    if model.key_value_heads % tensor and tensor % model.key_value_heads:
+        return "heads", (
+            f"Expected tensor ranks that divide the {model.key_value_heads} key and value heads (or that they divide), "
+            f"got {tensor}. The nearest: {_nearest(tensor, divisors(model.key_value_heads))}."
+        )
+    if layout.gpus != cluster.gpus:
+        model_ranks = tensor * pipeline
+        fits = cluster.gpus % model_ranks == 0
+        advice = (
+            f"With {tensor} x {pipeline}, take data = {cluster.gpus // model_ranks:,}."
+            if fits
+            else f"Tensor x pipeline = {model_ranks:,} doesn't divide {cluster.gpus:,}; the nearest that do: "
+            f"{_nearest(model_ranks, divisors(cluster.gpus))}."
+        )
+        return "GPUs", (
+            f"Expected data x tensor x pipeline = {cluster.gpus:,} GPUs, got {data:,} x {tensor} x {pipeline} = "
+            f"{layout.gpus:,}. {advice}"
+        )
+    if stage_layers(model.layers, pipeline, layout.interleave) is None:
+        fitting = [n for n in range(1, model.layers + 1) if stage_layers(model.layers, n, layout.interleave)]
+        fitting = [n for n in fitting if cluster.gpus % (tensor * n) == 0] or fitting
+        near = _nearest(pipeline, fitting) if fitting else "interleave = 1"
+        return "layers", (
+            f"Expected {model.layers} layers to divide over {pipeline} stages x {layout.interleave} chunks, and they "
+            f"don't. The nearest: {near}."
+        )
+    if layout.interleave > 1 and pipeline == 1:
+        return "interleave", "Expected one chunk a rank without a pipeline, got interleave above 1. Use pipeline > 1."
+    per_step = data * layout.micro_batch
+    if batch % per_step:
+        down = batch // per_step * per_step
+        near = f"{down:,} or {down + per_step:,}" if down else f"{per_step:,}"
+        return "batch", (
+            f"Expected a batch that {data:,} data ranks x micro-batch {layout.micro_batch} = {per_step:,} divide, got "
+            f"{batch:,}. The nearest: {near}."
+        )
+    if layout.interleave > 1 and layout.microbatches(batch) % pipeline:
+        return "interleave", (
+            f"Expected micro-batches in multiples of the {pipeline} stages for an interleaved schedule, got "
+            f"{layout.microbatches(batch)}. Use interleave = 1, or another batch."
+        )
+    return None

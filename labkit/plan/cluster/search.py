@@ -1,0 +1,198 @@
+"""Every layout of a model on a cluster that divides, those that fit in memory timed, the fastest first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from labkit.core.arguments import check_number
+from labkit.core.display import Shown, Table, brief_repr
+from labkit.core.errors import LayoutError
+from labkit.core.units import format_bytes, format_seconds
+from labkit.plan.cluster.hardware import Cluster
+from labkit.plan.cluster.layout import Layout, divisors, stage_layers
+from labkit.plan.cluster.rank_memory import memory
+from labkit.plan.cluster.step_parts import parts
+from labkit.plan.cluster.step_prediction import Step, step
+from labkit.plan.cluster.transformer import Transformer
+
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+INTERLEAVES = (1, 2, 3, 4, 5, 6, 7, 8)
+
+
+@dataclass(frozen=True, repr=False)
+class Best(Shown):
+    """The fastest layout that fits, the next ones, and how many fell out for which reason."""
+
+    step: Step
+    runners_up: tuple[Step, ...]
+    rejected: Mapping[str, int]
+    tried: int
+
+    @property
+    def layout(self) -> Layout:
+        """The fastest layout."""
+        return self.step.layout
+
+    def table(self) -> Table:
+        """The fastest layouts, and below why others fell out."""
+        rows = [
+            (
+                str(each.layout),
+                format_seconds(each.seconds),
+                f"{each.mfu:.1%}",
+                f"{format_bytes(each.memory_bytes)}",
+                max(each.parts, key=lambda part: each.parts[part] if part != "compute" else 0.0),
+            )
+            for each in (self.step, *self.runners_up)
+        ]
+        out = "; ".join(f"{count:,} {reason}" for reason, count in self.rejected.items())
+        headings = ("layout", "step", "MFU", "memory a GPU", "largest cost beside compute")
+        return Table(tuple(rows), headings, notes=(f"Of {self.tried:,} layouts fell out: {out or 'none'}.",))
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def _shapes(model: Transformer, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
+    """Data, tensor and pipeline ranks: tensor inside a node and a divisor of the heads."""
+    for tensor in divisors(cluster.gpus_per_node):
+        kv = model.key_value_heads
+        if model.heads % tensor or (kv % tensor and tensor % kv) or cluster.gpus % tensor:
+            continue
+        for pipeline in divisors(cluster.gpus // tensor):
+            if pipeline <= model.layers + 2:
+                yield cluster.gpus // tensor // pipeline, tensor, pipeline
+
+
+def _layouts(
+    model: Transformer, cluster: Cluster, batch: int, fixed: Mapping[str, Any], out: Counter[str]
+) -> Iterator[Layout]:
+    recomputes = ("none", "full") if model.fused_attention else ("none", "selective", "full")
+    for data, tensor, pipeline in _shapes(model, cluster):
+        if batch % data:
+            out["whose data ranks don't divide the batch"] += 1
+            continue
+        share = batch // data
+        chunks = [v for v in (INTERLEAVES if pipeline > 1 else (1,)) if stage_layers(model.layers, pipeline, v)]
+        if not chunks:
+            out["whose stages don't divide the layers"] += 1
+        for micro_batch in MICRO_BATCHES:
+            if share % micro_batch:
+                continue
+            for v in chunks:
+                if v > 1 and share // micro_batch % pipeline:
+                    out["whose micro-batches don't come in rounds of the interleaved stages"] += 1
+                    continue
+                for zero in (0, 1, 2, 3) if data > 1 else (0,):
+                    for recompute in recomputes:
+                        made = (data, tensor, pipeline, v, zero, micro_batch, recompute)
+                        yield Layout(*made, **fixed)
+
+
+def best_layout(
+    model: Transformer,
+    cluster: Cluster,
+    batch: int,
+    *,
+    dtype: str = "mixed bfloat16",
+    optimizer: str = "adam",
+    runners_up: int = 5,
+) -> Best:
+    """The fastest layout of `batch` sequences that fits, out of all data x tensor x pipeline x ZeRO that divide.
+
+    Micro-batches are powers of two up to 64, chunks up to 8, sequence parallelism on. Raises LayoutError where nothing
+    divides, or nothing fits: then with the leanest layout, what is over, and by how much.
+    """
+    if not isinstance(model, Transformer):
+        raise LayoutError(
+            f"Expected a Transformer to lay out, got {brief_repr(model)}. Try cluster.model('Llama-2-70B')."
+        )
+    check_number("batch", batch, least=1, whole=True, error=LayoutError)
+    check_number("runners_up", runners_up, least=0, whole=True, error=LayoutError)
+    capacity = cluster.gpu.memory_bytes
+    if capacity is None:
+        raise LayoutError(f"Expected a device with a known memory, got {cluster.gpu.name}.")
+    out: Counter[str] = Counter()
+    timed: list[tuple[float, float, Layout]] = []
+    leanest: tuple[float, Layout] | None = None
+    tried = 0
+    for layout in _layouts(model, cluster, batch, {"dtype": dtype, "optimizer": optimizer}, out):
+        tried += 1
+        held = sum(memory(model, layout, batch).values())
+        if leanest is None or held < leanest[0]:
+            leanest = held, layout
+        if held > capacity:
+            out["that don't fit in memory"] += 1
+            continue
+        timed.append((sum(parts(model, cluster, layout, batch).values()), held, layout))
+    if not timed:
+        raise LayoutError(_nothing(model, cluster, batch, leanest))
+    timed.sort(key=lambda entry: entry[:2])
+    if len(timed) > 1:
+        out["that fit and are slower"] = len(timed) - 1
+    steps = [step(model, cluster, layout, batch) for _, _, layout in timed[: runners_up + 1]]
+    return Best(steps[0], tuple(steps[1:]), MappingProxyType(dict(out)), tried + sum(_undivided(out)))
+
+
+def _undivided(out: Counter[str]) -> Iterator[int]:
+    return (count for reason, count in out.items() if reason.startswith("whose"))
+
+
+def _nothing(model: Transformer, cluster: Cluster, batch: int, leanest: tuple[float, Layout] | None) -> str:
+    if leanest is None:
+        return (
+            f"Expected a layout of {model.layers} layers and {model.heads} heads on {cluster.gpus:,} GPUs with a batch "
+            f"of {batch:,} that divides, and there is none. Choose a batch that shares factors with the GPUs, such as "
+            f"{-(-batch // cluster.gpus) * cluster.gpus:,}."
+        )
+    held, layout = leanest
+    capacity = cluster.gpu.memory_bytes or 0.0
+    most = max(memory(model, layout, batch).items(), key=lambda item: item[1])
+    return (
+        f"No layout fits: the leanest ({layout}) needs {format_bytes(held)} of {format_bytes(capacity)} a GPU, "
+        f"{format_bytes(held - capacity)} over, {format_bytes(most[1])} of it for {most[0]}. Take about "
+        f"{held / capacity:.1f} times as many GPUs, larger ones, or shorter sequences."
+    )
+
+
+def nearest_fitting(found: Step) -> Step | None:
+    """The step that fits and changes fewest of a layout's fields, the fastest of those; None where nothing fits."""
+    model, cluster, batch, layout = found.model, found.cluster, found.batch, found.layout
+    if not isinstance(model, Transformer):
+        return None
+    fixed = {"dtype": layout.dtype, "optimizer": layout.optimizer, "overlap": layout.overlap}
+    best: tuple[int, float, Layout] | None = None
+    for other in _layouts(model, cluster, batch, fixed, Counter()):
+        changed = sum(getattr(other, name) != getattr(layout, name) for name in _CHANGED)
+        if best is not None and changed > best[0]:
+            continue
+        if sum(memory(model, other, batch).values()) > found.capacity_bytes:
+            continue
+        seconds = sum(parts(model, cluster, other, batch).values())
+        if best is None or (changed, seconds) < best[:2]:
+            best = changed, seconds, other
+    return None if best is None else step(model, cluster, best[2], batch)
+
+
+_CHANGED = ("data", "tensor", "pipeline", "interleave", "zero", "micro_batch", "recompute")
+
+
+def require_fit(found: Step) -> Step:
+    """The step itself if its GPUs hold it; else LayoutError: what is over, by how much, and the nearest that fits."""
+    if found.fits:
+        return found
+    over = found.memory_bytes - found.capacity_bytes
+    purpose, most = max(found.memory.items(), key=lambda item: item[1])
+    near = nearest_fitting(found)
+    advice = "None of its kind does." if near is None else f"The nearest that fits: {near.layout}."
+    raise LayoutError(
+        f"Expected at most {format_bytes(found.capacity_bytes)} a GPU, got {format_bytes(found.memory_bytes)}: "
+        f"{format_bytes(over)} over; the largest part is {purpose}, {format_bytes(most)}. {advice}"
+    )

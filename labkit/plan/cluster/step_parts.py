@@ -1,0 +1,120 @@
+"""Seconds of a step by part, for one layout: the slowest stage sets the pace, what it waits for is bubble."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labkit.plan.cluster.compute import Times, block_times, edge_times
+from labkit.plan.cluster.hardware import Cluster
+from labkit.plan.cluster.layout import Layout, stage_layers
+from labkit.plan.cluster.rank_memory import stage_params
+from labkit.plan.cluster.rates import CONSTANTS, Constants, rates
+from labkit.plan.cluster.traffic import exchange_s, send_s, tensor_s
+from labkit.plan.cluster.transformer import Transformer
+from labkit.plan.costs.memory_of_training import optimizer_states, precision
+
+PARTS = (
+    "compute",
+    "recompute",
+    "tensor communication",
+    "pipeline communication",
+    "bubble",
+    "data communication",
+    "optimizer",
+)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Seconds of one micro-batch on one stage."""
+
+    compute: float
+    recompute: float
+    tensor: float
+    backward: float  # of compute, recompute and tensor: what a gradient exchange can hide behind
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.recompute + self.tensor
+
+
+def parts(
+    model: Transformer, cluster: Cluster, layout: Layout, batch: int, constants: Constants = CONSTANTS
+) -> dict[str, float]:
+    """Seconds of a step, by PARTS; they add up to the step."""
+    m, p, v = layout.microbatches(batch), layout.pipeline, layout.interleave
+    stages = _stages(model, cluster, layout, batch, constants)
+    slowest = max(stages, key=lambda stage: stage[1].total)[1].total
+    in_all = sum(count * stage.total for count, stage in stages)
+    mean = [
+        sum(count * getattr(stage, part) for count, stage in stages) / p for part in ("compute", "recompute", "tensor")
+    ]
+    send = _send(model, cluster, layout)
+    exposed_sends = 0.0 if layout.overlap and v > 1 else 2 * send * v
+    fill = (in_all - slowest) / v + (2 * (p - 1) * send if p > 1 else 0.0)
+    first = stages[0][1]  # of all stages the one with the most parameters to exchange
+    data = exchange_s(
+        cluster,
+        layout,
+        params=stage_params(model, layout, 0),
+        layers=max(model.layers / p, 1),
+        compute=(first.total - first.backward, first.backward),
+        microbatches=m,
+        contention=constants.contention,
+    )
+    return {
+        "compute": m * mean[0],
+        "recompute": m * mean[1],
+        "tensor communication": m * mean[2],
+        "pipeline communication": m * exposed_sends,
+        "bubble": m * (slowest - in_all / p) + fill,
+        "data communication": data,
+        "optimizer": _optimizer(model, cluster, layout, constants),
+    }
+
+
+def _stages(
+    model: Transformer, cluster: Cluster, layout: Layout, batch: int, constants: Constants
+) -> list[tuple[int, _Stage]]:
+    """The kinds of stages there are, with how many of each."""
+    p = layout.pipeline
+    block = block_times(
+        model, cluster.gpu, layout.dtype, layout.micro_batch, layout.tensor, layout.sequence_parallel, constants
+    )
+    edges = edge_times(model, cluster.gpu, layout.dtype, layout.micro_batch, layout.tensor, constants)
+    inner, edge = stage_layers(model.layers, p, layout.interleave) or (model.layers / p, model.layers / p)
+    n_bytes = layout.micro_batch * model.seq * model.hidden * precision(layout.dtype).activation_bytes
+    once = tensor_s(cluster, n_bytes, layout.tensor, layout.sequence_parallel) if layout.tensor > 1 else 0.0
+    again = block.forward_s if layout.recompute == "full" else 0.0
+    if layout.recompute == "selective" and not model.fused_attention:
+        again = block.scores_s
+    times = 3 if layout.recompute == "full" else 2
+
+    def stage(layers: float, ends: list[Times]) -> _Stage:
+        forward = layers * block.forward_s + sum(end.forward_s for end in ends)
+        backward = layers * block.backward_s + sum(end.backward_s for end in ends)
+        tensor = (layers * times + len(ends)) * once  # an end has one all-reduce forward and one backward
+        return _Stage(
+            forward + backward, layers * again, tensor, backward + layers * again + (times - 1) / times * tensor
+        )
+
+    if p == 1:
+        return [(1, stage(inner, list(edges)))]
+    return [(1, stage(edge, [edges[0]])), (p - 2, stage(inner, [])), (1, stage(edge, [edges[1]]))]
+
+
+def _send(model: Transformer, cluster: Cluster, layout: Layout) -> float:
+    """Seconds to hand a micro-batch to the next stage: each tensor rank sends its part (Narayanan et al. 2021, 4.1)."""
+    if layout.pipeline == 1:
+        return 0.0
+    n_bytes = layout.micro_batch * model.seq * model.hidden * precision(layout.dtype).activation_bytes
+    return send_s(cluster, n_bytes / layout.tensor, layout.tensor * layout.data)
+
+
+def _optimizer(model: Transformer, cluster: Cluster, layout: Layout, constants: Constants) -> float:
+    """The update is bound by memory: gradients read, weights and states read and written, of this GPU's share."""
+    kind = precision(layout.dtype)
+    params = stage_params(model, layout, 0) / (layout.data if layout.zero else 1)
+    weights = 2 * kind.master_bytes + kind.param_bytes if kind.master_bytes else 2 * kind.param_bytes
+    moved = params * (kind.gradient_bytes + weights + 2 * optimizer_states(layout.optimizer) * kind.state_bytes)
+    return moved / rates(cluster.gpu, kind.compute_dtype, constants).bytes_per_s

@@ -1,0 +1,119 @@
+"""The model held against published steps: one row a run, predicted beside published, with the errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from labkit.core.errors import LabError, nearest
+from labkit.core.units import GIGA, TERA
+from labkit.plan.cluster.hardware import Cluster, network
+from labkit.plan.cluster.layout import Layout
+from labkit.plan.cluster.rates import CONSTANTS, Constants
+from labkit.plan.cluster.step_prediction import Step, step
+from labkit.plan.cluster.transformer import Transformer
+from labkit.plan.published import Agreement, Compared, table
+
+# Sequences a micro-batch and chunks a pipeline rank, by billions of parameters, which the table doesn't print.
+# Source: NVIDIA/Megatron-LM, examples/sc21/run_table_1.sh (commit 79a3bb6b); overlapped gradients where DDP=torch.
+_SC21 = {
+    "1.7": (16, 1), "3.6": (16, 1), "7.5": (16, 1), "18.4": (8, 1), "39.1": (4, 1), "76.1": (2, 3), "145.6": (2, 2),
+    "310.1": (1, 2), "529.6": (1, 3), "1008.0": (1, 1),
+}  # fmt: skip
+
+
+def megatron(constants: Constants = CONSTANTS) -> Agreement[Step]:
+    """Narayanan et al. 2021, table 1: FLOP/s a GPU, everything recomputed, attention unfused, 80 GB A100s."""
+    rows = []
+    for row in table("megatron_table1"):
+        micro_batch, chunks = _SC21[row["params_b"]]
+        model = Transformer(
+            int(row["layers"]), int(row["hidden"]), int(row["heads"]), int(row["vocab"]), int(row["seq_len"]),
+            fused_attention=False, dropout=True,
+        )  # fmt: skip
+        layout = Layout(
+            int(row["dp_derived"]), int(row["tp"]), int(row["pp"]), chunks, 0, micro_batch, "full", False,
+            "mixed float16", overlap=int(row["pp"]) == 1,
+        )  # fmt: skip
+        cluster = Cluster("A100 SXM4 80GB", int(row["gpus"]))
+        made = step(model, cluster, layout, int(row["batch_seqs"]), constants=constants)
+        rows.append(
+            Compared(f"{row['params_b']}B", made.hardware_flop_per_s / TERA, float(row["tflops_per_gpu"]), made)
+        )
+    return Agreement("Megatron-LM 2021", "TFLOP/s a GPU", tuple(rows), "Narayanan et al. 2021, table 1")
+
+
+def llmfoundry(constants: Constants = CONSTANTS) -> Agreement[Step]:
+    """MosaicML llm-foundry: tokens a second and GPU of MPT models, FSDP, fused attention, 40 and 80 GB A100s.
+
+    RoCE of 1,600 Gbit/s a node: 25 GB/s a GPU. The 80 GB runs are of torch 2.1, whose checkpoint stops before a block's
+    last product, which the model counts: it finds those that recompute up to a tenth too slow.
+    """
+    rows = []
+    for row in table("llmfoundry_throughput_a100"):
+        model = Transformer(
+            int(row["layers"]), int(row["d_model"]), int(row["heads"]), int(row["vocab"]), int(row["seq_len"])
+        )
+        gpus, device = int(row["gpus"]), f"A100 SXM4 {row['gpu'][-4:-2]}GB"
+        layout = Layout(
+            gpus, zero=3, micro_batch=int(row["micro_batch"]),
+            recompute="full" if row["activation_checkpointing"] == "True" else "none",
+            dtype="mixed bfloat16" if row["mp_mode"] == "PURE" else "autocast bfloat16",
+        )  # fmt: skip
+        cluster = Cluster(device, gpus, inter=network(25 * GIGA, "RoCE, 1600 Gbit/s a node"))
+        made = step(model, cluster, layout, int(row["global_batch_seqs"]), constants=constants)
+        label = f"{row['model']}, {model.seq:,} tokens, {gpus} x {device[10:]}"
+        rows.append(Compared(label, made.tokens_per_s / gpus, float(row["tokens_per_s_per_gpu"]), made))
+    return Agreement("llm-foundry", "tokens/s a GPU", tuple(rows), "mosaicml/llm-foundry, benchmarking/README.md")
+
+
+def _zero_bubble(row: Mapping[str, str], constants: Constants) -> tuple[str, Step]:
+    model = Transformer(
+        int(row["layers"]), int(row["hidden"]), int(row["heads"]), 50_304, int(row["seq_len"]), fused_attention=False,
+        dropout=True,
+    )  # fmt: skip
+    stages, gpus = int(row["pp"]), int(row["gpus"])
+    chunks = (model.layers + 2) // stages if row["schedule"] == "1F1B-I" else 1
+    layout = Layout(1, 1, stages, chunks, 0, int(row["micro_batch"]), "none", dtype="autocast bfloat16", overlap=False)
+    batch = layout.micro_batch * int(row["microbatches_m"])
+    made = step(model, Cluster("A100 SXM4 80GB", gpus), layout, batch, constants=constants)
+    return f"{row['model']}, {row['schedule']}, {row['microbatches_m']} micro-batches", made
+
+
+def zero_bubble(constants: Constants = CONSTANTS) -> Agreement[Step]:
+    """Qi et al. 2024, table 4, 1F1B plain and interleaved: samples a second and GPU. Nothing was fitted to it."""
+    rows = []
+    for row in table("zero_bubble_throughput_small"):
+        if row["schedule"].startswith("1F1B"):
+            label, made = _zero_bubble(row, constants)
+            published = float(row["samples_per_gpu_per_s"])
+            rows.append(Compared(label, made.samples_per_s / made.cluster.gpus, published, made))
+    return Agreement("Zero bubble's 1F1B", "samples/s a GPU", tuple(rows), "Qi et al. 2024, table 4")
+
+
+def zero_bubble_memory() -> Agreement[Step]:
+    """Qi et al. 2024, table 4, 1F1B plain and interleaved: GB (1e9 B) on the fullest GPU."""
+    rows = []
+    for row in table("zero_bubble_throughput_small"):
+        if row["schedule"].startswith("1F1B"):
+            label, made = _zero_bubble(row, CONSTANTS)
+            rows.append(Compared(label, made.memory_bytes / GIGA, float(row["memory_gb"]), made))
+    return Agreement("Zero bubble's memory", "GB", tuple(rows), "Qi et al. 2024, table 4")
+
+
+COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(
+    {
+        "megatron": megatron,
+        "llm-foundry": llmfoundry,
+        "zero bubble": zero_bubble,
+        "zero bubble memory": zero_bubble_memory,
+    }
+)
+
+
+def published_steps(name: str) -> Agreement[Step]:
+    """The model held against a published table by its name in COMPARISONS. Raises LabError with the nearest name."""
+    if name not in COMPARISONS:
+        near = nearest(str(name), COMPARISONS, n=1)[0]
+        raise LabError(f"Expected a table out of {', '.join(COMPARISONS)}; got {name!r}. The nearest is {near!r}.")
+    return COMPARISONS[name]()

@@ -1,0 +1,24 @@
+"""When something that costs once and saves a little each time has paid for itself."""
+
+from __future__ import annotations
+
+import math
+
+from labkit.core.arguments import check_number
+
+
+def break_even_steps(compile_s: float, eager_s: float, compiled_s: float) -> float:
+    """The least whole number of steps after which compiling costs no more time than not compiling.
+
+    `compile_s` are spent once, `eager_s` and `compiled_s` a step, all in seconds. inf where a compiled step is no
+    faster and compiling costs time; 0 where compiling costs none and the step is at least as fast.
+    From n * eager_s >= compile_s + n * compiled_s. Raises BadMeasurement for negative numbers, or steps of no time.
+    """
+    check_number("compile_s", compile_s, least=0)
+    check_number("eager_s", eager_s, above=0)
+    check_number("compiled_s", compiled_s, above=0)
+    if compile_s == 0 and compiled_s <= eager_s:
+        return 0
+    if compiled_s >= eager_s:
+        return math.inf
+    return math.ceil(compile_s / (eager_s - compiled_s))

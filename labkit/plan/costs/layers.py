@@ -1,0 +1,262 @@
+"""What one layer's forward pass costs: FLOP, bytes moved at least, parameters, and what it keeps for the backward.
+
+Conventions. A multiply-add is 2 FLOP; a bias rides along in the sum and counts nothing. Bytes are the least there
+are: each tensor that the layer reads or writes crosses memory once. `saved_elements` are what autograd keeps: the
+input of a matrix product, convolution, pooling or norm (a ReLU's output is the next layer's input: counted there).
+
+Backward = 2 x forward in FLOP: each matrix product of the forward pass has two of the same size in the backward one,
+for the gradients of its input and of its weight (Kaplan et al. 2020, Scaling laws for neural language models, section
+2.1). `BACKWARD` holds the 2. The same factor for bytes is an assumption, and fused attention, which computes its scores
+again in the backward pass, is counted without that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labkit.core.arguments import check_number
+from labkit.core.errors import LabError
+
+BACKWARD = 2  # backward FLOP over forward FLOP
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of a forward pass. Add the costs of layers; multiply by an integer for layers that repeat.
+
+    `matmul_flop` can run on tensor cores, `vector_flop` (activations, norms, pooling, softmax) can't.
+    `saved_fixed_bytes` are kept tensors whose size doesn't follow the dtype: masks, pooling's indices, losses.
+    """
+
+    matmul_flop: int = 0
+    vector_flop: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    params: int = 0
+    saved_elements: int = 0
+    saved_fixed_bytes: int = 0
+
+    @property
+    def flop(self) -> int:
+        """FLOP of both kinds."""
+        return self.matmul_flop + self.vector_flop
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes moved: read and written."""
+        return self.read_bytes + self.write_bytes
+
+    @property
+    def backward_flop(self) -> int:
+        """FLOP of the backward pass: twice the forward pass's (see the module)."""
+        return BACKWARD * self.flop
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(mine + theirs for mine, theirs in zip(self._numbers(), other._numbers(), strict=True)))
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(*(number * times for number in self._numbers()))
+
+    def _numbers(self) -> tuple[int, ...]:
+        return (
+            self.matmul_flop,
+            self.vector_flop,
+            self.read_bytes,
+            self.write_bytes,
+            self.params,
+            self.saved_elements,
+            self.saved_fixed_bytes,
+        )
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        check_number(name, size, least=0, error=LabError)
+
+
+def matmul(m: int, k: int, n: int, *, element_bytes: int = 4) -> Cost:
+    """(m, k) @ (k, n): 2mkn FLOP; both inputs kept. Source: definition of the product."""
+    _check_sizes(m=m, k=k, n=n)
+    return Cost(
+        matmul_flop=2 * m * k * n,
+        read_bytes=(m * k + k * n) * element_bytes,
+        write_bytes=m * n * element_bytes,
+        saved_elements=m * k + k * n,
+    )
+
+
+def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True, element_bytes: int = 4) -> Cost:
+    """(rows, inputs) through a weight (outputs, inputs): 2 x rows x inputs x outputs FLOP; the input is kept."""
+    _check_sizes(rows=rows, inputs=inputs, outputs=outputs)
+    params = outputs * (inputs + bias)
+    return Cost(
+        matmul_flop=2 * rows * inputs * outputs,
+        read_bytes=(rows * inputs + params) * element_bytes,
+        write_bytes=rows * outputs * element_bytes,
+        params=params,
+        saved_elements=rows * inputs,
+    )
+
+
+def window(size: int, *, kernel: int, stride: int = 1, padding: int = 0) -> int:
+    """Positions of a window that slides along `size` (Dumoulin and Visin 2016, A guide to convolution arithmetic)."""
+    return (size + 2 * padding - kernel) // stride + 1
+
+
+def conv2d(
+    batch: int,
+    channels: int,
+    outputs: int,
+    size: int,
+    *,
+    kernel: int,
+    stride: int = 1,
+    padding: int = 0,
+    bias: bool = True,
+    element_bytes: int = 4,
+) -> Cost:
+    """(batch, channels, size, size) to `outputs` channels: 2 x outputs' elements x channels x kernel² FLOP.
+
+    The direct algorithm's count; FFT and Winograd need fewer. Source: Dumoulin and Visin (2016).
+    """
+    _check_sizes(batch=batch, channels=channels, outputs=outputs, size=size, kernel=kernel)
+    written = batch * outputs * window(size, kernel=kernel, stride=stride, padding=padding) ** 2
+    params = outputs * (channels * kernel**2 + bias)
+    read = batch * channels * size**2
+    return Cost(
+        matmul_flop=2 * written * channels * kernel**2,
+        read_bytes=(read + params) * element_bytes,
+        write_bytes=written * element_bytes,
+        params=params,
+        saved_elements=read,
+    )
+
+
+def pool(
+    batch: int, channels: int, size: int, *, kernel: int, stride: int = 0, padding: int = 0, element_bytes: int = 4
+) -> Cost:
+    """Max pooling of (batch, channels, size, size): kernel² - 1 comparisons an output; stride 0 means `kernel`.
+
+    Keeps the input and one 8-byte index an output, as torch does.
+    """
+    _check_sizes(batch=batch, channels=channels, size=size, kernel=kernel)
+    written = batch * channels * window(size, kernel=kernel, stride=stride or kernel, padding=padding) ** 2
+    read = batch * channels * size**2
+    return Cost(
+        vector_flop=written * (kernel**2 - 1),
+        read_bytes=read * element_bytes,
+        write_bytes=written * element_bytes,
+        saved_elements=read,
+        saved_fixed_bytes=8 * written,
+    )
+
+
+def elementwise(
+    elements: int, *, flop_per_element: int = 1, inputs: int = 1, saved: int = 0, element_bytes: int = 4
+) -> Cost:
+    """`inputs` tensors of `elements` in, one out; `saved` says how many such tensors are kept (ReLU: 0, see above)."""
+    _check_sizes(elements=elements, inputs=inputs, saved=saved)
+    return Cost(
+        vector_flop=elements * flop_per_element,
+        read_bytes=elements * inputs * element_bytes,
+        write_bytes=elements * element_bytes,
+        saved_elements=elements * saved,
+    )
+
+
+def layer_norm(rows: int, width: int, *, bias: bool = True, element_bytes: int = 4) -> Cost:
+    """(rows, width) normalised along width, 7 FLOP an element: mean, centre, square, sum, scale, weight, bias.
+
+    Without `bias` it is RMSNorm, counted alike. Keeps the input; the 2 statistics a row are left out (< 1 %).
+    Source: Ba, Kiros and Hinton (2016), Layer normalization; Zhang and Sennrich (2019), Root mean square layer norm.
+    """
+    _check_sizes(rows=rows, width=width)
+    params = width * (1 + bias)
+    return Cost(
+        vector_flop=7 * rows * width,
+        read_bytes=(rows * width + params) * element_bytes,
+        write_bytes=rows * width * element_bytes,
+        params=params,
+        saved_elements=rows * width,
+    )
+
+
+def batch_norm(batch: int, channels: int, size: int, *, element_bytes: int = 4) -> Cost:
+    """(batch, channels, size, size) normalised per channel: counted as layer_norm, with 2 parameters a channel.
+
+    Source: Ioffe and Szegedy (2015), Batch normalization, algorithm 1.
+    """
+    _check_sizes(batch=batch, channels=channels, size=size)
+    elements = batch * channels * size**2
+    return Cost(
+        vector_flop=7 * elements,
+        read_bytes=(elements + 2 * channels) * element_bytes,
+        write_bytes=elements * element_bytes,
+        params=2 * channels,
+        saved_elements=elements,
+    )
+
+
+def embedding(rows: int, vocabulary: int, width: int, *, element_bytes: int = 4) -> Cost:
+    """`rows` 8-byte indices look up rows of a (vocabulary, width) table: no FLOP; the indices are kept."""
+    _check_sizes(rows=rows, vocabulary=vocabulary, width=width)
+    return Cost(
+        read_bytes=rows * (8 + width * element_bytes),
+        write_bytes=rows * width * element_bytes,
+        params=vocabulary * width,
+        saved_fixed_bytes=8 * rows,
+    )
+
+
+def attention(
+    batch: int,
+    heads: int,
+    seq: int,
+    head_dim: int,
+    *,
+    kv_heads: int = 0,
+    fused: bool = True,
+    dropout: bool = False,
+    element_bytes: int = 4,
+) -> Cost:
+    """Softmax(Q Kᵀ) V of `seq` queries and keys: 4 x batch x heads x seq² x head_dim FLOP, and 5 a score for softmax.
+
+    Counts the full square, also where a causal mask needs half of it (the convention of Chowdhery et al. 2022, PaLM,
+    appendix B). `fused` (Dao et al. 2022, FlashAttention) keeps the scores out of memory; else they are written and
+    read twice, and kept: once, or with dropout twice and a mask byte each (Korthikanti et al. 2022, section 4.1).
+    Grouped queries have `kv_heads` key and value heads (0: as many as `heads`).
+    """
+    _check_sizes(batch=batch, heads=heads, seq=seq, head_dim=head_dim, kv_heads=kv_heads)
+    query, scores = batch * seq * heads * head_dim, batch * heads * seq**2
+    key_value = 2 * batch * seq * (kv_heads or heads) * head_dim
+    in_memory = 0 if fused else scores
+    return Cost(
+        matmul_flop=4 * scores * head_dim,
+        vector_flop=5 * scores,
+        read_bytes=(query + key_value + 2 * in_memory) * element_bytes,
+        write_bytes=(query + 2 * in_memory) * element_bytes,
+        saved_elements=query + key_value + (1 + dropout) * in_memory,
+        saved_fixed_bytes=dropout * in_memory,
+    )
+
+
+def dropout(elements: int, *, element_bytes: int = 4) -> Cost:
+    """Dropout: one multiplication an element, and a mask of one byte an element, kept (Srivastava et al. 2014)."""
+    _check_sizes(elements=elements)
+    return Cost(
+        vector_flop=elements,
+        read_bytes=elements * element_bytes,
+        write_bytes=elements * (element_bytes + 1),
+        saved_fixed_bytes=elements,
+    )
+
+
+def cross_entropy(rows: int, classes: int, *, element_bytes: int = 4) -> Cost:
+    """Log-softmax and the loss of (rows, classes) logits, 5 FLOP each; keeps float32 log-probabilities and labels."""
+    _check_sizes(rows=rows, classes=classes)
+    return Cost(
+        vector_flop=5 * rows * classes,
+        read_bytes=rows * (classes * element_bytes + 8),
+        write_bytes=rows * classes * 4,
+        saved_fixed_bytes=rows * (classes * 4 + 8),
+    )

@@ -1,0 +1,171 @@
+"""Measurements that others published, read from data/published/ with their sources."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from labkit.core.display import Shown
+from labkit.core.errors import DataError
+from labkit.core.paths import DATA
+from labkit.core.units import TERA, format_si
+
+T = TypeVar("T")
+
+_FOLDER = DATA / "published"
+MATMULS, BUSES = _FOLDER / "matmul_efficiency.csv", _FOLDER / "memcpy_bandwidth.csv"
+
+
+@dataclass(frozen=True, repr=False)
+class PublishedMatmul(Shown):
+    """The best matmul rate that somebody found on a device, beside its vendor's dense peak; both in FLOP/s."""
+
+    device: str
+    dtype: str
+    flop_per_s: float
+    peak_flop_per_s: float
+    shape: str
+    library: str
+    source: str
+
+    @property
+    def share(self) -> float:
+        """Rate over peak, 0 to 1."""
+        return self.flop_per_s / self.peak_flop_per_s
+
+    def __str__(self) -> str:
+        rate, peak = format_si(self.flop_per_s, "FLOP/s"), format_si(self.peak_flop_per_s, "FLOP/s")
+        return f"{self.device}, {self.dtype}: {rate} of {peak} ({self.share:.0%}), {self.source}"
+
+
+@functools.cache
+def matmuls() -> tuple[PublishedMatmul, ...]:
+    """Every row of data/published/matmul_efficiency.csv that was read from its source, in the file's order.
+
+    Rows that were only recalled are left out. Raises DataError for a missing or damaged file.
+    """
+    try:
+        with MATMULS.open(newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["confidence"] == "read from source text"]
+            return tuple(_matmul(row) for row in rows)
+    except (OSError, KeyError, ValueError) as error:
+        raise DataError(
+            f"Expected published matmul rates at {MATMULS}, got {error!r}. Fetch the file from the repository again."
+        ) from error
+
+
+def _matmul(row: dict[str, str]) -> PublishedMatmul:
+    return PublishedMatmul(
+        device=row["gpu"],
+        dtype=row["dtype"],
+        flop_per_s=float(row["achieved_tflops"]) * TERA,
+        peak_flop_per_s=float(row["peak_tflops"]) * TERA,
+        shape=row["shape_mnk"],
+        library=row["library"],
+        source=row["source"],
+    )
+
+
+@dataclass(frozen=True, repr=False)
+class Bus(Shown):
+    """A link between main memory and a GPU, and the copy rate that `source` measured on it."""
+
+    link: str
+    gpu: str
+    bytes_per_s: float
+    source: str
+
+    def __str__(self) -> str:
+        rate = format_si(self.bytes_per_s, "B/s")
+        return f"{self.link} to {self.gpu}: {rate} from host to device (not measured here: {self.source})"
+
+
+def bus(gpu: str, link: str) -> Bus:
+    """The host-to-device copy rate published for a GPU on a link (data/published/memcpy_bandwidth.csv).
+
+    Raises DataError, with what there is, for a pair that no published measurement has.
+    """
+    try:
+        with open(BUSES, newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if "host_to_device" in row["test"]]
+    except OSError as error:
+        raise DataError(f"{BUSES} can't be read ({error.strerror}). Fetch the repository again.") from error
+    for row in rows:
+        if (row["gpu"], row["link_or_memory"]) == (gpu, link):
+            return Bus(link, gpu, float(row["bandwidth_gbs"]) * 1e9, row["source"])
+    known = "; ".join(f"{row['gpu']} on {row['link_or_memory']}" for row in rows)
+    raise DataError(f"No published copy rate for {gpu} on {link}. There are: {known}.")
+
+
+@functools.cache
+def table(name: str) -> tuple[Mapping[str, str], ...]:
+    """Every row of data/published/<name>.csv that was read from its source, as text by column.
+
+    Raises DataError, with the tables that there are, for another name or a damaged file.
+    """
+    path = _FOLDER / f"{name}.csv"
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["confidence"] == "read from source text"]
+    except (OSError, KeyError, ValueError) as error:
+        known = ", ".join(sorted(each.stem for each in _FOLDER.glob("*.csv")))
+        raise DataError(f"Expected a published table out of {known}; got {name!r}.") from error
+    return tuple(MappingProxyType(row) for row in rows)
+
+
+@dataclass(frozen=True)
+class Compared(Generic[T]):
+    """One published run: `predicted` and `published` in the agreement's unit, and what predicts it, `by`."""
+
+    label: str
+    predicted: float
+    published: float
+    by: T
+
+    @property
+    def error(self) -> float:
+        """Predicted over published, less 1."""
+        return self.predicted / self.published - 1
+
+
+@dataclass(frozen=True, repr=False)
+class Agreement(Shown, Generic[T]):
+    """Published runs of one source, in one unit, each beside its prediction."""
+
+    name: str
+    unit: str
+    rows: tuple[Compared[T], ...]
+    source: str = ""
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Sizes of the relative errors, ascending."""
+        return tuple(sorted(abs(row.error) for row in self.rows))
+
+    @property
+    def mean_error(self) -> float:
+        """Their mean."""
+        return statistics.mean(self.errors)
+
+    @property
+    def median_error(self) -> float:
+        """The middle one."""
+        return statistics.median(self.errors)
+
+    @property
+    def worst(self) -> Compared[T]:
+        """The row that is furthest off."""
+        return max(self.rows, key=lambda row: abs(row.error))
+
+    def __str__(self) -> str:
+        p90 = self.errors[math.ceil(0.9 * len(self.rows)) - 1]
+        return (
+            f"{self.name}, {len(self.rows)} runs: error {self.mean_error:.1%} in the mean and {self.median_error:.1%} "
+            f"in the median, 90 % within {p90:.1%}, worst {self.worst.error:+.1%} ({self.worst.label})"
+        )

@@ -1,0 +1,163 @@
+"""The digits as JPEG files in tar shards, for measuring how fast images can be read and decoded."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labkit.core.errors import DataError
+from labkit.train.data.build_cache import built_once
+from labkit.train.data.bundled import cache_folder, check_at_least_one, check_split, digits_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_AGAIN = "Delete its folder and call jpeg_shards again."
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A JPEG as it lies in a shard: its name there, the byte offset of its first byte, its bytes, and its label."""
+
+    shard: Path
+    name: str
+    offset: int
+    jpeg: bytes = field(repr=False)
+    label: int
+
+    @property
+    def place(self) -> str:
+        """Where it is, for a message: shard file, image and byte offset."""
+        return f"image {self.name} at byte {self.offset:,} of {self.shard}"
+
+
+def jpeg_shards(
+    size: int = 224, images: int | None = None, per_shard: int = 256, folder: Path | None = None, split: str = "all"
+) -> list[Path]:
+    """The digits as `images` JPEG files of size x size pixels, RGB, in tar shards of `per_shard`; built on first use.
+
+    `split` is "all", "train" or "test", as in `digits`; `images` is by default as many as the split has (1,797, 1,437
+    or 360). Each image is NNNNNN.jpg beside NNNNNN.cls (the digit in ASCII), as WebDataset names them. Where more are
+    asked for than there are, the digits come again, each moved by up to size/8 pixels. They are smoother than
+    photographs, so files are smaller (5 kB on average at 224 pixels) and leave a decoder less to do.
+    Shards are kept in `folder`, by default in the cache folder. They appear whole or not at all: another kernel that
+    asks meanwhile waits, and what was interrupted is built again.
+    Raises DataError for an unknown split, a size below 1, and where the folder can't be written.
+    """
+    check_split(split, ("all", "train", "test"))
+    pixels, labels, in_test = digits_file()
+    if split != "all":
+        pixels, labels = (part[in_test == (split == "test")] for part in (pixels, labels))
+    images = len(labels) if images is None else images
+    check_at_least_one(size=size, images=images, per_shard=per_shard)
+    name = f"digits-{size}px-{images}-by-{per_shard}" + ("" if split == "all" else f"-{split}")
+    home = (folder or cache_folder()) / name
+
+    def build(building: Path) -> None:
+        _write_shards(building, size, images, per_shard, (pixels, labels))
+
+    built_once(home, "shards", build, lambda home: bool(_kept_shards(home)))
+    return _kept_shards(home)
+
+
+def read_shard(path: Path) -> Iterator[tuple[bytes, int]]:
+    """JPEG bytes and label of each image of a shard, in order. DataError when it is missing, cut short or no shard."""
+    return ((found.jpeg, found.label) for found in read_encoded(path))
+
+
+def read_encoded(path: Path) -> Iterator[Encoded]:
+    """Each image of a shard with its name and place, in order; the file is read in one piece.
+
+    Raises DataError when it is missing, cut short or no shard, with the last byte that made sense.
+    """
+    pending: dict[str, dict[str, tuple[int, bytes]]] = {}
+    at = 0
+    try:
+        raw = Path(path).read_bytes()
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as shard:
+            for member in shard:
+                if not member.isfile():  # a folder, in a shard made by another tool
+                    continue
+                at = member.offset_data
+                stem, _, suffix = member.name.rpartition(".")
+                parts = pending.setdefault(stem, {})
+                parts[suffix] = at, raw[at : at + member.size]
+                if len(parts[suffix][1]) < member.size:
+                    raise tarfile.ReadError(f"unexpected end of data in {member.name}")
+                if parts.keys() >= {"jpg", "cls"}:
+                    offset, jpeg = pending.pop(stem)["jpg"]
+                    yield Encoded(Path(path), f"{stem}.jpg", offset, jpeg, int(parts["cls"][1]))
+    except (OSError, ValueError, tarfile.TarError) as error:
+        raise DataError(f"{path} is not a whole shard ({error}; readable up to byte {at:,}). {_AGAIN}") from error
+    if pending:
+        raise DataError(f"{path} ends inside image {min(pending)}, after byte {at:,}. {_AGAIN}")
+
+
+def name_of(shards: Sequence[Path]) -> str:
+    """A short name for what is made from just these shards, that changes with their contents' sizes."""
+    if not shards:
+        raise DataError("Expected at least one shard, got none. Pass what jpeg_shards returns.")
+    try:
+        known = "\n".join(f"{path.name} {path.stat().st_size}" for path in shards)
+    except OSError as error:
+        raise DataError(f"{error.filename} can't be read ({error.strerror}). Call jpeg_shards again.") from error
+    return f"{shards[0].parent.name}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
+
+
+def _kept_shards(home: Path) -> list[Path]:
+    """The shards of a finished folder, in order; empty when it isn't finished, or a shard lost bytes since."""
+    try:
+        sizes: dict[str, int] = json.loads((home / "shards.json").read_text())
+        whole = all((home / name).stat().st_size == n_bytes for name, n_bytes in sizes.items())
+    except (OSError, ValueError):
+        return []
+    return [home / name for name in sizes] if whole else []
+
+
+def _write_shards(
+    building: Path, size: int, images: int, per_shard: int, given: tuple[NDArray[np.uint8], NDArray[np.uint8]]
+) -> None:
+    from tqdm.auto import tqdm
+
+    pixels, labels = given
+    sizes = {}
+    with tqdm(total=images, desc=f"JPEG shards, {size} px", unit="image", delay=1) as bar:
+        for number, start in enumerate(range(0, images, per_shard)):
+            path = building / f"digits-{number:06d}.tar"
+            with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
+                for i in range(start, min(start + per_shard, images)):
+                    _add(shard, f"{i:06d}.jpg", _jpeg(pixels[i % len(pixels)], size, moved_by=i // len(pixels) and i))
+                    _add(shard, f"{i:06d}.cls", str(labels[i % len(labels)]).encode())
+                    bar.update()
+            sizes[path.name] = path.stat().st_size
+    (building / "shards.json").write_text(json.dumps(sizes))
+
+
+def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)  # no date and no owner, so equal arguments give equal bytes
+    member.size = len(content)
+    shard.addfile(member, io.BytesIO(content))
+
+
+def _jpeg(pixels: NDArray[np.uint8], size: int, moved_by: int) -> bytes:
+    """An 8 x 8 digit as a JPEG of quality 90; `moved_by` seeds how far it is moved, 0 leaves it where it is."""
+    from PIL import Image
+
+    grey = Image.fromarray((pixels.astype(np.float32) * (255 / 16)).round().astype(np.uint8))
+    image = grey.resize((size, size), Image.Resampling.BILINEAR)
+    if moved_by:
+        generator = random.Random(moved_by)
+        right, down = (generator.randint(-(size // 8), size // 8) for _ in range(2))
+        image = image.transform(image.size, Image.Transform.AFFINE, (1, 0, -right, 0, 1, -down))
+    file = io.BytesIO()
+    image.convert("RGB").save(file, "JPEG", quality=90)
+    return file.getvalue()

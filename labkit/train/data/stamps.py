@@ -1,0 +1,99 @@
+"""When each batch was begun, ready, asked for and taken: times that travel with the samples to the trainer."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
+
+from labkit.core.errors import BadMeasurement
+
+# one clock for all processes: on Linux this is CLOCK_MONOTONIC, elsewhere it may start with the process
+now_s = time.perf_counter if sys.platform == "linux" else time.time
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """When a batch was begun and ready (by which worker; -1: the trainer), asked for and taken, in seconds of a clock.
+
+    The trainer waits from `asked_s` to `taken_s`, and works from `taken_s` to the next batch's `asked_s`.
+    """
+
+    worker: int
+    begun_s: float
+    ready_s: float
+    asked_s: float
+    taken_s: float
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds that the trainer waited for this batch."""
+        return self.taken_s - self.asked_s
+
+
+def steady_batch_s(times: Sequence[BatchTimes], *, ahead: int, stretches: int = 5) -> tuple[float, ...]:
+    """Mean seconds of a batch in each of `stretches` equal parts of an epoch's middle, from taking to taking.
+
+    The first and the last `ahead` batches are left out: while queues fill and when nothing is left to load, the rate is
+    another. With workers, `ahead` is what all of them together may load beforehand. Raises BadMeasurement for an epoch
+    that is too short.
+    """
+    middle = times[ahead : len(times) - ahead]
+    n = (len(middle) - 1) // stretches
+    if n < 1:
+        raise BadMeasurement(
+            f"Expected at least {2 * ahead + stretches + 1} batches for {stretches} stretches between the first and "
+            f"the last {ahead}, got {len(times)}. Make the epoch longer."
+        )
+    ends = [middle[i * n].taken_s for i in range(stretches + 1)]
+    return tuple((after_s - before_s) / n for before_s, after_s in itertools.pairwise(ends))
+
+
+class Batch(NamedTuple):
+    """A batch on its way to the trainer, with the first two of its times."""
+
+    content: Any
+    worker: int
+    begun_s: float
+    ready_s: float
+
+
+class Stamped(Dataset[Any]):
+    """A dataset whose samples carry the time at which they were begun."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(cast("Sized", self.dataset))
+
+    def __getitem__(self, i: int) -> tuple[float, Any]:
+        return now_s(), self.dataset[i]
+
+
+class StampedStream(IterableDataset[Any]):
+    """The same of a dataset that is read in order."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[tuple[float, Any]]:
+        samples = iter(cast("IterableDataset[Any]", self.dataset))
+        nothing = object()
+        while True:
+            begun_s = now_s()
+            if (sample := next(samples, nothing)) is nothing:
+                return
+            yield begun_s, sample
+
+
+def stamped_batch(samples: Sequence[tuple[float, Any]]) -> Batch:
+    """Put samples together, as torch does, and note by whom and when."""
+    info = get_worker_info()
+    content = default_collate([sample for _, sample in samples])
+    return Batch(content, -1 if info is None else info.id, samples[0][0], now_s())

@@ -1,0 +1,111 @@
+"""Where torch.compile's tracer gives up and goes on with a second graph, and why."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.core.arguments import check_function
+from labkit.core.display import Shown, Table, brief_repr, cut
+from labkit.core.errors import CompileError
+from labkit.train.graphs.compiling import quiet
+
+_LONGEST_REASON = 150
+
+# What the tracer's words mean; the first that is found in them is told.
+_MEANINGS = (
+    (r"generic_jump|data-dependent (branch|jump|control)", "which way to go depends on the numbers in a tensor"),
+    (r"Tensor\.item|\.item\(\)|aten\._local_scalar_dense", "a number is taken out of a tensor, as item() does"),
+    (r"builtin:? \W*print", "print is called"),
+    (r"dynamic shape operator|aten\.nonzero", "the shape of a result depends on the numbers in a tensor"),
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Break(Shown):
+    """One place where a graph ends before the function does: the reason, and the line of the source, "" if unknown."""
+
+    reason: str
+    line: str = ""
+    number: int | None = None
+
+    def __str__(self) -> str:
+        where = f"line {self.number}, `{self.line}`: " if self.line else ""
+        return f"{where}{self.reason}"
+
+
+@dataclass(frozen=True, repr=False)
+class Breaks(Shown):
+    """How many graphs a call of a function was cut into, the operators in each, and the breaks between them."""
+
+    graphs: int
+    operators: tuple[int, ...]
+    breaks: tuple[Break, ...]
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    def _repr_html_(self) -> str:
+        return self._table()._repr_html_()
+
+    def _table(self) -> Table:
+        sizes = ", ".join(map(str, self.operators))
+        graphs = f"{self.graphs} graph{'s' * (self.graphs != 1)}"
+        cut_into = f"{graphs} of {sizes} operators" if self.graphs else "no graph at all"
+        if not self.breaks:
+            return Table(((f"{cut_into}, no break",),))
+        rows = tuple((str(b.number or "?"), b.line or "not known", b.reason) for b in self.breaks)
+        return Table(rows, ("line", "source", "why the graph ends there"), notes=(cut_into,))
+
+
+def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Breaks:
+    """Trace and run a call of `fn`, and tell where its graph breaks; what was compiled before is forgotten.
+
+    The function runs, with its side effects; no code is generated, so no compiler is needed. A break is found on the
+    path that these arguments take. Raises CompileError where the function itself fails.
+    Source: torch._dynamo.explain, PyTorch documentation "torch.compile Troubleshooting".
+    """
+    import torch._dynamo as dynamo
+    from torch._dynamo.utils import counters
+
+    check_function("fn", fn)
+    before = Counter(counters["graph_break"])
+    try:
+        with quiet():
+            found = dynamo.explain(fn)(*args, **kwargs)
+    except Exception as error:
+        given = ", ".join(map(brief_repr, args))
+        raise CompileError(
+            f"{getattr(fn, '__name__', 'The function')}({given}) raised {type(error).__name__}: {cut(str(error), 200)} "
+            "Call it without tracing first, and mend it."
+        ) from error
+    told = [_told(reason) for reason in found.break_reasons if reason.graph_break]
+    counted = Counter(counters["graph_break"]) - before
+    # A break before the first operator or after the last ends no graph, so only the counter has it.
+    extra = Counter(_meaning(text) for text in counted.elements()) - Counter(b.reason for b in told)
+    silent = [Break(reason) for reason in extra.elements()]
+    sizes = tuple(sum(node.op.startswith("call_") for node in g.graph.nodes) for g in found.graphs)
+    return Breaks(len(sizes), sizes, tuple(told + silent))
+
+
+def _told(reason: Any) -> Break:
+    """A break in the tracer's words as one sentence, with the innermost line that is not torch's own."""
+    import torch
+
+    torch_home = str(Path(torch.__path__[0]))
+    own = [frame for frame in reason.user_stack if not frame.filename.startswith(torch_home)]
+    frame = own[-1] if own else None
+    return Break(_meaning(reason.reason), (frame.line or "").strip() if frame else "", frame.lineno if frame else None)
+
+
+def _meaning(text: str) -> str:
+    """The reason in one sentence: of the known ones in plain words, else what the tracer explains first."""
+    for pattern, words in _MEANINGS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return words
+    explained = re.search(r"Explanation: (.+)", text)
+    return cut(explained[1] if explained else text.splitlines()[0], _LONGEST_REASON)

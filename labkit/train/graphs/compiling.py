@@ -1,0 +1,122 @@
+"""torch.compile with one sentence where it can't work, and a cache that no earlier run has filled."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import importlib.util
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from labkit.core import results
+from labkit.core.display import brief_repr
+from labkit.core.errors import CompileError, LabError
+from labkit.core.units import DAY_S
+from labkit.measure.machine import machine
+from labkit.train.data.bundled import cache_folder
+
+_CODE_GENERATOR = "inductor"
+_TRITON, _C, _CPP = "Triton", "a C compiler", "a C++ compiler"
+_INSTALL = {
+    _TRITON: "install the package triton",
+    _C: "install one (on Debian and Ubuntu the package gcc)",
+    _CPP: "install one (on Debian and Ubuntu the package g++)",
+}
+
+
+def missing() -> str:
+    """What this machine lacks for torch.compile's code generator, in words; "" where nothing is missing.
+
+    Inductor turns a graph into C++, which needs a compiler (the one that CXX names, else g++, clang++ on macOS, cl on
+    Windows), and on a GPU into Triton, which needs the package and a C compiler (CC, else gcc or clang).
+    Source: torch._inductor.config.cpp.cxx; triton.runtime.build.
+    """
+    if machine().gpus and importlib.util.find_spec("triton") is None:
+        return _TRITON
+    if machine().gpus:
+        found = any(map(shutil.which, [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]))
+        return "" if found else _C
+    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    return "" if shutil.which(os.environ.get("CXX", usual)) else _CPP
+
+
+def compiled(fn: Callable[..., Any], **options: Any) -> Any:
+    """`torch.compile(fn, **options)` for a function or a module; nothing is compiled before the first call.
+
+    Raises CompileError where the code generator (backend "inductor", the default) lacks a compiler, LabError for what
+    can't be called. Backends that generate no code, "eager" and "aot_eager", need no compiler.
+    """
+    import torch
+
+    if not callable(fn):
+        raise LabError(f"Expected a function or a module to compile, got {brief_repr(fn)}. Pass it without brackets.")
+    lack = missing() if options.get("backend", _CODE_GENERATOR) == _CODE_GENERATOR else ""
+    if lack:
+        raise CompileError(
+            f"torch.compile needs {lack} to build the kernels that it writes, and finds none: {_INSTALL[lack]}, "
+            'or pass backend="aot_eager", which traces and builds nothing.'
+        )
+    # Remarks that come at the first call, and so can't be kept quiet around this one.
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores|\\s*Online softmax is disabled", UserWarning)
+    with quiet():
+        return torch.compile(fn, **options)
+
+
+def fresh_cache() -> Path:
+    """Let torch.compile keep its results in a new, empty folder from here on, and forget what it holds in memory.
+
+    Without that, a first call finds on the disk what an earlier run has compiled, and is no first call. The folder,
+    among labkit's cached files, is removed when Python ends. In the ci profile no worker processes are started, which
+    saves memory.
+    Source: PyTorch recipe "Compile Time Caching Configuration", TORCHINDUCTOR_CACHE_DIR.
+    """
+    import torch
+
+    if results.profile() == "ci":
+        with quiet():
+            config: Any = importlib.import_module("torch._inductor.config")
+        config.compile_threads = 1
+    folder = Path(tempfile.mkdtemp(dir=_parent()))
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
+    torch.compiler.reset()
+    return folder
+
+
+@functools.cache
+def _parent() -> str:
+    """One folder a process, among labkit's cached files, which goes when the process ends.
+
+    Code that was loaded from it may run until then. What a killed process left goes after a day.
+    """
+    home = cache_folder() / "compiled"
+    home.mkdir(parents=True, exist_ok=True)
+    for old in home.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > DAY_S:
+                shutil.rmtree(old, ignore_errors=True)
+    folder = tempfile.mkdtemp(dir=home)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the compiler's warnings about itself: what matters of them is told in a sentence elsewhere."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)  # an error is raised as well
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

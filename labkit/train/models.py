@@ -1,0 +1,196 @@
+"""Three small networks that every notebook trains: SimpleCNN, ResNet9 and SmallGPT. Shapes stand at the line's end."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from labkit.core.errors import LabError
+
+
+class SimpleCNN(nn.Module):
+    """Classify (N, in_channels, 32, 32) images: float in, logits (N, classes) out.
+
+    LeNet-5's layout with ReLU and max pooling in place of tanh and averaging; 62,006 parameters for 3 channels and
+    10 classes. Raises LabError for images of another shape.
+    Source: LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to document recognition (1998), fig. 2.
+    """
+
+    def __init__(self, in_channels: int = 3, classes: int = 10) -> None:
+        super().__init__()
+        self.image_shape = (in_channels, 32, 32)
+        self.features = nn.Sequential(
+            nn.Conv2d(in_channels, 6, kernel_size=5),  # (N, C, 32, 32) -> (N, 6, 28, 28)
+            nn.ReLU(),
+            nn.MaxPool2d(2),  # (N, 6, 14, 14)
+            nn.Conv2d(6, 16, kernel_size=5),  # (N, 16, 10, 10)
+            nn.ReLU(),
+            nn.MaxPool2d(2),  # (N, 16, 5, 5)
+        )
+        self.classifier = nn.Sequential(
+            nn.Flatten(),  # (N, 400)
+            nn.Linear(400, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, classes),  # (N, classes)
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N, classes) of images (N, in_channels, 32, 32)."""
+        if tuple(images.shape[1:]) != self.image_shape:
+            channels = self.image_shape[0]
+            raise LabError(
+                f"SimpleCNN takes images of shape (N, {channels}, 32, 32), got {tuple(images.shape)}; "
+                f"lab.data.digits(size=32, channels={channels}) gives such images."
+            )
+        logits: Tensor = self.classifier(self.features(images))
+        return logits
+
+
+class ResNet9(nn.Module):
+    """Classify (N, in_channels, H, W) images: logits (N, classes). Made for 32 x 32; needs at least 8 x 8.
+
+    Eight 3x3 convolutions, two of their pairs with a shortcut, and a linear layer: 6,573,120 parameters for 3
+    channels and 10 classes. The last pooling covers what is left: at 32 x 32 the original's 4 x 4.
+    Source: D. Page, How to train your ResNet (2018), the DAWNBench entry github.com/davidcpage/cifar10-fast, dawn.py.
+    """
+
+    def __init__(self, in_channels: int = 3, classes: int = 10) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            _conv_bn_relu(in_channels, 64),  # (N, 64, H, W)
+            _conv_bn_relu(64, 128),
+            nn.MaxPool2d(2),  # (N, 128, H/2, W/2)
+            _Residual(128),
+            _conv_bn_relu(128, 256),
+            nn.MaxPool2d(2),  # (N, 256, H/4, W/4)
+            _conv_bn_relu(256, 512),
+            nn.MaxPool2d(2),  # (N, 512, H/8, W/8)
+            _Residual(512),
+            nn.AdaptiveMaxPool2d(1),  # (N, 512, 1, 1)
+            nn.Flatten(),  # (N, 512)
+        )
+        self.classifier = nn.Linear(512, classes, bias=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N, classes) of images (N, in_channels, H, W)."""
+        features = self.features(images)  # (N, 512)
+        logits: Tensor = 0.125 * self.classifier(features)  # the source scales logits so that training starts gently
+        return logits
+
+
+class SmallGPT(nn.Module):
+    """Predict the next token: tokens (B, T) of int64 in, logits (B, T, vocab) out; T is at most `context`.
+
+    A decoder as GPT-2's: learned positions, LayerNorm before each part (pre-norm), GELU, and a head that shares the
+    embedding's weights. SmallGPT(50257, layers=12, heads=12, width=768, context=1024) is GPT-2: 124,439,808 parameters.
+    Raises LabError for a width that `heads` doesn't divide, and for more tokens than `context`.
+    Source: Radford et al., Language models are unsupervised multitask learners (2019), section 2.3.
+    """
+
+    def __init__(self, vocab: int, layers: int, heads: int, width: int, context: int) -> None:
+        super().__init__()
+        if width % heads:
+            raise LabError(
+                f"width must be a multiple of heads, got width {width} and {heads} heads; "
+                f"try width {width + heads - width % heads}."
+            )
+        self.context = context
+        self.tokens = nn.Embedding(vocab, width)
+        self.positions = nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocab, bias=False)
+        self.head.weight = self.tokens.weight  # tied: one matrix reads tokens in and scores them out
+        self._initialise(layers)
+
+    def _initialise(self, layers: int) -> None:
+        """Normal weights, sigma 0.02; over the root of the number of additions for layers that add to the residual."""
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.dim() == 2:
+                scale = (2 * layers) ** -0.5 if name.endswith("out.weight") else 1.0
+                nn.init.normal_(parameter, std=0.02 * scale)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (B, T, vocab); those at position t depend on tokens 0 to t only."""
+        length = tokens.shape[1]
+        if length > self.context:
+            raise LabError(
+                f"This SmallGPT reads at most {self.context} tokens, got {length}; build it with context={length}."
+            )
+        positions = torch.arange(length, device=tokens.device)  # (T,)
+        x = self.tokens(tokens) + self.positions(positions)  # (B, T, width)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x))  # (B, T, vocab)
+        return logits
+
+
+def _conv_bn_relu(c_in: int, c_out: int) -> nn.Sequential:
+    # no bias: the batch norm that follows subtracts the mean and has a bias of its own
+    convolution = nn.Conv2d(c_in, c_out, kernel_size=3, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(c_out), nn.ReLU())
+
+
+class _Residual(nn.Module):
+    """x + conv(conv(x)), (N, C, H, W) in and out."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(_conv_bn_relu(channels, channels), _conv_bn_relu(channels, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = x + self.inner(x)
+        return total
+
+
+class _Block(nn.Module):
+    """One pre-norm transformer layer, (B, T, width) in and out."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = _CausalAttention(width, heads)
+        self.mlp = _MLP(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        attended: Tensor = x + self.attention(self.attention_norm(x))
+        total: Tensor = attended + self.mlp(self.mlp_norm(attended))
+        return total
+
+
+class _CausalAttention(nn.Module):
+    """Attention of each token to itself and those before it, (B, T, width) in and out."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        split = (batch, length, self.heads, width // self.heads)
+        q, k, v = (
+            part.view(split).transpose(1, 2) for part in self.qkv(x).split(width, dim=2)
+        )  # (B, heads, T, width/heads)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        joined: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, width))  # (B, T, width)
+        return joined
+
+
+class _MLP(nn.Module):
+    """Two linear layers with GELU between, four times as wide inside, (B, T, width) in and out."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, 4 * width)
+        self.out = nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mapped: Tensor = self.out(functional.gelu(self.inner(x), approximate="tanh"))
+        return mapped

@@ -1,0 +1,131 @@
+"""Where a NaN came from: train anew from the seed up to the step that went wrong, and watch that one.
+
+The step is known from the recorded losses, which are read once an epoch: watching every step would make the device
+wait after each. So what happened is repeated with the same seed and the same batches, once it is known that something
+did. A GPU may add numbers in another order the second time; where nothing goes wrong then, that is said.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.core.errors import NotFinite
+
+if TYPE_CHECKING:
+    from labkit.train.training.loop import Batches, Step
+
+
+def bad_parameter(model: nn.Module) -> str:
+    """The first parameter that holds NaN or an infinity, by name; empty where all are finite. One wait in all."""
+    named = [(name, part) for name, part in model.named_parameters() if part.is_floating_point()]
+    if not named:
+        return ""
+    finite = torch.stack([part.detach().isfinite().all() for _, part in named]).tolist()
+    return next((name for (name, _), good in zip(named, finite, strict=True) if not good), "")
+
+
+def explain(
+    begin: Callable[[], tuple[nn.Module, Step]], batches: Batches, losses: Sequence[float], at: int
+) -> NotFinite:
+    """The error for step number `at` (from 0): its loss is not finite, or it left a weight that isn't."""
+    model, step = begin()
+    rows = (rows for _ in iter(int, 1) for rows in batches.shuffled())
+    for _ in range(at):
+        now = next(rows)
+        step(batches.images[now], batches.labels[now])
+    now = next(rows)
+    images, labels = batches.images[now], batches.labels[now]
+    where = f"step {at + 1} (seed {batches.seed}, batch {batches.batch})"
+    loss = losses[at]
+    what = f"The loss of {where} is {loss}" if not math.isfinite(loss) else f"Weights are not finite after {where}"
+    return NotFinite(f"{what}: {_cause(model, step, images, labels, losses, at)}")
+
+
+def _cause(model: nn.Module, step: Step, images: Tensor, labels: Tensor, losses: Sequence[float], at: int) -> str:
+    if words := _word(images):
+        return f"the batch itself holds {words}. Look at the data and at what prepares it."
+    if name := bad_parameter(model):
+        return (
+            f"the parameter {name} was not finite before the step already, so step {at} made it so; "
+            f"{_history(losses, at)}."
+        )
+    with _first_bad_output(model) as found, _uncompiled():
+        again = step(images, labels)
+    if found:
+        return f"{found[0]}; {_history(losses, at)}."
+    if _word(again):
+        return "every layer's output is finite, so it arose after the last layer, in the loss: log of 0, or 0 over 0?"
+    if name := bad_parameter(model):
+        return (
+            f"the loss and every layer's output are finite, but the update made {name} NaN or infinite: "
+            f"its gradient was {_of_gradient(model, name)}; {_history(losses, at)}."
+        )
+    return (
+        "when it was repeated from the same seed, all was finite. Sums in another order on the GPU, or a step that "
+        "draws on something outside of setup()? Train from other seeds and with a lower learning rate."
+    )
+
+
+@contextmanager
+def _first_bad_output(model: nn.Module) -> Iterator[list[str]]:
+    """Inside, the sentence on the first module whose output is not finite is put into the list."""
+    found: list[str] = []
+
+    def hook_of(name: str) -> Any:
+        def hook(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+            word = "" if found or not isinstance(output, Tensor) else _word(output)
+            if word:
+                of = f"layer {name} ({type(module).__name__})" if name else f"the model ({type(module).__name__})"
+                sizes = f"its largest input was {_largest(given)}, its largest weight {_largest(module.parameters())}"
+                found.append(f"the output of {of} is the first that holds {word}; {sizes}")
+
+        return hook
+
+    hooks = [module.register_forward_hook(hook_of(name)) for name, module in model.named_modules()]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Compiled models run as they were written, with hooks; the compiler is not loaded for models that don't use it."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+def _largest(parts: Iterable[Any]) -> str:
+    """The largest absolute value of all floating point tensors among the parts; 'none' where there is none."""
+    floats = (part for part in parts if isinstance(part, Tensor) and part.is_floating_point() and part.numel())
+    found = [float(part.detach().abs().max()) for part in floats]
+    return f"{max(found):.3g}" if found else "none"
+
+
+def _word(tensor: Tensor) -> str:
+    """'NaN' or 'infinity' where a tensor holds it, else ''."""
+    if not tensor.is_floating_point():
+        return ""
+    return "NaN" if bool(tensor.isnan().any()) else "infinity" if bool(tensor.isinf().any()) else ""
+
+
+def _of_gradient(model: nn.Module, name: str) -> str:
+    gradient = model.get_parameter(name).grad
+    if gradient is None:
+        return "not kept"
+    return _word(gradient) or f"finite, up to {_largest([gradient])}"
+
+
+def _history(losses: Sequence[float], at: int) -> str:
+    """What the loss did before; growth points to the learning rate."""
+    if at == 0:
+        return "it is the first step"
+    first, last = losses[0], losses[at - 1]
+    words = f"the loss was {first:.3g} in step 1" + (f" and {last:.3g} in step {at}" if at > 1 else "")
+    return f"{words}, so the learning rate may be too high" if max(losses[:at]) > 10 * first else words

@@ -1,0 +1,98 @@
+"""Images to train on and images to judge by, which never mix; and the judging."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from labkit.core.arguments import check_number
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadMeasurement
+from labkit.measure.machine import machine
+from labkit.train import data
+
+Labelled = tuple[Tensor, Tensor]
+
+
+def held_out(images: Tensor, labels: Tensor, *, share: float = 0.2, seed: int = 0) -> tuple[Labelled, Labelled]:
+    """Split into (training, validation), each (images, labels): of every class `share`, drawn at random, is held out.
+
+    A class of n images gives round(share n) of them to validation. Equal seeds draw alike; torch's own generator is
+    left alone. Both parts are copies, in the order given, on the device of the images.
+    Raises BadMeasurement for a share that is not between 0 and 1 or leaves a part empty, and for unequal lengths.
+    """
+    check_labelled("images", (images, labels))
+    check_number("share", share, above=0)
+    generator = torch.Generator().manual_seed(seed)
+    on_cpu = labels.cpu()
+    chosen = torch.zeros(len(on_cpu), dtype=torch.bool)
+    for label in torch.unique(on_cpu):
+        (rows,) = torch.nonzero(on_cpu == label, as_tuple=True)
+        order = torch.randperm(len(rows), generator=generator)
+        chosen[rows[order[: round(share * len(rows))]]] = True
+    kept = (~chosen).to(images.device)
+    chosen = chosen.to(images.device)
+    if not 0 < int(chosen.sum()) < len(chosen):
+        raise BadMeasurement(
+            f"Expected a share that leaves images on both sides, got {brief_repr(share)} of {len(chosen)} images in "
+            f"{len(torch.unique(on_cpu))} classes. Try 0.2."
+        )
+    return (images[kept], labels[kept]), (images[chosen], labels[chosen])
+
+
+@functools.cache
+def digits_held_out() -> tuple[Labelled, Labelled]:
+    """Digits for SimpleCNN on this machine's device: of the 1,437 training images, a fifth of each class is held out.
+
+    Drawn once, so that all runs train and are judged on the same images; the 360 of the test split are in neither.
+    """
+    device = machine().device
+    images, labels = data.digits(size=32, channels=3)
+    return held_out(images.to(device), labels.to(device))
+
+
+def check_labelled(name: str, pair: object) -> Labelled:
+    """The pair itself; BadMeasurement unless it is (images, labels), tensors of equal lengths on one device."""
+    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(part, Tensor) for part in pair)):
+        raise BadMeasurement(f"Expected {name} as a pair of tensors (images, labels), got {brief_repr(pair)}.")
+    images, labels = pair
+    if len(images) != len(labels) or len(images) == 0:
+        raise BadMeasurement(
+            f"Expected a label for each of one or more {name}, got {len(images)} images and {len(labels)} labels."
+        )
+    if images.device != labels.device:
+        raise BadMeasurement(
+            f"Expected {name} and labels on one device, got {images.device} and {labels.device}. Move both with .to()."
+        )
+    return images, labels
+
+
+@torch.inference_mode()
+def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: int = 1024) -> float:
+    """Share of the images, 0 to 1, whose largest logit is their label; read in batches, in evaluation mode.
+
+    Every module's mode is restored afterwards. A NaN among logits counts as wrong.
+    """
+    check_labelled("images", (images, labels))
+    right = torch.zeros((), dtype=torch.int64, device=images.device)
+    with evaluating(model):
+        for x, y in zip(torch.split(images, batch), torch.split(labels, batch), strict=True):
+            logits = model(x)
+            right += ((logits.argmax(1) == y) & ~logits.isnan().any(1)).sum()
+    return right.item() / len(labels)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block; afterwards every module is in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

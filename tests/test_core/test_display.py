@@ -1,0 +1,30 @@
+from dataclasses import dataclass
+
+from IPython.lib.pretty import pretty
+
+from labkit.core.display import Shown, Table
+
+TABLE = Table((("T4", "16 GB"), ("<b>", "x")), ("name", "memory"), "GPUs", ("Peaks are dense.",))
+
+
+def test_a_table_is_aligned_as_text():
+    assert str(TABLE) == "GPUs\nname  memory\nT4    16 GB\n<b>   x\nPeaks are dense."
+    assert str(Table((("a", "b"),))) == "a  b"
+
+
+def test_html_is_escaped():
+    shown = TABLE._repr_html_()
+    assert "&lt;b&gt;" in shown
+    assert "<th" in shown
+    assert "<th" not in Table((("a", "b"),))._repr_html_()
+
+
+def test_a_notebook_shows_the_words_and_not_the_fields():
+    @dataclass(frozen=True, repr=False)
+    class Answer(Shown):
+        value: int = 42
+
+        def __str__(self):
+            return "42, of course"
+
+    assert pretty(Answer()) == "42, of course"

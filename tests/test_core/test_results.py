@@ -1,0 +1,193 @@
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from labkit.core import results
+from labkit.core.errors import BadMeasurement
+from labkit.core.paths import RECORDED
+from labkit.core.results import Measurement, Prediction, Results, Verdict
+
+
+def measurement(what="all threads", value=1.5, **other):
+    fields = {"section": "00.3", "unit": "s", "origin": "measured", "machine": "m", "when": results.now(), **other}
+    return Measurement(what=what, value=value, **fields)
+
+
+GUESS = Prediction("00.3", "all threads", 2.0, "s", "2026-01-01")
+VERDICT = Verdict("C02", "does not hold", "because", "00.4", "m", "2026-01-01")
+
+
+def changed(entry=GUESS, **fields):
+    """The line of an entry with some fields replaced."""
+    return json.dumps(json.loads(results.to_line(entry)) | fields).encode()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        measurement(samples=(1.0, 2.0), predicted=3.0, claims=("C02",), versions={"torch": "2.13"}),
+        measurement(),
+        Prediction("00.3", "all threads", 2.0, "s", "2026-01-01", blind=False),
+        VERDICT,
+    ],
+)
+def test_an_entry_survives_its_line(entry):
+    line = results.to_line(entry)
+    assert "\n" not in line
+    assert results.from_line(line) == entry
+
+
+def test_results_come_back_in_order(tmp_path):
+    results = Results(tmp_path / "deep" / "results.jsonl")
+    for value in (1.0, 2.0, 3.0):
+        results.append(measurement(value=value))
+    assert [e.value for e in results.entries()] == [1.0, 2.0, 3.0]
+    assert results.note == ""
+
+
+def test_a_missing_file_is_empty(tmp_path):
+    assert Results(tmp_path / "none.jsonl").entries() == []
+
+
+@pytest.mark.parametrize(
+    ("damaged", "why"),
+    [
+        (b'{"kind": "measurement", "value": 1', "Expected a line of JSON, got"),
+        (b'{"kind": "guess"}', "Expected a JSON object with a kind out of measurement, prediction, verdict, got"),
+        (b'{"kind": "measurement", "wat": 1}', "Expected the fields of a measurement ("),
+        (b"[1, 2]", "verdict, got [1, 2]"),
+        (b"null", "Expected a JSON object with a kind out of measurement, prediction, verdict, got null"),
+        (b'{"kind": ["verdict"]}', "Expected a JSON object with a kind"),
+        (b"[" * 100_000, "Expected a line of JSON"),
+        (changed(section=5), "Expected section to be text, got 5"),
+        (changed(section=None), "Expected section to be text, got None"),
+        (changed(section=[]), "Expected section to be text, got ()"),
+        (changed(section="first"), "Expected a section like '00.3' (notebook.section), got 'first'"),
+        (changed(unit=5), "Expected unit to be text, got 5"),
+        (changed(unit=""), "Expected a unit such as 's' or 'images/s', got ''"),
+        (changed(value=0), "Expected a guess above 0, got 0"),
+        (changed(value=float("nan")), "Expected value to be a finite number, got nan"),
+        (changed(value="3"), "Expected value to be a finite number, got '3'"),
+        (changed(blind="no"), "Expected blind to be true or false, got 'no'"),
+        (changed(VERDICT, because=5), "Expected because to be text, got 5"),
+        (changed(VERDICT, verdict="maybe"), "Expected verdict to be Literal['holds'"),
+        (b"\xff\xfe", "invalid start byte"),
+        (
+            b'{"kind": "prediction", "section": "1", "what": "x", "value": "many", "unit": "s", "when": ""}',
+            "Expected value to be a finite number, got 'many'",
+        ),
+    ],
+)
+def test_a_damaged_line_is_reported_with_its_number_skipped_and_kept(tmp_path, damaged, why):
+    path = tmp_path / "results.jsonl"
+    results = Results(path)
+    results.append(measurement(value=1.0))
+    with open(path, "ab") as file:
+        file.write(damaged + b"\n")
+    results.append(measurement(value=2.0))
+    assert [e.value for e in results.entries()] == [1.0, 2.0]
+    (sentence,) = results.damaged()
+    assert "line 2 is skipped" in sentence
+    assert why in sentence
+    assert damaged in path.read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_keeps_results_in_memory_and_says_so(tmp_path):
+    file_in_the_way = tmp_path / "state"
+    file_in_the_way.write_text("not a folder")
+    results = Results(file_in_the_way / "results.jsonl")
+    results.append(measurement(value=7.0))
+    assert [e.value for e in results.entries()] == [7.0]
+    assert "stay in memory" in results.note
+    assert "LABKIT_HOME" in results.note
+    file_in_the_way.unlink()
+    results.probe()
+    assert results.note == ""
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_too(tmp_path):
+    tmp_path.chmod(0o500)
+    results = Results(tmp_path / "results.jsonl")
+    results.append(measurement())
+    assert results.note
+
+
+def test_several_processes_append_whole_lines(tmp_path):
+    path = tmp_path / "results.jsonl"
+    code = (
+        "import sys; from pathlib import Path; from labkit.core.results import *\n"
+        "for i in range(1, 201):\n"
+        "    Results(Path(sys.argv[1])).append(Prediction('00.1', 'x' * 500, i, 's', sys.argv[2]))\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(path), str(n)]) for n in range(4)]
+    assert [w.wait(timeout=60) for w in writers] == [0] * 4
+    entries, damaged = results.read(path)
+    assert damaged == []
+    for n in range(4):
+        assert [e.value for e in entries if e.when == str(n)] == list(range(1, 201))
+
+
+def test_the_state_folder_follows_labkit_home(home):
+    assert results.state_folder() == home
+    assert results.results().path == home / "results.jsonl"
+
+
+def test_the_state_folder_knows_the_home_sign(monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", "~/x")
+    assert results.state_folder() == Path.home() / "x"
+
+
+def test_what_could_not_be_read_again_is_not_appended(tmp_path):
+    results = Results(tmp_path / "results.jsonl")
+    with pytest.raises(BadMeasurement, match="Expected origin to be Literal"):
+        results.append(measurement(origin=None))
+    assert not results.path.exists()
+
+
+def test_keys():
+    assert results.split_key("00.3 all threads") == ("00.3", "all threads")
+    assert results.split_key(" 00.3  all threads ") == ("00.3", "all threads")
+    for bad in ("all threads", "0.3 x", "00.3", "", None, 5):
+        with pytest.raises(BadMeasurement, match=r"00\.3 all threads"):
+            results.split_key(bad)
+
+
+def test_recorded_runs_are_marked_as_recorded_and_simulated_stays_simulated(tmp_path):
+    runs = [
+        measurement(value=1.0, machine="big"),
+        measurement(value=2.0, machine="big"),
+        measurement("fake", origin="simulated"),
+    ]
+    (tmp_path / "big.jsonl").write_text("".join(results.to_line(e) + "\n" for e in runs))
+    (last,) = results.recorded("00.3 all threads", tmp_path)
+    assert (last.value, last.origin, last.machine) == (2.0, "recorded", "big")
+    assert results.recorded("00.3 fake", tmp_path)[0].origin == "simulated"
+    assert results.recorded("00.3 nothing", tmp_path) == []
+    assert results.recorded_machines(tmp_path) == ["big", "m"]
+    assert "recorded on big" in str(last)
+
+
+def test_the_runs_that_ship_are_readable_and_measured_at_full_size():
+    for path in RECORDED.glob("*.jsonl"):
+        entries, damaged = results.read(path)
+        assert damaged == []
+        assert entries
+        for entry in entries:
+            assert not isinstance(entry, Prediction)
+            assert entry.machine
+            if isinstance(entry, Measurement):
+                assert entry.profile == "full"
+                assert entry.versions["torch"]
+
+
+def test_lines_are_plain_json_without_empty_fields():
+    fields = json.loads(results.to_line(measurement()))
+    assert "predicted" not in fields
+    assert fields["kind"] == "measurement"
+    assert set(fields) <= {"kind", *(f.name for f in dataclasses.fields(Measurement))}

@@ -1,0 +1,105 @@
+"""Ways to train on several ranks. They stand apart from their tests, since every rank imports this file."""
+
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from labkit.dist.parallel_training import in_step
+
+IMAGES, STEPS = 24, 3
+
+
+def network():
+    """BatchNorm is left out: it would see a share alone."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 5)).double()
+
+
+def batch():
+    draw = torch.Generator().manual_seed(1)
+    return torch.randn(IMAGES, 20, generator=draw, dtype=torch.float64), torch.randint(5, (IMAGES,), generator=draw)
+
+
+def train(way):
+    """(losses of the whole batch, weights, bytes held by weights, gradients and states) after three steps of Adam."""
+    dist.init_process_group("gloo")
+    rank, n = dist.get_rank(), dist.get_world_size()
+    model = network()
+    net, optimizer = way(model)
+    x, y = (part.tensor_split(n)[rank] for part in batch())
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = cross_entropy(net(x), y)
+        loss.backward()
+        if way is by_hand:
+            for weight in model.parameters():
+                dist.all_reduce(weight.grad)
+                weight.grad /= n
+        optimizer.step()
+        mean = loss.detach() / n
+        dist.all_reduce(mean)
+        losses.append(mean.item())
+    weights = list(net.parameters())
+    states = [t for state in getattr(optimizer, "optim", optimizer).state.values() for t in state.values()]
+    held = [sum(map(n_bytes, tensors)) for tensors in (weights, [w.grad for w in weights], states)]
+    whole = [w.full_tensor() if hasattr(w, "full_tensor") else w for w in weights]
+    return losses, torch.cat([w.detach().ravel() for w in whole]), held
+
+
+def n_bytes(tensor):
+    own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return own.numel() * own.element_size()
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def by_hand(model):
+    return model, adam(model)
+
+
+def ddp(model):
+    return nn.parallel.DistributedDataParallel(model), adam(model)
+
+
+def ddp_in_small_buckets(model):
+    return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001), adam(model)
+
+
+def zero_1(model):
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    net = nn.parallel.DistributedDataParallel(model)
+    return net, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+
+
+def fsdp2(model):
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in (*(layer for layer in model if isinstance(layer, nn.Linear)), model):
+        fully_shard(layer, mesh=mesh)
+    return model, adam(model)
+
+
+def skips_the_exchange(model):
+    return model, adam(model)
+
+
+def receives_first(x):
+    other = 1 - dist.get_rank()
+    dist.recv(torch.empty_like(x), other)
+    dist.send(x, other)
+    return x
+
+
+def two_ways(rounds):
+    """Seconds of a short and a long way on this rank, where rank 1 is late to the long one."""
+    dist.init_process_group("gloo")
+    late = 0.1 if dist.get_rank() else 0.0  # a busy machine may let the other rank begin some 10 ms after this one
+    return in_step({"short": lambda: None, "long": lambda: time.sleep(late)}, rounds)

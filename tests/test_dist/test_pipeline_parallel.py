@@ -1,0 +1,218 @@
+"""Pipelines on real ranks: the single process's loss and weights, the planned order, and the planned memory."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining.schedules import get_schedule_class
+from torch.nn.functional import mse_loss
+
+import labkit as lab
+from labkit.core.errors import BadMeasurement, RankFailed, ScheduleError
+from labkit.core.spans import Span
+from labkit.dist import pipelines
+from labkit.plan import schedule
+
+STEPS = 3
+LAYERS, WIDTH, ROWS = 8, 6, 24
+CPU = torch.device("cpu")
+
+
+def layers():
+    """The whole model as a list."""
+    torch.manual_seed(14)
+    return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).double() for _ in range(LAYERS)]
+
+
+def batch():
+    draw = torch.Generator().manual_seed(15)
+    return torch.randn(2, ROWS, WIDTH, generator=draw, dtype=torch.float64)
+
+
+def sgd(parts):
+    return torch.optim.SGD([w for part in parts for w in part.parameters()], lr=0.5, momentum=0.9)
+
+
+def single_process():
+    """Loss of the last step and all weights, by one process that takes the whole batch at once."""
+    model, (x, y) = nn.Sequential(*layers()), batch()
+    optimizer = sgd(model)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+    return loss.item(), [w.detach() for w in model.parameters()]
+
+
+def as_torch(name):
+    """One of torch's schedules, which takes one stage or a list."""
+    kind = get_schedule_class(name)
+    several = "stages" in kind.__init__.__annotations__
+    return lambda stages, m: kind(stages if several else stages[0], m, loss_fn=mse_loss)
+
+
+def as_written(order):
+    return lambda stages, m: pipelines.OwnSchedule(stages, m, mse_loss, order=order)
+
+
+def train(schedule_of, microbatches, chunks):
+    """In a rank: three steps of its stages; what it saw, and its weights by stage."""
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    count = ranks * chunks
+    cuts = [LAYERS * stage // count for stage in range(count + 1)]
+    parts = {stage: nn.Sequential(*layers()[cuts[stage] : cuts[stage + 1]]) for stage in range(rank, count, ranks)}
+    stages = [pipelines.WatchedStage(part, stage, count, CPU) for stage, part in parts.items()]
+    optimizer = sgd(parts.values())
+
+    def update():
+        optimizer.step()
+        optimizer.zero_grad()
+
+    seen = pipelines.timed(schedule_of(stages, microbatches), stages, *batch(), steps=STEPS - 1, after=update)
+    return seen, {stage: [w.detach() for w in part.parameters()] for stage, part in parts.items()}
+
+
+CASES = {
+    "naive": (2, 1, 1, as_torch("GPipe"), schedule.gpipe(2, 1)),
+    "GPipe": (4, 6, 1, as_torch("GPipe"), schedule.gpipe(4, 6)),
+    "1F1B": (4, 6, 1, as_torch("1F1B"), schedule.one_f_one_b(4, 6)),
+    "1F1B on 3 ranks": (3, 4, 1, as_torch("1F1B"), schedule.one_f_one_b(3, 4)),
+    "interleaved": (2, 4, 2, as_torch("Interleaved1F1B"), schedule.interleaved(2, 4, 2)),
+    "zero bubble": (3, 6, 1, as_torch("InterleavedZeroBubble"), None),
+    "our own GPipe": (2, 4, 1, as_written(schedule.gpipe(2, 4)), schedule.gpipe(2, 4)),
+    "our own ZB-H1": (4, 6, 1, as_written(schedule.zb_h1(4, 6)), schedule.zb_h1(4, 6)),
+    "our own ZB-H2": (3, 6, 1, as_written(schedule.zb_h2(3, 6)), schedule.zb_h2(3, 6)),
+    "our own interleaved": (2, 4, 2, as_written(schedule.interleaved(2, 4, 2)), schedule.interleaved(2, 4, 2)),
+}
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda name: name.replace(" ", "-"))
+def run(request):
+    ranks, microbatches, chunks, schedule_of, order = CASES[request.param]
+    return lab.launch(train, ranks, schedule_of, microbatches, chunks), order, microbatches
+
+
+def test_loss_and_weights_are_the_single_process_s_after_three_steps(run):
+    launched, _, microbatches = run
+    loss, weights = single_process()
+    (losses,) = [seen.losses for seen, _ in launched if seen.losses]
+    assert len(losses) == microbatches
+    assert sum(losses) / microbatches == pytest.approx(loss, rel=1e-12)
+    by_stage = {stage: found for _, parts in launched for stage, found in parts.items()}
+    piped = [w for stage in sorted(by_stage) for w in by_stage[stage]]
+    for found, expected in zip(piped, weights, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_single_process_moves_its_weights():
+    """So that equality above is of weights that were trained."""
+    first = [w for layer in layers() for w in layer.parameters()]
+    assert all((a - b).abs().max() > 1e-4 for a, b in zip(first, single_process()[1], strict=True))
+
+
+def test_steps_come_in_the_planned_order_and_hold_the_planned_memory(run):
+    launched, order, _ = run
+    if order is None:
+        order = schedule.zb_h1(3, 6)  # what torch's zero bubble is with one stage a rank, but for when W come at last
+        seen = [[step for step in steps if step[0] != "W"] for steps in steps_of(launched)]
+        assert seen == [[step for step in steps if step[0] != "W"] for steps in order]
+    else:
+        assert steps_of(launched) == order
+    assert [seen.most_held for seen, _ in launched] == list(schedule.simulate(order).peak_activations)
+
+
+def steps_of(launched):
+    spans = sorted(pipelines.stage_spans(launched.spans), key=lambda span: span.start_s)
+    return [[span.kind + span.label for span in spans if span.rank == rank] for rank in range(len(launched))]
+
+
+def test_only_the_last_step_leaves_spans(run):
+    launched, _, _ = run
+    for steps in steps_of(launched):
+        assert len(steps) == len(set(steps))
+
+
+def stand_in(order, microbatches):
+    """In a rank: one step of stand-in stages."""
+    dist.init_process_group("gloo")
+    stage = pipelines.WatchedStage(pipelines.StandInPart(0.02, 0.06, 0.04), dist.get_rank(), dist.get_world_size(), CPU)
+    x = torch.ones(microbatches, 4)
+    return pipelines.timed(as_written(order)([stage], microbatches), [stage], x, x)
+
+
+def test_stand_in_stages_take_their_time_for_f_b_and_w():
+    launched = lab.launch(stand_in, 2, schedule.zb_h1(2, 3), 3)
+    spans = pipelines.stage_spans(launched.spans)
+    least = {"F": 0.02, "B": 0.02, "W": 0.04}
+    for span in spans:
+        if span.rank:  # torch does both halves of the first stage's backward in W
+            assert span.seconds > 0.9 * least[span.kind], span
+    first = [span for span in spans if span.rank == 0 and span.kind == "W"]
+    assert all(span.seconds > 0.9 * 0.06 for span in first)
+    planned = schedule.simulate(schedule.zb_h1(2, 3), 0.02, 0.06, 0.04)
+    assert launched[0].seconds[0] > 0.9 * planned.makespan_s
+    assert 0 < pipelines.idle_share(launched.spans) < 0.9
+
+
+def in_turn(rounds):
+    """In a rank: two functions, and who called which when."""
+    dist.init_process_group("gloo")
+    calls = []
+    seconds = pipelines.taken_in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds)
+    return calls, {name: len(taken) for name, taken in seconds.items()}
+
+
+def test_ways_are_taken_in_turn_with_a_warm_up():
+    assert lab.launch(in_turn, 2, 3) == [(["a", "b"] * 4, {"a": 4, "b": 4})] * 2
+
+
+class Noting(pipelines.Stepping):
+    """A step that notes whether its stages were watched."""
+
+    def __call__(self):
+        self.watched = [*getattr(self, "watched", []), bool(self.stages[0]._peers)]
+        super().__call__()
+
+
+def watched_in_turn(rounds):
+    """In a rank: which of a pipeline's steps were watched, and how many were timed."""
+    dist.init_process_group("gloo")
+    stage = pipelines.WatchedStage(pipelines.StandInPart(0.0, 0.0), dist.get_rank(), dist.get_world_size(), CPU)
+    x = torch.ones(2, 4)
+    step = Noting(as_torch("1F1B")([stage], 2), [stage], x, x)
+    seconds = pipelines.taken_in_turn({"nothing": lambda: None, "pipeline": step}, rounds)
+    return step.watched, len(seconds["pipeline"])
+
+
+def test_the_watched_step_is_none_of_the_timed_ones():
+    launched = lab.launch(watched_in_turn, 2, 2)
+    assert launched == [([False, False, False, True], 3)] * 2
+    assert steps_of(launched) == schedule.one_f_one_b(2, 2)
+
+
+def test_no_round_is_refused():
+    with pytest.raises(RankFailed, match="rounds"):
+        lab.launch(in_turn, 2, 0)
+
+
+def test_idle_share_counts_watched_steps_only():
+    spans = [
+        Span(0, 1.0, 2.0, "F", "0"),
+        Span(1, 2.0, 4.0, "B", "0"),
+        Span(0, 0.0, 9.0, "communication", "send"),
+        Span(1, 0.0, 9.0, "F"),  # without a micro-batch: none of a watched stage's
+    ]
+    assert pipelines.idle_share(spans) == pytest.approx(1 - 3 / 6)
+
+
+def test_no_watched_step_is_said():
+    with pytest.raises(BadMeasurement, match="watched"):
+        pipelines.idle_share([Span(0, 0.0, 1.0, "compute")])
+
+
+@pytest.mark.parametrize("seconds", [(1.0, 1.0, 2.0), (1.0, 1.0, -1.0)])
+def test_weights_are_a_part_of_the_backward(seconds):
+    with pytest.raises(ScheduleError, match="part of backward_s"):
+        pipelines.StandInPart(*seconds)

@@ -1,0 +1,393 @@
+"""Launching: results, reports and timelines of real ranks on gloo, stand-in devices, several nodes."""
+
+import itertools
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+import labkit as lab
+from labkit.core.errors import BadMeasurement
+from labkit.core.spans import Span
+from labkit.dist import coordinator, rank_context, rank_timeline
+from labkit.dist.gpu_clock import GpuClock
+from labkit.dist.rank_context import RankTrace
+
+
+def rank_and_sum(more):
+    dist.init_process_group(lab.dist.backend())
+    x = torch.ones(3) * dist.get_rank()
+    dist.all_reduce(x)
+    return dist.get_rank(), x.tolist(), more
+
+
+def test_each_rank_returns_its_value():
+    results = lab.launch(rank_and_sum, 3, "more")
+    assert results == [(rank, [3.0, 3.0, 3.0], "more") for rank in range(3)]
+    assert (len(results), results[1][0], results[-1][0], len(results[:2])) == (3, 1, 2, 2)
+    assert results != [1, 2, 3]
+    assert str(results).startswith("3 ranks returned after ")
+    assert results.origin == "measured"
+
+
+def test_a_function_of_the_main_module_travels_with_what_it_uses():
+    code = (
+        "import labkit as lab\nfactor = 3\nclass Own:\n    def __init__(self, x): self.x = x\n"
+        "def twice(x): return 2 * x\ndef f(): return Own(twice(factor))\n"
+        "if __name__ != '__main__': raise SystemExit('a rank ran the script')\n"
+        "results = lab.launch(f, 2)\nprint([(type(r) is Own, r.x) for r in results])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[(True, 6), (True, 6)]\n", "")
+
+
+def test_ranks_have_no_variable_that_the_notebook_has_no_more():
+    code = (
+        "import os\nimport labkit as lab\ndef found(): import os; return os.environ.get('PLANTED')\n"
+        "os.environ['PLANTED'] = 'before the server'\nprint(lab.launch(found, 1)[0])\n"
+        "del os.environ['PLANTED']\nprint(lab.launch(found, 1)[0])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("before the server\nNone\n", "")
+
+
+def environment():
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS", "PLANTED")
+    return {name: os.environ.get(name) for name in names}, torch.get_num_threads(), lab.dist.backend()
+
+
+def test_ranks_have_torchruns_environment_and_the_notebooks(monkeypatch):
+    lab.launch(environment, 1)
+    monkeypatch.setenv("PLANTED", "later than the server")
+    for rank, (found, threads, backend) in enumerate(lab.launch(environment, 2, threads=2)):
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        assert found == {**own, "GROUP_RANK": "0", "OMP_NUM_THREADS": "2", "PLANTED": "later than the server"}
+        assert threads == 2
+        assert backend == ("nccl" if torch.cuda.device_count() >= 2 else "gloo")
+
+
+def different_numbers():
+    return random.random(), np.random.random()
+
+
+def test_forked_ranks_do_not_share_a_seed():
+    assert len(set(np.ravel(list(lab.launch(different_numbers, 2))))) == 4
+
+
+def various():
+    x = torch.arange(6.0).reshape(2, 3)
+    layer = torch.nn.Linear(2, 2)
+    return [
+        x.T,
+        x.to(torch.bfloat16),
+        torch.empty(0),
+        torch.tensor(3),
+        torch.zeros(2).requires_grad_(),
+        layer,
+        {"a": x},
+    ]
+
+
+def test_tensors_arrive_as_they_were():
+    (result,) = lab.launch(various, 1)
+    x = torch.arange(6.0).reshape(2, 3)
+    assert torch.equal(result[0], x.T)
+    assert torch.equal(result[1], x.to(torch.bfloat16))
+    assert result[2].shape == (0,)
+    assert result[3].item() == 3
+    assert result[4].requires_grad
+    assert isinstance(result[5], torch.nn.Linear)
+    result[6]["a"] += 1  # it can be written to
+
+
+def prints():
+    print("first", os.environ["RANK"])
+    sys.stderr.write("second\n")
+    os.write(1, b"third, without an end")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there ranks print to the console")
+def test_what_ranks_print_comes_line_by_line(capsys):
+    lab.launch(prints, 2)
+    lines = sorted(capsys.readouterr().out.splitlines())
+    assert lines == [f"rank {r}: {t}" for r in (0, 1) for t in (f"first {r}", "second", "third, without an end")]
+
+
+def a_stranger_calls():
+    """And says half of what it should, for as long as this rank lives."""
+    global stranger
+    stranger = socket.create_connection(rank_context.me().line.sock.getpeername())
+    stranger.send(b"half")
+    return "unharmed"
+
+
+def test_a_stranger_who_calls_is_hung_up_on(monkeypatch):
+    monkeypatch.setattr(coordinator, "_GREETING_S", 0.5)
+    assert lab.launch(a_stranger_calls, 2, timeout_s=60) == ["unharmed"] * 2
+
+
+def reports_twice(both_seen):
+    lab.report(step=0, rank=torch.tensor(int(os.environ["RANK"])))
+    while not both_seen.exists():  # for ever, if reports were kept back until the end
+        time.sleep(0.01)
+    lab.report(step=1)
+
+
+def test_reports_arrive_in_the_main_thread_while_ranks_run(tmp_path):
+    seen, both_seen = [], tmp_path / "both seen"
+
+    def see(report):
+        assert threading.current_thread() is threading.main_thread()
+        seen.append(report)
+        if len(seen) == 2:
+            both_seen.touch()
+
+    results = lab.launch(reports_twice, 2, both_seen, on_report=see)
+    assert [r.metrics["step"] for r in results.reports] == [0, 0, 1, 1]
+    assert sorted((r.rank, r.metrics["step"]) for r in results.reports) == [(0, 0.0), (0, 1.0), (1, 0.0), (1, 1.0)]
+    assert tuple(seen) == results.reports
+    for rank in (0, 1):
+        first_s, second_s = (r.at_s for r in results.reports if r.rank == rank)
+        assert 0 < first_s < second_s < results.seconds
+
+
+def test_a_report_outside_a_launch_is_a_line(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    lab.report(loss=0.5, step=np.int64(2))
+    assert capsys.readouterr().out == 'rank 3: {"loss": 0.5, "step": 2.0}\n'
+    with pytest.raises(BadMeasurement, match="Expected a number for 'loss'"):
+        lab.report(loss="low")
+
+
+def late_rank_1():
+    dist.init_process_group("gloo")
+    rank, arrived_s = dist.get_rank(), []
+    dist.barrier()
+    with lab.dist.span("compute", "own"):
+        time.sleep(0.05 + 0.2 * rank)
+    x = torch.ones(10)
+    arrived_s.append(time.monotonic())
+    work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    if rank == 0:
+        arrived_s.append(time.monotonic())
+        dist.send(x, 1)
+    else:
+        time.sleep(0.1)
+        arrived_s.append(time.monotonic())
+        dist.recv(x, 0)
+    if rank == 1:
+        time.sleep(0.2)
+        ops = [dist.P2POp(dist.isend, x, 0)]
+    else:
+        ops = [dist.P2POp(dist.irecv, x, 1)]
+    arrived_s.append(time.monotonic())
+    for request in dist.batch_isend_irecv(ops):
+        request.wait()
+    objects = [None, None]
+    dist.all_gather_object(objects, rank)
+    return objects, arrived_s
+
+
+def test_waiting_for_the_last_rank_is_told_apart_from_communication():
+    results = lab.launch(late_rank_1, 2)
+    assert [objects for objects, _ in results] == [[0, 1], [0, 1]]
+    late_s = [b - a for a, b in zip(results[0][1], results[1][1], strict=True)]  # some 0.2, 0.1 and 0.2 s
+    total = {}
+    for span in results.spans:
+        total[span.rank, span.kind, span.label] = total.get((span.rank, span.kind, span.label), 0.0) + span.seconds
+    waited_s = [total.get((0, "idle", label), 0.0) for label in ("all_reduce", "send to 1", "irecv from 1")]
+    assert waited_s == pytest.approx(late_s, abs=0.05)  # and gloo sends when the receiver is there
+    assert total.get((1, "idle", "all_reduce"), 0.0) < 0.05
+    assert total[1, "compute", "own"] >= 0.25
+    assert {label for rank, kind, label in total if kind == "communication"} >= {
+        "barrier",
+        "all_reduce",
+        "all_gather_object",
+    }
+    for rank in (0, 1):
+        own = sorted(span for span in results.spans if span.rank == rank)
+        assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(own))
+
+
+def test_a_span_inside_another_is_cut_out_of_it():
+    trail = RankTrace(
+        [(0.0, 10.0, "F", "0", None), (2.0, 6.0, "communication", "recv", None), (3.0, 4.0, "compute", "", None)]
+    )
+    found = [(s.start_s, s.end_s, s.kind) for s in rank_timeline.spans_of({0: trail})]
+    expected = ["F", "communication", "compute", "communication", "F"]
+    assert found == [
+        (*ends, kind) for ends, kind in zip([(0, 2), (2, 3), (3, 4), (4, 6), (6, 10)], expected, strict=True)
+    ]
+
+
+def test_idle_ends_when_the_last_rank_arrives():
+    key = ("group", 0, 1)
+    early = RankTrace([(1.0, 5.0, "communication", "all_reduce", key)], [(key, 1.0)])
+    late = RankTrace([(4.0, 5.1, "communication", "all_reduce", key)], [(key, 4.0)])
+    assert rank_timeline.spans_of({0: early, 1: late}) == (
+        Span(0, 1.0, 4.0, "idle", "all_reduce"),
+        Span(0, 4.0, 5.0, "communication", "all_reduce"),
+        Span(1, 4.0, 5.1, "communication", "all_reduce"),
+    )
+
+
+def test_spans_of_no_kind_are_refused():
+    with pytest.raises(BadMeasurement, match="Expected a kind of span"), lab.dist.span("thinking"):
+        pass
+    with lab.dist.span("compute"):  # outside a launch: nothing
+        pass
+
+
+class FakeEvent:
+    """A CUDA event on a GPU that runs half a second behind the processor's calls."""
+
+    now_s = 100.0
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        FakeEvent.now_s += 0.25
+        self.at_s = FakeEvent.now_s
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, later):
+        return 1e3 * (later.at_s - self.at_s)
+
+
+def test_times_on_a_gpu_become_seconds_of_the_processors_clock(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    me = rank_context.RankContext(0, None, 0.0)
+    me.gpu = GpuClock(lambda: 7.0)
+    me.add(me.stamp(), me.stamp(), "compute")
+    me.arrive(("key",), me.stamp())
+    me.add(1.0, 2.0, "compute")  # a stand-in device has the processor's clock
+    me.gpu.settle(me.trail)
+    assert me.trail.spans == [(7.25, 7.5, "compute", "", None), (1.0, 2.0, "compute", "", None)]
+    assert me.trail.arrivals == [(("key",), 7.75)]
+
+
+def sleeping_card(flop):
+    card = lab.StandIn(1e12)
+    card.compute(1e9)
+    dist.init_process_group("gloo")
+    seconds = []
+    for _ in range(5):
+        dist.barrier()
+        start_s = time.monotonic()
+        card.compute(flop)
+        seconds.append(time.monotonic() - start_s)
+    return seconds
+
+
+def test_eight_stand_in_devices_compute_at_the_same_time():
+    results = lab.launch(sleeping_card, 8, 50e9, timeout_s=120)
+    assert results.origin == "simulated"
+    assert "simulated" in str(results)
+    slowest = [max(seconds) for seconds in zip(*results, strict=True)]
+    assert 0.0495 < min(slowest) < 0.2  # one after the other they would take 0.4 s
+    assert len([s for s in results.spans if s.kind == "compute" and s.seconds > 0.0495]) == 8 * 5
+
+
+def test_a_stand_in_meets_its_deadline():
+    card = lab.StandIn(1e9)
+    card.compute(1e6)
+    late = []
+    for _ in range(20):
+        start_s = time.monotonic()
+        card.compute(5e6)
+        late.append(time.monotonic() - start_s - 0.005)
+    assert -2e-4 < min(late) < 1e-3  # the best one: others may use the cores
+
+
+def test_a_stand_in_layer_takes_time_forward_and_backward():
+    model = torch.nn.Sequential(lab.StandIn(1e9).layer(10e6), torch.nn.Linear(3, 1), lab.StandIn(1e9).layer(5e6, 0))
+    x = torch.randn(2, 3)
+    start_s = time.monotonic()
+    out = model(x)
+    forward_s = time.monotonic() - start_s
+    start_s = time.monotonic()
+    out.sum().backward()
+    backward_s = time.monotonic() - start_s
+    assert torch.equal(out, model[1](x))
+    assert 0.0145 < forward_s < 1
+    assert 0.0195 < backward_s < 1
+    with torch.no_grad():
+        assert not model(x).requires_grad
+
+
+@pytest.mark.parametrize("flop", [-1, float("nan"), "many"])
+def test_a_stand_in_refuses_what_is_no_number_of_operations(flop):
+    with pytest.raises(BadMeasurement, match="Expected flop"):
+        lab.StandIn().compute(flop)
+    with pytest.raises(BadMeasurement, match="Expected flop_per_s"):
+        lab.StandIn(0)
+
+
+def test_all_reduce_is_timed_by_size():
+    seconds = lab.dist.all_reduce_seconds([4, 40_000_000], 2)
+    assert list(seconds) == [4, 40_000_000]
+    assert 0 < seconds[4] < seconds[40_000_000] < 5
+    assert lab.dist.all_reduce_seconds([4], 2, over="gloo")[4] > 0
+    with pytest.raises(BadMeasurement, match="list of bytes"):
+        lab.dist.all_reduce_seconds([], 2)
+    with pytest.raises(BadMeasurement, match='"gloo", "nccl" or nothing'):
+        lab.dist.all_reduce_seconds([4], 2, over="mpi")
+
+
+NODE = """
+import json, sys
+import labkit as lab
+from labkit.core.errors import RankFailed
+from tests.test_dist.test_ranks import node_rank
+here = {"nnodes": 2, "rendezvous": "127.0.0.1:" + sys.argv[1], "timeout_s": 60}
+results = lab.launch(node_rank, 2, False, **here)
+waits = sum(s.seconds for s in results.spans if s.rank == 0 and s.kind == "idle" and s.label == "all_reduce")
+print(json.dumps([list(results), sorted({s.rank for s in results.spans}), waits]))
+try:
+    lab.launch(node_rank, 2, True, **here)
+except RankFailed as error:
+    print(error)
+"""
+
+
+def node_rank(fault):
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    dist.barrier()
+    if rank == 3:
+        time.sleep(1)
+        if fault:
+            raise ValueError("planted on one machine")
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    return [rank, int(os.environ["LOCAL_RANK"]), x.item()]
+
+
+def test_two_nodes_make_one_launch_on_one_clock_and_name_the_one_that_failed():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    both = [subprocess.Popen([sys.executable, "-c", NODE, port], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    found = sorted(process.communicate(timeout=200)[0].split("\n", 1) for process in both)
+    ranks = [json.loads(first) for first, _ in found]
+    assert [own for own, *_ in ranks] == [[[0, 0, 4.0], [1, 1, 4.0]], [[2, 0, 4.0], [3, 1, 4.0]]]
+    for _, traced, waits in ranks:
+        assert traced == [0, 1, 2, 3]
+        assert 0.5 < waits < 3
+    (blamed,) = [text for _, text in found if text.startswith("rank 3 failed first")]
+    assert "ValueError: planted on one machine" in blamed
+    (other,) = [text for _, text in found if text != blamed]
+    assert "On another machine rank 3 failed first: ValueError: planted on one machine." in other

@@ -1,0 +1,191 @@
+"""Planted faults: who is to blame is named, and nothing of a launch stays behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+import labkit as lab
+from labkit.core.errors import BadMeasurement, RankFailed
+from labkit.measure import host
+from tests.test_dist.ranks_faults import (
+    FAULTS,
+    HANG_S,
+    huge_result,
+    reports_forever,
+    timeout_of,
+    waits_for_nobody,
+    works,
+)
+from tests.test_dist.ranks_left import left, processes_of, running, strays
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm():
+    lab.launch(works, 2)
+
+
+@linux_only
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.__name__)
+def test_a_fault_is_explained_and_leaves_nothing(fault):
+    before, words = left(), FAULTS[fault]
+    if words is None:
+        assert len(lab.launch(fault, 2)) == 2
+    else:
+        with pytest.raises(RankFailed) as caught:
+            lab.launch(fault, 2, timeout_s=timeout_of(words))
+        for expected in words:
+            assert expected in str(caught.value)
+    assert strays(before) == []
+
+
+def test_the_innermost_of_the_readers_lines_is_named():
+    with pytest.raises(
+        RankFailed, match=r'rank 0 waits in recv from 1 .*ranks_faults.py", line \d+, in waits_for_nobody: '
+    ):
+        lab.launch(waits_for_nobody, 2, timeout_s=HANG_S)
+
+
+@pytest.fixture
+def interruptible():
+    """Python's own handler: a shell that starts the tests in the background has SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@linux_only
+@pytest.mark.usefixtures("interruptible")
+def test_a_stop_ends_all_ranks_within_three_seconds():
+    pids, before = set(), processes_of(os.getpid())
+
+    def stop_after_both(report):
+        pids.add(report.metrics["pid"])
+        if len(pids) == 2:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            pids.add(0)
+
+    start_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        lab.launch(reports_forever, 2, timeout_s=30, on_report=stop_after_both)
+    assert time.monotonic() - start_s < 10
+    stopped_s = time.monotonic()
+    while processes_of(os.getpid()) - before:
+        assert time.monotonic() - stopped_s < 3
+        time.sleep(0.05)
+    assert lab.launch(works, 2) == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_an_error_in_on_report_ends_the_launch():
+    def fails(report):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        lab.launch(reports_forever, 2, on_report=fails)
+
+
+KERNEL = """
+import sys
+import labkit as lab
+from tests.test_dist.ranks_faults import reports_forever, works
+if sys.argv[1] == "works":
+    print(list(lab.launch(works, 2)) == [[1.0, 1.0]] * 2)
+else:
+    lab.launch(reports_forever, 2, on_report=lambda r: print(int(r.metrics["pid"]), flush=True))
+"""
+
+
+def kernel(mode, **environment):
+    command = [sys.executable, "-c", KERNEL, mode]
+    more = {"env": {**os.environ, **environment}, "start_new_session": True}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more)
+
+
+@linux_only
+@pytest.mark.parametrize("kill", [os.kill, os.killpg], ids=["process", "group"])
+def test_killing_the_kernel_kills_its_ranks_and_leaves_no_file(kill, tmp_path):
+    process = kernel("reports_forever", TMPDIR=str(tmp_path))
+    seen = set()
+    while len(seen) < 2:
+        seen.add(int(process.stdout.readline()))
+    family = processes_of(process.pid)
+    assert seen <= family
+    assert list(tmp_path.glob("pymp-*")) != []
+    kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    killed_s = time.monotonic()
+    while any(running(pid) for pid in seen):
+        assert time.monotonic() - killed_s < 10
+        time.sleep(0.05)
+    while any(running(pid) for pid in family) or list(tmp_path.glob("pymp-*")):
+        assert time.monotonic() - killed_s < 30  # the server takes its time to unload torch
+        time.sleep(0.05)
+
+
+def test_two_kernels_launch_at_once():
+    both = [kernel("works") for _ in range(2)]
+    assert [process.communicate(timeout=200)[0] for process in both] == ["True\n", "True\n"]
+
+
+def test_a_huge_result_arrives_whole():
+    results = lab.launch(huge_result, 2)
+    assert all(torch.equal(result, torch.arange(16_000_000, dtype=torch.float32)) for result in results)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"nproc": 0}, "Expected nproc to be a whole number of at least 1, got 0"),
+        ({"nproc": 1.5}, "Expected nproc to be a whole number"),
+        ({"fn": 5}, "Expected a function for 'fn', got 5"),
+        ({"timeout_s": 0}, "Expected timeout_s to be a finite number above 0"),
+        ({"threads": 0}, "Expected threads to be a whole number of at least 1"),
+        ({"nproc": 10**6}, "1000000 ranks need about"),
+        ({"nproc": 121}, "at most 120"),
+        ({"nnodes": 2}, 'Expected rendezvous to be "host:port"'),
+        ({"rendezvous": "here"}, 'Expected rendezvous to be "host:port"'),
+        ({"rendezvous": "127.0.0.1:70000"}, 'Expected rendezvous to be "host:port"'),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_launched_is_refused_at_once(arguments, words, monkeypatch):
+    monkeypatch.setattr(host, "memory_bytes", lambda: 24 << 30)
+    with pytest.raises(BadMeasurement) as caught:
+        lab.launch(**{"fn": works, "nproc": 2, **arguments})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_that_cannot_travel_is_refused():
+    lock = threading.Lock()
+    with pytest.raises(BadMeasurement, match="can't be sent to another process"):
+        lab.launch(lambda: lock, 2)
+
+
+def test_ranks_beyond_the_memory_are_refused(monkeypatch):
+    monkeypatch.setattr(host, "memory_bytes", lambda: 1 << 30)
+    with pytest.raises(BadMeasurement, match="40 ranks need about"):
+        lab.launch(works, 40)
+
+
+@linux_only
+@pytest.mark.parametrize("endpoint", ["127.0.0.1", "192.0.2.1"], ids=["own address", "nobody's address"])
+def test_a_rendezvous_that_nobody_joins_ends_in_a_sentence(endpoint):
+    before = left()
+    with pytest.raises(RankFailed, match=r"Fewer than 2 machines came to|Nobody answered at") as caught:
+        lab.launch(works, 2, nnodes=2, rendezvous=f"{endpoint}:{free_port()}", timeout_s=2)
+    assert "\n" not in str(caught.value)
+    assert set(strays(before)) <= {"files", "threads"}  # torch keeps a timer
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]

@@ -1,0 +1,250 @@
+"""Two network namespaces as two hosts: needs root and iproute2, or is skipped; CI sets LABKIT_REQUIRE_HOSTS=1."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from labkit.core.errors import BadMeasurement, LabError, RankFailed
+from labkit.dist import hosts as hosts_module
+from labkit.dist.hosts import ADDRESSES, NAMES, hosts_missing, two_hosts
+from labkit.dist.rank_script import as_script
+from tests.test_dist.ranks_left import running
+
+needs_hosts = pytest.mark.usefixtures("possible")
+RATE = 200e6
+
+
+@pytest.fixture(scope="module")
+def possible():
+    missing = hosts_missing()
+    if missing and "LABKIT_REQUIRE_HOSTS" not in os.environ:
+        pytest.skip(missing)
+
+
+def namespaces():
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    return [line.split()[0] for line in listed.splitlines()]
+
+
+def ours():
+    return [name for name in namespaces() if name.startswith(f"labkit-{os.getpid()}-")]
+
+
+def three_steps(ranks, rank):
+    """Weights after three steps of a small network, on `rank`'s part of the batch, or on all of it with one rank."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    images, labels = torch.randn(12, 5).double(), torch.randint(3, (12,))
+    wrapped = DistributedDataParallel(model) if ranks > 1 else model
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.2, momentum=0.9)
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(wrapped(images[rank::ranks]), labels[rank::ranks]).backward()
+        optimizer.step()
+    return torch.cat([weight.detach().ravel() for weight in model.parameters()])
+
+
+def on_both():
+    import socket
+    import time
+
+    import torch.distributed as dist
+
+    from tests.test_dist.test_two_hosts import three_steps
+
+    dist.init_process_group("gloo")
+    weights = three_steps(dist.get_world_size(), dist.get_rank()).tolist()
+    sent = torch.ones(2_000_000)
+    dist.all_reduce(sent)
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(4):
+        dist.all_reduce(sent)
+    rate = 4 * 4 * sent.numel() / (time.perf_counter() - start)
+    return socket.gethostname(), weights, rate
+
+
+def without_end():
+    import time
+
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    for step in range(100_000):
+        dist.all_reduce(torch.ones(1000))
+        if step == 10:
+            print("it runs", flush=True)
+        time.sleep(0.01)
+
+
+def fails_on_one():
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 1:
+        raise ValueError("the reason itself")
+    dist.all_reduce(torch.ones(1))
+
+
+@pytest.fixture
+def tests_importable(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+
+@needs_hosts
+def test_ddp_across_two_hosts_is_the_single_process_run_and_the_cable_sets_the_pace(tests_importable):
+    with two_hosts(RATE) as hosts:
+        found = hosts.launch(on_both, timeout_s=100)
+    assert sorted(name for name, _, _ in found) == sorted(NAMES)
+    alone = three_steps(1, 0)
+    for _, weights, rate in found:
+        torch.testing.assert_close(torch.tensor(weights, dtype=torch.float64), alone, rtol=1e-12, atol=1e-12)
+        assert 0.5 < rate / (RATE / 8) < 1
+    assert found[0][1] == found[1][1]
+    assert ours() == []
+
+
+@needs_hosts
+def test_when_a_host_dies_the_other_says_so(tmp_path):
+    with two_hosts() as hosts:
+        scripts = as_script(without_end, tmp_path, nproc=1, nnodes=2, rendezvous=f"{NAMES[0]}:29500")
+        commands = [hosts.start(host, ["bash", str(scripts.torchrun)]) for host in (0, 1)]
+        until = time.monotonic() + 150
+        while not all("it runs" in command.text() for command in commands) and time.monotonic() < until:
+            time.sleep(0.05)
+        hosts.stop(1)
+        start = time.monotonic()
+        with pytest.raises(RankFailed) as told:
+            hosts.wait(commands, timeout_s=60)
+        assert time.monotonic() - start < 30
+        words = (
+            r"host-b was killed by SIGKILL.*then host-a failed.*RuntimeError.*(reset|closed) by peer.*Nothing is left"
+        )
+        assert re.search(words, str(told.value)), f"{told.value}"
+        assert [c.process.poll() is None for c in commands] == [False, False]
+    assert ours() == []
+
+
+@needs_hosts
+def test_the_host_that_failed_for_its_own_reason_is_named_first():
+    with (
+        two_hosts() as hosts,
+        pytest.raises(RankFailed, match=r"failed with exit status 1: ValueError: the reason itself;"),
+    ):
+        hosts.launch(fails_on_one, timeout_s=60)
+
+
+@needs_hosts
+def test_hosts_have_names_and_addresses_of_their_own_and_see_each_other():
+    with two_hosts(1e9) as hosts:
+        ask = "import socket, sys; print(socket.gethostname(), socket.gethostbyname(sys.argv[1]))"
+        told = hosts.run([sys.executable, "-c", ask, NAMES[1]], timeout_s=20)
+        assert told == (f"{NAMES[0]} {ADDRESSES[1]}\n", f"{NAMES[1]} {ADDRESSES[1]}\n")
+        assert hosts.rate_bits_per_s == 1e9
+        hosts.shape(5e6)
+        assert hosts.rate_bits_per_s == 5e6
+        for wrong in (0, -1, float("nan"), "fast", 1000):
+            with pytest.raises(BadMeasurement, match="Expected rate_bits_per_s"):
+                hosts.shape(wrong)
+    assert NAMES[0] not in Path("/etc/hosts").read_text()
+
+
+@needs_hosts
+def test_a_command_that_hangs_ends_at_its_time_and_one_that_fails_says_why():
+    with two_hosts() as hosts:
+        with pytest.raises(RankFailed, match=r"host-a and host-b did not end within 3 s.*Last words: waiting"):
+            hosts.run(["sh", "-c", "echo waiting; sleep 60"], timeout_s=3)
+        with pytest.raises(RankFailed, match="host-a failed with exit status 3: no such thing"):
+            hosts.run(["sh", "-c", "echo no such thing; exit 3"], timeout_s=20)
+        with pytest.raises(RankFailed, match=r"exit status 127"):
+            hosts.run(["no-such-command-here"], timeout_s=20)
+
+
+@needs_hosts
+def test_both_are_gone_whatever_happens_inside():
+    started = []
+
+    def stopped_inside():
+        with two_hosts() as hosts:
+            started.append(hosts.start(0, ["sleep", "60"]))
+            started.append(len(ours()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped_inside()
+    assert ours() == []
+    assert started[1] == 2
+    assert started[0].process.returncode == -9
+    with pytest.raises(BadMeasurement), two_hosts(0):
+        pass
+    assert ours() == []
+
+
+@needs_hosts
+def test_what_a_killed_process_left_is_removed_by_the_next():
+    program = """
+import os, time
+from labkit.dist.hosts import two_hosts
+with two_hosts() as hosts:
+    there = hosts.start(1, ["sh", "-c", "echo there; exec sleep 600"])
+    while not there.text():  # it may be about to enter the namespace
+        time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+"""
+    killed = subprocess.Popen([sys.executable, "-c", program])
+    killed.wait()
+    left = sorted(name for name in namespaces() if name.startswith(f"labkit-{killed.pid}-"))
+    assert len(left) == 2
+    pids = subprocess.run(["ip", "netns", "pids", left[1]], capture_output=True, text=True, check=True)
+    assert pids.stdout.split()
+    with two_hosts() as first, two_hosts() as second:  # and two pairs at once don't meet
+        assert first.names == second.names
+        assert len(ours()) == 4
+    assert not set(left) & set(namespaces())
+    until = time.monotonic() + 10
+    while any(running(pid) for pid in pids.stdout.split()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@needs_hosts
+def test_a_command_that_has_hardly_begun_is_ended_too():
+    for _ in range(5):
+        with two_hosts() as hosts:
+            sleeper = hosts.start(0, ["sleep", "60"])
+        assert sleeper.process.returncode not in (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "words"),
+    [
+        ("sys.platform", "darwin", "need Linux's network namespaces; this is darwin"),
+        ("os.geteuid", lambda: 1000, "need root, which this process doesn't have"),
+        ("shutil.which", lambda name: None if name == "tc" else name, r"missing: tc\. Install the packages iproute2"),
+    ],
+)
+def test_a_computer_that_can_not_says_why(monkeypatch, attribute, value, words):
+    for name, good in (("sys.platform", "linux"), ("os.geteuid", lambda: 0), ("shutil.which", lambda name: name)):
+        monkeypatch.setattr(f"labkit.dist.hosts.{name}", value if name == attribute else good)
+    assert re.search(words, hosts_missing())
+    with pytest.raises(LabError, match=words), two_hosts():
+        pass
+
+
+def test_a_container_that_forbids_it_says_so(monkeypatch):
+    def refused(command, **_):
+        error = "" if "list" in command else "mount --make-shared /run/netns failed: Operation not permitted"
+        return subprocess.CompletedProcess(command, bool(error), "", error)
+
+    monkeypatch.setattr(hosts_module, "_check_possible", lambda: None)
+    monkeypatch.setattr(subprocess, "run", refused)
+    assert "'ip netns add" in (told := hosts_missing())
+    assert told.endswith("Operation not permitted")

@@ -1,0 +1,158 @@
+"""The check of 02.7: each fault is found whatever the others are, and right answers of any style pass."""
+
+import itertools
+import statistics
+
+import pytest
+
+from exercises.nb02.wrong_answers import iqr, planted
+from labkit.lesson import checks
+from labkit.measure.bench import time_call
+
+FAULTS = {
+    "no synchronisation": {"sync": False},
+    "cold call": {"warm": False},
+    "work skipped": {"fresh": False},
+    "different work compared": {"dtype": "float64"},
+    "transfer left out": {"transfer": False},
+    "one run and no spread": {"runs": 1},
+}
+
+
+@pytest.mark.parametrize("which", [w for n in range(7) for w in itertools.combinations(FAULTS, n)], ids="+".join)
+def test_every_set_of_faults_is_named_and_no_other(which):
+    switches = {key: value for name in which for key, value in FAULTS[name].items()}
+    outcome = checks.check("02.7", planted(**switches))
+    # a single call without a warm-up can't meet its numbers again
+    expected = set(which) - ({"work skipped"} if {"cold call", "one run and no spread"} <= set(which) else set())
+    assert {name for name in FAULTS if f") {name}:" in outcome.message} == expected
+    assert outcome.state == ("not yet" if expected else "passed")
+
+
+def result(cpu_s, gpu_s, middle=statistics.median):
+    return {"cpu_s": middle(cpu_s), "gpu_s": middle(gpu_s), "gpu_spread": iqr(gpu_s) / statistics.median(gpu_s)}
+
+
+def explicit_loops(station, n):
+    """Everything prepared before, the two processors taken in turn, the first reading thrown away."""
+    inputs = [(station.random(n, "float32"), station.random(n, "float32")) for _ in range(11)]
+    cpu_s, gpu_s = [], []
+    for a, b in inputs:
+        start = station.clock()
+        station.cpu_blur(a)
+        cpu_s.append(station.clock() - start)
+        station.synchronize()
+        start = station.clock()
+        station.gpu_blur(station.to_gpu(b))
+        station.synchronize()
+        gpu_s.append(station.clock() - start)
+    return result(cpu_s[1:], gpu_s[1:])
+
+
+def five_readings_and_no_warm_up(station, n):
+    """A median of enough readings is not moved by the cold one."""
+    readings = {"cpu": [], "gpu": []}
+    for name, _ in itertools.product(readings, range(7)):
+        x = station.random(n, "float32")
+        station.synchronize()
+        start = station.clock()
+        station.cpu_blur(x) if name == "cpu" else station.gpu_blur(station.to_gpu(x))
+        station.synchronize()
+        readings[name].append(station.clock() - start)
+    return result(readings["cpu"], readings["gpu"])
+
+
+def ten_blurs_a_reading(station, n):
+    """Several calls inside one reading of the clock, the standard deviation as the spread."""
+
+    def reading(run):
+        inputs = [station.random(n, "float32") for _ in range(10)]
+        station.synchronize()
+        start = station.clock()
+        for x in inputs:
+            run(x)
+        station.synchronize()
+        return (station.clock() - start) / 10
+
+    def on_gpu(x):
+        station.gpu_blur(station.to_gpu(x))
+
+    reading(station.cpu_blur), reading(on_gpu)
+    cpu_s, gpu_s = ([reading(run) for _ in range(20)] for run in (station.cpu_blur, on_gpu))
+    found = result(cpu_s, gpu_s, statistics.mean)
+    return found | {"gpu_spread": statistics.stdev(gpu_s) / statistics.mean(gpu_s)}
+
+
+def the_labs_own_timer(station, n):
+    """lab.time_call on numbers that were drawn before."""
+
+    def timing(run):
+        inputs = iter([station.random(n, "float32") for _ in range(40)])
+        wait, clock = station.synchronize, station.clock
+        return time_call(lambda: run(next(inputs)), label="blur", sync=wait, clock=clock, budget_s=0.0, min_runs=15)
+
+    cpu, gpu = timing(station.cpu_blur), timing(lambda x: station.gpu_blur(station.to_gpu(x)))
+    return {"cpu_s": cpu.median_s, "gpu_s": gpu.median_s, "gpu_spread": gpu.spread}
+
+
+def warm_up_on_fewer_numbers(station, n):
+    station.cpu_blur(station.random(10, "float64"))
+    station.gpu_blur(station.to_gpu(station.random(10, "float32")))
+    return planted(warm=False)(station, n)
+
+
+STYLES = [explicit_loops, five_readings_and_no_warm_up, ten_blurs_a_reading, the_labs_own_timer]
+STYLES += [warm_up_on_fewer_numbers, planted(runs=5), planted(runs=100)]
+
+
+@pytest.mark.parametrize("answer", STYLES)
+def test_a_right_answer_of_another_style_passes(answer):
+    assert str(checks.check("02.7", answer)).startswith("02.7 passed")
+
+
+def test_all_numbers_in_float64_are_told_from_unequal_ones():
+    def answer(station, n):
+        draw = station.random
+        station.random = lambda n, dtype: draw(n, "float64")
+        return planted()(station, n)
+
+    words = "1 fault remains:\n(1) different work compared: float64 on both; the docstring asks for float32."
+    assert checks.check("02.7", answer).message == words
+
+
+def test_many_blurs_between_two_looks_at_the_clock_are_one_reading():
+    def answer(station, n):
+        station.cpu_blur(station.random(n, "float32"))
+        inputs = [station.random(n, "float32") for _ in range(50)]
+        start = station.clock()
+        for x in inputs:
+            station.cpu_blur(x)
+        cpu_s = (station.clock() - start) / 50
+        return result([cpu_s], gpu_readings(station, n))
+
+    assert "the CPU got fewer than 5 readings" in checks.check("02.7", answer).message
+
+
+def gpu_readings(station, n):
+    readings_s = []
+    for _ in range(16):
+        x = station.random(n, "float32")
+        station.synchronize()
+        start = station.clock()
+        station.gpu_blur(station.to_gpu(x))
+        station.synchronize()
+        readings_s.append(station.clock() - start)
+    return readings_s[1:]
+
+
+def test_a_benchmark_that_fails_or_never_ends_is_told_so():
+    def endless(station, n):
+        while True:
+            station.cpu_blur(station.random(n, "float32"))
+
+    assert "100,000 blurs are enough" in checks.check("02.7", endless).message
+    assert "needs its numbers in the GPU's memory" in checks.check("02.7", planted_without_copy).message
+
+
+def planted_without_copy(station, n):
+    station.gpu_blur(station.random(n, "float32"))

@@ -1,0 +1,65 @@
+"""Every exercise: what is open is 'todo', the solution passes in the notebook, every wrong answer is told why."""
+
+import importlib
+import re
+
+import pytest
+
+from labkit.lesson import checks, record_runs
+from tests.helpers import code_cells, fake_ceilings, notebook_paths, stub_cells
+
+NUMBERS = checks.numbers()
+WRONG = {
+    number: answers
+    for path in notebook_paths()
+    for number, answers in importlib.import_module(f"exercises.nb{path.name[:2]}.wrong_answers").WRONG.items()
+}
+
+
+@pytest.fixture(autouse=True)
+def same_ceilings(monkeypatch):
+    for path in notebook_paths():
+        monkeypatch.setattr(f"exercises.nb{path.name[:2]}.check.measure_ceilings", fake_ceilings, raising=False)
+
+
+CASES = [pytest.param(number, *case, id=f"{number}-{i}") for number in WRONG for i, case in enumerate(WRONG[number])]
+
+
+@pytest.mark.parametrize(("number", "answer", "words"), CASES)
+def test_a_wrong_answer_is_rejected_and_told_why(number, answer, words):
+    outcome = checks.check(number, answer)
+    assert outcome.state == "not yet", outcome
+    assert words in outcome.message
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_an_open_answer_is_todo(number):
+    assert checks.check(number, ...).state == "todo"
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("nonsense", [None, "text", [], {}, object(), 0, -1, float("nan"), lambda: 1, type])
+def test_nonsense_is_an_outcome_that_never_passes(number, nonsense):
+    outcome = checks.check(number, nonsense)
+    assert outcome.state in ("not yet", "todo")
+    assert len(outcome.message) > 15
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_at_least_two_wrong_answers_hints_and_a_solution(number):
+    assert len(WRONG[number]) >= 2
+    assert len(checks.exercise(number).hints) >= 2
+    assert number in checks.solutions(number[:2])
+
+
+@pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)
+def test_a_notebook_has_its_exercises_each_with_a_blank_and_a_check_below(path):
+    own = [number for number in NUMBERS if number.startswith(path.name[:2])]
+    assert 3 <= len(own) <= 5
+    assert [record_runs.stub_number(source) for source in stub_cells(path)] == own
+    assert sorted(checks.solutions(path.name[:2])) == own
+    for stub in stub_cells(path):
+        assert "..." in stub
+        assert re.match(r"# \d\d\.\d[a-z]? about \d+ lines?", stub), "an effort hint, such as '# 03.2 about 3 lines'"
+    checked = [n for source in code_cells(path) for n in re.findall(r'lab\.check\("([^"]+)"', source)]
+    assert list(dict.fromkeys(checked)) == own

@@ -1,0 +1,230 @@
+"""Exercise 07.6: each set of faults is found, whatever the others are, and a right script of any style passes."""
+
+import copy
+import itertools
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from exercises.nb07 import script, watched
+from exercises.nb07.loop import Job
+from exercises.nb07.wrong_answers import planted, variant
+from labkit.core.errors import LabError
+from labkit.lesson import checks
+from labkit.lesson.checks import NotYet
+from labkit.measure.machine import threads
+from labkit.train.models import SimpleCNN
+from tests.helpers import code_cells, notebook_paths
+
+# what the check says of a fault, and of no other
+TRACES = {
+    "preparation": "pixels are handled",
+    "evaluation": "images go forward without backward",
+    "one by one": "backward passes for",
+    "anomaly mode": "isnan",
+    "float64": "8 bytes",
+    "reading back": "the host asked for a value",
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threads(1):
+        yield
+
+
+@pytest.fixture
+def small_trials(monkeypatch):
+    monkeypatch.setattr(watched, "_SIZES", ((11, 3),))
+
+
+def given(images=13):
+    draw = np.random.default_rng(0)
+    torch.manual_seed(0)
+    pixels = draw.integers(0, 256, (images, 3, 32, 32), dtype=np.uint8)
+    return SimpleCNN(), pixels, draw.integers(0, 10, images)
+
+
+@pytest.mark.parametrize(
+    "faults", [f for n in range(7) for f in itertools.combinations(script.FAULTS, n)], ids="+".join
+)
+def test_every_set_of_faults_is_found_and_no_other(faults, small_trials):
+    outcome = checks.check("07.6", planted(*faults))
+    assert outcome.state == ("not yet" if faults else "passed")
+    assert {fault for fault, words in TRACES.items() if words in outcome.message} == set(faults)
+    assert script.faults_left(outcome) == len(faults)
+
+
+@pytest.mark.parametrize("fault", script.FAULTS)
+def test_a_fault_changes_no_result(fault):
+    (model, pixels, labels), found = given(), {}
+    for faults in ((), (fault,)):
+        own = copy.deepcopy(model)
+        found[faults] = script.train(own, pixels, labels, "cpu", 4, faults=faults), list(own.parameters())
+    (plain, weights), (other, others) = found.values()
+    assert other == pytest.approx(plain, rel=1e-5)
+    for a, b in zip(weights, others, strict=True):
+        assert a.dtype == b.dtype == torch.float32
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_the_reference_learns_what_a_plain_loop_learns():
+    model, pixels, labels = given()
+    own, x = copy.deepcopy(model), (torch.from_numpy(pixels).float() / 255 - 0.5) / 0.5
+    optimizer, losses = torch.optim.SGD(own.parameters(), lr=0.03, momentum=0.9), []
+    for start in range(0, 13, 4):
+        part = cross_entropy(own(x[start : start + 4]), torch.from_numpy(labels[start : start + 4]), reduction="none")
+        optimizer.zero_grad()
+        part.mean().backward()
+        optimizer.step()
+        losses += part.tolist()
+    result = script.train(model, pixels, labels, "cpu", 4, 0.03)
+    assert result["loss"] == pytest.approx(sum(losses) / 13, rel=1e-5)
+    assert result["accuracy"] == pytest.approx(float((own(x).argmax(1).numpy() == labels).mean()))
+    for a, b in zip(model.parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_an_unknown_fault_is_named():
+    with pytest.raises(LabError, match=r"preparation.*got \['coffee'\]"):
+        script.train(*given(), "cpu", faults=["coffee"])
+    with pytest.raises(LabError, match="coffee"):
+        list(script.mended_in_turn(["coffee"]))
+
+
+def test_the_price_list_takes_one_fault_out_at_a_time():
+    rows = list(script.mended_in_turn(reversed(script.FAULTS)))
+    assert [name for name, _ in rows][:2] == ["all six faults", "without reading back"]
+    assert [len(script.keywords["faults"]) for _, script in rows] == [6, 5, 4, 3, 2, 1, 0]
+
+
+def test_the_notebooks_script_has_the_six_faults_and_learns_the_same(small_trials):
+    (path,) = [path for path in notebook_paths() if path.name.startswith("07")]
+    (source,) = [source for source in code_cells(path) if source.startswith("def as_found")]
+    names = {"torch": torch, "cross_entropy": cross_entropy}
+    exec(source, names)
+    message = checks.check("07.6", names["as_found"]).message
+    assert "6 faults remain of 6" in message
+    model, pixels, labels = given()
+    expected = script.train(copy.deepcopy(model), pixels, labels, "cpu", 4, 0.05)
+    assert names["as_found"](model, pixels, labels, "cpu", 4, 0.05) == pytest.approx(expected, rel=1e-5)
+    assert not torch.is_anomaly_enabled()
+
+
+def by_data_loader(model, images, labels, device, batch, lr):
+    """Another style: a DataLoader, inference_mode, losses kept in a list, a look at the loss every fifth step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, foreach=False)
+    data = TensorDataset((torch.tensor(images).float() / 255 - 0.5) / 0.5, torch.tensor(labels))
+    losses = []
+    for i, (x, y) in enumerate(DataLoader(data, batch_size=batch)):
+        loss = cross_entropy(model(x.to(device)), y.to(device), reduction="sum")
+        model.zero_grad()
+        (loss / len(x)).backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        if i % 5 == 4:
+            f"{loss:.2f}"
+    with torch.inference_mode():
+        right = sum((model(x.to(device)).argmax(1) == y).sum() for x, y in DataLoader(data, batch_size=16))
+    return {"loss": (sum(losses) / len(images)).item(), "accuracy": right.item() / len(images)}
+
+
+def with_numpy(model, images, labels, device, batch, lr):
+    """Another style: pixels prepared with NumPy, a batch at a time, and the update written by hand."""
+    weights, speed, total = list(model.parameters()), {}, 0.0
+
+    def prepared(start, stop):
+        x = (images[start:stop].astype(np.float32) / 255 - 0.5) / 0.5
+        return torch.as_tensor(x, device=device), torch.as_tensor(labels[start:stop], device=device)
+
+    for start in range(0, len(images), batch):
+        x, y = prepared(start, start + batch)
+        losses = cross_entropy(model(x), y, reduction="none")
+        gradients = torch.autograd.grad(losses.mean(), weights)
+        with torch.no_grad():
+            for i, (weight, gradient) in enumerate(zip(weights, gradients, strict=True)):
+                speed[i] = gradient + 0.9 * speed.get(i, 0.0)
+                weight -= lr * speed[i]
+        total = total + losses.detach().sum()
+    with torch.no_grad():
+        x, y = prepared(0, len(images))
+        return {"loss": float(total / len(x)), "accuracy": float((model(x).argmax(1) == y).float().mean())}
+
+
+@pytest.mark.parametrize("answer", [by_data_loader, with_numpy, variant(log=4)], ids=lambda fn: fn.__name__)
+def test_a_right_script_of_another_style_passes(answer):
+    assert str(checks.check("07.6", answer)).startswith("07.6 passed")
+
+
+def test_switches_that_a_script_leaves_set_are_undone(small_trials):
+    def leaves_all_set(*args):
+        torch.autograd.set_detect_anomaly(True)
+        torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(2)
+        return planted()(*args)
+
+    message = checks.check("07.6", leaves_all_set).message
+    assert "isnan" in message
+    assert not torch.is_anomaly_enabled()
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("way", ["tolist", "numpy", "cpu", "to", "bool", "compare", "nonzero"])
+def test_each_way_of_reading_back_counts(way, small_trials):
+    ways = {
+        "tolist": lambda x: x.tolist(),
+        "numpy": lambda x: x.numpy(),
+        "cpu": lambda x: x.cpu(),
+        "to": lambda x: x.to("cpu"),
+        "bool": bool,
+        "compare": lambda x: max(x, 2.0),
+        "nonzero": lambda x: x.nonzero(),
+    }
+
+    def script(model, images, labels, device, batch, lr):
+        forward = SimpleCNN.forward
+
+        def reading(self, x):
+            logits = forward(self, x)
+            if torch.is_grad_enabled():
+                ways[way](logits.detach().sum())
+            return logits
+
+        model.forward = reading.__get__(model)
+        return planted()(model, images, labels, device, batch, lr)
+
+    message = checks.check("07.6", script).message
+    assert re.search(r"1 fault remains of 6.*\(1\) the host asked", message, re.DOTALL)
+
+
+def test_while_it_learns_something_else_nothing_is_counted(small_trials):
+    outcome = checks.check("07.6", variant(rate=2.0))
+    assert "it learns something else" in outcome.message
+    assert script.faults_left(outcome) is None
+    with pytest.raises(NotYet):
+        watched.mended_script(variant(steps=1))
+
+
+@pytest.mark.parametrize("read", [float, bool, str, repr, "{:.2f}".format, lambda x: x < 1, lambda x: x > 1])
+def test_reading_a_loss_waits_for_the_simulated_device(read):
+    job = Job(prepare_s=1e-3, step_s=5e-3)
+    loss = job.step(job.prepare())
+    assert job.device.clock() < 2e-3
+    read(loss)
+    assert job.reads == 1
+    assert job.device.clock() > 6e-3
+
+
+def test_adding_losses_is_an_order():
+    job = Job(prepare_s=1e-3, step_s=5e-3)
+    total = sum(job.step(job.prepare()) for _ in range(3))
+    assert job.device.clock() < 4e-3
+    assert job.reads == 0
+    assert total.item() == pytest.approx(sum(job.losses))
+    with pytest.raises(TypeError):
+        total + "1"

@@ -1,0 +1,78 @@
+"""Every numba kernel of labkit, of the textbook and of the solutions compiles for GPUs of four generations."""
+
+import linecache
+
+import numpy as np
+import pytest
+from numba import cuda, float32, int32
+
+from exercises.nb03 import check as nb03
+from exercises.nb04 import check as nb04
+from labkit.gpu.compiler import compile_numba
+from labkit.gpu.kernels import numba_kernels
+from labkit.lesson import checks
+from tests.test_gpu.textbook import ENTRIES
+
+CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0)]
+LINE, MATRIX = np.zeros(64, np.float32), np.zeros((64, 64), np.float32)
+SIGNATURES = {
+    "copy": (LINE, LINE),
+    "saxpy": (np.float32(2), LINE, LINE),
+    "transpose_naive": (MATRIX, MATRIX),
+    "transpose_tiled": (MATRIX, MATRIX),
+    "transpose_padded": (MATRIX, MATRIX),
+    "sum_atomic": (LINE, LINE),
+    "sum_shared": (LINE, LINE),
+    "sum_shuffle": (LINE, LINE),
+    "matmul_naive": (MATRIX, MATRIX, MATRIX),
+    "matmul_tiled": (MATRIX, MATRIX, MATRIX),
+    "matmul_blocked": (MATRIX, MATRIX, MATRIX),
+}
+every_capability = pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+
+
+@every_capability
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_fast_kernels_compile_without_spills(name, capability):
+    built = compile_numba(getattr(numba_kernels, name), SIGNATURES[name], compute_capability=capability).only
+    assert (built.spill_store_bytes, built.spill_load_bytes) == (0, 0)
+
+
+def test_no_fast_kernel_is_left_out():
+    kernels = {name for name, value in vars(numba_kernels).items() if hasattr(value, "py_func")}
+    assert kernels == set(SIGNATURES)
+
+
+@every_capability
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_the_textbook_compiles(entry, capability):
+    assert compile_numba(entry.kernel, entry.args(lambda array: array), compute_capability=capability).registers
+
+
+def kernel_of(number):
+    """The kernel that a solution defines, kept where IPython keeps its cells."""
+    source = checks.solutions(number[:2])[number]
+    name = f"<solution {number}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    scope = {"cuda": cuda, "np": np, "float32": float32, "int32": int32}
+    exec(compile(source, name, "exec"), scope)
+    return next(value for value in reversed(scope.values()) if hasattr(value, "py_func"))
+
+
+class Compiled(Exception):
+    """Ends a check once its first case is known."""
+
+
+@every_capability
+@pytest.mark.parametrize(
+    "number", ["03.1", "03.2", "03.5", "03.6", "03.7", "04.2", "04.3", "04.5", "04.6"]
+)  # the exercises whose answer is a CUDA kernel
+def test_the_solutions_compile(number, capability, monkeypatch):
+    def compile_instead(answer, cases, **_):
+        assert compile_numba(answer, cases[0].args, compute_capability=capability).registers
+        raise Compiled
+
+    for room in (nb03, nb04):
+        monkeypatch.setattr(room, "correct", compile_instead)
+    with pytest.raises(Compiled):
+        checks.exercise(number).check(kernel_of(number))

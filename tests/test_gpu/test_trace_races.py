@@ -1,0 +1,278 @@
+"""Races that a trace finds: with both threads, lines and values; and none found in correct kernels."""
+
+import inspect
+
+import numpy as np
+import pytest
+from numba import cuda, float32, int32
+
+from labkit.gpu.trace import trace
+from tests.test_gpu.tracing import found
+
+FULL = 0xFFFFFFFF
+
+
+def floats(n):
+    return np.arange(n).astype(np.float32)
+
+
+def test_a_race_between_warps():
+    def k(x, y):
+        s = cuda.shared.array(64, float32)
+        t = cuda.threadIdx.x
+        s[t] = x[t]
+        y[t] = s[t ^ 32]  # here
+
+    findings = {finding.kind: finding for finding in trace(k, 1, 64, floats(64), np.zeros(64)).findings}
+    line = inspect.getsourcelines(k)[1] + 4
+    assert findings["race"].words == (
+        f"thread 0 writes 0 to s[0] (line {line - 1}), thread 32 reads 0 from it (line {line}); no barrier lies"
+        " between, so either can come first."
+    )
+    assert (findings["race"].count, findings["race"].line) == (64, line)
+    assert "thread 0 reads s[32] before any thread of its block wrote it." in findings["unset"].words
+
+
+def test_a_race_within_a_warp_only():
+    def k(x, y):
+        s = cuda.shared.array(32, float32)
+        t = cuda.threadIdx.x
+        s[t] = x[t]
+        y[t] = s[t - t % 2]  # here
+
+    finding = found(k, 1, 32, floats(32), np.zeros(32), kind="race")
+    assert "thread 0 writes 0 to s[0]" in finding.words
+    assert "thread 1 reads 0 from it" in finding.words
+    assert finding.count == 16
+
+
+def test_a_race_between_blocks_with_the_right_result():
+    def k(x, total):
+        total[0] += x[cuda.grid(1)]  # here
+
+    total = np.zeros(1, np.float32)
+    finding = found(k, 4, 1, floats(4), total, kind="race")
+    assert total[0] == 6
+    assert "thread 0 of block 0 writes 0 to total[0]" in finding.words
+    assert "thread 0 of block 1 reads 0 from it" in finding.words
+    assert "blocks run in any order" in finding.words
+
+
+def test_two_writes_of_the_same_value():
+    def k(flag):
+        flag[0] = 1  # here
+
+    finding = found(k, 1, 40, np.zeros(1), kind="race")
+    assert "writes 1 to flag[0]" in finding.words
+    assert "Both write the same value this time." in finding.words
+
+
+def test_two_writes_of_different_values():
+    def k(y):
+        y[cuda.grid(1) // 2] = cuda.grid(1)  # here
+
+    finding = found(k, 1, 64, np.zeros(32), kind="race")
+    assert "thread 0 writes 0 to y[0]" in finding.words
+    assert "thread 1 writes 1 to it" in finding.words
+    assert finding.count == 32
+
+
+def test_a_plain_read_beside_atomics():
+    def k(total, y):
+        cuda.atomic.add(total, 0, 1)
+        y[cuda.grid(1)] = total[0]  # here
+
+    finding = found(k, 1, 2, np.zeros(1), np.zeros(2), kind="race")
+    assert "thread 0 changes total[0] atomically" in finding.words
+    assert "thread 1 reads 2 from it" in finding.words
+
+
+def test_the_words_of_a_race_hold_values_only():
+    def k(total, m, y):
+        cuda.atomic.add(total, 0, 1)
+        row = m[0]  # makes a view, and reads nothing
+        y[cuda.grid(1)] = total[0] + row[0]
+
+    finding = trace(k, 1, 2, np.zeros(1), np.ones((2, 2)), np.zeros(2)).findings[0]
+    assert "thread 0 changes total[0] atomically" in finding.words
+
+
+def test_a_shuffle_is_no_memory_barrier():
+    """CUDA C++ Programming Guide, "Warp Shuffle Functions": they do not imply a memory barrier."""
+
+    def k(y):
+        s = cuda.shared.array(32, float32)
+        t = cuda.threadIdx.x
+        s[t] = t
+        v = cuda.shfl_sync(FULL, t, 0)
+        y[t] = s[31 - t] + v
+
+    assert "race" in {finding.kind for finding in trace(k, 1, 32, np.zeros(32)).findings}
+
+
+def test_a_syncwarp_of_half_a_warp_orders_only_that_half():
+    def k(y):
+        s = cuda.shared.array(32, float32)
+        t = cuda.threadIdx.x
+        s[t] = t
+        if t < 16:
+            cuda.syncwarp(0xFFFF)
+            y[t] = s[31 - t]
+        else:
+            y[t] = 1
+
+    assert "race" in {finding.kind for finding in trace(k, 1, 32, np.zeros(32)).findings}
+
+
+def test_only_some_blocks_fence():
+    def k(parts, count, out):
+        b = cuda.blockIdx.x
+        parts[b] = b + 1
+        if b == 0:
+            cuda.threadfence()
+        if cuda.atomic.add(count, 0, 1) == cuda.gridDim.x - 1:
+            for j in range(parts.size):
+                out[0] += parts[j]
+
+    done = trace(k, 4, 1, np.zeros(4), np.zeros(1, np.int32), np.zeros(1))
+    assert "race" in {finding.kind for finding in done.findings}
+
+
+def test_a_fence_of_one_thread_does_not_cover_its_block():
+    """A barrier is missing between the writes of all threads and the fence and the atomic of thread 0."""
+
+    def k(x, parts, count, out):
+        last = cuda.shared.array(1, int32)
+        t, i = cuda.threadIdx.x, cuda.grid(1)
+        parts[i] = x[i]
+        if t == 0:
+            cuda.threadfence()
+            last[0] = cuda.atomic.add(count, 0, 1) == cuda.gridDim.x - 1
+        cuda.syncthreads()
+        if last[0] and t == 0:
+            for j in range(parts.size):
+                out[0] += parts[j]
+
+    done = trace(k, 2, 64, floats(128), np.zeros(128), np.zeros(1, np.int32), np.zeros(1))
+    assert "race" in {finding.kind for finding in done.findings}
+
+
+# -- correct kernels in which nothing may be found
+
+
+def last_block_done(x, parts, count, total):
+    s = cuda.shared.array(64, float32)
+    last = cuda.shared.array(1, int32)
+    t, b = cuda.threadIdx.x, cuda.blockIdx.x
+    s[t] = x[cuda.grid(1)]
+    cuda.syncthreads()
+    d = 32
+    while d > 0:
+        if t < d:
+            s[t] += s[t + d]
+        cuda.syncthreads()
+        d //= 2
+    if t == 0:
+        parts[b] = s[0]
+        cuda.threadfence()
+        last[0] = cuda.atomic.add(count, 0, 1) == cuda.gridDim.x - 1
+    cuda.syncthreads()
+    if last[0] and t == 0:
+        whole = float32(0)
+        for j in range(cuda.gridDim.x):
+            whole += parts[j]
+        total[0] = whole
+
+
+def warp_synchronous(x, out):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    cuda.syncthreads()
+    if t < 32:
+        d = 32
+        while d > 0:
+            v = s[t + d] if t + d < 64 else float32(0)
+            cuda.syncwarp()
+            s[t] += v
+            cuda.syncwarp()
+            d //= 2
+        if t == 0:
+            out[0] = s[0]
+
+
+def double_buffered(x, out):
+    s = cuda.shared.array((2, 32), float32)
+    t = cuda.threadIdx.x
+    s[0, t] = x[t]
+    for step in range(1, 5):
+        cuda.syncthreads()
+        s[step % 2, t] = s[(step + 1) % 2, t] + x[32 * step + t]
+    cuda.syncthreads()
+    out[t] = s[0, 31 - t]
+
+
+def histogram(x, h):
+    s = cuda.shared.array(16, int32)
+    t = cuda.threadIdx.x
+    if t < 16:
+        s[t] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        cuda.atomic.add(s, int(x[i]) % 16, 1)
+    cuda.syncthreads()
+    if t < 16:
+        cuda.atomic.add(h, t, s[t])
+
+
+def lock_of_blocks(count, lock):
+    if cuda.threadIdx.x == 0:
+        while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+            pass
+        count[0] += 1
+        cuda.threadfence()
+        cuda.atomic.exch(lock, 0, 0)
+
+
+def lock_of_warps(count, lock):
+    if cuda.laneid == 0:
+        while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+            pass
+        count[0] += 1
+        cuda.threadfence()
+        cuda.atomic.exch(lock, 0, 0)
+
+
+def prefix_sum(x, out):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    cuda.syncthreads()
+    d = 1
+    while d < 64:
+        v = s[t]
+        if t >= d:
+            v += s[t - d]
+        cuda.syncthreads()
+        s[t] = v
+        cuda.syncthreads()
+        d *= 2
+    out[t] = s[t]
+
+
+CORRECT = {
+    "last block done": (last_block_done, 4, 64, (floats(256), np.zeros(4), np.zeros(1, np.int32), np.zeros(1))),
+    "warp synchronous": (warp_synchronous, 1, 64, (floats(64), np.zeros(1))),
+    "double buffering": (double_buffered, 1, 32, (floats(160), np.zeros(32))),
+    "histogram": (histogram, 2, 64, (floats(1000), np.zeros(16, np.int32))),
+    "lock between blocks": (lock_of_blocks, 4, 32, (np.zeros(1, np.int32), np.zeros(1, np.int32))),
+    "lock between warps": (lock_of_warps, 1, 128, (np.zeros(1, np.int32), np.zeros(1, np.int32))),
+    "prefix sum": (prefix_sum, 1, 64, (floats(64), np.zeros(64))),
+}
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_nothing_is_found_in_a_correct_kernel(name):
+    kernel, grid, block, args = CORRECT[name]
+    done = trace(kernel, grid, block, *(arg.copy() for arg in args), schedules=4)
+    assert done.findings == (), [str(finding) for finding in done.findings]

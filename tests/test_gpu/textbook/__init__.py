@@ -1,0 +1,8 @@
+"""Kernels whose counts a textbook gives: derived by hand, compared with lab.trace, and with a GPU's own counters."""
+
+from tests.test_gpu.textbook import coalescing, sharing
+from tests.test_gpu.textbook.entry import Entry, Want
+
+ENTRIES = (*coalescing.ENTRIES, *sharing.ENTRIES)
+
+__all__ = ["ENTRIES", "Entry", "Want"]

@@ -1,0 +1,265 @@
+import asyncio
+import re
+import time
+
+import pytest
+
+from labkit.core import results
+from labkit.core.errors import BadMeasurement, LabError
+from labkit.lesson import boards, journal
+from labkit.lesson.boards import Curves, SpeedBoard
+from labkit.lesson.explorer import Explorer
+from labkit.measure.bench import Timing
+from tests.test_measure.test_bench import FakeDevice
+
+pytestmark = pytest.mark.usefixtures("home")
+PNG = b"\x89PNG"
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """A recorded run that holds one number."""
+    entry = results.Measurement("00.2", "one thread", 9000.0, "images/s", "measured", "big machine", "2026-01-01")
+    (tmp_path / "big.jsonl").write_text(results.to_line(entry) + "\n")
+    monkeypatch.setattr(results.recorded, "__defaults__", (tmp_path,))
+
+
+def board(**kwargs):
+    return SpeedBoard("00.2", "Training", unit="images/s", **kwargs)
+
+
+def test_a_row_fills_and_is_recorded():
+    journal.predict("00.2 one thread", 5000, "images/s")
+    device, speed = FakeDevice(kernel_s=1e-2), board()
+    timing = speed.time(
+        "one thread", device.launch, items=64, sync=device.synchronize, clock=device.clock, budget_s=0.2, claims=["C02"]
+    )
+    assert timing.rate(64) == pytest.approx(6400, rel=0.01)
+    assert speed.sentence.startswith("one thread: 6,400 images/s, 1.3x your guess")
+    (measured,) = [e for e in results.results().entries() if isinstance(e, results.Measurement)]
+    assert (measured.key, measured.claims, measured.predicted) == ("00.2 one thread", ("C02",), 5000)
+    assert bytes(speed._image.value).startswith(PNG)
+
+
+def test_the_picture_changes_while_the_loop_runs():
+    device, speed, frames = FakeDevice(kernel_s=1e-2), board(), set()
+
+    def launch():
+        time.sleep(0.08)
+        device.kernel_s *= 1.1
+        device.launch()
+        frames.add(bytes(speed._image.value))
+
+    speed.time("one thread", launch, items=64, sync=device.synchronize, clock=device.clock, budget_s=0.1)
+    assert len(frames) >= 3
+
+
+def test_at_most_five_frames_a_second_are_drawn():
+    speed = board()
+    start = time.monotonic()
+    speed.time("one thread", lambda: time.sleep(1e-3), items=64, budget_s=0.5)
+    assert speed.frames <= 5 * (time.monotonic() - start) + 3
+
+
+def test_stop_keeps_what_was_measured_and_records_nothing():
+    device, speed = FakeDevice(kernel_s=1e-2), board()
+
+    def stopped():
+        if device.launches == 20:
+            raise KeyboardInterrupt
+        device.launch()
+
+    with pytest.raises(KeyboardInterrupt):
+        speed.time("one thread", stopped, items=64, sync=device.synchronize, clock=device.clock, budget_s=10)
+    assert "6,400 images/s" in speed.sentence
+    assert re.search(r"one thread: stopped after 1[5-8] readings\.$", speed.sentence)
+    assert bytes(speed._image.value).startswith(PNG)
+    assert results.results().entries() == []
+
+
+def test_an_error_of_the_function_leaves_a_row_that_says_it_is_not_finished():
+    device, speed = FakeDevice(kernel_s=1e-2), board()
+
+    def fails():
+        if device.launches == 20:
+            raise RuntimeError("boom")
+        device.launch()
+
+    kwargs = {"items": 64, "sync": device.synchronize, "clock": device.clock}
+    with pytest.raises(RuntimeError, match="boom"):
+        speed.compare({"a": fails, "b": device.launch}, budget_s=10, **kwargs)
+    assert re.search(r"a: stopped after \d+ readings\. b: stopped after \d+ readings\.$", speed.sentence)
+    assert "stopped" in speed._caption.value
+    speed.time("a", device.launch, budget_s=0.1, **kwargs)
+    assert "a: stopped" not in speed.sentence
+
+
+@pytest.mark.parametrize("value", ["fast", None, 0, -1, float("nan"), True])
+def test_a_limit_is_a_number_above_zero(value):
+    with pytest.raises(BadMeasurement, match="Expected the limit to be a finite number above 0, got"):
+        board().limit("one thread", value)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda fn: board().time("a", fn), "The board is in images/s: pass items=, the images that one call handles."),
+        (lambda fn: board().compare({"a": fn, "b": fn}), "The board is in images/s: pass items="),
+        (lambda fn: SpeedBoard("00.2", "x").time("a", fn, items=64), "The board is in s: leave items= out"),
+        (lambda fn: board().time("a", fn, items="64 images"), "Expected items to be a finite number above 0"),
+        (lambda fn: board().time("a", fn, items=64, claims="C02"), "Expected a list of claims such as ['C02']"),
+        (lambda fn: board().time(" ", fn, items=64), "Expected a name for the row, got ' '"),
+        (lambda fn: board().time(None, fn, items=64), "Expected a name for the row, got None"),
+        (lambda fn: board().time("a", 1, items=64), "Expected a function for 'a', got 1."),
+        (lambda fn: board().compare([fn, fn], items=64), "Expected a dict of names and functions, got [<function"),
+        (lambda fn: SpeedBoard("2", "x").time("a", fn), "Expected a section like '00.3' (notebook.section), got '2'"),
+        (lambda fn: SpeedBoard("00.2", "x", unit=None).time("a", fn), "Expected a unit such as"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_before_it_is_measured(call, words):
+    calls = []
+    with pytest.raises(BadMeasurement, match=re.escape(words)):
+        call(lambda: calls.append(1))
+    assert calls == []
+
+
+def test_stop_before_the_first_reading_says_so():
+    speed = board()
+    with pytest.raises(KeyboardInterrupt):
+        speed.time("one thread", lambda: (_ for _ in ()).throw(KeyboardInterrupt), items=64)
+    assert "stopped before it was measured" in speed.sentence
+
+
+def test_compare_fills_all_rows():
+    speed = board()
+    rows = {"one thread": lambda: time.sleep(20e-3), "all threads": lambda: time.sleep(1e-3)}
+    ratio = speed.compare(rows, items=64, budget_s=0.05).ratio("all threads")
+    assert ratio.verdict == "faster"
+    assert "one thread" in speed.sentence
+    assert "all threads" in speed.sentence
+    assert len(results.results().entries()) == 2
+
+
+@pytest.mark.usefixtures("recorded")
+def test_recorded_values_carry_their_machine():
+    speed = board()
+    speed.absent("one thread", needs="a GPU")
+    assert "needs a GPU; recorded runs are shown" in speed.sentence
+    assert speed._bars["one thread"].others == [("recorded on big machine", 9000.0)]
+
+
+def test_without_a_recorded_run_it_says_so():
+    speed = board()
+    speed.absent("GPU", needs="a GPU")
+    assert "no recorded run has it yet" in speed.sentence
+    assert "your prediction" not in speed.sentence
+
+
+def test_the_guess_is_written_beside_a_row_that_cannot_be_measured():
+    journal.predict("00.2 GPU", 100_000, "images/s")
+    speed = board()
+    speed.absent("GPU", needs="a GPU")
+    assert speed._bars["GPU"].note.endswith("your prediction: 100,000 images/s")
+
+
+def test_a_limit_and_a_simulated_row_say_what_they_are():
+    speed = board()
+    speed.add("one thread", Timing("one thread", 1.0, (0.01, 0.01)), items=64, simulated=True)
+    speed.limit("one thread", 64000)
+    assert "6,400 images/s (simulated), 10% of the limit" in speed.sentence
+    assert results.results().entries() == []
+
+
+def test_curves_grow():
+    curves = Curves("Loss")
+    for value in (3.0, 2.0, 1.0):
+        curves.add(train_loss=value)
+    curves.finish()
+    assert curves.sentence == "loss by step: train loss 1.00 after 3."
+
+
+def explorer(**kwargs):
+    def draw(axes, n, kind="a", on=True):
+        axes.plot([0, n])
+        return f"n is {n}, {kind}, {on}"
+
+    return Explorer(draw, **kwargs)
+
+
+def test_an_explorer_takes_a_list_of_pairs_for_what_it_is():
+    explored = Explorer(lambda axes, block: f"block {block}", block=[(32, 1), (16, 2)])
+    assert explored.sentence == "block (32, 1)"
+    explored.controls["block"].index = 1
+    assert explored.values == {"block": (16, 2)}
+
+
+def test_an_explorer_redraws_when_a_slider_moves():
+    explored = explorer(n=(1, 9), kind=["a", "b"], on=True)
+    assert explored.sentence == "n is 1, a, True"
+    before = bytes(explored._image.value)
+    explored.controls["n"].value = 7
+    explored.controls["kind"].value = "b"
+    assert explored.sentence == "n is 7, b, True"
+    assert bytes(explored._image.value) != before
+    assert "n is 7" in explored._caption.value
+
+
+def test_moves_that_come_fast_are_drawn_once_and_the_last_is_not_lost():
+    async def move():
+        explored = explorer(n=(1, 100))
+        for n in range(2, 60):
+            explored.controls["n"].value = n
+        early = explored.frames
+        await asyncio.sleep(0.5)
+        return early, explored
+
+    early, explored = asyncio.run(move())
+    assert early <= 2
+    assert explored.frames <= 3
+    assert explored.sentence.startswith("n is 59")
+
+
+def test_floats_lists_and_widgets_are_controls():
+    assert type(explorer(n=(0.0, 1.0, 0.1)).controls["n"]).__name__ == "FloatSlider"
+    assert explorer(n=[1, 10, 100]).controls["n"].value == 1
+
+
+@pytest.mark.parametrize("spec", [(1, 0), (1, 1), (1,), (0, 9, 0), (0, "nine"), (0, float("nan")), [], 5, "abc", None])
+def test_an_odd_control_is_told_what_a_control_can_be(spec):
+    with pytest.raises(LabError, match=r"Expected \(low, high\) or \(low, high, step\).* for 'n', got"):
+        explorer(n=spec)
+
+
+def test_an_explorer_needs_a_function_that_returns_a_sentence():
+    with pytest.raises(LabError, match=r"The function must return a sentence, got None\."):
+        Explorer(lambda axes, a: None, a=(1, 9))
+    with pytest.raises(LabError, match="Expected a function draw"):
+        Explorer("draw", a=(1, 9))
+
+
+def test_an_error_after_a_move_is_told_below_the_picture_which_stays():
+    def draw(axes, a):
+        if a == 4:
+            raise ValueError("boom")
+        return f"a is {a}" if a < 5 else None
+
+    explored = Explorer(draw, a=(1, 9))
+    before = bytes(explored._image.value)
+    explored.controls["a"].value = 4
+    assert "For a=4 the function raised ValueError: boom" in explored._caption.value
+    assert bytes(explored._image.value) == before
+    explored.controls["a"].value = 5
+    assert "For a=5: The function must return a sentence, got None." in explored._caption.value
+    explored.controls["a"].value = 2
+    assert explored.sentence == "a is 2"
+
+
+def test_the_text_of_a_board_is_constant_so_that_a_notebook_test_can_compare_it():
+    assert repr(board()) == "<SpeedBoard>"
+
+
+def test_outside_a_notebook_nothing_is_published():
+    speed = board()
+    speed.show()
+    assert speed._shown_in is None
+    assert boards.shell() is None

@@ -1,0 +1,223 @@
+import re
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from labkit.core.display import brief_repr
+from labkit.core.errors import UnknownExercise
+from labkit.lesson import checks
+from labkit.lesson.checks import Exercise, NotYet, Outcome, Todo
+from labkit.measure import catalog
+from labkit.plan import costs
+
+
+@pytest.fixture
+def exercise(monkeypatch):
+    """Put one check in place of all exercises."""
+
+    def put(judge):
+        monkeypatch.setattr(checks, "exercise", lambda number: Exercise(judge, ("first", "second")))
+
+    return put
+
+
+def test_a_pass_carries_its_sentence(exercise):
+    exercise(lambda answer: f"{answer} is right.")
+    assert checks.check("99.1", 3) == Outcome("99.1", "passed", "3 is right.")
+
+
+def test_an_open_answer_is_todo_and_points_to_the_hint(exercise):
+    exercise(lambda answer: "never called")
+    outcome = checks.check("99.1", ...)
+    assert outcome.state == "todo"
+    assert "lab.hint('99.1')" in outcome.message
+
+
+def test_whatever_the_check_meets_is_an_outcome(exercise):
+    def burst(answer):
+        raise ZeroDivisionError("of course")
+
+    exercise(burst)
+    outcome = checks.check("99.1", 1)
+    assert outcome.state == "not yet"
+    assert "ZeroDivisionError: of course" in outcome.message
+
+
+def test_the_outcome_is_shown_safely():
+    shown = Outcome("99.1", "not yet", "got '<script>'\nnext")._repr_html_()
+    assert "<script>" not in shown
+    assert "<br>next" in shown
+
+
+def test_an_unknown_exercise_names_the_nearest():
+    with pytest.raises(UnknownExercise, match=r"00\.1"):
+        checks.check("00.11", 1)
+
+
+def test_hints_come_in_steps_and_end_at_the_solution(exercise):
+    exercise(lambda answer: "")
+    assert "Hint 1 of 2" in str(checks.hint("99.1"))
+    assert "lab.hint('99.1', 2)" in str(checks.hint("99.1"))
+    assert "lab.solution('99.1')" in str(checks.hint("99.1", 2))
+    assert str(checks.hint("99.1", 7)) == str(checks.hint("99.1", 2))
+
+
+def test_a_solution_is_shown_as_code():
+    shown = checks.solution("00.3")._repr_markdown_()
+    assert "```python" in shown
+    assert "def efficiency_percent" in shown
+
+
+@pytest.mark.parametrize("answer", [2.0, 2, np.float32(2), np.array([2.0]), torch.tensor(2.0)])
+def test_numbers_of_every_library_count(answer):
+    assert "right" in checks.number_close(answer, 2.0, rel=0.01, unit="ms")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (2e-3, "0.001x what we expect. Seconds?"),
+        (True, "Expected a number in ms, got True"),
+        ("2", "got '2'"),
+        (np.ones(3), "one number"),
+        (float("nan"), "NaN"),
+        (None, "Is there a return"),
+        (0.0, "0 ms is not what we expect"),
+    ],
+)
+def test_a_wrong_number_is_told_by_what_factor_or_why(answer, words):
+    with pytest.raises(NotYet, match=words.replace(".", r"\.")):
+        checks.number_close(answer, 2.0, rel=0.01, unit="ms", hint="Seconds?")
+
+
+def test_a_rounded_number_is_told_so():
+    words = "For n=3: 88.1 % is close, but 88.13 % was expected: return it unrounded. Hm."
+    with pytest.raises(NotYet, match=f"^{re.escape(words)}$"):
+        checks.number_close(88.1, 88.13, rel=1e-6, unit="%", given="n=3", hint="Hm.")
+    with pytest.raises(NotYet, match=r"^1 s is close, but 1\.0001 s was"):
+        checks.number_close(1.0, 1.0001, rel=1e-6, unit="s")
+
+
+def test_what_a_message_shows_of_an_answer_is_short_and_ends_with_a_word():
+    assert brief_repr("two words") == "'two words'"
+    assert brief_repr(list(range(200_000))) == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,..."
+    assert brief_repr("x" * 100) == "'" + 56 * "x" + "..."
+    for judge in (
+        lambda: checks.as_number(list(range(200_000)), "ms"),
+        lambda: checks.function(list(range(200_000))),
+        lambda: checks.mapping(list(range(200_000)), {"a": ""}),
+        lambda: checks.mapping({"not asked for" * 1000: 1}, {"a": ""}),
+        lambda: checks.call(lambda x: int("a" * 100_000, base=1000), "b" * 1000),
+    ):
+        with pytest.raises(NotYet) as told:
+            judge()
+        assert len(str(told.value)) < 500
+
+
+def raise_without_a_word(x):
+    raise ValueError
+
+
+def interrupt(*args):
+    raise KeyboardInterrupt
+
+
+def test_an_answer_that_leaves_or_says_nothing_is_not_yet_and_ctrl_c_still_stops(exercise):
+    with pytest.raises(NotYet, match=r"raised SystemExit$"):
+        checks.call(lambda x: sys.exit(), 1)
+    with pytest.raises(NotYet, match=r"raised ValueError$"):
+        checks.call(raise_without_a_word, 1)
+    with pytest.raises(KeyboardInterrupt):
+        checks.call(interrupt, 1)
+    exercise(lambda answer: answer())
+    assert checks.check("99.1", sys.exit).message == "Your answer could not be judged: SystemExit"
+    with pytest.raises(KeyboardInterrupt):
+        checks.check("99.1", interrupt)
+
+
+def spread_of(low, middle, high):
+    return lambda r: float((high(sorted(r)) - low(sorted(r))) / middle(sorted(r)))
+
+
+def by_index(share):
+    return lambda r: r[int(share * len(r))]
+
+
+def by_numpy(q, method):
+    return lambda r: np.percentile(r, q, method=method)
+
+
+METHODS = ("linear", "weibull", "hazen", "lower", "higher", "nearest", "midpoint", "median_unbiased", "inverted_cdf")
+RIGHT = [
+    ("00.3", lambda one_s, all_s, threads: round(100 * one_s / all_s / threads, 2)),
+    ("01.3", lambda n, element_bytes: (2 * n - 1) * n**2 / (3 * n**2 * element_bytes)),
+    ("02.5", spread_of(by_index(0.25), by_index(0.5), by_index(0.75))),
+    ("02.5", spread_of(by_numpy(25, "linear"), lambda r: torch.tensor(r).median(), by_numpy(75, "linear"))),
+    *(("02.5", spread_of(by_numpy(25, method), np.median, by_numpy(75, method))) for method in METHODS),
+]
+
+
+@pytest.mark.parametrize(("number", "answer"), RIGHT)
+def test_a_right_answer_in_other_words_passes(number, answer):
+    assert str(checks.check(number, answer)).startswith(f"{number} passed")
+
+
+@pytest.fixture
+def ceilings(monkeypatch):
+    """Put other ceilings in place of this machine's."""
+
+    def put(copy_bytes_per_s):
+        found = SimpleNamespace(copy_bytes_per_s=copy_bytes_per_s, matmul_flop_per_s={"float32": 1e12})
+        monkeypatch.setattr("exercises.nb01.check.measure_ceilings", lambda: found)
+
+    return put
+
+
+def test_a_device_may_be_given_by_itself_or_as_its_driver_calls_it(ceilings):
+    ceilings(1e12)
+    for name in ("T4", "t4", "Tesla T4", catalog.find("T4")):
+        outcome = checks.check("01.6", {"digits": "this machine", "BERT": name, "Llama": None})
+        assert outcome.state == "passed", outcome
+        assert "BERT: T4" in outcome.message
+
+
+def test_a_machine_near_the_limit_says_that_its_ceilings_may_have_changed(ceilings):
+    n_bytes, choice = costs.training_step("SimpleCNN", batch=64).n_bytes, {"digits": "T4", "BERT": "T4", "Llama": None}
+    ceilings(n_bytes / 0.028)
+    assert "measured again since" in checks.check("01.6", choice).message
+    ceilings(n_bytes / 0.001)
+    assert checks.check("01.6", choice).message.endswith("fast enough too, and you have it.")
+
+
+def test_an_expected_zero_accepts_only_zero():
+    assert checks.number_close(0, 0.0, rel=0.1, unit="x")
+    with pytest.raises(NotYet):
+        checks.number_close(0.1, 0.0, rel=0.1, unit="x")
+
+
+def test_a_function_without_a_body_is_todo_and_one_that_raises_is_told_its_arguments():
+    def empty(x): ...
+
+    with pytest.raises(Todo, match="empty returns nothing yet"):
+        checks.function(empty, 1)
+    assert checks.function(lambda x: np.ones(3), 1)
+    with pytest.raises(NotYet, match=r"raised ZeroDivisionError: .* zero"):
+        checks.call(lambda x: 1 / x, 0)
+    with pytest.raises(NotYet, match="ndarray of shape \\(3,\\)"):
+        checks.call(lambda x: x.nothing, np.ones(3))
+    with pytest.raises(NotYet, match="without brackets"):
+        checks.function(3)
+
+
+def test_a_mapping_names_what_is_missing():
+    keys = {"a": "", "b": ""}
+    assert checks.mapping({"a": 1, "b": 2}, keys) == {"a": 1, "b": 2}
+    with pytest.raises(Todo, match="Still open: b"):
+        checks.mapping({"a": 1, "b": ...}, keys)
+    with pytest.raises(NotYet, match=r"missing \['b'\]"):
+        checks.mapping({"a": 1}, keys)
+    with pytest.raises(NotYet, match="Expected a dict"):
+        checks.mapping([1], keys)

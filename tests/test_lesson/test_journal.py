@@ -1,0 +1,197 @@
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from labkit.core import results
+from labkit.core.errors import BadMeasurement
+from labkit.lesson import journal
+from labkit.measure.bench import Ratio, Timing
+
+pytestmark = pytest.mark.usefixtures("home")
+KEY = "00.3 all threads"
+
+
+def test_dots_are_todo_and_leave_no_trace():
+    assert "todo" in str(journal.predict(KEY, ..., "images/s"))
+    assert results.results().entries() == []
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        "fast",
+        None,
+        True,
+        0,
+        -3,
+        float("inf"),
+        float("nan"),
+        10**400,
+        pytest.param(10**5000, id="huge"),
+        [1, 2],
+        np.array([1, 2]),
+        np.bool_(True),
+    ],
+)
+def test_a_guess_that_is_no_positive_number_is_told_so(nonsense):
+    assert "Nothing was noted" in str(journal.predict(KEY, nonsense, "images/s"))
+    assert journal.predicted(KEY) is None
+
+
+def test_a_guess_made_before_is_blind_and_kept_with_the_measurement():
+    assert "Noted: 4,000 images/s for all threads." in str(journal.predict(KEY, 4000, "images/s"))
+    measured = journal.record(KEY, Timing("all threads", 1.0, (0.01, 0.02, 0.04)), "images/s", items=64, claims=["C02"])
+    assert measured.value == pytest.approx(3200)
+    assert measured.samples == pytest.approx((6400, 3200, 1600))
+    assert measured.predicted == 4000
+    assert measured.profile == "ci"
+    assert measured.versions["torch"]
+    (row,) = journal.summary("00").rows
+    assert row == (KEY, "4,000 images/s", "3,200 images/s", "0.80x")
+
+
+def test_a_guess_made_after_measuring_is_marked_and_a_rerun_of_the_same_guess_is_not():
+    journal.predict(KEY, 4000, "images/s")
+    journal.record(KEY, 3200.0, "images/s")
+    journal.predict(KEY, 4000, "images/s")
+    assert "after measuring" not in str(journal.summary("00"))
+    assert "measured here before" in str(journal.predict(KEY, 3201, "images/s"))
+    assert "(made after measuring)" in str(journal.summary("00"))
+
+
+def test_the_summary_keeps_the_last_measurement_of_its_own_notebook():
+    journal.record(KEY, 1.0, "s")
+    journal.record(KEY, 2.0, "s")
+    journal.record("01.1 other", 3.0, "s", origin="simulated")
+    assert journal.summary("00").rows == ((KEY, "none", "2.00 s", ""),)
+    assert "3.00 s (simulated)" in journal.summary("01")._repr_html_()
+
+
+def test_the_summary_says_when_nothing_could_be_kept(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file"))
+    journal.record(KEY, 1.0, "s")
+    assert journal.summary("00").rows
+    assert "stay in memory" in str(journal.summary("00"))
+
+
+FASTER = Ratio("GPU", "CPU", 2.0, 1.8, 2.2)
+UNCLEAR = Ratio("GPU", "CPU", 1.1, 0.9, 1.3)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words", "text"),
+    [
+        (FASTER, {}, "holds: GPU is faster"),
+        (FASTER, {"when": "at batch 64"}, "holds when: at batch 64"),
+        (UNCLEAR, {"when": "at batch 64"}, "does not hold: at batch 64. GPU against CPU: no difference seen"),
+        (True, {"because": "it was seen"}, "holds: it was seen"),
+        (False, {"because": "it was not"}, "does not hold: it was not"),
+        (None, {"needs": "a CUDA GPU"}, "not measured: needs a CUDA GPU"),
+    ],
+)
+def test_a_verdict_follows_from_the_evidence(evidence, words, text):
+    assert text in str(journal.verdict("C02", evidence, section="00.4", **words))
+    assert journal.summary("00").verdicts[0].verdict in text
+    assert "C02" in journal.summary("00")._repr_html_()
+
+
+def test_an_unknown_claim_names_the_nearest():
+    with pytest.raises(BadMeasurement, match="did you mean C"):
+        journal.verdict("C0", True, section="00.4", because="x")
+
+
+def test_the_claims_are_all_there():
+    assert sorted(journal.claims()) == [f"C{n:02d}" for n in range(1, 33)]
+
+
+@pytest.mark.parametrize("guess", [3, np.float32(3), np.int64(3), torch.tensor(3.0), torch.tensor([3])])
+def test_numbers_of_numpy_and_torch_are_guesses_and_spare_spaces_do_not_matter(guess):
+    assert "Noted: 3 images/s" in str(journal.predict(f" {KEY} ", guess, "images/s"))
+    assert journal.predicted(KEY) == 3
+    assert journal.record(KEY, guess, "images/s").predicted == 3
+
+
+def test_a_guess_in_another_unit_is_not_the_measurements():
+    journal.predict(KEY, 3, "s")
+    assert journal.record(KEY, 400.0, "images/s").predicted is None
+
+
+@pytest.mark.parametrize("value", ["fast", None, ..., [1, 2], math.nan, math.inf, True, torch.ones(2)])
+def test_what_is_no_finite_number_is_not_recorded(value):
+    with pytest.raises(
+        BadMeasurement, match=r"Expected a finite number in s for '00\.2 x', got .*Nothing was recorded"
+    ):
+        journal.record("00.2 x", value, "s")
+    assert results.results().entries() == []
+
+
+ZEROS = Timing("x", 1.0, (0.0, 0.0))
+FINE = Timing("x", 1.0, (0.1, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: journal.record("00.2 a", 3, 5), "Expected a unit such as 's' or 'images/s', got 5"),
+        (lambda: journal.record("00.2 a", 3, " "), "Expected a unit such as"),
+        (lambda: journal.predict("00.2 a", 3, None), "Expected a unit such as 's' or 'images/s', got None"),
+        (lambda: journal.record(None, 3, "s"), "Expected a key like '00.3 all threads'"),
+        (lambda: journal.record("00.2 a", 3, "s", origin="guessed"), "out of measured, simulated, calculated, got 'gu"),
+        (lambda: journal.record("00.2 a", 3, "s", origin=None), "Expected an origin out of"),
+        (
+            lambda: journal.record("00.2 a", 3, "s", claims="C02"),
+            "Expected a list of claims such as ['C02'], got 'C02'",
+        ),
+        (lambda: journal.record("00.2 a", 3, "s", claims=["C99"]), "There is no claim 'C99'; did you mean C"),
+        (
+            lambda: journal.record("00.2 a", ZEROS, "images/s", items=64),
+            "Expected readings above 0 s for 'x', got (0.0",
+        ),
+        (lambda: journal.record("00.2 a", Timing("x", 1.0, ()), "s"), "Expected a timing with readings, got none"),
+        (lambda: journal.record("00.2 a", FINE, "images/s"), "'00.2 a' is in images/s: pass items=, the images that"),
+        (lambda: journal.record("00.2 a", FINE, "s", items=64), "'00.2 a' is in s: leave items= out"),
+        (lambda: journal.record("00.2 a", FINE, "images/s", items=0), "Expected items to be a finite number above 0"),
+        (
+            lambda: journal.verdict("C02", 0.3, section="00.4"),
+            "Expected a Ratio (lab.compare(...).ratio(...)), True, False or None as evidence, got 0.3.",
+        ),
+        (lambda: journal.verdict("C02", True, section=2), "Expected a section like '00.3' (notebook.section), got 2"),
+        (lambda: journal.verdict("C02", True, section="00.4", because=5), "Expected because to be text, got 5"),
+        (lambda: journal.summary(0), 'Expected a notebook\'s number such as "00", got 0'),
+    ],
+)
+def test_what_would_spoil_the_results_file_is_refused(call, words):
+    with pytest.raises(BadMeasurement, match=re.escape(words)):
+        call()
+    assert results.results().entries() == []
+
+
+def test_the_summary_lists_guesses_that_were_not_measured():
+    journal.predict("00.4 GPU", 100_000, "images/s")
+    journal.record("00.5 accuracy", 95.0, "%")
+    journal.record(KEY, 1.0, "s")
+    assert journal.summary("00").rows == (
+        (KEY, "none", "1.00 s", ""),
+        ("00.4 GPU", "100,000 images/s", "not measured here", ""),
+        ("00.5 accuracy", "none", "95.0 %", ""),
+    )
+
+
+def test_the_summary_survives_a_claim_that_is_no_longer_listed():
+    log = results.results()
+    journal.verdict("C02", True, section="00.4", because="seen")
+    log.path.write_text(log.path.read_text().replace('"C02"', '"C99"'))
+    assert "a claim no longer listed" in str(journal.summary("00"))
+
+
+def test_the_summary_reports_damaged_lines_and_goes_on():
+    log = results.results()
+    journal.record(KEY, 1.0, "s")
+    with open(log.path, "a") as file:
+        file.write('null\n{"kind": "verdict", "claim": "C02", "verdict": "holds", "because": 5}\n')
+    assert "line 2 is skipped: Expected a JSON object with a kind" in str(journal.summary("00"))
+    assert "line 3 is skipped: Expected the fields of a verdict" in str(journal.summary("00"))

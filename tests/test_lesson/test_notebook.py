@@ -1,0 +1,77 @@
+"""What a reader's kernel does with a memory error: one sentence, and the next cell works."""
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from labkit.lesson import notebook
+
+TORCH_CUDA = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a capacity of 139 GiB, 10 GiB is free."
+TORCH_CPU = (
+    "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."
+)
+NUMPY = "Unable to allocate 7.28 TiB for an array with shape (1000000, 1000000) and data type float64"
+
+
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        (TORCH_CUDA, 20 * 2**30),
+        (TORCH_CPU, 4096),
+        (NUMPY, 7.28 * 2**40),
+        ("mat1 and mat2 shapes cannot be multiplied", None),
+    ],
+)
+def test_the_size_asked_for_is_read_from_the_message(message, asked):
+    assert notebook.asked_bytes(message) == asked
+
+
+def test_the_explanation_says_asked_free_and_what_to_change():
+    text = notebook.explanation(2**30, 2**20, "the GPU")
+    assert "asked for 1.00 GiB" in text
+    assert "1.00 MiB is free" in text
+    assert "batch" in text
+    assert "unknown amount" in notebook.explanation(None, None, "the GPU")
+
+
+def run(*sources):
+    """The outputs of cells run one after the other in a real kernel."""
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    client = NotebookClient(nbformat.v4.new_notebook(cells=cells), allow_errors=True, timeout=200)
+    return [cell.outputs for cell in client.execute().cells]
+
+
+def errors(outputs):
+    return [(o.ename, "".join(o.traceback)) for o in outputs if o.output_type == "error"]
+
+
+@pytest.fixture(scope="module")
+def outputs():
+    return run(
+        "import labkit as lab; import torch, numpy; machine = lab.start()",
+        "filled = torch.ones(2**20); torch.empty(2**50)",
+        "numpy.ones((2**25, 2**25))",
+        f"raise torch.OutOfMemoryError({TORCH_CUDA!r})"
+        if not notebook.machine().gpus
+        else "torch.empty(2**50, device='cuda')",
+        "raise RuntimeError('something else')",
+        "6 * 7",
+    )
+
+
+@pytest.mark.parametrize("cell", [1, 2])
+def test_too_large_an_allocation_is_one_sentence(outputs, cell):
+    ((name, trace),) = errors(outputs[cell])
+    assert name == "OutOfMemory"
+    assert "iB is free" in trace
+    assert "File" not in trace
+
+
+def test_other_errors_are_shown_as_always(outputs):
+    ((name, trace),) = errors(outputs[4])
+    assert name == "RuntimeError"
+    assert "something else" in trace
+
+
+def test_the_next_cell_works(outputs):
+    assert outputs[5][0].data["text/plain"] == "42"

@@ -1,0 +1,238 @@
+import random
+import re
+
+import pytest
+
+from labkit.core.errors import BadMeasurement
+from labkit.measure import bench
+from labkit.measure.bench import Timing
+
+ZEROS = Timing("zeros", 0.0, (0.0,) * 5)
+
+
+class FakeDevice:
+    """Work is enqueued by `launch` and only takes time in `synchronize`, as on a GPU stream; the clock is a number."""
+
+    def __init__(self, kernel_s, launch_s=1e-6, cold_s=0.0, noise=lambda: 1.0):
+        self.now_s = self.busy_until_s = 0.0
+        self.kernel_s, self.launch_s, self.cold_s, self.noise = kernel_s, launch_s, cold_s, noise
+        self.launches = self.syncs = 0
+
+    def clock(self):
+        return self.now_s
+
+    def launch(self):
+        self.launches += 1
+        self.now_s += self.launch_s
+        cold_s, self.cold_s = self.cold_s, 0.0
+        self.busy_until_s = max(self.busy_until_s, self.now_s) + self.kernel_s * self.noise() + cold_s
+
+    def synchronize(self):
+        self.syncs += 1
+        self.now_s = max(self.now_s, self.busy_until_s)
+
+    def time(self, **kwargs):
+        return bench.time_call(self.launch, label="kernel", sync=self.synchronize, clock=self.clock, **kwargs)
+
+
+def test_sync_is_charged_to_the_call():
+    assert FakeDevice(kernel_s=2e-3).time(budget_s=0.02).median_s == pytest.approx(2e-3, rel=0.01)
+
+
+def test_without_sync_only_the_launch_is_seen():
+    device = FakeDevice(kernel_s=2e-3, launch_s=1e-4)
+    timing = bench.time_call(device.launch, label="kernel", clock=device.clock, budget_s=0.01)
+    assert timing.median_s == pytest.approx(1e-4)
+
+
+def test_the_cold_call_is_kept_apart():
+    timing = FakeDevice(kernel_s=1e-3, cold_s=5.0).time(budget_s=0.01)
+    assert timing.first_s > 5 > 0.1 > max(timing.samples_s)
+
+
+def test_work_queued_before_is_not_charged():
+    device = FakeDevice(kernel_s=1e-3)
+    for _ in range(1000):
+        device.launch()
+    assert device.time(budget_s=0.01).first_s < 0.01
+
+
+@pytest.mark.parametrize(("kernel_s", "repeated"), [(2e-3, False), (60e-6, True), (10e-6, True), (1e-7, True)])
+def test_short_calls_are_repeated_inside_the_clock_and_the_result_says_so(kernel_s, repeated):
+    timing = FakeDevice(kernel_s=kernel_s, launch_s=1e-9).time(budget_s=0.01)
+    assert (timing.repeats > 1) is repeated
+    assert ("calls a reading" in str(timing)) is repeated
+    assert timing.median_s == pytest.approx(kernel_s, rel=0.02)
+
+
+def test_a_function_that_does_nothing_is_timed_and_a_clock_that_stands_still_is_refused():
+    assert bench.time_call(lambda: None, label="nothing", budget_s=1e-3).repeats > 100
+    with pytest.raises(BadMeasurement, match="does not advance"):
+        bench.time_call(lambda: None, label="nothing", clock=lambda: 0.0)
+
+
+@pytest.mark.parametrize(("call_s", "repeated"), [(1e-3, False), (60e-6, False), (10e-6, True)])
+def test_where_nothing_is_waited_for_only_calls_under_50_microseconds_are_repeated(call_s, repeated):
+    device = FakeDevice(kernel_s=0.0, launch_s=call_s)
+    timing = bench.time_call(device.launch, label="host", clock=device.clock, budget_s=0.01)
+    assert (timing.repeats > 1) is repeated
+
+
+def test_a_device_is_not_flooded_when_the_repeats_are_given():
+    device = FakeDevice(kernel_s=1e-3, launch_s=5e-6)
+    bench.time_call(device.launch, label="no wait", clock=device.clock, budget_s=0.0, repeats=1)
+    assert device.launches == 6
+
+
+def test_a_slow_call_is_called_no_more_than_it_must():
+    device = FakeDevice(kernel_s=10.0)
+    device.time(budget_s=0.1)
+    assert device.launches == 7  # a cold one, a warm one, five readings
+
+
+def test_both_sides_of_a_comparison_share_the_cost_of_a_reading_alike():
+    """Kernels of 41 and 38 µs behind a launch of 10 µs: timed alone and repeated they would differ by a third."""
+    device = FakeDevice(kernel_s=0.0, launch_s=10e-6)
+
+    def run(seconds):
+        device.kernel_s = seconds
+        device.launch()
+
+    rows = {"a": lambda: run(41e-6), "b": lambda: run(38e-6)}
+    timed = bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=0.1)
+    assert len({timing.repeats for timing in timed.timings}) == 1
+    assert timed.ratio("b").value == pytest.approx(41 / 38, rel=0.03)
+
+
+def test_slow_moments_that_last_do_not_make_a_difference_of_nothing():
+    """Readings that depend on their neighbours (AR(1), 0.5), on each side by itself."""
+    wrong = 0
+    for seed in range(100):
+        generator = random.Random(seed)
+
+        def readings(label, generator=generator):
+            noise, samples = 0.0, []
+            for _ in range(200):
+                noise = 0.5 * noise + generator.gauss(0, 0.05)
+                samples.append(1 + noise)
+            return Timing(label, 1.0, tuple(samples))
+
+        wrong += bench.speedup(readings("a"), readings("b")).verdict != "no difference seen"
+    assert wrong <= 16  # resampling single readings, 21 are wrong; a block bootstrap, about 9
+
+
+def test_the_budget_is_spent_and_the_minimum_kept():
+    assert len(FakeDevice(kernel_s=1e-3).time(budget_s=0.1).samples_s) == pytest.approx(100, abs=2)
+    assert len(FakeDevice(kernel_s=1.0).time(budget_s=0.1, min_runs=7).samples_s) == 7
+
+
+def test_one_run_has_no_spread():
+    with pytest.raises(BadMeasurement, match="at least 2"):
+        FakeDevice(kernel_s=1.0).time(min_runs=1)
+
+
+def test_on_sample_sees_each_reading_and_is_not_timed():
+    device, seen = FakeDevice(kernel_s=1e-3), []
+
+    def slow_picture(timing):
+        seen.append(len(timing.samples_s))
+        device.now_s += 10.0
+
+    timing = device.time(budget_s=0.01, on_sample=slow_picture)
+    assert seen == list(range(1, len(timing.samples_s) + 1))
+    assert timing.median_s < 2e-3
+
+
+def test_samples_taken_before_an_interrupt_reach_on_sample():
+    device, seen = FakeDevice(kernel_s=1e-3), []
+
+    def stop_after_three(timing):
+        seen.append(timing)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        device.time(on_sample=stop_after_three)
+    assert len(seen[-1].samples_s) == 3
+
+
+def test_rates_and_quartiles():
+    timing = Timing("x", 9.0, (1.0, 2.0, 3.0, 4.0, 5.0))
+    assert timing.rate(6) == 2.0
+    assert timing.quartiles_s == (2.0, 4.0)
+    assert timing.spread == pytest.approx(2 / 3)
+    assert "first call 9.00 s" in str(timing)
+
+
+def compared(a_s, b_s, sigma, seed=0):
+    """Two functions on one noisy device, taken in turn."""
+    generator = random.Random(seed)
+    device = FakeDevice(kernel_s=1.0, noise=lambda: generator.lognormvariate(0, sigma))
+
+    def run(seconds):
+        device.kernel_s = seconds
+        device.launch()
+
+    rows = {"a": lambda: run(a_s), "b": lambda: run(b_s)}
+    return bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=0.0, min_runs=15)
+
+
+def test_compare_takes_turns():
+    device, calls = FakeDevice(kernel_s=1.0), []
+    rows = {name: lambda name=name: (calls.append(name), device.launch()) for name in "ab"}
+    bench.compare(rows, sync=device.synchronize, clock=device.clock, budget_s=0.0, min_runs=5)
+    assert "".join(calls).endswith("abbaabbaab")
+
+
+def test_a_real_speedup_is_found_with_its_size():
+    ratio = compared(2e-3, 1e-3, 0.05).ratio("b")
+    assert ratio.verdict == "faster"
+    assert ratio.low < 2.0 < ratio.high
+    assert "b is faster than a: " in str(ratio)
+
+
+def test_a_slower_alternative_is_called_slower():
+    assert compared(1e-3, 2e-3, 0.05).ratio("b").verdict == "slower"
+
+
+def test_the_same_function_twice_is_seldom_called_a_speedup():
+    wrong = sum(compared(1e-3, 1e-3, 0.2, seed).ratio("b").verdict != "no difference seen" for seed in range(60))
+    assert wrong <= 9  # 5 % of 60 is 3; 9 or more has a chance under 1 in 300
+
+
+def test_no_difference_says_so_in_words():
+    text = str(compared(1e-3, 1e-3, 0.2).ratio("b"))
+    assert "no difference seen" in text
+    assert "faster" not in text
+
+
+def test_compare_refuses_what_it_cannot_judge():
+    with pytest.raises(BadMeasurement, match="at least two"):
+        bench.compare({"a": lambda: None})
+    with pytest.raises(BadMeasurement, match="at least 5"):
+        bench.compare({"a": lambda: None, "b": lambda: None}, min_runs=3)
+    with pytest.raises(BadMeasurement, match="5 readings"):
+        bench.speedup(Timing("a", 1, (1.0,)), Timing("b", 1, (1.0,)))
+    with pytest.raises(BadMeasurement, match="No alternative"):
+        compared(1e-3, 1e-3, 0.1).ratio("c")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: bench.time_call(1, label="a"), "Expected a function for 'a', got 1. Pass its name without brackets."),
+        (lambda: bench.compare({"a": len, "b": 1}), "Expected a function for 'b', got 1."),
+        (lambda: bench.compare([len, abs]), "Expected a dict of names and functions, got [<built-in"),
+        (lambda: bench.time_call(len, label="a", budget_s=-1), "Expected budget_s to be a finite number of at least 0"),
+        (lambda: bench.time_call(len, label="a", budget_s=float("inf")), "got inf. It is a time in seconds."),
+        (lambda: bench.time_call(len, label="a", budget_s="2"), "got '2'. It is a time in seconds."),
+        (lambda: bench.time_call(len, label="a", min_runs="5"), "Expected min_runs to be a whole number"),
+        (lambda: bench.time_call(len, label="a", repeats=0), "Expected repeats to be a whole number of at least 1"),
+        (lambda: bench.speedup(ZEROS, ZEROS), "Expected durations above 0 s for 'zeros', got (0.0,"),
+        (lambda: bench.speedup(1.0, 2.0), "Expected two timings, as lab.time_call gives them, got 1.0."),
+        (lambda: ZEROS.rate(5), "Expected durations above 0 s for 'zeros'"),
+    ],
+)
+def test_misuse_is_one_sentence(call, words):
+    with pytest.raises(BadMeasurement, match=re.escape(words)):
+        call()

@@ -1,0 +1,295 @@
+import csv
+import dataclasses
+
+import pytest
+import torch
+
+from labkit.core.errors import DataError, LabError, UnknownDevice
+from labkit.measure import catalog
+from labkit.measure.catalog import device as device_module
+
+DATA = device_module.GPUS.parent
+
+
+def rows_of(name):
+    return list(csv.DictReader((DATA / name).read_text(encoding="utf-8").splitlines()))
+
+
+ROWS = rows_of("gpus.csv")
+JOB = catalog.Job(memory_bytes=20e9, flop=1e13, n_bytes=1e9, dtype="bfloat16")
+
+# FP32 peak that isn't cores x 2 x boost clock, and why
+FP32_EXCEPTIONS = {
+    "AMD Instinct MI300X": "163.4 is the matrix or dual-issue figure, twice the cores' product",
+    "B200 SXM": "the table prints 80; its number of SMs and its clock, recalled, give 74.5",
+}
+
+# Plausible bandwidth in GB/s by kind of memory: pin rate in Gbit/s x bus width in bits / 8, from the slowest to the
+# fastest board of the kind. A stack of HBM is 1024 bits wide; GDDR boards have 128 to 512 bits, LPDDR5 128 or 256.
+BANDWIDTH_GBS = {
+    "GDDR5": (5 * 256 / 8, 8 * 512 / 8),
+    "GDDR5X": (10 * 256 / 8, 12 * 384 / 8),
+    "GDDR6": (14 * 128 / 8, 20 * 384 / 8),
+    "GDDR6X": (19 * 192 / 8, 23 * 384 / 8),
+    "GDDR7": (28 * 128 / 8, 32 * 512 / 8),
+    "LPDDR5": (6.4 * 128 / 8, 6.4 * 256 / 8),
+    "DDR4": (2.133 * 64 / 8, 3.2 * 256 / 8),
+    "HBM": (1.0 * 2048 / 8, 6.4 * 2048 / 8),  # the TPU pages don't say which HBM
+    "HBM2": (1.4 * 1024 / 8, 2.43 * 5120 / 8),
+    "HBM2e": (2.4 * 4096 / 8, 3.6 * 8192 / 8),
+    "HBM3": (4.8 * 4096 / 8, 6.4 * 8192 / 8),
+    "HBM3e": (6.2 * 6144 / 8, 9.8 * 8192 / 8),
+}
+
+
+def test_there_are_48_devices_and_each_names_its_source():
+    assert len(catalog.devices()) == 48
+    assert len({device.name for device in catalog.devices()}) == 48
+    assert all(device.source for device in catalog.devices())
+    kinds = {device.family for device in catalog.devices()}
+    assert kinds == {"Tesla/data-centre", "Quadro/RTX pro", "GeForce", "Jetson", "TPU", "FPGA"}
+
+
+def test_the_table_is_read_in_si_units():
+    t4 = catalog.find("T4")
+    assert (t4.memory_bytes, t4.bandwidth_bytes_per_s, t4.boost_hz) == (16e9, 320e9, 1.59e9)
+    assert t4.vector_flop_per_s == {"float32": 8.141e12}
+    assert t4.tensor_flop_per_s == {"float16": 65e12, "int8": 130e12}
+    a100 = catalog.find("A100 SXM4 40GB")
+    assert (a100.vector_flop_per_s["float64"], a100.tensor_flop_per_s["float64"]) == (9.7e12, 19.5e12)
+    assert catalog.peak(a100, "float64") == 19.5e12
+    assert a100.interconnect_bytes_per_s == 600e9
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_each_unread_column_exists_and_is_filled(row):
+    for key in ("fields_from_memory", "fields_derived"):
+        for column in filter(None, row[key].split(";")):
+            assert column == "all" or row[column], column
+
+
+def test_unread_fields_are_named():
+    assert catalog.find("T4").unread == {"float16", "int8", "pcie"}
+    assert {"sms", "fp32_cores"} <= catalog.find("B200 SXM").unread  # cores are counted from SMs
+    recalled = catalog.find("GeForce RTX 3060 12GB")
+    assert {"memory_bytes", "bandwidth_bytes_per_s", "float32", "tdp_w", "launch_price_usd"} <= recalled.unread
+    names = {field.name for field in dataclasses.fields(catalog.Device)} | set(catalog.DTYPES)
+    assert all(device.unread <= names for device in catalog.devices())
+
+
+@pytest.mark.parametrize("device", catalog.devices(), ids=lambda device: device.name)
+def test_fp32_is_cores_times_two_times_clock(device):
+    printed = device.vector_flop_per_s.get("float32")
+    if None in (printed, device.fp32_cores, device.boost_hz):
+        assert device.family in ("TPU", "FPGA") or device.name in ("B300 SXM", "Jetson Orin Nano Super 8GB")
+        return
+    agrees = device.fp32_cores * 2 * device.boost_hz == pytest.approx(printed, rel=0.02)
+    assert agrees != (device.name in FP32_EXCEPTIONS)
+
+
+@pytest.mark.parametrize("device", catalog.devices(), ids=lambda device: device.name)
+def test_bandwidth_is_plausible_for_the_memory(device):
+    low, high = BANDWIDTH_GBS[device.memory_type.split(" ")[0]]
+    assert low * 0.98 <= device.bandwidth_bytes_per_s / 1e9 <= high * 1.02
+
+
+def test_bfloat16_runs_at_float16s_rate():
+    both = [d for d in catalog.devices() if d.vendor == "NVIDIA" and "bfloat16" in d.peaks]
+    assert len(both) > 20
+    assert all(d.peaks["float16"] == d.peaks["bfloat16"] for d in both)
+
+
+def test_peaks_are_dense():
+    # sparsity doubles a printed figure: 8-bit arithmetic alone is twice float16, and on GeForce, where float16 with
+    # float32 accumulation runs at half rate, int8 is four times
+    for device in catalog.devices():
+        float16 = device.tensor_flop_per_s.get("float16", float("inf"))
+        int8_limit = 4 if device.family == "GeForce" else 2
+        assert device.tensor_flop_per_s.get("int8", 0) <= 1.02 * int8_limit * float16
+        assert device.tensor_flop_per_s.get("float8", 0) <= 1.02 * 2 * float16
+
+
+@pytest.mark.parametrize(
+    ("reported", "name"),
+    [
+        ("NVIDIA H200", "H200 SXM"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100 SXM4 40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
+        ("NVIDIA H100 PCIe", "H100 PCIe 80GB"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", "L40S"),
+        ("Tesla V100-SXM2-16GB", "Tesla V100 SXM2 16/32GB"),
+        ("NVIDIA GH200 480GB", "GH200 (Hopper part), 96GB"),
+        ("AMD Instinct MI300X", "AMD Instinct MI300X"),
+        ("rtx 4090", "GeForce RTX 4090"),
+        ("tpu-v5e CHIP", "TPU v5e (chip)"),
+    ],
+)
+def test_names_are_found_as_drivers_print_them(reported, name):
+    assert catalog.find(reported).name == name
+
+
+def test_every_device_is_found_by_its_own_name():
+    assert all(catalog.find(device.name) is device for device in catalog.devices())
+
+
+def test_the_larger_v100_has_its_own_memory():
+    small, large = catalog.find("Tesla V100-SXM2-16GB"), catalog.find("Tesla V100-SXM2-32GB")
+    assert (small.memory_bytes, large.memory_bytes) == (16e9, 32e9)
+    assert small.peaks == large.peaks
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA H100 NVL",
+        "NVIDIA A10G",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4060 Ti",
+        "NVIDIA GeForce RTX 3060",  # 8 or 12 GB
+        "Orin",
+        "H100",
+        "",
+    ],
+)
+def test_a_similar_card_is_never_given(name):
+    with pytest.raises(UnknownDevice, match="its peaks are unknown"):
+        catalog.find(name)
+
+
+def test_an_unknown_name_gets_the_nearest():
+    with pytest.raises(UnknownDevice) as caught:
+        catalog.find("GeForce RTX 4080")
+    assert "got 'GeForce RTX 4080'" in str(caught.value)
+    assert "GeForce RTX 4090" in str(caught.value)
+    with pytest.raises(UnknownDevice, match="Nearest names: H100 PCIe 80GB, H100 SXM5 80GB"):
+        catalog.find("H100")
+
+
+def test_an_unknown_peak_is_none_and_an_unknown_dtype_an_error():
+    assert catalog.peak(catalog.find("T4"), "bfloat16") is None
+    with pytest.raises(LabError, match="The nearest is 'bfloat16'"):
+        catalog.peak(catalog.find("T4"), "bfloat")
+
+
+def test_a_missing_catalogue_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(device_module, "GPUS", tmp_path / "gpus.csv")
+    with pytest.raises(DataError, match=r"Fetch data/gpus\.csv"):
+        catalog.devices.__wrapped__()
+
+
+def test_a_damaged_catalogue_says_what_to_do(monkeypatch, tmp_path):
+    text = device_module.GPUS.read_text(encoding="utf-8").replace("320", "many")
+    (tmp_path / "gpus.csv").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(device_module, "GPUS", tmp_path / "gpus.csv")
+    with pytest.raises(DataError, match="many"):
+        catalog.devices.__wrapped__()
+
+
+def test_the_step_is_the_slower_of_arithmetic_and_memory():
+    h100 = catalog.find("H100 SXM5 80GB")
+    assert catalog.judge(h100, JOB).step_s == pytest.approx(1e13 / 989.4e12)
+    moving = catalog.judge(h100, dataclasses.replace(JOB, n_bytes=1e12))
+    assert moving.step_s == pytest.approx(1e12 / 3.35e12)
+    assert "limited by memory bandwidth 3.35 TB/s" in str(moving)
+    assert moving.energy_j == pytest.approx(700 * moving.step_s)
+    assert moving.memory_share == 0.25
+
+
+def test_reasons_in_and_out_have_numbers():
+    l4, rtx = catalog.find("L4"), catalog.find("RTX 4070")
+    assert catalog.judge(l4, JOB).fits is True
+    assert "needs 20.0 GB of 24.0 GB memory (83%)" in catalog.judge(l4, JOB).why
+    out = catalog.judge(rtx, dataclasses.replace(JOB, budget_usd=500, max_power_w=250))
+    assert out.fits is False
+    assert out.why[:2] == ("needs 20.0 GB of 12.0 GB memory (167%)", "launch price 599 US$, limit 500 US$")
+
+
+def test_an_unknown_price_or_peak_is_neither_in_nor_out():
+    l4 = catalog.judge(catalog.find("L4"), dataclasses.replace(JOB, budget_usd=5000))
+    assert l4.fits is None
+    assert l4.why[0] == "launch price unknown, so the limit of 5,000 US$ can't be checked"
+    t4 = catalog.judge(catalog.find("T4"), dataclasses.replace(JOB, memory_bytes=1e9))
+    assert (t4.fits, t4.step_s, t4.energy_j) == (None, None, None)
+    assert "bfloat16 peak unknown, so no step time" in str(t4)
+
+
+def test_the_shortlist_is_ordered_and_complete():
+    candidates = catalog.shortlist(dataclasses.replace(JOB, budget_usd=2000))
+    assert len(candidates) == 48
+    verdicts = [one.fits for one in candidates]
+    assert verdicts == sorted(verdicts, key=[True, None, False].index)
+    fitting = [one for one in candidates if one.fits]
+    assert [one.step_s for one in fitting] == sorted(one.step_s for one in fitting)
+    assert fitting[0].device.name == "GeForce RTX 5090"
+
+
+def test_a_shortlist_can_be_made_among_a_few():
+    few = [catalog.find("L4"), catalog.find("H200 SXM")]
+    assert [one.device.name for one in catalog.shortlist(JOB, few)] == ["H200 SXM", "L4"]
+
+
+def test_this_machine_can_be_judged_too():
+    laptop = catalog.Device(
+        name="this laptop",
+        source="measured here",
+        memory_bytes=16e9,
+        bandwidth_bytes_per_s=20e9,
+        vector_flop_per_s={"float32": 100e9},
+    )
+    job = catalog.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32", max_power_w=100)
+    assert catalog.judge(laptop, job).step_s == 10
+    assert catalog.judge(laptop, job).fits is None
+    assert "board power unknown" in str(catalog.judge(laptop, job))
+
+
+def test_tables_mark_what_was_not_read():
+    shown = catalog.table([catalog.find("T4")], columns=("name", "float16", "float32", "bfloat16"))
+    assert shown.rows == (("T4", "65.0 TFLOP/s*", "8.14 TFLOP/s", "unknown"),)
+    assert "* recalled or derived" in str(shown)
+    assert ">65.0 TFLOP/s*</td>" in shown._repr_html_()
+    assert len(catalog.table().rows) == 48
+    with pytest.raises(LabError, match="got 'price'"):
+        catalog.table(columns=("price",))
+
+
+def test_the_shortlists_table_says_why():
+    text = str(catalog.shortlist_table(catalog.shortlist(JOB, [catalog.find("L4"), catalog.find("RTX 4070")])))
+    assert "in " in text.splitlines()[1]
+    assert "needs 20.0 GB of 12.0 GB memory" in text.splitlines()[2]
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "published").glob("*.csv")), ids=str)
+def test_published_measurements_name_their_source(path):
+    rows = rows_of(f"published/{path.name}")
+    assert len(rows) >= 10
+    assert path.name in (DATA / "README.md").read_text(encoding="utf-8")
+    assert all(row["source"] for row in rows)
+
+
+def test_the_claims_are_complete():
+    rows = rows_of("claims.csv")
+    assert [row["id"] for row in rows] == [f"C{number:02d}" for number in range(1, 33)]
+    assert all(row["claim"] and all(len(n) == 2 and n.isdigit() for n in row["notebooks"].split()) for row in rows)
+
+
+@pytest.mark.parametrize("name", [None, 5, ["T4"]])
+def test_a_name_of_another_type_is_told_so(name):
+    with pytest.raises(UnknownDevice, match="Expected a device's name as text, got"):
+        catalog.find(name)
+
+
+def test_names_and_torch_dtypes_are_taken():
+    t4 = catalog.find("T4")
+    assert catalog.peak("T4", torch.float32) == catalog.peak(t4, "float32")
+    assert catalog.table(["T4", t4]).rows[0] == catalog.table([t4]).rows[0]
+    with pytest.raises(LabError, match=r"got None\. The nearest is"):
+        catalog.peak(t4, None)
+    with pytest.raises(LabError, match=r"Expected a list of devices, got 'T4'\. For one of them, write it in brackets"):
+        catalog.table("T4")
+    with pytest.raises(UnknownDevice, match="Nearest names"):
+        catalog.table(["H100"])

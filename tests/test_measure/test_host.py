@@ -1,0 +1,136 @@
+import os
+
+import pytest
+
+from labkit.measure import host
+
+XEON = """processor\t: 0
+vendor_id\t: GenuineIntel
+model name\t: Intel(R) Xeon(R) Processor
+flags\t\t: fpu avx2 avx512f avx512_bf16 amx_bf16 amx_tile
+
+processor\t: 1
+model name\t: something else
+"""
+GRAVITON = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd bf16
+CPU implementer\t: 0x41
+CPU part\t: 0xd0c
+"""
+AMPERE = GRAVITON.replace("0x41", "0xc0").replace("0xd0c", "0xac3")
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [
+        ("150000 100000", 1.5),
+        ("max 100000", None),
+        ("-1 100000", None),
+        ("50000 100000", 0.5),
+        ("", None),
+        ("0 0", None),
+    ],
+)
+def test_a_quota_is_read_in_cores(text, cores):
+    assert host.parse_cpu_max(text) == cores
+
+
+@pytest.mark.parametrize(
+    ("quota", "allowed", "cores"), [(1.5, 8, 1), (0.5, 8, 1), (None, 8, 8), (3.9, 8, 3), (16.0, 8, 8)]
+)
+def test_whole_cores_round_down_but_never_to_none(quota, allowed, cores):
+    assert host.whole_cores(quota, allowed) == cores
+
+
+def write(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text + "\n")
+
+
+def test_version_2_takes_the_tightest_level(tmp_path):
+    write(tmp_path / "pod" / "app", cpu__max="400000 100000", memory__max="max")
+    write(tmp_path / "pod", cpu__max="200000 100000", memory__max="2147483648")
+    own = "0::/pod/app\n"
+    assert host.cpu_quota(tmp_path, own) == 2.0
+    assert host.memory_limit(tmp_path, own) == 2 * 2**30
+
+
+def test_version_1_reads_its_own_hierarchies(tmp_path):
+    write(tmp_path / "cpu,cpuacct" / "app", cpu__cfs_quota_us="300000", cpu__cfs_period_us="100000")
+    write(tmp_path / "memory", memory__limit_in_bytes="1073741824")  # as a container sees it: its limit at the mount
+    own = "4:memory:/docker/abc\n1:cpu,cpuacct:/app\n0::/\n"
+    assert host.cpu_quota(tmp_path, own) == 3.0
+    assert host.memory_limit(tmp_path, own) == 2**30
+
+
+def test_no_limit_is_none(tmp_path):
+    write(tmp_path / "cpu", cpu__cfs_quota_us="-1", cpu__cfs_period_us="100000")
+    assert host.cpu_quota(tmp_path, "1:cpu:/\n") is None
+    assert host.cpu_quota(tmp_path, "") is None
+    assert host.memory_limit(tmp_path, "0::/\n") is None
+
+
+def test_this_process_has_cores_and_memory():
+    assert 1 <= host.usable_cores() <= os.cpu_count()
+    assert host.memory_bytes() > 2**28
+
+
+def test_memory_respects_the_limit(monkeypatch, tmp_path):
+    write(tmp_path, memory__max="1048576")
+    monkeypatch.setattr(host, "CGROUPS", tmp_path)
+    monkeypatch.setattr(host, "own_cgroup", lambda: "0::/\n")
+    assert host.memory_bytes() == 2**20
+
+
+def test_the_processor_is_named_from_cpuinfo():
+    assert host.parse_cpu_model(XEON) == "Intel(R) Xeon(R) Processor"
+    assert host.parse_cpu_model(GRAVITON) == "Arm Neoverse-N1"
+    assert host.parse_cpu_model(AMPERE) == "Arm core 0xac3"
+    assert host.parse_cpu_model("") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "tidy"),
+    [
+        ("Intel(R) Xeon(R) Processor", "Intel Xeon"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "Intel Xeon"),
+        ("AMD EPYC 7B13 64-Core Processor", "AMD EPYC 7B13"),
+        ("AMD Ryzen 7 5800X 8-Core Processor", "AMD Ryzen 7 5800X"),
+        ("12th Gen Intel(R) Core(TM) i7-1260P", "12th Gen Intel Core i7-1260P"),
+        ("Apple M2 Pro", "Apple M2 Pro"),
+        ("Processor", "unknown CPU"),
+    ],
+)
+def test_names_are_tidied(name, tidy):
+    assert host.tidy_model(name) == tidy
+
+
+def test_flags_are_only_those_that_matter():
+    assert host.parse_flags(XEON) == ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+    assert host.parse_flags(GRAVITON) == ()
+
+
+def test_the_driver_is_read_from_its_file(tmp_path):
+    file = tmp_path / "version"
+    file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs)\n")
+    assert host.nvidia_driver(file) == "570.86.15"
+    file.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54  Tue Feb 20 01:13:37 UTC 2024\n")
+    assert host.nvidia_driver(file) == "550.54"
+    assert host.nvidia_driver(tmp_path / "none") is None
+
+
+def test_the_largest_cache_counts(tmp_path):
+    write(tmp_path / "index0", size="48K")
+    write(tmp_path / "index3", size="32768K")
+    assert host.last_level_cache_bytes(tmp_path) == 32 * 2**20
+    assert host.last_level_cache_bytes(tmp_path / "none") is None
+
+
+def test_other_programs_are_counted_without_our_own_threads(tmp_path):
+    write(tmp_path, loadavg="1.90 1.15 0.56 4/321 9999")
+    write(tmp_path / "self" / "task" / "1", stat="1 (a) name) R 0 1")
+    write(tmp_path / "self" / "task" / "2", stat="2 (python) S 0 1")
+    assert host.others_running(tmp_path) == 3
+    assert host.others_running(tmp_path / "none") is None

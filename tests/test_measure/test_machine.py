@@ -1,0 +1,100 @@
+import dataclasses
+import importlib
+
+import pytest
+import torch
+
+from labkit.core.errors import BadMeasurement
+from labkit.measure.bench import no_sync
+from labkit.measure.machine import Gpu, Machine
+
+machines = importlib.import_module("labkit.measure.machine")  # `labkit.measure.machine` itself is the function
+
+XEON = Machine("Intel Xeon", 2, 4, 2**34, ("avx2", "avx512f", "avx512_bf16", "amx_bf16"), versions={"python": "3.11"})
+H200 = dataclasses.replace(XEON, gpus=(Gpu("NVIDIA H200", (9, 0), 141 * 2**30),))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    monkeypatch.delenv("LABKIT_PROFILE", raising=False)
+    return tmp_path
+
+
+def test_this_machine_is_described():
+    here = machines.machine()
+    assert 1 <= here.cores <= here.total_cores
+    assert here.cpu
+    assert here.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert here.versions["torch"].startswith(torch.__version__.split("+")[0])
+    assert torch.ones(2, device=here.device).sum() == 2
+    here.sync()
+
+
+def test_names_for_labels_and_files():
+    assert (XEON.name, XEON.slug) == ("2-core Intel Xeon (AMX)", "intel-xeon-2-cores")
+    assert (H200.name, H200.slug) == ("NVIDIA H200", "nvidia-h200")
+    eight = dataclasses.replace(H200, gpus=H200.gpus * 8)
+    assert (eight.name, eight.slug) == ("8x NVIDIA H200", "nvidia-h200-x8")
+    plain = dataclasses.replace(XEON, cores=1, flags=())
+    assert (plain.name, plain.slug) == ("1-core Intel Xeon", "intel-xeon-1-core")
+
+
+def test_the_device_decides_what_is_waited_for():
+    assert XEON.device == "cpu"
+    assert XEON.sync is no_sync
+    assert H200.device == "cuda"
+    assert H200.sync is torch.cuda.synchronize
+
+
+def test_the_card_says_where_results_go_and_the_profile(home, monkeypatch):
+    monkeypatch.setenv("LABKIT_PROFILE", "ci")
+    text = str(H200)
+    assert str(home / "results.jsonl") in text
+    assert "Profile          ci" in text
+    assert "2 usable of 4" in text
+    assert "NVIDIA H200, 141 GiB, compute capability 9.0" in text
+    assert "none that torch can use" in str(XEON)
+
+
+def test_the_html_card_is_escaped():
+    card = dataclasses.replace(XEON, cpu="<i>CPU")._repr_html_()
+    assert "&lt;i&gt;CPU" in card
+    assert "<i>" not in card
+
+
+def test_pick_follows_profile_then_gpu(monkeypatch):
+    sizes = {"ci": 1, "cpu": 2, "gpu": 3}
+    monkeypatch.setattr(machines, "_gpus", lambda: ())
+    assert machines.pick(**sizes) == 2
+    monkeypatch.setattr(machines, "_gpus", lambda: H200.gpus)
+    assert machines.pick(**sizes) == 3
+    monkeypatch.setenv("LABKIT_PROFILE", "ci")
+    assert machines.pick(**sizes) == 1
+
+
+def test_threads_are_restored_even_after_an_error():
+    before = torch.get_num_threads()
+
+    def fail_inside():
+        with machines.threads(before + 1) as n:
+            assert torch.get_num_threads() == n == before + 1
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
+    assert torch.get_num_threads() == before
+
+
+def test_no_threads_is_refused():
+    with pytest.raises(BadMeasurement, match=r"of at least 1, got 0\..*usable cores"), machines.threads(0):
+        pass
+
+
+@pytest.mark.parametrize("n", ["2", 1.5, None, True, float("nan")])
+def test_threads_are_a_whole_number(n):
+    with (
+        pytest.raises(BadMeasurement, match="Expected threads to be a whole number of at least 1, got"),
+        machines.threads(n),
+    ):
+        pass

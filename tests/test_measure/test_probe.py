@@ -1,0 +1,109 @@
+import dataclasses
+import itertools
+
+import pytest
+import torch
+
+from labkit.core.errors import BadMeasurement
+from labkit.measure import probe
+from labkit.measure.probe import Ceiling, Sizes
+
+TINY = Sizes(copy_bytes=2**16, matmul_n=(16, 32), budget_s=1e-4)
+RATE = Ceiling(1e12, 0.9e12, 1.1e12, "FLOP/s", "8 × 8", 8, 5)
+
+
+def test_bfloat16_is_judged_by_a_tiny_matmul():
+    tick = itertools.count(step=1e-3)
+    assert probe.bfloat16_is_slow(clock=lambda: next(tick), n=8) == ""
+
+
+class Device:
+    """Takes a second for each unit of work it is given, in a simulated time."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def work(self, seconds):
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize(("growth", "passed"), [(1.0, False), (1.5, False), (2.0, True), (2.4, True), (4.0, False)])
+def test_doubling_accepts_about_two(growth, passed):
+    device = Device()
+    check = probe.doubling(
+        "x",
+        lambda: device.work(1.0),
+        lambda: device.work(growth),
+        sync=lambda: None,
+        budget_s=10.0,
+        clock=lambda: device.now_s,
+    )
+    assert check.passed is passed
+
+
+def test_slow_shapes_are_skipped():
+    tick = itertools.count(step=1.0)  # a second a call: the first shape is enough
+    found = probe.matmul_ceiling("cpu", "float32", TINY, clock=lambda: next(tick))
+    assert (found.size, found.runs) == (16, 5)
+    assert found.value == pytest.approx(2 * 16**3)
+
+
+def test_float32_is_full_float32_and_the_mode_is_restored():
+    mode = torch.backends.mkldnn.matmul
+    before = mode.fp32_precision
+    mode.fp32_precision = "bf16"
+    try:
+        with probe._matmul("cpu", "float32", rows=8, n=8) as call:
+            assert mode.fp32_precision == "ieee"
+            call()
+        assert mode.fp32_precision == "bf16"
+    finally:
+        mode.fp32_precision = before
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(2**40, 256 * 2**20), (2**30, 2**27)])
+def test_the_copy_fits_small_machines(memory, expected):
+    assert probe.sizes_for("cpu", memory_bytes=memory).copy_bytes == expected
+    assert probe.sizes_for("cpu", memory_bytes=memory, profile="ci").copy_bytes == 2**27
+
+
+def test_the_bound_leaves_room_for_noise():
+    assert RATE.bound == pytest.approx(1.1e12 * 1.05)
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
+def test_a_rate_must_be_a_rate(value):
+    with pytest.raises(BadMeasurement, match="Expected 0 < low"):
+        dataclasses.replace(RATE, value=value)
+
+
+def test_a_copy_counts_bytes_read_and_written():
+    tick = itertools.count(step=1e-3)  # every call takes a millisecond
+    found, _ = probe.copy_ceiling("cpu", TINY, clock=lambda: next(tick))
+    assert found.value == pytest.approx(2 * TINY.copy_bytes / 1e-3)
+
+
+def test_running_out_of_memory_keeps_what_was_measured(monkeypatch):
+    real = torch.mm
+
+    def mm(a, b, out):
+        if len(a) > 16:
+            raise torch.OutOfMemoryError("no room")
+        return real(a, b, out=out)
+
+    monkeypatch.setattr(torch, "mm", mm)
+    assert probe.matmul_ceiling("cpu", "float32", TINY).size == 16
+    assert probe.matmul_ceiling("cpu", "float32", dataclasses.replace(TINY, matmul_n=(32,))) is None
+
+
+def test_emulated_bfloat16_is_recognised(monkeypatch):
+    now_s = 0.0
+    real = torch.mm
+
+    def mm(a, b, out):
+        nonlocal now_s
+        now_s += 0.37 if a.dtype == torch.bfloat16 else 1e-3
+        return real(a, b, out=out)
+
+    monkeypatch.setattr(torch, "mm", mm)
+    assert "370 times as long as float32" in probe.bfloat16_is_slow(clock=lambda: now_s, n=8)

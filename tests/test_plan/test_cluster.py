@@ -1,0 +1,365 @@
+"""The cluster model: shapes, memory and time against closed forms and floors, the search, and bad input."""
+
+import itertools
+import random
+
+import pytest
+
+from labkit.core.errors import BadMeasurement, LabError, LayoutError, UnknownDevice
+from labkit.plan import costs, schedule
+from labkit.plan.cluster import (
+    MODELS,
+    PARTS,
+    PURPOSES,
+    Cluster,
+    Layout,
+    Transformer,
+    best_layout,
+    gpt,
+    model,
+    network,
+    require_fit,
+    step,
+)
+from labkit.plan.cluster.layout import stage_layers, why_not
+from labkit.plan.cluster.rank_memory import block_kept_bytes, in_flight, stage_memory
+from labkit.plan.cluster.rates import rates
+from labkit.plan.cluster.traffic import group_link
+from labkit.plan.costs.collectives import Link
+from labkit.plan.published import table
+
+A100 = "A100 SXM4 80GB"
+GPT3 = model("GPT-3 175B")
+OLD = Transformer(8, 1024, 16, vocab=1024, seq=1024, fused_attention=False, dropout=True)
+
+
+def node(gpus=8, **rest):
+    return Cluster(A100, gpus, **rest)
+
+
+# --- shapes and FLOP -------------------------------------------------------------------------------------------------
+
+
+def test_parameters_are_those_of_the_published_models():
+    for row in table("llmfoundry_throughput_a100"):
+        mpt = Transformer(*(int(row[key]) for key in ("layers", "d_model", "heads", "vocab", "seq_len")))
+        assert mpt.params == int(row["num_params"])
+    for row in table("megatron_table1"):
+        made = Transformer(*(int(row[key]) for key in ("layers", "hidden", "heads", "vocab", "seq_len")))
+        assert made.params / 1e9 == pytest.approx(float(row["params_b_derived"]), abs=0.006)
+    assert model("Llama-2-70B").params == costs.llama2_70b().params
+    assert model("llama-2-7b").params == costs.llama2_7b().params
+    assert model("Llama-3-405B").params == pytest.approx(405.9e9, rel=0.001)
+
+
+def test_flop_by_both_conventions():
+    for row in table("megatron_table1"):
+        made = Transformer(*(int(row[key]) for key in ("layers", "hidden", "heads", "vocab", "seq_len")))
+        flop = made.narayanan_flop(int(row["batch_seqs"]))
+        assert flop == pytest.approx(float(row["flops_per_iter_derived"]), rel=1e-4)
+    for row in table("llmfoundry_throughput_a100"):
+        mpt = Transformer(*(int(row[key]) for key in ("layers", "d_model", "heads", "vocab", "seq_len")))
+        mfu = float(row["tokens_per_s"]) * mpt.flop_per_token / int(row["gpus"]) / 312e12
+        assert 100 * mfu == pytest.approx(float(row["mfu_pct"]), abs=0.02)
+    assert GPT3.narayanan_flop(1, recompute=False) / GPT3.narayanan_flop(1) == pytest.approx(0.75, abs=0.01)
+
+
+@pytest.mark.parametrize("params", [1.25e8, 3e8, 1e9, 3e9, 2e10, 6e10, 1e12, 5e12])
+def test_a_gpt_of_about_so_many_parameters(params):
+    made = gpt(params)
+    assert made.params == pytest.approx(params, rel=0.3)
+    assert made.hidden // made.heads in (96, 128, 160)
+    assert gpt(params, seq=512).seq == 512
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 8])
+def test_a_block_keeps_what_korthikanti_et_al_count(tensor):
+    sbh, ratio = OLD.seq * 3 * OLD.hidden, 5 * OLD.heads * OLD.seq / OLD.hidden
+
+    def kept(recompute, sequence_parallel):
+        layout = Layout(tensor=tensor, micro_batch=3, recompute=recompute, sequence_parallel=sequence_parallel)
+        return block_kept_bytes(OLD, layout)
+
+    assert kept("none", False) == pytest.approx(sbh * (10 + (24 + ratio) / tensor))
+    assert kept("none", True) == pytest.approx(sbh * (34 + ratio) / tensor)
+    assert kept("selective", True) == pytest.approx(sbh * 34 / tensor)
+    assert kept("full", False) == pytest.approx(sbh * 2)
+    if tensor == 1:
+        whole = costs.block_activation_bytes(batch=3, seq=OLD.seq, width=OLD.hidden, heads=OLD.heads)
+        assert kept("none", True) == pytest.approx(whole)
+
+
+def test_micro_batches_in_flight_are_those_of_the_simulated_schedule():
+    for ranks, microbatches in ((4, 8), (4, 3), (8, 32)):
+        held = schedule.simulate(schedule.one_f_one_b(ranks, microbatches)).peak_activations
+        layout = Layout(pipeline=ranks)
+        assert [in_flight(layout, rank, microbatches) for rank in range(ranks)] == list(held)
+    chunks = schedule.simulate(schedule.interleaved(4, 8, 2)).peak_activations
+    assert [in_flight(Layout(pipeline=4, interleave=2), rank, 8) for rank in range(4)] == list(chunks)
+
+
+def test_zero_shares_what_it_says_over_the_data_ranks():
+    plain = stage_memory(GPT3, Layout(16), 0, 1)
+    for zero, shared in ((1, {"float32 master weights", "optimizer state"}), (2, {"gradients"}), (3, {"parameters"})):
+        now = stage_memory(GPT3, Layout(16, zero=zero), 0, 1)
+        for purpose in shared:
+            assert now[purpose] == pytest.approx(plain[purpose] / 16)
+        kept = {1: {"gradients", "parameters"}, 2: {"parameters"}, 3: set()}[zero]
+        assert all(now[purpose] == plain[purpose] for purpose in kept)
+    states = ("parameters", "gradients", "float32 master weights", "optimizer state")
+    assert sum(plain[each] for each in states) == pytest.approx(16 * GPT3.params)
+    assert set(plain) == set(PURPOSES)
+    fsdp = stage_memory(GPT3, Layout(16, zero=3), 0, 1)
+    assert fsdp["gathered for a moment"] >= 2 * 2 * GPT3.block_params
+
+
+def test_layers_that_do_not_divide_give_the_first_and_last_stage_one_fewer():
+    assert stage_layers(96, 8, 3) == (12, 12)
+    assert stage_layers(126, 16, 8) == (8, 7)
+    assert stage_layers(22, 8, 1) == (3, 2)
+    assert stage_layers(97, 8, 1) is None
+    for layers, pipeline in ((126, 16), (22, 8), (94, 4)):
+        inner, edge = stage_layers(layers, pipeline, 1)
+        assert (pipeline - 2) * inner + 2 * edge == layers
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def random_steps(count, seed=7):
+    draw = random.Random(seed)
+    while count:
+        shape = draw.choice(list(MODELS.values()))
+        data, tensor, pipeline = draw.choice((1, 2, 8, 64)), draw.choice((1, 2, 4, 8)), draw.choice((1, 2, 4, 8))
+        layout = Layout(
+            data, tensor, pipeline, draw.choice((1, 2)), draw.randrange(4), draw.choice((1, 2)),
+            draw.choice(("none", "selective", "full")), draw.random() < 0.5, overlap=draw.random() < 0.5,
+        )  # fmt: skip
+        gpus = data * tensor * pipeline
+        cluster = Cluster(draw.choice((A100, "H100 SXM5 80GB")), gpus, min(gpus, 8))
+        batch = data * layout.micro_batch * pipeline * draw.choice((1, 4))
+        if why_not(shape, cluster, layout, batch) is None:
+            count -= 1
+            yield step(shape, cluster, layout, batch)
+
+
+def test_no_step_is_faster_than_its_arithmetic_at_peak_and_the_parts_add_up():
+    for made in random_steps(200):
+        assert set(made.parts) == set(PARTS)
+        assert all(seconds >= -1e-12 for seconds in made.parts.values()), made
+        assert made.seconds == pytest.approx(sum(made.parts.values()))
+        assert 0 < made.mfu < 0.8, made
+        assert made.hfu < 0.87, made
+        assert all(n_bytes >= 0 for n_bytes in made.memory.values())
+        bandwidth = made.cluster.gpu.bandwidth_bytes_per_s
+        assert made.seconds > made.memory["parameters"] / bandwidth
+
+
+def test_more_recomputing_takes_longer_and_holds_less():
+    made = [
+        step(OLD, node(), Layout(8, recompute=recompute, micro_batch=4), 64)
+        for recompute in ("none", "selective", "full")
+    ]
+    assert made[0].seconds < made[1].seconds < made[2].seconds
+    assert made[0].memory_bytes > made[1].memory_bytes > made[2].memory_bytes
+    assert made[2].hfu > made[2].mfu
+
+
+@pytest.mark.parametrize(("pipeline", "microbatches"), [(2, 2), (4, 8), (8, 64)])
+def test_the_bubble_of_equal_stages_is_the_closed_form_and_the_simulation_s(pipeline, microbatches):
+    equal = Transformer(64, 4096, 32, vocab=1, seq=2048)  # a head that costs nothing
+    near = Link(0, 1e18)
+    cluster = node(pipeline, gpus_per_node=pipeline, intra=near)
+    made = step(equal, cluster, Layout(pipeline=pipeline), microbatches)
+    work = made.parts["compute"]
+    assert made.parts["bubble"] / work == pytest.approx((pipeline - 1) / microbatches, rel=0.03)
+    each = work / microbatches
+    simulated = schedule.simulate(
+        schedule.one_f_one_b(pipeline, microbatches), forward_s=each / 3, backward_s=2 * each / 3
+    )
+    assert made.seconds - made.parts["optimizer"] == pytest.approx(simulated.makespan_s, rel=0.03)
+    halved = step(equal, cluster, Layout(pipeline=pipeline, interleave=2), microbatches)
+    assert halved.parts["bubble"] == pytest.approx(made.parts["bubble"] / 2, rel=0.05)
+
+
+def test_an_uneven_last_stage_makes_the_others_wait():
+    heavy = Transformer(8, 1024, 16, vocab=200_000)
+    made = step(heavy, node(8), Layout(pipeline=8), 256)
+    assert made.parts["bubble"] > made.parts["compute"]  # a head as large as many blocks
+
+
+def test_communication_follows_bytes_and_links():
+    slow = node(8, intra=Link(0, 20e9))
+    assert (
+        step(GPT3, slow, Layout(tensor=8), 8).parts["tensor communication"]
+        > 5 * step(GPT3, node(8), Layout(tensor=8), 8).parts["tensor communication"]
+    )
+    assert step(OLD, node(8), Layout(8), 8).parts["tensor communication"] == 0
+    hidden = step(OLD, node(8), Layout(8, micro_batch=8), 512).parts["data communication"]
+    shown = step(OLD, node(8), Layout(8, micro_batch=8, overlap=False), 512).parts["data communication"]
+    assert hidden < 0.6 * shown
+    once = step(OLD, node(8), Layout(8, zero=1, overlap=False), 64).parts["data communication"]
+    each = step(OLD, node(8), Layout(8, zero=3, overlap=False), 64).parts["data communication"]
+    assert 8 < each / once < 20  # 8 micro-batches: 3 passes each in place of 2 in all, and a start for each layer
+
+
+def test_a_ring_over_nodes_leaves_each_over_all_its_members_links():
+    cluster = Cluster(A100, 64, inter=network(25e9))
+    whole, one = group_link(cluster, 64, 1), group_link(cluster, 8, 8)
+    assert group_link(cluster, 8, 1) is cluster.inside
+    assert one.bytes_per_s == pytest.approx(0.85 * 25e9)
+    assert whole.bytes_per_s == pytest.approx(8 * 0.85 * 25e9)
+
+
+def test_money_energy_and_rates_follow_the_step():
+    made = step(GPT3, node(64), Layout(1, 8, 8, interleave=3), 64)
+    tokens = 300e9
+    assert made.tokens == 64 * 2048
+    assert made.train_s(tokens) == pytest.approx(tokens / made.tokens_per_s)
+    assert made.usd(tokens, 2.0) == pytest.approx(2.0 * 64 * tokens / made.tokens_per_s / 3600)
+    assert made.energy_j(tokens) == pytest.approx(400 * 64 * tokens / made.tokens_per_s)
+    assert "MFU" in str(made)
+    assert "optimizer" in made._repr_html_()
+
+
+def test_a_cnn_in_data_parallel():
+    resnet, layout = costs.resnet50(), Layout(8, micro_batch=64, dtype="autocast bfloat16")
+    one = step(resnet, node(1), Layout(1, micro_batch=64, dtype="autocast bfloat16"), 64)
+    made = step(resnet, node(8), layout, 512)
+    assert 7.5 < made.tokens_per_s / one.tokens_per_s < 8
+    assert one.mfu < 0.5  # batch norms and ReLUs move bytes
+    assert "images/s" in str(made)
+    shared = step(resnet, node(8), Layout(8, zero=1, micro_batch=64, dtype="autocast bfloat16"), 512)
+    assert shared.memory["optimizer state"] == pytest.approx(made.memory["optimizer state"] / 8)
+    with pytest.raises(LayoutError, match="data parallel"):
+        step(resnet, node(8), Layout(1, tensor=8), 8)
+    with pytest.raises(LayoutError, match="nearest: 512 or 1,024"):
+        step(resnet, node(8), layout, 600)
+
+
+def test_matrix_products_are_never_above_the_best_published_rate_and_small_ones_well_below():
+    rate = rates(node().gpu, "bfloat16")
+    speed = {n: 2 * n**3 / rate.matmul_s(n, n, n) for n in (64, 512, 4096, 32768)}
+    assert list(speed.values()) == sorted(speed.values())
+    assert speed[32768] < 271.2e12  # data/published/matmul_efficiency.csv
+    assert speed[512] < 0.3 * speed[32768]
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_layout_is_the_fastest_that_fits_of_all():
+    cluster, batch = node(16), 64
+    shape = model("Llama-2-7B")
+    found = best_layout(shape, cluster, batch)
+    steps = (found.step, *found.runners_up)
+    assert [each.seconds for each in steps] == sorted(each.seconds for each in steps)
+    assert all(each.fits for each in steps)
+    fastest = float("inf")
+    for data, tensor, pipeline, zero, micro_batch, recompute in itertools.product(
+        (1, 2, 4, 8, 16), (1, 2, 4, 8), (1, 2, 4, 8, 16), range(4), (1, 2, 4), ("none", "full")
+    ):
+        layout = Layout(data, tensor, pipeline, 1, zero, micro_batch, recompute)
+        if why_not(shape, cluster, layout, batch) is None:
+            made = step(shape, cluster, layout, batch)
+            fastest = min(fastest, made.seconds if made.fits else fastest)
+    assert found.step.seconds <= fastest
+    assert sum(found.rejected.values()) == found.tried - 1
+    assert "don't fit in memory" in str(found)
+
+
+def test_seventy_billion_parameters_on_64_gpus_of_80_gb():
+    cluster, shape = node(64), model("Llama-2-70B")
+    assert not step(shape, cluster, Layout(64), 512).fits
+    found = best_layout(shape, cluster, 512)
+    assert found.step.fits
+    assert 0.4 < found.step.mfu < 0.7
+    assert found.layout.gpus == 64
+
+
+def test_a_hundred_thousand_gpus_and_a_trillion_parameters():
+    assert best_layout(model("Llama-3-405B"), Cluster("H100 SXM5 80GB", 100_000), 100_000).layout.gpus == 100_000
+    assert best_layout(model("GPT 1T"), Cluster(A100, 4096), 4096, runners_up=2).runners_up[1].fits
+
+
+def test_what_does_not_fit_says_what_is_over_by_how_much_and_the_nearest_that_fits():
+    made = step(model("Llama-2-70B"), node(64), Layout(64), 512)
+    with pytest.raises(
+        LayoutError, match=r"Expected at most 74.5 GiB a GPU, got .* over; .* optimizer state, .* The nearest that fits"
+    ):
+        require_fit(made)
+    with pytest.raises(LayoutError, match=r"leanest .* TiB over"):
+        best_layout(model("GPT 1T"), node(8), 8)
+    fine = best_layout(model("Llama-2-7B"), node(8), 64).step
+    assert require_fit(fine) is fine
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "batch", "words"),
+    [
+        (Layout(8, 8, 1), 64, "got 8 x 8 x 1 = 64|take data = 8"),
+        (Layout(4, 1, 1), 64, "= 64 GPUs, got 4 x 1 x 1 = 4"),
+        (Layout(1, 64, 1), 64, "divide the 96 heads, got 64. The nearest: 48 or 96"),
+        (Layout(1, 4, 16, 5), 64, "don't. The nearest"),
+        (Layout(1, 1, 64), 64, r"over 64 stages x 1 chunks, and they don't. The nearest: 32\."),  # 49 isn't for 64 GPUs
+        (Layout(64, micro_batch=2), 65, "= 128 divide, got 65. The nearest: 128"),
+        (Layout(64), 100, "The nearest: 64 or 128"),
+        (Layout(64, interleave=2), 64, "without a pipeline"),
+        (Layout(2, 4, 8, 2), 6, "multiples of the 8 stages"),
+        (Layout(64), 0, "batch"),
+    ],
+)
+def test_layouts_that_cannot_be(layout, batch, words):
+    cluster = node(8) if "8 x 8" in words else node(64)
+    with pytest.raises(LayoutError, match=words):
+        step(GPT3, cluster, layout, batch)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: Layout(0), LayoutError, "data"),
+        (lambda: Layout(tensor=1.5), LayoutError, "tensor"),
+        (lambda: Layout(zero=4), LayoutError, "FSDP"),
+        (lambda: Layout(recompute="ful"), LayoutError, "nearest is 'full'"),
+        (lambda: Layout(dtype="bf16"), LabError, "bfloat16"),
+        (lambda: Cluster("A100 SXM4 90GB", 8), UnknownDevice, "A100 SXM4 80GB"),
+        (lambda: node(12), LayoutError, "The nearest are 8 and 16"),
+        (lambda: node(0), LayoutError, "gpus"),
+        (lambda: model("GPT3"), LabError, "GPT-3 175B"),
+        (lambda: gpt(10), LayoutError, "params"),
+        (lambda: Transformer(2, 100, 3), LayoutError, "divide hidden"),
+        (lambda: Transformer(2, 96, 12, kv_heads=5), LayoutError, "divide the 12 heads"),
+        (lambda: step(OLD, Cluster("Tesla P100 SXM2 16GB", 8), Layout(8), 8), LayoutError, "peak in bfloat16"),
+        (lambda: best_layout(costs.resnet50(), node(), 8), LayoutError, "Transformer"),
+        (lambda: best_layout(OLD, node(), 0), LayoutError, "batch"),
+        (lambda: step(OLD, node(), Layout(8), 8).usd(-1, 1), BadMeasurement, "tokens"),
+    ],
+)
+def test_bad_input_is_named(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_node_of_cards_talks_over_pcie_and_one_of_boards_over_nvlink():
+    assert "NVLink 3" in str(node())
+    assert "NVLink 4" in str(Cluster("H200 SXM", 8))
+    for name, pcie in (("A100 PCIe 80GB", 4), ("GeForce RTX 4090", 4), ("L4", 4), ("GeForce RTX 3090", 4)):
+        assert f"PCIe {pcie}.0" in str(Cluster(name, 8))
+    assert "25 GB/s a GPU" in str(node(16))
+    assert "50 GB/s a GPU" in str(Cluster("H200 SXM", 16))
+
+
+def test_values_say_what_they_are():
+    assert repr(Layout(2, 4, 8, 2, 3)) == (
+        "2 data x 4 tensor x 8 pipeline, 2 chunks a rank, ZeRO-3 (FSDP), micro-batch 1, recompute none"
+    )
+    assert str(GPT3).startswith("GPT-3 175B: 175 billion parameters")
+    assert "64 x A100 SXM4 80GB (80.0 GB)" in str(node(64))
+    assert "between nodes" not in str(node(8))

@@ -1,0 +1,275 @@
+import pytest
+
+from labkit.core.errors import BadMeasurement, LabError
+from labkit.plan import costs
+
+PUBLISHED_PARAMS = {
+    "SimpleCNN": 62_006,  # LeNet-5's layout with full connections, by hand: 456 + 2,416 + 48,120 + 10,164 + 850
+    "ResNet-50": 25_557_032,  # torchvision's model page
+    "BERT-base": 109_482_240,  # bert-base-uncased, the encoder with its pooler
+    "GPT-2 XL": 1_557_611_200,  # gpt2-xl
+    "Llama-2-7B": 6_738_415_616,  # meta-llama/Llama-2-7b
+    "Llama-2-70B": 68_976_648_192,  # meta-llama/Llama-2-70b
+}
+
+
+def test_the_roofline_takes_the_slower_of_two():
+    rates = {"flop_per_s": 100.0, "bytes_per_s": 10.0}
+    assert costs.ridge_flop_per_byte(**rates) == 10
+    assert costs.roofline_s(flop=200, n_bytes=10, **rates) == 2
+    assert costs.roofline_s(flop=200, n_bytes=30, **rates) == 3
+    assert costs.attainable_flop_per_s(5, **rates) == 50
+    assert costs.attainable_flop_per_s(20, **rates) == 100
+    assert costs.intensity(flop=30, n_bytes=10) == 3
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+def test_a_rate_must_be_above_zero(rate):
+    with pytest.raises(BadMeasurement, match="Expected flop_per_s above zero, got"):
+        costs.roofline_s(flop=1, n_bytes=1, flop_per_s=rate, bytes_per_s=1)
+
+
+def test_layers_by_hand():
+    linear = costs.linear(2, 3, 5)
+    assert (linear.flop, linear.params, linear.read_bytes, linear.write_bytes) == (60, 20, 4 * (6 + 20), 40)
+    assert linear.backward_flop == 120
+    conv = costs.conv2d(1, 3, 6, 32, kernel=5)
+    assert (conv.flop, conv.params, conv.write_bytes) == (2 * 6 * 28 * 28 * 75, 456, 4 * 6 * 28 * 28)
+    pool = costs.pool(1, 6, 28, kernel=2, element_bytes=2)
+    assert (pool.flop, pool.write_bytes, pool.saved_fixed_bytes) == (3 * 6 * 14 * 14, 2 * 6 * 14 * 14, 8 * 6 * 14 * 14)
+    assert costs.matmul(2, 3, 5).n_bytes == 4 * (6 + 15 + 10)
+    assert costs.elementwise(10, inputs=2).n_bytes == 120
+    assert costs.embedding(4, 100, 8).params == 800
+    assert costs.attention(1, 2, 8, 4).matmul_flop == 2 * (2 * 8 * 8 * 8)
+
+
+def test_costs_add_and_repeat():
+    one = costs.linear(2, 3, 5)
+    assert one + one + one == one * 3
+    assert (one * 3).params == 60
+
+
+@pytest.mark.parametrize(("name", "params"), PUBLISHED_PARAMS.items())
+def test_parameters_are_the_published_ones(name, params):
+    assert costs.NETWORKS[name].params == params
+
+
+def test_every_network_is_pinned():
+    assert set(costs.NETWORKS) == set(PUBLISHED_PARAMS)
+
+
+def multiply_adds(network):
+    return network.cost(network.batch()).matmul_flop / 2
+
+
+def test_resnet50_flop_are_the_published_ones():
+    assert multiply_adds(costs.resnet50()) == pytest.approx(4.09e9, rel=0.002)  # torchvision: 4.09 "GFLOPS"
+    assert multiply_adds(costs.resnet50(stride_in_1x1=True)) == pytest.approx(3.8e9, rel=0.02)  # He et al., table 1
+    assert costs.resnet50(stride_in_1x1=True).params == costs.resnet50().params
+
+
+def test_resnet50_activations_are_the_published_ones():
+    # Radosavovic et al. 2020, Designing network design spaces: 11.1 M outputs of convolutions and the last layer
+    network = costs.resnet50()
+    written = [cost.write_bytes // 4 for name, cost in network.layer_costs(network.batch()) if ".conv" in name]
+    assert sum(written) == pytest.approx(11.1e6, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("name", "looked_up", "blocks", "width"),
+    [
+        ("GPT-2 XL", 1024 * 1600, 48, 1600),  # the token embedding is the head too, so it does multiply
+        ("Llama-2-7B", 32_000 * 4096, 32, 4096),
+        ("Llama-2-70B", 32_000 * 8192, 80, 8192),
+    ],
+)
+def test_transformers_follow_palms_formula(name, looked_up, blocks, width):
+    # Chowdhery et al. 2022, appendix B: 6N + 12LHQT FLOP a token of training; N without tables that are only looked up
+    network = costs.NETWORKS[name]
+    expected = 6 * (network.params - looked_up) + 12 * blocks * width * network.seq
+    per_token = 3 * network.cost(network.batch()).matmul_flop / network.seq
+    assert per_token == pytest.approx(expected, rel=0.001)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_gpt_block_keeps_what_korthikanti_says(fused):
+    network = costs.NETWORKS["GPT-2 XL"]
+    batch = network.batch(2, 512, element_bytes=2, fused_attention=fused)
+    kept = [cost for name, cost in network.layer_costs(batch) if name.endswith("blocks")]
+    saved_activation_bytes = sum(cost.saved_elements * 2 + cost.saved_fixed_bytes for cost in kept)
+    assert saved_activation_bytes == 48 * costs.block_activation_bytes(
+        batch=2, seq=512, width=1600, heads=25, fused_attention=fused
+    )
+
+
+def torch_step(images):
+    """FLOP of a forward pass as torch counts them, and bytes that autograd keeps beside the parameters."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from labkit.train.models import SimpleCNN
+
+    model = SimpleCNN()
+    parameters = {parameter.data_ptr() for parameter in model.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    counter = FlopCounterMode(display=False)
+    batch = torch.randn(images, 3, 32, 32)
+    labels = torch.zeros(images, dtype=torch.long)
+    with counter, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = torch.nn.functional.cross_entropy(model(batch), labels)
+    assert loss.grad_fn is not None  # keeps the graph, and with it every tensor's address, alive until here
+    return counter.get_total_flops(), sum(kept.values())
+
+
+def test_training_flop_agrees_with_torch():
+    """The images need no gradient, so the first convolution costs twice its forward pass and not three times."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from labkit.train.models import SimpleCNN
+
+    with FlopCounterMode(display=False) as counter:
+        SimpleCNN()(torch.randn(16, 3, 32, 32)).sum().backward()
+    network = costs.NETWORKS["SimpleCNN"]
+    batch = network.batch(16)
+    vector_flop = 3 * network.cost(batch).vector_flop  # torch counts matrix products only
+    assert network.training_flop(batch) - vector_flop == counter.get_total_flops()
+
+
+def test_simple_cnn_agrees_with_torch():
+    network = costs.NETWORKS["SimpleCNN"]
+    cost = network.cost(network.batch(16))
+    flop, saved_activation_bytes = torch_step(16)
+    assert cost.matmul_flop == flop
+    # torch keeps a 4-byte weight sum of the loss besides
+    assert saved_activation_bytes == pytest.approx(cost.saved_elements * 4 + cost.saved_fixed_bytes, abs=8)
+
+
+def test_a_small_transformer_agrees_with_torch():
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    small = costs.llama2("small", blocks=1, width=64, feed_forward=96, heads=4, kv_heads=4)
+    x, table = torch.randn(2, 16, 64), torch.randn(64, 32_000)
+    gate_up, down = torch.randn(64, 192), torch.randn(96, 64)
+    with FlopCounterMode(display=False) as counter:
+        q, k, v = (x @ torch.randn(64, 192)).view(2, 16, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        y = ((q @ k.transpose(-1, -2)).softmax(-1) @ v).transpose(1, 2).reshape(2, 16, 64) @ torch.randn(64, 64)
+        gate, up = (y @ gate_up).chunk(2, -1)
+        ((torch.nn.functional.silu(gate) * up) @ down) @ table
+    assert small.cost(small.batch(2, 16)).matmul_flop == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "optimizer", "bytes_a_parameter"),
+    [
+        ("float32", "sgd", 8),
+        ("float32", "momentum", 12),
+        ("float32", "adam", 16),
+        ("tf32", "adamw", 16),
+        ("bfloat16", "adam", 8),
+        ("autocast bfloat16", "adam", 18),
+        ("mixed float16", "adam", 16),  # Rajbhandari et al. 2020: 2 + 2 + 12
+    ],
+)
+def test_bytes_a_parameter(dtype, optimizer, bytes_a_parameter):
+    memory = costs.training_memory(1000, 0, dtype=dtype, optimizer=optimizer)
+    assert memory.total_bytes == 1000 * bytes_a_parameter
+
+
+def test_zero_papers_example():
+    # Rajbhandari et al. 2020, section 3.1: GPT-2 with 1.5 billion parameters needs at least 24 GB
+    assert costs.training_memory(1_500_000_000, 0, dtype="mixed float16").total_bytes == 24_000_000_000
+
+
+def test_memory_shows_each_part_and_the_total():
+    text = str(costs.training_memory(2**20, 2**20, dtype="float32", optimizer="momentum", fixed_bytes=2**20))
+    assert "kept for the backward pass    5.00 MiB" in text
+    assert text.splitlines()[-1].split() == ["total", "17.0", "MiB"]
+
+
+def test_a_training_step_joins_flop_bytes_and_memory():
+    network = costs.NETWORKS["SimpleCNN"]
+    step = costs.training_step("SimpleCNN", batch=32, dtype="float32", optimizer="momentum")
+    conv1_input_gradient = 2 * 3 * 5 * 5 * 6 * 28 * 28  # nobody needs the gradient of an image
+    assert step.flop == 32 * (3 * network.forward_flop() - conv1_input_gradient)
+    # by hand: gradient read, weight and velocity read and written
+    update_bytes = 62_006 * (4 + 8 + 8)
+    assert step.n_bytes == 3 * network.cost(network.batch(32)).n_bytes + update_bytes
+    assert step.memory.param_bytes == 62_006 * 4
+    assert (step.seq, step.compute_dtype) == (None, "float32")
+    assert "32 samples, float32, momentum" in str(step)
+
+
+def test_longer_sequences_cost_more_than_their_length():
+    short = costs.training_step("GPT-2 XL", batch=4, seq=512, dtype="autocast bfloat16")
+    long = costs.training_step("GPT-2 XL", batch=4, seq=1024, dtype="autocast bfloat16")
+    unfused = costs.training_step("GPT-2 XL", batch=4, seq=1024, dtype="autocast bfloat16", fused_attention=False)
+    assert 2 < long.flop / short.flop < 2.3  # attention makes it more than double
+    assert unfused.memory.activation_bytes > 1.5 * long.memory.activation_bytes
+    assert long.compute_dtype == "bfloat16"
+    assert long.memory.master_bytes == 4 * 1_557_611_200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"model": "resnet50"}, "The nearest is 'ResNet-50'"),
+        ({"model": "SimpleCNN", "dtype": "fp32"}, "Expected dtype to be one of float32, tf32"),
+        ({"model": "SimpleCNN", "optimizer": "Adam"}, "The nearest is 'adam'"),
+        ({"model": "BERT-base", "seq": 513}, "at most 512 tokens, the positions that BERT-base has, got 513"),
+        (
+            {"model": "SimpleCNN", "batch": 0},
+            "Expected batch to be a whole number of at least 1, got 0. It counts samples",
+        ),
+        ({"model": "SimpleCNN", "batch": 2.5}, "got 2.5. It counts samples"),
+        ({"model": "SimpleCNN", "batch": "64"}, "got '64'. It counts samples"),
+        ({"model": "BERT-base", "seq": "long"}, "Expected seq to be a whole number of at least 1, got 'long'"),
+    ],
+)
+def test_bad_arguments_are_explained(arguments, words):
+    with pytest.raises(LabError, match=words):
+        costs.training_step(**{"batch": 1, **arguments})
+
+
+def test_money_and_energy():
+    assert costs.energy_j(300, 3600, utilisation=0.5) == 540_000
+    assert costs.electricity_usd(3.6e6 * 10, usd_per_kwh=0.3) == pytest.approx(3)
+    assert costs.run_cost_usd(7200, usd_per_hour=2.5, devices=8) == 40
+    year_s = 365.25 * 86_400
+    assert costs.amortised_usd(1000, year_s, lifetime_years=4) == pytest.approx(250)
+    assert costs.amortised_usd(1000, year_s, lifetime_years=4, utilisation=0.5) == pytest.approx(500)
+    with pytest.raises(BadMeasurement, match=r"Write 60 % as 0\.6"):
+        costs.energy_j(300, 1, utilisation=60)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: costs.matmul(-2, 3, 4), "Expected m to be a finite number of at least 0, got -2"),
+        (lambda: costs.linear(1, "64", 4), "Expected inputs to be a finite number of at least 0, got '64'"),
+        (lambda: costs.training_memory(-1, 0), "Expected params to be a finite number of at least 0, got -1"),
+        (lambda: costs.block_activation_bytes(batch=0, seq=1, width=1, heads=1), "Expected batch .* got 0"),
+        (lambda: costs.energy_j(-300, 1), "Expected power_w to be a finite number of at least 0, got -300"),
+        (lambda: costs.energy_j(300, 1, utilisation="60 %"), "Expected a utilisation .* got '60 %'"),
+        (lambda: costs.electricity_usd("many", usd_per_kwh=1), "Expected joules .* got 'many'"),
+        (lambda: costs.run_cost_usd(-1, usd_per_hour=1), "Expected seconds .* got -1"),
+        (lambda: costs.amortised_usd(1, 1, lifetime_years=0), "Expected lifetime_years .* above 0, got 0"),
+        (lambda: costs.intensity(flop=1, n_bytes="1"), "Expected n_bytes above zero, got '1'"),
+    ],
+)
+def test_negative_sizes_and_words_for_numbers_are_named(call, words):
+    with pytest.raises(LabError, match=words):
+        call()
+
+
+def test_public_names_are_there():  # their order is ruff's rule
+    assert all(hasattr(costs, name) for name in costs.__all__)
+    assert len(set(costs.__all__)) == len(costs.__all__)

@@ -1,0 +1,124 @@
+"""Figures of number formats: bits, gradients, and accuracy beside speed."""
+
+import numpy as np
+import pytest
+import torch
+
+from labkit import plot
+from labkit.core.errors import LabError
+from labkit.plot.formats import loses
+from labkit.train import formats
+
+
+def words_of(picture):
+    return [text.get_text() for text in picture.ax.texts]
+
+
+def test_a_row_has_a_box_for_each_bit_and_says_what_is_stored():
+    picture = plot.bits(-1.25, [formats.float8_e5m2, formats.float16])
+    assert len(picture.ax.patches) == 8 + 16
+    texts = words_of(picture)
+    assert "".join(text for text in texts[:8]) == "10111101"
+    assert texts[8] == "-1.25 (exact)"
+    assert "float16 -1.25 (exact)" in picture.sentence
+    assert plot.to_png(picture.ax.figure).startswith(b"\x89PNG")
+
+
+def test_the_exponents_of_all_formats_end_on_one_line():
+    axes = plot.bits(1.0).ax
+    blue = next(patch.get_facecolor() for patch in axes.patches if patch.get_x() == 1.0)
+    ends = {}
+    for patch in axes.patches:
+        if patch.get_facecolor() == blue:
+            ends[round(patch.get_y(), 2)] = patch.get_x() + patch.get_width()
+    assert len(ends) == len(formats.ALL)
+    assert set(ends.values()) == {9.0}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (1e-9, "0: flushed, half of 5.96e-08 or less"),
+        (1e6, "infinite: beyond 65504"),
+        (1e-6, "1.013279e-06 (+1.3 %, subnormal)"),
+        (0.1, "0.099975586 (-0.024 %)"),
+    ],
+)
+def test_what_rounding_did_is_said(value, words):
+    assert words_of(plot.bits(value, [formats.float16]))[-1] == words
+
+
+def test_what_e4m3_can_not_hold_is_nan():
+    assert words_of(plot.bits(465.0, [formats.float8_e4m3fn]))[-1] == "NaN: beyond 448"
+
+
+def test_gradients_are_counted_by_their_fate():
+    values = torch.tensor([0.0, 1e-9, 1e-6, 1.0, 2.0, 1e9])
+    picture = plot.gradients(values)
+    assert "5 numbers in float16: 20.0% are flushed to zero, 20.0% subnormal, 20.0% overflow" in picture.sentence
+    assert picture.sentence.endswith("1 more were 0 before.")
+    assert sum(patch.get_height() for patch in picture.ax.patches) == pytest.approx(100)
+    labels = [text.get_text() for text in picture.ax.get_legend().get_texts()]
+    assert labels == ["flushed to zero: 20.0%", "subnormal: fewer digits: 20.0%", "normal: 40.0%", "overflow: 20.0%"]
+
+
+def test_a_scale_moves_gradients_into_range():
+    values = np.full(10, 2.0**-30)
+    assert "100.0% are flushed" in plot.gradients(values).sentence
+    scaled = plot.gradients(values, scale=1024.0)
+    assert "0.0% are flushed to zero, 100.0% subnormal" in scaled.sentence
+    assert "times 1,024" in scaled.ax.get_xlabel()
+
+
+def test_gradients_beyond_the_axis_and_in_a_narrow_format_are_drawn():
+    picture = plot.gradients([1e-40, 1e-30, 1.0, 300.0], formats.float8_e4m3fn)
+    assert sum(patch.get_height() for patch in picture.ax.patches) == pytest.approx(100)
+    low, high = picture.ax.get_xlim()
+    assert low < -60 < 9 < high
+
+
+def test_no_gradients_are_refused():
+    with pytest.raises(LabError, match="at least one finite number"):
+        plot.gradients([0.0, 0.0])
+
+
+BASE = [0.95, 0.96, 0.94, 0.95, 0.97]
+
+
+@pytest.mark.parametrize(
+    ("values", "lost"),
+    [
+        (BASE, False),
+        ([0.94, 0.945, 0.93, 0.94, 0.949], False),  # half of them inside the band
+        ([0.90, 0.91, 0.96, 0.90, 0.92], False),  # one as good as the best
+        ([0.90, 0.91, 0.93, 0.90, 0.945], True),
+        ([0.1] * 5, True),
+        ([0.99] * 5, False),
+    ],
+)
+def test_a_loss_is_one_beyond_the_seeds_spread(values, lost):
+    assert loses(values, BASE) is lost
+
+
+def test_two_equal_ways_look_different_about_once_in_42_times():
+    """Every order of ten different accuracies is equally likely; count those that look like a loss."""
+    from itertools import combinations
+
+    found = [loses(own, [r for r in range(10) if r not in own]) for own in combinations(range(10), 5)]
+    assert sum(found) / len(found) == pytest.approx(1 / 42)
+
+
+@pytest.mark.parametrize(("values", "baseline"), [([], BASE), (BASE, [])])
+def test_a_side_without_seeds_is_refused(values, baseline):
+    with pytest.raises(LabError, match="accuracies on both sides"):
+        loses(values, baseline)
+
+
+def test_a_row_that_loses_is_marked_whatever_its_speed():
+    scores = {"float32": BASE, "fine": [0.95] * 5, "broken": [0.1] * 5}
+    notes = {"float32": "1x", "fine": "simulated: no time", "broken": "9.00x"}
+    picture = plot.accuracy_by_seed(scores, notes=notes)
+    assert words_of(picture) == ["1x", "simulated: no time", "9.00x · loses accuracy: no speed-up"]
+    dots = [line for line in picture.ax.lines if line.get_marker() in ("o", "X")]
+    assert [(line.get_marker(), line.get_fillstyle()) for line in dots] == [("o", "full"), ("o", "none"), ("X", "full")]
+    assert "broken: 10.0 %, loses accuracy (9.00x)" in picture.sentence

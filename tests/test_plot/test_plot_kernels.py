@@ -1,0 +1,461 @@
+"""The figures of kernels: what they draw is read back from the axes, and their sentences against counts by hand."""
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import labkit as lab
+from labkit import plot
+from labkit.core.errors import KernelError
+from labkit.gpu.trace import Request
+from labkit.plot import kernels, traces
+
+
+def strided(out, x, stride, offset):
+    i = cuda.grid(1)
+    out[i] = x[i * stride + offset]
+
+
+def second_field(out, points):
+    i = cuda.grid(1)
+    out[i] = points[i].y
+
+
+def histogram(bins, x):
+    cuda.atomic.add(bins, x[cuda.grid(1)], 1)
+
+
+def column(out, x, width):
+    tile = cuda.shared.array(0, "f4")
+    i, j = cuda.threadIdx.x, cuda.threadIdx.y
+    tile[j * width + i] = x[j, i]
+    cuda.syncthreads()
+    out[j, i] = tile[i * width + j]
+
+
+def eight_bytes(out, x):
+    tile = cuda.shared.array(64, "f8")
+    i = cuda.threadIdx.x
+    tile[i] = x[i]
+    tile[i + 32] = x[i]
+    cuda.syncthreads()
+    out[i] = tile[i] + tile[2 * i] + tile[5]
+
+
+def reduction(out, x):
+    part = cuda.shared.array(64, "f4")
+    i = cuda.threadIdx.x
+    part[i] = x[i]
+    half = 32
+    while half > 0:
+        cuda.syncthreads()
+        if i < half:
+            part[i] += part[i + half]
+        half //= 2
+    if i == 0:
+        out[0] = part[0]
+
+
+def countdown(out, n):
+    i = cuda.grid(1)
+    left = n * (i + 1)
+    while left > 0:
+        left -= 1
+    if i >= 3 and (out.size > 100_000 or out.size > 200_000 or out.size > 300_000):
+        out[i] = 1
+
+
+def no_branch(out):
+    out[cuda.grid(1)] = 1
+
+
+def cube(out):
+    i, j, k = cuda.grid(3)
+    out[k, j, i] = 1
+
+
+def load(stride, offset=0, dtype="f4", lanes=32):
+    x = np.ones((lanes - 1) * stride + offset + 1, dtype)
+    return lab.trace(strided, 1, lanes, np.zeros(lanes, dtype), x, stride, offset).request("x", kind="load")
+
+
+def boxes(ax, style):
+    """(x, y, width) of the cells drawn in a style."""
+    found = []
+    for drawn in ax.collections:
+        face = drawn.get_facecolor()
+        if len(face) and np.allclose(face[0][:3], plot_color(style)) and (drawn.get_hatch() == style.get("hatch")):
+            corners = [path.vertices for path in drawn.get_paths()]
+            found += [(float(c[0, 0]), float(c[0, 1]), float(c[1, 0] - c[0, 0])) for c in corners]
+    return sorted(found, key=lambda box: (box[1], box[0]))
+
+
+def plot_color(style):
+    from matplotlib.colors import to_rgb
+
+    return to_rgb(style["facecolor"])
+
+
+def words(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def lanes_in_cells(ax):
+    return [text for text in words(ax) if text.isdigit()]
+
+
+# -- lines of memory
+
+
+def test_stride_1_is_one_full_line_with_every_lane_in_its_place():
+    picture = plot.warp_lines(load(1))
+    assert boxes(picture.ax, kernels.ASKED) == [(4.0 * lane, 0.0, 4.0) for lane in range(32)]
+    assert len(boxes(picture.ax, kernels.MOVED)) == 4
+    assert picture.sentence == (
+        "32 lanes of the warp ask for 128 bytes of x: 4 sectors in 1 line move. "
+        "128 of the 128 bytes moved were asked for (100%)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("stride", "offset", "dtype", "sectors", "lines", "share"),
+    [
+        (2, 0, "f4", 8, 2, "50%"),
+        (32, 0, "f4", 32, 32, "12%"),
+        (1, 1, "f4", 5, 2, "80%"),
+        (1, 0, "f8", 8, 2, "100%"),
+        (1, 0, "f2", 2, 1, "100%"),
+        (4, 0, "u1", 4, 1, "25%"),
+        (64, 0, "f4", 32, 32, "12%"),
+    ],
+)
+def test_sectors_and_lines_equal_those_counted_by_hand(stride, offset, dtype, sectors, lines, share):
+    picture = plot.warp_lines(load(stride, offset, dtype))
+    assert len(boxes(picture.ax, kernels.MOVED)) == sectors
+    assert len(boxes(picture.ax, kernels.UNTOUCHED)) == 4 * lines
+    assert f"{sectors} sectors in {lines} line{'s' * (lines > 1)} move" in picture.sentence
+    assert f"({share})" in picture.sentence
+
+
+def test_a_misaligned_warp_reaches_into_the_next_line():
+    picture = plot.warp_lines(load(1, 1))
+    assert boxes(picture.ax, kernels.ASKED)[0] == (4.0, 0.0, 4.0)
+    assert boxes(picture.ax, kernels.ASKED)[-1] == (0.0, 1.0, 4.0)  # lane 31
+    assert {"byte 0", "byte 128"} <= set(words(picture.ax))
+
+
+def test_lines_left_out_are_a_break_and_said_once():
+    picture = plot.warp_lines(load(64))
+    assert words(picture.ax).count("⋮ 1 line left out") == 1
+    assert len(picture.ax.lines) == 31
+    rows = [y for _, y, _ in boxes(picture.ax, kernels.ASKED)]
+    assert (np.diff(rows) > 1).all()
+    assert [y for _, y, _ in boxes(picture.ax, kernels.MOVED)] == rows
+    assert "byte 256" in words(picture.ax)
+    assert "byte 128" not in words(picture.ax)
+
+
+def test_adjacent_lines_have_no_break():
+    assert not plot.warp_lines(load(32)).ax.lines
+
+
+def test_an_array_of_records_leaves_two_thirds_unasked():
+    points = np.zeros(32, [("x", "f4"), ("y", "f4"), ("z", "f4")])
+    trace = lab.trace(second_field, 1, 32, np.zeros(32, "f4"), points)
+    picture = plot.warp_lines(trace.request("points", kind="load"))
+    assert "12 sectors in 3 lines move. 128 of the 384 bytes moved were asked for (33%)" in picture.sentence
+    assert boxes(picture.ax, kernels.ASKED)[:2] == [(4.0, 0.0, 4.0), (16.0, 0.0, 4.0)]
+
+
+def test_lanes_that_share_bytes_are_counted_in_the_cell_and_the_sentence():
+    picture = plot.warp_lines(load(0, 3))
+    assert boxes(picture.ax, kernels.ASKED) == [(12.0, 0.0, 4.0)]
+    assert {"32×", "lanes 0-31"} <= set(words(picture.ax))
+    assert picture.sentence == (
+        "32 lanes of the warp ask for 128 bytes of x, 4 of them different: 1 sector in 1 line moves. "
+        "4 of the 32 bytes moved were asked for (12%; counted once a lane, asked/moved is 400%)."
+    )
+
+
+def test_the_ratio_in_the_sentence_is_that_of_the_counts():
+    trace = lab.trace(strided, 1, 32, np.zeros(32), np.ones(200), 3, 1)
+    assert f"({trace.count('x').efficiency:.0%})" in plot.warp_lines(trace.request("x")).sentence
+
+
+def test_atomics_of_a_scattered_warp_name_the_lanes_of_a_line():
+    bins = lab.trace(histogram, 1, 32, np.zeros(64, "i4"), np.repeat([0, 40], 16))
+    picture = plot.warp_lines(bins.request("bins", kind="atomic"))
+    assert words(picture.ax).count("16×") == 2
+    assert {"lanes 0-15", "lanes 16-31"} <= set(words(picture.ax))
+
+
+def test_a_part_of_a_warp_is_told():
+    assert plot.warp_lines(load(1, lanes=1)).sentence.startswith("1 lane of the warp asks for 4 bytes of x: 1 sector")
+
+
+def test_an_access_across_two_lines_is_drawn_in_both():
+    request = Request(np.array([0]), np.array([126]), 4, 0, "x", "global", 1, "x[i]")
+    assert boxes(plot.warp_lines(request).ax, kernels.ASKED) == [(126.0, 0.0, 2.0), (0.0, 1.0, 2.0)]
+
+
+def test_a_view_starts_before_its_line():
+    trace = lab.trace(strided, 1, 4, np.zeros(4, "f4"), np.ones(40, "f4")[8:], 1, 0)
+    assert "byte -32" in words(plot.warp_lines(trace.request("x")).ax)
+
+
+# -- banks
+
+
+def tile(width):
+    x = np.ones((32, 32), "f4")
+    trace = lab.trace(column, 1, (32, 32), x.copy(), x, width, shared_bytes=4 * 32 * width)
+    return trace.request("tile", kind="load")
+
+
+def test_a_column_of_an_unpadded_tile_lies_in_one_bank():
+    picture = plot.banks(tile(32))
+    assert boxes(picture.ax, kernels.CONFLICT)[:32] == [(0.0, float(row), 4.0) for row in range(32)]
+    assert not boxes(picture.ax, kernels.ASKED)
+    assert "32 rounds" in words(picture.ax)
+    assert picture.sentence == (
+        "32 lanes of the warp ask for 32 different words of tile in 1 bank, and a bank has to give up to 32 at a time: "
+        "a 32-way conflict, 32 rounds."
+    )
+
+
+def test_a_column_of_a_padded_tile_is_a_diagonal():
+    picture = plot.banks(tile(33))
+    assert boxes(picture.ax, kernels.ASKED) == [(4.0 * lane, float(lane), 4.0) for lane in range(32)]
+    assert not boxes(picture.ax, kernels.CONFLICT)
+    assert picture.sentence.endswith(
+        "in 32 banks, and no bank has to give more than one at a time: no conflict, 1 round."
+    )
+
+
+def test_half_the_padding_is_a_two_way_conflict():
+    picture = plot.banks(tile(34))
+    assert "in 16 banks, and a bank has to give up to 2 at a time: a 2-way conflict" in picture.sentence
+    assert len(boxes(picture.ax, kernels.CONFLICT)) == 32 + 16  # the lanes, and the banks below
+    assert not boxes(picture.ax, kernels.ASKED)
+
+
+@pytest.fixture(scope="module")
+def wide():
+    return lab.trace(eight_bytes, 1, 32, np.zeros(32), np.zeros(32))
+
+
+def test_8_byte_accesses_are_judged_by_half_warps(wide):
+    picture = plot.banks(wide.request("tile", kind="load"))
+    assert {"lanes 0-15", "lanes 16-31"} <= set(words(picture.ax))
+    assert "64 different words of tile in 32 banks" in picture.sentence
+    assert "no conflict, 2 rounds. 8-byte accesses are served by half-warps" in picture.sentence
+
+
+def test_a_stride_of_two_8_byte_elements_conflicts_within_the_half(wide):
+    picture = plot.banks(wide.request("tile", kind="load", number=1))
+    assert "a 2-way conflict, 4 rounds" in picture.sentence  # lanes 0 and 8 of a half, 128 bytes apart
+    assert words(picture.ax).count("2 rounds") == 2
+
+
+def test_a_broadcast_is_no_conflict(wide):
+    picture = plot.banks(wide.request("tile", kind="load", number=2))
+    assert boxes(picture.ax, kernels.ASKED) == [(40.0, 0.0, 8.0)]
+    assert "no conflict" in picture.sentence
+    assert picture.sentence.endswith("Lanes that ask for the same word share it, which is no conflict.")
+
+
+def test_pictures_of_one_memory_refuse_the_other_and_name_the_right_one(wide):
+    with pytest.raises(KernelError, match=r"tile lies in shared memory. Draw this one with lab.plot.banks"):
+        plot.warp_lines(wide.request("tile"))
+    with pytest.raises(KernelError, match=r"x lies in global memory. Draw this one with lab.plot.warp_lines"):
+        plot.banks(wide.request("x"))
+
+
+@pytest.mark.parametrize("draw", [plot.warp_lines, plot.banks])
+def test_a_whole_trace_is_no_request(draw, wide):
+    with pytest.raises(KernelError, match=r'got <?.*Take one with trace.request\("x", kind="load"\)'):
+        draw(wide)
+
+
+# -- divergence
+
+
+@pytest.fixture(scope="module")
+def reduced():
+    return lab.trace(reduction, 1, 64, np.zeros(1, "f4"), np.ones(64, "f4"))
+
+
+def test_the_lanes_of_a_reduction_part_six_times(reduced):
+    picture = plot.divergence(reduced)
+    assert picture.sentence == "Warp 0 comes 14 times to an if or a turn of a while; its lanes part at 6."
+    assert words(picture.ax).count("lanes part ▸") == 6
+    taken = [row for _, row, _ in boxes(picture.ax, traces._TAKEN)]
+    halves = [32, 16, 8, 4, 2, 1]
+    assert [taken.count(row) for row in range(14)] == [32] * 6 + [0, *halves, 1]  # 7 turns, 6 times the if, the last if
+
+
+def test_rows_follow_the_source_and_turns_are_numbered(reduced):
+    told = [text for text in words(plot.divergence(reduced).ax) if text.startswith(("line", "    "))]
+    first = reduction.__code__.co_firstlineno
+    assert told[0] == f"line {first + 5}: half > 0"
+    assert told[1:7] == [f"    turn {turn}" for turn in range(2, 8)]
+    assert told[7] == f"line {first + 7}: i < half"
+    assert told[-1] == f"line {first + 10}: i == 0"
+
+
+def test_the_other_warp_of_the_reduction_stays_together(reduced):
+    assert plot.divergence(reduced, warp=1).sentence.endswith("its lanes part at 0.")
+
+
+def test_lanes_that_do_not_exist_are_neither_taken_nor_not():
+    trace = lab.trace(countdown, 1, 5, np.zeros(5), 0)
+    picture = plot.divergence(trace)
+    assert len(boxes(picture.ax, traces._ABSENT)) == 2 * 27
+    assert len(boxes(picture.ax, traces._TAKEN)) + len(boxes(picture.ax, traces._NOT_TAKEN)) == 2 * 5
+
+
+def test_long_labels_are_cut_and_long_loops_shortened():
+    picture = plot.divergence(lab.trace(countdown, 1, 32, np.zeros(32), 5))
+    labels = [text for text in words(picture.ax) if text.startswith("line")]
+    assert max(map(len, labels)) <= 60
+    assert labels[-1].endswith("...")
+    assert "    turn 47" in words(picture.ax)
+    assert "    turn 48" not in words(picture.ax)
+    assert picture.sentence.endswith("Drawn are 48 of them.")  # 161 turns and the branch after the loop
+
+
+def test_a_kernel_without_a_branch_says_so():
+    trace = lab.trace(no_branch, 1, 32, np.zeros(32))
+    assert plot.divergence(trace).sentence == "Warp 0 comes to no if and no while: its lanes can't part there."
+
+
+@pytest.mark.parametrize("warp", [-1, 2, 0.5, None])
+def test_a_warp_that_is_not_there_is_refused(reduced, warp):
+    with pytest.raises(KernelError, match="Expected a warp from 0 to 1, got"):
+        plot.divergence(reduced, warp=warp)
+
+
+@pytest.mark.parametrize("draw", [plot.divergence, lambda given: plot.heat_map(given, "x")])
+def test_what_is_no_trace_is_refused(draw):
+    with pytest.raises(KernelError, match=r"Expected a trace, got 'copy'\. Make one with lab.trace"):
+        draw("copy")
+
+
+# -- heat maps
+
+
+def colours(ax):
+    """The counts behind the colours; what nobody visits is masked."""
+    return ax.images[0].get_array()
+
+
+def keys(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_a_strip_shows_each_element_and_what_was_never_read():
+    trace = lab.trace(strided, 1, 8, np.zeros(8, "f4"), np.ones(20, "f4"), 2, 1)
+    picture = plot.heat_map(trace, "x", "load")
+    assert colours(picture.ax).filled(0).tolist() == [[0, 1] * 8 + [0] * 4]
+    assert colours(picture.ax).mask.sum() == 12
+    assert keys(picture.ax) == ["1 time", "never"]
+    assert picture.sentence == "8 of 20 elements of x are read, 1 time each, 8 in all; 12 never."
+
+
+def test_a_long_array_is_wrapped_and_the_sentence_says_so():
+    trace = lab.trace(strided, 1, 64, np.zeros(64, "f4"), np.ones(70, "f4"), 1, 0)
+    picture = plot.heat_map(trace, "x")
+    assert colours(picture.ax).filled(0).sum(axis=1).tolist() == [32, 32, 0]
+    assert picture.sentence.endswith("; 6 never. A row holds 32 elements.")
+
+
+def test_a_matrix_keeps_its_shape():
+    x = np.ones((32, 32), "f4")
+    trace = lab.trace(column, 1, (32, 32), x.copy(), x, 33, shared_bytes=4 * 32 * 33)
+    assert colours(plot.heat_map(trace, "x").ax).shape == (32, 32)
+    padded = plot.heat_map(trace, "tile")
+    assert padded.sentence.startswith("1,024 of 1,056 elements of tile are visited, 2 times each, 2,048 in all")
+    assert (colours(padded.ax).filled(0).reshape(-1)[:1056].reshape(32, 33)[:, 32] == 0).all()  # the padding
+
+
+def test_three_dimensions_become_two():
+    trace = lab.trace(cube, 1, (2, 3, 4), np.zeros((4, 3, 2)))
+    picture = plot.heat_map(trace, "out", "store")
+    assert colours(picture.ax).shape == (12, 2)
+    assert picture.sentence.endswith("Its 3 dimensions are flattened to rows of 2.")
+
+
+def test_a_large_array_shows_the_most_visited_of_each_block():
+    trace = lab.trace(strided, 1, 32, np.zeros(32, "f4"), np.ones(200_000, "f4"), 512, 7)
+    picture = plot.heat_map(trace, "x")
+    assert colours(picture.ax).shape == (196, 256)
+    assert colours(picture.ax).filled(0).sum() == 16  # every other of 64 rows, in blocks of 4
+    assert picture.sentence.endswith("A row holds 256 elements. A cell shows the most visited of 4 × 1 elements.")
+
+
+def test_atomics_are_counted_and_a_hot_element_makes_the_colours_logarithmic():
+    trace = lab.trace(histogram, 2, 32, np.zeros(4, "i4"), np.array([0] * 60 + [1, 1, 1, 2]))
+    picture = plot.heat_map(trace, "bins", "atomic")
+    assert picture.sentence == "3 of 4 elements of bins are changed by atomics, 1 to 60 times each, 64 in all; 1 never."
+    assert keys(picture.ax) == ["60 times", "3 times", "1 time", "never"]
+    assert lanes_in_cells(picture.ax) == ["60", "3", "1"]
+    assert type(picture.ax.images[0].norm).__name__ == "LogNorm"
+
+
+def test_nothing_visited_is_drawn_and_said(reduced):
+    assert plot.heat_map(reduced, "x", "store").sentence == "No element of x is written. A row holds 32 elements."
+
+
+def test_an_array_or_kind_that_is_not_there_names_the_nearest(reduced):
+    with pytest.raises(KernelError, match=r"There is no array 'parts' in this trace\. The nearest: part"):
+        plot.heat_map(reduced, "parts")
+    with pytest.raises(KernelError, match="There is no kind 'read'"):
+        plot.heat_map(reduced, "x", "read")
+
+
+def guarded(out):
+    i = cuda.grid(1)
+    if i < out.shape[0]:
+        out[i, 0] = 1
+
+
+def test_an_array_without_elements_is_refused():
+    with pytest.raises(KernelError, match=r"'out' has no elements to draw: its shape is \(0, 3\)"):
+        plot.heat_map(lab.trace(guarded, 1, 1, np.zeros((0, 3))), "out")
+
+
+def test_one_element_has_one_tick():
+    picture = plot.heat_map(lab.trace(no_branch, 1, 1, np.zeros(1)), "out")
+    assert picture.sentence == "1 of 1 elements of out are visited, 1 time each, 1 in all."
+    assert list(picture.ax.get_xticks()) == [0]
+
+
+# -- on axes that are there already
+
+
+def test_every_picture_can_follow_every_other_on_the_same_axes(reduced, wide):
+    axes = plot.new_axes()
+    plot.divergence.on(axes, reduced)
+    plot.heat_map.on(axes, reduced, "part")
+    assert axes.axison
+    plot.banks.on(axes, wide.request("tile", kind="load"))
+    plot.warp_lines.on(axes, load(1))
+    assert not axes.images
+    assert not axes.axison
+    assert len(boxes(axes, kernels.ASKED)) == 32
+    assert plot.to_png(axes.get_figure()).startswith(b"\x89PNG")
+
+
+def test_an_explorer_slides_over_a_kernel():
+    x, out = np.ones(2048, "f4"), np.zeros(64, "f4")
+
+    def draw(axes, block, stride, offset):
+        trace = lab.trace(strided, 1, block, out, x, stride, offset)
+        return lab.plot.warp_lines.on(axes, trace.request("x", kind="load"))
+
+    explorer = lab.Explorer(draw, block=[32, 64, 16], stride=(1, 32), offset=(0, 31))
+    assert "4 sectors in 1 line" in explorer.sentence
+    for name, value in (("stride", 32), ("offset", 1), ("block", 16)):
+        explorer.controls[name].value = value
+    explorer.redraw()
+    assert explorer.sentence.startswith("16 lanes of the warp ask for 64 bytes of x: 16 sectors in 16 lines move.")

@@ -1,0 +1,206 @@
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.collections import PolyCollection
+
+from labkit import plot
+from labkit.measure.profiling import PARTS, Limit, Span, StepProfile
+from labkit.measure.profiling.blocks import CATEGORIES, Phase
+from labkit.measure.profiling.memory_by_category import MemoryTimeline
+from labkit.plan import costs
+from labkit.plot.profiles import _merged
+
+
+def profile(spans, *, steps=5, device="NVIDIA Fake 9000", **parts):
+    return StepProfile(
+        device=device,
+        steps=steps,
+        step_s=(sum(parts.values()),) * steps,
+        parts={**dict.fromkeys(PARTS, 0.0), **parts},
+        spans=tuple(spans),
+        operators=(),
+        waits={},
+        trace_path=Path("step.json"),
+    )
+
+
+SPANS = [
+    Span("host", "input", 0.0, 0.01),
+    Span("host", "forward", 0.01, 0.012),
+    Span("device", "gaps", 0.0, 0.01),
+    Span("device", "copies", 0.01, 0.010001),
+    Span("device", "forward", 0.0101, 0.02),
+    Span("device", "backward", 0.02, 0.04),
+]
+STEP = profile(SPANS, gaps=0.01, copies=0.000001, forward=0.0099, backward=0.02)
+TIMELINE = MemoryTimeline(
+    device="cpu",
+    times_s=(0.0, 0.1, 0.2, 0.3, 0.4),
+    n_bytes={
+        "parameters": (2**20,) * 5,
+        "optimizer state": (0,) * 5,
+        "gradients": (0, 0, 0, 2**20, 2**20),
+        "activations": (0, 2**22, 2**23, 2**22, 0),
+        "temporary and other": (0, 0, 2**20, 0, 0),
+    },
+    phases=(Phase("forward", 0.0, 0.15), Phase("backward", 0.15, 0.35), Phase("optimizer", 0.35, 0.4)),
+    peak_operator="ReluBackward0",
+)
+LIMIT = Limit(
+    {"input": 0.6, "launch overhead": 0.1, "memory bandwidth": 0.2, "arithmetic": 0.1, "communication": 0.0}, (), 0.02
+)
+EVEN = Limit({**LIMIT.shares, "input": 0.3, "arithmetic": 0.4}, (), 0.02)
+ALONE = Limit({**dict.fromkeys(LIMIT.shares, 0.0), "arithmetic": 1.0}, (), 0.02)
+
+
+def words(ax):
+    legend = ax.get_legend()
+    entries = [] if legend is None else legend.get_texts()
+    return [text.get_text() for text in [*ax.texts, *ax.get_yticklabels(), *entries]]
+
+
+def legend(picture):
+    return [text.get_text() for text in picture.ax.get_legend().get_texts()]
+
+
+def pixels(picture):
+    from io import BytesIO
+
+    from PIL import Image
+
+    return np.asarray(Image.open(BytesIO(plot.to_png(picture.ax.get_figure(root=True)))).convert("RGB")).astype(int)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: plot.step_strip(STEP, title="a step"),
+        lambda: plot.step_strip(profile([], other=1.0, device="CPU")),
+        lambda: plot.memory_timeline(TIMELINE, title="a step"),
+        lambda: plot.memory_timeline(TIMELINE, predicted=costs.training_step("SimpleCNN", batch=128)),
+        lambda: plot.shares(LIMIT, title="a loop"),
+        lambda: plot.shares(EVEN),
+        lambda: plot.shares(ALONE),
+    ],
+)
+def test_every_figure_draws_and_nothing_touches_the_edge(draw):
+    picture = draw()
+    image = pixels(picture)
+    assert (image[[0, -1]] == 255).all()
+    assert (image[:, [0, -1]] == 255).all()  # to_png leaves a margin: ink there would be a label that is cut
+    assert picture.sentence.endswith(".")
+
+
+def test_the_strip_names_the_three_largest_parts_and_only_what_is_there():
+    picture = plot.step_strip(STEP)
+    assert picture.sentence == (
+        "A step takes 39.9 ms, the mean of 5. "
+        "Its largest parts: backward 50% (20.0 ms), gaps 25% (10.0 ms), forward 25% (9.90 ms)."
+    )
+    assert legend(picture) == ["input", "copies", "forward", "backward", "gaps"]
+    assert [label.get_text() for label in picture.ax.get_yticklabels()] == ["host", "device", "all 5: shares"]
+    assert "backward 50%" in words(picture.ax)
+
+
+def test_gaps_that_are_too_short_to_see_are_said():
+    spans = [
+        Span("device", "forward", 0.0, 0.5),
+        Span("device", "gaps", 0.5, 0.5001),
+        Span("device", "forward", 0.5001, 1),
+    ]
+    assert "Gaps shorter than a pixel" in plot.step_strip(profile(spans, forward=0.9999, gaps=0.0001)).sentence
+    assert "Gaps shorter" not in plot.step_strip(STEP).sentence
+
+
+def test_parts_differ_in_colour_and_in_texture():
+    from labkit.plot.profiles import _CATEGORIES, _LIMITS, _PARTS
+
+    assert tuple(_PARTS) == PARTS
+    assert tuple(_CATEGORIES) == CATEGORIES
+    assert tuple(_LIMITS) == tuple(LIMIT.shares)
+    plain = {"forward", "gaps"}  # solid blue and empty
+    textures = [hatch for part, (_, hatch) in _PARTS.items() if part not in plain]
+    assert len(set(textures)) == len(textures)
+    assert "" not in textures
+    for table in (_PARTS, _CATEGORIES):
+        assert len(set(table.values())) == len({color for color, _ in table.values()}) == len(table)
+    assert len({hatch for _, hatch in _CATEGORIES.values()}) == len(_CATEGORIES)
+    assert len(set(_LIMITS.values())) == len(_LIMITS)
+
+
+def test_a_span_of_a_microsecond_in_a_step_of_a_second_is_seen():
+    purple = np.array([0xCC, 0x79, 0xA7])
+    with_it = [
+        Span("device", "forward", 0.0, 0.5),
+        Span("device", "copies", 0.7, 0.700001),
+        Span("device", "forward", 0.9, 1),
+    ]
+    picture = plot.step_strip(profile(with_it, forward=1.0))
+    picture.ax.get_legend().remove()  # it has the colour too
+    columns = (abs(pixels(picture) - purple).sum(axis=2) < 60).any(axis=0).sum()
+    assert 1 <= columns <= 3
+
+
+def test_neighbours_that_touch_are_one_bar_and_short_ones_are_widened():
+    spans = [Span("host", "input", a, b) for a, b in ((0.0, 0.1), (0.1, 0.2), (0.15, 0.18), (0.5, 0.5), (0.505, 0.51))]
+    spans += [Span("host", "other", 0.2, 0.4), Span("device", "input", 0.3, 0.4)]
+    assert _merged(spans, "host", "input", 0.01) == [(0.0, 0.2), (0.5, pytest.approx(0.515))]
+    assert _merged(spans, "device", "input", 0.01) == [(0.3, 0.4)]
+    assert _merged(spans, "device", "other", 0.01) == []
+
+
+def test_thousands_of_spans_take_a_few_collections_and_little_time():
+    parts = ("forward", "backward", "optimizer")
+    spans = [Span("device", parts[i % 3], i * 1e-5, i * 1e-5 + 8e-6) for i in range(6000)]
+    many = profile(spans, forward=0.02, backward=0.02, optimizer=0.02)
+    plot.step_strip(many)
+    begin = time.process_time()
+    picture = plot.step_strip(many)
+    assert time.process_time() - begin < 0.5  # about 0.05 alone on a core
+    bars = [c for c in picture.ax.collections if isinstance(c, PolyCollection)]
+    assert len(bars) <= 2 * len(parts)
+    assert sum(len(c.get_paths()) for c in bars) <= 3 * 600
+
+
+def test_memory_is_stacked_to_its_peak_which_is_named():
+    picture = plot.memory_timeline(TIMELINE)
+    assert legend(picture) == ["temporary and other", "activations", "gradients", "parameters"]
+    top = max(path.vertices[:, 1].max() for c in picture.ax.collections for path in c.get_paths())
+    assert top == TIMELINE.peak_bytes == 10 * 2**20
+    assert "peak 10.0 MiB" in words(picture.ax)
+    assert {"forward", "backward"} <= set(words(picture.ax))
+    assert picture.sentence == (
+        "Most memory in the backward pass: 10.0 MiB, of which activations 8.00 MiB, temporary and other 1.00 MiB, "
+        "parameters 1.00 MiB."
+    )
+
+
+def test_the_prediction_is_a_line_that_the_legend_and_the_sentence_name():
+    memory = costs.training_memory(2**18, 2**20)
+    picture = plot.memory_timeline(TIMELINE, predicted=memory)
+    (line,) = [line for line in picture.ax.lines if line.get_linestyle() == "--"]
+    assert line.get_ydata()[0] == memory.total_bytes
+    assert legend(picture)[0] == "predicted"
+    assert "(dashed): 8.00 MiB; measured 1.25x of it." in picture.sentence
+
+
+def test_bars_of_limits_are_in_order_with_the_bound_of_each():
+    picture = plot.shares(LIMIT)
+    assert words(picture.ax)[:3] == [
+        "60%, without it at most 2.50x, dominates",
+        "20%, without it at most 1.25x",
+        "10%, without it at most 1.11x",
+    ]
+    assert picture.sentence == (
+        "Input dominates with 60% of the loop's time: without it the loop would be at most 2.50x as fast."
+    )
+
+
+def test_no_limit_is_made_dominant_and_a_single_one_has_no_bound():
+    assert plot.shares(EVEN).sentence == (
+        "Nothing dominates; the largest is arithmetic with 40%: without it the loop would be at most 1.67x as fast."
+    )
+    assert "dominates" not in " ".join(words(plot.shares(EVEN).ax))
+    assert plot.shares(ALONE).sentence.endswith("with 100% of the loop's time: nothing else takes time.")

@@ -1,0 +1,159 @@
+"""Figures of training and the board that grows: what they show is read back from the axes."""
+
+import math
+
+import pytest
+from torch import nn
+
+from labkit import plot
+from labkit.core.errors import BadMeasurement, NotFinite
+from labkit.lesson.seed_curves import SeedCurves
+from labkit.train import training
+from labkit.train.training import GradientNoise, RangeTest, Run, Runs
+from tests.test_train.test_training import GIVEN, LogOf, setup_with
+
+ONE = Run(0, 10, (1.0,) * 30, (0.2, 0.6, 1.0), (1.0, 2.0, 3.0), (100, 200, 300), nn.Identity())
+OTHER = Run(1, 10, (1.0,) * 20, (0.4, 0.8), (1.5, 2.5), (100, 200), nn.Identity())
+
+
+def made(*values, batch=10):
+    runs = (
+        Run(i, batch, (1.0,), (0.5 if math.isinf(v) else 0.98,), (min(v, 9.0),), (100,), nn.Identity())
+        for i, v in enumerate(values)
+    )
+    return Runs(tuple(runs))
+
+
+def line(ax, label):
+    (found,) = [one for one in ax.lines if one.get_label().startswith(label)]
+    return [list(values) for values in found.get_data()]
+
+
+def test_a_band_runs_from_the_lowest_to_the_highest_seed():
+    picture = plot.seed_bands({"small": [ONE, OTHER]}, x="epochs", accuracy=0.8)
+    assert line(picture.ax, "small (2 seeds)") == [[1, 2, 3], pytest.approx([30, 70, 90])]
+    (band,) = picture.ax.collections
+    low, high = band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max()
+    assert (low, high) == (pytest.approx(20), pytest.approx(100))
+    assert picture.ax.get_xlabel() == "epochs"
+    assert picture.sentence == "small: 2 of 2 seeds reached 80.0 %, after 2 epochs to 3 epochs."
+
+
+def test_seeds_meet_at_common_times_and_one_that_ended_keeps_its_accuracy():
+    x, y = line(plot.seed_bands({"small": [ONE, OTHER]}).ax, "small")
+    assert x == [1.5, 2.0, 2.5, 3.0]
+    assert y == pytest.approx([40, 60, 80, 90])  # by the line between two epochs
+
+
+@pytest.mark.parametrize(("x", "ends"), [("images", [100, 200, 300]), ("steps", [10, 20, 30])])
+def test_bands_over_images_and_steps(x, ends):
+    assert line(plot.seed_bands({"small": [ONE]}, x=x).ax, "small (1 seed)")[0] == ends
+
+
+def test_what_never_arrived_and_what_has_not_begun_is_said():
+    words = plot.seed_bands({"small": [ONE], "none": []}, accuracy=1.0).sentence
+    assert words == "small: 1 of 1 seeds reached 100 %, after 3.00 s."
+    assert "0 of 1 seeds reached 90.0 %." in plot.seed_bands({"other": [OTHER]}, accuracy=0.9).sentence
+    assert plot.seed_bands({}).sentence == "No epoch has ended yet."
+
+
+def test_time_by_batch_has_a_median_whiskers_and_a_cross_for_never():
+    by = {8: made(1.0, 2.0, 3.0), 64: made(0.5, 0.6, math.inf), 512: made(math.inf, 1.0, math.inf)}
+    picture = plot.time_to_accuracy({"fixed rate": by}, 0.97, title="Batches")
+    assert line(picture.ax, "fixed rate") == [[8, 64], [2.0, 0.6]]
+    crosses = [one for one in picture.ax.lines if one.get_marker() == "x" and len(one.get_xdata())]
+    assert "never did" in picture.ax.get_legend().texts[-1].get_text()
+    assert [one.get_xdata()[0] for one in crosses] == [512]
+    assert picture.sentence == (
+        "To 97.0 %: fixed rate, batch 8: 3 of 3 seeds, median 2.00 s; fixed rate, batch 64: 2 of 3 seeds, median "
+        "600 ms; fixed rate, batch 512: 1 of 3 seeds, median never."
+    )
+
+
+def test_the_line_goes_from_batch_to_batch_in_whatever_order_they_were_trained():
+    picture = plot.time_to_accuracy({"a": {32: made(2.0), 16: made(3.0), 64: made(1.0)}}, 0.97)
+    assert line(picture.ax, "a") == [[16, 32, 64], [3.0, 2.0, 1.0]]
+
+
+def test_steps_by_batch_with_the_predicted_critical_batch():
+    noise = GradientNoise(noise=50.0, signal=1.0, low=40.0, high=60.0, draws=9)
+    picture = plot.time_to_accuracy({"a": {10: made(1.0, 2.0)}}, 0.97, what="steps", noise=noise)
+    assert line(picture.ax, "critical batch")[0] == [50.0, 50.0]
+    assert "median 10 steps" in picture.sentence
+    endless = GradientNoise(noise=50.0, signal=-1.0, low=40.0, high=math.inf, draws=9)
+    assert "critical" not in str(
+        plot.time_to_accuracy({"a": {10: made(1.0)}}, 0.97, noise=endless).ax.get_legend().texts
+    )
+
+
+def test_nothing_that_arrived_can_be_drawn():
+    assert "median never" in plot.time_to_accuracy({"a": {10: made(math.inf)}}, 0.97).sentence
+
+
+def test_a_range_test_shows_its_steps_and_two_rates():
+    found = RangeTest((0.01, 0.1, 1.0), (2.0, 1.0, 5.0), (2.0, 1.5, 3.0))
+    picture = plot.range_test(found, title="Batch 8")
+    assert line(picture.ax, "loss of one step")[1] == [2.0, 1.0, 5.0]
+    assert line(picture.ax, "lowest mean, at 0.1")[0] == [0.1, 0.1]
+    assert line(picture.ax, "a third of it, 0.033")[0] == pytest.approx([0.1 / 3] * 2)
+    assert "3 steps from rate 0.01 to 1" in picture.sentence
+
+
+# The board
+
+
+def test_the_board_grows_while_it_trains_and_gives_the_runs():
+    board = SeedCurves("Two rates", accuracy=0.9)
+    runs = board.train("quick", setup_with(), 2, batch=16, epochs=8, **GIVEN)
+    assert isinstance(runs, Runs)
+    assert (runs.name, len(runs.runs)) == ("quick", 2)
+    assert board.frames >= 2
+    assert "quick: 2 of 2 seeds reached 90.0 %" in board.sentence
+    board.add("before", made(1.0))
+    assert "before: 1 of 1 seeds" in board.sentence
+    assert repr(board) == "<SeedCurves>"
+
+
+def test_a_race_is_drawn_under_each_name():
+    board = SeedCurves("Race", x="epochs")
+    found = board.race({"a": (setup_with(), 16), "b": (setup_with(), 32)}, 2, epochs=2, **GIVEN)
+    assert sorted(found) == ["a", "b"]
+    assert [len(by_seed) for by_seed in board.runs.values()] == [2, 2]
+    assert board.sentence.startswith("a: best accuracy")
+
+
+def test_what_was_trained_before_an_error_stays_on_the_board():
+    board = SeedCurves("Stops")
+
+    def setup():
+        model, step = setup_with()()
+        seen = []
+        return model, lambda *batch: step(*batch) * (1 if seen.append(1) or len(seen) < 15 else math.nan)
+
+    with pytest.raises(NotFinite):
+        board.train("stops", setup, 1, batch=16, epochs=8, **GIVEN)
+    assert [run.epochs for run in board.runs["stops"].values()] == [1]
+
+
+def test_a_frame_is_drawn_when_it_costs_a_tenth_of_the_time_at_most(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("labkit.lesson.seed_curves.time.monotonic", lambda: now[0])
+    board = SeedCurves("Rare")
+    board.draw = lambda axes: now.__setitem__(0, now[0] + 0.5) or "drawn"
+    board.redraw()
+    for waited, frames in ((4.9, 1), (5.1, 2)):
+        now[0] = board._last_s + waited
+        board.tick()
+        assert board.frames == frames
+
+
+def test_an_axis_that_is_none_is_told():
+    with pytest.raises(BadMeasurement, match="'seconds', 'epochs', 'images' or 'steps'"):
+        SeedCurves("Time", x="minutes")
+
+
+def test_a_log_of_zero_is_told_through_the_board_too():
+    model = lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU(), LogOf())  # noqa: E731
+    with pytest.raises(NotFinite, match="LogOf"):
+        SeedCurves("NaN").train("log", setup_with(model), 1, batch=16, epochs=2, **GIVEN)
+    assert training.Runs is Runs

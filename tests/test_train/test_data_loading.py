@@ -1,0 +1,421 @@
+import contextlib
+import io
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+
+from labkit.core.errors import BadMeasurement, DataError, WorkerFailed
+from labkit.train import data
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(autouse=True)
+def no_process_left():
+    yield
+    assert multiprocessing.active_children() == []
+
+
+@pytest.fixture
+def shards():
+    return data.jpeg_shards(size=64, images=20, per_shard=6)
+
+
+class Faulty(Dataset):
+    """Numbers; at number 5 a worker does what it is told to."""
+
+    def __init__(self, fault, n=16):
+        self.fault, self.n = fault, n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        if i == 5:
+            self.fault()
+        return torch.tensor(i)
+
+
+def exits():
+    os._exit(3)
+
+
+def exits_quietly():
+    os._exit(0)
+
+
+def is_killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hangs():
+    time.sleep(60)
+
+
+def raises():
+    raise ZeroDivisionError("no such number")
+
+
+def runs_out_of_memory():
+    raise MemoryError
+
+
+def damages(shard, number):
+    """Write zeros over most of a JPEG; its place."""
+    found = list(data.read_encoded(shard))[number]
+    content = bytearray(shard.read_bytes())
+    content[found.offset + 100 : found.offset + len(found.jpeg)] = bytes(len(found.jpeg) - 100)
+    shard.write_bytes(content)
+    return found
+
+
+# ---- files and shards ----
+
+
+def test_an_encoded_image_knows_its_place(shards):
+    for found in data.read_encoded(shards[1]):
+        assert shards[1].read_bytes()[found.offset : found.offset + len(found.jpeg)] == found.jpeg
+        assert found.jpeg.startswith(b"\xff\xd8")
+    assert found.name == "000011.jpg"
+    assert found.place == f"image 000011.jpg at byte {found.offset:,} of {shards[1]}"
+
+
+@pytest.mark.parametrize(("split", "n"), [("train", 1437), ("test", 360)])
+def test_a_split_has_the_digits_of_that_split(split, n):
+    shards = data.jpeg_shards(size=8, split=split)
+    labels = [label for shard in shards for _, label in data.read_shard(shard)]
+    assert len(labels) == n
+    assert labels == data.digits(split=split)[1].tolist()
+
+
+def test_small_files_hold_the_same_images_in_the_same_order(shards):
+    files = data.jpeg_files(shards)
+    there = [(path.read_bytes(), int(path.parent.name)) for path in files]
+    assert there == [image for shard in shards for image in data.read_shard(shard)]
+    stamp = files[0].stat().st_mtime_ns
+    assert data.jpeg_files(shards) == files
+    assert files[0].stat().st_mtime_ns == stamp
+
+
+def test_no_shards_are_refused():
+    for make in (data.jpeg_files, data.JpegShards, data.decoded_cache):
+        with pytest.raises(DataError, match="Expected at least one shard, got none"):
+            make([])
+
+
+def test_pages_can_be_dropped_from_the_cache(shards):
+    before = shards[0].read_bytes()
+    assert data.forget_cached(shards) is hasattr(os, "posix_fadvise")
+    assert shards[0].read_bytes() == before
+
+
+# ---- from bytes to images ----
+
+
+def test_the_stages_make_the_image_that_the_network_takes(shards):
+    jpeg, _ = next(data.read_shard(shards[0]))
+    prepare = data.Prepare(32)
+    image = prepare(jpeg)
+    assert (image.shape, image.dtype, image.is_contiguous()) == ((3, 32, 32), torch.float32, True)
+    assert image.element_size() * image.nelement() == prepare.image_bytes
+    expected = np.asarray(Image.open(io.BytesIO(jpeg)).resize((32, 32), Image.Resampling.BILINEAR))
+    np.testing.assert_array_equal((image * 255).round().numpy(), expected.transpose(2, 0, 1))
+    whole = data.Prepare(64, as_float=False)(jpeg)
+    assert (whole.shape, whole.dtype) == ((3, 64, 64), torch.uint8)
+
+
+def test_reduced_decoding_gives_nearly_the_same_image(shards):
+    jpeg, _ = next(data.read_shard(shards[0]))
+    full, reduced = (data.Prepare(32, reduced=flag)(jpeg) for flag in (False, True))
+    assert not torch.equal(full, reduced)
+    assert (full - reduced).abs().mean() < 0.02
+
+
+@pytest.mark.parametrize("size", [1, 7, 9])
+def test_a_shift_moves_each_image_by_its_own_amount_with_zeros_behind_it(size):
+    prepare = data.Prepare(size, shift=3)
+    image = np.arange(1, 3 * size * size + 1).astype(np.uint8).reshape(3, size, size)
+    padded = np.pad(image, ((0, 0), (3, 3), (3, 3)))
+    allowed = {
+        padded[:, y : y + size, x : x + size].tobytes(): (y, x) for y in range(7) for x in range(7)
+    }  # fmt: skip
+    seen = {prepare.augment(image).tobytes() for _ in range(1000)}
+    assert seen == set(allowed)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "got 0 bytes that are none (cannot identify image file)"),
+        (b"text", "got 4 bytes that are none"),
+        (b"GIF89a" + bytes(50), "cannot identify image file"),
+    ],
+)
+def test_bytes_that_are_no_jpeg_are_one_sentence(content, words):
+    with pytest.raises(DataError) as error:
+        data.Prepare(8)(content)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize("kept", [2, 20, 300, 700])
+def test_a_jpeg_cut_short_is_found(shards, kept):
+    jpeg, _ = next(data.read_shard(shards[0]))
+    with pytest.raises(DataError, match="Expected a whole JPEG"):
+        data.Prepare(32)(jpeg[:kept])
+
+
+# ---- batches ----
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3, 6])
+@pytest.mark.parametrize("kind", ["files", "shards"])
+def test_every_image_comes_once_an_epoch(shards, kind, workers):
+    prepare = data.Prepare(8)
+    dataset = data.JpegFiles(data.jpeg_files(shards), prepare) if kind == "files" else data.JpegShards(shards, prepare)
+    expected = sorted((prepare(jpeg).sum().item(), label) for shard in shards for jpeg, label in data.read_shard(shard))
+    with data.loader(dataset, 3, workers=workers, persistent=True) as batches:
+        for _ in range(2):
+            found = [
+                (x.sum().item(), y.item()) for images, labels in batches for x, y in zip(images, labels, strict=True)
+            ]
+            assert sorted(found) == expected
+
+
+def test_shuffled_shards_come_in_a_new_order_every_epoch(shards):
+    dataset = data.JpegShards(shards, data.Prepare(8), shuffle=True)
+    with data.loader(dataset, 20, workers=1, persistent=True, seed=1) as batches:
+        first, second = (next(iter_of)[0] for iter_of in (iter(list(batches)) for _ in range(2)))
+    assert not torch.equal(first, second)
+    torch.testing.assert_close(first.sum(), second.sum())
+
+
+def test_augmentation_is_fresh_in_every_epoch_and_worker(shards):
+    same = [data.jpeg_files(shards)[3]] * 8
+    with data.loader(data.JpegFiles(same, data.Prepare(32, shift=4)), 4, workers=2, persistent=True) as batches:
+        images = torch.cat([images for _ in range(2) for images, _ in batches])
+    assert len({image.numpy().tobytes() for image in images}) > 12
+
+
+def test_a_seed_repeats_order_and_augmentation(shards):
+    dataset = data.JpegFiles(data.jpeg_files(shards), data.Prepare(8, shift=1))
+
+    def epoch(seed):
+        with data.loader(dataset, 4, workers=2, shuffle=True, seed=seed) as batches:
+            return torch.cat([images for images, _ in batches])
+
+    assert torch.equal(epoch(7), epoch(7))
+    assert not torch.equal(epoch(7), epoch(8))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_times_tell_who_made_each_batch_and_how_long_the_trainer_waited(shards, workers):
+    with data.loader(data.JpegShards(shards, data.Prepare(8)), 5, workers=workers) as batches:
+        for _ in batches:
+            time.sleep(0.01)
+    assert {times.worker for times in batches.times} == ({0, 1} if workers else {-1})
+    for times in batches.times:
+        assert times.begun_s <= times.ready_s <= times.taken_s
+        assert times.waited_s == times.taken_s - times.asked_s >= 0
+    for this, following in zip(batches.times, batches.times[1:], strict=False):
+        assert following.asked_s - this.taken_s >= 0.01
+
+
+def test_the_steady_rate_leaves_out_the_beginning_and_the_end():
+    seconds = [9, 5, 5, 1, 1, 2, 2, 3, 3, 0.1, 0.1]  # from taking each batch to taking the next
+    taken = [sum(seconds[:i]) for i in range(len(seconds) + 1)]
+    times = [data.BatchTimes(0, 0.0, 0.0, 0.0, taken_s) for taken_s in taken]
+    assert data.steady_batch_s(times, ahead=0, stretches=1) == (pytest.approx(sum(seconds) / len(seconds)),)
+    assert data.steady_batch_s(times, ahead=3, stretches=2) == (1, 2)  # 1, 1, 2, 2, and a 3 that is over
+    assert data.steady_batch_s(times[:11], ahead=3, stretches=4) == (1, 1, 2, 2)
+    with pytest.raises(BadMeasurement, match="at least 11 batches for 4 stretches"):
+        data.steady_batch_s(times[:10], ahead=3, stretches=4)
+
+
+def test_a_loop_that_is_left_leaves_no_worker_and_can_be_run_again(shards):
+    batches = data.loader(data.JpegShards(shards, data.Prepare(8)), 2, workers=2)
+    for _ in batches:
+        break
+    assert multiprocessing.active_children() == []
+    assert sum(len(labels) for _, labels in batches) == 20
+
+
+def test_persistent_workers_stay_until_closed(shards):
+    batches = data.loader(data.JpegShards(shards, data.Prepare(8)), 4, workers=2, persistent=True)
+    list(batches)
+    first = {child.pid for child in multiprocessing.active_children()}
+    list(batches)
+    assert {child.pid for child in multiprocessing.active_children()} == first
+    assert len(first) == 2
+    batches.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_datasets_can_be_pickled(shards):
+    for dataset in (data.JpegFiles(data.jpeg_files(shards)), data.JpegShards(shards, data.Prepare(8))):
+        again = pickle.loads(pickle.dumps(dataset))
+        assert len(list(iter(data.loader(again, 20)))) == 1
+
+
+def test_a_loader_has_a_length_where_its_dataset_has(shards):
+    assert len(data.loader(data.JpegFiles(data.jpeg_files(shards)), 6)) == 4
+    assert len(data.loader(data.JpegFiles(data.jpeg_files(shards)), 6, drop_last=True)) == 3
+    with pytest.raises(TypeError):
+        len(data.loader(data.JpegShards(shards), 6))
+
+
+# ---- what goes wrong ----
+
+
+@contextlib.contextmanager
+def one_sentence(error, *words):
+    with pytest.raises(error) as caught:
+        yield
+    text = str(caught.value)
+    assert all(word in text for word in words), text
+    assert "\n" not in text
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (exits, "A worker process exited with code 3 while it loaded a batch; all workers are ended"),
+        (exits_quietly, "A worker process exited with code 0"),
+        (is_killed, "A worker process was killed by SIGKILL while"),
+        (hangs, "No batch came within 1.00 s from 2 workers: one hangs, or needs longer"),
+        (raises, "raised ZeroDivisionError: no such number; all workers are ended now. Try workers=0"),
+        (runs_out_of_memory, "raised MemoryError"),
+    ],
+)
+def test_a_worker_that_fails_is_one_sentence_and_no_worker_is_left(fault, words, persistent):
+    timeout_s = 1.0 if fault is hangs else 30.0
+    batches = data.loader(Faulty(fault), 2, workers=2, persistent=persistent, timeout_s=timeout_s)
+    start_s = time.monotonic()
+    with one_sentence(WorkerFailed, words):
+        list(batches)
+    assert time.monotonic() - start_s < 15
+    assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+    # the next cell works
+    assert len(list(data.loader(Faulty(list), 2, workers=2))) == 8
+
+
+def test_a_worker_that_dies_while_the_trainer_works_is_found_at_the_next_batch_only():
+    with data.loader(Faulty(list, n=64), 2, workers=1, persistent=True) as batches:
+        epoch = iter(batches)
+        next(epoch)
+        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+        time.sleep(0.3)  # the trainer's own work: nothing is raised in it
+        with one_sentence(WorkerFailed, "killed by SIGKILL"):
+            list(epoch)
+
+
+def test_without_workers_an_error_is_itself():
+    with pytest.raises(ZeroDivisionError):
+        list(data.loader(Faulty(raises), 2))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_damaged_jpeg_is_named_with_its_place(shards, workers):
+    bad = damages(shards[1], 2)
+    dataset = data.JpegShards(shards, data.Prepare(32))
+    words = f"Damaged: image 000008.jpg at byte {bad.offset:,} of {shards[1]}: Expected a whole JPEG"
+    with one_sentence(DataError, words, "on_damage='skip'"):
+        list(data.loader(dataset, 4, workers=workers))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_damaged_jpegs_are_left_out_and_counted(shards, workers):
+    damages(shards[0], 0)
+    damages(shards[1], 2)
+    damages(shards[3], 1)  # the very last image
+    dataset = data.JpegShards(shards, data.Prepare(32), on_damage="skip")
+    batches = data.loader(dataset, 4, workers=workers)
+    for _ in range(2):
+        assert sum(len(labels) for _, labels in batches) == 17
+        assert dataset.skipped == 3
+
+
+def test_a_damaged_small_file_and_a_missing_one_are_named(shards):
+    files = data.jpeg_files(shards)
+    files[4].write_bytes(files[4].read_bytes()[:200])
+    files[5].unlink()
+    dataset = data.JpegFiles(files)
+    with one_sentence(DataError, f"{files[4]} is damaged: Expected a whole JPEG"):
+        dataset[4]
+    with one_sentence(DataError, f"{files[5]} can't be read (No such file or directory). Call jpeg_files again."):
+        dataset[5]
+
+
+def test_a_damaged_jpeg_stops_the_cache_with_its_place(shards):
+    bad = damages(shards[1], 2)
+    with one_sentence(DataError, f"image 000008.jpg at byte {bad.offset:,}"):
+        data.decoded_cache(shards, 32)
+
+
+def test_batches_that_do_not_fit_are_refused_before_anything_is_loaded(shards):
+    dataset = data.JpegShards(shards, data.Prepare(1024))
+    needs = data.batch_bytes(64, 12 * 1024**2, workers=2, prefetch=2)
+    assert needs == 64 * 12 * 1024**2 * 6
+    with one_sentence(DataError, "Batches of 64 images need 4.50 GiB", "there are 1.00 GiB. Try batch=14"):
+        data.loader(dataset, 64, workers=2, most_bytes=2**30)
+    data.loader(dataset, 14, most_bytes=2**30)
+    with one_sentence(DataError, "Try batch="):
+        data.loader(dataset, 10**9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"workers": -1}, "Expected workers to be a whole number of at least 0, got -1"),
+        ({"workers": 1.5}, "Expected workers to be a whole number"),
+        ({"timeout_s": 0}, "Expected timeout_s to be a finite number above 0"),
+        ({"prefetch": 0}, "prefetch must be at least 1"),
+    ],
+)
+def test_wrong_arguments_are_named(shards, arguments, words):
+    with one_sentence(DataError, words):
+        data.loader(data.JpegShards(shards), **{"batch": 4, **arguments})
+    with one_sentence(DataError, "Expected on_damage to be 'raise' or 'skip', got 'ignore'"):
+        data.JpegShards(shards, on_damage="ignore")
+
+
+# ---- the decoded cache ----
+
+
+def test_the_decoded_cache_holds_what_decoding_gives(shards):
+    images, labels = data.decoded_cache(shards, 32)
+    assert isinstance(images, np.memmap)
+    assert (images.shape, images.dtype, labels.dtype) == ((20, 3, 32, 32), np.uint8, np.int64)
+    prepare = data.Prepare(32)
+    expected = [(prepare.decode(jpeg), label) for shard in shards for jpeg, label in data.read_shard(shard)]
+    np.testing.assert_array_equal(images, np.stack([image for image, _ in expected]))
+    assert labels.tolist() == [label for _, label in expected]
+
+
+def test_the_decoded_cache_is_written_once_and_what_a_reader_does_to_it_is_lost(shards):
+    images, _ = data.decoded_cache(shards, 16)
+    kept = images.copy()
+    images[:] = 0
+    torch.from_numpy(images[:4])  # and no warning of an array that can't be written
+    again, _ = data.decoded_cache(shards, 16)
+    np.testing.assert_array_equal(again, kept)
+
+
+def test_other_sizes_and_shards_have_caches_of_their_own(shards):
+    assert len(data.decoded_cache(shards, 16)[1]) == 20
+    assert len(data.decoded_cache(shards[:1], 16)[1]) == 6
+    assert data.decoded_cache(shards, 8)[0].shape == (20, 3, 8, 8)
+    assert not np.array_equal(data.decoded_cache(shards, 16, reduced=True)[0], data.decoded_cache(shards, 16)[0])

@@ -1,0 +1,430 @@
+"""The room of graphs: breaks and their reasons, operators and kernels counted, compilers that are missing."""
+
+import contextlib
+import gc
+import math
+import os
+import shutil
+import sys
+import warnings
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+
+from labkit import plot
+from labkit.core.errors import BadMeasurement, CompileError, LabError
+from labkit.measure.machine import machine
+from labkit.plan import costs
+from labkit.train import graphs
+from labkit.train.graphs import capture, compiling
+from labkit.train.graphs.breaking import _meaning
+from labkit.train.graphs.operators import _read
+
+needs_compiler = pytest.mark.skipif(bool(graphs.missing()), reason=f"torch.compile needs {graphs.missing()}")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+@pytest.fixture(autouse=True)
+def same_as_before(monkeypatch):
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+        monkeypatch.delenv(name)  # at the end the value of now comes back, or none
+    yield
+    torch.compiler.reset()
+
+
+def whole(x):
+    return torch.where(x.sum() > 0, x + 1, x - 1)
+
+
+def takes_a_number(x):
+    return x * x.mean().item()
+
+
+def branches(x):
+    y = x * 2
+    if y.sum() > 0:
+        y = y + 1
+    return y - 3
+
+
+def prints(x):
+    print("now")
+    return x + 1
+
+
+def by_mask(x):
+    return x[x > 0] * 2
+
+
+def test_a_function_of_tensors_alone_is_one_graph():
+    found = graphs.breaks(whole, torch.rand(4))
+    assert (found.graphs, found.breaks) == (1, ())
+    assert len(found.operators) == 1
+    assert "no break" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("fn", "words"),
+    [
+        (takes_a_number, "a number is taken out of a tensor"),
+        (branches, "which way to go depends on the numbers in a tensor"),
+        (by_mask, "the shape of a result depends on the numbers in a tensor"),
+    ],
+)
+def test_a_break_is_told_in_a_sentence_with_its_line(fn, words):
+    found = graphs.breaks(fn, torch.rand(4))
+    assert found.graphs == 2
+    (only,) = found.breaks
+    assert words in only.reason
+    assert only.line in Path(__file__).read_text(encoding="utf-8").splitlines()[only.number - 1]
+    assert only.line in found._repr_html_().replace("&gt;", ">")
+
+
+def test_a_break_before_the_first_operator_is_not_lost():
+    found = graphs.breaks(prints, torch.rand(4))
+    assert found.graphs == 1
+    assert [b.reason for b in found.breaks] == ["print is called"]
+
+
+def test_a_branch_that_is_not_taken_does_not_break():
+    def guarded(x, loud):
+        if loud:
+            print("x")
+        return x + 1
+
+    assert graphs.breaks(guarded, torch.rand(2), False).breaks == ()
+    assert len(graphs.breaks(guarded, torch.rand(2), True).breaks) == 1
+
+
+def test_arguments_may_be_named_and_modules_traced():
+    assert graphs.breaks(torch.nn.Linear(3, 2), input=torch.rand(1, 3)).graphs == 1
+
+
+def test_a_function_that_fails_is_told_so():
+    with pytest.raises(CompileError, match=r"(?s)raised .*Call it without tracing first"):
+        graphs.breaks(lambda x: x + torch.rand(7), torch.rand(3))
+    with pytest.raises(BadMeasurement, match="Pass its name without brackets"):
+        graphs.breaks(torch.rand(2))
+
+
+def test_reasons_of_other_versions_are_told_too():
+    assert _meaning("generic_jump TensorVariable()").startswith("which way to go")
+    assert _meaning("Unsupported Tensor.item() call with ...").startswith("a number is taken out")
+    assert _meaning("builtin: print [<class 'ConstantVariable'>] False") == "print is called"
+    assert _meaning("Failed\n  Explanation: No way.\n  Hint: none") == "No way."
+    assert _meaning("something new\nmore") == "something new"
+
+
+def test_operators_of_forward_and_backward_are_counted_and_views_are_not():
+    layer, x = torch.nn.Linear(8, 4), torch.rand(2, 8)
+    found = graphs.operators(lambda: layer(x).relu().T.sum().backward())
+    assert found.counts["aten.addmm"] == found.counts["aten.relu"] == 1
+    assert found.counts["aten.mm"] == 1  # x needs no gradient
+    assert not {"aten.t", "aten.view", "aten.detach", "aten.expand"} & found.counts.keys()
+    assert found.total == sum(found.counts.values())
+
+
+def test_new_memory_is_that_of_results_not_of_what_is_overwritten():
+    x = torch.rand(1000)
+    assert graphs.operators(lambda: x + 1).new_bytes == 4000
+    assert graphs.operators(lambda: (x + 1) * 2).new_bytes == 8000
+    assert graphs.operators(lambda: (x + 1).mul_(2)).new_bytes == 4000
+    assert graphs.operators(lambda: x.mul_(1)).new_bytes == 0
+    out = torch.empty(1000)
+    assert graphs.operators(lambda: torch.add(x, 1, out=out)).new_bytes == 0
+    assert graphs.operators(lambda: torch.empty(1000).fill_(1)).counts == {"aten.fill_": 1}
+
+
+def test_nothing_runs_no_operator():
+    assert graphs.operators(lambda: None).total == 0
+    with pytest.raises(BadMeasurement, match="Expected a function"):
+        graphs.operators(3)
+
+
+CPP = """
+cpp_fused_add_0 = async_compile.cpp_pybinding(['const float*', 'float*'], r'''
+void kernel(const float* in, float* out) {}
+''')
+cpp_fused_relu_1 = async_compile.cpp_pybinding(['float*'], r'''
+void kernel(float* out) {}
+''')
+async_compile.wait(globals())
+def call(args):
+    cpp_fused_add_0(arg0_1, buf0)
+    extern_kernels.addmm(bias, buf0, weight, out=buf1)
+    cpp_fused_relu_1(buf1)
+    cpp_fused_add_0(buf1, buf2)
+def benchmark_compiled_module(times=10):
+    cpp_fused_add_0(1)
+"""
+TRITON = """
+triton_poi_fused_add_0 = async_compile.triton('triton_poi_fused_add_0', '''
+@triton.jit
+def triton_poi_fused_add_0(in_ptr0, out_ptr0):
+    pass
+''', device_str='cuda')
+async_compile.wait(globals())
+    def call(self, args):
+        triton_poi_fused_add_0.run(arg0_1, buf0, 64, stream=stream0)
+"""
+
+
+def test_kernels_are_counted_by_their_calls():
+    found = _read(9, CPP)
+    assert (found.operators, found.kernels, found.library_calls) == (9, 3, 1)
+    assert found.names == ("cpp_fused_add_0", "cpp_fused_relu_1")
+    assert "benchmark" not in found.code
+    assert str(found).startswith("9 operators became 3 kernels and 1 library call: cpp_fused_add_0")
+    assert _read(1, TRITON).kernels == 1
+    assert "@triton.jit" in _read(1, TRITON).code
+    assert str(_read(1, "")) == "1 operator became 0 kernels: none written"
+
+
+@needs_compiler
+def test_a_version_that_shows_no_generated_code_is_told_in_a_sentence(monkeypatch):
+    monkeypatch.delattr("torch._inductor.utils.run_and_get_code")
+    with pytest.raises(CompileError, match=r"Expected torch\._inductor\.utils\.run_and_get_code .* TORCH_LOGS"):
+        graphs.fusion(whole, torch.rand(3))
+
+
+@needs_compiler
+def test_a_chain_becomes_one_kernel_that_gives_the_same(monkeypatch):
+    monkeypatch.setenv("LABKIT_PROFILE", "ci")
+
+    def chain(x, y):
+        return torch.relu(x * y + 1) * 0.5
+
+    x, y = torch.randn(2, 5000)
+    first, second = graphs.fresh_cache(), graphs.fresh_cache()
+    assert first != second
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(second)
+    assert list(second.iterdir()) == []
+    assert torch.allclose(graphs.compiled(chain)(x, y), chain(x, y))
+    assert any(second.rglob("*.so" if machine().device == "cpu" else "*"))
+    for _ in range(2):  # also where the result is on the disk already
+        found = graphs.fusion(chain, x, y)
+        assert (found.operators, found.kernels) == (4, 1)
+    assert "tmp" in found.code
+
+
+def test_the_folder_is_labkits_and_what_a_killed_process_left_goes_after_a_day(home):
+    old, young = (home / "cache" / "compiled" / name for name in ("old", "young"))
+    for folder in (old, young):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    compiling._parent.cache_clear()
+    try:
+        folder = graphs.fresh_cache()
+    finally:
+        compiling._parent.cache_clear()
+    assert folder.parent.parent == home / "cache" / "compiled"
+    assert young.exists()
+    assert not old.exists()
+
+
+def test_a_backend_that_builds_nothing_needs_no_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert graphs.missing()
+    assert graphs.compiled(whole, backend="eager")(torch.ones(2)).tolist() == [2, 2]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU it is a C compiler")
+def test_without_a_compiler_one_sentence_says_what_to_do_and_the_next_call_works(monkeypatch):
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    with pytest.raises(CompileError, match=r"needs a C\+\+ compiler .* install one .*aot_eager"):
+        graphs.compiled(whole)
+    with pytest.raises(CompileError, match=r"a C\+\+ compiler"):
+        graphs.fusion(whole, torch.rand(3))
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert graphs.missing() == "a C++ compiler"
+    monkeypatch.undo()
+    graphs.compiled(whole, backend="eager")(torch.rand(3))
+
+
+def test_the_compiler_that_is_asked_for_is_the_platforms(monkeypatch):
+    asked = []
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(compiling, "machine", lambda: type("M", (), {"gpus": ()}))
+    monkeypatch.setattr(shutil, "which", asked.append)
+    for platform in ("linux", "darwin", "win32"):
+        monkeypatch.setattr(sys, "platform", platform)
+        assert graphs.missing() == "a C++ compiler"
+    assert asked == ["g++", "clang++", "cl"]
+
+
+def test_on_a_gpu_it_needs_triton_and_a_c_compiler(monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(compiling, "machine", lambda: type("M", (), {"gpus": ("a GPU",)}))
+    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
+    assert graphs.missing() == "Triton"
+    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(shutil, "which", {"clang": "/usr/bin/clang"}.get)
+    assert graphs.missing() == ""
+    monkeypatch.setenv("CC", "/nowhere/cc")
+    assert graphs.missing() == "a C compiler"
+
+
+def test_only_functions_and_modules_are_compiled():
+    with pytest.raises(LabError, match="Expected a function or a module"):
+        graphs.compiled(torch.rand(3))
+
+
+def test_quiet_ends_with_its_block():
+    with compiling.quiet():
+        warnings.warn("not told", UserWarning, stacklevel=1)
+    with pytest.warns(UserWarning, match="told"):
+        warnings.warn("told", UserWarning, stacklevel=1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_nothing_is_captured():
+    with pytest.raises(LabError, match="Expected a CUDA GPU to record"):
+        graphs.captured(lambda: None)
+
+
+class FakeGraph:
+    """torch.cuda.graph whose recording another call may have broken, and which keeps nothing alive."""
+
+    def __init__(self, broken=False):
+        self.broken, self.replays, self.streams = broken, 0, []
+
+    def replay(self):
+        self.replays += 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        if self.broken:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture\nmore")
+
+
+@pytest.fixture
+def fake_graph(monkeypatch):
+    fake = FakeGraph()
+    stream = type("S", (), {"wait_stream": lambda self, other: None})
+    monkeypatch.setattr(capture, "machine", lambda: type("M", (), {"gpus": ("a GPU",)}))
+    monkeypatch.setattr(torch.cuda, "Stream", stream)
+    usual = stream()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: usual)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "set_stream", fake.streams.append)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: fake)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: graph)
+    return fake
+
+
+def test_a_replay_keeps_the_tensors_of_its_step_alive_and_runs_no_python(fake_graph):
+    def prepared():
+        weight, runs = torch.zeros(3), []
+        return weakref.ref(weight), runs, lambda: (runs.append(1), weight.add_(1))
+
+    weight, runs, step = prepared()
+    replay = graphs.captured(step)
+    del step
+    gc.collect()
+    assert weight() is not None  # else its memory would serve others, and each replay write there
+    assert (replay(), replay()) == (None, None)
+    assert (len(runs), fake_graph.replays) == (3 + 1, 2)
+    del replay
+    gc.collect()
+    assert weight() is None
+
+
+def test_what_broke_a_recording_is_told_and_the_stream_given_back(fake_graph):
+    fake_graph.broken, runs = True, []
+
+    def step():
+        runs.append(1)
+        if len(runs) > 3:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nmore")
+
+    with pytest.raises(
+        LabError, match=r"can't be recorded .*: CUDA error: operation not permitted .*capturing\. Take out"
+    ):
+        graphs.captured(step)
+    assert fake_graph.streams == [torch.cuda.current_stream()]
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_captured_step_trains_as_the_eager_one():
+    def prepared():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, y = torch.randn(16, 8, device="cuda"), torch.randint(0, 2, (16,), device="cuda")
+
+        def step():
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+        return model, step
+
+    eager, step = prepared()
+    for _ in range(3 + 10):  # capturing warms up with three steps; the recording itself computes nothing
+        step()
+    model, step = prepared()
+    replay = graphs.captured(step)
+    for _ in range(10):
+        replay()
+    for found, wanted in zip(model.parameters(), eager.parameters(), strict=True):
+        assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_step_that_waits_for_the_gpu_is_not_captured():
+    x = torch.rand(3, device="cuda")
+    with pytest.raises(LabError, match="can't be recorded"):
+        graphs.captured(lambda: x.sum().item())
+    assert (x + 1).sum().item() > 0  # the next cell works
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ((8.0, 0.5, 0.25), 32),
+        ((1.0, 1.0, 0.25), 2),  # 4/3, rounded up
+        ((0.0, 0.5, 0.25), 0),
+        ((0.0, 0.5, 0.5), 0),
+        ((0.0, 0.25, 0.5), math.inf),
+        ((8.0, 0.5, 0.5), math.inf),
+        ((8.0, 0.25, 0.5), math.inf),
+    ],
+)
+def test_break_even_steps(given, steps):
+    assert costs.break_even_steps(*given) == steps
+
+
+@pytest.mark.parametrize("given", [(-1.0, 0.5, 0.25), (1.0, 0.0, 0.25), (1.0, 0.5, -0.25), (math.nan, 0.5, 0.25)])
+def test_break_even_of_nonsense_is_refused(given):
+    with pytest.raises(BadMeasurement, match="Expected"):
+        costs.break_even_steps(*given)
+
+
+def test_the_figure_marks_where_it_pays():
+    picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=0.25)
+    assert "it has paid after 32 steps, which last 16.0 s" in picture.sentence
+    assert [text.get_text() for text in picture.ax.texts] == ["32 steps"]
+    assert picture.ax.get_xlim()[1] == 96
+    assert "calculated" in picture.ax.get_ylabel()
+
+
+@pytest.mark.parametrize("compiled_s", [0.5, 0.7])
+def test_the_figure_says_when_it_never_pays(compiled_s):
+    picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=compiled_s)
+    assert "it never pays" in picture.sentence
+    assert len(picture.ax.texts) == 0
+
+
+def test_the_figure_of_an_operators_time():
+    picture = plot.time_by_size({1: 4e-6, 1024: 5e-6}, overhead_s=4e-6)
+    assert picture.sentence == "1 element in 4.00 µs; 1,024 elements in 5.00 µs."
+    assert len(picture.ax.lines) == 2

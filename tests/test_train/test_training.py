@@ -1,0 +1,501 @@
+import itertools
+import math
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from labkit.core.errors import BadMeasurement, NotFinite
+from labkit.train import training
+from labkit.train.training import Run, Runs, accuracy, fit, held_out, over_seeds
+from labkit.train.training.loop import Batches
+from labkit.train.training.runs import _cut, _interval
+
+
+def blobs(n=200, classes=4, width=6, seed=3):
+    """Images (n, width) around a centre for each class: learnt in a few steps."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % classes
+    centres = 3 * torch.randn(classes, width, generator=generator)
+    return centres[labels] + torch.randn(n, width, generator=generator), labels
+
+
+DATA, VALIDATION = held_out(*blobs())
+GIVEN = {"data": DATA, "validation": VALIDATION}
+
+
+def setup_with(model=None, rate=0.1, loss=cross_entropy):
+    def setup():
+        net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)) if model is None else model()
+        optimizer = torch.optim.SGD(net.parameters(), lr=rate)
+
+        def step(images, labels):
+            optimizer.zero_grad()
+            value = loss(net(images), labels)
+            value.backward()
+            optimizer.step()
+            return value
+
+        return net, step
+
+    return setup
+
+
+# The split and the accuracy
+
+
+def test_every_class_is_split_in_proportion_and_nothing_is_lost():
+    images = torch.arange(100.0)[:, None]
+    labels = torch.tensor([0] * 60 + [1] * 30 + [2] * 10)
+    (kept, kept_labels), (out, out_labels) = held_out(images, labels, share=0.2, seed=1)
+    assert sorted(torch.cat([kept, out]).ravel().tolist()) == list(range(100))
+    assert out_labels.bincount().tolist() == [12, 6, 2]
+    assert len(kept) == 80
+    assert torch.equal(labels[out.ravel().long()], out_labels)
+    assert torch.equal(labels[kept.ravel().long()], kept_labels)
+
+
+def test_the_split_is_seeded_and_leaves_torchs_generator_alone():
+    before = torch.get_rng_state()
+    one, same, other = (held_out(*blobs(), seed=seed)[1][0] for seed in (0, 0, 1))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("share", [0, 1, 0.001, -1, float("nan"), "a fifth"])
+def test_a_share_that_leaves_a_side_empty_is_told(share):
+    with pytest.raises(BadMeasurement, match="share"):
+        held_out(*blobs(), share=share)
+
+
+def test_the_default_is_digits_without_their_test_part():
+    (images, labels), (others, _) = training.split.digits_held_out()
+    assert images.shape[1:] == (3, 32, 32)
+    assert len(images) + len(others) == 1437
+    assert len(others) == pytest.approx(0.2 * 1437, abs=5)
+    assert labels.dtype == torch.int64
+
+
+def test_accuracy_counts_in_evaluation_mode_and_restores_each_mode():
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Dropout(0.999), nn.BatchNorm1d(2))
+    model[2].eval()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(2))
+    images = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    assert accuracy(model, images, torch.tensor([0, 1, 0, 0]), batch=3) == 0.75
+    assert [part.training for part in model] == [True, True, False]
+
+
+def test_nan_logits_are_wrong():
+    model = nn.Linear(1, 2)
+    nn.init.constant_(model.weight, math.nan)
+    assert accuracy(model, torch.ones(4, 1), torch.zeros(4, dtype=torch.int64)) == 0
+
+
+def test_accuracy_keeps_no_graph_and_takes_pairs_only():
+    with pytest.raises(BadMeasurement, match="label for each"):
+        accuracy(nn.Linear(1, 2), torch.ones(4, 1), torch.zeros(3, dtype=torch.int64))
+    assert not torch.is_inference_mode_enabled()
+
+
+# The loop
+
+
+def test_a_run_learns_and_says_what_it_did():
+    run = fit(setup_with(), seed=0, batch=32, epochs=20, **GIVEN)
+    assert run.steps == 20 * 5 == len(run.losses)
+    assert run.epochs == 20
+    assert run.images == tuple(160 * (i + 1) for i in range(20))
+    assert run.accuracies[-1] > 0.95
+    assert run.losses[-1] < run.losses[0] / 2
+    assert all(a < b for a, b in itertools.pairwise(run.seconds))
+    assert run.rate > 0
+    assert run.accuracies[-1] == accuracy(run.model, *VALIDATION)
+    assert "20 epochs, 100 steps" in str(run)
+    assert repr(run) == str(run)
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_seed_does_not():
+    one, same, other = (fit(setup_with(), seed=seed, batch=16, epochs=2, **GIVEN).losses for seed in (4, 4, 5))
+    assert one == same
+    assert one != other
+
+
+def test_until_stops_at_the_accuracy_and_epochs_at_the_latest():
+    arrived = fit(setup_with(), seed=0, batch=16, epochs=50, until=0.9, **GIVEN)
+    assert arrived.accuracies[-1] >= 0.9 > max([0, *arrived.accuracies[:-1]])
+    assert arrived.epochs < 50
+    assert arrived.time_to(0.9) == arrived.seconds[-1]
+    assert arrived.epochs_to(0.9) == arrived.epochs
+    assert arrived.steps_to(0.9) == arrived.steps
+    assert arrived.time_to(1.0) in (None, arrived.seconds[-1])
+    never = fit(setup_with(rate=1e-9), seed=0, batch=16, epochs=2, until=1.0, **GIVEN)
+    assert never.epochs == 2
+    assert never.time_to(1.0) is None
+    assert never.steps_to(1.0) is None
+
+
+def test_the_clock_runs_while_training_and_not_while_evaluating():
+    """A step takes 1 on a device that works when waited for, an evaluation 100."""
+    now = [0.0]
+
+    class Slow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(6, 4)
+
+        def forward(self, images):
+            now[0] += 1.0 if self.training else 100.0
+            return self.inner(images)
+
+    run = fit(setup_with(Slow), seed=0, batch=80, epochs=3, clock=lambda: now[0], **GIVEN)
+    assert run.seconds == (2.0, 4.0, 6.0)  # the step that is thrown away isn't charged either
+
+
+def test_training_ends_after_the_seconds():
+    ticks = itertools.count()
+    run = fit(setup_with(), seed=0, batch=80, seconds=3, clock=lambda: next(ticks), **GIVEN)
+    assert run.seconds == (1, 2, 3)
+
+
+def test_the_model_trains_in_training_mode_and_on_epoch_sees_each_epoch():
+    modes, seen = [], []
+
+    def setup():
+        model, step = setup_with()()
+        return model, lambda *batch: (modes.append(model.training), step(*batch))[1]
+
+    run = fit(setup, seed=0, batch=80, epochs=2, on_epoch=seen.append, **GIVEN)
+    assert modes == [True] * 5
+    assert [part.epochs for part in seen] == [1, 2]
+    assert seen[-1] == run
+    assert isinstance(seen[0], Run)
+
+
+def test_losses_written_to_one_place_are_kept_apart():
+    """As a captured CUDA graph returns them."""
+
+    def setup():
+        model, step = setup_with()()
+        place = torch.zeros(())
+        return model, lambda *batch: place.copy_(step(*batch).detach())
+
+    assert fit(setup, seed=0, batch=40, epochs=2, **GIVEN).losses == pytest.approx(
+        fit(setup_with(), seed=0, batch=40, epochs=2, **GIVEN).losses
+    )
+
+
+def test_an_epoch_shows_no_image_twice():
+    images, labels = torch.arange(10.0)[:, None], torch.zeros(10)
+    batches = Batches(images, labels, 3, seed=0)
+    one, two = (torch.cat(batches.shuffled()).tolist() for _ in range(2))
+    assert len(set(one)) == len(one) == 9
+    assert one != two
+    assert torch.cat(batches.again().shuffled()).tolist() == one
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epochs": None}, "epochs= or seconds="),
+        ({"epochs": 0}, "epochs"),
+        ({"until": 97}, "Write 0.97 for 97 %"),
+        ({"batch": 161}, "at most 160"),
+        ({"batch": 0}, "batch"),
+        ({"batch": 1.5}, "batch"),
+        ({"seed": 1.5}, "seed"),
+        ({"validation": None}, "together"),
+        ({"data": DATA[0]}, "pair of tensors"),
+        ({"data": (DATA[0], DATA[1][:-1])}, "a label for each"),
+        ({"setup": 5}, "function"),
+        ({"setup": lambda: nn.Linear(6, 4)}, "return \\(model, step\\)"),
+        ({"setup": lambda: (nn.Linear(6, 4), lambda x, y: 0.5)}, "loss.item"),
+        ({"setup": lambda: (nn.Linear(6, 4), lambda x, y: torch.ones(2))}, "one element"),
+    ],
+)
+def test_arguments_that_cannot_be_are_told(change, words):
+    given = {"setup": setup_with(), "seed": 0, "batch": 8, "epochs": 1, **GIVEN} | change
+    with pytest.raises(BadMeasurement, match=words):
+        fit(**given)
+
+
+# Where a NaN came from
+
+
+class LogOf(nn.Module):
+    def forward(self, x):
+        return x.log()
+
+
+def test_a_rate_too_high_is_told_by_step_layer_and_growth():
+    with pytest.raises(NotFinite) as error:
+        fit(setup_with(rate=1e6, loss=lambda out, y: out.square().mean()), seed=0, batch=16, epochs=5, **GIVEN)
+    words = str(error.value)
+    assert "The loss of step" in words
+    assert "(seed 0, batch 16)" in words
+    assert "learning rate may be too high" in words
+    assert "layer " in words or "the parameter " in words
+
+
+def test_a_rate_beyond_all_measure_is_told_by_the_weights():
+    with pytest.raises(NotFinite, match=r"output of layer 0 \(Linear\).*its largest weight \S+e\+3\d; the loss was"):
+        fit(setup_with(rate=3e38), seed=0, batch=16, epochs=5, **GIVEN)
+
+
+def test_a_compiled_model_is_watched_as_it_was_written():
+    model = lambda: torch.compile(nn.Sequential(nn.Linear(6, 4), LogOf()), backend="eager")  # noqa: E731
+    with pytest.raises(NotFinite, match=r"output of layer \S*1 \(LogOf\)"):
+        fit(setup_with(model), seed=0, batch=16, epochs=5, **GIVEN)
+
+
+def test_the_log_of_zero_in_a_layer_is_told_by_its_name():
+    model = lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), LogOf(), nn.Linear(8, 4))  # noqa: E731
+    with pytest.raises(NotFinite, match=r"step 1 .*output of layer 2 \(LogOf\) is the first that holds infinity"):
+        fit(setup_with(model), seed=0, batch=16, epochs=5, **GIVEN)
+
+
+def test_what_a_model_does_outside_of_its_layers_is_told_by_the_model():
+    class Own(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).clamp(max=0).sqrt().log()
+
+    with pytest.raises(NotFinite, match=r"output of the model \(Own\)"):
+        fit(setup_with(lambda: Own(6, 4)), seed=0, batch=16, epochs=5, **GIVEN)
+
+
+def test_an_infinite_loss_after_finite_layers_is_told():
+    with pytest.raises(NotFinite, match=r"every layer's output is finite.*in the loss"):
+        fit(setup_with(loss=lambda out, y: (out.sum() * 0).log()), seed=0, batch=16, epochs=5, **GIVEN)
+
+
+def test_nan_in_the_data_is_told_as_such_and_with_the_step_that_met_it():
+    images = DATA[0].clone()
+    images[17, 2] = math.nan
+    order = Batches(images, DATA[1], 16, 3).shuffled()
+    met = next(i for i, rows in enumerate(order, start=1) if 17 in rows)
+    with pytest.raises(NotFinite, match=rf"step {met} \(seed 3.*the batch itself holds NaN"):
+        fit(setup_with(), seed=3, batch=16, epochs=5, data=(images, DATA[1]), validation=VALIDATION)
+
+
+def test_a_gradient_that_is_no_number_is_told_though_the_loss_is_finite():
+    def loss(out, y):
+        return cross_entropy(out, y) + (out - out.detach()).abs().sqrt().sum()  # sqrt(0): its slope is infinite
+
+    with pytest.raises(NotFinite, match=r"The loss of step 2 .*parameter 0\.weight was not finite before"):
+        fit(setup_with(loss=loss), seed=0, batch=16, epochs=5, **GIVEN)
+    with pytest.raises(NotFinite, match=r"Weights are not finite after step 1 .*its gradient was NaN"):
+        fit(setup_with(loss=loss), seed=0, batch=160, epochs=5, **GIVEN)
+
+
+def test_what_does_not_repeat_is_told():
+    calls = itertools.count()
+
+    def setup():
+        model, step = setup_with()()
+        return model, lambda *batch: step(*batch) * (math.nan if next(calls) == 4 else 1)
+
+    with pytest.raises(NotFinite, match=r"step 4 .*when it was repeated from the same seed, all was finite"):
+        fit(setup, seed=0, batch=16, epochs=5, **GIVEN)
+
+
+def test_integer_images_and_models_without_parameters_are_no_trouble():
+    images = torch.randint(0, 5, (40, 3), generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(40) % 4
+    net = lambda: nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, 4))  # noqa: E731
+    assert (
+        fit(setup_with(net), seed=0, batch=8, epochs=1, data=(images, labels), validation=(images, labels)).steps == 5
+    )
+
+
+# Several seeds
+
+
+def made(values, never=()):
+    """Runs that reached 97 % after so many seconds."""
+    return Runs(
+        tuple(
+            Run(i, 8, (1.0, 0.5), (0.5, 0.9 if i in never else 0.98), (0.1, value), (8, 16), nn.Identity())
+            for i, value in enumerate(values)
+        ),
+        "made",
+    )
+
+
+def test_seeds_are_counted_or_given():
+    runs = over_seeds(setup_with(), seeds=3, batch=16, epochs=1, name="small", **GIVEN)
+    assert [run.seed for run in runs.runs] == [0, 1, 2]
+    assert [run.seed for run in over_seeds(setup_with(), [7, 9], batch=16, epochs=1, **GIVEN).runs] == [7, 9]
+    assert "small, batch 16" in str(runs)
+    assert "<table>" in runs._repr_html_()
+    assert runs.spread == (min(runs.best), max(runs.best))
+    assert runs.median in runs.runs
+    for none in (0, []):
+        with pytest.raises(BadMeasurement, match="seed"):
+            over_seeds(setup_with(), none, batch=16, epochs=1, **GIVEN)
+
+
+def test_time_to_is_a_median_with_its_ends_and_never_counts_as_inf():
+    found = made([1.0, 3.0, 2.0]).time_to(0.97)
+    assert (found.low, found.median, found.high, found.arrived) == (1.0, 2.0, 3.0, 3)
+    assert str(found) == "3 of 3 seeds reached 97.0 %; median 2.00 s, from 1.00 s to 3.00 s"
+    late = made([1.0, 3.0, 2.0], never={1}).time_to(0.97)
+    assert (late.median, late.high, late.arrived) == (2.0, math.inf, 2)
+    assert "to never" in str(late)
+    assert "never" in str(made([1.0, 2.0], never={0, 1}).time_to(0.97))
+    assert made([1.0]).steps_to(0.97).values == (2,)
+    assert made([1.0]).epochs_to(0.97).unit == "epochs"
+
+
+def test_one_training_is_faster_than_another_by_an_interval():
+    slow, fast = made([4.0, 4.2, 4.1, 3.9, 4.05]), made([2.0, 2.1, 2.05, 1.95, 2.02])
+    ratio = fast.faster_than(slow, 0.97)
+    assert 1.8 < ratio.low < ratio.value < ratio.high < 2.3
+    assert ratio.verdict == "faster"
+    assert slow.faster_than(slow, 0.97).verdict == "no difference seen"
+
+
+def test_seeds_that_never_arrived_leave_an_end_open():
+    sure, mostly, never = (made([1.0, 1.1, 0.9, 1.05, 0.95], never=which) for which in ((), {4}, set(range(5))))
+    assert sure.faster_than(never, 0.97).low > 1
+    assert sure.faster_than(never, 0.97).high == math.inf
+    assert never.faster_than(sure, 0.97).verdict == "slower"
+    assert never.faster_than(sure, 0.97).low == 0
+    assert never.faster_than(never, 0.97).verdict == "no difference seen"
+    assert mostly.faster_than(sure, 0.97).verdict == "no difference seen"
+    low, high, value = _interval([1.0, math.inf, 1.0, 1.0, 1.0], [0.1] * 5)
+    assert (low, value, high) == (10, 10, math.inf)
+
+
+def test_the_interval_is_mann_and_whitneys():
+    """Critical values of their tables, two-sided 5 %: 0 for 4 and 4, 2 for 5 and 5, 23 for 10 and 10."""
+    assert [_cut(n, n) for n in (3, 4, 5, 10)] == [0, 1, 3, 24]
+
+
+def test_the_interval_holds_the_truth_in_at_least_95_of_100_draws():
+    draw, held = random.Random(5), 0
+    for _ in range(400):
+        a, b = ([draw.lognormvariate(mean, 0.5) for _ in range(5)] for mean in (math.log(2), 0))
+        low, high, _ = _interval(a, b)
+        held += low <= 2 <= high
+    assert 0.94 < held / 400 < 1
+
+
+def test_three_seeds_give_no_interval():
+    with pytest.raises(BadMeasurement, match="at least 4 seeds"):
+        made([1.0, 2.0, 3.0]).faster_than(made([1.0] * 4), 0.97)
+
+
+def test_trainings_are_taken_in_turn():
+    order = []
+    named = {"a": (setup_with(), 16), "b": (setup_with(rate=0.2), 32)}
+    told = lambda name, run: order.append((name, run.seed))  # noqa: E731
+    found = training.in_turn(named, [3, 4, 5], on_epoch=told, epochs=1, **GIVEN)
+    assert order == [("a", 3), ("b", 3), ("b", 4), ("a", 4), ("a", 5), ("b", 5)]
+    assert [run.batch for run in found["b"].runs] == [32] * 3
+    assert found["a"].name == "a"
+    assert found["a"].runs[0].losses == fit(setup_with(), seed=3, batch=16, epochs=1, **GIVEN).losses
+    with pytest.raises(BadMeasurement, match="two or more trainings"):
+        training.in_turn({"a": (setup_with(), 16)}, 3, epochs=1, **GIVEN)
+
+
+# Gradient noise
+
+
+class Centre(nn.Module):
+    """Returns its weights for each image, so that the gradient of half the squared distance is weights - image."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.at = nn.Parameter(torch.tensor(at))
+
+    def forward(self, images):
+        return self.at.expand(len(images), -1)
+
+
+def half_squared(output, target):
+    return 0.5 * (output - target).square().sum(1).mean()
+
+
+def test_the_noise_scale_is_the_one_in_closed_form():
+    images = torch.randn(500, 3, generator=torch.Generator().manual_seed(1)) * torch.tensor([1.0, 2.0, 0.5]) + 1
+    model = Centre([2.0, 0.5, 1.0])
+    noise = images.var(0, correction=0).sum().item()
+    signal = (model.at.detach() - images.mean(0)).square().sum().item()
+    found = training.gradient_noise(model, images, images, small=4, parts=8, draws=400, loss=half_squared)
+    assert found.noise == pytest.approx(noise, rel=0.1)
+    assert found.signal == pytest.approx(signal, rel=0.15)
+    assert found.low < noise / signal < found.high
+    assert found.high < 1.5 * found.low
+    assert found.progress(found.scale) == 0.5
+    assert found.progress(1e9) == pytest.approx(1)
+    assert "images (95 % interval" in str(found)
+    assert model.at.grad is None
+
+
+def test_no_signal_is_a_scale_without_end():
+    images = torch.tensor([[1.0], [-1.0]])
+    found = training.gradient_noise(Centre([0.0]), images, images, small=2, parts=2, draws=60, loss=half_squared)
+    assert found.high == math.inf
+
+
+def test_the_model_is_left_as_it_was():
+    model, images = nn.Sequential(nn.Linear(6, 4), nn.Dropout(), nn.BatchNorm1d(4)), blobs()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    training.gradient_noise(model, *images, draws=2, parts=2)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert model.training
+    assert model[1].training
+
+
+def test_unbiased_estimates_solve_the_two_equations():
+    noise, signal = training.noise_scale(16, 256, 2.0 + 30.0 / 16, 2.0 + 30.0 / 256)
+    assert (noise, signal) == (pytest.approx(30.0), pytest.approx(2.0))
+    for small, big in ((16, 16), (32, 16), (0, 16)):
+        with pytest.raises(BadMeasurement, match="smaller one first"):
+            training.noise_scale(small, big, 2.0, 1.0)
+
+
+@pytest.mark.parametrize("wrong", [{"small": 0}, {"parts": 1}, {"draws": 1}, {"draws": 2.5}])
+def test_noise_needs_parts_and_draws(wrong):
+    with pytest.raises(BadMeasurement, match=next(iter(wrong))):
+        training.gradient_noise(nn.Linear(6, 4), *blobs(), **wrong)
+    with pytest.raises(BadMeasurement, match="want a gradient"):
+        training.gradient_noise(nn.ReLU(), *blobs())
+
+
+# The range test
+
+
+def linear():
+    model = nn.Linear(6, 4)
+    return model, torch.optim.SGD(model.parameters(), lr=123.0)
+
+
+def test_the_rate_grows_by_one_factor_and_stops_when_the_loss_runs_away():
+    found = training.range_test(linear, batch=32, data=DATA, low=1e-3, high=1e3, steps=61)
+    factors = [b / a for a, b in itertools.pairwise(found.rates)]
+    assert factors == pytest.approx([10**0.1] * len(factors))
+    assert found.rates[0] == 1e-3
+    assert len(found.rates) < 61
+    assert found.smooth[-1] >= 4 * min(found.smooth)
+    assert found.rates[0] < found.lowest
+    assert found.suggested == found.lowest / 3
+    assert "the smoothed loss is lowest" in str(found)
+    assert found.rates == training.range_test(linear, batch=32, data=DATA, low=1e-3, high=1e3, steps=61).rates
+
+
+def test_a_range_test_that_stays_calm_takes_every_step():
+    found = training.range_test(linear, batch=1000, data=DATA, low=1e-5, high=1e-3, steps=12)
+    assert len(found.rates) == len(found.losses) == len(found.smooth) == 12
+    assert found.rates[-1] == pytest.approx(1e-3)
+
+
+def test_a_range_test_that_cannot_be_is_told():
+    for wrong in ({"low": 1.0, "high": 0.1}, {"low": 0.0}, {"steps": 1}, {"high": math.inf}):
+        with pytest.raises(BadMeasurement, match=r"range|low|steps"):
+            training.range_test(linear, batch=8, data=DATA, **wrong)
+    with pytest.raises(BadMeasurement, match="not finite at the lowest rate"):
+        training.range_test(linear, batch=8, data=(DATA[0] * math.nan, DATA[1]))

@@ -1,8 +1,0 @@
-"""Kernels whose counts a textbook gives: derived by hand, compared with lab.trace, and with a GPU's own counters."""
-
-from tests.textbook import coalescing, sharing
-from tests.textbook.entry import Entry, Want
-
-ENTRIES = (*coalescing.ENTRIES, *sharing.ENTRIES)
-
-__all__ = ["ENTRIES", "Entry", "Want"]
