@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement, LabError
+from labkit.core.errors import BadArgument, LabError
 
 
 def as_float(value: Any) -> float | None:
@@ -42,7 +42,7 @@ def check_number(
     advice: str = "",
     error: type[LabError] | None = None,
 ) -> None:
-    """Raise BadMeasurement, or `error`, unless `value` is a finite number from `least` on, above `above`, or whole."""
+    """Raise BadArgument, or `error`, unless `value` is a finite number from `least` on, above `above`, or whole."""
     number = as_float(value)
     good = number is not None and math.isfinite(number) and (not whole or is_whole(value))
     if good and number is not None and (least is None or number >= least) and (above is None or number > above):
@@ -50,13 +50,13 @@ def check_number(
     kind = "a whole number" if whole else "a finite number"
     bound = f" of at least {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
     message = f"Expected {name} to be {kind}{bound}, got {brief_repr(value)}. {advice}".rstrip()
-    raise (error or BadMeasurement)(message)
+    raise (error or BadArgument)(message)
 
 
 def check_function(name: str, fn: object) -> Callable[..., Any]:
-    """`fn` itself; BadMeasurement where it can't be called."""
+    """`fn` itself; BadArgument where it can't be called."""
     if not callable(fn):
-        raise BadMeasurement(f"Expected a function for {name!r}, got {brief_repr(fn)}. Pass its name without brackets.")
+        raise BadArgument(f"Expected a function for {name!r}, got {brief_repr(fn)}. Pass its name without brackets.")
     return fn
 
 

@@ -11,7 +11,8 @@ LabError
 +-- ScheduleError      a schedule whose ranks wait for each other or break its order (also a ValueError)
 +-- LayoutError        a layout that doesn't fit the model, the cluster or the memory (also a ValueError)
 +-- NotFinite          a loss or an output is NaN or infinite: which step, which layer first (also an ArithmeticError)
-+-- BadMeasurement     numbers that cannot be what they claim to be (also a ValueError)
++-- BadArgument        a value that a function can't take: what it expects and what it got (also a ValueError)
+|   +-- BadMeasurement numbers that cannot be what they claim to be
 +-- KernelError        a kernel or a launch that can't be traced (also a ValueError)
 +-- TraceTooLarge      a trace that would need more memory than its budget (also a MemoryError)
 """
@@ -66,7 +67,11 @@ class NotFinite(LabError, ArithmeticError):
     """A loss or an output is NaN or infinite; the message says at which step, and in which layer first."""
 
 
-class BadMeasurement(LabError, ValueError):
+class BadArgument(LabError, ValueError):
+    """A value that a function can't take; the message says what it expects and what it got."""
+
+
+class BadMeasurement(BadArgument):
     """A measurement that cannot be what it claims to be, or too little of one to judge."""
 
 

@@ -129,7 +129,7 @@ class Hosts:
         """Run a function on `nproc` ranks of each host with torchrun; what each rank returned, by rank.
 
         The files are those that `lab.dist.as_script` writes. The function initialises its process group itself, with
-        "gloo". Raises RankFailed as `run` does, and BadMeasurement for a function that can't be written to a file.
+        "gloo". Raises RankFailed as `run` does, and BadArgument for a function that can't be written to a file.
         """
         where = f"{NAMES[0]}:{PORT}"
         scripts = as_script(fn, self._folder, *args, nproc=nproc, nnodes=2, rendezvous=where)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from labkit.measure import host
 from labkit.core.arguments import check_function, check_number
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement, LabError, RankFailed
+from labkit.core.errors import BadArgument, LabError, RankFailed
 from labkit.dist.rank_context import Report, RankTrace, me
 from labkit.dist.rank_timeline import spans_of
 from labkit.core.spans import Span
@@ -80,7 +80,7 @@ def launch(
     `dist.init_process_group(lab.dist.backend())` itself. Meanwhile `on_report` is called here with what ranks
     `lab.report`. With `nnodes` the same call on several machines, each with `rendezvous="host:port"` of one of
     them, makes one launch; each gets its own ranks' results. Ranks that don't end in `timeout_s` seconds are ended.
-    RankFailed says which rank failed first and why, or where each stands; BadMeasurement what can't be launched.
+    RankFailed says which rank failed first and why, or where each stands; BadArgument what can't be launched.
     """
     _check(fn, nproc, timeout_s, threads, nnodes, rendezvous)
     from labkit.dist import agent as agents
@@ -151,7 +151,7 @@ def _later(trail: RankTrace, by_s: float) -> RankTrace:
 
 
 def _check(fn: object, nproc: Any, timeout_s: Any, threads: Any, nnodes: Any, rendezvous: Any) -> None:
-    """Raise BadMeasurement for what can't be launched, before anything is started."""
+    """Raise BadArgument for what can't be launched, before anything is started."""
     check_function("fn", fn)
     check_number("nproc", nproc, least=1, whole=True, advice="It is the number of ranks on this machine.")
     check_number("threads", threads, least=1, whole=True)
@@ -161,16 +161,16 @@ def _check(fn: object, nproc: Any, timeout_s: Any, threads: Any, nnodes: Any, re
         raise RankFailed("lab.launch was called inside a rank of another launch. Start all ranks from the notebook.")
     each = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
     if nproc * each > host.memory_bytes():
-        raise BadMeasurement(
+        raise BadArgument(
             f"{nproc} ranks need about {format_bytes(nproc * each)}, {format_bytes(each)} each before any tensor, and "
             f"this machine has {format_bytes(host.memory_bytes())}. Pass a smaller nproc."
         )
     if nproc > _MOST:
-        raise BadMeasurement(f"Expected nproc to be at most {_MOST} on one machine, got {nproc}.")
+        raise BadArgument(f"Expected nproc to be at most {_MOST} on one machine, got {nproc}.")
     name, _, port = rendezvous.rpartition(":") if isinstance(rendezvous, str) else ("", "", "")
     good = bool(name) and port.isdecimal() and 0 < int(port) < 65536
     if (nnodes > 1 and not good) or (rendezvous is not None and not good):
-        raise BadMeasurement(
+        raise BadArgument(
             f'Expected rendezvous to be "host:port" of one of the {nnodes} machines, the same on each, '
             f"got {brief_repr(rendezvous)}."
         )
@@ -182,7 +182,7 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
         return bytes(cloudpickle.dumps((fn, args)))
     except Exception as error:
-        raise BadMeasurement(
+        raise BadArgument(
             f"{brief_repr(fn)} or an argument can't be sent to another process ({error}). Make such objects, like open "
             "files or locks, inside the function."
         ) from None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.measure.bench import sync_of
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 
 _RUNS, _WARM = 9, 3
 
@@ -62,16 +62,16 @@ def all_reduce_seconds(
 
     For each size the median of 9 runs after 3 to warm up; of each run, which starts with a barrier, the slowest
     rank's time. float32, so sizes are rounded up to 4 bytes. `over` is "gloo", between processor cores, or "nccl",
-    between GPUs; without it what `backend` says. BadMeasurement for sizes or a backend that are none.
+    between GPUs; without it what `backend` says. BadArgument for sizes or a backend that are none.
     """
     from labkit.dist.launching import launch
 
     if not isinstance(sizes, list | tuple | range) or not sizes:
-        raise BadMeasurement(f"Expected sizes to be a list of bytes, got {brief_repr(sizes)}.")
+        raise BadArgument(f"Expected sizes to be a list of bytes, got {brief_repr(sizes)}.")
     for size in sizes:
         check_number("a size", size, least=1, whole=True)
     if over not in (None, "gloo", "nccl"):
-        raise BadMeasurement(f'Expected over to be "gloo", "nccl" or nothing, got {brief_repr(over)}.')
+        raise BadArgument(f'Expected over to be "gloo", "nccl" or nothing, got {brief_repr(over)}.')
     rows = launch(_time_sizes, nproc, [int(size) for size in sizes], over, timeout_s=timeout_s)
     return {int(size): statistics.median(map(max, zip(*runs, strict=True))) for size, runs in _by_size(sizes, rows)}
 

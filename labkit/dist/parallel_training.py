@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from labkit.core.arguments import check_function, check_number
 from labkit.core.display import brief_repr
 from labkit.measure.bench import Timing
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.measure.machine import sync_of
 from labkit.dist import Launched, StandIn, launch
 from labkit.dist.rank_context import me
@@ -35,7 +35,7 @@ def in_step(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, 
     """Time each way to take a step on every rank of a process group, `rounds` times, A B A B after a round to warm up.
 
     To be called by all ranks alike. A reading begins when the last rank is ready and ends when the last one is done.
-    Every rank gets its own readings, in seconds. BadMeasurement for fewer than 2 rounds or what can't be called.
+    Every rank gets its own readings, in seconds. BadArgument for fewer than 2 rounds or what can't be called.
     """
     check_number("rounds", rounds, least=2, whole=True, advice="Fewer have no spread.")
     for name, way in ways.items():
@@ -68,12 +68,12 @@ def backward_by_buckets(
     """Run DistributedDataParallel over layers that sleep: what lab.schedule.overlap predicts, as it goes.
 
     Backward seconds and gradient bytes of each layer, last layer first. Compute is simulated, so it needs no core; the
-    all-reduces between `ranks` gloo ranks are real. Raises BadMeasurement for lists that are none or differ in length.
+    all-reduces between `ranks` gloo ranks are real. Raises BadArgument for lists that are none or differ in length.
     """
     if not isinstance(backward_s, list | tuple) or not isinstance(n_bytes, list | tuple):
-        raise BadMeasurement(f"Expected two lists with a number for each layer, got {brief_repr(backward_s)}.")
+        raise BadArgument(f"Expected two lists with a number for each layer, got {brief_repr(backward_s)}.")
     if not backward_s or len(backward_s) != len(n_bytes):
-        raise BadMeasurement(f"Expected a number for each layer, got {len(backward_s)} seconds, {len(n_bytes)} bytes.")
+        raise BadArgument(f"Expected a number for each layer, got {len(backward_s)} seconds, {len(n_bytes)} bytes.")
     check_number("bucket_bytes", bucket_bytes, above=0)
     check_number("steps", steps, least=1, whole=True)
     found = launch(_backward, ranks, list(backward_s), list(n_bytes), bucket_bytes / MIB, int(steps))

@@ -19,7 +19,7 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from labkit.core.arguments import check_number
 from labkit.measure.bench import sync_of
-from labkit.core.errors import BadMeasurement, ScheduleError
+from labkit.core.errors import BadArgument, ScheduleError
 from labkit.dist.rank_context import span
 from labkit.dist.measuring import in_turn_s, together_s
 from labkit.dist.standin import StandIn
@@ -205,11 +205,11 @@ def stage_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
 def idle_share(spans: Iterable[Span]) -> float:
     """The bubble that watched stages saw, 0 to 1: the ranks' time from the first F to the last step, less F, B and W.
 
-    Raises BadMeasurement where no stage was watched.
+    Raises BadArgument where no stage was watched.
     """
     found = stage_spans(spans)
     if not found:
-        raise BadMeasurement(
+        raise BadArgument(
             "Expected spans of watched stages, got none. Pass the spans of a launch that watched some."
         )
     length_s = max(one.end_s for one in found) - min(one.start_s for one in found)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.dist.channel import Channel
 
 if TYPE_CHECKING:
@@ -99,13 +99,13 @@ def report(**metrics: float) -> None:
     """Send numbers from a rank to the notebook at once: `lab.report(step=7, loss=0.3)`.
 
     RankContext `lab.launch` they reach `on_report` while the ranks run, and `.reports` after. In any other process, such
-    as one that torchrun started, they are printed as one line. BadMeasurement for what is no number.
+    as one that torchrun started, they are printed as one line. BadArgument for what is no number.
     """
     numbers = {}
     for name, value in metrics.items():
         number = as_float(value)
         if number is None:
-            raise BadMeasurement(f"Expected a number for {name!r} in lab.report, got {brief_repr(value)}.")
+            raise BadArgument(f"Expected a number for {name!r} in lab.report, got {brief_repr(value)}.")
         numbers[name] = number
     rank = me()
     if rank is not None:
@@ -119,10 +119,10 @@ def report(**metrics: float) -> None:
 def span(kind: str, label: str = "") -> Iterator[None]:
     """Record what this rank does inside the `with` as a span of `kind`: one of Span's kinds.
 
-    Communication inside it is cut out of it. Outside a launch nothing is recorded. BadMeasurement for another kind.
+    Communication inside it is cut out of it. Outside a launch nothing is recorded. BadArgument for another kind.
     """
     if kind not in KINDS:
-        raise BadMeasurement(f"Expected a kind of span out of {', '.join(KINDS)}, got {brief_repr(kind)}.")
+        raise BadArgument(f"Expected a kind of span out of {', '.join(KINDS)}, got {brief_repr(kind)}.")
     rank = me()
     if rank is None:
         yield

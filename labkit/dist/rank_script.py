@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.source_text import is_plain_function, with_imports
 
 PORT = 29500  # torchrun's own default
@@ -97,11 +97,11 @@ def as_script(
     train.py is the function with the imports of the modules that it uses; it calls it with `args`, and prints what each
     rank returned. torchrun.sh starts `nproc` ranks on one machine; with `nnodes` above 1 it is run on each of them, and
     they meet at `rendezvous`, "host:port" of one, or at what $RENDEZVOUS says where it is None. job.slurm asks for
-    `nnodes` machines with `nproc` GPUs each for `hours`, and needs no rendezvous. Raises BadMeasurement for a function
+    `nnodes` machines with `nproc` GPUs each for `hours`, and needs no rendezvous. Raises BadArgument for a function
     that uses names of the notebook, and for arguments that can't be written as text.
     """
     if not is_plain_function(fn):
-        raise BadMeasurement(f"Expected a function made with def, got {brief_repr(fn)}.")
+        raise BadArgument(f"Expected a function made with def, got {brief_repr(fn)}.")
     for name, count in (("nproc", nproc), ("nnodes", nnodes)):
         check_number(name, count, least=1, whole=True)
     check_number("hours", hours, above=0)
@@ -127,7 +127,7 @@ def returned(output: str) -> Iterator[tuple[int, Any]]:
 
 def _torchrun(nproc: int, nnodes: int, rendezvous: str | None) -> str:
     if rendezvous is not None and not _endpoint(rendezvous):
-        raise BadMeasurement(f"Expected rendezvous to be 'host:port', such as 'node1:{PORT}', got {brief_repr(rendezvous)}.")
+        raise BadArgument(f"Expected rendezvous to be 'host:port', such as 'node1:{PORT}', got {brief_repr(rendezvous)}.")
     if nnodes == 1:
         return _TORCHRUN.format(
             where="On this machine", rendezvous="", options=f"--standalone --nproc-per-node={nproc}"
@@ -147,18 +147,18 @@ def _endpoint(text: object) -> bool:
 
 
 def _literals(fn: Callable[..., object], args: tuple[Any, ...]) -> str:
-    """The arguments as a call has them; BadMeasurement where the function doesn't take them, or one is no literal."""
+    """The arguments as a call has them; BadArgument where the function doesn't take them, or one is no literal."""
     try:
         inspect.signature(fn).bind(*args)
     except TypeError as error:
-        raise BadMeasurement(f"{fn.__name__} can't be called with these {len(args)} arguments: {error}.") from error
+        raise BadArgument(f"{fn.__name__} can't be called with these {len(args)} arguments: {error}.") from error
     for arg in args:
         try:
             same = bool(ast.literal_eval(repr(arg)) == arg)
         except (ValueError, SyntaxError, TypeError, RuntimeError):
             same = False
         if not same:
-            raise BadMeasurement(
+            raise BadArgument(
                 "Expected arguments that can be written in a program (numbers, text, lists of them), "
                 f"got {brief_repr(arg)}. Make it inside the function."
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from labkit.core.arguments import check_number
 from labkit.core.display import Shown, brief_repr
-from labkit.core.errors import BadMeasurement, DataError
+from labkit.core.errors import BadArgument, DataError
 from labkit.core.paths import DATA
 
 CAPABILITIES = DATA / "compute_capabilities.csv"
@@ -96,12 +96,12 @@ def _row(row: dict[str, str]) -> tuple[tuple[int, int], Limits]:
 
 
 def limits(compute_capability: tuple[int, int]) -> Limits:
-    """The limits of one compute capability such as (8, 0); BadMeasurement with the known ones for another."""
+    """The limits of one compute capability such as (8, 0); BadArgument with the known ones for another."""
     pair = tuple(compute_capability) if isinstance(compute_capability, tuple | list) else compute_capability
     known = capabilities()
     if not isinstance(pair, tuple) or pair not in known:
         names = ", ".join(map(str, known))
-        raise BadMeasurement(f"Expected a compute capability out of {names}; got {brief_repr(compute_capability)}.")
+        raise BadArgument(f"Expected a compute capability out of {names}; got {brief_repr(compute_capability)}.")
     return known[pair]
 
 
@@ -114,7 +114,7 @@ def occupancy(
 ) -> Occupancy:
     """Count the blocks of `block` threads (a number, or up to three extents) that one SM holds at the same time.
 
-    `registers` a thread, `shared_bytes` a block, static and dynamic together. BadMeasurement for what can't be
+    `registers` a thread, `shared_bytes` a block, static and dynamic together. BadArgument for what can't be
     launched: over 1,024 threads, 255 registers a thread, the registers of an SM, or the shared memory of a block.
     Source: cuda_occupancy.h of CUDA 13.0, with shared memory carved out at its largest and one barrier a block;
     CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
@@ -127,7 +127,7 @@ def occupancy(
     # The check at a launch takes registers from all sub-partitions alike, so it counts warps in groups of four.
     needed = registers_a_warp * _up(warps, sm.sub_partitions)
     if needed > sm.registers_per_sm:
-        raise BadMeasurement(
+        raise BadArgument(
             f"A block of {threads} threads with {registers} registers each takes {needed:,} registers, and an SM has "
             f"{sm.registers_per_sm:,}: the launch fails. Use fewer threads, or compile with a register cap."
         )
@@ -148,24 +148,24 @@ def occupancy(
 def _threads(block: int | tuple[int, ...]) -> int:
     extents = block if isinstance(block, tuple | list) else (block,)
     if not 1 <= len(extents) <= 3:
-        raise BadMeasurement(f"Expected a block of one to three extents, got {brief_repr(block)}.")
+        raise BadArgument(f"Expected a block of one to three extents, got {brief_repr(block)}.")
     for extent in extents:
         check_number("each extent of the block", extent, least=1, whole=True)
     return math.prod(int(extent) for extent in extents)
 
 
 def _check(threads: int, registers: int, shared_bytes: int, sm: Limits) -> None:
-    """Raise BadMeasurement for what no launch allows, whatever else runs on the SM."""
+    """Raise BadArgument for what no launch allows, whatever else runs on the SM."""
     check_number("registers a thread", registers, least=1, whole=True, advice="compile_numba and compile_cuda tell.")
     check_number("shared_bytes a block", shared_bytes, least=0, whole=True)
     if threads > MAX_BLOCK:
-        raise BadMeasurement(f"Expected a block of at most {MAX_BLOCK:,} threads, got {threads:,}. Launch more blocks.")
+        raise BadArgument(f"Expected a block of at most {MAX_BLOCK:,} threads, got {threads:,}. Launch more blocks.")
     if registers > MAX_REGISTERS:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected at most {MAX_REGISTERS} registers a thread, got {registers}: no compiler gives more."
         )
     if shared_bytes > sm.shared_bytes_per_block:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected at most {sm.shared_bytes_per_block:,} B of shared memory a block ({_DEFAULT_SHARED_BYTES:,} B "
             f"unless the launch opts in), got {shared_bytes:,} B. "
             "Use a smaller tile."

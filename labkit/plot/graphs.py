@@ -42,7 +42,7 @@ def break_even(
     """Total time by steps, eager and compiled, calculated from seconds of compiling and of a step; x up to `steps`.
 
     `steps` None shows three times as many as it takes to pay, or where it never does, some that last as long as
-    compiling. Raises BadMeasurement for negative numbers or steps of no time.
+    compiling. Raises BadArgument for negative numbers or steps of no time.
     """
     ax.clear()
     even = break_even_steps(compile_s, eager_s, compiled_s)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from labkit.core.errors import BadMeasurement, LabError
+from labkit.core.errors import BadArgument, LabError
 from labkit.core.units import format_seconds, format_si, significant
 from labkit.measure import catalog
 from labkit.measure.catalog import Candidate
@@ -35,12 +35,12 @@ def roofline(
 ) -> str:
     """Measured points (FLOP per byte, FLOP/s) under the roof that two ceilings make; both axes logarithmic.
 
-    Source: Williams, Waterman and Patterson (2009), Roofline. Raises BadMeasurement for ceilings or points at or
+    Source: Williams, Waterman and Patterson (2009), Roofline. Raises BadArgument for ceilings or points at or
     below zero.
     """
     ridge = costs.ridge_flop_per_byte(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
     if wrong := [name for name, point in points.items() if not min(point) > 0]:
-        raise BadMeasurement(f"Expected FLOP per byte and FLOP/s above zero, got {points[wrong[0]]} for {wrong[0]!r}.")
+        raise BadArgument(f"Expected FLOP per byte and FLOP/s above zero, got {points[wrong[0]]} for {wrong[0]!r}.")
     ax.clear()
     resize(ax, 4.2, width_in=4.8)
     shown = [ridge, *(x for x, _ in points.values())]

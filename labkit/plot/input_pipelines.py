@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.units import format_seconds
 from labkit.plot.core import ACCENT, MEASURED, PREDICTED, Drawing, resize
 
@@ -27,10 +27,10 @@ def queue(ax: Axes, times: Sequence[BatchTimes], *, title: str = "") -> str:
     """Bars over the clock: each worker's loading, batch by batch, and the trainer's work and waiting.
 
     `times` is a loader's `times` after an epoch, or some of them in a row. A trainer that loads for itself
-    waits while it loads. Raises BadMeasurement for fewer than two batches, since the last one's work has no end.
+    waits while it loads. Raises BadArgument for fewer than two batches, since the last one's work has no end.
     """
     if not isinstance(times, Sequence) or len(times) < 2:
-        raise BadMeasurement(f"Expected the times of two batches or more, got {brief_repr(times)}. Run an epoch first.")
+        raise BadArgument(f"Expected the times of two batches or more, got {brief_repr(times)}. Run an epoch first.")
     ax.clear()
     zero_s = min([times[0].asked_s, *(batch.begun_s for batch in times)])
     end_s = times[-1].taken_s - zero_s

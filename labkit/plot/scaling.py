@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.units import significant
 from labkit.plot.core import CYCLE, DIAMOND, HATCHED, LIMIT, MEASURED, Drawing
 
@@ -28,13 +28,13 @@ def speedup_by_ranks(
     """Speed-up against one rank by the number of ranks, both logarithmic; the straight line is n ranks, n times.
 
     `predicted` has a dashed line with open diamonds for each name; `simulated`, on stand-in devices, are hatched bars,
-    `measured` solid ones. BadMeasurement where there is nothing to draw or a number isn't above 0.
+    `measured` solid ones. BadArgument where there is nothing to draw or a number isn't above 0.
     """
     ax.clear()
     series = [*predicted.values(), simulated, measured]
     values = [(n, x) for points in series for n, x in points.items()]
     if not values or any(not (n >= 1 and x > 0) for n, x in values):
-        raise BadMeasurement(f"Expected speed-ups above 0 by the number of ranks, got {brief_repr(predicted)}.")
+        raise BadArgument(f"Expected speed-ups above 0 by the number of ranks, got {brief_repr(predicted)}.")
     most, least = max(n for n, _ in values), min(x for _, x in values)
     for points, style, label in (
         (simulated, HATCHED, "simulated: stand-in devices, real all-reduce"),

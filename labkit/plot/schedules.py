@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
 from labkit.plan.published import Agreement
@@ -50,7 +50,7 @@ def gantt(
     Takes what `lab.schedule.simulate` and `overlap` return, what `lab.launch` returns, or spans. Where transfers run
     beside compute, a rank's row has two halves; later chunks of a rank are paler. `until_s` is where the axis ends, so
     that two pictures can have the same. Thousands of spans are drawn as one mixed colour a pixel. Raises
-    BadMeasurement for no spans.
+    BadArgument for no spans.
     """
     spans = _spans(ranks)
     if until_s is not None:
@@ -76,7 +76,7 @@ def _spans(ranks: Any) -> list[Span]:
     found = getattr(ranks, "spans", ranks)
     spans = list(found) if isinstance(found, Iterable) and not isinstance(found, str) else []
     if not spans or not all(isinstance(span, Span) for span in spans):
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected the spans of ranks to draw, got {brief_repr(ranks)}. Pass what lab.schedule.simulate(...) or "
             "lab.launch(...) returned; a launch has spans where its ranks compute on a stand-in or communicate."
         )

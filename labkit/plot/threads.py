@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from labkit.core.arguments import check_number
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.units import format_seconds, significant
 from labkit.plot.core import ACCENT, CYCLE, LIMIT, MARKERS, MEASURED, RECORDED, Drawing, resize
 
@@ -25,11 +25,11 @@ def owners(ax: Axes, blocks: Any, threads: Any, *, title: str = "") -> str:
     """Every element of an array as a square with the block and the thread that wrote it; -1 means that none did.
 
     `blocks` and `threads` are whole numbers of the same shape (n,) or (rows, columns), at most 400 of them. Longer
-    rows of elements are wrapped. Raises BadMeasurement for other shapes.
+    rows of elements are wrapped. Raises BadArgument for other shapes.
     """
     blocks, threads = np.asarray(blocks), np.asarray(threads)
     if blocks.shape != threads.shape or blocks.ndim not in (1, 2) or not 0 < blocks.size <= _LONGEST:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected blocks and threads of one shape, (n,) or (rows, columns), with 1 to {_LONGEST} elements, got "
             f"{blocks.shape} and {threads.shape}. Draw a smaller array."
         )
@@ -93,7 +93,7 @@ def passes(ax: Axes, *, cpu_s: float, transfer_s: float, kernel_s: float, origin
     """Time against how often data is worked on: on the CPU, and on a GPU that it is brought to once and back once.
 
     `cpu_s` and `kernel_s` are seconds of one pass, `transfer_s` those of both copies; `origin` says where the GPU's
-    numbers come from. The GPU takes transfer_s + passes x kernel_s. Raises BadMeasurement for times not above zero.
+    numbers come from. The GPU takes transfer_s + passes x kernel_s. Raises BadArgument for times not above zero.
     """
     for name, value in (("cpu_s", cpu_s), ("transfer_s", transfer_s), ("kernel_s", kernel_s)):
         check_number(name, value, above=0, advice="It is a time in seconds.")
@@ -128,7 +128,7 @@ def grey_images(ax: Axes, named: Mapping[str, Any], *, title: str = "") -> str:
     ax.clear()
     shapes = {np.shape(image) for image in named.values()}
     if len(shapes) != 1 or len(shape := shapes.pop()) != 2:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected images (rows, columns) of one shape, got {[np.shape(i) for i in named.values()]}."
         )
     rows, columns = shape

@@ -5,7 +5,7 @@ import torch
 
 from exercises import several_ranks
 from labkit import dist
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.dist import backward_by_buckets, in_step
 from labkit.lesson import checks
 from tests.test_dist.data_parallel import (
@@ -77,7 +77,7 @@ def test_a_reading_lasts_until_the_slowest_rank_is_done():
 
 @pytest.mark.parametrize(("ways", "rounds"), [({"a": print}, 1), ({"a": 3}, 5), ({"a": print}, 2.5)])
 def test_what_cannot_be_timed_in_step_is_refused(ways, rounds):
-    with pytest.raises(BadMeasurement):
+    with pytest.raises(BadArgument):
         in_step(ways, rounds)
 
 
@@ -98,5 +98,5 @@ def test_buckets_travel_beside_the_backward_pass():
 
 @pytest.mark.parametrize("layers", [([], []), ([0.1], [1, 2]), (0.1, 4)])
 def test_layers_that_are_none_are_refused(layers):
-    with pytest.raises(BadMeasurement, match="a number for each layer"):
+    with pytest.raises(BadArgument, match="a number for each layer"):
         backward_by_buckets(*layers, bucket_bytes=4096)

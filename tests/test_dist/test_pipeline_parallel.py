@@ -8,7 +8,7 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.nn.functional import mse_loss
 
 import labkit as lab
-from labkit.core.errors import BadMeasurement, RankFailed, ScheduleError
+from labkit.core.errors import BadArgument, RankFailed, ScheduleError
 from labkit.core.spans import Span
 from labkit.dist import pipelines
 from labkit.plan import schedule
@@ -208,7 +208,7 @@ def test_idle_share_counts_watched_steps_only():
 
 
 def test_no_watched_step_is_said():
-    with pytest.raises(BadMeasurement, match="watched"):
+    with pytest.raises(BadArgument, match="watched"):
         pipelines.idle_share([Span(0, 0.0, 1.0, "compute")])
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 import labkit as lab
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.source_text import with_imports
 from labkit.dist.rank_script import as_script, returned
 
@@ -146,11 +146,11 @@ def uses_another():
 
 def test_names_of_the_notebook_are_refused_in_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(
-        BadMeasurement, match=r"^Expected notebook_names to make all that it uses, but SIZE is the .*\.$"
+        BadArgument, match=r"^Expected notebook_names to make all that it uses, but SIZE is the .*\.$"
     ):
         as_script(notebook_names, tmp_path, nproc=1)
     monkeypatch.setattr(notebook_names, "__module__", "__main__")  # as a cell's functions are
-    with pytest.raises(BadMeasurement, match="but notebook_names is the notebook's"):
+    with pytest.raises(BadArgument, match="but notebook_names is the notebook's"):
         as_script(uses_another, tmp_path, nproc=1)
     assert not list(tmp_path.iterdir())
 
@@ -195,6 +195,6 @@ def factorial(n):
 def test_what_can_not_be_is_refused_before_anything_is_written(tmp_path, changed, words):
     given = {"fn": summed, "args": (1.0,), "nproc": 2, "nnodes": 2, "rendezvous": None, "hours": 1} | changed
     fn, args = given.pop("fn"), given.pop("args")
-    with pytest.raises(BadMeasurement, match=re.escape(words)):
+    with pytest.raises(BadArgument, match=re.escape(words)):
         as_script(fn, tmp_path / "x", *args, **given)
     assert not (tmp_path / "x").exists()

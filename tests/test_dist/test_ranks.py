@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 import labkit as lab
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
 from labkit.dist import coordinator, rank_context, rank_timeline
 from labkit.dist.gpu_clock import GpuClock
@@ -164,7 +164,7 @@ def test_a_report_outside_a_launch_is_a_line(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "3")
     lab.report(loss=0.5, step=np.int64(2))
     assert capsys.readouterr().out == 'rank 3: {"loss": 0.5, "step": 2.0}\n'
-    with pytest.raises(BadMeasurement, match="Expected a number for 'loss'"):
+    with pytest.raises(BadArgument, match="Expected a number for 'loss'"):
         lab.report(loss="low")
 
 
@@ -242,7 +242,7 @@ def test_idle_ends_when_the_last_rank_arrives():
 
 
 def test_spans_of_no_kind_are_refused():
-    with pytest.raises(BadMeasurement, match="Expected a kind of span"), lab.dist.span("thinking"):
+    with pytest.raises(BadArgument, match="Expected a kind of span"), lab.dist.span("thinking"):
         pass
     with lab.dist.span("compute"):  # outside a launch: nothing
         pass
@@ -331,9 +331,9 @@ def test_a_stand_in_layer_takes_time_forward_and_backward():
 
 @pytest.mark.parametrize("flop", [-1, float("nan"), "many"])
 def test_a_stand_in_refuses_what_is_no_number_of_operations(flop):
-    with pytest.raises(BadMeasurement, match="Expected flop"):
+    with pytest.raises(BadArgument, match="Expected flop"):
         lab.StandIn().compute(flop)
-    with pytest.raises(BadMeasurement, match="Expected flop_per_s"):
+    with pytest.raises(BadArgument, match="Expected flop_per_s"):
         lab.StandIn(0)
 
 
@@ -342,9 +342,9 @@ def test_all_reduce_is_timed_by_size():
     assert list(seconds) == [4, 40_000_000]
     assert 0 < seconds[4] < seconds[40_000_000] < 5
     assert lab.dist.all_reduce_seconds([4], 2, over="gloo")[4] > 0
-    with pytest.raises(BadMeasurement, match="list of bytes"):
+    with pytest.raises(BadArgument, match="list of bytes"):
         lab.dist.all_reduce_seconds([], 2)
-    with pytest.raises(BadMeasurement, match='"gloo", "nccl" or nothing'):
+    with pytest.raises(BadArgument, match='"gloo", "nccl" or nothing'):
         lab.dist.all_reduce_seconds([4], 2, over="mpi")
 
 

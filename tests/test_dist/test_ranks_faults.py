@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import labkit as lab
-from labkit.core.errors import BadMeasurement, RankFailed
+from labkit.core.errors import BadArgument, RankFailed
 from labkit.measure import host
 from tests.test_dist.ranks_faults import (
     FAULTS,
@@ -158,7 +158,7 @@ def test_a_huge_result_arrives_whole():
 )
 def test_what_cannot_be_launched_is_refused_at_once(arguments, words, monkeypatch):
     monkeypatch.setattr(host, "memory_bytes", lambda: 24 << 30)
-    with pytest.raises(BadMeasurement) as caught:
+    with pytest.raises(BadArgument) as caught:
         lab.launch(**{"fn": works, "nproc": 2, **arguments})
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -166,13 +166,13 @@ def test_what_cannot_be_launched_is_refused_at_once(arguments, words, monkeypatc
 
 def test_a_function_that_cannot_travel_is_refused():
     lock = threading.Lock()
-    with pytest.raises(BadMeasurement, match="can't be sent to another process"):
+    with pytest.raises(BadArgument, match="can't be sent to another process"):
         lab.launch(lambda: lock, 2)
 
 
 def test_ranks_beyond_the_memory_are_refused(monkeypatch):
     monkeypatch.setattr(host, "memory_bytes", lambda: 1 << 30)
-    with pytest.raises(BadMeasurement, match="40 ranks need about"):
+    with pytest.raises(BadArgument, match="40 ranks need about"):
         lab.launch(works, 40)
 
 

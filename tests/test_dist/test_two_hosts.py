@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit.core.errors import BadMeasurement, LabError, RankFailed
+from labkit.core.errors import BadArgument, LabError, RankFailed
 from labkit.dist import hosts as hosts_module
 from labkit.dist.hosts import ADDRESSES, NAMES, hosts_missing, two_hosts
 from labkit.dist.rank_script import as_script
@@ -152,7 +152,7 @@ def test_hosts_have_names_and_addresses_of_their_own_and_see_each_other():
         hosts.shape(5e6)
         assert hosts.rate_bits_per_s == 5e6
         for wrong in (0, -1, float("nan"), "fast", 1000):
-            with pytest.raises(BadMeasurement, match="Expected rate_bits_per_s"):
+            with pytest.raises(BadArgument, match="Expected rate_bits_per_s"):
                 hosts.shape(wrong)
     assert NAMES[0] not in Path("/etc/hosts").read_text()
 
@@ -183,7 +183,7 @@ def test_both_are_gone_whatever_happens_inside():
     assert ours() == []
     assert started[1] == 2
     assert started[0].process.returncode == -9
-    with pytest.raises(BadMeasurement), two_hosts(0):
+    with pytest.raises(BadArgument), two_hosts(0):
         pass
     assert ours() == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.core.errors import BadMeasurement, DataError
+from labkit.core.errors import BadArgument, DataError
 from labkit.gpu import occupancy as room
 from labkit.gpu.occupancy import capabilities, limits, occupancy
 
@@ -88,7 +88,7 @@ def test_a_block_is_a_number_or_extents_and_the_answer_reads():
     ],
 )
 def test_what_no_gpu_can_launch_is_one_clear_error(arguments, words):
-    with pytest.raises(BadMeasurement, match=words):
+    with pytest.raises(BadArgument, match=words):
         occupancy(**{"block": 256, "registers": 32, "compute_capability": (8, 0)} | arguments)
 
 
@@ -156,6 +156,6 @@ def ours(cc, block, registers, shared_bytes):
     """Blocks an SM, 0 for a launch that fails."""
     try:
         found = occupancy(block, registers=registers, shared_bytes=shared_bytes, compute_capability=cc)
-    except BadMeasurement as error:
+    except BadArgument as error:
         return 0 if "the launch fails" in str(error) else None
     return found.blocks_per_sm

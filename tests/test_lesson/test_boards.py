@@ -5,7 +5,7 @@ import time
 import pytest
 
 from labkit.core import results
-from labkit.core.errors import BadMeasurement, LabError
+from labkit.core.errors import BadArgument, LabError
 from labkit.lesson import boards, journal
 from labkit.lesson.boards import Curves, SpeedBoard
 from labkit.lesson.explorer import Explorer
@@ -96,7 +96,7 @@ def test_an_error_of_the_function_leaves_a_row_that_says_it_is_not_finished():
 
 @pytest.mark.parametrize("value", ["fast", None, 0, -1, float("nan"), True])
 def test_a_limit_is_a_number_above_zero(value):
-    with pytest.raises(BadMeasurement, match="Expected the limit to be a finite number above 0, got"):
+    with pytest.raises(BadArgument, match="Expected the limit to be a finite number above 0, got"):
         board().limit("one thread", value)
 
 
@@ -118,7 +118,7 @@ def test_a_limit_is_a_number_above_zero(value):
 )
 def test_what_cannot_be_shown_is_refused_before_it_is_measured(call, words):
     calls = []
-    with pytest.raises(BadMeasurement, match=re.escape(words)):
+    with pytest.raises(BadArgument, match=re.escape(words)):
         call(lambda: calls.append(1))
     assert calls == []
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from labkit.core import results
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.lesson import journal
 from labkit.measure.bench import Ratio, Timing
 
@@ -165,7 +165,7 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
     ],
 )
 def test_what_would_spoil_the_results_file_is_refused(call, words):
-    with pytest.raises(BadMeasurement, match=re.escape(words)):
+    with pytest.raises(BadArgument, match=re.escape(words)):
         call()
     assert results.results().entries() == []
 

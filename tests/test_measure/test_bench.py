@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import bench
 from labkit.measure.bench import Timing
 
@@ -127,7 +127,7 @@ def test_the_budget_is_spent_and_the_minimum_kept():
 
 
 def test_one_run_has_no_spread():
-    with pytest.raises(BadMeasurement, match="at least 2"):
+    with pytest.raises(BadArgument, match="at least 2"):
         FakeDevice(kernel_s=1.0).time(min_runs=1)
 
 
@@ -207,13 +207,13 @@ def test_no_difference_says_so_in_words():
 
 
 def test_compare_refuses_what_it_cannot_judge():
-    with pytest.raises(BadMeasurement, match="at least two"):
+    with pytest.raises(BadArgument, match="at least two"):
         bench.compare({"a": lambda: None})
-    with pytest.raises(BadMeasurement, match="at least 5"):
+    with pytest.raises(BadArgument, match="at least 5"):
         bench.compare({"a": lambda: None, "b": lambda: None}, min_runs=3)
-    with pytest.raises(BadMeasurement, match="5 readings"):
+    with pytest.raises(BadArgument, match="5 readings"):
         bench.speedup(Timing("a", 1, (1.0,)), Timing("b", 1, (1.0,)))
-    with pytest.raises(BadMeasurement, match="No alternative"):
+    with pytest.raises(BadArgument, match="No alternative"):
         compared(1e-3, 1e-3, 0.1).ratio("c")
 
 
@@ -234,5 +234,5 @@ def test_compare_refuses_what_it_cannot_judge():
     ],
 )
 def test_misuse_is_one_sentence(call, words):
-    with pytest.raises(BadMeasurement, match=re.escape(words)):
+    with pytest.raises(BadArgument, match=re.escape(words)):
         call()

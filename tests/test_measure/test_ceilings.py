@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.core import results
-from labkit.core.errors import BadMeasurement, UnknownDevice
+from labkit.core.errors import BadArgument, BadMeasurement, UnknownDevice
 from labkit.measure import catalog, host, probe
 from labkit.measure.ceilings import Ceilings
 from labkit.measure.machine import Gpu, Machine
@@ -96,9 +96,9 @@ def test_threads_mean_the_cpu_on_a_gpu_machine(measured, monkeypatch):
 
 
 def test_no_threads_is_refused(measured):
-    with pytest.raises(BadMeasurement, match="threads to be a whole number of at least 1, got 0"):
+    with pytest.raises(BadArgument, match="threads to be a whole number of at least 1, got 0"):
         module.measure_ceilings(threads=0)
-    with pytest.raises(BadMeasurement, match="got '2'"):
+    with pytest.raises(BadArgument, match="got '2'"):
         module.measure_ceilings(threads="2")
 
 

@@ -4,7 +4,7 @@ import importlib
 import pytest
 import torch
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.measure.bench import no_sync
 from labkit.measure.machine import Gpu, Machine
 
@@ -87,14 +87,14 @@ def test_threads_are_restored_even_after_an_error():
 
 
 def test_no_threads_is_refused():
-    with pytest.raises(BadMeasurement, match=r"of at least 1, got 0\..*usable cores"), machines.threads(0):
+    with pytest.raises(BadArgument, match=r"of at least 1, got 0\..*usable cores"), machines.threads(0):
         pass
 
 
 @pytest.mark.parametrize("n", ["2", 1.5, None, True, float("nan")])
 def test_threads_are_a_whole_number(n):
     with (
-        pytest.raises(BadMeasurement, match="Expected threads to be a whole number of at least 1, got"),
+        pytest.raises(BadArgument, match="Expected threads to be a whole number of at least 1, got"),
         machines.threads(n),
     ):
         pass

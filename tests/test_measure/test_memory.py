@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import memory
 from labkit.measure.memory import peak_memory
 from labkit.plan import costs
@@ -79,7 +79,7 @@ def test_bad_input_says_what_to_do():
 
 def test_a_gpu_that_is_not_there_and_work_that_is_no_function(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadMeasurement, match=r"found none\. Pass device='cpu'"):
+    with pytest.raises(BadArgument, match=r"found none\. Pass device='cpu'"):
         peak_memory(lambda: None, device="cuda")
-    with pytest.raises(BadMeasurement, match=r"Expected a function for 'work', got 5\. Pass its name without brackets"):
+    with pytest.raises(BadArgument, match=r"Expected a function for 'work', got 5\. Pass its name without brackets"):
         peak_memory(5, device="cpu")

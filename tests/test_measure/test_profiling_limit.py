@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import profiling
 from labkit.measure.machine import threads
 from labkit.measure.profiling import clocks
@@ -110,7 +110,7 @@ def test_a_step_without_operators_is_refused():
     ],
 )
 def test_bad_input_says_what_to_do(step, options, words):
-    with pytest.raises(BadMeasurement, match=words):
+    with pytest.raises(BadArgument, match=words):
         profiling.find_bottleneck(step, **{"batches": (torch.ones(4),), **options})
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.units import format_bytes
 from labkit.measure.profiling.blocks import (
     ACTIVATIONS,
@@ -211,15 +211,15 @@ def test_events_of_the_other_device_are_left_out():
 
 def test_bad_input_says_what_to_do():
     model = models.SimpleCNN()
-    with pytest.raises(BadMeasurement, match="Pass its name without brackets"):
+    with pytest.raises(BadArgument, match="Pass its name without brackets"):
         memory_timeline(None, model)
-    with pytest.raises(BadMeasurement, match="Expected a torch module with parameters, got ReLU"):
+    with pytest.raises(BadArgument, match="Expected a torch module with parameters, got ReLU"):
         memory_timeline(lambda: None, nn.ReLU())
-    with pytest.raises(BadMeasurement, match="Expected a torch module with parameters, got 5"):
+    with pytest.raises(BadArgument, match="Expected a torch module with parameters, got 5"):
         memory_timeline(lambda: None, 5)
-    with pytest.raises(BadMeasurement, match="got one on meta"):
+    with pytest.raises(BadArgument, match="got one on meta"):
         memory_timeline(lambda: None, nn.Linear(2, 2, device="meta"))
-    with pytest.raises(BadMeasurement, match=r"saw nothing.*CUDA graph"):
+    with pytest.raises(BadArgument, match=r"saw nothing.*CUDA graph"):
         memory_timeline(lambda: None, model)
     with pytest.raises(ZeroDivisionError):
         memory_timeline(lambda: 1 / 0, model)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import profiling
 from labkit.measure.profiling import partition
 from labkit.measure.profiling.step import read_profile
@@ -265,12 +265,12 @@ def test_an_error_of_the_step_is_its_own_and_the_next_profile_works(training):
     ],
 )
 def test_bad_input_says_what_to_do(training, arguments, words):
-    with pytest.raises(BadMeasurement, match=words):
+    with pytest.raises(BadArgument, match=words):
         profiling.profile_step(training[0], **{"batches": training[1], **arguments})
 
 
 def test_no_function_is_refused():
-    with pytest.raises(BadMeasurement, match="Expected a function for 'step'"):
+    with pytest.raises(BadArgument, match="Expected a function for 'step'"):
         profiling.profile_step("step")
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from labkit.core.errors import BadMeasurement, DataError
+from labkit.core.errors import BadArgument, BadMeasurement, DataError
 from labkit.measure.profiling.standalone_script import as_script
 from labkit.measure.profiling.tools import (
     csv_rows,
@@ -234,5 +234,5 @@ def test_metrics_are_asked_for_in_base_units_and_python_arguments_print():
         "ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--metrics",
         "dram__bytes_read.sum,b", sys.executable, "-m", "package",
     )  # fmt: skip
-    with pytest.raises(BadMeasurement, match="It counts kernels"):
+    with pytest.raises(BadArgument, match="It counts kernels"):
         ncu_command("a.py", launches=0)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.measure.bench import Timing
 from labkit.measure.ceilings import Ceilings
 from labkit.measure.probe import Ceiling
@@ -122,13 +122,13 @@ def test_ceilings_are_measured_with_the_threads_asked_for(monkeypatch, cpu):
 
 
 def test_bad_input_says_what_to_do(cpu):
-    with pytest.raises(BadMeasurement, match="flop to be a finite number above 0"):
+    with pytest.raises(BadArgument, match="flop to be a finite number above 0"):
         utilization(0, 1.0, ceilings=cpu)
-    with pytest.raises(BadMeasurement, match="Pass the seconds of one step, or a Timing"):
+    with pytest.raises(BadArgument, match="Pass the seconds of one step, or a Timing"):
         utilization(1e9, "1 s", ceilings=cpu)
-    with pytest.raises(BadMeasurement, match="name of a dtype"):
+    with pytest.raises(BadArgument, match="name of a dtype"):
         utilization(1e9, 1.0, dtype="float33", ceilings=cpu)
-    with pytest.raises(BadMeasurement, match="Expected ceilings of 77 threads"):
+    with pytest.raises(BadArgument, match="Expected ceilings of 77 threads"):
         utilization(1e9, 1.0, threads=77, ceilings=cpu)
 
 
@@ -158,7 +158,7 @@ def test_a_step_that_recomputes_counts_more():
 
 
 def test_work_without_a_matrix_product_is_refused():
-    with pytest.raises(BadMeasurement, match="saw none"):
+    with pytest.raises(BadArgument, match="saw none"):
         counted_flop(lambda: torch.ones(8) + 1)
-    with pytest.raises(BadMeasurement, match="Pass its name without brackets"):
+    with pytest.raises(BadArgument, match="Pass its name without brackets"):
         counted_flop(12)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from labkit.core.errors import BadMeasurement, LabError, LayoutError, UnknownDevice
+from labkit.core.errors import BadArgument, LabError, LayoutError, UnknownDevice
 from labkit.plan import costs, schedule
 from labkit.plan.cluster import (
     MODELS,
@@ -339,7 +339,7 @@ def test_layouts_that_cannot_be(layout, batch, words):
         (lambda: step(OLD, Cluster("Tesla P100 SXM2 16GB", 8), Layout(8), 8), LayoutError, "peak in bfloat16"),
         (lambda: best_layout(costs.resnet50(), node(), 8), LayoutError, "Transformer"),
         (lambda: best_layout(OLD, node(), 0), LayoutError, "batch"),
-        (lambda: step(OLD, node(), Layout(8), 8).usd(-1, 1), BadMeasurement, "tokens"),
+        (lambda: step(OLD, node(), Layout(8), 8).usd(-1, 1), BadArgument, "tokens"),
     ],
 )
 def test_bad_input_is_named(call, error, words):

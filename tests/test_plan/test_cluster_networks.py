@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from labkit.core.errors import BadMeasurement, LayoutError
+from labkit.core.errors import BadArgument, LayoutError
 from labkit.plan.cluster import fat_tree, rails, ring, torus
 from labkit.plan.cluster.topologies import compare
 from labkit.plan.costs.failures import checkpoint_interval_s, cluster_mtbf_s, goodput
@@ -132,5 +132,5 @@ def test_young_and_daly_agree_where_checkpoints_are_short():
     ],
 )
 def test_bad_times_are_named(call):
-    with pytest.raises(BadMeasurement, match="Expected"):
+    with pytest.raises(BadArgument, match="Expected"):
         call()

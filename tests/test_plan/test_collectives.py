@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from labkit.core.errors import BadMeasurement, LabError
+from labkit.core.errors import BadArgument, LabError
 from labkit.plan.cluster import NVLINK3, NVLINK4
 from labkit.plan.costs.collectives import (
     BUS_FACTORS,
@@ -153,11 +153,11 @@ def test_bad_input_is_named(call, words):
     ("sizes", "seconds", "ranks"), [([1e3], [1.0], 2), ([1e3, 1e3], [1.0, 1.1], 2), ([1e3, 2e3], [1.0, 0.0], 2)]
 )
 def test_too_little_to_fit(sizes, seconds, ranks):
-    with pytest.raises(BadMeasurement):
+    with pytest.raises(BadArgument):
         fit_link(sizes, seconds, ranks)
 
 
 def test_a_link_says_what_it_is():
     assert repr(Link(2e-6, 3e11, name="NVLink")) == "NVLink: 2.00 µs a hop, 300 GB/s"
-    with pytest.raises(BadMeasurement, match="bytes_per_s"):
+    with pytest.raises(BadArgument, match="bytes_per_s"):
         Link(1, 0)

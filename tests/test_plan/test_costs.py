@@ -1,6 +1,6 @@
 import pytest
 
-from labkit.core.errors import BadMeasurement, LabError
+from labkit.core.errors import BadArgument, LabError
 from labkit.plan import costs
 
 PUBLISHED_PARAMS = {
@@ -25,7 +25,7 @@ def test_the_roofline_takes_the_slower_of_two():
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan")])
 def test_a_rate_must_be_above_zero(rate):
-    with pytest.raises(BadMeasurement, match="Expected flop_per_s above zero, got"):
+    with pytest.raises(BadArgument, match="Expected flop_per_s above zero, got"):
         costs.roofline_s(flop=1, n_bytes=1, flop_per_s=rate, bytes_per_s=1)
 
 
@@ -246,7 +246,7 @@ def test_money_and_energy():
     year_s = 365.25 * 86_400
     assert costs.amortised_usd(1000, year_s, lifetime_years=4) == pytest.approx(250)
     assert costs.amortised_usd(1000, year_s, lifetime_years=4, utilisation=0.5) == pytest.approx(500)
-    with pytest.raises(BadMeasurement, match=r"Write 60 % as 0\.6"):
+    with pytest.raises(BadArgument, match=r"Write 60 % as 0\.6"):
         costs.energy_j(300, 1, utilisation=60)
 
 

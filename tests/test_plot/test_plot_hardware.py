@@ -1,7 +1,7 @@
 import pytest
 
 from labkit import plot
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.lesson.explorer import Explorer
 from labkit.measure import catalog
 from labkit.plan import costs, published
@@ -43,7 +43,7 @@ def test_a_point_above_the_roof_is_called_a_mistake():
 
 
 def test_a_rate_of_zero_has_no_place_on_a_roofline():
-    with pytest.raises(BadMeasurement, match="'nothing'"):
+    with pytest.raises(BadArgument, match="'nothing'"):
         plot.roofline({"nothing": (1.0, 0.0)}, **ROOF)
 
 

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from labkit import plot
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.train.data import BatchTimes
 
 
@@ -52,5 +52,5 @@ def test_numbers_stand_where_there_is_room():
 
 @pytest.mark.parametrize("nothing", [[], two_workers()[:1], None])
 def test_no_epoch_is_no_picture(nothing):
-    with pytest.raises(BadMeasurement, match="Expected the times of two batches or more"):
+    with pytest.raises(BadArgument, match="Expected the times of two batches or more"):
         plot.queue(nothing)

@@ -8,7 +8,7 @@ from matplotlib.collections import PolyCollection
 from PIL import Image
 
 from labkit import plot
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
 from labkit.plan.costs.collectives import Link
 from labkit.plan.schedule import gpipe, interleaved, one_f_one_b, overlap, published_errors, simulate, zb_h1, zb_h2
@@ -130,7 +130,7 @@ def test_two_pictures_can_share_an_axis():
     drawn = plot.gantt(simulate(gpipe(1, 1)), until_s=10)
     assert drawn.ax.get_xlim() == (0, 10)
     assert "3.00 s" in drawn.sentence
-    with pytest.raises(BadMeasurement, match="until_s to be a finite number above 0"):
+    with pytest.raises(BadArgument, match="until_s to be a finite number above 0"):
         plot.gantt(simulate(gpipe(1, 1)), until_s=0)
 
 
@@ -152,7 +152,7 @@ def test_thousands_of_bars_become_mixed_colours():
 
 @pytest.mark.parametrize("nothing", [[], None, "F0", 3, [1, 2], [["F0", "B0"]]])
 def test_what_has_no_spans_is_refused(nothing):
-    with pytest.raises(BadMeasurement, match="Expected the spans of ranks to draw"):
+    with pytest.raises(BadArgument, match="Expected the spans of ranks to draw"):
         plot.gantt(nothing)
 
 

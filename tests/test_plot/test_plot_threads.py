@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.plot.threads import grey_images, owners, passes
 
 
@@ -27,7 +27,7 @@ def test_owners_wraps_long_arrays_and_counts_many_blocks():
 
 @pytest.mark.parametrize("shape", [(0,), (401,), (2, 2, 2)])
 def test_owners_refuses_what_it_cannot_draw(shape):
-    with pytest.raises(BadMeasurement, match="Draw a smaller array"):
+    with pytest.raises(BadArgument, match="Draw a smaller array"):
         owners(np.zeros(shape, int), np.zeros(shape, int))
 
 
@@ -44,7 +44,7 @@ def test_passes_says_when_the_gpu_wins(cpu_s, words):
 
 
 def test_passes_refuses_times_of_nothing():
-    with pytest.raises(BadMeasurement, match="transfer_s"):
+    with pytest.raises(BadArgument, match="transfer_s"):
         passes(cpu_s=1.0, transfer_s=0.0, kernel_s=0.1, origin="measured")
 
 
@@ -52,5 +52,5 @@ def test_grey_images_stand_side_by_side():
     picture = grey_images({"before": np.eye(3, 5), "after": np.zeros((3, 5))})
     assert [label.get_text() for label in picture.ax.get_xticklabels()] == ["before", "after"]
     assert picture.sentence == "before and after: 3 rows and 5 columns each."
-    with pytest.raises(BadMeasurement, match="one shape"):
+    with pytest.raises(BadArgument, match="one shape"):
         grey_images({"before": np.eye(3), "after": np.eye(4)})

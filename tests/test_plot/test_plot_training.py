@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from labkit import plot
-from labkit.core.errors import BadMeasurement, NotFinite
+from labkit.core.errors import BadArgument, NotFinite
 from labkit.lesson.seed_curves import SeedCurves
 from labkit.train import training
 from labkit.train.training import GradientNoise, RangeTest, Run, Runs
@@ -148,7 +148,7 @@ def test_a_frame_is_drawn_when_it_costs_a_tenth_of_the_time_at_most(monkeypatch)
 
 
 def test_an_axis_that_is_none_is_told():
-    with pytest.raises(BadMeasurement, match="'seconds', 'epochs', 'images' or 'steps'"):
+    with pytest.raises(BadArgument, match="'seconds', 'epochs', 'images' or 'steps'"):
         SeedCurves("Time", x="minutes")
 
 

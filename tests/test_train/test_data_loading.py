@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from labkit.core.errors import BadMeasurement, DataError, WorkerFailed
+from labkit.core.errors import BadArgument, DataError, WorkerFailed
 from labkit.train import data
 
 
@@ -238,7 +238,7 @@ def test_the_steady_rate_leaves_out_the_beginning_and_the_end():
     assert data.steady_batch_s(times, ahead=0, stretches=1) == (pytest.approx(sum(seconds) / len(seconds)),)
     assert data.steady_batch_s(times, ahead=3, stretches=2) == (1, 2)  # 1, 1, 2, 2, and a 3 that is over
     assert data.steady_batch_s(times[:11], ahead=3, stretches=4) == (1, 1, 2, 2)
-    with pytest.raises(BadMeasurement, match="at least 11 batches for 4 stretches"):
+    with pytest.raises(BadArgument, match="at least 11 batches for 4 stretches"):
         data.steady_batch_s(times[:10], ahead=3, stretches=4)
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from labkit import plot
-from labkit.core.errors import BadMeasurement, CompileError, LabError
+from labkit.core.errors import BadArgument, CompileError, LabError
 from labkit.measure.machine import machine
 from labkit.plan import costs
 from labkit.train import graphs
@@ -106,7 +106,7 @@ def test_arguments_may_be_named_and_modules_traced():
 def test_a_function_that_fails_is_told_so():
     with pytest.raises(CompileError, match=r"(?s)raised .*Call it without tracing first"):
         graphs.breaks(lambda x: x + torch.rand(7), torch.rand(3))
-    with pytest.raises(BadMeasurement, match="Pass its name without brackets"):
+    with pytest.raises(BadArgument, match="Pass its name without brackets"):
         graphs.breaks(torch.rand(2))
 
 
@@ -140,7 +140,7 @@ def test_new_memory_is_that_of_results_not_of_what_is_overwritten():
 
 def test_nothing_runs_no_operator():
     assert graphs.operators(lambda: None).total == 0
-    with pytest.raises(BadMeasurement, match="Expected a function"):
+    with pytest.raises(BadArgument, match="Expected a function"):
         graphs.operators(3)
 
 
@@ -405,7 +405,7 @@ def test_break_even_steps(given, steps):
 
 @pytest.mark.parametrize("given", [(-1.0, 0.5, 0.25), (1.0, 0.0, 0.25), (1.0, 0.5, -0.25), (math.nan, 0.5, 0.25)])
 def test_break_even_of_nonsense_is_refused(given):
-    with pytest.raises(BadMeasurement, match="Expected"):
+    with pytest.raises(BadArgument, match="Expected"):
         costs.break_even_steps(*given)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from labkit.core.errors import BadMeasurement, NotFinite
+from labkit.core.errors import BadArgument, NotFinite
 from labkit.train import training
 from labkit.train.training import Run, Runs, accuracy, fit, held_out, over_seeds
 from labkit.train.training.loop import Batches
@@ -67,7 +67,7 @@ def test_the_split_is_seeded_and_leaves_torchs_generator_alone():
 
 @pytest.mark.parametrize("share", [0, 1, 0.001, -1, float("nan"), "a fifth"])
 def test_a_share_that_leaves_a_side_empty_is_told(share):
-    with pytest.raises(BadMeasurement, match="share"):
+    with pytest.raises(BadArgument, match="share"):
         held_out(*blobs(), share=share)
 
 
@@ -96,7 +96,7 @@ def test_nan_logits_are_wrong():
 
 
 def test_accuracy_keeps_no_graph_and_takes_pairs_only():
-    with pytest.raises(BadMeasurement, match="label for each"):
+    with pytest.raises(BadArgument, match="label for each"):
         accuracy(nn.Linear(1, 2), torch.ones(4, 1), torch.zeros(3, dtype=torch.int64))
     assert not torch.is_inference_mode_enabled()
 
@@ -218,7 +218,7 @@ def test_an_epoch_shows_no_image_twice():
 )
 def test_arguments_that_cannot_be_are_told(change, words):
     given = {"setup": setup_with(), "seed": 0, "batch": 8, "epochs": 1, **GIVEN} | change
-    with pytest.raises(BadMeasurement, match=words):
+    with pytest.raises(BadArgument, match=words):
         fit(**given)
 
 
@@ -333,7 +333,7 @@ def test_seeds_are_counted_or_given():
     assert runs.spread == (min(runs.best), max(runs.best))
     assert runs.median in runs.runs
     for none in (0, []):
-        with pytest.raises(BadMeasurement, match="seed"):
+        with pytest.raises(BadArgument, match="seed"):
             over_seeds(setup_with(), none, batch=16, epochs=1, **GIVEN)
 
 
@@ -384,7 +384,7 @@ def test_the_interval_holds_the_truth_in_at_least_95_of_100_draws():
 
 
 def test_three_seeds_give_no_interval():
-    with pytest.raises(BadMeasurement, match="at least 4 seeds"):
+    with pytest.raises(BadArgument, match="at least 4 seeds"):
         made([1.0, 2.0, 3.0]).faster_than(made([1.0] * 4), 0.97)
 
 
@@ -397,7 +397,7 @@ def test_trainings_are_taken_in_turn():
     assert [run.batch for run in found["b"].runs] == [32] * 3
     assert found["a"].name == "a"
     assert found["a"].runs[0].losses == fit(setup_with(), seed=3, batch=16, epochs=1, **GIVEN).losses
-    with pytest.raises(BadMeasurement, match="two or more trainings"):
+    with pytest.raises(BadArgument, match="two or more trainings"):
         training.in_turn({"a": (setup_with(), 16)}, 3, epochs=1, **GIVEN)
 
 
@@ -454,15 +454,15 @@ def test_unbiased_estimates_solve_the_two_equations():
     noise, signal = training.noise_scale(16, 256, 2.0 + 30.0 / 16, 2.0 + 30.0 / 256)
     assert (noise, signal) == (pytest.approx(30.0), pytest.approx(2.0))
     for small, big in ((16, 16), (32, 16), (0, 16)):
-        with pytest.raises(BadMeasurement, match="smaller one first"):
+        with pytest.raises(BadArgument, match="smaller one first"):
             training.noise_scale(small, big, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("wrong", [{"small": 0}, {"parts": 1}, {"draws": 1}, {"draws": 2.5}])
 def test_noise_needs_parts_and_draws(wrong):
-    with pytest.raises(BadMeasurement, match=next(iter(wrong))):
+    with pytest.raises(BadArgument, match=next(iter(wrong))):
         training.gradient_noise(nn.Linear(6, 4), *blobs(), **wrong)
-    with pytest.raises(BadMeasurement, match="want a gradient"):
+    with pytest.raises(BadArgument, match="want a gradient"):
         training.gradient_noise(nn.ReLU(), *blobs())
 
 
@@ -495,7 +495,7 @@ def test_a_range_test_that_stays_calm_takes_every_step():
 
 def test_a_range_test_that_cannot_be_is_told():
     for wrong in ({"low": 1.0, "high": 0.1}, {"low": 0.0}, {"steps": 1}, {"high": math.inf}):
-        with pytest.raises(BadMeasurement, match=r"range|low|steps"):
+        with pytest.raises(BadArgument, match=r"range|low|steps"):
             training.range_test(linear, batch=8, data=DATA, **wrong)
-    with pytest.raises(BadMeasurement, match="not finite at the lowest rate"):
+    with pytest.raises(BadArgument, match="not finite at the lowest rate"):
         training.range_test(linear, batch=8, data=(DATA[0] * math.nan, DATA[1]))

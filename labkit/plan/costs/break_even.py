@@ -12,7 +12,7 @@ def break_even_steps(compile_s: float, eager_s: float, compiled_s: float) -> flo
 
     `compile_s` are spent once, `eager_s` and `compiled_s` a step, all in seconds. inf where a compiled step is no
     faster and compiling costs time; 0 where compiling costs none and the step is at least as fast.
-    From n * eager_s >= compile_s + n * compiled_s. Raises BadMeasurement for negative numbers, or steps of no time.
+    From n * eager_s >= compile_s + n * compiled_s. Raises BadArgument for negative numbers, or steps of no time.
     """
     check_number("compile_s", compile_s, least=0)
     check_number("eager_s", eager_s, above=0)

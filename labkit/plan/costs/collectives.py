@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from labkit.core.arguments import check_number
 from labkit.core.display import Shown
-from labkit.core.errors import BadMeasurement, LabError, nearest
+from labkit.core.errors import BadArgument, LabError, nearest
 from labkit.core.units import format_seconds, format_si
 
 ALGORITHMS = ("ring", "tree", "nvls", "auto")
@@ -143,7 +143,7 @@ def fit_link(
     """The Link whose all-reduce comes nearest to measured `seconds`, by least squares of the relative errors.
 
     With `protocols` 2 the smaller sizes get a low-latency line of their own; the size where the lines part is tried at
-    every measured one. Raises BadMeasurement for fewer than two sizes a line, or times that don't grow.
+    every measured one. Raises BadArgument for fewer than two sizes a line, or times that don't grow.
     """
     points = sorted(zip(n_bytes, seconds, strict=True))
     check_number("ranks", ranks, least=2, whole=True)
@@ -151,7 +151,7 @@ def fit_link(
         check_number("n_bytes", size, above=0)
         check_number("seconds", time, above=0)
     if len({size for size, _ in points}) < 2 * protocols:
-        raise BadMeasurement(f"Expected at least {2 * protocols} sizes to fit a link, got {len(points)} measurements.")
+        raise BadArgument(f"Expected at least {2 * protocols} sizes to fit a link, got {len(points)} measurements.")
     hops, factor = _hops_and_factor(ranks, algorithm)
     if protocols == 1:
         return _as_link(_line(points), hops, factor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from labkit.core.arguments import check_number
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 
 
 def cluster_mtbf_s(device_mtbf_s: float, devices: int) -> float:
@@ -23,7 +23,7 @@ def checkpoint_interval_s(checkpoint_s: float, mtbf_s: float, *, formula: str = 
     """Seconds of work between checkpoints that take `checkpoint_s`, which waste least.
 
     "young": sqrt(2 c M). "daly": sqrt(2 c M) (1 + sqrt(c/2M)/3 + c/18M) - c, and M itself once c >= 2 M (Daly 2006,
-    equation 37). Raises BadMeasurement for times that aren't above zero, or another formula.
+    equation 37). Raises BadArgument for times that aren't above zero, or another formula.
     """
     check_number("checkpoint_s", checkpoint_s, above=0)
     check_number("mtbf_s", mtbf_s, above=0)
@@ -31,7 +31,7 @@ def checkpoint_interval_s(checkpoint_s: float, mtbf_s: float, *, formula: str = 
     if formula == "young":
         return young
     if formula != "daly":
-        raise BadMeasurement(f"Expected formula to be 'daly' or 'young', got {formula!r}.")
+        raise BadArgument(f"Expected formula to be 'daly' or 'young', got {formula!r}.")
     if checkpoint_s >= 2 * mtbf_s:
         return mtbf_s
     ratio = checkpoint_s / (2 * mtbf_s)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 
 # one clock for all processes: on Linux this is CLOCK_MONOTONIC, elsewhere it may start with the process
 now_s = time.perf_counter if sys.platform == "linux" else time.time
@@ -40,13 +40,13 @@ def steady_batch_s(times: Sequence[BatchTimes], *, ahead: int, stretches: int = 
     """Mean seconds of a batch in each of `stretches` equal parts of an epoch's middle, from taking to taking.
 
     The first and the last `ahead` batches are left out: while queues fill and when nothing is left to load, the rate is
-    another. With workers, `ahead` is what all of them together may load beforehand. Raises BadMeasurement for an epoch
+    another. With workers, `ahead` is what all of them together may load beforehand. Raises BadArgument for an epoch
     that is too short.
     """
     middle = times[ahead : len(times) - ahead]
     n = (len(middle) - 1) // stretches
     if n < 1:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected at least {2 * ahead + stretches + 1} batches for {stretches} stretches between the first and "
             f"the last {ahead}, got {len(times)}. Make the epoch longer."
         )

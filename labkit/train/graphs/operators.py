@@ -51,7 +51,7 @@ class Operators(Shown):
 def operators(work: Callable[[], object]) -> Operators:
     """Run `work` once and count the operators that torch runs for it, in forward and backward passes alike.
 
-    Raises BadMeasurement for what can't be called. Source: torch.utils._python_dispatch.TorchDispatchMode.
+    Raises BadArgument for what can't be called. Source: torch.utils._python_dispatch.TorchDispatchMode.
     """
     from torch import Tensor
     from torch.utils._pytree import tree_leaves

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from labkit.core.arguments import check_function, check_number, is_whole
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.measure.bench import Clock
 from labkit.measure.machine import sync_of
 from labkit.train.training.finite import bad_parameter, explain
@@ -50,7 +50,7 @@ def fit(
     A first step on a model that is thrown away comes before, so that no run pays for what only the first one needs.
     `on_epoch` gets the Run so far. Nothing reads the losses before the end of an epoch.
     Raises NotFinite for a loss or a weight that is NaN or infinite, with the step and the layer: to find them it
-    trains anew from the seed up to that step. BadMeasurement for arguments that can't be.
+    trains anew from the seed up to that step. BadArgument for arguments that can't be.
     """
     check_limits(epochs, seconds, until)
     training, validation = given(data, validation)
@@ -100,10 +100,10 @@ def in_turn(
     """`over_seeds` for several trainings by name, each (setup, batch), taken in turn: A B, B A, A B, ...
 
     A machine that gets slower meanwhile slows all of them alike, so times may be compared. `on_epoch` gets the name and
-    the Run so far; the rest is as in `fit`. BadMeasurement for fewer than two trainings.
+    the Run so far; the rest is as in `fit`. BadArgument for fewer than two trainings.
     """
     if not isinstance(named, Mapping) or len(named) < 2:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected two or more trainings, {{'name': (setup, batch), ...}}, got {brief_repr(named)}."
         )
     found: dict[str, list[Run]] = {name: [] for name in named}
@@ -120,7 +120,7 @@ def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
         check_number("seeds", seeds, least=1, whole=True)
         seeds = range(seeds)
     if not (chosen := tuple(seeds)):
-        raise BadMeasurement("Expected at least one seed, got none.")
+        raise BadArgument("Expected at least one seed, got none.")
     return chosen
 
 
@@ -143,9 +143,9 @@ class Batches:
 
 
 def checked_loss(loss: object) -> Tensor:
-    """A copy of a step's loss, on its device and unread; BadMeasurement unless it is a tensor with one element."""
+    """A copy of a step's loss, on its device and unread; BadArgument unless it is a tensor with one element."""
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected step(images, labels) to return the loss as a tensor with one element, got {brief_repr(loss)}. "
             "Return the loss itself, not loss.item(), which would wait for the device."
         )
@@ -153,9 +153,9 @@ def checked_loss(loss: object) -> Tensor:
 
 
 def check_limits(epochs: object, seconds: object, until: float | None) -> None:
-    """Raise BadMeasurement for limits that can't be, and where there is none."""
+    """Raise BadArgument for limits that can't be, and where there is none."""
     if epochs is None and seconds is None:
-        raise BadMeasurement("Expected epochs= or seconds=, so that training ends even if until= is never reached.")
+        raise BadArgument("Expected epochs= or seconds=, so that training ends even if until= is never reached.")
     if epochs is not None:
         check_number("epochs", epochs, least=1, whole=True)
     if seconds is not None:
@@ -165,11 +165,11 @@ def check_limits(epochs: object, seconds: object, until: float | None) -> None:
 
 
 def given(data: Labelled | None, validation: Labelled | None) -> tuple[Labelled, Labelled]:
-    """Training and validation images as given, or digits; BadMeasurement for one without the other."""
+    """Training and validation images as given, or digits; BadArgument for one without the other."""
     if data is None and validation is None:
         return digits_held_out()
     if data is None or validation is None:
-        raise BadMeasurement(
+        raise BadArgument(
             "Expected data= and validation= together: images to train on and images to judge by. "
             "lab.training.held_out(images, labels) splits one set in two."
         )
@@ -177,11 +177,11 @@ def given(data: Labelled | None, validation: Labelled | None) -> tuple[Labelled,
 
 
 def begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
-    """A model and its step, made after seeding, in training mode; BadMeasurement where setup() gives something else."""
+    """A model and its step, made after seeding, in training mode; BadArgument where setup() gives something else."""
     torch.manual_seed(int(seed))
     made = setup()
     if not (isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module) and callable(made[1])):
-        raise BadMeasurement(f"Expected setup() to return (model, step), got {brief_repr(made)}.")
+        raise BadArgument(f"Expected setup() to return (model, step), got {brief_repr(made)}.")
     model, step = made
     model.train()
     return model, step
@@ -190,10 +190,10 @@ def begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
 def _check_start(setup: object, seed: object, batch: object, images: int) -> None:
     check_function("setup", setup)
     if not is_whole(seed):
-        raise BadMeasurement(f"Expected a whole number as seed, got {brief_repr(seed)}.")
+        raise BadArgument(f"Expected a whole number as seed, got {brief_repr(seed)}.")
     check_number("batch", batch, least=1, whole=True)
     if batch > images:  # type: ignore[operator]
-        raise BadMeasurement(f"Expected a batch of at most {images:,}, the training images, got {batch:,}.")
+        raise BadArgument(f"Expected a batch of at most {images:,}, the training images, got {batch:,}.")
 
 
 def _check_finite(setup: Setup, run: Run, batches: Batches) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from labkit.core.arguments import check_number
 from labkit.core.display import Shown, brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.units import significant
 from labkit.train.training.split import check_labelled, evaluating
 
@@ -54,11 +54,11 @@ def noise_scale(small: float, big: float, small_squared: float, big_squared: flo
     """Unbiased (tr(Sigma), |G|^2) from the mean squared gradient norms at two batch sizes.
 
     E|G_B|^2 = |G|^2 + tr(Sigma) / B for a batch of B, at B = small and B = big, is solved for the two unknowns.
-    Raises BadMeasurement unless 0 < small < big.
+    Raises BadArgument unless 0 < small < big.
     Source: McCandlish, Kaplan, Amodei et al., An empirical model of large-batch training (2018), arXiv:1812.06162, A.1.
     """
     if not 0 < small < big:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected two batch sizes, the smaller one first, got {brief_repr(small)} and {brief_repr(big)}."
         )
     noise = (small_squared - big_squared) / (1 / small - 1 / big)
@@ -85,14 +85,14 @@ def gradient_noise(
     of ratios would be biased. `loss(output, labels)` must be a mean over the images.
     The model is in evaluation mode meanwhile: dropout is off, and BatchNorm, which would mix the images of a batch,
     uses its running statistics. Modes are restored, and gradients that the parameters hold are not touched.
-    Raises BadMeasurement for fewer than 2 parts or draws, and for a model without parameters that want a gradient.
+    Raises BadArgument for fewer than 2 parts or draws, and for a model without parameters that want a gradient.
     """
     check_labelled("images", (images, labels))
     for name, value, least in (("small", small, 1), ("parts", parts, 2), ("draws", draws, 2)):
         check_number(name, value, least=least, whole=True)
     wanted = [part for part in model.parameters() if part.requires_grad]
     if not wanted:
-        raise BadMeasurement("Expected a model with parameters that want a gradient, got none.")
+        raise BadArgument("Expected a model with parameters that want a gradient, got none.")
     generator = torch.Generator().manual_seed(seed)
     norms: list[Tensor] = []  # of each draw: mean squared norm of the parts, squared norm of their mean
     with evaluating(model), torch.enable_grad():

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from labkit.core.arguments import check_number
 from labkit.core.display import Shown
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.units import significant
 from labkit.train.training.loop import Batches, checked_loss
 from labkit.train.training.split import Labelled, check_labelled, digits_held_out
@@ -60,7 +60,7 @@ def range_test(
 
     `make()` is called after seeding and returns (model, optimizer). Ends early when the smoothed loss is four times
     its least, or not finite; each step waits for its loss. `data` is as in `fit`.
-    Raises BadMeasurement for rates or a number of steps that make no range.
+    Raises BadArgument for rates or a number of steps that make no range.
     Source: L. N. Smith, Cyclical learning rates for training neural networks (2017), arXiv:1506.01186, section 3.3;
     there the rate grows by the same amount each step.
     """
@@ -68,7 +68,7 @@ def range_test(
     check_number("steps", steps, least=2, whole=True)
     check_number("low", low, above=0)
     if not low < high < math.inf:
-        raise BadMeasurement(f"Expected a range of learning rates, low below high, got {low:g} to {high:g}.")
+        raise BadArgument(f"Expected a range of learning rates, low below high, got {low:g} to {high:g}.")
     torch.manual_seed(seed)
     model, optimizer = make()
     model.train()
@@ -100,5 +100,5 @@ def _finite_part(*columns: list[float]) -> tuple[tuple[float, ...], ...]:
     """The steps before the first loss that is NaN or infinite; at least one."""
     n = next((i for i, value in enumerate(columns[1]) if not math.isfinite(value)), len(columns[1]))
     if n == 0:
-        raise BadMeasurement("The loss is not finite at the lowest rate already: look at the data and at the model.")
+        raise BadArgument("The loss is not finite at the lowest rate already: look at the data and at the model.")
     return tuple(tuple(column[:n]) for column in columns)

@@ -13,7 +13,7 @@ from torch import nn
 
 from labkit.core.arguments import check_number
 from labkit.core.display import Shown, Table
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio
 
@@ -151,11 +151,11 @@ class Runs(Shown):
         The value is the median of the ratios of every seed here to every seed there. The interval's ends are those of
         these ratios that Mann and Whitney's test puts there, which is exact for few seeds of any distribution. Where
         seeds never arrived, an end may be 0 or inf: nothing more is known.
-        Raises BadMeasurement for too few seeds to have such an interval: it takes 4 on each side.
+        Raises BadArgument for too few seeds to have such an interval: it takes 4 on each side.
         Source: J. L. Hodges and E. L. Lehmann, Estimates of location based on rank tests (1963).
         """
         if not _cut(len(self.runs), len(other.runs)):
-            raise BadMeasurement(
+            raise BadArgument(
                 f"A 95 % interval needs at least 4 seeds on each side, got {len(self.runs)} and {len(other.runs)}. "
                 "Train from more seeds."
             )
@@ -181,10 +181,10 @@ class Runs(Shown):
 
 
 def check_accuracy(accuracy: float) -> None:
-    """Raise BadMeasurement unless `accuracy` is a share above 0 and up to 1."""
+    """Raise BadArgument unless `accuracy` is a share above 0 and up to 1."""
     check_number("accuracy", accuracy, above=0, advice="It is a share: write 0.97 for 97 %.")
     if accuracy > 1:
-        raise BadMeasurement(f"Expected accuracy as a share up to 1, got {accuracy:g}. Write 0.97 for 97 %.")
+        raise BadArgument(f"Expected accuracy as a share up to 1, got {accuracy:g}. Write 0.97 for 97 %.")
 
 
 def _interval(others: Sequence[float], mine: Sequence[float]) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.measure.machine import machine
 from labkit.train import data
 
@@ -23,7 +23,7 @@ def held_out(images: Tensor, labels: Tensor, *, share: float = 0.2, seed: int = 
 
     A class of n images gives round(share n) of them to validation. Equal seeds draw alike; torch's own generator is
     left alone. Both parts are copies, in the order given, on the device of the images.
-    Raises BadMeasurement for a share that is not between 0 and 1 or leaves a part empty, and for unequal lengths.
+    Raises BadArgument for a share that is not between 0 and 1 or leaves a part empty, and for unequal lengths.
     """
     check_labelled("images", (images, labels))
     check_number("share", share, above=0)
@@ -37,7 +37,7 @@ def held_out(images: Tensor, labels: Tensor, *, share: float = 0.2, seed: int = 
     kept = (~chosen).to(images.device)
     chosen = chosen.to(images.device)
     if not 0 < int(chosen.sum()) < len(chosen):
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected a share that leaves images on both sides, got {brief_repr(share)} of {len(chosen)} images in "
             f"{len(torch.unique(on_cpu))} classes. Try 0.2."
         )
@@ -56,16 +56,16 @@ def digits_held_out() -> tuple[Labelled, Labelled]:
 
 
 def check_labelled(name: str, pair: object) -> Labelled:
-    """The pair itself; BadMeasurement unless it is (images, labels), tensors of equal lengths on one device."""
+    """The pair itself; BadArgument unless it is (images, labels), tensors of equal lengths on one device."""
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(part, Tensor) for part in pair)):
-        raise BadMeasurement(f"Expected {name} as a pair of tensors (images, labels), got {brief_repr(pair)}.")
+        raise BadArgument(f"Expected {name} as a pair of tensors (images, labels), got {brief_repr(pair)}.")
     images, labels = pair
     if len(images) != len(labels) or len(images) == 0:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected a label for each of one or more {name}, got {len(images)} images and {len(labels)} labels."
         )
     if images.device != labels.device:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected {name} and labels on one device, got {images.device} and {labels.device}. Move both with .to()."
         )
     return images, labels
