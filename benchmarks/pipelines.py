@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 import labkit
-from labkit.lesson import checks
+from labkit.lesson import exercise_files
 from labkit.measure.machine import machine
 from labkit.train import data, models
 
@@ -50,7 +50,7 @@ def _solution() -> Callable[..., Callable[[], Batches]]:
     """The function of exercise 08.7, from the solutions, with what it uses."""
     space = {"lab": labkit, "torch": torch, "machine": machine()}
     for number in ("08.6", "08.7"):
-        exec(checks.solutions("08")[number], space)
+        exec(exercise_files.solutions("08")[number], space)
     pipeline: Callable[..., Callable[[], Batches]] = space["pipeline"]  # type: ignore[assignment]
     return pipeline
 

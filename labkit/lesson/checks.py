@@ -1,30 +1,28 @@
 """Judge answers: `check` says todo, not yet or passed and why; `hint` helps in steps; `solution` shows one way.
 
-All there is about the exercises of notebook NN stands in the folder `exercises/nbNN`; its `check.py` builds on the
-helpers at the end of this file. A check takes an answer, returns the sentence of a pass, and raises `Todo` or `NotYet`
-otherwise. `check` turns all of that into an `Outcome`, also what the reader's own code raises, so that a wrong answer
-is a result and never a traceback.
+The check of an exercise is in `exercises/nbNN/check.py`, built from the helpers at the end of this file. It takes an
+answer, returns the sentence of a pass, and raises `Todo` or `NotYet` otherwise. `check` turns all of that into an
+`Outcome`, also what the reader's own code raises: a wrong answer is a result and never a traceback.
 """
 
 from __future__ import annotations
 
-import functools
+import ast
+import copy
 import html
-import importlib
+import inspect
 import math
-import re
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from labkit.core.arguments import as_float
 from labkit.core.display import Shown, brief_repr, cut
-from labkit.core.errors import DataError, LabError, UnknownExercise, nearest
-from labkit.core.paths import EXERCISES, ROOT
+from labkit.core.errors import LabError
 from labkit.core.units import significant
+from labkit.lesson.exercise_files import exercise, solutions
 
-_NUMBER = r"\d\d\.\d[a-z]?"  # "03.2": notebook and section
 _LONGEST_ERROR = 300
 _STYLE = {"todo": ("○", "#555"), "not yet": ("✗", "#b34700"), "passed": ("✓", "#00734f")}
 
@@ -34,24 +32,21 @@ class Todo(LabError):
 
 
 class NotYet(LabError):
-    """The answer is wrong; the message says why."""
+    """The answer is wrong; the message says why, and `details` (name -> value) what a notebook goes on with."""
 
-
-@dataclass(frozen=True)
-class Exercise:
-    """A check (answer -> sentence of a pass; raises Todo or NotYet) and hints, from a nudge to nearly the answer."""
-
-    check: Callable[[Any], str]
-    hints: tuple[str, ...]
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.details = details
 
 
 @dataclass(frozen=True, repr=False)
 class Outcome(Shown):
-    """What a check says of an answer."""
+    """What a check says of an answer; `details` are those of NotYet, and empty for other states."""
 
     number: str
     state: Literal["todo", "not yet", "passed"]
     message: str
+    details: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.number} {self.state}: {self.message}"
@@ -77,55 +72,6 @@ class Text(Shown):
         return self.markdown
 
 
-def exercise(number: str) -> Exercise:
-    """The exercise "03.2" (notebook 03, section 2); UnknownExercise names the nearest ones."""
-    if number not in numbers():
-        near = ", ".join(nearest(str(number), numbers()))
-        raise UnknownExercise(f"There is no exercise {number!r}; did you mean {near}?")
-    return Exercise(_checks(number[:2])[number], _hints(number[:2])[number])
-
-
-def numbers() -> list[str]:
-    """Every exercise's number, sorted. Reads the hints only: no check is loaded."""
-    return [number for folder in sorted(EXERCISES.glob("nb*")) for number in sorted(_hints(folder.name[2:]))]
-
-
-def _checks(notebook: str) -> dict[str, Callable[[Any], str]]:
-    """Number -> check of one notebook's exercises."""
-    try:
-        return cast("dict[str, Callable[[Any], str]]", importlib.import_module(f"exercises.nb{notebook}.check").CHECKS)
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("exercises"):
-            raise
-        hiding = getattr(sys.modules.get("exercises"), "__file__", None)
-        raise DataError(
-            f"A module of the same name hides the workbook's exercises: rename {hiding} and restart the kernel."
-            if hiding
-            else f"Python can't import the exercises in {EXERCISES}: run pip install -e {ROOT} and restart the kernel."
-        ) from error
-
-
-@functools.cache
-def _hints(notebook: str) -> dict[str, tuple[str, ...]]:
-    """Number -> hints of one notebook's exercises, from the numbered lists in its hints.md."""
-    parts = re.split(rf"(?m)^## ({_NUMBER})\n", _text(notebook, "hints.md"))
-    return {
-        number: tuple(re.findall(r"(?m)^\d+\. (.*)$", text))
-        for number, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
-
-
-def _text(notebook: str, name: str) -> str:
-    """One of the files of a notebook's exercises; DataError where the exercises are missing."""
-    try:
-        return (EXERCISES / f"nb{notebook}" / name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(
-            f"Expected the workbook's exercises in {EXERCISES}, and {name} of notebook {notebook} can't be read "
-            f"({error.strerror}). Work in a clone of the repository, or fetch it again."
-        ) from error
-
-
 def check(number: str, answer: object) -> Outcome:
     """Judge an answer to an exercise. Never raises for a wrong answer, only for an exercise that does not exist."""
     judge = exercise(number).check
@@ -136,7 +82,7 @@ def check(number: str, answer: object) -> Outcome:
     except Todo as todo:
         return Outcome(number, "todo", f"{todo} Stuck? lab.hint({number!r})")
     except NotYet as wrong:
-        return Outcome(number, "not yet", str(wrong))
+        return Outcome(number, "not yet", str(wrong), wrong.details)
     except (Exception, SystemExit) as error:  # whatever an answer does, it is a result; Ctrl-C still stops it
         return Outcome(number, "not yet", f"Your answer could not be judged: {_said(error)}")
 
@@ -157,12 +103,6 @@ def solution(number: str) -> Text:
     """One right answer, as code with its comments (exercises/nbNN/solution.py)."""
     exercise(number)
     return Text(f"One way to solve {number}:\n```python\n{solutions(number[:2])[number]}\n```")
-
-
-def solutions(notebook: str) -> dict[str, str]:
-    """Number -> code of each solution of a notebook ("03"), from its file's `# %% 03.2` blocks."""
-    parts = re.split(rf"(?m)^# %% ({_NUMBER})\n", _text(notebook, "solution.py"))
-    return {number: code.strip() for number, code in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 # What checks are built from.
@@ -202,15 +142,69 @@ def as_number(answer: object, unit: str, given: str = "") -> float:
     return value
 
 
-def function(answer: object, *example: Any) -> Callable[..., Any]:
-    """The answer as a function; Todo when it still returns nothing for the `example` arguments."""
+def function(answer: object, *_: Any) -> Callable[..., Any]:
+    """The answer as a function; Todo while it is a stub."""
     if not callable(answer):
         raise NotYet(f"Expected a function, got {brief_repr(answer)}. Pass its name without brackets.")
-    tried = call(answer, *example)
-    if tried is None or tried is ...:
-        name = getattr(answer, "__name__", "it")
-        raise Todo(f"{name} returns nothing yet: write its body.")
+    if is_open(answer):
+        raise Todo(f"{getattr(answer, '__name__', 'It')} has no body yet: replace its dots.")
     return cast("Callable[..., Any]", answer)
+
+
+def is_open(fn: object) -> bool:
+    """Whether a function is still a stub: dots in its source outside of an index, or a docstring and nothing else.
+
+    False without source, as for builtins: such an answer is called, and judged by what it returns.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cast("Any", fn))))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    indices = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Subscript) for part in ast.walk(node.slice)}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in indices)
+    body = getattr(tree.body[0], "body", [])
+    only_docstring = len(body) == 1 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    return only_docstring or any(node.value is ... for node in constants)
+
+
+def over_cases(
+    answer: object,
+    cases: Iterable[tuple[Any, ...]] | Mapping[str, tuple[Any, ...]],
+    expected: Callable[..., Any],
+    compare: Callable[..., object],
+    *,
+    given: str = "",
+) -> None:
+    """Call the answer with each case's values, and compare(got, expected(*case), words, *case), which raises NotYet.
+
+    The words say which case it is: the key where `cases` is a mapping; else `given`, a format string with the names of
+    expected's parameters, such as "{n:,} elements"; else those names and values, such as "n=64, element_bytes=4".
+    The answer works on copies, so that it can't change what the next case or `expected` sees. Todo for a stub.
+    """
+    fn = function(answer)
+    names = list(inspect.signature(expected).parameters)
+    described = cases.items() if isinstance(cases, Mapping) else (("", case) for case in cases)
+    for words, case in described:
+        values = dict(zip(names, case, strict=True))
+        listed = ", ".join(f"{name}={_brief(value)}" for name, value in values.items())
+        words = words or given.format(**values) or listed
+        compare(call(fn, *copy.deepcopy(case)), expected(*case), words, *case)
+
+
+def close(unit: str, *, rel: float = 1e-6, hint: str | Callable[..., str] = "") -> Callable[..., object]:
+    """A `compare` for over_cases, of numbers by number_close; the hint is text, or a function hint(value, *case)."""
+
+    def compare(got: object, right: float, given: str, *case: Any) -> None:
+        words = hint if isinstance(hint, str) else hint(as_number(got, unit, given), *case)
+        number_close(got, right, rel=rel, unit=unit, given=given, hint=words)
+
+    return compare
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return brief_repr(value)
 
 
 def call(fn: Callable[..., Any], *args: Any) -> Any:

@@ -17,7 +17,7 @@ from labkit.core.errors import LabError, MissingExtra
 from labkit.core.paths import NOTEBOOKS, RECORDED
 from labkit.core.results import Measurement, Verdict
 from labkit.core.units import format_seconds
-from labkit.lesson import checks
+from labkit.lesson import exercise_files
 from labkit.measure.machine import machine
 
 _STUB = re.compile(r"# (\d\d\.\d[a-z]?)\b.*")
@@ -85,7 +85,7 @@ def _run(path: Path, home: str) -> None:
     except ImportError as error:
         raise MissingExtra(f"Recording needs {error.name}: pip install nbclient ipykernel") from error
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    filled = nbformat.reads(json.dumps(solved(notebook, checks.solutions(path.name[:2]))), as_version=4)  # type: ignore[no-untyped-call]
+    filled = nbformat.reads(json.dumps(solved(notebook, exercise_files.solutions(path.name[:2]))), as_version=4)  # type: ignore[no-untyped-call]
     client = nbclient.NotebookClient(
         filled, timeout=600, store_widget_state=False, resources={"metadata": {"path": str(NOTEBOOKS)}}
     )

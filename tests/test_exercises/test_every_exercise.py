@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from labkit.lesson import checks, record_runs
+from labkit.lesson import checks, exercise_files, record_runs
 from tests.helpers import code_cells, fake_ceilings, notebook_paths, stub_cells
 
-NUMBERS = checks.numbers()
+NUMBERS = exercise_files.numbers()
 WRONG = {
     number: answers
     for path in notebook_paths()
@@ -48,8 +48,8 @@ def test_nonsense_is_an_outcome_that_never_passes(number, nonsense):
 @pytest.mark.parametrize("number", NUMBERS)
 def test_at_least_two_wrong_answers_hints_and_a_solution(number):
     assert len(WRONG[number]) >= 2
-    assert len(checks.exercise(number).hints) >= 2
-    assert number in checks.solutions(number[:2])
+    assert len(exercise_files.exercise(number).hints) >= 2
+    assert number in exercise_files.solutions(number[:2])
 
 
 @pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)
@@ -57,7 +57,7 @@ def test_a_notebook_has_its_exercises_each_with_a_blank_and_a_check_below(path):
     own = [number for number in NUMBERS if number.startswith(path.name[:2])]
     assert 3 <= len(own) <= 5
     assert [record_runs.stub_number(source) for source in stub_cells(path)] == own
-    assert sorted(checks.solutions(path.name[:2])) == own
+    assert sorted(exercise_files.solutions(path.name[:2])) == own
     for stub in stub_cells(path):
         assert "..." in stub
         assert re.match(r"# \d\d\.\d[a-z]? about \d+ lines?", stub), "an effort hint, such as '# 03.2 about 3 lines'"

@@ -10,7 +10,7 @@ from exercises.nb03 import check as nb03
 from exercises.nb04 import check as nb04
 from labkit.gpu.compiler import compile_numba
 from labkit.gpu.kernels import numba_kernels
-from labkit.lesson import checks
+from labkit.lesson import exercise_files
 from tests.test_gpu.textbook import ENTRIES
 
 CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0)]
@@ -51,7 +51,7 @@ def test_the_textbook_compiles(entry, capability):
 
 def kernel_of(number):
     """The kernel that a solution defines, kept where IPython keeps its cells."""
-    source = checks.solutions(number[:2])[number]
+    source = exercise_files.solutions(number[:2])[number]
     name = f"<solution {number}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     scope = {"cuda": cuda, "np": np, "float32": float32, "int32": int32}
@@ -75,4 +75,4 @@ def test_the_solutions_compile(number, capability, monkeypatch):
     for room in (nb03, nb04):
         monkeypatch.setattr(room, "correct", compile_instead)
     with pytest.raises(Compiled):
-        checks.exercise(number).check(kernel_of(number))
+        exercise_files.exercise(number).check(kernel_of(number))

@@ -9,7 +9,8 @@ import torch
 from labkit.core.display import brief_repr
 from labkit.core.errors import UnknownExercise
 from labkit.lesson import checks
-from labkit.lesson.checks import Exercise, NotYet, Outcome, Todo
+from labkit.lesson.checks import NotYet, Outcome, Todo
+from labkit.lesson.exercise_files import Exercise
 from labkit.measure import catalog
 from labkit.plan import costs
 
@@ -201,7 +202,7 @@ def test_an_expected_zero_accepts_only_zero():
 def test_a_function_without_a_body_is_todo_and_one_that_raises_is_told_its_arguments():
     def empty(x): ...
 
-    with pytest.raises(Todo, match="empty returns nothing yet"):
+    with pytest.raises(Todo, match="empty has no body yet"):
         checks.function(empty, 1)
     assert checks.function(lambda x: np.ones(3), 1)
     with pytest.raises(NotYet, match=r"raised ZeroDivisionError: .* zero"):
@@ -221,3 +222,51 @@ def test_a_mapping_names_what_is_missing():
         checks.mapping({"a": 1}, keys)
     with pytest.raises(NotYet, match="Expected a dict"):
         checks.mapping([1], keys)
+
+
+def only_says_what(x):
+    """A docstring."""
+
+
+def shows_dots(x):
+    y = x[..., 0]
+    ...  # noqa: PIE790 - what a stub has
+    return y
+
+
+def test_a_stub_is_open_and_dots_in_an_index_are_none():
+    assert checks.is_open(only_says_what)
+    assert checks.is_open(shows_dots)
+    assert not checks.is_open(raise_without_a_word)
+    assert not checks.is_open(lambda x: x[..., 0])
+    assert not checks.is_open(len)  # no source to read
+
+
+def test_a_driven_answer_meets_each_case_in_words_and_works_on_copies():
+    met = []
+
+    def compare(got, right, given, *case):
+        met.append((got, right, given))
+
+    def emptied(x, n):
+        x.clear()
+        return n
+
+    checks.over_cases(emptied, [([1, 2], 3000), ([], 0.25)], lambda x, n: len(x) + n, compare)
+    checks.over_cases(emptied, [([1, 2], 3000)], lambda x, n: n, compare, given="{n:,} of {x[1]}")
+    checks.over_cases(emptied, {"words": ([1], 1)}, lambda x, n: n, compare)
+    assert met == [
+        (3000, 3002, "x=[1, 2], n=3,000"),
+        (0.25, 0.25, "x=[], n=0.25"),
+        (3000, 3000, "3,000 of 2"),
+        (1, 1, "words"),
+    ]
+    with pytest.raises(Todo):
+        checks.over_cases(only_says_what, [(1,)], lambda x: x, compare)
+
+
+def test_a_hint_of_a_number_may_depend_on_it():
+    close = checks.close("ms", hint=lambda value, x: f"Not {value:g} of {x}.")
+    checks.over_cases(lambda x: 2 * x, [(1,), (2,)], lambda x: 2 * x, close)
+    with pytest.raises(NotYet, match=r"^For x=1: 3 ms is 1\.5x what we expect\. Not 3 of 1\.$"):
+        checks.over_cases(lambda x: 3 * x, [(1,)], lambda x: 2 * x, close)

@@ -5,7 +5,7 @@ import pytest
 
 from labkit.core import results
 from labkit.core.errors import LabError
-from labkit.lesson import checks, record_runs
+from labkit.lesson import exercise_files, record_runs
 
 
 def notebook(*sources):
@@ -25,7 +25,7 @@ def workbook(tmp_path, monkeypatch, home):
     folder = tmp_path / "notebooks"
     folder.mkdir()
     monkeypatch.setattr(record_runs, "NOTEBOOKS", folder)
-    monkeypatch.setattr(checks, "solutions", lambda nn: {"99.1": "answer = 42"})
+    monkeypatch.setattr(exercise_files, "solutions", lambda nn: {"99.1": "answer = 42"})
 
     def record(*sources):
         (folder / "99_test.ipynb").write_text(json.dumps(notebook(*sources)))

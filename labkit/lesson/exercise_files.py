@@ -1,0 +1,79 @@
+"""Find an exercise's check, hints and solution: everything about those of notebook NN is in `exercises/nbNN`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from labkit.core.errors import DataError, UnknownExercise, nearest
+from labkit.core.paths import EXERCISES, ROOT
+
+_NUMBER = r"\d\d\.\d[a-z]?"  # "03.2": notebook and section
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A check (answer -> sentence of a pass; raises Todo or NotYet) and hints, from a nudge to nearly the answer."""
+
+    check: Callable[[Any], str]
+    hints: tuple[str, ...]
+
+
+def exercise(number: str) -> Exercise:
+    """The exercise "03.2" (notebook 03, section 2); UnknownExercise names the nearest ones."""
+    if number not in numbers():
+        near = ", ".join(nearest(str(number), numbers()))
+        raise UnknownExercise(f"There is no exercise {number!r}; did you mean {near}?")
+    return Exercise(_checks(number[:2])[number], _hints(number[:2])[number])
+
+
+def numbers() -> list[str]:
+    """Every exercise's number, sorted. Reads the hints only: no check is loaded."""
+    return [number for folder in sorted(EXERCISES.glob("nb*")) for number in sorted(_hints(folder.name[2:]))]
+
+
+def _checks(notebook: str) -> dict[str, Callable[[Any], str]]:
+    """Number -> check of one notebook's exercises."""
+    try:
+        return cast("dict[str, Callable[[Any], str]]", importlib.import_module(f"exercises.nb{notebook}.check").CHECKS)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("exercises"):
+            raise
+        hiding = getattr(sys.modules.get("exercises"), "__file__", None)
+        raise DataError(
+            f"A module of the same name hides the workbook's exercises: rename {hiding} and restart the kernel."
+            if hiding
+            else f"Python can't import the exercises in {EXERCISES}: run pip install -e {ROOT} and restart the kernel."
+        ) from error
+
+
+@functools.cache
+def _hints(notebook: str) -> dict[str, tuple[str, ...]]:
+    """Number -> hints of one notebook's exercises, from the numbered lists in its hints.md."""
+    parts = re.split(rf"(?m)^## ({_NUMBER})\n", _text(notebook, "hints.md"))
+    return {
+        number: tuple(re.findall(r"(?m)^\d+\. (.*)$", text))
+        for number, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def _text(notebook: str, name: str) -> str:
+    """One of the files of a notebook's exercises; DataError where the exercises are missing."""
+    try:
+        return (EXERCISES / f"nb{notebook}" / name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(
+            f"Expected the workbook's exercises in {EXERCISES}, and {name} of notebook {notebook} can't be read "
+            f"({error.strerror}). Work in a clone of the repository, or fetch it again."
+        ) from error
+
+
+def solutions(notebook: str) -> dict[str, str]:
+    """Number -> code of each solution of a notebook ("03"), from its file's `# %% 03.2` blocks."""
+    parts = re.split(rf"(?m)^# %% ({_NUMBER})\n", _text(notebook, "solution.py"))
+    return {number: code.strip() for number, code in zip(parts[1::2], parts[2::2], strict=True)}
