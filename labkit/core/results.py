@@ -20,11 +20,12 @@ from typing import Any, Literal
 from labkit.core.arguments import wrong_field
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
+from labkit.core.locked_file import append_line, read_lines
 from labkit.core.paths import RECORDED
 from labkit.core.units import format_quantity
 
 Origin = Literal["measured", "simulated", "calculated", "recorded"]
-Profile = Literal["ci", "full"]
+Profile = Literal["smoke", "ci", "full"]
 
 _KEY = re.compile(r"(\d\d\.\d) (\S.*)")
 _SECTION = re.compile(r"\d\d\.\d")
@@ -173,21 +174,17 @@ class Results:
         Raises BadMeasurement for an entry that could not be read again.
         """
         check_entry(entry)
-        if not self._write((to_line(entry) + "\n").encode()):
+        if not self._write(to_line(entry)):
             self._unsaved.append(entry)
 
     def probe(self) -> None:
         """Find out whether the file can be written, so that `note` says so before anything is measured."""
-        self._write(b"")
+        self._write("")
 
-    def _write(self, data: bytes) -> bool:
-        import filelock  # loaded when first needed: `import labkit` stays light
-
+    def _write(self, line: str) -> bool:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(f"{self.path}.lock", timeout=10), open(self.path, "ab") as file:
-                file.write(data)
-        except (OSError, filelock.Timeout) as error:
+            append_line(self.path, line)
+        except OSError as error:
             self.note = (
                 f"Results can't be written to {self.path} ({error.__class__.__name__}), so they stay in memory and are "
                 "gone when this kernel stops. Set LABKIT_HOME to a folder you can write to."
@@ -206,20 +203,8 @@ class Results:
 
 
 def read(path: Path) -> tuple[list[Entry], list[str]]:
-    """Entries of a results file, and a sentence for each line that is none. A missing file is empty."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        return [], []
-    entries, damaged = [], []
-    for number, raw in enumerate(lines, start=1):
-        if not raw.strip():
-            continue
-        try:
-            entries.append(from_line(raw.decode()))
-        except (BadMeasurement, UnicodeDecodeError) as error:
-            damaged.append(f"{path.name}, line {number} is skipped: {error}")
-    return entries, damaged
+    """Entries of a results file, and a sentence for each damaged line. A missing file is empty."""
+    return read_lines(path, from_line)
 
 
 def state_folder() -> Path:
@@ -241,8 +226,9 @@ def _results_at(path: Path) -> Results:
 
 
 def profile() -> Profile:
-    """'ci' when LABKIT_PROFILE=ci asks for the smallest sizes, else 'full'."""
-    return "ci" if os.environ.get("LABKIT_PROFILE") == "ci" else "full"
+    """What LABKIT_PROFILE asks for: 'ci', the smallest sizes; 'smoke', these and the fewest readings; else 'full'."""
+    asked = os.environ.get("LABKIT_PROFILE")
+    return asked if asked in ("smoke", "ci") else "full"  # type: ignore[return-value]
 
 
 def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
