@@ -6,11 +6,13 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Callable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadArgument, LabError
+from labkit.core.errors import BadArgument, LabError, nearest
+
+T = TypeVar("T")
 
 
 def as_float(value: Any) -> float | None:
@@ -51,6 +53,14 @@ def check_number(
     bound = f" of at least {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
     message = f"Expected {name} to be {kind}{bound}, got {brief_repr(value)}. {advice}".rstrip()
     raise (error or BadArgument)(message)
+
+
+def lookup(name: object, known: Mapping[str, T], what: str, error: type[LabError] = BadArgument) -> T:
+    """`known[name]`; for another name `error`, with all known names and the nearest. `what` says what is looked up."""
+    if isinstance(name, str) and name in known:
+        return known[name]
+    near = f" The nearest is {nearest(str(name), known, n=1)[0]!r}." if known else ""
+    raise error(f"Expected {what} to be one of {', '.join(known)}; got {brief_repr(name)}.{near}")
 
 
 def check_function(name: str, fn: object) -> Callable[..., Any]:
