@@ -21,7 +21,8 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
 from labkit.core.units import format_seconds
 from labkit.lesson.checks import NotYet, call, function
-from labkit.measure.machine import machine, pick, sync_of, threads
+from labkit.measure.bench import sync_of
+from labkit.measure.machine import machine, pick, threads
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -20,8 +20,8 @@ from labkit.core.display import Shown, Table
 from labkit.core.errors import BadMeasurement, UnknownDevice, nearest
 from labkit.core.units import format_si
 from labkit.measure import catalog, probe
-from labkit.measure.bench import Clock
-from labkit.measure.machine import check_threads, machine, sync_of
+from labkit.measure.bench import Clock, sync_of
+from labkit.measure.machine import check_threads, machine
 from labkit.measure.machine import threads as using_threads
 from labkit.measure.probe import Ceiling, SelfCheck, Sizes
 

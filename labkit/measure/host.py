@@ -5,7 +5,7 @@ The parsers take text or folders as arguments, so that tests can feed them sampl
 
 from __future__ import annotations
 
-import os
+import contextlib
 import platform
 import re
 import subprocess
@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 CGROUPS = Path("/sys/fs/cgroup")
-# The ones that change what a matmul can reach: vector width, and bfloat16 in hardware.
+# The instruction sets that change what a matmul can reach: vector width, and bfloat16 in hardware.
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 # Part numbers of Arm's own server and board cores. Source: Linux, arch/arm64/include/asm/cputype.h.
 _ARM_PARTS = {
@@ -29,9 +31,9 @@ _ARM_PARTS = {
 
 def usable_cores() -> int:
     """Logical cores this process may keep busy: affinity and the cgroup's quota respected, at least 1."""
-    allowed = os.cpu_count() or 1
-    if sys.platform == "linux":
-        allowed = len(os.sched_getaffinity(0))
+    process = psutil.Process()
+    # macOS has no affinity, and psutil no such method there.
+    allowed = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else psutil.cpu_count() or 1
     return whole_cores(cpu_quota(CGROUPS, own_cgroup()), allowed)
 
 
@@ -46,13 +48,14 @@ def whole_cores(quota: float | None, allowed: int) -> int:
 
 def memory_bytes() -> int:
     """Bytes of main memory this process may use: what is installed, or the cgroup's limit where that is lower."""
+    installed = int(psutil.virtual_memory().total)
     limit = memory_limit(CGROUPS, own_cgroup())
-    return _installed_bytes() if limit is None else min(limit, _installed_bytes())
+    return installed if limit is None else min(limit, installed)
 
 
 def own_cgroup() -> str:
     """The text of /proc/self/cgroup; empty where there is none."""
-    return _text(Path("/proc/self/cgroup")) or ""
+    return _text(Path("/proc/self/cgroup"))
 
 
 def cpu_quota(root: Path, own: str) -> float | None:
@@ -60,28 +63,24 @@ def cpu_quota(root: Path, own: str) -> float | None:
 
     `root` is where cgroups are mounted, `own` the text of /proc/self/cgroup; versions 1 and 2 are read.
     """
-    quotas = []
-    for folder in _cgroup_folders(root, own, "cpu"):
-        text = _text(folder / "cpu.max")
-        if text is None:
-            text = f"{_text(folder / 'cpu.cfs_quota_us') or 'max'} {_text(folder / 'cpu.cfs_period_us') or ''}"
-        quotas.append(parse_cpu_max(text))
-    return min((q for q in quotas if q is not None), default=None)
+    folders = list(_cgroup_folders(root, own, "cpu"))
+    texts = [_text(folder / "cpu.max") for folder in folders]
+    texts += [f"{_text(f / 'cpu.cfs_quota_us')} {_text(f / 'cpu.cfs_period_us')}" for f in folders]
+    return min((quota for text in texts if (quota := parse_cpu_max(text)) is not None), default=None)
 
 
 def parse_cpu_max(text: str) -> float | None:
     """Cores of a quota and its period, in µs: '150000 100000' -> 1.5. None for 'max' or version 1's -1."""
-    fields = [int(f) for f in text.split() if f.removeprefix("-").isdigit()]
-    if len(fields) != 2 or fields[0] <= 0 or fields[1] <= 0:
-        return None
-    return fields[0] / fields[1]
+    match = re.fullmatch(r"(\d+) (\d+)", text)
+    quota, period = map(int, match.groups()) if match else (0, 0)
+    return quota / period if quota and period else None
 
 
 def memory_limit(root: Path, own: str) -> int | None:
     """Bytes the cgroups allow, the tightest of all levels; None without a limit."""
     folders = _cgroup_folders(root, own, "memory")
     texts = [_text(f / name) for f in folders for name in ("memory.max", "memory.limit_in_bytes")]
-    return min((int(t) for t in texts if t and t.isdigit() and int(t) > 0), default=None)
+    return min((int(text) for text in texts if text.isdigit() and int(text) > 0), default=None)
 
 
 def _cgroup_folders(root: Path, own: str, controller: str) -> Iterator[Path]:
@@ -101,14 +100,19 @@ def _cgroup_folders(root: Path, own: str, controller: str) -> Iterator[Path]:
 
 
 def cpu_model() -> str:
-    """The processor's name as people write it: 'AMD EPYC 7B13'. 'unknown CPU' when the system doesn't say."""
+    """The processor's name as people write it: 'AMD EPYC 7B13'. 'unknown CPU' where the system doesn't say."""
     if sys.platform == "win32":
-        found = _windows_cpu()
+        import winreg
+
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0") as key:
+            found = str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
     elif sys.platform == "darwin":
-        found = _sysctl("machdep.cpu.brand_string")
+        found = ""
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            found = subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True, timeout=5)
     else:
-        found = parse_cpu_model(_text(Path("/proc/cpuinfo")) or "")
-    return tidy_model(found or platform.processor() or "unknown CPU")
+        found = parse_cpu_model(_text(Path("/proc/cpuinfo"))) or ""
+    return tidy_model(found or platform.processor())
 
 
 def parse_cpu_model(cpuinfo: str) -> str | None:
@@ -123,14 +127,14 @@ def parse_cpu_model(cpuinfo: str) -> str | None:
 
 
 def parse_flags(cpuinfo: str) -> tuple[str, ...]:
-    """Those of FLAGS that an x86 processor's /proc/cpuinfo names; empty elsewhere."""
+    """The FLAGS that an x86 processor's /proc/cpuinfo names; empty elsewhere."""
     named = set(_cpuinfo_fields(cpuinfo).get("flags", "").split())
     return tuple(flag for flag in FLAGS if flag in named)
 
 
 def cpu_flags() -> tuple[str, ...]:
-    """Those of FLAGS this processor has; empty where the system doesn't say."""
-    return parse_flags(_text(Path("/proc/cpuinfo")) or "")
+    """The FLAGS that this processor has; empty where the system doesn't say."""
+    return parse_flags(_text(Path("/proc/cpuinfo")))
 
 
 def tidy_model(name: str) -> str:
@@ -144,7 +148,7 @@ def last_level_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cac
 
     A virtual machine may report the whole host's cache.
     """
-    sizes = [_text(path) or "" for path in folder.glob("index*/size")]
+    sizes = [_text(path) for path in folder.glob("index*/size")]
     return max((int(s[:-1]) * 1024 for s in sizes if re.fullmatch(r"\d+K", s)), default=None)
 
 
@@ -153,17 +157,16 @@ def others_running(proc: Path = Path("/proc")) -> int | None:
 
     This process's own are subtracted: a maths library's workers spin for a while after they have finished.
     """
-    match = re.search(r" (\d+)/\d+ ", _text(proc / "loadavg") or "")
+    match = re.search(r" (\d+)/\d+ ", _text(proc / "loadavg"))
     if match is None:
         return None
-    stats = [_text(path) or "" for path in proc.glob("self/task/*/stat")]
-    own = sum(stat.rpartition(")")[2].split()[:1] == ["R"] for stat in stats)
-    return max(0, int(match[1]) - own)
+    states = [_text(path).rpartition(")")[2].split()[:1] for path in proc.glob("self/task/*/stat")]
+    return max(0, int(match[1]) - states.count(["R"]))
 
 
 def nvidia_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
     """Version of the NVIDIA driver, '570.86.15', or None: no driver, or a system that doesn't say."""
-    match = re.search(r"Kernel Module.*?\b(\d{3,}\.\d+(?:\.\d+)?)\b", _text(path) or "")
+    match = re.search(r"Kernel Module.*?\b(\d{3,}\.\d+(?:\.\d+)?)\b", _text(path))
     return match[1] if match else None
 
 
@@ -174,38 +177,9 @@ def _cpuinfo_fields(cpuinfo: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _text(path: Path) -> str | None:
+def _text(path: Path) -> str:
+    """What a file of the system says; empty where it can't be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
-        return None
-
-
-def _sysctl(name: str) -> str:
-    try:
-        done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.strip()
-
-
-if sys.platform == "win32":
-    import ctypes
-    import winreg
-
-    class _MemoryStatus(ctypes.Structure):  # MEMORYSTATUSEX of the Windows API
-        _fields_ = (("length", ctypes.c_ulong), ("load", ctypes.c_ulong), ("values", ctypes.c_ulonglong * 7))
-
-    def _windows_cpu() -> str:
-        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0") as key:
-            return str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
-
-    def _installed_bytes() -> int:
-        status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
-        ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
-        return int(status.values[0])
-
-else:
-
-    def _installed_bytes() -> int:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

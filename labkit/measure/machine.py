@@ -13,13 +13,10 @@ from typing import TypeVar
 
 from labkit.core import results
 from labkit.core.arguments import check_number
-from labkit.core.display import Shown, Table
+from labkit.core.display import ShownAsTable, Table
 from labkit.core.units import format_bytes
 from labkit.measure import host
 from labkit.measure.bench import sync_of
-from labkit.measure.host import memory_bytes, usable_cores
-
-__all__ = ["Gpu", "Machine", "machine", "memory_bytes", "pick", "sync_of", "threads", "usable_cores"]
 
 T = TypeVar("T")
 
@@ -40,7 +37,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, repr=False)
-class Machine(Shown):
+class Machine(ShownAsTable):
     """The machine in front of the reader. `cores` and `memory_bytes` are what this process may use.
 
     `flags` are the instruction sets that matter to a matmul, on x86 Linux; elsewhere it is empty.
@@ -88,13 +85,8 @@ class Machine(Shown):
             words = f"{self.cpu} {self.cores} core{'s' * (self.cores > 1)}"
         return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
-    def __str__(self) -> str:
-        return str(self._card())
-
-    def _repr_html_(self) -> str:
-        return self._card()._repr_html_()
-
-    def _card(self) -> Table:
+    def table(self) -> Table:
+        """Hardware, versions, and where results go."""
         cores = f"{self.cores} usable of {self.total_cores}" if self.cores != self.total_cores else f"{self.cores}"
         log = results.results()
         rows = (
@@ -115,9 +107,9 @@ def machine() -> Machine:
     gpus = _gpus()
     return Machine(
         cpu=host.cpu_model(),
-        cores=usable_cores(),
+        cores=host.usable_cores(),
         total_cores=os.cpu_count() or 1,
-        memory_bytes=memory_bytes(),
+        memory_bytes=host.memory_bytes(),
         flags=host.cpu_flags(),
         gpus=gpus,
         versions=_versions(has_gpu=bool(gpus)),
@@ -125,8 +117,8 @@ def machine() -> Machine:
 
 
 def pick(*, ci: T, cpu: T, gpu: T) -> T:
-    """The size that suits: `ci` when LABKIT_PROFILE=ci asks for the smallest, `gpu` with a CUDA GPU, else `cpu`."""
-    if results.profile() == "ci":
+    """The size that suits: `ci` when LABKIT_PROFILE is ci or smoke, `gpu` with a CUDA GPU, else `cpu`."""
+    if results.profile() != "full":
         return ci
     return gpu if _gpus() else cpu
 
@@ -150,7 +142,7 @@ def threads(n: int) -> Iterator[int]:
 
 def check_threads(n: object) -> None:
     """Raise BadMeasurement unless `n` is a whole number of at least 1."""
-    check_number("threads", n, least=1, whole=True, advice=f"This machine has {usable_cores()} usable cores.")
+    check_number("threads", n, least=1, whole=True, advice=f"This machine has {host.usable_cores()} usable cores.")
 
 
 def _gpus() -> tuple[Gpu, ...]:

@@ -14,8 +14,9 @@ from labkit.core.arguments import check_function
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import format_bytes
+from labkit.measure.bench import sync_of
 from labkit.measure.chrome_trace import profiled
-from labkit.measure.machine import machine, sync_of
+from labkit.measure.machine import machine
 
 _ON_GPU = "torch.cuda.max_memory_allocated"
 _ON_CPU = "every allocation that torch's profiler saw, summed in their order"

@@ -13,8 +13,9 @@ from labkit.core.arguments import check_function, check_number
 from labkit.core.display import Shown, Table
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import format_seconds, significant
+from labkit.measure.bench import sync_of
 from labkit.measure.ceilings import Ceilings, measure_ceilings
-from labkit.measure.machine import machine, sync_of
+from labkit.measure.machine import machine
 from labkit.measure.profiling import clocks
 from labkit.measure.profiling.annotations import Batch, is_batch, supply
 from labkit.measure.profiling.clocks import Call

@@ -14,8 +14,9 @@ from labkit.core.arguments import check_function, check_number
 from labkit.core.display import Shown, Table
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import format_seconds, significant
+from labkit.measure.bench import sync_of
 from labkit.measure.chrome_trace import Event, profiled
-from labkit.measure.machine import machine, sync_of
+from labkit.measure.machine import machine
 from labkit.measure.profiling import partition
 from labkit.measure.profiling.annotations import part, supply
 from labkit.measure.profiling.partition import END, STEP, Span, Strip

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from labkit.core.arguments import check_function, check_number, is_whole
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.measure.bench import Clock
-from labkit.measure.machine import sync_of
+from labkit.measure.bench import Clock, sync_of
 from labkit.train.training.finite import bad_parameter, explain
 from labkit.train.training.runs import Run, Runs, check_accuracy
 from labkit.train.training.split import Labelled, accuracy, check_labelled, digits_held_out
