@@ -4,7 +4,7 @@ LabError
 +-- MissingExtra       a package the call needs is not installed
 +-- UnknownDevice      a device name that is not in the catalogue (also a LookupError)
 +-- UnknownExercise    an exercise number that no notebook has (also a LookupError)
-+-- DataError          a data file is missing, damaged or cannot be fetched
++-- DataError          a data file is missing or damaged
 +-- CompileError       a compiler is missing or rejected its input; its own message and line
 +-- WorkerFailed       a worker that loads data died, hung or raised; all of them are gone
 +-- RankFailed         a rank of a launch raised, died or hung; which one first and why; none is left running
@@ -40,7 +40,7 @@ class UnknownExercise(LabError, LookupError):
 
 
 class DataError(LabError):
-    """A data file is missing, damaged or cannot be fetched."""
+    """A data file is missing or damaged."""
 
 
 class CompileError(LabError):

@@ -1,7 +1,8 @@
-"""Build a folder of files once, whole or not at all, and read it from the disk again."""
+"""Build a folder of files once, completely or not at all, and drop files from the system's page cache."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -9,38 +10,61 @@ from pathlib import Path
 
 from labkit.core.errors import DataError
 
+_MANIFEST = "files.json"  # path in the folder -> bytes, in the order of building
 
-def built_once(home: Path, what: str, build: Callable[[Path], None], whole: Callable[[Path], bool]) -> None:
-    """Let `build` fill a folder that becomes `home`, unless `whole(home)` says that it is there already.
 
-    Another kernel that asks meanwhile waits, and what was interrupted is built again. Raises DataError where the folder
-    can't be written; `what` names in its sentence what was to be written.
+def cache_folder() -> Path:
+    """Return where labkit keeps built files: LABKIT_HOME/cache, or the user's cache folder. It may not exist yet."""
+    if home := os.environ.get("LABKIT_HOME"):
+        return Path(home).expanduser() / "cache"
+    import platformdirs  # loaded when first needed: `import labkit` stays light
+
+    return platformdirs.user_cache_path("labkit", appauthor=False)
+
+
+def build_once(folder: Path | None, name: str, build: Callable[[Path], Iterable[Path]]) -> list[Path]:
+    """Return the files of folder/name in order, which `build(folder)` writes and yields where they are not there yet.
+
+    `folder` is by default the cache folder. Files are built again after an interruption, and when one is missing or has
+    another size than it was written with. A second kernel that asks meanwhile waits.
+    Raises DataError where the folder can't be written.
     """
     import filelock
 
+    home = (folder or cache_folder()) / name
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(f"{home}.lock"):
-            if whole(home):
-                return
-            building = home.with_name(f"{home.name}.building")
-            for leftover in (building, home):
-                shutil.rmtree(leftover, ignore_errors=True)
-            building.mkdir()
-            build(building)
-            building.replace(home)
+            if not _complete(home):
+                building = home.with_name(f"{home.name}.building")
+                for leftover in (building, home):
+                    shutil.rmtree(leftover, ignore_errors=True)
+                building.mkdir()
+                sizes = {path.relative_to(building).as_posix(): path.stat().st_size for path in build(building)}
+                (building / _MANIFEST).write_text(json.dumps(sizes))
+                building.replace(home)  # atomic: another process sees all files or none
+            return [home / path for path in json.loads((home / _MANIFEST).read_text())]
     except OSError as error:
         raise DataError(
-            f"The {what} can't be written to {home} ({error.strerror or error}). "
+            f"Files can't be written to {home} ({error.strerror or error}). "
             "Pass folder= or set LABKIT_HOME to a folder with space that you can write to."
         ) from error
 
 
-def forget_cached(paths: Iterable[Path]) -> bool:
-    """Ask the system to drop these files from its page cache, so that the next reading comes from the disk.
+def _complete(home: Path) -> bool:
+    """Tell whether every file of a finished folder is there with its size; false where the folder isn't finished."""
+    try:
+        sizes = json.loads((home / _MANIFEST).read_text())
+        return all((home / path).stat().st_size == n_bytes for path, n_bytes in sizes.items())
+    except (OSError, ValueError):
+        return False
 
-    False where the system offers no such thing (it is Linux's posix_fadvise). A disk or a host below may keep copies of
-    its own. Raises DataError for a file that can't be opened.
+
+def forget_cached(paths: Iterable[Path]) -> bool:
+    """Ask the system to drop these files from its page cache, so that the next read comes from the disk.
+
+    Returns False where the system can't be asked (this uses Linux's posix_fadvise). The disk, or the host of a virtual
+    machine, may still keep copies of its own. Raises DataError for a file that can't be opened.
     """
     if not hasattr(os, "posix_fadvise"):
         return False

@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepare:
-    """What becomes of each JPEG: bytes in, an image (3, size, size) out; the stages are methods of their own.
+    """Turn a JPEG's bytes into an image, float32 (3, size, size) in 0 to 1; each stage is a method of its own.
 
-    `reduced` lets the decoder make a smaller image from the start, of 1/2, 1/4 or 1/8, as long as it is no smaller than
-    `size`. `shift` moves each image by up to so many pixels both ways, zeros behind it. The result is float32 in 0 to
-    1, or with `as_float` False uint8, a quarter of the bytes. Raises DataError for a size below 1, a shift below 0.
+    With `reduced` the decoder makes a smaller image from the start, 1/2, 1/4 or 1/8 of the original, as long as it is
+    no smaller than `size`. `shift` moves each image at random by up to so many pixels along both axes and fills with
+    zeros. Raises DataError for a size below 1 and a shift below 0.
     """
 
     size: int = 32
     reduced: bool = False
     shift: int = 0
-    as_float: bool = True
 
     def __post_init__(self) -> None:
         check_at_least_one(size=self.size)
@@ -39,14 +38,14 @@ class Prepare:
     @property
     def image_bytes(self) -> int:
         """Bytes of one finished image."""
-        return 3 * self.size**2 * (4 if self.as_float else 1)
+        return 3 * self.size**2 * torch.float32.itemsize
 
     def __call__(self, jpeg: bytes) -> Tensor:
-        """All stages; DataError for bytes that are no whole JPEG."""
+        """Run all stages. Raises DataError for bytes that are not a whole JPEG."""
         return self.finish(self.augment(self.decode(jpeg)))
 
     def decode(self, jpeg: bytes) -> NDArray[np.uint8]:
-        """Decode and resize: (3, size, size) of uint8. DataError for bytes that are no whole JPEG."""
+        """Decode and resize to uint8 (3, size, size). Raises DataError for bytes that are not a whole JPEG."""
         from PIL import Image
 
         wanted = (self.size, self.size)
@@ -56,29 +55,24 @@ class Prepare:
                     image.draft("RGB", wanted)
                 pixels = image.convert("RGB")
         except (OSError, ValueError, SyntaxError, IndexError, Image.DecompressionBombError) as error:
-            raise DataError(f"Expected a whole JPEG, got {len(jpeg):,} bytes that are none ({_why(error)}).") from error
+            # without the decoder's "<_io.BytesIO object at 0x...>", which differs from call to call
+            reason = " ".join(str(error).split(" <")[0].split()) or type(error).__name__
+            raise DataError(f"Expected a whole JPEG, got {len(jpeg):,} bytes that are not one ({reason}).") from error
         if pixels.size != wanted:
             pixels = pixels.resize(wanted, Image.Resampling.BILINEAR)
         return np.ascontiguousarray(np.asarray(pixels).transpose(2, 0, 1))
 
     def augment(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The image moved by a random amount of its own, at most `shift` pixels right or left and down or up."""
+        """Move the image at random by at most `shift` pixels left or right and up or down, with zeros behind it."""
         if self.shift == 0:
             return image
-        down, right = torch.randint(-self.shift, self.shift + 1, (2,)).tolist()  # torch seeds each worker apart
-        moved = np.zeros_like(image)
-        n = self.size
-        moved[:, max(down, 0) : n + min(down, 0), max(right, 0) : n + min(right, 0)] = image[
-            :, max(-down, 0) : n + min(-down, 0), max(-right, 0) : n + min(-right, 0)
-        ]
-        return moved
+        n, shift = self.size, self.shift
+        padded = np.zeros((3, n + 2 * shift, n + 2 * shift), dtype=np.uint8)
+        padded[:, shift : shift + n, shift : shift + n] = image
+        # torch's generator, not NumPy's: torch seeds it differently in each worker
+        y, x = torch.randint(2 * shift + 1, (2,)).tolist()
+        return padded[:, y : y + n, x : x + n]
 
     def finish(self, image: NDArray[np.uint8]) -> Tensor:
-        """The image as a tensor, float32 in 0 to 1 where that is asked for."""
-        tensor = torch.from_numpy(image)
-        return tensor.float().div_(255) if self.as_float else tensor
-
-
-def _why(error: Exception) -> str:
-    """The decoder's reason, without the address of an object in memory."""
-    return " ".join(str(error).split(" <")[0].split()) or type(error).__name__
+        """Convert the image to a float32 tensor in 0 to 1."""
+        return torch.from_numpy(image).float().div_(255)

@@ -1,4 +1,4 @@
-"""torch's DataLoader with a clock in it, whose failures are one sentence and leave no process behind."""
+"""torch's DataLoader with timestamps, whose failures are one sentence each and leave no process behind."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
-import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from labkit.core.arguments import check_number
@@ -24,19 +22,22 @@ from labkit.core.errors import DataError, LabError, WorkerFailed
 from labkit.core.units import format_bytes, format_seconds
 from labkit.measure.host import memory_bytes
 from labkit.train.data.bundled import check_at_least_one
-from labkit.train.data.cache import batch_bytes
-from labkit.train.data.stamps import Batch, BatchTimes, Stamped, StampedStream, now_s, stamped_batch
+from labkit.train.data.stamps import BatchTimes, Stamped, StampedBatch, StampedStream, now_s, stamped_batch
 
-_POLL_S = 0.5  # how soon a dead worker is found
+_POLL_S = 0.5  # torch looks for dead workers only when a wait for a batch ends, so waits are short
+_TIMED_OUT = "DataLoader timed out"
 _IN_WORKER = re.compile(r"^Caught \w+ in DataLoader worker process (\d+)")
-_QUIET = ("This DataLoader will create", "This process .*is multi-threaded")  # asked for here, and safe: see _begin
+_EXPECTED_WARNINGS = (
+    "This DataLoader will create",  # more workers than cores: notebook 08 asks for them to see what happens
+    "This process .*is multi-threaded",  # a forked worker uses one thread and no device, so it can't meet a held lock
+)
 
 
 class Loader:
     """Batches of a dataset, epoch after epoch: `for images, labels in loader`. Made by `loader`.
 
-    `times` are the BatchTimes of the last epoch. After `close`, or at the end of a with block, no worker is left; the
-    next epoch starts new ones.
+    `times` holds the BatchTimes of the last epoch. `close`, or the end of a with block, ends all workers; the next
+    epoch starts new ones.
     """
 
     def __init__(self, make: Callable[[], DataLoader[Any]], workers: int, timeout_s: float, persistent: bool) -> None:
@@ -56,44 +57,35 @@ class Loader:
                 yield batch.content
             done = True
         finally:
-            del batches  # torch ends workers that are not persistent with the last reference
+            del batches  # torch ends non-persistent workers when the last reference to the iterator goes
             if not (done and self._persistent):
                 self.close()
 
-    def __len__(self) -> int:
-        """Batches of an epoch; TypeError where the dataset doesn't know its length."""
-        return len(self._make() if self._loader is None else self._loader)
-
     def close(self) -> None:
         """End the workers, if there are any."""
-        with _calm():
-            self._loader = None  # torch asks them to end, and waits
+        with _workers_of_our_own():
+            self._loader = None  # the last reference: torch asks its workers to end, and waits
             self._kill()
 
     def __enter__(self) -> Loader:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def _begin(self) -> Iterator[Batch]:
-        """Start the workers, or the next epoch of those that persist.
-
-        Forking beside torch's threads is safe here since a worker uses one thread and no device.
-        """
+    def _begin(self) -> Iterator[StampedBatch]:
+        """Start the workers, or the next epoch of persistent ones."""
         before = set(multiprocessing.active_children())
-        with _calm():
+        with _workers_of_our_own():
             if self._loader is None:
                 self._loader = self._make()
-            batches = cast("Iterator[Batch]", iter(self._loader))
+            batches = cast("Iterator[StampedBatch]", iter(self._loader))
         started = [child for child in multiprocessing.active_children() if child not in before]
         self._processes = started or self._processes
         return batches
 
-    def _next(self, batches: Iterator[Batch]) -> Batch | None:
-        """The next batch, None at the end; whatever a worker does becomes one sentence."""
+    def _next(self, batches: Iterator[StampedBatch]) -> StampedBatch | None:
+        """Return the next batch, None at the end; any failure of a worker is raised as one sentence."""
         until_s = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -101,22 +93,22 @@ class Loader:
             except Exception as error:
                 if self.workers == 0:
                     raise
-                if str(error).startswith("DataLoader timed out"):  # and torch found no worker dead
-                    if time.monotonic() < until_s:
-                        continue
-                    failed: LabError = WorkerFailed(
-                        f"No batch came within {format_seconds(self._timeout_s)} from {self.workers} "
-                        f"worker{'s' * (self.workers > 1)}: one hangs, or needs longer; all are ended now. "
-                        "Try workers=0 to see where, or a larger timeout_s."
-                    )
-                else:
-                    failed = self._explained(error)
+                # torch found every worker alive, so go on waiting
+                if str(error).startswith(_TIMED_OUT) and time.monotonic() < until_s:
+                    continue
+                failed = self._explained(error)
                 self._kill()
                 raise failed from error
 
     def _explained(self, error: Exception) -> LabError:
+        if str(error).startswith(_TIMED_OUT):
+            return WorkerFailed(
+                f"No batch came within {format_seconds(self._timeout_s)} from {self.workers} "
+                f"worker{'s' * (self.workers > 1)}: one hangs, or needs longer; all are ended now. "
+                "Try workers=0 to see where, or a larger timeout_s."
+            )
         if raised := _IN_WORKER.match(str(error)):
-            said = str(error).strip().splitlines()[-1]  # of the worker's traceback
+            said = str(error).strip().splitlines()[-1]  # the last line of the worker's traceback
             if isinstance(error, LabError):
                 return type(error)(said.partition(": ")[2])
             return WorkerFailed(
@@ -129,14 +121,14 @@ class Loader:
             return WorkerFailed(
                 f"The workers can't be reached any more ({type(error).__name__}: {error}); all are ended."
             )
-        worst = next((code for code in codes if code != 0), 0)  # one whose shards are at their end has left with 0
+        worst = next((code for code in codes if code != 0), 0)  # a worker that had no more shards left with code 0
         return WorkerFailed(
             f"A worker process {_ended(worst)} while it loaded a batch; all workers are ended now. "
-            "Was there memory enough for so many? Try fewer workers, a smaller batch, or workers=0 to see more."
+            "Was there enough memory for all? Try fewer workers, a smaller batch, or workers=0 to see more."
         )
 
     def _kill(self) -> None:
-        with _calm():
+        with _workers_of_our_own():
             for process in self._processes:
                 process.kill()
             for process in self._processes:
@@ -152,27 +144,22 @@ def loader(
     shuffle: bool = False,
     prefetch: int = 2,
     persistent: bool = False,
-    pin: bool = False,
-    drop_last: bool = False,
     timeout_s: float = 60.0,
-    seed: int | None = None,
-    most_bytes: int | None = None,
 ) -> Loader:
-    """Batches of `batch` samples by torch's DataLoader, which here says what happened when it fails.
+    """Load batches of `batch` samples with torch's DataLoader, and explain its failures.
 
-    `workers` processes load `prefetch` batches each ahead (0: the trainer loads for itself); `persistent` keeps them
-    from one epoch to the next; `pin` copies batches into pinned memory where there is a CUDA GPU. An IterableDataset
-    shuffles itself. `seed` makes order and random changes repeatable.
+    Each of `workers` processes loads `prefetch` batches in advance (0: the trainer loads for itself); `persistent`
+    keeps them from one epoch to the next. An IterableDataset ignores `shuffle`. torch.manual_seed makes order and
+    augmentation repeatable.
     A worker that dies, raises, or sends nothing for `timeout_s` seconds raises WorkerFailed in the trainer, a damaged
-    image DataError; by then all workers are gone. Raises DataError beforehand when the batches would not fit into
-    `most_bytes`, by default this machine's memory, provided that the dataset's `prepare` knows its `image_bytes`.
+    image DataError; by then all workers are gone. Raises DataError beforehand for arguments that can't be used, and
+    when the batches would not fit into this machine's memory, if the dataset's `prepare` has `image_bytes`.
     """
     check_at_least_one(batch=batch, prefetch=prefetch)
     check_number("workers", workers, least=0, whole=True, error=DataError)
     check_number("timeout_s", timeout_s, above=0, error=DataError)
-    _check_fits(dataset, batch, workers, prefetch, most_bytes)
+    _check_fits(dataset, batch, workers, prefetch)
     streams = isinstance(dataset, IterableDataset)
-    generator = None if seed is None else torch.Generator().manual_seed(seed)
 
     def make() -> DataLoader[Any]:
         return DataLoader(
@@ -181,10 +168,7 @@ def loader(
             shuffle=None if streams else shuffle,
             num_workers=workers,
             collate_fn=stamped_batch,
-            pin_memory=pin and torch.cuda.is_available(),
-            drop_last=drop_last,
             timeout=min(_POLL_S, timeout_s) if workers else 0,
-            generator=generator,
             prefetch_factor=prefetch if workers else None,
             persistent_workers=persistent and workers > 0,
         )
@@ -192,21 +176,22 @@ def loader(
     return Loader(make, workers, timeout_s, persistent)
 
 
-def _check_fits(dataset: Dataset[Any], batch: int, workers: int, prefetch: int, most_bytes: int | None) -> None:
+def _check_fits(dataset: Dataset[Any], batch: int, workers: int, prefetch: int) -> None:
     image_bytes = getattr(getattr(dataset, "prepare", None), "image_bytes", None)
     if image_bytes is None:
         return
-    needed = batch_bytes(batch, image_bytes, workers=workers, prefetch=prefetch)
-    rooms = [(most_bytes or memory_bytes(), "there are")]
+    # The batch in use, those in the workers' queues, and once more the images while a batch is collated from them.
+    needed = batch * image_bytes * (2 + workers * prefetch)
+    limits = [(memory_bytes(), "there are")]
     if workers and Path("/dev/shm").is_dir():  # where torch's workers on Linux put their batches
-        rooms.append((shutil.disk_usage("/dev/shm").free + 2 * batch * image_bytes, "/dev/shm has room for"))
-    for room, words in rooms:
-        if needed > room:
-            fits = batch * room // needed
+        limits.append((shutil.disk_usage("/dev/shm").free + 2 * batch * image_bytes, "/dev/shm has room for"))
+    for limit, words in limits:
+        if needed > limit:
+            fits = batch * limit // needed
             advice = f"Try batch={fits}" if fits else "Try smaller images"
             raise DataError(
                 f"Batches of {batch:,} images need {format_bytes(needed)} at once ({workers} workers, each {prefetch} "
-                f"batches ahead), and {words} {format_bytes(room)}. {advice}, or fewer workers."
+                f"batches ahead), and {words} {format_bytes(limit)}. {advice}, or fewer workers."
             )
 
 
@@ -220,11 +205,10 @@ def _ended(code: int) -> str:
 
 
 @contextlib.contextmanager
-def _calm() -> Iterator[None]:
-    """Without torch's handler for ended children, which would raise in whatever line runs at that moment.
+def _workers_of_our_own() -> Iterator[None]:
+    """Look after workers without torch's SIGCHLD handler and without warnings about what is done here on purpose.
 
-    This module looks after its workers itself. Nor are its warnings wanted of more workers than cores, which are asked
-    for on purpose, and Python's of forking beside threads.
+    torch's handler raises when a worker ends, in whatever line of the trainer runs at that moment.
     """
     swap = hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGCHLD) if swap else None
@@ -232,7 +216,7 @@ def _calm() -> Iterator[None]:
         if swap and callable(before):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with warnings.catch_warnings():
-            for words in _QUIET:
+            for words in _EXPECTED_WARNINGS:
                 warnings.filterwarnings("ignore", words)
             yield
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import random
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -15,17 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.core.errors import DataError
-from labkit.train.data.build_cache import built_once
-from labkit.train.data.bundled import cache_folder, check_at_least_one, check_split, digits_file
+from labkit.train.data.build_cache import build_once
+from labkit.train.data.bundled import check_at_least_one, digits_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_AGAIN = "Delete its folder and call jpeg_shards again."
+BUILD_AGAIN = "Delete its folder and call jpeg_shards again."
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedImage:
     """A JPEG as it lies in a shard: its name there, the byte offset of its first byte, its bytes, and its label."""
 
     shard: Path
@@ -36,48 +35,48 @@ class Encoded:
 
     @property
     def place(self) -> str:
-        """Where it is, for a message: shard file, image and byte offset."""
+        """Where it is, for a message: image, byte offset and shard file."""
         return f"image {self.name} at byte {self.offset:,} of {self.shard}"
 
 
 def jpeg_shards(
     size: int = 224, images: int | None = None, per_shard: int = 256, folder: Path | None = None, split: str = "all"
 ) -> list[Path]:
-    """The digits as `images` JPEG files of size x size pixels, RGB, in tar shards of `per_shard`; built on first use.
+    """Return the digits as `images` RGB JPEG files of size x size pixels, in tar shards of `per_shard` images.
 
     `split` is "all", "train" or "test", as in `digits`; `images` is by default as many as the split has (1,797, 1,437
     or 360). Each image is NNNNNN.jpg beside NNNNNN.cls (the digit in ASCII), as WebDataset names them. Where more are
     asked for than there are, the digits come again, each moved by up to size/8 pixels. They are smoother than
     photographs, so files are smaller (5 kB on average at 224 pixels) and leave a decoder less to do.
-    Shards are kept in `folder`, by default in the cache folder. They appear whole or not at all: another kernel that
-    asks meanwhile waits, and what was interrupted is built again.
+    Shards are built on first use and kept in `folder` (the cache folder by default).
     Raises DataError for an unknown split, a size below 1, and where the folder can't be written.
     """
-    check_split(split, ("all", "train", "test"))
-    pixels, labels, in_test = digits_file()
-    if split != "all":
-        pixels, labels = (part[in_test == (split == "test")] for part in (pixels, labels))
-    images = len(labels) if images is None else images
-    check_at_least_one(size=size, images=images, per_shard=per_shard)
-    name = f"digits-{size}px-{images}-by-{per_shard}" + ("" if split == "all" else f"-{split}")
-    home = (folder or cache_folder()) / name
+    pixels, labels = digits_of(split)
+    total = len(labels) if images is None else images
+    check_at_least_one(size=size, images=total, per_shard=per_shard)
 
-    def build(building: Path) -> None:
-        _write_shards(building, size, images, per_shard, (pixels, labels))
+    def build(building: Path) -> Iterator[Path]:
+        from tqdm.auto import tqdm
 
-    built_once(home, "shards", build, lambda home: bool(_kept_shards(home)))
-    return _kept_shards(home)
+        with tqdm(total=total, desc=f"JPEG shards, {size} px", unit="image", delay=1) as bar:
+            for number, start in enumerate(range(0, total, per_shard)):
+                path = building / f"digits-{number:06d}.tar"
+                with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
+                    for i in range(start, min(start + per_shard, total)):
+                        again, row = divmod(i, len(labels))
+                        _add(shard, f"{i:06d}.jpg", _jpeg(pixels[row], size, moved_by=i if again else 0))
+                        _add(shard, f"{i:06d}.cls", str(labels[row]).encode())
+                        bar.update()
+                yield path
+
+    name = f"digits-{size}px-{total}-by-{per_shard}" + ("" if split == "all" else f"-{split}")
+    return build_once(folder, name, build)
 
 
-def read_shard(path: Path) -> Iterator[tuple[bytes, int]]:
-    """JPEG bytes and label of each image of a shard, in order. DataError when it is missing, cut short or no shard."""
-    return ((found.jpeg, found.label) for found in read_encoded(path))
+def read_encoded(path: Path) -> Iterator[EncodedImage]:
+    """Yield each image of a shard with its label and place, in order; the file is read in one piece.
 
-
-def read_encoded(path: Path) -> Iterator[Encoded]:
-    """Each image of a shard with its name and place, in order; the file is read in one piece.
-
-    Raises DataError when it is missing, cut short or no shard, with the last byte that made sense.
+    Raises DataError when it is missing, cut short or not a shard, with the last byte that could be read.
     """
     pending: dict[str, dict[str, tuple[int, bytes]]] = {}
     at = 0
@@ -95,15 +94,23 @@ def read_encoded(path: Path) -> Iterator[Encoded]:
                     raise tarfile.ReadError(f"unexpected end of data in {member.name}")
                 if parts.keys() >= {"jpg", "cls"}:
                     offset, jpeg = pending.pop(stem)["jpg"]
-                    yield Encoded(Path(path), f"{stem}.jpg", offset, jpeg, int(parts["cls"][1]))
+                    yield EncodedImage(Path(path), f"{stem}.jpg", offset, jpeg, int(parts["cls"][1]))
     except (OSError, ValueError, tarfile.TarError) as error:
-        raise DataError(f"{path} is not a whole shard ({error}; readable up to byte {at:,}). {_AGAIN}") from error
+        raise DataError(f"{path} is not a whole shard ({error}; readable up to byte {at:,}). {BUILD_AGAIN}") from error
     if pending:
-        raise DataError(f"{path} ends inside image {min(pending)}, after byte {at:,}. {_AGAIN}")
+        raise DataError(f"{path} ends inside image {min(pending)}, after byte {at:,}. {BUILD_AGAIN}")
+
+
+def read_all(shards: Sequence[Path]) -> Iterator[EncodedImage]:
+    """Yield the images of several shards, shard after shard; raises as `read_encoded`."""
+    return (found for shard in shards for found in read_encoded(shard))
 
 
 def name_of(shards: Sequence[Path]) -> str:
-    """A short name for what is made from just these shards, that changes with their contents' sizes."""
+    """Return a short name for what is made from these shards, which changes with their names and sizes.
+
+    Raises DataError where there are none, or one can't be read.
+    """
     if not shards:
         raise DataError("Expected at least one shard, got none. Pass what jpeg_shards returns.")
     try:
@@ -113,35 +120,6 @@ def name_of(shards: Sequence[Path]) -> str:
     return f"{shards[0].parent.name}-{hashlib.sha256(known.encode()).hexdigest()[:8]}"
 
 
-def _kept_shards(home: Path) -> list[Path]:
-    """The shards of a finished folder, in order; empty when it isn't finished, or a shard lost bytes since."""
-    try:
-        sizes: dict[str, int] = json.loads((home / "shards.json").read_text())
-        whole = all((home / name).stat().st_size == n_bytes for name, n_bytes in sizes.items())
-    except (OSError, ValueError):
-        return []
-    return [home / name for name in sizes] if whole else []
-
-
-def _write_shards(
-    building: Path, size: int, images: int, per_shard: int, given: tuple[NDArray[np.uint8], NDArray[np.uint8]]
-) -> None:
-    from tqdm.auto import tqdm
-
-    pixels, labels = given
-    sizes = {}
-    with tqdm(total=images, desc=f"JPEG shards, {size} px", unit="image", delay=1) as bar:
-        for number, start in enumerate(range(0, images, per_shard)):
-            path = building / f"digits-{number:06d}.tar"
-            with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
-                for i in range(start, min(start + per_shard, images)):
-                    _add(shard, f"{i:06d}.jpg", _jpeg(pixels[i % len(pixels)], size, moved_by=i // len(pixels) and i))
-                    _add(shard, f"{i:06d}.cls", str(labels[i % len(labels)]).encode())
-                    bar.update()
-            sizes[path.name] = path.stat().st_size
-    (building / "shards.json").write_text(json.dumps(sizes))
-
-
 def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
     member = tarfile.TarInfo(name)  # no date and no owner, so equal arguments give equal bytes
     member.size = len(content)
@@ -149,7 +127,7 @@ def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _jpeg(pixels: NDArray[np.uint8], size: int, moved_by: int) -> bytes:
-    """An 8 x 8 digit as a JPEG of quality 90; `moved_by` seeds how far it is moved, 0 leaves it where it is."""
+    """Return an 8 x 8 digit as a JPEG of quality 90; `moved_by` seeds how far it is moved, 0 leaves it where it is."""
     from PIL import Image
 
     grey = Image.fromarray((pixels.astype(np.float32) * (255 / 16)).round().astype(np.uint8))

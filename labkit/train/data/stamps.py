@@ -1,4 +1,4 @@
-"""When each batch was begun, ready, asked for and taken: times that travel with the samples to the trainer."""
+"""When each batch was begun, ready, asked for and taken: timestamps that travel with the samples to the trainer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from torch.utils.data import Dataset, IterableDataset, default_collate, get_work
 
 from labkit.core.errors import BadArgument
 
-# one clock for all processes: on Linux this is CLOCK_MONOTONIC, elsewhere it may start with the process
+# Workers and trainer must read one clock: on Linux this is CLOCK_MONOTONIC, elsewhere its zero may differ by process.
 now_s = time.perf_counter if sys.platform == "linux" else time.time
 
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """When a batch was begun and ready (by which worker; -1: the trainer), asked for and taken, in seconds of a clock.
+    """When a batch was begun and ready (by `worker`; -1: the trainer itself), asked for and taken, in seconds.
 
-    The trainer waits from `asked_s` to `taken_s`, and works from `taken_s` to the next batch's `asked_s`.
+    All four are read from one clock, whose zero means nothing. The trainer waits from `asked_s` to `taken_s`, and works
+    from `taken_s` to the next batch's `asked_s`.
     """
 
     worker: int
@@ -37,11 +38,11 @@ class BatchTimes:
 
 
 def steady_batch_s(times: Sequence[BatchTimes], *, ahead: int, stretches: int = 5) -> tuple[float, ...]:
-    """Mean seconds of a batch in each of `stretches` equal parts of an epoch's middle, from taking to taking.
+    """Return the mean seconds per batch in each of `stretches` equal parts of an epoch's middle.
 
-    The first and the last `ahead` batches are left out: while queues fill and when nothing is left to load, the rate is
-    another. With workers, `ahead` is what all of them together may load beforehand. Raises BadArgument for an epoch
-    that is too short.
+    The first and the last `ahead` batches are left out: the rate differs while queues fill, and when nothing is left to
+    load. With workers, `ahead` is the number of batches that all of them together may load in advance.
+    Raises BadArgument for an epoch that is too short.
     """
     middle = times[ahead : len(times) - ahead]
     n = (len(middle) - 1) // stretches
@@ -54,8 +55,8 @@ def steady_batch_s(times: Sequence[BatchTimes], *, ahead: int, stretches: int = 
     return tuple((after_s - before_s) / n for before_s, after_s in itertools.pairwise(ends))
 
 
-class Batch(NamedTuple):
-    """A batch on its way to the trainer, with the first two of its times."""
+class StampedBatch(NamedTuple):
+    """A batch on its way to the trainer, with the worker that made it and the first two of its times."""
 
     content: Any
     worker: int
@@ -64,7 +65,7 @@ class Batch(NamedTuple):
 
 
 class Stamped(Dataset[Any]):
-    """A dataset whose samples carry the time at which they were begun."""
+    """A dataset whose samples carry the time at which their loading began."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
         self.dataset = dataset
@@ -77,7 +78,7 @@ class Stamped(Dataset[Any]):
 
 
 class StampedStream(IterableDataset[Any]):
-    """The same of a dataset that is read in order."""
+    """The same for a dataset that can only be read in order."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
         self.dataset = dataset
@@ -92,8 +93,8 @@ class StampedStream(IterableDataset[Any]):
             yield begun_s, sample
 
 
-def stamped_batch(samples: Sequence[tuple[float, Any]]) -> Batch:
-    """Put samples together, as torch does, and note by whom and when."""
+def stamped_batch(samples: Sequence[tuple[float, Any]]) -> StampedBatch:
+    """Collate samples as torch does, and note which worker did so and when."""
     info = get_worker_info()
     content = default_collate([sample for _, sample in samples])
-    return Batch(content, -1 if info is None else info.id, samples[0][0], now_s())
+    return StampedBatch(content, -1 if info is None else info.id, samples[0][0], now_s())

@@ -22,7 +22,7 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, LabError
 from labkit.core.units import DAY_S
 from labkit.measure.machine import machine
-from labkit.train.data.bundled import cache_folder
+from labkit.train.data.build_cache import cache_folder
 
 _CODE_GENERATOR = "inductor"
 _TRITON, _C, _CPP = "Triton", "a C compiler", "a C++ compiler"
@@ -81,7 +81,7 @@ def fresh_cache() -> Path:
     """
     import torch
 
-    if results.profile() == "ci":
+    if results.profile() != "full":
         with quiet():
             config: Any = importlib.import_module("torch._inductor.config")
         config.compile_threads = 1
