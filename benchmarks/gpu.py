@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import labkit as lab
-from exercises.nb07 import script
 from labkit.core.display import Table
 from labkit.core.units import format_si
 from labkit.gpu import kernels
@@ -225,6 +224,7 @@ def planted_script() -> Iterator[Share]:
     pixels, labels = lab.data.digits(size=32, channels=3)
     images = (pixels[:SCRIPT_IMAGES] * 255).round().to(torch.uint8).numpy()
     given = images, labels[:SCRIPT_IMAGES].numpy(), "cuda"
+    script = lab.training.slow_script
     taken = {}
     for name, faults in (("as found", tuple(script.FAULTS)), ("mended", ())):
         script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)

@@ -5,7 +5,7 @@ import threading
 import torch
 from torch.nn.functional import cross_entropy
 
-from exercises.nb07 import script
+from labkit.train.training import slow_script
 
 
 # 07.1
@@ -203,7 +203,7 @@ def gains(change):
 # 07.6
 def planted(*faults):
     def train(model, images, labels, device, batch, lr):
-        return script.train(model, images, labels, device, batch, lr, faults=faults)
+        return slow_script.train(model, images, labels, device, batch, lr, faults=faults)
 
     return train
 
@@ -228,7 +228,7 @@ def by_way_of_a_list(model, images, labels, device, batch, lr):
     import numpy as np
 
     numbers = torch.tensor(list(bytes(images)), dtype=torch.uint8).reshape(images.shape)
-    return script.train(model, np.asarray(numbers.numpy()), labels, device, batch, lr)
+    return slow_script.train(model, np.asarray(numbers.numpy()), labels, device, batch, lr)
 
 
 def variant(*, steps=None, shuffle=False, size=None, average=False, twice=False, skip_accuracy=False, rate=1.0, log=0):
@@ -277,7 +277,7 @@ def in_percent(*args):
     return found | {"accuracy": 100 * found["accuracy"]}
 
 
-REMAINS = "1 fault remains of 6"
+REMAINS = "1 of 6 faults remains:\n(1) "
 WRONG = {
     "07.1": [
         (lambda k, a, b: sum(y - x for x, y in clip(k, a, b)) / (b - a), "count once"),
@@ -285,10 +285,10 @@ WRONG = {
         (lambda k, a, b: merged(k) / (b - a), "outside the window"),
         (lambda k, a, b: 1 - right_share(k, a, b), "idle share"),
         (lambda k, a, b: 100 * right_share(k, a, b), "in percent"),
-        (lambda k, a, b: merged(clip(k, a, b)), "over the window's length"),
-        (forgets_the_longest, "a long kernel with short ones beside it"),
+        (lambda k, a, b: merged(clip(k, a, b)), "divide it by the window's length"),
+        (forgets_the_longest, "a long kernel with short ones during it"),
         (needs_their_order, "in any order"),
-        (to_the_last_kernel, "From the window's begin to its end"),
+        (to_the_last_kernel, "From the window's start to its end"),
         (lambda k, a, b: len(clip(k, a, b)) / 10, "expected"),
         (lambda k, a, b: 0.5, "expected"),
         (lambda k, a, b: right_share(k, a, b) if k else None, "got nothing"),
@@ -302,10 +302,10 @@ WRONG = {
         (synchronises_each, "did not work at the same time"),
         (prepares_all_first, "did not work at the same time"),
         (one_batch_for_all, "was not prepared, or was trained on before"),
-        (one_step_fewer, "steps were ordered"),
-        (last_loss, "The mean of all losses?"),
+        (one_step_fewer, "steps were queued"),
+        (last_loss, "Is it the mean of all losses?"),
         (total_loss, "x what we expect"),
-        (lambda job, steps: 1.5, "0 steps were ordered"),
+        (lambda job, steps: 1.5, "0 steps were queued"),
         (endless, "batches are enough"),
         (from_the_record, "never read a number"),
         (not_read, "never read a number"),
@@ -314,13 +314,13 @@ WRONG = {
         (no_times, "changed the job's device or its times"),
     ],
     "07.3": [
-        (lambda f, r, o, least: search(f, r, o, least) - 1, "With one image fewer"),
-        (lambda f, r, o, least: search(f, r, o, 0.0), "at the least"),
+        (lambda f, r, o, least: search(f, r, o, least) - 1, "One image less than needed"),
+        (lambda f, r, o, least: search(f, r, o, 0.0), "at least least_s"),
         (as_one_kernel, "expected"),
         (by_powers_of_two, "expected"),
         (lambda f, r, o, least: o * len(f) * r / sum(f), "whole number"),
         (lambda f, r, o, least: search(f, r, o, least) + 1, "expected"),
-        (lambda f, r, o, least: search(f, r, o, 1e-12), "at the least"),
+        (lambda f, r, o, least: search(f, r, o, 1e-12), "at least least_s"),
         (lambda f, r, o, least: search(f, r, o, least, lambda device, host: device > host), "and that counts"),
         (lambda f, r, o, least: search(f, r, 10e-6, least), "expected"),
         (lambda f, r, o, least: 64, "expected"),
@@ -332,22 +332,22 @@ WRONG = {
         (gains(lambda a, s, f, w: {"workers": (a + s) / (a / w + s)}), "workers"),
         (gains(lambda a, s, f, w: {"workers": (a + s) / max(a, s)}), "workers"),
         (gains(lambda a, s, f, w: {"workers": float(w)}), "workers"),
-        (gains(lambda a, s, f, w: {"both": (a + s) / (a / w + s / f)}), "its slower part"),
+        (gains(lambda a, s, f, w: {"both": (a + s) / (a / w + s / f)}), "the slower part takes all the time"),
         (gains(lambda a, s, f, w: {"both": (a + s) / (a + s / f) * (a + s) / max(a / w, s)}), "both"),
         (gains(lambda a, s, f, w: {"both": max(a / w, s / f) / (a + s)}), "both"),
         (lambda a, s, f, w: (a + s) / max(a / w, s), "Expected a dict"),
         (lambda a, s, f, w: {"faster device": 1.0}, "missing"),
     ],
     "07.6": [
-        (planted(*script.FAULTS), "6 faults remain of 6"),
-        (planted("anomaly mode"), REMAINS + "; the trace of each:\n(1) backward runs operators"),
-        (planted("one by one"), REMAINS + "; the trace of each:\n(1) 44 backward passes for 8 steps"),
-        (planted("float64"), REMAINS + "; the trace of each:\n(1) convolutions calculate on numbers of 8"),
-        (planted("evaluation"), REMAINS + "; the trace of each:\n(1) 8 images go forward without backward"),
-        (planted("reading back"), REMAINS + "; the trace of each:\n(1) the host asked for a value"),
-        (planted("preparation"), REMAINS + "; the trace of each:\n(1) before the network sees them"),
-        (single_passes_in_evaluation, REMAINS + "; the trace of each:\n(1) 44 passes classify 44 images"),
-        (by_way_of_a_list, REMAINS + "; the trace of each:\n(1) before the network sees them"),
+        (planted(*slow_script.FAULTS), "6 of 6 faults remain:"),
+        (planted("anomaly mode"), REMAINS + "backward runs operators"),
+        (planted("one by one"), REMAINS + "44 backward passes for 8 steps"),
+        (planted("float64"), REMAINS + "convolutions calculate on numbers of 8"),
+        (planted("evaluation"), REMAINS + "8 images go forward without backward"),
+        (planted("reading back"), REMAINS + "the host asked for a value"),
+        (planted("preparation"), REMAINS + "before the network"),
+        (single_passes_in_evaluation, REMAINS + "44 passes classify 44 images"),
+        (by_way_of_a_list, REMAINS + "before the network"),
         (variant(steps=4), "24 images were trained on"),
         (variant(twice=True), "88 images were trained on"),
         (variant(size=44), "went through the network together"),

@@ -13,7 +13,7 @@ import html
 import inspect
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -215,6 +215,14 @@ def call(fn: Callable[..., Any], *args: Any) -> Any:
         given = ", ".join(brief_repr(arg) for arg in args)
         name = getattr(fn, "__name__", "Your function")
         raise NotYet(f"{name}({given}) raised {_said(error)}") from error
+
+
+def remaining(faults: Sequence[str], *, of: int) -> str:
+    """How many faults are left, "1 of 6 faults remains:", and a line of words for each."""
+    verb = "remains" if len(faults) == 1 else "remain"
+    return "\n".join(
+        [f"{len(faults)} of {of} faults {verb}:", *(f"({i}) {words}" for i, words in enumerate(faults, 1))]
+    )
 
 
 def mapping(answer: object, keys: Mapping[str, str]) -> dict[str, Any]:

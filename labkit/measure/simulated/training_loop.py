@@ -1,0 +1,107 @@
+"""A training loop on a simulated device: what the order of the host's calls does to the time of a job."""
+
+from __future__ import annotations
+
+import random
+
+from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.measure.simulated.gpu import SimulatedDevice
+
+LAUNCH_S = 10e-6
+_ADD_S = 2e-6
+_LOSS_BYTES = 4
+# A loop that never ends is stopped here.
+_MOST_BATCHES = 100_000
+
+
+class DeviceLoss:
+    """A loss in the device's memory: `+`, `*` and `/` are queued there; item(), float(), `<` and printing wait."""
+
+    def __init__(self, job: TrainingJob, value: float) -> None:
+        self._job, self._value = job, value
+
+    def item(self) -> float:
+        """The number, once everything queued before it is done."""
+        self._job.device.copy_from(_LOSS_BYTES)
+        self._job.reads += 1
+        return self._value
+
+    def __add__(self, other: object) -> DeviceLoss:
+        value = other._value if isinstance(other, DeviceLoss) else other
+        if not isinstance(value, int | float):
+            return NotImplemented
+        return self._queued("add", self._value + value)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: float) -> DeviceLoss:
+        return self._queued("multiply", self._value * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> DeviceLoss:
+        return self * (1 / divisor)
+
+    def _queued(self, name: str, value: float) -> DeviceLoss:
+        self._job.device.launch(_ADD_S, name=name)
+        return DeviceLoss(self._job, value)
+
+    __float__ = item
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __lt__(self, other: float) -> bool:
+        return self.item() < float(other)
+
+    def __gt__(self, other: float) -> bool:
+        return self.item() > float(other)
+
+    def __repr__(self) -> str:
+        return f"loss {self.item():.4f}"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec)
+
+
+class TrainingJob:
+    """Training on a simulated device: prepare() keeps the host busy, step(batch) queues work on the device.
+
+    A batch takes the host `prepare_s` seconds and the device `step_s`. `losses` has every step's loss, drawn from
+    `seed`; `reads` counts how often the host asked the device for one.
+    """
+
+    def __init__(self, *, prepare_s: float, step_s: float, seed: int = 0) -> None:
+        self.device = SimulatedDevice(launch_s=LAUNCH_S, compile_s=0.0)
+        self.prepare_s, self.step_s = prepare_s, step_s
+        self.losses: list[float] = []
+        self.reads = 0
+        self._random = random.Random(seed)
+        self._prepared: set[int] = set()
+
+    def prepare(self) -> int:
+        """Prepare the next batch on the host and return its number; BadMeasurement from 100,000 batches on."""
+        number = len(self._prepared) + len(self.losses)
+        if number > _MOST_BATCHES:
+            raise BadMeasurement(f"{_MOST_BATCHES:,} batches are enough: does the loop end after `steps`?")
+        self.device.host(self.prepare_s, name="prepare")
+        self._prepared.add(number)
+        return number
+
+    def step(self, batch: int) -> DeviceLoss:
+        """Queue a training step on a prepared batch and return its loss, which stays on the device.
+
+        Raises BadArgument for a batch that was not prepared, or was trained on before.
+        """
+        if batch not in self._prepared:
+            raise BadArgument(f"Batch {batch!r} was not prepared, or was trained on before: prepare() a new one.")
+        self._prepared.remove(batch)
+        self.device.launch(self.step_s, name="step")
+        self.losses.append(self._random.uniform(0.5, 2.5))
+        return DeviceLoss(self, self.losses[-1])
+
+    @property
+    def seconds(self) -> float:
+        """Seconds on the device's clock until all queued work is done; waits for it."""
+        self.device.synchronize()
+        return self.device.clock()
