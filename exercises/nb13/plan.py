@@ -78,7 +78,7 @@ def _carried_out(styles: dict[str, Any]) -> dict[str, Any]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
 
-    from labkit.dist.traffic import Traffic
+    from labkit.dist.collective_traffic import Traffic
 
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # a wrong plan is no news to torch
     dist.init_process_group("gloo")

@@ -6,17 +6,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from labkit.dist.hosts import Hosts, hosts_missing, two_hosts
-from labkit.dist.rank_context import Report, report, span
 from labkit.dist.launching import Launched, launch
-from labkit.dist.measuring import all_reduce_seconds, backend
+from labkit.dist.rank_context import Report, report, span
 from labkit.dist.rank_script import as_script
-from labkit.dist.standin import StandIn
+from labkit.dist.rank_timing import all_reduce_seconds, backend, interleaved
 from labkit.measure.bench import sync_of
 
 if TYPE_CHECKING:
     from labkit.dist import pipelines
-    from labkit.dist.parallel_training import backward_by_buckets, in_step
-    from labkit.dist.traffic import Traffic
+    from labkit.dist.collective_traffic import Traffic
+    from labkit.dist.parallel_training import backward_by_buckets
+    from labkit.dist.standin import StandIn
 
 __all__ = [
     "Hosts",
@@ -29,7 +29,7 @@ __all__ = [
     "backend",
     "backward_by_buckets",
     "hosts_missing",
-    "in_step",
+    "interleaved",
     "launch",
     "pipelines",
     "report",
@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 
-# What loads torch loads when first used.
-_LATE = {"Traffic": "traffic", "backward_by_buckets": "parallel_training", "in_step": "parallel_training"}
+# These modules import torch, and are loaded when first used.
+_LATE = {"StandIn": "standin", "Traffic": "collective_traffic", "backward_by_buckets": "parallel_training"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A line between two processes of one computer: Python objects of any size through a TCP connection."""
+"""A channel between two processes of one computer: Python objects of any size through a TCP connection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import struct
 from typing import Any
 
-_NUMBER = struct.Struct("!Q")
+_SIZE = struct.Struct("!Q")
 
 
 class Channel:
@@ -19,28 +19,28 @@ class Channel:
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are short, and shall leave at once
         sock.setblocking(True)
         self.sock = sock
 
     def send(self, message: Any) -> None:
-        """Send one object. PickleBuffers in it go as they are, without a copy, and arrive as bytearrays."""
+        """Send one object. PickleBuffers in it are sent without a copy, and arrive as bytearrays."""
         buffers: list[pickle.PickleBuffer] = []
         data = pickle.dumps(message, protocol=5, buffer_callback=buffers.append)
         parts = [memoryview(data), *(buffer.raw() for buffer in buffers)]
-        self.sock.sendall(b"".join(_NUMBER.pack(n) for n in (len(parts), *(part.nbytes for part in parts))))
+        self.sock.sendall(b"".join(_SIZE.pack(n) for n in (len(parts), *(part.nbytes for part in parts))))
         for part in parts:
             self.sock.sendall(part)
 
     def recv(self) -> Any:
         """Wait for one object."""
-        (count,) = _NUMBER.unpack(self.exactly(_NUMBER.size))
-        sizes = [_NUMBER.unpack(self.exactly(_NUMBER.size))[0] for _ in range(count)]
-        data, *buffers = [self.exactly(size) for size in sizes]
+        (count,) = _SIZE.unpack(self.recv_bytes(_SIZE.size))
+        sizes = [_SIZE.unpack(self.recv_bytes(_SIZE.size))[0] for _ in range(count)]
+        data, *buffers = [self.recv_bytes(size) for size in sizes]
         return pickle.loads(data, buffers=buffers)
 
-    def exactly(self, size: int) -> bytearray:
-        """Wait for so many bytes."""
+    def recv_bytes(self, size: int) -> bytearray:
+        """Wait for exactly `size` bytes."""
         data = bytearray(size)
         view = memoryview(data)
         while view:
@@ -51,13 +51,13 @@ class Channel:
         return data
 
     def poll(self) -> bool:
-        """Whether something has arrived, an end included."""
+        """Whether a message, or the connection's end, has arrived."""
         return bool(select.select([self.sock], [], [], 0)[0])
 
     def fileno(self) -> int:
-        """The socket's number."""
+        """The socket's file descriptor, so that a selector can wait for a channel."""
         return self.sock.fileno()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.sock.close()

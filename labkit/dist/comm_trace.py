@@ -1,7 +1,7 @@
-"""Record a rank's exchanges: each call of torch.distributed as a span, and which call the rank is in now.
+"""Trace a rank's communication: each call of torch.distributed as a span, and which call the rank is in now.
 
-The functions of torch.distributed are replaced, in a rank's process alone, by ones that note start and end. What C++
-does by itself is not seen: DistributedDataParallel's own all-reduces, and DTensor's functional collectives.
+In a rank's process, and only there, the functions of torch.distributed are replaced by ones that note start and end.
+What C++ does by itself is not seen: DistributedDataParallel's own all-reduces, and DTensor's functional collectives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from labkit.dist.gpu_clock import GpuClock
-from labkit.dist.rank_context import RankContext, Key
+from labkit.dist.rank_context import Key, RankContext
 
 _COLLECTIVES = (
     "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce", "all_to_all",
@@ -27,13 +27,13 @@ _COLLECTIVES = (
     "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
     "scatter_object_list",
 )  # fmt: skip
-# name -> the name of its argument that names the peer. The object lists are several messages each: no key fits them.
+# Function -> its argument that names the peer. send_object_list is missing: it sends several messages, with no one key.
 _MESSAGES = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 
 
 @dataclass(frozen=True)
-class Call:
-    """One call of torch.distributed: what it is, with what, and the key that its peers' calls have too."""
+class CommCall:
+    """One call of torch.distributed: its function, its tensor, and the key that its peers' calls have too."""
 
     name: str
     what: str = ""
@@ -48,36 +48,36 @@ class Call:
 
     @property
     def label(self) -> str:
-        """What a picture writes on it."""
+        """What a picture writes on it: "send to 1"."""
         if self.peer is None:
             return self.name
         return f"{self.name} {'to' if 'send' in self.name else 'from'} {self.peer}"
 
 
-class Recorder:
-    """Notes the exchanges of one rank in its trail."""
+class CommTracer:
+    """Adds the communication of one rank to its trace."""
 
-    def __init__(self, me: RankContext) -> None:
-        self.me = me
-        self.open: dict[int, Call] = {}  # by thread
-        self.last: Call | None = None
-        self._works: dict[int, Call] = {}  # by id: a later Work of the same id replaces an earlier one
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+        self.open: dict[int, CommCall] = {}  # by thread
+        self.last: CommCall | None = None
+        self._works: dict[int, CommCall] = {}  # by id: a later Work of the same id replaces an earlier one
         self._counts: Counter[Key] = Counter()
 
     def install(self) -> None:
-        """Replace the functions; before the notebook's function is unpickled, which looks them up by name."""
+        """Replace the functions, before the notebook's function is unpickled, which looks them up by name."""
         for name in _COLLECTIVES:
             self._replace(name, self._collective_key)
         for name in _MESSAGES:
             self._replace(name, self._message_key)
-        self._replace_start()
+        self._replace_init()
         wait = dist.Work.wait
 
-        def recorded_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-            call = self._works.pop(id(work), None) or Call("wait")
+        def traced_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            call = self._works.pop(id(work), None) or CommCall("wait")
             return self._timed(call, lambda: wait(work, *args, **kwargs), arrives=False)
 
-        dist.Work.wait = recorded_wait  # type: ignore[assignment, method-assign]
+        dist.Work.wait = traced_wait  # type: ignore[assignment, method-assign]
 
     def _replace(self, name: str, key_of: Callable[..., tuple[Key | None, int | None]]) -> None:
         original = getattr(c10d, name, None)
@@ -86,24 +86,24 @@ class Recorder:
         names = list(inspect.signature(original).parameters)
 
         @functools.wraps(original)
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() in self.open:  # a part of a call that is recorded as a whole
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() in self.open:  # a part of a call that is traced as a whole
                 return original(*args, **kwargs)
             given = {**dict(zip(names, args, strict=False)), **kwargs}
             key, peer = key_of(name, given)
-            call = Call(name, _what(given), key, self.me.now_s(), peer)
+            call = CommCall(name, _what(given), key, self.context.now_s(), peer)
             return self._timed(call, lambda: original(*args, **kwargs), arrives=True)
 
-        _set(name, original, recorded)
+        _set(name, original, traced)
 
-    def _timed(self, call: Call, run: Callable[[], Any], *, arrives: bool) -> Any:
+    def _timed(self, call: CommCall, run: Callable[[], Any], *, arrives: bool) -> Any:
         thread = threading.get_ident()
         if thread in self.open:
             return run()
         self.open[thread] = self.last = call
-        start = self.me.stamp()
+        start = self.context.stamp()
         if arrives:
-            self.me.arrive(call.key, start)
+            self.context.add_arrival(call.key, start)
         try:
             result = run()
         finally:
@@ -111,7 +111,7 @@ class Recorder:
         if isinstance(result, dist.Work):  # it goes on in the background, and is waited for later
             self._works[id(result)] = call
         else:
-            self.me.add(start, self.me.stamp(), "communication", call.label, call.key)
+            self.context.add_span(start, self.context.stamp(), "communication", call.label, call.key)
         return result
 
     def _collective_key(self, name: str, given: dict[str, Any]) -> tuple[Key | None, int | None]:
@@ -131,8 +131,8 @@ class Recorder:
         if peer is None and given.get(f"group_{side}") is not None:
             peer = dist.get_global_rank(group, given[f"group_{side}"])
         if peer is None:
-            return None, None  # from anybody
-        ends = (self.me.rank, int(peer)) if side == "dst" else (int(peer), self.me.rank)
+            return None, None  # recv from any rank: the peer is not known before it has sent
+        ends = (self.context.rank, int(peer)) if side == "dst" else (int(peer), self.context.rank)
         series = (*ends, given.get("tag", 0))
         self._counts[series] += 1
         return ("message", *series, self._counts[series]), int(peer)
@@ -143,21 +143,22 @@ class Recorder:
             return dist.group.WORLD
         return group if isinstance(group, dist.ProcessGroup) else None
 
-    def _replace_start(self) -> None:
+    def _replace_init(self) -> None:
+        """Replace init_process_group: no span, but a rank that hangs in it is seen there."""
         original = c10d.init_process_group
 
         @functools.wraps(original)
-        def recorded(*args: Any, **kwargs: Any) -> None:
+        def traced(*args: Any, **kwargs: Any) -> None:
             thread = threading.get_ident()
-            self.open[thread] = Call("init_process_group", start_s=self.me.now_s())
+            self.open[thread] = CommCall("init_process_group", start_s=self.context.now_s())
             try:
                 original(*args, **kwargs)
             finally:
                 self.open.pop(thread, None)
-            if self.me.gpu is None and dist.get_backend() == "nccl":
-                self.me.gpu = GpuClock(self.me.now_s)
+            if self.context.gpu is None and dist.get_backend() == "nccl":
+                self.context.gpu = GpuClock(self.context.now_s)
 
-        _set("init_process_group", original, recorded)
+        _set("init_process_group", original, traced)
 
 
 def _set(name: str, original: Any, replacement: Any) -> None:
@@ -167,7 +168,7 @@ def _set(name: str, original: Any, replacement: Any) -> None:
 
 
 def _what(given: dict[str, Any]) -> str:
-    """The first tensor among the arguments, in words that differ where it wouldn't fit the peers'."""
+    """The first tensor among the arguments, as text that differs where the tensors of two ranks don't fit."""
     for value in given.values():
         if isinstance(value, torch.Tensor):
             return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"

@@ -1,4 +1,4 @@
-"""The notebook's end of the lines to its ranks: takes messages as they come, in the thread that launched."""
+"""The notebook's end of the channels to its ranks: takes messages as they come, in the thread that launched."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.dist.rank_context import Report, RankTrace
 from labkit.dist.channel import Channel
-from labkit.dist.worker import Place
+from labkit.dist.rank_context import RankTrace, Report
+from labkit.dist.worker import RankActivity
 
 _LOOK_S = 0.05  # how often to look for processes that ended without a word
 _GREETING_S = 5.0  # for a caller to say who it is
 _TAIL = 4000  # characters of a rank's output that are kept for the message about its end
+# What begins the output of a process that Python's faulthandler, or C++, ends.
 CRASHES = ("Fatal Python error", "terminate called")
 
 
@@ -35,16 +36,16 @@ class Failure:
 
 @dataclass
 class RankState:
-    """What the notebook knows of one rank. `rank` is its number among all."""
+    """What the notebook knows of one rank."""
 
     rank: int
     process: Any
-    line: Channel | None = None
-    output: Channel | None = None
+    channel: Channel | None = None
+    output: Channel | None = None  # raw bytes that the rank prints
     result: Any = None  # as packing.pack made it
-    trail: RankTrace = field(default_factory=RankTrace)
+    trace: RankTrace = field(default_factory=RankTrace)
     failure: Failure | None = None
-    place: Place | None = None
+    activity: RankActivity | None = None
     unfinished: str = ""  # output without an end of line
     tail: str = ""
     crashed: bool = False  # from here on its output belongs to the message about its end
@@ -56,7 +57,7 @@ class RankState:
 
 
 class Coordinator:
-    """Waits for messages of all ranks and for their ends. A port of the loopback interface, open for one launch."""
+    """Waits for messages of all ranks and for their ends, at a port of the loopback interface, for one launch."""
 
     def __init__(self, start_s: float, on_report: Callable[[Report], object] | None) -> None:
         self.token = secrets.token_bytes(16)
@@ -70,7 +71,7 @@ class Coordinator:
 
     @property
     def port(self) -> int:
-        """Where ranks call."""
+        """Where ranks connect."""
         return int(self._server.getsockname()[1])
 
     def now_s(self) -> float:
@@ -78,36 +79,36 @@ class Coordinator:
         return time.monotonic() - self.start_s
 
     def attend(self, timeout_s: float) -> None:
-        """Wait at most `timeout_s`, and never longer than 0.05 s, for anything to happen; take in what did."""
+        """Wait for messages at most `timeout_s`, and never longer than 0.05 s; take in what has come."""
         for key, _ in self._selector.select(max(0.0, min(timeout_s, _LOOK_S))):
             key.data()
         for state in self.states:
             if state.at_work and state.process.exitcode is not None:
-                self._take_rest(state)
+                self._drain(state)
                 if state.at_work:
                     state.failure = Failure(self.now_s(), "", code=state.process.exitcode)
 
-    def ask_places(self, within_s: float) -> None:
-        """Have every rank at work say where it is; those that don't answer keep None."""
-        asked = [state for state in self.states if state.at_work and state.line is not None]
+    def ask_activities(self, within_s: float) -> None:
+        """Ask every rank at work what it is doing; those that don't answer in time keep None."""
+        asked = [state for state in self.states if state.at_work and state.channel is not None]
         for state in asked:
             with contextlib.suppress(OSError):
-                state.line.send("where")  # type: ignore[union-attr]
+                state.channel.send("activity")  # type: ignore[union-attr]
         end_s = self.now_s() + within_s
-        while self.now_s() < end_s and any(s.place is None and s.at_work for s in asked):
+        while self.now_s() < end_s and any(s.activity is None and s.at_work for s in asked):
             self.attend(end_s - self.now_s())
 
     def dismiss(self) -> None:
-        """Let ranks that have returned go."""
+        """Let the ranks, which have all returned, end."""
         for state in self.states:
-            if state.line is not None:
+            if state.channel is not None:
                 with contextlib.suppress(OSError):
-                    state.line.send("dismissed")
+                    state.channel.send("dismissed")
 
     def close(self) -> None:
-        """Pass on what was printed last; close the port and all lines. Safe to call again."""
+        """Show what was printed last; close the port and all channels. Safe to call again."""
         for state in self.states:
-            self._take_output(state)
+            self._drain_output(state)
             if state.unfinished:
                 self._show(state, "\n")
         for key in list((self._selector.get_map() or {}).values()):
@@ -115,48 +116,49 @@ class Coordinator:
         self._selector.close()
 
     def _accept(self) -> None:
-        line = Channel(self._server.accept()[0])
-        self._selector.register(line, selectors.EVENT_READ, lambda: self._greet(line))
+        channel = Channel(self._server.accept()[0])
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._greet(channel))
 
-    def _greet(self, line: Channel) -> None:
-        """Find the rank that calls; anybody else is hung up on."""
-        self._selector.unregister(line)
-        line.sock.settimeout(_GREETING_S)
+    def _greet(self, channel: Channel) -> None:
+        """Find the rank that has connected; close the connection of anybody else."""
+        self._selector.unregister(channel)
+        channel.sock.settimeout(_GREETING_S)  # or half a greeting would keep all ranks waiting
         try:
-            if not secrets.compare_digest(line.exactly(len(self.token)), self.token):
+            # Compared before anything is unpickled: a stranger's pickle could run any code here.
+            if not secrets.compare_digest(channel.recv_bytes(len(self.token)), self.token):
                 raise OSError("a stranger")
-            rank, purpose = line.recv()
+            rank, purpose = channel.recv()
         except (EOFError, OSError):
-            line.close()
+            channel.close()
             return
-        line.sock.settimeout(None)
-        state = next(state for state in self.states if state.rank == rank)
-        if purpose == "line":
-            state.line = line
-            self._selector.register(line, selectors.EVENT_READ, lambda: self._read(state))
+        channel.sock.settimeout(None)
+        state = self.states[rank]
+        if purpose == "messages":
+            state.channel = channel
+            self._selector.register(channel, selectors.EVENT_READ, lambda: self._read(state))
         else:
-            state.output = line
-            self._selector.register(line, selectors.EVENT_READ, lambda: self._read_output(state))
+            state.output = channel
+            self._selector.register(channel, selectors.EVENT_READ, lambda: self._read_output(state))
 
     def _read(self, state: RankState) -> None:
-        line = state.line
-        if line is None:
+        channel = state.channel
+        if channel is None:
             return
         try:
-            message, *content = line.recv()
+            message, *content = channel.recv()
         except (EOFError, OSError):
-            self._selector.unregister(line)
-            line.close()
-            state.line = None
+            self._selector.unregister(channel)
+            channel.close()
+            state.channel = None
             return
         if message == "report":
             self.reports.append(Report(state.rank, *content))
             if self._on_report is not None:
                 self._on_report(self.reports[-1])
-        elif message == "where":
-            state.place = content[0]
+        elif message == "activity":
+            state.activity = content[0]
         elif message == "done":
-            state.result, state.trail = content
+            state.result, state.trace = content
         elif message == "failed":
             state.failure = Failure(*content)
 
@@ -176,7 +178,7 @@ class Coordinator:
         state.output = None
 
     def _show(self, state: RankState, text: str) -> None:
-        """Print whole lines, each with its rank, so that ranks that print at once don't mix."""
+        """Print whole lines, each with its rank, so that what ranks print at the same time doesn't mix."""
         state.tail = (state.tail + text)[-_TAIL:]
         *lines, state.unfinished = (state.unfinished + text).split("\n")
         for line in lines:
@@ -184,12 +186,12 @@ class Coordinator:
             if not state.crashed:
                 sys.stdout.write(f"rank {state.rank}: {line}\n")
 
-    def _take_rest(self, state: RankState) -> None:
+    def _drain(self, state: RankState) -> None:
         """Read what a process sent before it ended."""
-        while state.line is not None and state.line.poll():
+        while state.channel is not None and state.channel.poll():
             self._read(state)
-        self._take_output(state)
+        self._drain_output(state)
 
-    def _take_output(self, state: RankState) -> None:
+    def _drain_output(self, state: RankState) -> None:
         while state.output is not None and state.output.poll():
             self._read_output(state)

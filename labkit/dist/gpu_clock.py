@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from labkit.dist.rank_context import RankTrace
-
 
 class GpuClock:
-    """Stamps are events in the current stream; they become seconds when all is done.
+    """Stamps are events in the current stream, which become seconds once the GPU has reached them.
 
     The GPU's clock is set to the processor's once, at the start, when the GPU has nothing to do.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        torch.cuda.synchronize()
+        self.synchronize()
         self._zero = self.stamp()
         self._zero.synchronize()
         self._zero_s = now_s()
 
+    def synchronize(self) -> None:
+        """Wait until the GPU has reached all stamps."""
+        torch.cuda.synchronize()
+
     def stamp(self) -> Any:
-        """The moment at which the GPU gets here."""
+        """The moment at which the GPU reaches this place in its work."""
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
-    def settle(self, trail: RankTrace) -> None:
-        """Turn every stamp of a trail into seconds. Waits for the GPU."""
-        torch.cuda.synchronize()
-        trail.spans = [(self._seconds(s), self._seconds(e), *rest) for s, e, *rest in trail.spans]  # type: ignore[misc]
-        trail.arrivals = [(key, self._seconds(at)) for key, at in trail.arrivals]
-
-    def _seconds(self, stamp: Any) -> float:
+    def seconds(self, stamp: Any) -> float:
+        """A stamp on the processor's clock; a float is in its seconds already, as a stand-in device's times are."""
         if isinstance(stamp, float):
             return stamp
-        return self._zero_s + float(self._zero.elapsed_time(stamp)) / 1e3
+        return self._zero_s + float(self._zero.elapsed_time(stamp)) / 1e3  # elapsed_time is in milliseconds

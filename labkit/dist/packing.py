@@ -10,16 +10,16 @@ import cloudpickle
 import torch
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _ResultPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is torch.Tensor and _is_plain(obj):
-            flat = obj.contiguous().reshape(-1).view(torch.uint8)
+            flat = obj.contiguous().reshape(-1).view(torch.uint8)  # NumPy has no bfloat16, but any tensor is bytes
             return _tensor, (pickle.PickleBuffer(flat.numpy().data), obj.dtype, tuple(obj.shape))
         return super().reducer_override(obj)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its numbers and shape are all there is to it; the rest is left to torch."""
+    """Whether its numbers and shape are all there is to it; torch pickles any other tensor itself."""
     dense = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
     return dense and tensor.numel() > 0 and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()
 
@@ -32,11 +32,11 @@ def pack(value: Any) -> tuple[pickle.PickleBuffer, list[pickle.PickleBuffer]]:
     """`value` as bytes, and the numbers of its tensors beside them."""
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
-    _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+    _ResultPickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
     return pickle.PickleBuffer(file.getbuffer()), buffers
 
 
 def unpack(packed: tuple[Any, list[Any]]) -> Any:
-    """What was packed."""
+    """The value that `pack` was given."""
     data, buffers = packed
     return pickle.loads(data, buffers=buffers)

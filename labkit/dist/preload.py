@@ -7,13 +7,12 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import torch._dynamo  # optimisers and DistributedDataParallel import it when first made: seconds in each rank
-import torch.distributed.elastic.multiprocessing.api
 import torch.distributed.fsdp
 import torch.distributed.optim
 import torch.nn
 import torch.optim  # noqa: F401
 
-from labkit.dist import comm_trace, packing, standin, standin_layers, worker  # noqa: F401
+from labkit.dist import comm_trace, packing, standin, worker  # noqa: F401
 
 
 def _tidy(server: int) -> None:

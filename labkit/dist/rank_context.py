@@ -1,4 +1,4 @@
-"""What a process knows of being a rank of a launch: its number, its line to the notebook, its clock and its spans."""
+"""What a process knows as a rank of a launch: its number, its channel to the notebook, its clock and its trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadArgument
+from labkit.core.errors import BadMeasurement
 from labkit.dist.channel import Channel
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KINDS = ("F", "B", "W", "compute", "communication", "idle", "optimizer")
 _MOST = 200_000  # spans and arrivals each, so that a long run doesn't fill the memory
 
-# What ranks have in common when they take part in one exchange: its group, and its number there.
+# What the ranks that take part in one exchange have in common: its group, and its number there.
 Key = tuple[Any, ...]
 
 
@@ -38,7 +38,10 @@ class Report:
 
 @dataclass
 class RankTrace:
-    """What a rank did: spans (start, end, kind, label, key), and when it arrived at each exchange (key, seconds)."""
+    """What a rank did: spans (start, end, kind, label, key), and when it arrived at each exchange (key, time).
+
+    Times are seconds since the launch began or, until `RankContext.settle_trace`, stamps of the GPU's clock.
+    """
 
     spans: list[tuple[Any, Any, str, str, Key | None]] = field(default_factory=list)
     arrivals: list[tuple[Key, Any]] = field(default_factory=list)
@@ -47,15 +50,15 @@ class RankTrace:
 
 @dataclass
 class RankContext:
-    """The rank that this process is. `line` leads to the notebook."""
+    """The rank that this process is. `channel` leads to the notebook."""
 
     rank: int
-    line: Channel
+    channel: Channel
     start_s: float
-    trail: RankTrace = field(default_factory=RankTrace)
+    trace: RankTrace = field(default_factory=RankTrace)
     gpu: GpuClock | None = None  # set where collectives run on a GPU, which the processor's clock doesn't see
     lock: threading.Lock = field(default_factory=threading.Lock)
-    spanned: threading.local = field(default_factory=threading.local)
+    spans_open: threading.local = field(default_factory=threading.local)
 
     def now_s(self) -> float:
         """Seconds since the launch began, on the clock that all processes of one computer share."""
@@ -66,50 +69,59 @@ class RankContext:
         return self.now_s() if self.gpu is None else self.gpu.stamp()
 
     def send(self, *message: Any) -> None:
-        """Tell the notebook; messages of several threads don't mix."""
+        """Send a message to the notebook, one thread at a time: what reports and what answers share the channel."""
         with self.lock:
-            self.line.send(message)
+            self.channel.send(message)
 
-    def add(self, start: Any, end: Any, kind: str, label: str = "", key: Key | None = None) -> None:
-        """Keep a span; more than 200,000 are dropped."""
-        if len(self.trail.spans) < _MOST:
-            self.trail.spans.append((start, end, kind, label, key))
+    def add_span(self, start: Any, end: Any, kind: str, label: str = "", key: Key | None = None) -> None:
+        """Keep a span in the trace; those beyond 200,000 are dropped."""
+        if len(self.trace.spans) < _MOST:
+            self.trace.spans.append((start, end, kind, label, key))
 
-    def arrive(self, key: Key | None, at: Any) -> None:
+    def add_arrival(self, key: Key | None, at: Any) -> None:
         """Keep when this rank was ready for an exchange."""
-        if key is not None and len(self.trail.arrivals) < _MOST:
-            self.trail.arrivals.append((key, at))
+        if key is not None and len(self.trace.arrivals) < _MOST:
+            self.trace.arrivals.append((key, at))
+
+    def settle_trace(self) -> None:
+        """Turn the trace's stamps of the GPU's clock into seconds. Waits for the GPU."""
+        if self.gpu is None:
+            return
+        self.gpu.synchronize()
+        seconds, trace = self.gpu.seconds, self.trace
+        trace.spans = [(seconds(start), seconds(end), *rest) for start, end, *rest in trace.spans]  # type: ignore[misc]
+        trace.arrivals = [(key, seconds(at)) for key, at in trace.arrivals]
 
 
-_me: RankContext | None = None
+_current: RankContext | None = None
 
 
-def me() -> RankContext | None:
-    """What this process is as a rank of `lab.launch`; None anywhere else."""
-    return _me
+def current() -> RankContext | None:
+    """What this process is as a rank of `lab.launch`; None in any other process."""
+    return _current
 
 
-def enter(rank: RankContext | None) -> None:
+def set_current(context: RankContext) -> None:
     """Make this process a rank."""
-    global _me
-    _me = rank
+    global _current
+    _current = context
 
 
 def report(**metrics: float) -> None:
     """Send numbers from a rank to the notebook at once: `lab.report(step=7, loss=0.3)`.
 
-    RankContext `lab.launch` they reach `on_report` while the ranks run, and `.reports` after. In any other process, such
-    as one that torchrun started, they are printed as one line. BadArgument for what is no number.
+    Inside `lab.launch` they reach `on_report` while the ranks run, and `.reports` after. In any other process, such
+    as one that torchrun started, they are printed as one line. BadMeasurement for what is not a number.
     """
     numbers = {}
     for name, value in metrics.items():
         number = as_float(value)
         if number is None:
-            raise BadArgument(f"Expected a number for {name!r} in lab.report, got {brief_repr(value)}.")
+            raise BadMeasurement(f"Expected a number for {name!r} in lab.report, got {brief_repr(value)}.")
         numbers[name] = number
-    rank = me()
-    if rank is not None:
-        rank.send("report", rank.now_s(), numbers)
+    context = current()
+    if context is not None:
+        context.send("report", context.now_s(), numbers)
         return
     sys.stdout.write(f"rank {os.environ.get('RANK', '0')}: {json.dumps(numbers)}\n")
     sys.stdout.flush()
@@ -119,19 +131,19 @@ def report(**metrics: float) -> None:
 def span(kind: str, label: str = "") -> Iterator[None]:
     """Record what this rank does inside the `with` as a span of `kind`: one of Span's kinds.
 
-    Communication inside it is cut out of it. Outside a launch nothing is recorded. BadArgument for another kind.
+    Communication inside it is cut out of it. Outside a launch nothing is recorded. BadMeasurement for another kind.
     """
     if kind not in KINDS:
-        raise BadArgument(f"Expected a kind of span out of {', '.join(KINDS)}, got {brief_repr(kind)}.")
-    rank = me()
-    if rank is None:
+        raise BadMeasurement(f"Expected a kind of span out of {', '.join(KINDS)}, got {brief_repr(kind)}.")
+    context = current()
+    if context is None:
         yield
         return
-    outer = getattr(rank.spanned, "depth", 0)
-    rank.spanned.depth = outer + 1
-    start = rank.stamp()
+    depth = getattr(context.spans_open, "depth", 0)
+    context.spans_open.depth = depth + 1
+    start = context.stamp()
     try:
         yield
     finally:
-        rank.spanned.depth = outer
-        rank.add(start, rank.stamp(), kind, str(label))
+        context.spans_open.depth = depth
+        context.add_span(start, context.stamp(), kind, str(label))

@@ -127,7 +127,9 @@ def returned(output: str) -> Iterator[tuple[int, Any]]:
 
 def _torchrun(nproc: int, nnodes: int, rendezvous: str | None) -> str:
     if rendezvous is not None and not _endpoint(rendezvous):
-        raise BadArgument(f"Expected rendezvous to be 'host:port', such as 'node1:{PORT}', got {brief_repr(rendezvous)}.")
+        raise BadArgument(
+            f"Expected rendezvous to be 'host:port', such as 'node1:{PORT}', got {brief_repr(rendezvous)}."
+        )
     if nnodes == 1:
         return _TORCHRUN.format(
             where="On this machine", rendezvous="", options=f"--standalone --nproc-per-node={nproc}"

@@ -1,25 +1,25 @@
-"""From the trails of all ranks to spans on one clock: an exchange until its last rank arrived is waiting, "idle"."""
+"""Turn the traces of all ranks into spans on one clock, in which waiting for the last rank of an exchange is "idle"."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from labkit.dist.rank_context import Key, RankTrace
 from labkit.core.spans import Span
+from labkit.dist.rank_context import Key, RankTrace
 
 
-def spans_of(trails: Mapping[int, RankTrace]) -> tuple[Span, ...]:
+def spans_of(traces: Sequence[RankTrace]) -> tuple[Span, ...]:
     """Spans of each rank, in order of time; no two of a rank overlap unless two threads of it made them.
 
     Within an exchange a rank first waits for the last to arrive, which is "idle", and then communicates. A rank that
     was done before the last arrived, as a sender may be, never waited.
     """
-    last = _last_arrivals(trails)
+    last_arrival_s = _last_arrivals(traces)
     spans: list[Span] = []
-    for rank, trail in trails.items():
+    for rank, trace in enumerate(traces):
         parts: list[Span] = []
-        for start_s, end_s, kind, label, key in trail.spans:
-            arrived_s = last.get(key, start_s) if key is not None else start_s
+        for start_s, end_s, kind, label, key in trace.spans:
+            arrived_s = last_arrival_s.get(key, start_s) if key is not None else start_s
             if start_s < arrived_s < end_s:
                 parts.append(Span(rank, start_s, arrived_s, "idle", label))
                 start_s = arrived_s
@@ -28,10 +28,10 @@ def spans_of(trails: Mapping[int, RankTrace]) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def _last_arrivals(trails: Mapping[int, RankTrace]) -> dict[Key, float]:
+def _last_arrivals(traces: Sequence[RankTrace]) -> dict[Key, float]:
     last: dict[Key, float] = {}
-    for trail in trails.values():
-        for key, at_s in trail.arrivals:
+    for trace in traces:
+        for key, at_s in trace.arrivals:
             last[key] = max(last.get(key, at_s), at_s)
     return last
 

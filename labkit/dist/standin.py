@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import Any
+
+import torch
+from torch import nn
 
 from labkit.core.arguments import check_number
-from labkit.dist.rank_context import me
-
-if TYPE_CHECKING:
-    from torch import nn
+from labkit.dist import rank_context
 
 
 @functools.cache
@@ -20,12 +20,12 @@ def oversleep_s() -> float:
     Linux lets a sleep end 50 µs late so that it can wake several sleepers at once: prctl(2), PR_SET_TIMERSLACK. More
     than twice that is a busy machine.
     """
-    late = []
+    late_s = []
     for _ in range(9):
         start_s = time.monotonic()
         time.sleep(0.001)
-        late.append(time.monotonic() - start_s - 0.001)
-    return min(max(0.0, min(late)), 1e-4)
+        late_s.append(time.monotonic() - start_s - 0.001)
+    return min(max(0.0, min(late_s)), 1e-4)
 
 
 class StandIn:
@@ -42,24 +42,50 @@ class StandIn:
         """Take the time of `flop` operations: a span of `kind`, unless inside a `lab.dist.span`, whose part it is."""
         check_number("flop", flop, least=0)
         early_s = oversleep_s()
-        rank = me()
         start_s = time.monotonic()
         end_s = start_s + float(flop) / self.flop_per_s
         while (left_s := end_s - time.monotonic() - early_s) > 0:
             time.sleep(left_s)
+        rank = rank_context.current()
         if rank is not None:
-            rank.trail.simulated = True
-            if not getattr(rank.spanned, "depth", 0):
-                rank.add(start_s - rank.start_s, rank.now_s(), kind, label)
+            rank.trace.simulated = True
+            if not getattr(rank.spans_open, "depth", 0):
+                rank.add_span(start_s - rank.start_s, rank.now_s(), kind, label)
 
     def layer(self, forward_flop: float, backward_flop: float | None = None, label: str = "") -> nn.Module:
         """A module that passes its input on and takes the time of `forward_flop` forward, `backward_flop` backward.
 
         Backward takes twice as many as forward unless given.
         """
-        from labkit.dist.standin_layers import StandInLayer
-
         check_number("forward_flop", forward_flop, least=0)
         backward = 2 * forward_flop if backward_flop is None else backward_flop
         check_number("backward_flop", backward, least=0)
-        return StandInLayer(self, float(forward_flop), float(backward), label)
+        return _StandInLayer(self, float(forward_flop), float(backward), label)
+
+
+class _Pass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, layer: _StandInLayer) -> torch.Tensor:
+        ctx.layer = layer
+        layer.device.compute(layer.forward_flop, layer.label, "F")
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        ctx.layer.device.compute(ctx.layer.backward_flop, ctx.layer.label, "B")
+        return gradients[0], None
+
+
+class _StandInLayer(nn.Module):
+    """Identity that takes the time of a layer, forward and, where gradients are recorded, backward."""
+
+    def __init__(self, device: StandIn, forward_flop: float, backward_flop: float, label: str) -> None:
+        super().__init__()
+        self.device, self.label = device, label
+        self.forward_flop, self.backward_flop = forward_flop, backward_flop
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled() and not x.requires_grad and x.is_floating_point():
+            x = x.detach().requires_grad_()  # so that the first layer's backward takes its time too
+        out: torch.Tensor = _Pass.apply(x, self)  # type: ignore[no-untyped-call]
+        return out

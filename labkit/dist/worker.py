@@ -1,4 +1,4 @@
-"""What a rank's process does: meet the notebook, run the function, send home what it returned or why it failed."""
+"""What a rank's process does: connect to the notebook, run the function, send back its result or why it failed."""
 
 from __future__ import annotations
 
@@ -16,32 +16,29 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from labkit.dist import rank_context
 from labkit.dist.channel import Channel
 
 if TYPE_CHECKING:
-    from labkit.dist.comm_trace import Recorder
+    from labkit.dist.comm_trace import CommTracer
 
-# What torchrun's agent sets for each rank, and the notebook's own environment must not overwrite.
-_AGENT_SETS = (
-    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
-    "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-)  # fmt: skip
-_LEAVE_S = 3.0  # for threads that the function left behind
+LEAVE_S = 3.0  # for threads that the function left behind
 _LONGEST = 20_000  # characters of a traceback
 _dismissed = threading.Event()
-_WRAPPERS = tuple(str(Path(*part)) for part in (("ranks", "recording.py"), ("ranks", "worker.py"), ("c10d_logger.py",)))
+# Files whose frames are no part of the reader's call: ours, and torch's logging of collectives.
+_WRAPPERS = (*(str(Path("dist", name)) for name in ("comm_trace.py", "worker.py")), "c10d_logger.py")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What the notebook hands to each rank."""
+    """What the notebook hands to each rank. Ports are of the loopback interface."""
 
-    port: int
-    token: bytes
+    nproc: int
+    port: int  # of the notebook's Coordinator
+    token: bytes  # that it knows its ranks by
+    store_port: int
     call: bytes  # cloudpickle of (function, arguments)
     environment: dict[str, str | None]  # None for what the notebook no longer has
     sources: dict[str, str]  # the text of the notebook's cells, by the file name in their tracebacks
@@ -51,46 +48,46 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a rank is: frames (file, line, function, text), innermost last; its exchange, or the last one it made."""
+class RankActivity:
+    """What a rank is doing: its stack, and the call of torch.distributed that it is in, or else its last one."""
 
-    frames: list[tuple[str, int, str, str]]
-    call: str = ""
+    frames: list[tuple[str, int, str, str]]  # file, line, function, text; innermost last
+    call: str = ""  # as a picture writes it: "send to 1"
     name: str = ""
     what: str = ""
-    key: tuple[Any, ...] | None = None
+    key: rank_context.Key | None = None
     for_s: float = 0.0
     last: str = ""
 
 
-def main(task: Task) -> None:
-    """Run the task as the rank that the environment names. torchrun's agent calls it, in a fresh process."""
+def main(rank: int, task: Task) -> None:
+    """Run the task as `rank`, in a process of its own."""
     _end_with_parent()
-    _take_environment(task)
-    rank = int(os.environ["RANK"])
-    line = _meet(task, rank, "line")
-    me = rank_context.RankContext(rank, line, task.start_s)
-    rank_context.enter(me)
-    _redirect(task, rank)
-    from labkit.dist.comm_trace import Recorder
-
-    recorder = Recorder(me)
-    recorder.install()
-    threading.Thread(target=_listen, args=(me, recorder), daemon=True).start()
+    _set_environment(rank, task)
     try:
-        result = _call(task, me)
+        context = rank_context.RankContext(rank, _connect(task, rank, "messages"), task.start_s)
+        _redirect_output(task, rank)
+    except OSError:  # the launch is over already
+        os._exit(1)
+    rank_context.set_current(context)
+    from labkit.dist.comm_trace import CommTracer
+
+    tracer = CommTracer(context)
+    tracer.install()
+    threading.Thread(target=_listen, args=(context, tracer), daemon=True).start()
+    try:
+        result = _call(task, context)
     except BaseException as error:  # SystemExit too: whoever leaves early has to be named
         words = "".join(traceback.format_exception_only(error)).strip()[:_LONGEST]
-        last = recorder.last
-        me.send(
-            "failed", me.now_s(), words, _own_traceback(error), "" if last is None else f"{last.label}{last.with_what}"
-        )
+        last = "" if tracer.last is None else f"{tracer.last.label}{tracer.last.with_what}"
+        context.send("failed", context.now_s(), words, _own_traceback(error), last)
         threading.Event().wait()  # peers keep their connections, and so don't fail in turn, until all are ended
-    me.send("done", result, me.trail)
+    context.send("done", result, context.trace)
     _dismissed.wait()
 
 
-def _call(task: Task, me: rank_context.RankContext) -> Any:
+def _call(task: Task, context: rank_context.RankContext) -> Any:
+    """Run the notebook's function; what it returned, packed."""
     import torch
     import torch.distributed as dist
 
@@ -99,12 +96,11 @@ def _call(task: Task, me: rank_context.RankContext) -> Any:
     torch.set_num_threads(task.threads)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # a forked process starts with its parent's state
-    if torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if torch.cuda.is_available() and torch.cuda.device_count() >= task.nproc:
+        torch.cuda.set_device(context.rank)
     fn, args = pickle.loads(task.call)
     value = fn(*args)
-    if me.gpu is not None:
-        me.gpu.settle(me.trail)
+    context.settle_trace()
     try:
         result = pack(value)
     except Exception as error:
@@ -146,33 +142,41 @@ def _end_with_parent() -> None:
             server._forkserver_alive_fd = None
 
 
-def _take_environment(task: Task) -> None:
+def _set_environment(rank: int, task: Task) -> None:
+    """Give this process the notebook's environment, torchrun's variables, and the text of the notebook's cells."""
     for name, value in task.environment.items():
-        if name in _AGENT_SETS or name.startswith("TORCHELASTIC"):
-            continue
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    os.environ["OMP_NUM_THREADS"] = str(task.threads)
+    ours, all_ranks = str(rank), str(task.nproc)
+    # Last, since the notebook may itself run under torchrun. Source: LocalElasticAgent._start_workers of torch 2.13.
+    os.environ |= {
+        "RANK": ours, "LOCAL_RANK": ours, "ROLE_RANK": ours, "ROLE_NAME": "rank", "GROUP_RANK": "0",
+        "WORLD_SIZE": all_ranks, "LOCAL_WORLD_SIZE": all_ranks, "ROLE_WORLD_SIZE": all_ranks, "GROUP_WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(task.store_port), "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "labkit",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        "OMP_NUM_THREADS": str(task.threads),
+    }  # fmt: skip
     multiprocessing.set_start_method(task.start_method or multiprocessing.get_all_start_methods()[0], force=True)
     for name, text in task.sources.items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
 
-def _meet(task: Task, rank: int, purpose: str) -> Channel:
-    """A connection to the notebook, which knows its ranks by the token."""
-    line = Channel(socket.create_connection(("127.0.0.1", task.port)))
-    line.sock.sendall(task.token)
-    line.send((rank, purpose))
-    return line
+def _connect(task: Task, rank: int, purpose: str) -> Channel:
+    """A channel to the notebook, which knows its ranks by the token."""
+    channel = Channel(socket.create_connection(("127.0.0.1", task.port)))
+    channel.sock.sendall(task.token)
+    channel.send((rank, purpose))
+    return channel
 
 
-def _redirect(task: Task, rank: int) -> None:
+def _redirect_output(task: Task, rank: int) -> None:
     """Send what is printed, by Python or by C++, to the notebook."""
     if sys.platform == "win32":  # there a socket is no file; the console gets it
         return
-    output = _meet(task, rank, "output")
+    output = _connect(task, rank, "output")
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
     output.close()
@@ -183,29 +187,29 @@ def _redirect(task: Task, rank: int) -> None:
     faulthandler.enable()
 
 
-def _listen(me: rank_context.RankContext, recorder: Recorder) -> None:
+def _listen(context: rank_context.RankContext, tracer: CommTracer) -> None:
     """Do what the notebook asks; end at once when it is gone."""
     while True:
         try:
-            asked = me.line.recv()
+            asked = context.channel.recv()
         except (EOFError, OSError):
             os._exit(1)
-        if asked == "where":
-            me.send("where", _place(me, recorder))
+        if asked == "activity":
+            context.send("activity", _activity(context, tracer))
         elif asked == "dismissed":
             _dismissed.set()
-            time.sleep(_LEAVE_S)
+            time.sleep(LEAVE_S)
             os._exit(0)
 
 
-def _place(me: rank_context.RankContext, recorder: Recorder) -> Place:
-    main = threading.main_thread().ident
-    frame: FrameType | None = sys._current_frames().get(main or 0)
-    stack = traceback.extract_stack(frame)
+def _activity(context: rank_context.RankContext, tracer: CommTracer) -> RankActivity:
+    """What the main thread, which runs the notebook's function, is doing."""
+    main_thread = threading.main_thread().ident or 0
+    stack = traceback.extract_stack(sys._current_frames().get(main_thread))
     frames = [(f.filename, f.lineno or 0, f.name, f.line or "") for f in stack]
     own = max((i for i, f in enumerate(frames) if f[0] == __file__), default=-1)
     frames = [f for f in frames[own + 1 :] if not f[0].endswith(_WRAPPERS)]
-    call, last = recorder.open.get(main or 0), recorder.last
+    call, last = tracer.open.get(main_thread), tracer.last
     if call is None:
-        return Place(frames, last="" if last is None else last.label)
-    return Place(frames, call.label, call.name, call.what, call.key, me.now_s() - call.start_s)
+        return RankActivity(frames, last="" if last is None else last.label)
+    return RankActivity(frames, call.label, call.name, call.what, call.key, context.now_s() - call.start_s)

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from labkit.dist.parallel_training import in_step
+from labkit.dist import interleaved
 
 IMAGES, STEPS = 24, 3
 
@@ -99,7 +99,9 @@ def receives_first(x):
 
 
 def two_ways(rounds):
-    """Seconds of a short and a long way on this rank, where rank 1 is late to the long one."""
+    """Timings of a short and a long way on this rank, where rank 1 takes longer, and the calls in their order."""
     dist.init_process_group("gloo")
-    late = 0.1 if dist.get_rank() else 0.0  # a busy machine may let the other rank begin some 10 ms after this one
-    return in_step({"short": lambda: None, "long": lambda: time.sleep(late)}, rounds)
+    late_s = 0.1 if dist.get_rank() else 0.0  # a busy machine may let the other rank begin some 10 ms after this one
+    calls = []
+    ways = {"short": lambda: calls.append("short"), "long": lambda: calls.append("long") or time.sleep(late_s)}
+    return interleaved(ways, rounds), calls

@@ -18,7 +18,7 @@ from exercises.nb13.check import peak_bytes
 from exercises.nb13.plan import Block
 from exercises.nb13.wrong_operators import COPY, SUM, operator, passed_on, sleeps
 from labkit.core.errors import RankFailed
-from labkit.dist.traffic import Traffic
+from labkit.dist.collective_traffic import Traffic
 from labkit.lesson import checks
 from labkit.measure.profiling.saved_activations import saved_activation_bytes
 

@@ -8,7 +8,7 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.nn.functional import mse_loss
 
 import labkit as lab
-from labkit.core.errors import BadArgument, RankFailed, ScheduleError
+from labkit.core.errors import BadArgument, ScheduleError
 from labkit.core.spans import Span
 from labkit.dist import pipelines
 from labkit.plan import schedule
@@ -156,19 +156,7 @@ def test_stand_in_stages_take_their_time_for_f_b_and_w():
     assert 0 < pipelines.idle_share(launched.spans) < 0.9
 
 
-def in_turn(rounds):
-    """In a rank: two functions, and who called which when."""
-    dist.init_process_group("gloo")
-    calls = []
-    seconds = pipelines.taken_in_turn({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds)
-    return calls, {name: len(taken) for name, taken in seconds.items()}
-
-
-def test_ways_are_taken_in_turn_with_a_warm_up():
-    assert lab.launch(in_turn, 2, 3) == [(["a", "b"] * 4, {"a": 4, "b": 4})] * 2
-
-
-class Noting(pipelines.Stepping):
+class Noting(pipelines.PipelineStep):
     """A step that notes whether its stages were watched."""
 
     def __call__(self):
@@ -176,25 +164,21 @@ class Noting(pipelines.Stepping):
         super().__call__()
 
 
-def watched_in_turn(rounds):
+def watched_after(rounds):
     """In a rank: which of a pipeline's steps were watched, and how many were timed."""
     dist.init_process_group("gloo")
     stage = pipelines.WatchedStage(pipelines.StandInPart(0.0, 0.0), dist.get_rank(), dist.get_world_size(), CPU)
     x = torch.ones(2, 4)
     step = Noting(as_torch("1F1B")([stage], 2), [stage], x, x)
-    seconds = pipelines.taken_in_turn({"nothing": lambda: None, "pipeline": step}, rounds)
-    return step.watched, len(seconds["pipeline"])
+    timings = lab.dist.interleaved({"nothing": lambda: None, "pipeline": step}, rounds)
+    assert step.record_spans() > 0
+    return step.watched, len(timings["pipeline"].samples_s)
 
 
 def test_the_watched_step_is_none_of_the_timed_ones():
-    launched = lab.launch(watched_in_turn, 2, 2)
-    assert launched == [([False, False, False, True], 3)] * 2
+    launched = lab.launch(watched_after, 2, 2)
+    assert launched == [([False, False, False, True], 2)] * 2
     assert steps_of(launched) == schedule.one_f_one_b(2, 2)
-
-
-def test_no_round_is_refused():
-    with pytest.raises(RankFailed, match="rounds"):
-        lab.launch(in_turn, 2, 0)
 
 
 def test_idle_share_counts_watched_steps_only():

@@ -1,7 +1,6 @@
-"""Launching: results, reports and timelines of real ranks on gloo, stand-in devices, several nodes."""
+"""Launching: results, reports and timelines of real ranks on gloo, and stand-in devices."""
 
 import itertools
-import json
 import os
 import random
 import socket
@@ -125,7 +124,7 @@ def test_what_ranks_print_comes_line_by_line(capsys):
 def a_stranger_calls():
     """And says half of what it should, for as long as this rank lives."""
     global stranger
-    stranger = socket.create_connection(rank_context.me().line.sock.getpeername())
+    stranger = socket.create_connection(rank_context.current().channel.sock.getpeername())
     stranger.send(b"half")
     return "unharmed"
 
@@ -220,10 +219,10 @@ def test_waiting_for_the_last_rank_is_told_apart_from_communication():
 
 
 def test_a_span_inside_another_is_cut_out_of_it():
-    trail = RankTrace(
+    trace = RankTrace(
         [(0.0, 10.0, "F", "0", None), (2.0, 6.0, "communication", "recv", None), (3.0, 4.0, "compute", "", None)]
     )
-    found = [(s.start_s, s.end_s, s.kind) for s in rank_timeline.spans_of({0: trail})]
+    found = [(s.start_s, s.end_s, s.kind) for s in rank_timeline.spans_of([trace])]
     expected = ["F", "communication", "compute", "communication", "F"]
     assert found == [
         (*ends, kind) for ends, kind in zip([(0, 2), (2, 3), (3, 4), (4, 6), (6, 10)], expected, strict=True)
@@ -234,7 +233,7 @@ def test_idle_ends_when_the_last_rank_arrives():
     key = ("group", 0, 1)
     early = RankTrace([(1.0, 5.0, "communication", "all_reduce", key)], [(key, 1.0)])
     late = RankTrace([(4.0, 5.1, "communication", "all_reduce", key)], [(key, 4.0)])
-    assert rank_timeline.spans_of({0: early, 1: late}) == (
+    assert rank_timeline.spans_of([early, late]) == (
         Span(0, 1.0, 4.0, "idle", "all_reduce"),
         Span(0, 4.0, 5.0, "communication", "all_reduce"),
         Span(1, 4.0, 5.1, "communication", "all_reduce"),
@@ -270,14 +269,14 @@ class FakeEvent:
 def test_times_on_a_gpu_become_seconds_of_the_processors_clock(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    me = rank_context.RankContext(0, None, 0.0)
-    me.gpu = GpuClock(lambda: 7.0)
-    me.add(me.stamp(), me.stamp(), "compute")
-    me.arrive(("key",), me.stamp())
-    me.add(1.0, 2.0, "compute")  # a stand-in device has the processor's clock
-    me.gpu.settle(me.trail)
-    assert me.trail.spans == [(7.25, 7.5, "compute", "", None), (1.0, 2.0, "compute", "", None)]
-    assert me.trail.arrivals == [(("key",), 7.75)]
+    context = rank_context.RankContext(0, None, 0.0)
+    context.gpu = GpuClock(lambda: 7.0)
+    context.add_span(context.stamp(), context.stamp(), "compute")
+    context.add_arrival(("key",), context.stamp())
+    context.add_span(1.0, 2.0, "compute")  # a stand-in device has the processor's clock
+    context.settle_trace()
+    assert context.trace.spans == [(7.25, 7.5, "compute", "", None), (1.0, 2.0, "compute", "", None)]
+    assert context.trace.arrivals == [(("key",), 7.75)]
 
 
 def sleeping_card(flop):
@@ -346,48 +345,3 @@ def test_all_reduce_is_timed_by_size():
         lab.dist.all_reduce_seconds([], 2)
     with pytest.raises(BadArgument, match='"gloo", "nccl" or nothing'):
         lab.dist.all_reduce_seconds([4], 2, over="mpi")
-
-
-NODE = """
-import json, sys
-import labkit as lab
-from labkit.core.errors import RankFailed
-from tests.test_dist.test_ranks import node_rank
-here = {"nnodes": 2, "rendezvous": "127.0.0.1:" + sys.argv[1], "timeout_s": 60}
-results = lab.launch(node_rank, 2, False, **here)
-waits = sum(s.seconds for s in results.spans if s.rank == 0 and s.kind == "idle" and s.label == "all_reduce")
-print(json.dumps([list(results), sorted({s.rank for s in results.spans}), waits]))
-try:
-    lab.launch(node_rank, 2, True, **here)
-except RankFailed as error:
-    print(error)
-"""
-
-
-def node_rank(fault):
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    dist.barrier()
-    if rank == 3:
-        time.sleep(1)
-        if fault:
-            raise ValueError("planted on one machine")
-    x = torch.ones(1)
-    dist.all_reduce(x)
-    return [rank, int(os.environ["LOCAL_RANK"]), x.item()]
-
-
-def test_two_nodes_make_one_launch_on_one_clock_and_name_the_one_that_failed():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-    both = [subprocess.Popen([sys.executable, "-c", NODE, port], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    found = sorted(process.communicate(timeout=200)[0].split("\n", 1) for process in both)
-    ranks = [json.loads(first) for first, _ in found]
-    assert [own for own, *_ in ranks] == [[[0, 0, 4.0], [1, 1, 4.0]], [[2, 0, 4.0], [3, 1, 4.0]]]
-    for _, traced, waits in ranks:
-        assert traced == [0, 1, 2, 3]
-        assert 0.5 < waits < 3
-    (blamed,) = [text for _, text in found if text.startswith("rank 3 failed first")]
-    assert "ValueError: planted on one machine" in blamed
-    (other,) = [text for _, text in found if text != blamed]
-    assert "On another machine rank 3 failed first: ValueError: planted on one machine." in other

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -150,9 +149,6 @@ def test_a_huge_result_arrives_whole():
         ({"threads": 0}, "Expected threads to be a whole number of at least 1"),
         ({"nproc": 10**6}, "1000000 ranks need about"),
         ({"nproc": 121}, "at most 120"),
-        ({"nnodes": 2}, 'Expected rendezvous to be "host:port"'),
-        ({"rendezvous": "here"}, 'Expected rendezvous to be "host:port"'),
-        ({"rendezvous": "127.0.0.1:70000"}, 'Expected rendezvous to be "host:port"'),
     ],
     ids=str,
 )
@@ -174,18 +170,3 @@ def test_ranks_beyond_the_memory_are_refused(monkeypatch):
     monkeypatch.setattr(host, "memory_bytes", lambda: 1 << 30)
     with pytest.raises(BadArgument, match="40 ranks need about"):
         lab.launch(works, 40)
-
-
-@linux_only
-@pytest.mark.parametrize("endpoint", ["127.0.0.1", "192.0.2.1"], ids=["own address", "nobody's address"])
-def test_a_rendezvous_that_nobody_joins_ends_in_a_sentence(endpoint):
-    before = left()
-    with pytest.raises(RankFailed, match=r"Fewer than 2 machines came to|Nobody answered at") as caught:
-        lab.launch(works, 2, nnodes=2, rendezvous=f"{endpoint}:{free_port()}", timeout_s=2)
-    assert "\n" not in str(caught.value)
-    assert set(strays(before)) <= {"files", "threads"}  # torch keeps a timer
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Count the bytes that torch's collectives move while some code runs, whoever calls them: you, DTensor or FSDP."""
+"""Count the bytes that torch's collectives move while some code runs, called by you, DTensor or FSDP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RING: dict[str, Callable[[float], float]] = {
 }
 
 
-class Call(NamedTuple):
+class CollectiveCall(NamedTuple):
     """A collective and the bytes of its full tensor: what is reduced, or what has been gathered."""
 
     collective: str
@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """`with Traffic() as traffic:` notes each collective that this rank calls, with its bytes.
+    """Inside `with Traffic() as traffic:`, counts the collectives that this rank calls, and their bytes.
 
     All-reduce, all-gather, reduce-scatter, send and receive are seen as operators that torch dispatches, in backward
     passes too. DDP reduces its gradients in C++, below them, and is not seen.
@@ -39,16 +39,16 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[Call] = []
+        self.calls: list[CollectiveCall] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Note the call where it is a collective, and make it."""
+        """Make the call, and count it if it is a collective."""
         kwargs = kwargs or {}
         if (known := _KNOWN.get(func._schema.name)) is not None:
             collective, full_bytes = known
-            self.calls.append(Call(collective, full_bytes([*args, *kwargs.values()])))
+            self.calls.append(CollectiveCall(collective, full_bytes([*args, *kwargs.values()])))
         return func(*args, **kwargs)
 
     @property
@@ -57,7 +57,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return dict(Counter(call.collective for call in self.calls))
 
     def sent_bytes(self, ranks: int | None = None) -> float:
-        """Bytes that this rank sends where every collective goes round a ring of `ranks` (None: all that there are).
+        """Bytes that this rank sends if every collective uses a ring of `ranks` ranks (None: all of the group).
 
         An all-reduce of B bytes sends 2 (n - 1) / n B, an all-gather or a reduce-scatter half of it (Patarasuk and
         Yuan 2009, Bandwidth optimal all-reduce algorithms).
@@ -81,7 +81,7 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 
 def _argument(index: int, times: int | None = None) -> Callable[[list[Any]], int]:
-    """Bytes of the tensors in an argument, times the number that stands in argument `times`."""
+    """A function of a call's arguments: the bytes of the tensors in argument `index`, times the number in `times`."""
 
     def full_bytes(arguments: list[Any]) -> int:
         once = sum(tensor.numel() * tensor.element_size() for tensor in _tensors(arguments[index]))
@@ -90,7 +90,8 @@ def _argument(index: int, times: int | None = None) -> Callable[[list[Any]], int
     return full_bytes
 
 
-# what torch's operators are called (torch/csrc/distributed/c10d: Ops.cpp, Functional.cpp)
+# torch's operator -> its collective, and the argument that has the full tensor.
+# Source: torch/csrc/distributed/c10d, Ops.cpp and Functional.cpp.
 _KNOWN = MappingProxyType(
     {
         "c10d::allreduce_": ("all_reduce", _argument(0)),

@@ -1,4 +1,4 @@
-"""Which backend a launch can use, and how long an all-reduce takes with it on this machine."""
+"""Time what all ranks of a process group do together, and name the backend that they can use."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from labkit.core.arguments import check_number
+from labkit.core.arguments import check_function, check_number
 from labkit.core.display import brief_repr
-from labkit.measure.bench import sync_of
 from labkit.core.errors import BadArgument
+from labkit.dist.launching import launch
+from labkit.measure.bench import Timing, sync_of
 
 _RUNS, _WARM = 9, 3
 
@@ -18,7 +19,7 @@ _RUNS, _WARM = 9, 3
 def backend(nproc: int | None = None) -> str:
     """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
 
-    RankContext a rank `nproc` is the number of ranks that run on this machine.
+    Inside a rank `nproc` defaults to the number of ranks that run on this machine.
     """
     import torch
     import torch.distributed as dist
@@ -44,15 +45,29 @@ def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:
     return time.perf_counter() - start_s
 
 
-def in_turn_s(
-    ways: Mapping[str, Callable[[], object]], rounds: int, sync: Callable[[], object]
-) -> dict[str, tuple[float, ...]]:
-    """Seconds of each way by `together_s`, A B A B: the first reading is a warm-up's, `rounds` more follow."""
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+def interleaved(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Timing]:
+    """Time functions in turn, A B A B, `rounds` times each after a round to warm up: a disturbance hits all alike.
+
+    All ranks of a process group have to call it alike. A reading begins when the last rank is ready and ends when the
+    last one is done; every rank gets its own readings, in seconds. BadArgument for fewer than 2 rounds, and for
+    what can't be called.
+    """
+    check_number("rounds", rounds, least=2, whole=True, advice="Fewer have no spread.")
+    for name, way in ways.items():
+        check_function(name, way)
+    sync = group_sync()
+    readings_s: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds + 1):
         for name, way in ways.items():
-            taken[name].append(together_s(way, sync))
-    return {name: tuple(seconds) for name, seconds in taken.items()}
+            readings_s[name].append(together_s(way, sync))
+    return {name: Timing(name, first_s, tuple(rest)) for name, (first_s, *rest) in readings_s.items()}
+
+
+def group_sync() -> Callable[[], None]:
+    """What blocks until the device that the process group uses is done: a GPU under NCCL, else nothing to wait for."""
+    import torch.distributed as dist
+
+    return sync_of("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def all_reduce_seconds(
@@ -62,23 +77,17 @@ def all_reduce_seconds(
 
     For each size the median of 9 runs after 3 to warm up; of each run, which starts with a barrier, the slowest
     rank's time. float32, so sizes are rounded up to 4 bytes. `over` is "gloo", between processor cores, or "nccl",
-    between GPUs; without it what `backend` says. BadArgument for sizes or a backend that are none.
+    between GPUs; without it what `backend` says. BadArgument for other sizes and backends.
     """
-    from labkit.dist.launching import launch
-
     if not isinstance(sizes, list | tuple | range) or not sizes:
         raise BadArgument(f"Expected sizes to be a list of bytes, got {brief_repr(sizes)}.")
     for size in sizes:
         check_number("a size", size, least=1, whole=True)
     if over not in (None, "gloo", "nccl"):
         raise BadArgument(f'Expected over to be "gloo", "nccl" or nothing, got {brief_repr(over)}.')
-    rows = launch(_time_sizes, nproc, [int(size) for size in sizes], over, timeout_s=timeout_s)
-    return {int(size): statistics.median(map(max, zip(*runs, strict=True))) for size, runs in _by_size(sizes, rows)}
-
-
-def _by_size(sizes: Sequence[int], rows: Sequence[list[list[float]]]) -> list[tuple[int, list[list[float]]]]:
-    """For each size the readings of every rank."""
-    return [(size, [row[i] for row in rows]) for i, size in enumerate(sizes)]
+    ranks = launch(_time_sizes, nproc, [int(size) for size in sizes], over, timeout_s=timeout_s)
+    slowest = ([max(run) for run in zip(*readings, strict=True)] for readings in zip(*ranks, strict=True))
+    return {int(size): statistics.median(runs) for size, runs in zip(sizes, slowest, strict=True)}
 
 
 def _time_sizes(sizes: list[int], over: str | None) -> list[list[float]]:
@@ -87,11 +96,10 @@ def _time_sizes(sizes: list[int], over: str | None) -> list[list[float]]:
     import torch.distributed as dist
 
     dist.init_process_group(over or backend())
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    sync = sync_of(device)
+    sync = group_sync()
     seconds = []
     for size in sizes:
-        x = torch.zeros(-(-size // 4), device=device)
+        x = torch.zeros(-(-size // 4), device="cuda" if dist.get_backend() == "nccl" else "cpu")
         runs = []
         for _ in range(_WARM + _RUNS):
             dist.barrier()
