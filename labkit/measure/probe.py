@@ -11,7 +11,7 @@ from typing import Any
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import GIB, MIB, format_bytes, format_si, significant
 from labkit.measure import host
-from labkit.measure.bench import Clock, Timing, compare, no_sync, time_call
+from labkit.measure.bench import Clock, Timing, compare, sync_of, time_call
 from labkit.measure.machine import threads
 
 DTYPES = {"cpu": ("float32", "bfloat16", "float64"), "cuda": ("float32", "tf32", "bfloat16", "float16", "float64")}
@@ -20,14 +20,14 @@ DTYPES = {"cpu": ("float32", "bfloat16", "float64"), "cuda": ("float32", "tf32",
 TOLERANCE = 0.05
 # Boards run above the boost clock that the data sheet computes its peak with: up to this much it is no mistake.
 ABOVE_PEAK = 0.25
-# Where doubling the work may take the time and still count as "about twice".
+# Twice the work takes 1.6 to 2.5 times as long: fixed costs make it less, a half that fits a cache makes it more.
 DOUBLING = (1.6, 2.5)
 _CALLS_AT_LEAST = 9  # of time_call: a cold one, up to three warm ones, five readings
 _SHAPE_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProbeSizes:
     """How much to measure: bytes of each of the copy's two tensors, matmul shapes n x n (rising), seconds for each."""
 
     copy_bytes: int
@@ -35,22 +35,22 @@ class Sizes:
     budget_s: float
 
 
-def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> Sizes:
-    """Sizes for 'cpu' or 'cuda'. An eighth of the memory at most goes into a tensor: Binder gives 2 GB in all."""
-    copy_bytes = (2 * GIB if device == "cuda" else 256 * MIB) if profile == "full" else 128 * MIB
-    small, large = ((512, 1024, 2048), (1024, 4096, 8192)) if profile == "full" else ((512, 1024), (1024, 4096))
-    return Sizes(
-        copy_bytes=min(copy_bytes, memory_bytes // 8),
-        matmul_n=large if device == "cuda" else small,
-        budget_s=0.2 if profile == "full" else 0.04,
-    )
+def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> ProbeSizes:
+    """Sizes for 'cpu' or 'cuda'. A tensor takes at most an eighth of the memory: Binder gives 2 GB in all."""
+    copy_bytes, budget_s = (128 * MIB, 0.04) if profile == "ci" else (256 * MIB, 0.2)
+    matmul_n: tuple[int, ...] = (512, 1024, 2048)
+    if device == "cuda":  # which copies and multiplies less than this in tens of microseconds
+        copy_bytes, matmul_n = (copy_bytes if profile == "ci" else 2 * GIB), (1024, 4096, 8192)
+    matmul_n = matmul_n[:2] if profile == "ci" else matmul_n
+    return ProbeSizes(min(copy_bytes, memory_bytes // 8), matmul_n, budget_s)
 
 
 @dataclass(frozen=True)
 class Ceiling:
     """The highest rate seen, in `unit` ('B/s' or 'FLOP/s'): the best shape's median, with its slow and fast quartile.
 
-    `at` names the shape, `size` is its n, or the bytes of the copied tensor; `runs` readings were taken there.
+    `at` names the shape, `n` is its size: that of an n x n matrix, or the bytes of the copied tensor. `runs` readings
+    were taken there.
     """
 
     value: float
@@ -58,17 +58,18 @@ class Ceiling:
     high: float
     unit: str
     at: str
-    size: int
+    n: int
     runs: int
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.value <= self.high < float("inf"):
             raise BadMeasurement(f"Expected 0 < low <= value <= high, got {self.low}, {self.value}, {self.high}.")
 
-    @property
-    def bound(self) -> float:
-        """What no later rate should exceed: 5 % above the fast quartile. Above it, look for a mistake in the timing."""
-        return self.high * (1 + TOLERANCE)
+    @classmethod
+    def of(cls, timing: Timing, work: float, unit: str, *, at: str, n: int) -> Ceiling:
+        """The rate at which `timing` does `work`, in bytes or FLOP a call."""
+        fast_s, slow_s = timing.quartiles_s
+        return cls(timing.rate(work), work / slow_s, work / fast_s, unit, at, n, len(timing.samples_s))
 
 
 @dataclass(frozen=True)
@@ -84,111 +85,109 @@ class SelfCheck:
         return f"{self.what}: {state}. {self.detail}"
 
 
-def copy_ceiling(
-    device: str, sizes: Sizes, *, sync: Callable[[], None] = no_sync, clock: Clock = time.perf_counter
-) -> tuple[Ceiling, SelfCheck]:
-    """Rate of copying a tensor onto another, bytes read plus bytes written, in B/s, and its doubling check.
+@dataclass(frozen=True)
+class Probe:
+    """Measures 'cpu' or 'cuda' with work of some sizes."""
 
-    The better of torch's copy_ (on a GPU a memcpy of the driver's) and of a kernel that adds 1 on the way: neither is
-    the faster one everywhere, and a ceiling has to be above both.
-    Source of the way of counting: McCalpin, STREAM (1995), "Copy". What a cache fetches before it writes isn't counted.
-    """
-    import torch
+    device: str
+    sizes: ProbeSizes
+    clock: Clock = time.perf_counter
 
-    source = torch.ones(sizes.copy_bytes // 4, device=device)
-    target = torch.empty_like(source)
-    half_source, half_target = source[: len(source) // 2], target[: len(source) // 2]
-    ways = {"copy_": lambda: target.copy_(source), "add": lambda: torch.add(source, 1, out=target)}
-    timings = [
-        time_call(call, label=way, sync=sync, budget_s=sizes.budget_s, clock=clock) for way, call in ways.items()
-    ]
-    timing = min(timings, key=lambda timing: timing.median_s)
-    check = doubling(
-        "copy, twice the bytes",
-        lambda: half_target.copy_(half_source),
-        lambda: target.copy_(source),
-        sync=sync,
-        budget_s=sizes.budget_s,
-        clock=clock,
-    )
-    at = f"{timing.label}, {format_bytes(sizes.copy_bytes)} to {format_bytes(sizes.copy_bytes)}"
-    return _ceiling(timing, work=2 * source.nbytes, unit="B/s", at=at, size=sizes.copy_bytes), check
+    def copy(self) -> tuple[Ceiling, SelfCheck]:
+        """Rate of copying a tensor onto another, bytes read plus bytes written, in B/s, and its doubling check.
 
+        The better of torch's copy_ (on a GPU a memcpy of the driver's) and of a kernel that adds 1 on the way: either
+        may be the faster one, and a ceiling has to be above both.
+        Source of the way of counting: McCalpin, STREAM (1995), "Copy". Lines that a cache fetches before it writes them
+        aren't counted.
+        """
+        import torch
 
-def copy_remarks(device: str, sizes: Sizes) -> dict[str, str]:
-    """What to say of the copy where a cache may have served part of it."""
-    cache = host.last_level_cache_bytes() if device == "cpu" else _l2_bytes()
-    if cache is None or 2 * sizes.copy_bytes >= 4 * cache:
-        return {}
-    return {"copy": f"this system reports a cache of {format_bytes(cache)}, which may have served part of the copy."}
+        size = self.sizes.copy_bytes
+        source = torch.ones(size // 4, device=self.device)
+        target = torch.empty_like(source)
+        half_source, half_target = source[: len(source) // 2], target[: len(source) // 2]
+        ways = {"copy_": lambda: target.copy_(source), "add": lambda: torch.add(source, 1, out=target)}
+        timing = min((self._time(way, call) for way, call in ways.items()), key=lambda timing: timing.median_s)
+        check = self.doubling("copy, twice the bytes", lambda: half_target.copy_(half_source), ways["copy_"])
+        at = f"{timing.label}, {format_bytes(size)} to {format_bytes(size)}"
+        return Ceiling.of(timing, 2 * source.nbytes, "B/s", at=at, n=size), check
+
+    def cache_remark(self) -> str:
+        """Where a cache may have served part of the copy, a sentence that says so."""
+        cache = host.last_level_cache_bytes() if self.device == "cpu" else _l2_bytes()
+        if cache is None or 2 * self.sizes.copy_bytes >= 4 * cache:
+            return ""
+        return f"this system reports a cache of {format_bytes(cache)}, which may have served part of the copy."
+
+    def matmul(self, dtype: str) -> Ceiling | None:
+        """Best rate over the shapes of multiplying two n x n matrices, 2 n^3 FLOP, in FLOP/s.
+
+        A larger shape is left out where its calls would take ten times the budget (and over 1 s), or memory runs out;
+        None where no shape fits.
+        Source of the count: Golub and Van Loan, Matrix Computations (4th edition, 2013), section 1.1.
+        """
+        import torch
+
+        found: list[Ceiling] = []
+        limit_s = max(_SHAPE_LIMIT_S, 10 * self.sizes.budget_s)
+        for n in self.sizes.matmul_n:
+            if found and _CALLS_AT_LEAST * 2 * n**3 / found[-1].high > limit_s:
+                break
+            try:
+                with _matmul(self.device, dtype, rows=n, n=n) as call:
+                    timing = self._time(dtype, call)
+            except torch.OutOfMemoryError:
+                break
+            found.append(Ceiling.of(timing, 2 * n**3, "FLOP/s", at=f"{n:,} × {n:,}", n=n))
+        return max(found, key=lambda ceiling: ceiling.value, default=None)
+
+    def matmul_doubling(self, n: int) -> SelfCheck:
+        """Whether n x n times n x n takes about twice as long as its upper half of the rows, in float32."""
+        with (
+            _matmul(self.device, "float32", rows=n // 2, n=n) as half,
+            _matmul(self.device, "float32", rows=n, n=n) as whole,
+        ):
+            return self.doubling("matmul, twice the rows", half, whole)
+
+    def doubling(self, what: str, half: Callable[[], object], whole: Callable[[], object]) -> SelfCheck:
+        """Time both in turn; `whole`, with twice the work of `half`, should take 1.6 to 2.5 times as long."""
+        timed = compare(
+            {"half": half, "whole": whole},
+            sync=sync_of(self.device),
+            budget_s=self.sizes.budget_s,
+            clock=self.clock,
+        )
+        growth = 1 / timed.ratio("whole").value
+        low, high = DOUBLING
+        detail = f"Twice the work took {significant(growth)} times as long"
+        if low <= growth <= high:
+            return SelfCheck(what, True, f"{detail}.")
+        where = "the clock may not wait for the work, or the work is skipped"
+        where = where if growth < low else "the half may fit a cache"
+        return SelfCheck(what, False, f"{detail}, expected {low} to {high}: {where}, or something else ran beside it.")
+
+    def unsuited(self, dtype: str, flags: tuple[str, ...]) -> str:
+        """Why a dtype isn't timed on this device; empty where it is. `flags` are the CPU's, as machine() gives them."""
+        if self.device == "cpu":
+            native = dtype != "bfloat16" or bool({"avx512_bf16", "amx_bf16"} & set(flags))
+            return "" if native else bfloat16_is_slow(clock=self.clock)
+        import torch
+
+        major, minor = torch.cuda.get_device_capability()
+        if dtype in ("tf32", "bfloat16") and major < 8:
+            return f"needs compute capability 8.0, this GPU has {major}.{minor}."
+        return ""
+
+    def _time(self, label: str, call: Callable[[], object]) -> Timing:
+        sync = sync_of(self.device)
+        return time_call(call, label=label, sync=sync, budget_s=self.sizes.budget_s, clock=self.clock)
 
 
 def _l2_bytes() -> int:
     import torch
 
     return int(torch.cuda.get_device_properties(0).L2_cache_size)
-
-
-def matmul_ceiling(
-    device: str, dtype: str, sizes: Sizes, *, sync: Callable[[], None] = no_sync, clock: Clock = time.perf_counter
-) -> Ceiling | None:
-    """Best rate over the shapes of multiplying two n x n matrices, 2 n^3 FLOP, in FLOP/s.
-
-    A larger shape is left out when its calls would take ten times the budget (and over 1 s), or memory runs out; None
-    if no shape fits.
-    Source of the count: Golub and Van Loan, Matrix Computations (4th edition, 2013), section 1.1.
-    """
-    import torch
-
-    best: Ceiling | None = None
-    timing: Timing | None = None
-    last_n = sizes.matmul_n[0]
-    limit_s = max(_SHAPE_LIMIT_S, 10 * sizes.budget_s)
-    for n in sizes.matmul_n:
-        if timing is not None and _CALLS_AT_LEAST * min(timing.samples_s) * (n / last_n) ** 3 > limit_s:
-            break
-        try:
-            with _matmul(device, dtype, rows=n, n=n) as call:
-                timing = time_call(call, label=dtype, sync=sync, budget_s=sizes.budget_s, clock=clock)
-        except torch.OutOfMemoryError:
-            break
-        last_n = n
-        found = _ceiling(timing, work=2 * n**3, unit="FLOP/s", at=f"{n:,} × {n:,}", size=n)
-        best = found if best is None or found.value > best.value else best
-    return best
-
-
-def matmul_doubling(
-    device: str, n: int, *, sync: Callable[[], None] = no_sync, budget_s: float, clock: Clock = time.perf_counter
-) -> SelfCheck:
-    """Whether n x n times n x n takes about twice as long as its upper half of the rows, in float32."""
-    with (
-        _matmul(device, "float32", rows=n // 2, n=n) as half,
-        _matmul(device, "float32", rows=n, n=n) as whole,
-    ):
-        return doubling("matmul, twice the rows", half, whole, sync=sync, budget_s=budget_s, clock=clock)
-
-
-def doubling(
-    what: str,
-    half: Callable[[], object],
-    whole: Callable[[], object],
-    *,
-    sync: Callable[[], None],
-    budget_s: float,
-    clock: Clock = time.perf_counter,
-) -> SelfCheck:
-    """Time both in turn; `whole`, with twice the work of `half`, should take 1.6 to 2.5 times as long."""
-    timed = compare({"half": half, "whole": whole}, sync=sync, budget_s=budget_s, clock=clock)
-    growth = 1 / timed.ratio("whole").value
-    low, high = DOUBLING
-    detail = f"Twice the work took {significant(growth)} times as long"
-    if low <= growth <= high:
-        return SelfCheck(what, True, f"{detail}.")
-    where = (
-        "the clock may not wait for the work, or the work is skipped" if growth < low else "the half may fit a cache"
-    )
-    return SelfCheck(what, False, f"{detail}, expected {low} to {high}: {where}, or something else ran beside it.")
 
 
 def peak_check(found: dict[str, Ceiling], peaks: dict[str, float | None], unknown: str) -> SelfCheck:
@@ -202,27 +201,14 @@ def peak_check(found: dict[str, Ceiling], peaks: dict[str, float | None], unknow
     above = {what: peak for what, peak in known.items() if found[what].value > peak * (1 + TOLERANCE)}
     if not above:
         return SelfCheck("data sheet", True, f"No ceiling exceeds the vendor's peak ({', '.join(known)}).")
-    words = (
+    words = "; ".join(
         f"{what} measured {format_si(found[what].value, found[what].unit)}, peak {format_si(peak, found[what].unit)}"
         for what, peak in above.items()
     )
     if all(found[what].value <= peak * (1 + ABOVE_PEAK) for what, peak in above.items()):
         why = "above the printed peak, as a card can be that clocks above its printed boost"
-        return SelfCheck("data sheet", None, f"{why}: {'; '.join(words)}.")
-    return SelfCheck("data sheet", False, f"Nothing runs that much faster than its peak, but {'; '.join(words)}.")
-
-
-def unsuited(device: str, dtype: str, flags: tuple[str, ...], clock: Clock = time.perf_counter) -> str:
-    """Why a dtype isn't timed on this device; empty when it is. `flags` are the CPU's, as machine() gives them."""
-    if device == "cpu":
-        native = dtype != "bfloat16" or bool({"avx512_bf16", "amx_bf16"} & set(flags))
-        return "" if native else bfloat16_is_slow(clock=clock)
-    import torch
-
-    major, minor = torch.cuda.get_device_capability()
-    if dtype in ("tf32", "bfloat16") and major < 8:
-        return f"needs compute capability 8.0, this GPU has {major}.{minor}."
-    return ""
+        return SelfCheck("data sheet", None, f"{why}: {words}.")
+    return SelfCheck("data sheet", False, f"Nothing runs that much faster than its peak, but {words}.")
 
 
 def crowd() -> int:
@@ -249,7 +235,7 @@ def bfloat16_is_slow(*, clock: Clock = time.perf_counter, n: int = 128) -> str:
 
 @contextlib.contextmanager
 def _matmul(device: str, dtype: str, *, rows: int, n: int) -> Iterator[Callable[[], object]]:
-    """A call that multiplies rows x n by n x n in a dtype, with float32 held to what `dtype` says."""
+    """A call that multiplies rows x n by n x n in a dtype; "tf32" is float32 that a GPU may compute as TF32."""
     import torch
 
     stored = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
@@ -265,7 +251,7 @@ def _matmul(device: str, dtype: str, *, rows: int, n: int) -> Iterator[Callable[
 def float32_precision(precision: str) -> Iterator[None]:
     """Within the block float32 matmuls and convolutions are computed as "ieee" (full float32) or "tf32" says.
 
-    All of torch's switches are set alike, since torch refuses to tell of them while they differ.
+    Sets all of torch's switches alike: torch refuses to read its older, global one while they differ.
     """
     import torch
 
@@ -283,16 +269,3 @@ def float32_precision(precision: str) -> Iterator[None]:
     finally:
         for mode, old in zip(modes, before, strict=True):
             mode.fp32_precision = old
-
-
-def _ceiling(timing: Timing, *, work: float, unit: str, at: str, size: int) -> Ceiling:
-    fast_s, slow_s = timing.quartiles_s
-    return Ceiling(
-        value=timing.rate(work),
-        low=work / slow_s,
-        high=work / fast_s,
-        unit=unit,
-        at=at,
-        size=size,
-        runs=len(timing.samples_s),
-    )

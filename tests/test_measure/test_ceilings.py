@@ -6,18 +6,18 @@ import json
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.core import results
-from labkit.core.errors import BadArgument, BadMeasurement, UnknownDevice
+from labkit.core.errors import BadArgument, BadArgument, UnknownDevice
 from labkit.measure import catalog, host, probe
 from labkit.measure.ceilings import Ceilings
 from labkit.measure.machine import Gpu, Machine
-from labkit.measure.probe import Ceiling, SelfCheck, Sizes
+from labkit.measure.probe import Ceiling, Probe, ProbeSizes, SelfCheck
+from labkit.measure.torch_calls import EachOperator
 
 module = importlib.import_module("labkit.measure.ceilings")  # `labkit.measure.ceilings` itself is the function
 
-TINY = Sizes(copy_bytes=2**16, matmul_n=(16, 32), budget_s=1e-4)
+TINY = Probe("cpu", ProbeSizes(copy_bytes=2**16, matmul_n=(16, 32), budget_s=1e-4))
 NATIVE = ("avx512_bf16",)
 CPU = Machine("Test CPU", 2, 2, 2**34, NATIVE, versions={"torch": "2.13.0", "python": "3.11"})
 GPU = dataclasses.replace(CPU, gpus=(Gpu("NVIDIA Fake 9000", (9, 0), 2**36),))
@@ -38,8 +38,8 @@ def measured(monkeypatch):
     """Counts the measurements, which are replaced by fixed numbers on a fixed machine."""
     calls = []
 
-    def fake(device, flags, sizes):
-        calls.append((device, torch.get_num_threads()))
+    def fake(probe, flags):
+        calls.append((probe.device, torch.get_num_threads()))
         return COPY, {"float32": FLOAT32}, (SelfCheck("copy", True, "fine"),), {"float16": "left out."}
 
     monkeypatch.setattr(module, "measure", fake)
@@ -56,7 +56,7 @@ def test_the_second_call_measures_nothing(measured, home):
     new_kernel()
     assert module.measure_ceilings() == first
     assert len(measured) == 1
-    assert (home / "ceilings.json").exists()
+    assert (home / "ceilings.jsonl").exists()
     module.measure_ceilings(remeasure=True)
     assert len(measured) == 2
 
@@ -67,7 +67,6 @@ def test_a_new_torch_is_measured_again(measured, monkeypatch):
     monkeypatch.setattr(module, "machine", lambda: newer)
     assert module.measure_ceilings().conditions["torch"] == "2.14.0"
     assert len(measured) == 2
-    assert len(json.loads((results.state_folder() / "ceilings.json").read_text())) == 1
 
 
 def test_an_unrelated_version_is_not_a_reason(measured, monkeypatch):
@@ -114,18 +113,18 @@ def test_a_folder_that_cannot_be_written_keeps_them_in_memory(measured, monkeypa
 
 @pytest.mark.parametrize(
     "damage",
-    ["{", "[1]", "{}", '[{"copy": {}}]', "\xff", "VALUE"],
+    ["{", "[1]", "{}", '{"copy": {}}', "\xff", "VALUE"],
     ids=["half", "number", "object", "empty copy", "not text", "word for a number"],
 )
 def test_a_damaged_file_is_measured_again_and_said(measured, home, damage):
     module.measure_ceilings()
-    file = home / "ceilings.json"
+    file = home / "ceilings.jsonl"
     text = file.read_text().replace("2000000000.0", '"fast"') if damage == "VALUE" else damage
     file.write_bytes(text.encode("latin-1", errors="replace"))
     new_kernel()
     again = module.measure_ceilings()
     assert len(measured) == 2
-    assert "was damaged" in again.note
+    assert "ceilings.jsonl, line 1 is skipped" in again.note
     new_kernel()
     assert module.measure_ceilings().note == ""
     assert len(measured) == 2
@@ -152,7 +151,6 @@ def test_doubtful_ceilings_do_not_outlive_the_kernel(measured, monkeypatch, chec
     "fields",
     [
         {"conditions": None},
-        {"conditions": {}},
         {"remarks": [1]},
         {"peaks": None},
         {"matmul": {}},
@@ -165,19 +163,18 @@ def test_doubtful_ceilings_do_not_outlive_the_kernel(measured, monkeypatch, chec
 )
 def test_a_file_with_wrong_types_is_measured_again_and_said(measured, home, fields):
     module.measure_ceilings()
-    file = home / "ceilings.json"
-    (entry,) = json.loads(file.read_text())
-    file.write_text(json.dumps([entry | fields]))
+    file = home / "ceilings.jsonl"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
     new_kernel()
-    assert "was damaged" in str(module.measure_ceilings())
+    assert "line 1 is skipped" in str(module.measure_ceilings())
     assert len(measured) == 2
 
 
 def test_a_damaged_file_is_said_also_when_the_new_ones_are_not_kept(measured, monkeypatch, home):
     home.mkdir()
-    (home / "ceilings.json").write_text("{")
+    (home / "ceilings.jsonl").write_text("{")
     monkeypatch.setattr(module, "measure", lambda *_: (COPY, {}, (SelfCheck("copy", False, "odd"),), {}))
-    assert "was damaged" in module.measure_ceilings().note
+    assert "line 1 is skipped" in module.measure_ceilings().note
     assert "Not kept on disk, because a self-check failed" in module.measure_ceilings().note
 
 
@@ -185,7 +182,7 @@ def test_a_kernel_is_given_the_same_again_whatever_another_one_measures(measured
     first = module.measure_ceilings()
     new_kernel()
     found_in_the_file = module.measure_ceilings()
-    mine = module._store_at(results.state_folder() / "ceilings.json")
+    mine = module._store_at(results.state_folder() / "ceilings.jsonl")
     faster = dataclasses.replace(COPY, value=3e9, high=4e9)
     monkeypatch.setattr(module, "measure", lambda *_: (faster, {"float32": FLOAT32}, (), {}))
     new_kernel()
@@ -202,45 +199,38 @@ def test_two_kernels_that_write_at_once_lose_nothing(home):
         conditions = {"device": "x", "threads": str(thread), "sizes": "s"}
         return example(threads=thread, conditions=conditions)
 
-    stores = [module.Store(home / "ceilings.json") for _ in range(4)]
+    stores = [module.Store(home / "ceilings.jsonl") for _ in range(4)]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: stores[n % 4].keep(entry(n)), range(1, 21)))
-    assert len(json.loads((home / "ceilings.json").read_text())) == 20
-
-
-class Dtypes(TorchDispatchMode):
-    """Records the dtypes of every operation on tensors."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        tensors = [x for x in (*args, *(kwargs or {}).values(), out) if isinstance(x, torch.Tensor)]
-        self.seen |= {t.dtype for t in tensors}
-        return out
+    assert len((home / "ceilings.jsonl").read_text().splitlines()) == 20
 
 
 def test_float16_is_never_touched_on_a_cpu():
-    with Dtypes() as recorder:
-        _, matmul, _, remarks = module.measure("cpu", NATIVE, TINY)
-    assert {torch.float32, torch.bfloat16, torch.float64} <= recorder.seen
-    assert torch.float16 not in recorder.seen
+    seen = set()
+
+    def noted(func, args, kwargs):
+        out = func(*args, **kwargs)
+        seen.update(x.dtype for x in (*args, *kwargs.values(), out) if isinstance(x, torch.Tensor))
+        return out
+
+    with EachOperator(noted):
+        _, matmul, _, remarks = module.measure(TINY, NATIVE)
+    assert {torch.float32, torch.bfloat16, torch.float64} <= seen
+    assert torch.float16 not in seen
     assert set(matmul) == {"float32", "bfloat16", "float64"}
     assert "never timed on a CPU" in remarks["float16"]
 
 
 def test_slow_bfloat16_is_left_out_with_its_reason(monkeypatch):
     monkeypatch.setattr(probe, "bfloat16_is_slow", lambda clock: "not timed at size: 370 times as long")
-    _, matmul, _, remarks = module.measure("cpu", (), TINY)
+    _, matmul, _, remarks = module.measure(TINY, ())
     assert "bfloat16" not in matmul
     assert "370 times" in remarks["bfloat16"]
 
 
 def test_a_copy_that_a_cache_may_serve_leaves_its_doubling_check_open(monkeypatch):
     monkeypatch.setattr(host, "last_level_cache_bytes", lambda: 2**40)
-    _, _, checks, remarks = module.measure("cpu", NATIVE, TINY)
+    _, _, checks, remarks = module.measure(TINY, NATIVE)
     assert checks[0].passed is None
     assert "cache" in remarks["copy"]
 
@@ -248,7 +238,7 @@ def test_a_copy_that_a_cache_may_serve_leaves_its_doubling_check_open(monkeypatc
 def test_a_device_that_takes_constant_time_fails_the_doubling_checks(monkeypatch):
     tick = itertools.count(step=1e-3)  # whatever is between two readings takes a millisecond
     monkeypatch.setattr(host, "last_level_cache_bytes", lambda: None)
-    _, _, checks, _ = module.measure("cpu", NATIVE, TINY, clock=lambda: next(tick))
+    _, _, checks, _ = module.measure(dataclasses.replace(TINY, clock=lambda: next(tick)), NATIVE)
     assert [check.passed for check in checks] == [False, False]
     assert "took 1.00 times as long, expected 1.6 to 2.5" in checks[0].detail
     assert "A MISTAKE TO LOOK FOR" in str(checks[1])
@@ -316,7 +306,7 @@ def test_limits_by_name_and_by_torch_dtype():
     assert found.limit("float32") == found.limit(torch.float32) == 1e12
     assert found.limit("bfloat16") is None
     assert (found.copy_bytes_per_s, found.matmul_flop_per_s) == (2e9, {"float32": 1e12})
-    with pytest.raises(BadMeasurement, match=r"got 'flaot32'. Nearest: float32"):
+    with pytest.raises(BadArgument, match=r"got 'flaot32'. The nearest is 'float32'"):
         found.limit("flaot32")
 
 

@@ -6,9 +6,9 @@ import torch
 
 from labkit.core.errors import BadMeasurement
 from labkit.measure import probe
-from labkit.measure.probe import Ceiling, Sizes
+from labkit.measure.probe import Ceiling, Probe, ProbeSizes
 
-TINY = Sizes(copy_bytes=2**16, matmul_n=(16, 32), budget_s=1e-4)
+TINY = ProbeSizes(copy_bytes=2**16, matmul_n=(16, 32), budget_s=1e-4)
 RATE = Ceiling(1e12, 0.9e12, 1.1e12, "FLOP/s", "8 × 8", 8, 5)
 
 
@@ -30,21 +30,15 @@ class Device:
 @pytest.mark.parametrize(("growth", "passed"), [(1.0, False), (1.5, False), (2.0, True), (2.4, True), (4.0, False)])
 def test_doubling_accepts_about_two(growth, passed):
     device = Device()
-    check = probe.doubling(
-        "x",
-        lambda: device.work(1.0),
-        lambda: device.work(growth),
-        sync=lambda: None,
-        budget_s=10.0,
-        clock=lambda: device.now_s,
-    )
+    timed = Probe("cpu", dataclasses.replace(TINY, budget_s=10.0), clock=lambda: device.now_s)
+    check = timed.doubling("x", lambda: device.work(1.0), lambda: device.work(growth))
     assert check.passed is passed
 
 
 def test_slow_shapes_are_skipped():
     tick = itertools.count(step=1.0)  # a second a call: the first shape is enough
-    found = probe.matmul_ceiling("cpu", "float32", TINY, clock=lambda: next(tick))
-    assert (found.size, found.runs) == (16, 5)
+    found = Probe("cpu", TINY, clock=lambda: next(tick)).matmul("float32")
+    assert (found.n, found.runs) == (16, 5)
     assert found.value == pytest.approx(2 * 16**3)
 
 
@@ -67,10 +61,6 @@ def test_the_copy_fits_small_machines(memory, expected):
     assert probe.sizes_for("cpu", memory_bytes=memory, profile="ci").copy_bytes == 2**27
 
 
-def test_the_bound_leaves_room_for_noise():
-    assert RATE.bound == pytest.approx(1.1e12 * 1.05)
-
-
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
 def test_a_rate_must_be_a_rate(value):
     with pytest.raises(BadMeasurement, match="Expected 0 < low"):
@@ -79,7 +69,7 @@ def test_a_rate_must_be_a_rate(value):
 
 def test_a_copy_counts_bytes_read_and_written():
     tick = itertools.count(step=1e-3)  # every call takes a millisecond
-    found, _ = probe.copy_ceiling("cpu", TINY, clock=lambda: next(tick))
+    found, _ = Probe("cpu", TINY, clock=lambda: next(tick)).copy()
     assert found.value == pytest.approx(2 * TINY.copy_bytes / 1e-3)
 
 
@@ -92,8 +82,8 @@ def test_running_out_of_memory_keeps_what_was_measured(monkeypatch):
         return real(a, b, out=out)
 
     monkeypatch.setattr(torch, "mm", mm)
-    assert probe.matmul_ceiling("cpu", "float32", TINY).size == 16
-    assert probe.matmul_ceiling("cpu", "float32", dataclasses.replace(TINY, matmul_n=(32,))) is None
+    assert Probe("cpu", TINY).matmul("float32").n == 16
+    assert Probe("cpu", dataclasses.replace(TINY, matmul_n=(32,))).matmul("float32") is None
 
 
 def test_emulated_bfloat16_is_recognised(monkeypatch):

@@ -126,7 +126,7 @@ def test_bad_input_says_what_to_do(cpu):
         utilization(0, 1.0, ceilings=cpu)
     with pytest.raises(BadArgument, match="Pass the seconds of one step, or a Timing"):
         utilization(1e9, "1 s", ceilings=cpu)
-    with pytest.raises(BadArgument, match="name of a dtype"):
+    with pytest.raises(BadArgument, match="Expected dtype to be one of"):
         utilization(1e9, 1.0, dtype="float33", ceilings=cpu)
     with pytest.raises(BadArgument, match="Expected ceilings of 77 threads"):
         utilization(1e9, 1.0, threads=77, ceilings=cpu)
@@ -142,7 +142,7 @@ def cnn_step(batch):
 def test_torchs_count_is_costs_count_without_what_is_no_matrix_product(batch):
     network = costs.network("SimpleCNN")
     forward = network.cost(network.batch(batch))
-    expected = costs.training_step(network, batch=batch).flop - (1 + costs.BACKWARD) * forward.vector_flop
+    expected = costs.training_step(network, batch=batch).flop - (1 + costs.BACKWARD_OVER_FORWARD) * forward.vector_flop
     assert counted_flop(cnn_step(batch)) == expected
 
 
