@@ -287,7 +287,7 @@ def test_names_and_torch_dtypes_are_taken():
     t4 = catalog.find("T4")
     assert catalog.peak("T4", torch.float32) == catalog.peak(t4, "float32")
     assert catalog.table(["T4", t4]).rows[0] == catalog.table([t4]).rows[0]
-    with pytest.raises(LabError, match=r"got None\. The nearest is"):
+    with pytest.raises(LabError, match=r"got 'None'\. The nearest is"):
         catalog.peak(t4, None)
     with pytest.raises(LabError, match=r"Expected a list of devices, got 'T4'\. For one of them, write it in brackets"):
         catalog.table("T4")

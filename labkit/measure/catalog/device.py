@@ -13,11 +13,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
+from labkit.core.arguments import lookup
 from labkit.core.display import brief_repr
 from labkit.core.errors import DataError, LabError, UnknownDevice, nearest
 from labkit.core.paths import DATA
-from labkit.core.units import GIGA, MEGA, TERA
+from labkit.core.units import GIGA, MEGA, MIB, TERA
 
 GPUS = DATA / "gpus.csv"
 DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8", "int8")
@@ -35,18 +37,22 @@ _TENSOR = {
 _NUMBERS = {
     "boost_mhz": ("boost_hz", MEGA),
     "bandwidth_gbs": ("bandwidth_bytes_per_s", GIGA),
-    "l2_mb": ("l2_bytes", 2.0**20),  # caches are sized in powers of two
+    "l2_mb": ("l2_bytes", float(MIB)),  # caches are sized in powers of two
     "nvlink_or_ici_gbs": ("interconnect_bytes_per_s", GIGA),
     "tdp_w": ("tdp_w", 1.0),
     "launch_price_usd": ("launch_price_usd", 1.0),
 }
+_COUNTS = ("year", "sms", "fp32_cores")
+_WORDS = {"pcie_gen": "pcie", "compute_capability": "compute_capability", "memory_type": "memory_type"}  # may be empty
+_TEXTS = ("name", "vendor", "family", "architecture", "source", "notes")
 _FIELDS = {
     "memory_gb": "memory_bytes",
-    "pcie_gen": "pcie",
+    "architecture": "architecture",
     **_VECTOR,
     **_TENSOR,
+    **_WORDS,
     **{column: name for column, (name, _) in _NUMBERS.items()},
-    **{name: name for name in ("architecture", "year", "sms", "fp32_cores", "compute_capability", "memory_type")},
+    **{name: name for name in _COUNTS},
 }
 
 # What drivers print, where it isn't the row's own name. A driver's name that fits two rows (or a row and a device that
@@ -127,30 +133,20 @@ def _unread(row: Mapping[str, str]) -> frozenset[str]:
 
 
 def _device(row: Mapping[str, str]) -> Device:
-    def number(column: str, size: float) -> float | None:
-        return float(row[column]) * size if row[column] else None
-
     def peaks(columns: Mapping[str, str]) -> Mapping[str, float]:
         return MappingProxyType({t: float(row[column]) * TERA for column, t in columns.items() if row[column]})
 
+    fields: dict[str, Any] = {name: row[name] for name in _TEXTS}
+    fields |= {name: row[column] or None for column, name in _WORDS.items()}
+    fields |= {name: int(row[name]) if row[name] else None for name in _COUNTS}
+    fields |= {name: float(row[c]) * size if row[c] else None for c, (name, size) in _NUMBERS.items()}
+    memory = row["memory_gb"].split("/")[0]  # "16/32" is two builds: the smaller one, which is what is certain
     return Device(
-        name=row["name"],
-        vendor=row["vendor"],
-        family=row["family"],
-        architecture=row["architecture"],
-        year=int(row["year"]) if row["year"] else None,
-        compute_capability=row["compute_capability"] or None,
-        sms=int(row["sms"]) if row["sms"] else None,
-        fp32_cores=int(row["fp32_cores"]) if row["fp32_cores"] else None,
-        memory_bytes=float(row["memory_gb"].split("/")[0]) * GIGA if row["memory_gb"] else None,
-        memory_type=row["memory_type"] or None,
-        pcie=row["pcie_gen"] or None,
-        source=row["source"],
-        notes=row["notes"],
+        **fields,
+        memory_bytes=float(memory) * GIGA if memory else None,
         unread=_unread(row),
         vector_flop_per_s=peaks(_VECTOR),
         tensor_flop_per_s=peaks(_TENSOR),
-        **{name: number(column, size) for column, (name, size) in _NUMBERS.items()},
     )
 
 
@@ -215,10 +211,5 @@ def peak(device: Device | str, dtype: object) -> float | None:
 
     torch's dtypes count by their name. Raises LabError for another dtype, UnknownDevice for another device.
     """
-    name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        near = nearest(name, DTYPES, n=1)[0]
-        raise LabError(
-            f"Expected a dtype out of {', '.join(DTYPES)}, got {brief_repr(dtype)}. The nearest is {near!r}."
-        )
+    name = lookup(str(dtype).removeprefix("torch."), {known: known for known in DTYPES}, "dtype", LabError)
     return named(device).peaks.get(name)
