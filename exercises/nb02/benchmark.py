@@ -21,7 +21,7 @@ from typing import Any
 
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, as_number, call, function
-from labkit.measure.simulated import Run, Workstation
+from labkit.measure.simulated import Blur, Workstation
 
 Benchmark = Callable[[Workstation, int], object]
 
@@ -50,9 +50,9 @@ class Trial:
     cpu_s: float
     gpu_s: float
     gpu_spread: float
-    runs: tuple[Run, ...]
+    runs: tuple[Blur, ...]
 
-    def of(self, processor: str) -> list[Run]:
+    def of(self, processor: str) -> list[Blur]:
         """The blurs of one processor."""
         return [run for run in self.runs if run.processor == processor]
 
@@ -108,7 +108,7 @@ def benchmark(answer: object) -> str:
 def _trial(fn: Benchmark, draw: random.Random, **trap: Any) -> Trial:
     """Run the benchmark on a workstation of random speed that has this trap only."""
     rates: dict[str, Any] = {"cpu_bytes_per_s": draw.uniform(0.5e9, 2e9), "gpu_bytes_per_s": draw.uniform(3e9, 6e9)}
-    runs: list[Run] = []
+    runs: list[Blur] = []
     station = Workstation(**rates, **{**_NO_TRAP, **trap}, seed=draw.randrange(10**6), on_run=runs.append)
     n = draw.randrange(4_000_000, 8_000_000)  # some ms on the GPU, so that timers need not put many into one reading
     result = call(fn, station, n)
@@ -118,7 +118,7 @@ def _trial(fn: Benchmark, draw: random.Random, **trap: Any) -> Trial:
     return Trial(cpu_s, gpu_s, gpu_spread, tuple(_counted(runs, n)))
 
 
-def _counted(runs: list[Run], n: int) -> Iterator[Run]:
+def _counted(runs: list[Blur], n: int) -> Iterator[Blur]:
     """The blurs of n numbers. Those before them may have been of another size: they warm up a processor."""
     for processor, name in _NAMES.items():
         own = [run for run in runs if run.processor == processor]

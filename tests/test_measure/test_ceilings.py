@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from labkit.core import results
-from labkit.core.errors import BadArgument, BadArgument, UnknownDevice
+from labkit.core.errors import BadArgument, UnknownDevice
 from labkit.measure import catalog, host, probe
 from labkit.measure.ceilings import Ceilings
 from labkit.measure.machine import Gpu, Machine

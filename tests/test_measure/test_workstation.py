@@ -2,9 +2,9 @@
 
 import pytest
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import simulated
-from labkit.measure.simulated import Run, Workstation
+from labkit.measure.simulated import Blur, Workstation
 
 TAME = {
     "cpu_bytes_per_s": 40.0,
@@ -65,8 +65,8 @@ def test_the_runs_say_what_was_blurred_without_the_caches_help():
         station.gpu_blur(station.to_gpu(x))
     station.clock()
     station.cpu_blur(station.random(10, "float64"))
-    gpu = Run("gpu", 100, "float32", 1.0, 4.0, reading=0)
-    assert runs == [gpu, gpu, Run("cpu", 10, "float64", 2.0, 0.0, reading=1)]
+    gpu = Blur("gpu", 100, "float32", 1.0, 4.0, reading=0)
+    assert runs == [gpu, gpu, Blur("cpu", 10, "float64", 2.0, 0.0, reading=1)]
     assert not hasattr(station, "runs")
     assert not hasattr(station, "events")
 
@@ -83,23 +83,21 @@ def test_waiting_for_a_clock_that_nothing_moves_is_told(monkeypatch, wait):
     station = Workstation(**TAME)
     for _ in range(3):
         getattr(station, wait)()
-    with pytest.raises(BadMeasurement, match="only work, orders and waits move it"):
+    with pytest.raises(BadMeasurement, match="only queued work, host work and waits move it"):
         getattr(station, wait)()
 
 
 def test_numbers_in_the_wrong_memory_are_refused():
     station = Workstation()
     x = station.random(10, "float32")
-    with pytest.raises(
-        BadMeasurement, match="gpu_blur needs its numbers in the GPU's memory; these are in main memory"
-    ):
+    with pytest.raises(BadArgument, match="gpu_blur needs its numbers in the GPU's memory; these are in main memory"):
         station.gpu_blur(x)
-    with pytest.raises(BadMeasurement, match="cpu_blur needs its numbers in main memory"):
+    with pytest.raises(BadArgument, match="cpu_blur needs its numbers in main memory"):
         station.cpu_blur(station.to_gpu(x))
 
 
 def test_an_unknown_dtype_and_an_endless_benchmark_are_refused(monkeypatch):
-    with pytest.raises(BadMeasurement, match="dtype out of float32, float64, got 'int8'"):
+    with pytest.raises(BadArgument, match="dtype to be one of float32, float64; got 'int8'"):
         Workstation().random(10, "int8")
     monkeypatch.setattr(simulated.workstation, "_MOST_RUNS", 3)
     with pytest.raises(BadMeasurement, match="3 blurs are enough"):

@@ -2,6 +2,6 @@
 
 from labkit.measure.simulated.gpu import LOGGED_EVENTS, Event, SimulatedDevice
 from labkit.measure.simulated.training_loop import TrainingJob
-from labkit.measure.simulated.workstation import Numbers, Run, Workstation
+from labkit.measure.simulated.workstation import Blur, Numbers, Workstation
 
-__all__ = ["LOGGED_EVENTS", "Event", "Numbers", "Run", "SimulatedDevice", "TrainingJob", "Workstation"]
+__all__ = ["LOGGED_EVENTS", "Blur", "Event", "Numbers", "SimulatedDevice", "TrainingJob", "Workstation"]

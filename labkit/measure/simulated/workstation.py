@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from labkit.core.errors import BadMeasurement
+from labkit.core.arguments import check_number, lookup
+from labkit.core.display import Shown
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.units import format_seconds, format_si
-from labkit.measure.simulated.gpu import SimulatedDevice, check_not_negative
+from labkit.measure.simulated.gpu import SimulatedDevice
 
 # A benchmark that never ends is stopped here.
 _MOST_RUNS = 100_000
@@ -32,8 +34,8 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One blur: where, of what, the seconds it takes when nothing is cached, and those of bringing its input over.
+class Blur:
+    """One blur: where, of what, its seconds when nothing is cached, and those of copying its input to the GPU.
 
     `reading` is how often the clock had been read before: blurs that share it were timed together, or not at all.
     """
@@ -46,10 +48,10 @@ class Run:
     reading: int
 
 
-class Workstation:
+class Workstation(Shown):
     """A simulated computer that blurs `n` numbers on its CPU or its GPU, with every trap that a benchmark falls into.
 
-    Blurring takes the bytes of the input over a processor's rate. The traps: the GPU takes orders and the host goes on
+    Blurring takes the bytes of the input over a processor's rate. The traps: the GPU queues work and the host goes on
     (unless `waits`); a processor's first blur takes `compile_s` more; numbers that it has blurred before take
     `cached_share` of the time; drawing a random number holds the host for `random_s`; bytes reach the GPU at
     `bus_bytes_per_s`; `jitter` is the sigma of a log-normal factor on each blur, `cpu_jitter` that of the CPU
@@ -72,11 +74,17 @@ class Workstation:
         jitter: float = 0.1,
         cpu_jitter: float | None = None,
         seed: int = 0,
-        on_run: Callable[[Run], None] | None = None,
+        on_run: Callable[[Blur], None] | None = None,
     ) -> None:
         cpu_jitter = jitter if cpu_jitter is None else cpu_jitter
-        check_not_negative(compile_s=compile_s, cached_share=cached_share, random_s=random_s)
-        check_not_negative(jitter=jitter, cpu_jitter=cpu_jitter)
+        for name, value in {
+            "compile_s": compile_s,
+            "cached_share": cached_share,
+            "random_s": random_s,
+            "jitter": jitter,
+            "cpu_jitter": cpu_jitter,
+        }.items():
+            check_number(name, value, least=0)
         self._gpu = SimulatedDevice(launch_s=launch_s, bus_bytes_per_s=bus_bytes_per_s, compile_s=0.0)
         self._rates: dict[str, float] = {"cpu": cpu_bytes_per_s, "gpu": gpu_bytes_per_s}
         self._waits, self._compile_s, self._cached_share = waits, compile_s, cached_share
@@ -94,13 +102,12 @@ class Workstation:
 
     def random(self, n: int, dtype: str) -> Numbers:
         """Draw `n` new random numbers, "float32" or "float64", in the CPU's memory. The host is busy meanwhile."""
-        if dtype not in _BYTES:
-            raise BadMeasurement(f"Expected a dtype out of {', '.join(_BYTES)}, got {dtype!r}.")
+        lookup(dtype, _BYTES, "dtype")
         self._gpu.host(n * self._random_s, name="draw random numbers")
         return Numbers(n, dtype, "cpu", object())
 
     def to_gpu(self, x: Numbers) -> Numbers:
-        """Order a copy of `x` in the GPU's memory, and return at once."""
+        """Queue a copy of `x` to the GPU's memory, and return at once."""
         self._gpu.copy_to(x.n_bytes)
         self._wait_if_asked()
         return Numbers(x.n, x.dtype, "gpu", x.content)
@@ -110,18 +117,18 @@ class Workstation:
         self._gpu.host(self._work_s(x, "cpu"), name="blur")
 
     def gpu_blur(self, x: Numbers) -> None:
-        """Order a blur of `x`, which must be in the GPU's memory, and return at once. The result stays there."""
+        """Queue a blur of `x`, which must be in the GPU's memory, and return at once. The result stays there."""
         self._gpu.launch(self._work_s(x, "gpu"), name="blur")
         self._wait_if_asked()
 
     def synchronize(self) -> None:
-        """Wait until the GPU has done everything that was ordered."""
+        """Wait until the GPU has done all queued work."""
         self._gpu.synchronize()
 
     def _work_s(self, x: Numbers, processor: Literal["cpu", "gpu"]) -> float:
         if x.where != processor:
             memory = {"cpu": "main memory", "gpu": "the GPU's memory"}
-            raise BadMeasurement(
+            raise BadArgument(
                 f"{processor}_blur needs its numbers in {memory[processor]}; these are in {memory[x.where]}."
             )
         if self._runs >= _MOST_RUNS:
@@ -131,7 +138,7 @@ class Workstation:
         transfer_s = x.n_bytes / self._bus_bytes_per_s if processor == "gpu" else 0.0
         self._runs += 1
         if self._on_run is not None:
-            self._on_run(Run(processor, x.n, x.dtype, work_s, transfer_s, self._readings))
+            self._on_run(Blur(processor, x.n, x.dtype, work_s, transfer_s, self._readings))
         cached = x.content in seen
         if not seen:
             self._gpu.host(self._compile_s, name="compile")
@@ -149,5 +156,3 @@ class Workstation:
             f"bus {format_si(self._bus_bytes_per_s, 'B/s')}, first call {format_seconds(self._compile_s)} more, "
             f"jitter {self._jitter['gpu']:.0%})"
         )
-
-    __repr__ = __str__
