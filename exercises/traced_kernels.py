@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import KernelError, TraceTooLarge
 from labkit.gpu.trace import Trace, python_function, trace
-from labkit.lesson.checks import NotYet, Todo
+from labkit.lesson.checks import NotYet, function
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Case:
     """A launch of the reader's kernel and what it must leave behind.
 
-    `expected` maps parameter names to arrays; `given` says in words what is special about the case.
+    `given` says in words what is special about it; `expected` maps parameter names to arrays.
     """
 
     given: str
@@ -32,8 +33,23 @@ class Case:
     expected: dict[str, Any]
 
 
-def kernel(answer: object, *, parameters: Sequence[str]) -> Any:
-    """The answer as a kernel; Todo while its body has dots in it, NotYet for what is no kernel of these parameters."""
+def cases_of_sizes(
+    launches: Iterable[tuple[int, int, int]], arrays: Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]
+) -> list[Case]:
+    """A case for each (elements, blocks, threads a block); arrays(elements) gives its args and what is expected."""
+    return [
+        Case(f"{n:,} element{'s' * (n != 1)} and {grid} block{'s' * (grid != 1)} of {block}", grid, block, *arrays(n))
+        for n, grid, block in launches
+    ]
+
+
+def unwritten(*shape: int) -> Array:
+    """An output of NaN: it shows which elements nobody wrote, and that a kernel adds to what it finds."""
+    return np.full(shape, np.nan, np.float32)
+
+
+def kernel(answer: object, parameters: str) -> Any:
+    """The answer as a kernel of these parameters ("x, out"); Todo for a stub, NotYet for anything else."""
     try:
         fn = python_function(answer)
     except KernelError:
@@ -41,43 +57,32 @@ def kernel(answer: object, *, parameters: Sequence[str]) -> Any:
             f"Expected a kernel with @cuda.jit, got {brief_repr(answer)}. Pass its name without brackets."
         ) from None
     if getattr(answer, "targetoptions", {}).get("device"):
-        raise NotYet(f"{fn.__name__} has device=True, which makes a function for kernels, and no kernel.")
+        raise NotYet(f"{fn.__name__} has device=True: that makes a function for kernels to call, not a kernel.")
     if hasattr(answer, "py_func") and "cuda" not in type(answer).__module__:
-        raise NotYet(f"{fn.__name__} is made for the CPU: a kernel needs @cuda.jit.")
-    names = list(inspect.signature(fn).parameters)
-    if names != list(parameters):
-        raise NotYet(f"Expected the kernel's parameters ({', '.join(parameters)}), got ({', '.join(names)}).")
-    if _has_dots(fn):
-        raise Todo(f"Replace the dots in {fn.__name__}.")
+        raise NotYet(f"{fn.__name__} is compiled for the CPU: a kernel needs @cuda.jit.")
+    if (names := ", ".join(inspect.signature(fn).parameters)) != parameters:
+        raise NotYet(f"Expected the kernel's parameters ({parameters}), got ({names}).")
+    function(fn)
     return answer
 
 
-def _has_dots(fn: Callable[..., Any]) -> bool:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
-    except (OSError, TypeError, SyntaxError):
-        return False
-    indices = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Subscript) for part in ast.walk(node.slice)}
-    dots = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value is ...)
-    return any(id(node) not in indices for node in dots)
+def correct(answer: object, parameters: str, cases: Sequence[Case]) -> list[Trace]:
+    """The traces of all cases, each in two orders of its threads; NotYet for the first mistake or wrong element.
 
-
-def correct(answer: Any, cases: Sequence[Case], *, tolerance: float = 1e-5, schedules: int = 2) -> list[Trace]:
-    """The traces of all cases; NotYet for the first mistake found or the first wrong element.
-
-    Results may differ from the expected ones by `tolerance` times the largest expected value. Every case runs in
-    `schedules` orders of its threads. With a GPU the kernel runs there too, once its traces show no mistake: an access
-    out of bounds could take the whole process with it.
+    With a GPU the kernel also runs there, but only after traces without a mistake: an access out of bounds could take
+    the whole process with it.
     """
-    traces = [_traced(answer, case, tolerance, schedules) for case in cases]
-    _on_gpu(answer, cases, tolerance)
+    fn = kernel(answer, parameters)
+    names = parameters.split(", ")
+    traces = [_traced(fn, case, names) for case in cases]
+    _on_gpu(fn, cases, names)
     return traces
 
 
-def _traced(answer: Any, case: Case, tolerance: float, schedules: int) -> Trace:
+def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
     args = tuple(arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args)
     try:
-        done = trace(answer, case.grid, case.block, *args, schedules=schedules)
+        done = trace(fn, case.grid, case.block, *args, schedules=2)
     except TraceTooLarge as error:
         raise NotYet(f"With {case.given} it does far more than it has to. Does a loop never end?") from error
     except KernelError as error:
@@ -86,17 +91,17 @@ def _traced(answer: Any, case: Case, tolerance: float, schedules: int) -> Trace:
     if serious:
         more = f" (And {len(done.findings) - 1} more.)" if len(done.findings) > 1 else ""
         raise NotYet(f"With {case.given}: {serious[0]}{more}")
-    names = list(inspect.signature(python_function(answer)).parameters)
-    _compare(dict(zip(names, args, strict=True)), case, tolerance, "")
+    _compare(dict(zip(names, args, strict=True)), case, "")
     return done
 
 
-def _compare(results: dict[str, Any], case: Case, tolerance: float, where: str) -> None:
+def _compare(results: dict[str, Any], case: Case, where: str) -> None:
+    """NotYet for the first element that is off by more than 1e-5 of the largest expected one."""
     for name, expected in case.expected.items():
         got = np.asarray(results[name])
         expected = np.asarray(expected)
         scale = float(np.abs(expected).max(initial=0.0)) if expected.dtype.kind in "fc" else 0.0
-        wrong = ~np.isclose(got, expected, rtol=0.0, atol=tolerance * max(scale, 1e-30))
+        wrong = ~np.isclose(got, expected, rtol=0.0, atol=1e-5 * max(scale, 1e-30))
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             place = f"{name}[{', '.join(map(str, at))}]"
@@ -106,26 +111,25 @@ def _compare(results: dict[str, Any], case: Case, tolerance: float, where: str) 
             )
 
 
-def _on_gpu(answer: Any, cases: Sequence[Case], tolerance: float) -> None:
+def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
     from numba import config, cuda
 
     if config.ENABLE_CUDASIM or not cuda.is_available():  # type: ignore[attr-defined, no-untyped-call]
         return
-    compiled = answer if hasattr(answer, "py_func") else cuda.jit(answer)  # type: ignore[no-untyped-call]
+    compiled = fn if hasattr(fn, "py_func") else cuda.jit(fn)  # type: ignore[no-untyped-call]
     for case in cases:
         if any(isinstance(arg, np.ndarray) and not arg.size for arg in case.args):
             continue  # numba has no device array without elements
-        names = list(inspect.signature(compiled.py_func).parameters)
         args = tuple(cuda.to_device(arg) if isinstance(arg, np.ndarray) else arg for arg in case.args)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that so small a grid leaves most of the GPU idle is no news here
+            warnings.simplefilter("ignore")  # of a grid too small to fill the GPU: it is meant to be
             compiled[case.grid, case.block](*args)
         back = (arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in args)
-        _compare(dict(zip(names, back, strict=True)), case, tolerance, " on the GPU")
+        _compare(dict(zip(names, back, strict=True)), case, " on the GPU")
 
 
 def within(done: Trace, what: str, got: float, most: float, why: str) -> None:
-    """NotYet where a correct kernel needs more than a budget of a count."""
+    """NotYet where a correct kernel needs more of something than its budget."""
     if got > most:
         raise NotYet(
             f"{done.kernel} computes the right result, but needs {got:,.0f} {what}; {most:,.0f} are enough. {why}"

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from exercises.traced_kernels import Case, correct, kernel, within
+from exercises.traced_kernels import Array, Case, cases_of_sizes, correct, unwritten, within
 from labkit.gpu.trace import Trace
-
-Array = np.ndarray[Any, Any]
-_NAN = np.float32("nan")
-_SECTOR_BYTES = 32
+from labkit.gpu.trace.events import SECTOR_BYTES
 
 
 def _floats(rng: np.random.Generator, *shape: int) -> Array:
     return rng.uniform(-1, 1, shape).astype(np.float32)
-
-
-def _empty(*shape: int) -> Array:
-    """An output that shows which elements nobody wrote."""
-    return np.full(shape, _NAN)
 
 
 def _judge_sharing(done: Trace, array: str, kind: str, n: int) -> None:
@@ -32,78 +22,76 @@ def _judge_sharing(done: Trace, array: str, kind: str, n: int) -> None:
     counts = done.count(array, kind=kind)
     why = "Few threads do the work of many: let every thread of the grid have its share."
     within(done, f"elements of {array} in one thread", done.busiest(array, kind), -(-n // done.threads), why)
-    why = "Let neighbouring threads take neighbouring elements; notebook 04 measures what that is worth."
+    why = "Let neighbouring threads take neighbouring elements; notebook 04 measures what that gains."
     passes = max(counts.reads, counts.writes, n) / n  # over the numbers
-    enough = 2 * -(-4 * round(passes * n) // _SECTOR_BYTES)  # twice, for those who start elsewhere
-    within(done, f"sectors of {_SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)
+    enough = 2 * -(-4 * round(passes * n) // SECTOR_BYTES)  # twice, for those who start elsewhere
+    within(done, f"sectors of {SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)
 
 
 def double(answer: object) -> str:
     """One thread an element: index by hand, and a guard."""
-    fn = kernel(answer, parameters=["x", "out"])
     rng = np.random.default_rng(31)
-    cases = []
-    for n, grid, block in ((10, 3, 4), (256, 1, 256), (1023, 4, 256), (1, 1, 64), (0, 1, 32), (37, 9, 5)):
+
+    def arrays(n: int) -> tuple[tuple[Array, Array], dict[str, Array]]:
         x = _floats(rng, n)
-        given = f"{n:,} element{'s' * (n != 1)} and {grid} block{'s' * (grid != 1)} of {block}"
-        cases.append(Case(given, grid, block, (x, _empty(n)), {"out": 2 * x, "x": x}))
-    traces = correct(fn, cases)
+        return (x, unwritten(n)), {"out": 2 * x, "x": x}
+
+    launches = ((10, 3, 4), (256, 1, 256), (1023, 4, 256), (1, 1, 64), (0, 1, 32), (37, 9, 5))
+    traces = correct(answer, "x, out", cases_of_sizes(launches, arrays))
     _judge_sharing(traces[2], "out", "store", 1023)
-    return "Right for 0 to 1,023 elements, with the last block full, part empty or wholly empty."
+    return "Right for 0 to 1,023 elements, with the last block full, partly empty or completely empty."
 
 
 def relu(answer: object) -> str:
     """A grid-stride loop: any number of elements with any grid."""
-    fn = kernel(answer, parameters=["x", "out"])
     rng = np.random.default_rng(32)
-    cases = []
-    for n, grid, block in ((20, 2, 4), (4096, 2, 64), (1023, 2, 64), (1, 2, 32), (0, 1, 32), (100, 4, 256)):
+
+    def arrays(n: int) -> tuple[tuple[Array, Array], dict[str, Array]]:
         x = _floats(rng, n)
-        given = f"{n:,} element{'s' * (n != 1)} and {grid} block{'s' * (grid != 1)} of {block}"
-        cases.append(Case(given, grid, block, (x, _empty(n)), {"out": np.maximum(x, 0), "x": x}))
-    traces = correct(fn, cases)
+        return (x, unwritten(n)), {"out": np.maximum(x, 0), "x": x}
+
+    launches = ((20, 2, 4), (4096, 2, 64), (1023, 2, 64), (1, 2, 32), (0, 1, 32), (100, 4, 256))
+    traces = correct(answer, "x, out", cases_of_sizes(launches, arrays))
     _judge_sharing(traces[1], "x", "load", 4096)
     return "Right for fewer and for more elements than threads, and neighbours work on neighbours."
 
 
 def histogram(answer: object) -> str:
-    """The mended kernel on values of every kind: many, equal, few, none."""
-    fn = kernel(answer, parameters=["values", "counts"])
+    """The fixed kernel on values of every kind: many, equal, few, none."""
     rng = np.random.default_rng(33)
     cases = []
-    for what, values, grid, block in (
+    for what, drawn, grid, block in (
         ("1,000 random values", rng.integers(0, 8, 1000), 4, 256),
         ("1,023 random values", rng.integers(0, 8, 1023), 16, 64),
         ("96 equal values", np.full(96, 5), 3, 32),
         ("1 value", np.array([7]), 1, 32),
         ("no value", np.zeros(0), 1, 32),
     ):
-        values = values.astype(np.int32)
+        values = drawn.astype(np.int32)
         given = f"{what}, {grid} block{'s' * (grid != 1)} of {block}"
         expected = {"counts": np.bincount(values, minlength=8), "values": values}
         cases.append(Case(given, grid, block, (values, np.zeros(8, np.int32)), expected))
-    traces = correct(fn, cases)
+    traces = correct(answer, "values, counts", cases)
     _judge_sharing(traces[0], "values", "load", 1000)
-    return "All three are mended: every value is counted once, in whatever order the threads run."
+    return "All three bugs are fixed: every value is counted once, in whatever order the threads run."
 
 
 def saxpy(answer: object) -> str:
     """SAXPY in place, for any grid."""
-    fn = kernel(answer, parameters=["a", "x", "y"])
     rng = np.random.default_rng(36)
-    cases = []
-    for n, grid, block in ((1023, 4, 256), (4096, 2, 64), (1, 1, 32), (0, 1, 32), (1000, 3, 96), (64, 8, 64)):
+
+    def arrays(n: int) -> tuple[tuple[np.float32, Array, Array], dict[str, Array]]:
         a, x, y = np.float32(rng.uniform(1, 3)), _floats(rng, n), _floats(rng, n)
-        given = f"{n:,} element{'s' * (n != 1)} and {grid} block{'s' * (grid != 1)} of {block}"
-        cases.append(Case(given, grid, block, (a, x, y), {"y": a * x + y, "x": x}))
-    traces = correct(fn, cases)
+        return (a, x, y), {"y": a * x + y, "x": x}
+
+    launches = ((1023, 4, 256), (4096, 2, 64), (1, 1, 32), (0, 1, 32), (1000, 3, 96), (64, 8, 64))
+    traces = correct(answer, "a, x, y", cases_of_sizes(launches, arrays))
     _judge_sharing(traces[1], "y", "store", 4096)
     return "Right for 0 to 4,096 elements, with more threads than elements and with fewer."
 
 
 def blur(answer: object) -> str:
     """The mean of the pixels of a 3 x 3 neighbourhood that exist, for images that are not square."""
-    fn = kernel(answer, parameters=["image", "out"])
     rng = np.random.default_rng(37)
     cases = []
     for shape, grid, block in (
@@ -116,25 +104,21 @@ def blur(answer: object) -> str:
     ):
         image = _floats(rng, *shape)
         given = f"{shape[0]} rows, {shape[1]} columns and a grid of {grid} blocks of {block}"
-        expected = {"out": mean_of_neighbours(image), "image": image}
-        cases.append(Case(given, grid, block, (image, _empty(*shape)), expected))
-    traces = correct(fn, cases)
+        cases.append(Case(given, grid, block, (image, unwritten(*shape)), {"out": _blurred(image), "image": image}))
+    traces = correct(answer, "image, out", cases)
     why = "Few threads do the work of many: let every thread have a pixel."
     within(traces[0], "pixels written by one thread", traces[0].busiest("out", "store"), 1, why)
-    return "Right for wide, high and tiny images; corners and edges too."
+    return "Right for wide, high and tiny images, including corners and edges."
 
 
-def mean_of_neighbours(image: Array) -> Array:
+def _blurred(image: Array) -> Array:
     """The mean of each pixel and those of its eight neighbours that exist; (rows, columns), float32."""
-    rows, columns = image.shape
-    total, count = np.zeros(image.shape), np.zeros(image.shape)
-    for down in (-1, 0, 1):
-        for right in (-1, 0, 1):
-            to = slice(max(down, 0), rows + min(down, 0)), slice(max(right, 0), columns + min(right, 0))
-            of = slice(max(-down, 0), rows + min(-down, 0)), slice(max(-right, 0), columns + min(-right, 0))
-            total[to] += image[of]
-            count[to] += 1
-    return (total / np.maximum(count, 1)).astype(np.float32)
+    padded = np.pad(image.astype(float), 1, constant_values=np.nan)  # NaN: outside the image
+    if not image.size:
+        return image
+    parts: Array = np.lib.stride_tricks.sliding_window_view(padded, (3, 3))
+    means: Array = np.nanmean(parts, axis=(2, 3)).astype(np.float32)
+    return means
 
 
 CHECKS = {

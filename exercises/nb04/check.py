@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 
-from exercises.traced_kernels import Case, correct, kernel, within
+from exercises.traced_kernels import Case, correct, unwritten, within
 from labkit.gpu.trace import Trace
 from labkit.gpu.trace.events import SECTOR_BYTES
-from labkit.gpu.trace.thread import WARP
-from labkit.lesson.checks import NotYet, as_number, call, function
+from labkit.lesson.checks import NotYet, as_number, over_cases
 
+LANES = 32  # of a warp
 TILE = 32  # side of a transpose's block
 MATMUL_TILE = 16
 THREADS = 256  # of a reduction's block
@@ -20,33 +19,32 @@ THREADS = 256  # of a reduction's block
 
 def sectors(answer: object) -> str:
     """Sectors of one warp's request, for strides, offsets and sizes of elements at random and at the edges."""
-    fn = function(answer, 1, 0, 4)
     draw = random.Random(2204)
-    edges = [(1, 0, 4), (8, 0, 4), (2, 0, 4), (1, 1, 4), (1, 8, 4), (1, 0, 8), (1, 0, 1), (0, 0, 4), (32, 3, 8)]
-    drawn = [(draw.randrange(1, 12), draw.randrange(0, 40), draw.choice((1, 2, 4, 8))) for _ in range(20)]
-    for stride, offset, element_bytes in edges + drawn:
-        given = f"stride={stride}, offset={offset}, element_bytes={element_bytes}"
-        first = [(offset + lane * stride) * element_bytes // SECTOR_BYTES for lane in range(WARP)]
-        got = as_number(call(fn, stride, offset, element_bytes), "sectors", given)
-        if got != len(set(first)):
+    cases = [(1, 0, 4), (8, 0, 4), (2, 0, 4), (1, 1, 4), (1, 8, 4), (1, 0, 8), (1, 0, 1), (0, 0, 4), (32, 3, 8)]
+    cases += [(draw.randrange(1, 12), draw.randrange(0, 40), draw.choice((1, 2, 4, 8))) for _ in range(20)]
+
+    def expected(stride: int, offset: int, element_bytes: int) -> int:
+        return len({(offset + lane * stride) * element_bytes // SECTOR_BYTES for lane in range(LANES)})
+
+    def compare(got: object, right: int, given: str, stride: int, offset: int, element_bytes: int) -> None:
+        if (value := as_number(got, "sectors", given)) != right:
             raise NotYet(
-                f"For {given}: {len(set(first))} sectors move, got {got:g}. Lane 0 asks for byte "
-                f"{offset * element_bytes}, lane 1 for byte {(offset + stride) * element_bytes}; sectors begin at "
-                f"multiples of {SECTOR_BYTES}."
+                f"For {given}: {right} sectors move, got {value:g}. Lane 0 asks for byte {offset * element_bytes}, "
+                f"lane 1 for byte {(offset + stride) * element_bytes}; sectors begin at multiples of {SECTOR_BYTES}."
             )
+
+    over_cases(answer, cases, expected, compare)
     return "Right for strides 0 to 32, for offsets, and for elements of 1 to 8 bytes."
 
 
 def coalesced(answer: object) -> str:
     """A bias added to rows, with a grid that covers x either way round; lanes of a warp must read neighbours."""
-    launch = kernel(answer, parameters=["x", "bias", "out"])
     shapes = [(64, 96), (33, 70), (1, 1), (5, 129)]
-    done = correct(launch, [_bias_case(*shape) for shape in shapes])[0]
+    done = correct(answer, "x, bias, out", [_bias_case(*shape) for shape in shapes])[0]
     rows, columns = shapes[0]
-    moved = done.count("x").sectors + done.count("out").sectors
-    least = 2 * rows * columns * 4 // SECTOR_BYTES
+    moved = _sectors(done, "x", "out")
     why = "Which of the two numbers of cuda.grid(2) counts up from lane to lane? It has to be the column."
-    within(done, "sectors of x and out", moved, least, why)
+    within(done, "sectors of x and out", moved, 2 * rows * columns * 4 // SECTOR_BYTES, why)
     return f"Right for four shapes, and each sector moves once: {moved:,} for {rows} x {columns} numbers."
 
 
@@ -55,23 +53,20 @@ def _bias_case(rows: int, columns: int) -> Case:
     x, bias = draw.random((rows, columns), np.float32), draw.random(columns, np.float32)
     longest = max(rows, columns)
     grid = (-(-longest // 32), -(-longest // 8))
-    given = f"x of {rows} x {columns}"
-    return Case(given, grid, (32, 8), (x, bias, _unwritten(x.shape)), {"out": x + bias, "x": x, "bias": bias})
+    expected = {"out": x + bias, "x": x, "bias": bias}
+    return Case(f"x of {rows} x {columns}", grid, (32, 8), (x, bias, unwritten(rows, columns)), expected)
 
 
-def _unwritten(shape: tuple[int, ...]) -> Any:
-    """An array that no kernel may add to."""
-    return np.full(shape, np.nan, np.float32)
+def _sectors(done: Trace, *arrays: str) -> int:
+    return sum(done.count(array).sectors for array in arrays)
 
 
 def transpose(answer: object) -> str:
     """A transpose without bank conflicts whose every sector is used whole."""
-    launch = kernel(answer, parameters=["a", "out"])
     cases = [_transpose_case(*shape) for shape in ((64, 64), (40, 70), (1, 1), (33, 31))]
-    done = correct(launch, cases)[0]
-    moved = done.count("a").sectors + done.count("out").sectors
+    done = correct(answer, "a, out", cases)[0]
     why = "Let neighbouring lanes read a row of a, and write a row of out: threadIdx.x counts along both."
-    within(done, "sectors of a and out", moved, 2 * 64 * 64 * 4 // SECTOR_BYTES, why)
+    within(done, "sectors of a and out", _sectors(done, "a", "out"), 2 * 64 * 64 * 4 // SECTOR_BYTES, why)
     shared = done.count(space="shared")
     why = "A column of the tile lies in one bank when its rows are 32 floats apart. How far apart could they be?"
     within(done, "rounds of shared memory", shared.wavefronts, shared.requests, why)
@@ -81,26 +76,25 @@ def transpose(answer: object) -> str:
 def _transpose_case(rows: int, columns: int) -> Case:
     a = np.random.default_rng(rows * columns).random((rows, columns), np.float32)
     grid = (-(-columns // TILE), -(-rows // TILE))
-    out = _unwritten((columns, rows))
+    out = unwritten(columns, rows)
     return Case(f"a of {rows} x {columns}", grid, (TILE, TILE), (a, out), {"out": a.T, "a": a})
 
 
 def total(answer: object) -> str:
     """A sum with no race, at most one atomic a block and few divergent branches, for full blocks and others.
 
-    Of the branches of its 64 warps, interleaved steps part 384, halves 48, shuffles 72.
+    Of the branches of its 64 warps, 384 diverge with interleaved steps, 48 with halves, 72 with shuffles.
     """
-    launch = kernel(answer, parameters=["x", "total"])
     cases = [_sum_case(n) for n in (1, 257, 1000, 2048)]  # small ones first: most mistakes show there, and sooner
-    done = correct(launch, cases)[-1]
+    done = correct(answer, "x, total", cases)[-1]
     atomics = done.count("total", kind="atomic").writes
     blocks = 2048 // THREADS
     why = "Let the threads of a block add up among themselves first, and one of them add that to total[0]."
     within(done, "atomic additions", atomics, blocks, why)
     why = "Few threads do the work of many: let every thread read a number."
     within(done, "numbers read by one thread", done.busiest("x"), 1, why)
-    why = "Let neighbouring threads take the same way: those of whole warps at once have nothing left to add."
-    within(done, "branches at which lanes part", done.branches().divergent, 128, why)
+    why = "Let neighbouring threads branch the same way, so that whole warps at once have nothing left to add."
+    within(done, "divergent branches", done.branches().divergent, 128, why)
     rounds = done.count(space="shared").wavefronts
     return (
         f"Right for 1 to 2,048 numbers, in two orders of the threads, with {atomics} atomic additions for {blocks} "
@@ -117,11 +111,10 @@ def _sum_case(n: int) -> Case:
 
 def matmul(answer: object) -> str:
     """A tiled matmul for any size, whose blocks read each number of their tiles once."""
-    launch = kernel(answer, parameters=["a", "b", "c"])
     sizes = [(32, 48, 32), (20, 37, 45), (1, 1, 1), (16, 5, 33)]
-    done = correct(launch, [_matmul_case(*size) for size in sizes], tolerance=1e-5)[0]
+    done = correct(answer, "a, b, c", [_matmul_case(*size) for size in sizes])[0]
     rows, depth, columns = sizes[0]
-    reads = _reads(done, "a") + _reads(done, "b")
+    reads = sum(done.count(array, kind="load").reads for array in ("a", "b"))
     most = 2 * rows * columns * depth // MATMUL_TILE
     why = "A number that 16 threads of a block need is read by one of them, into shared memory, for all."
     within(done, "reads of a and b", reads, most, why)
@@ -129,25 +122,19 @@ def matmul(answer: object) -> str:
     why = "Few threads do the work of many: let each thread load a number of each tile."
     within(done, "numbers of a matrix read by one thread", busiest, depth // MATMUL_TILE, why)
     why = "Let neighbouring threads load neighbouring numbers of a row: threadIdx.x counts along it."
-    moved = done.count("a").sectors + done.count("b").sectors
-    within(done, "sectors of a and b", moved, 2 * most * 4 // SECTOR_BYTES, why)
+    within(done, "sectors of a and b", _sectors(done, "a", "b"), 2 * most * 4 // SECTOR_BYTES, why)
     return (
-        f"Right for four sizes, with {reads:,} reads of global memory where one thread a product needs {16 * most:,}."
+        f"Right for four sizes, with {reads:,} reads of global memory where one thread an element needs {16 * most:,}."
     )
-
-
-def _reads(done: Trace, array: str) -> int:
-    return done.count(array, kind="load").reads
 
 
 def _matmul_case(rows: int, depth: int, columns: int) -> Case:
     draw = np.random.default_rng(rows + depth + columns)
     a, b = draw.random((rows, depth), np.float32), draw.random((depth, columns), np.float32)
-    c = _unwritten((rows, columns))
     grid = (-(-columns // MATMUL_TILE), -(-rows // MATMUL_TILE))
-    expected = (a.astype(np.float64) @ b).astype(np.float32)
+    expected = {"c": (a.astype(np.float64) @ b).astype(np.float32), "a": a, "b": b}
     given = f"a of {rows} x {depth} and b of {depth} x {columns}"
-    return Case(given, grid, (MATMUL_TILE, MATMUL_TILE), (a, b, c), {"c": expected, "a": a, "b": b})
+    return Case(given, grid, (MATMUL_TILE, MATMUL_TILE), (a, b, unwritten(rows, columns)), expected)
 
 
 CHECKS = {

@@ -424,7 +424,7 @@ WRONG = {
     "04.5": [
         (all_atomic, "2,048 atomic additions"),
         (an_atomic_a_warp, "64 atomic additions"),
-        (interleaved_neighbours, "branches at which lanes part"),
+        (interleaved_neighbours, "divergent branches"),
         (one_thread_adds_all, "numbers read by one thread"),
         (one_thread_a_block_adds, "numbers read by one thread"),
         (no_atomic, "total"),
