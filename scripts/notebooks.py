@@ -1,23 +1,33 @@
 """Keep the notebooks canonical, and write them with the solutions filled in.
 
-usage: notebooks.py check    say what is not canonical; exit 1 if anything is
-       notebooks.py fix      repair it: format, ids, outputs, and from pyproject.toml's address the setup cell and links
-       notebooks.py store    run them, and store the outputs of the cells tagged keep_output
-       notebooks.py solved   write build/solved/*.ipynb, each exercise solved
+usage: notebooks.py check          say what is not canonical; exit 1 if anything is
+       notebooks.py fix            repair it: format, ids, outputs, minutes, the setup cell, the links (if any)
+       notebooks.py store          run them, and store the outputs of the cells tagged keep_output
+       notebooks.py solved         write build/solved/*.ipynb, each exercise solved
+       notebooks.py pictures       draw README.md's pictures anew, from the notebooks they stand in
+       notebooks.py address URL    set the repository's public address: links and Colab cells appear
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import math
 import re
+import shutil
 import sys
 import tomllib
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from labkit.lesson import checks, record_runs
+from labkit.core import results
+from labkit.core.paths import RECORDED, ROOT
+from labkit.lesson import exercise_files, record_runs
 
-ROOT = Path(__file__).parents[1]
+PYPROJECT, README = ROOT / "pyproject.toml", ROOT / "README.md"
+DOCS = ROOT / "docs"
 SOLVED = ROOT / "build" / "solved"
 METADATA = {
     "accelerator": "GPU",
@@ -26,47 +36,108 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 SETUP = """\
-import os, sys
-
-if "COLAB_RELEASE_TAG" in os.environ:  # Colab: fetch labkit, upgrade nothing
-    !test -d /content/workbook || git clone -q --depth 1 {address} /content/workbook
-    sys.path.insert(0, "/content/workbook")
 import labkit as lab
 
 machine = lab.start()"""
+# Stands above the setup cell once the repository has an address; it does nothing anywhere but on Colab.
+COLAB = """\
+# Colab only: fetch the workbook
+import os, sys
+
+if "COLAB_RELEASE_TAG" in os.environ:
+    !test -d /content/workbook || git clone -q --depth 1 {address} /content/workbook
+    sys.path.insert(0, "/content/workbook")"""
+# README.md's pictures: the notebook and the cell that draws each.
+PICTURES = {"warp_lines.png": ("04", "nb04-51"), "gantt.png": ("14", "cell-54"), "roofline.png": ("01", "nb01-33")}
 LINKS = re.compile(r"\n*\[Open in Colab\].*\Z", re.DOTALL)
 
 
 def address() -> str:
-    """The repository's public address, from pyproject.toml."""
-    with open(ROOT / "pyproject.toml", "rb") as file:
-        return str(tomllib.load(file)["project"]["urls"]["Repository"])
+    """The repository's public address, from pyproject.toml; empty while it has none."""
+    with open(PYPROJECT, "rb") as file:
+        return str(tomllib.load(file)["project"].get("urls", {}).get("Repository", ""))
 
 
-def links(name: str) -> str:
-    """The line that opens a notebook elsewhere: plain links, since an image would be missing without a network."""
-    repository = address().removeprefix("https://github.com/")
-    colab = f"https://colab.research.google.com/github/{repository}/blob/main/notebooks/{name}"
-    binder = f"https://mybinder.org/v2/gh/{repository}/HEAD?urlpath=lab/tree/notebooks/{name}"
+def set_address(url: str) -> None:
+    """Write the repository's public address into pyproject.toml; ValueError for one that isn't on GitHub."""
+    if not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", url):
+        raise ValueError(f"Expected an address like https://github.com/owner/name, got {url!r}.")
+    text = re.sub(r"\n\[project\.urls\]\nRepository = .*\n", "", PYPROJECT.read_text(encoding="utf-8"))
+    section = f'\n[project.urls]\nRepository = "{url}"\n'
+    PYPROJECT.write_text(text.replace("\n[tool.", section + "\n[tool.", 1), encoding="utf-8")
+
+
+def links(path: str, url: str) -> str:
+    """Links that open a file of the repository at `url` elsewhere: text, since images are missing without a network."""
+    repository = url.removeprefix("https://github.com/")
+    colab = f"https://colab.research.google.com/github/{repository}/blob/main/{path}"
+    binder = f"https://mybinder.org/v2/gh/{repository}/HEAD?urlpath=lab/tree/{path}"
     return f"[Open in Colab]({colab}) · [Open on Binder]({binder})"
 
 
-def canonical(notebook: dict[str, Any], name: str) -> str:
-    """The one text that a notebook of this content may have."""
-    cells = [_cell(cell, i) for i, cell in enumerate(notebook["cells"])]
+def minutes(notebook: dict[str, Any], number: str) -> int:
+    """How long a reader is busy with a notebook, in whole 5 minutes, rounded up.
+
+    150 words a minute, half a minute a guess, 6 s a line of code, 4 minutes an exercise and 1 a line of its solution;
+    and the run itself, as long as it took in the slowest recorded run.
+    """
+    prose = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
+    code = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code" and not _made(c))
+    answers = [_code_lines(text) for text in exercise_files.solutions(number).values()]
+    reading = len(re.findall(r"\w+", prose)) / 150 + 0.5 * code.count("lab.predict(") + 0.1 * _code_lines(code)
+    return 5 * math.ceil((reading + 4 * len(answers) + sum(answers) + _run_minutes(number)) / 5)
+
+
+def _code_lines(text: str) -> int:
+    return sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in text.splitlines())
+
+
+def _run_minutes(number: str) -> float:
+    """Minutes between the first and the last entry of a notebook in the recorded run that took longest."""
+    runs = [[e.when for e in results.read(path)[0] if e.section[:2] == number] for path in RECORDED.glob("*.jsonl")]
+    spans = [datetime.fromisoformat(max(run)) - datetime.fromisoformat(min(run)) for run in runs if run]
+    return max((span.total_seconds() for span in spans), default=0.0) / 60
+
+
+def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> str:
+    """The one text that a notebook of this content may have; `url` is the public address, "" while there is none."""
+    url = address() if url is None else url
+    cells = [_cell(cell, i) for i, cell in enumerate(notebook["cells"]) if "colab" not in _tags(cell)]
     if cells and cells[0]["cell_type"] == "markdown":
         body = LINKS.sub("", "".join(cells[0]["source"]))
-        cells[0]["source"] = _lines(f"{body}\n\n{links(name)}")
-    for cell in cells:
-        if "setup" in cell["metadata"].get("tags", []):
-            cell["source"] = _lines(SETUP.format(address=address()))
+        body = re.sub(r"(?m)^\d+ minutes\b", f"{minutes(notebook, name[:2])} minutes", body)
+        cells[0]["source"] = _lines(f"{body}\n\n{links(f'notebooks/{name}', url)}" if url else body)
+    for cell in [cell for cell in cells if "setup" in _tags(cell)]:
+        cell["source"] = _lines(SETUP)
+        if url:
+            source = _lines(COLAB.format(address=url))
+            colab = {"cell_type": "code", "id": "colab", "metadata": {"tags": ["colab"]}, "source": source}
+            cells.insert(cells.index(cell), _cell(colab, 0))
     whole = {"cells": cells, "metadata": METADATA, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
+def readme(text: str, url: str) -> str:
+    """README.md's text, with each notebook's minutes, and between its two marks the links to notebook 00, if any."""
+    for path in record_runs.paths():
+        needed = minutes(json.loads(path.read_text(encoding="utf-8")), path.name[:2])
+        text = re.sub(rf"(?m)^(\|.*notebooks/{path.name}\) \|) \d+ \|", rf"\1 {needed} |", text)
+    inside = f"\n{links('notebooks/00_start_here.ipynb', url)}\n" if url else "\n"
+    return re.sub(r"(?s)(<!-- links -->).*?(<!-- /links -->)", lambda found: found[1] + inside + found[2], text)
+
+
+def _made(cell: dict[str, Any]) -> bool:
+    """Whether this script writes the cell."""
+    return bool({"setup", "colab"} & set(_tags(cell)))
+
+
+def _tags(cell: dict[str, Any]) -> list[str]:
+    return sorted(cell["metadata"].get("tags", []))
+
+
 def _cell(cell: dict[str, Any], index: int) -> dict[str, Any]:
     """A cell without what running it left behind, unless it is tagged keep_output."""
-    tags = sorted(cell["metadata"].get("tags", []))
+    tags = _tags(cell)
     clean: dict[str, Any] = {
         "cell_type": cell["cell_type"],
         "id": cell.get("id") or f"cell-{index:02d}",
@@ -82,44 +153,94 @@ def _cell(cell: dict[str, Any], index: int) -> dict[str, Any]:
 
 def store(notebook: dict[str, Any]) -> None:
     """Run a notebook and put the outputs of its cells tagged keep_output into it; the others stay as they are."""
+    for cell, done in zip(notebook["cells"], _run(notebook)["cells"], strict=True):
+        if "keep_output" in _tags(cell):
+            cell |= {"outputs": done["outputs"], "execution_count": done["execution_count"]}
+
+
+def pictures() -> None:
+    """Run the notebooks that README.md's pictures come from, solved, and keep what those cells show in docs/."""
+    from PIL import Image
+
+    for name, (number, cell_id) in PICTURES.items():
+        (path,) = (path for path in record_runs.paths() if path.name.startswith(number))
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        run = _run(record_runs.solved(notebook, exercise_files.solutions(number)))
+        (cell,) = (cell for cell in run["cells"] if cell["id"] == cell_id)
+        found = [output["data"]["image/png"] for output in cell["outputs"] if "image/png" in output.get("data", {})]
+        images = [Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB") for data in found]
+        width, height = max(image.width for image in images), sum(image.height for image in images)
+        whole, top = Image.new("RGB", (width, height), "white"), 0
+        for image in images:
+            whole.paste(image, (0, top))
+            top += image.height
+        whole.save(DOCS / name, optimize=True)
+
+
+def _run(notebook: dict[str, Any]) -> dict[str, Any]:
+    """The notebook after all its cells have run in a new kernel."""
     import nbclient
     import nbformat
 
     run = nbformat.reads(json.dumps(notebook), as_version=4)  # type: ignore[no-untyped-call]
     nbclient.NotebookClient(run, timeout=200, store_widget_state=False).execute()
-    for cell, done in zip(notebook["cells"], json.loads(nbformat.writes(run))["cells"], strict=True):  # type: ignore[no-untyped-call]
-        if "keep_output" in cell["metadata"].get("tags", []):
-            cell |= {"outputs": done["outputs"], "execution_count": done["execution_count"]}
+    return dict(json.loads(nbformat.writes(run)))  # type: ignore[no-untyped-call]
 
 
 def _lines(text: str) -> list[str]:
     return text.splitlines(keepends=True)
 
 
-def main(command: str) -> int:
-    """Run one of the commands; the exit status."""
-    if command == "solved":
-        SOLVED.mkdir(parents=True, exist_ok=True)
-        for old in SOLVED.glob("*.ipynb"):
-            old.unlink()
-    wrong = 0
-    for path in record_runs.paths():
-        text = path.read_text(encoding="utf-8")
+def write(path: Path, command: str) -> bool:
+    """Bring README.md or a notebook into its canonical form (or only look, for "check"); whether it was another."""
+    text = path.read_text(encoding="utf-8")
+    if path == README:
+        good = readme(text, address())
+    else:
         notebook = json.loads(text)
         if command == "store":
             store(notebook)
-        if command == "solved":
-            filled = record_runs.solved(notebook, checks.solutions(path.name[:2]))
-            (SOLVED / path.name).write_text(json.dumps(filled, indent=1, ensure_ascii=False), encoding="utf-8")
-        elif (good := canonical(notebook, path.name)) != text:
-            wrong += 1
-            if command != "check":
-                path.write_text(good, encoding="utf-8")
-            print(f"{path.name}: {'not canonical; make fix repairs it' if command == 'check' else 'written'}")
-    return int(command == "check" and wrong > 0)
+        good = canonical(notebook, path.name)
+    if good == text:
+        return False
+    if command != "check":
+        path.write_text(good, encoding="utf-8")
+    print(f"{path.name}: {'not canonical; make fix repairs it' if command == 'check' else 'written'}")
+    return True
+
+
+def solve() -> None:
+    """Write build/solved anew."""
+    shutil.rmtree(SOLVED, ignore_errors=True)
+    SOLVED.mkdir(parents=True)
+    for path in record_runs.paths():
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        filled = record_runs.solved(notebook, exercise_files.solutions(path.name[:2]))
+        (SOLVED / path.name).write_text(json.dumps(filled, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def main(command: str, url: str = "") -> int:
+    """Run one of the commands; the exit status."""
+    if command == "solved":
+        solve()
+        return 0
+    if command == "pictures":
+        pictures()
+        return 0
+    if command == "address":
+        set_address(url)
+    changed = [write(path, command) for path in [README, *record_runs.paths()]]
+    return int(command == "check" and any(changed))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in (["check"], ["fix"], ["store"], ["solved"]):
+    command, *rest = sys.argv[1:] or [""]
+    if (command, len(rest)) not in [
+        *((name, 0) for name in ("check", "fix", "store", "solved", "pictures")),
+        ("address", 1),
+    ]:
         sys.exit(__doc__)
-    sys.exit(main(sys.argv[1]))
+    try:
+        sys.exit(main(command, *rest))
+    except ValueError as error:
+        sys.exit(str(error))

@@ -35,18 +35,42 @@ def test_it_is_canonical(path):
 
 
 @every_notebook
-def test_links_and_setup_cell_come_from_the_one_address(path):
-    assert script.links(path.name) in markdown(path)[0]
+def test_the_setup_cell_is_short_and_comes_from_the_script(path):
     (setup,) = [source for _, source, tags, _ in cells(path) if "setup" in tags]
-    assert setup == script.SETUP.format(address=script.address())
-    assert "pip" not in setup
-    assert len(lines_of(setup)) <= 6
+    assert setup == script.SETUP
+    assert len(lines_of(setup)) <= 2
 
 
-def test_a_notebook_with_another_address_is_not_canonical():
-    path = notebook_paths()[0]
-    text = path.read_text(encoding="utf-8").replace(script.address(), "https://github.com/someone/else")
-    assert script.canonical(json.loads(text), path.name) != text
+ADDRESS = "https://github.com/someone/workbook"
+
+
+@every_notebook
+def test_without_an_address_nothing_points_anywhere_and_with_one_everything_does(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    without = script.canonical(notebook, path.name, "")
+    assert "Colab" not in without.replace('"colab": {', "")
+    assert "mybinder" not in without
+    with_one = script.canonical(notebook, path.name, ADDRESS)
+    made = json.loads(with_one)["cells"]
+    assert script.links(f"notebooks/{path.name}", ADDRESS) in "".join(made[0]["source"])
+    (colab,) = [cell for cell in made if "colab" in cell["metadata"].get("tags", [])]
+    assert f"{ADDRESS} /content/workbook" in "".join(colab["source"])
+    assert "setup" in made[made.index(colab) + 1]["metadata"]["tags"]
+    assert script.canonical(json.loads(with_one), path.name, ADDRESS) == with_one
+    assert script.canonical(json.loads(with_one), path.name, "") == without
+
+
+def test_the_address_is_set_once_and_can_be_set_again(tmp_path, monkeypatch):
+    copy = tmp_path / "pyproject.toml"
+    copy.write_text(script.PYPROJECT.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(script, "PYPROJECT", copy)
+    for url in (ADDRESS, "https://github.com/else/where"):
+        script.set_address(url)
+        assert script.address() == url
+        assert "Open in Colab" in script.readme("<!-- links --><!-- /links -->", url)
+    for bad in ("", "github.com/someone/workbook", "https://example.org/a/b", "https://github.com/someone"):
+        with pytest.raises(ValueError, match="Expected an address like https"):
+            script.set_address(bad)
 
 
 @every_notebook
@@ -54,8 +78,10 @@ def test_it_opens_with_a_question_and_acts_within_five_cells(path):
     title, *rest = lines_of(markdown(path)[0])
     assert re.fullmatch(rf"# {path.name[:2]} .+\?", title)
     assert "minutes" in " ".join(rest)
-    assert len(rest) == 3  # what you will do; minutes and needs; links
-    kinds = [kind for kind, _, tags, _ in cells(path) if "setup" not in tags]
+    assert (
+        len([line for line in rest if not line.startswith("[Open in Colab]")]) == 2
+    )
+    kinds = [kind for kind, _, tags, _ in cells(path) if not {"setup", "colab"} & set(tags)]
     assert "code" in kinds[:5]
 
 
@@ -83,7 +109,7 @@ def test_its_cells_are_short(path):
 @every_notebook
 def test_no_line_of_code_needs_scrolling(path):
     for kind, source, tags, _ in cells(path):
-        if kind == "code" and "setup" not in tags:  # the setup cell has the long address
+        if kind == "code" and "colab" not in tags:  # that cell has the long address
             assert max(map(len, source.splitlines())) <= 96, source
 
 
