@@ -9,7 +9,7 @@ READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check fix bench soak record gpu doctor setup clean
+.PHONY: help lab test quick check fix address bench soak record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -17,22 +17,38 @@ help: ## list the targets
 lab: setup ## set up, then open JupyterLab on the first notebook
 	$(BIN)/jupyter lab $(ROOT_ARGS) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
 
-test: setup ## set up, then run the tests: labkit, the notebooks as they are, the notebooks solved
-	$(BIN)/python scripts/notebooks.py solved
-	LABKIT_PROFILE=ci $(BIN)/python -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=200 tests notebooks build/solved
+# Two workers; what must not share a core runs on one of them (conftest.py).
+PYTEST := -m pytest -n 2 --dist loadgroup
+NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=200
+# NB=04 narrows the tests to one notebook: its form, its exercises, and the notebook as it is and solved.
+NAMES := $(notdir $(wildcard notebooks/$(NB)*.ipynb))
+TESTS := $(if $(NB),tests/test_notebooks.py tests/test_exercises -k "$(NB)_ or $(NB).",tests)
 
-check: setup ## linters, types, and whether the notebooks are canonical
+test: setup ## set up, then run the tests: labkit, the notebooks as they are and solved; NB=04 for one notebook
+	$(BIN)/python scripts/notebooks.py solved
+	$(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=notebooks/%) $(NAMES:%=build/solved/%) $(TESTS)
+
+quick: setup ## the tests to run between two commits, under a minute
+	$(BIN)/python $(PYTEST) -m "not slow" tests
+
+check: setup ## linters, types, whether the notebooks are canonical, sizes, and coverage by the quick tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/ruff format --check --line-length 96 $(READ_IN_LAB)
 	$(BIN)/mypy
 	$(BIN)/python scripts/notebooks.py check
+	$(BIN)/python scripts/size.py
+	$(BIN)/python $(PYTEST) -q -m "not slow" --cov=labkit --cov-report= tests
+	@echo "The quick tests run $$($(BIN)/coverage report --format=total) % of labkit's lines."
 
 fix: setup ## repair what can be repaired of what `make check` finds
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/ruff format --line-length 96 $(READ_IN_LAB)
 	$(BIN)/python scripts/notebooks.py fix
+
+address: setup ## set the public address, URL=https://github.com/owner/name: links and Colab cells appear
+	$(BIN)/python scripts/notebooks.py address "$(URL)"
 
 bench: setup ## speed and memory of labkit against their targets
 	$(BIN)/python benchmarks/run.py
@@ -48,8 +64,7 @@ record: setup ## run every notebook at full size and keep what it measures in da
 gpu: export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
 gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks, and a recorded run
 	$(BASE) scripts/notebooks.py solved
-	LABKIT_PROFILE=ci $(BASE) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=200 \
-	  --ignore=tests/browser --ignore=tests/test_setup.py tests notebooks build/solved
+	$(BASE) -m pytest $(NBVAL) --ignore=tests/browser --ignore=tests/test_setup.py tests notebooks build/solved
 	$(BASE) benchmarks/run.py
 	$(BASE) benchmarks/gpu.py
 	-$(BASE) -m benchmarks.counters

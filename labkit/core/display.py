@@ -29,7 +29,7 @@ def cut(text: str, longest: int) -> str:
 
 
 class Shown:
-    """A value shown by its words: its `repr` is its `str`. Dataclasses say repr=False to leave it so."""
+    """A value whose `repr` is its `str`. A dataclass that inherits this is declared with repr=False."""
 
     def __repr__(self) -> str:
         return str(self)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-_LOCK_S = 10  # a line is written in milliseconds: who waits longer waits for a process that hangs
+_LOCK_S = 10  # a line is written in milliseconds: a longer wait means that a process hangs
 
 
 def append_line(path: Path, line: str) -> None:

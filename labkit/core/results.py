@@ -12,7 +12,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -254,9 +254,3 @@ def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
 def _as_recorded(measurement: Measurement) -> Origin:
     """A simulated or calculated number stays one on whatever machine it was recorded."""
     return "recorded" if measurement.origin == "measured" else measurement.origin
-
-
-def recorded_machines(folder: Path = RECORDED) -> Sequence[str]:
-    """Names of the machines that recorded runs exist for."""
-    entries = [read(path)[0] for path in sorted(folder.glob("*.jsonl"))]
-    return sorted({e.machine for run in entries for e in run if isinstance(e, Measurement)})

@@ -1,4 +1,4 @@
-"""The text of a function as a file of its own has to hold it: its source, and the imports of what it uses."""
+"""Turn a notebook's function into the text of a file: its source, and the imports of what it uses."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ def is_plain_function(work: object) -> bool:
 def with_imports(work: Callable[..., object], *, advice: str) -> tuple[str, str]:
     """(imports, source) of a function: a file that begins with both has all that the function uses.
 
-    Modules, and what a module offers under its own name, become import lines. Raises BadMeasurement, which ends with
-    `advice`, where the function uses a name of the notebook (a variable or another function of a cell), or has no text.
+    Modules, and functions and classes that a module offers, become import lines. Raises BadMeasurement for a function
+    that uses a variable or another function of the notebook, or whose source isn't known; the message ends with
+    `advice`.
     """
     if not isinstance(work, FunctionType):
         raise BadMeasurement(f"Expected a function made with def, got {brief_repr(work)}.")
     try:
         source = textwrap.dedent(inspect.getsource(work))
     except OSError as error:
-        raise BadMeasurement(f"The text of {work.__name__} is not known to Python. {advice}") from error
+        raise BadMeasurement(f"Python doesn't know the source of {work.__name__}. {advice}") from error
     known = work.__globals__
     used = {*_globals_of(work.__code__), *_names_of_the_header(source)}
     outside = sorted(name for name in used if not hasattr(builtins, name) and known.get(name) is not work)
@@ -41,13 +42,13 @@ def with_imports(work: Callable[..., object], *, advice: str) -> tuple[str, str]
     if foreign:
         which = "is the notebook's" if len(foreign) == 1 else "are the notebook's"
         raise BadMeasurement(
-            f"Expected {work.__name__} to make all that it uses, but {', '.join(foreign)} {which}. {advice}"
+            f"Expected {work.__name__} to define all that it uses, but {', '.join(foreign)} {which}. {advice}"
         )
     return "\n".join(imports.values()), source
 
 
 def _import_of(name: str, value: Any) -> str:
-    """The line that imports `value` as `name`; empty where it is no module and of none that can be imported."""
+    """The line that imports `value` as `name`; empty if no module offers it."""
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}" if value.__name__ != name else f"import {name}"
     home, own = getattr(value, "__module__", None) or "__main__", getattr(value, "__qualname__", "")
@@ -57,7 +58,7 @@ def _import_of(name: str, value: Any) -> str:
 
 
 def _globals_of(code: CodeType) -> Iterator[str]:
-    """Names that a function's code, or a function or class within it, looks up outside of itself."""
+    """Global names that a function's code looks up, including functions and classes defined inside it."""
     instructions = list(dis.get_instructions(code))
     own = {found.argval for found in instructions if found.opname == "STORE_NAME"}  # a class's own names
     for found in instructions:

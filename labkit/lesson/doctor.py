@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from labkit.core import results
-from labkit.core.display import Shown, Table
+from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import MissingExtra
 from labkit.core.units import GIB, format_bytes
 from labkit.measure import host
@@ -36,7 +36,7 @@ REINSTALL = "`make clean`, then `make lab` (with conda: make the environment ane
 
 @dataclass(frozen=True)
 class Row:
-    """What one check found. 'missing': the rest works without; 'problem': it is there, or must be, and doesn't work."""
+    """What one check found: 'missing' is optional and absent, 'problem' is needed or present and doesn't work."""
 
     name: str
     state: State
@@ -62,29 +62,24 @@ class Check:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Shown):
+class Diagnosis(ShownAsTable):
     """The rows of a whole examination; `works` if the CPU path does."""
 
     rows: tuple[Row, ...]
     works: bool
 
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def _repr_html_(self) -> str:
-        return self._table()._repr_html_()
-
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """What was looked for, its state, what was found and what to do, a row each."""
         rows = tuple((row.name, row.state, row.found, row.todo) for row in self.rows)
         verdict = "The workbook runs on this machine." if self.works else "The workbook can't run here yet."
         return Table(rows, ("what", "state", "found", "what to do"), "This machine and the workbook", (verdict,))
 
 
-def examine(checks: Sequence[Check] | None = None) -> Report:
+def examine(checks: Sequence[Check] | None = None) -> Diagnosis:
     """Run the checks, all of CHECKS if none are given. Takes seconds, since it imports torch, numba and CuPy."""
     done = [(check, check.run()) for check in (CHECKS if checks is None else checks)]
     works = all(row.state == "ok" for check, row in done if check.needed)
-    return Report(tuple(row for _, row in done), works)
+    return Diagnosis(tuple(row for _, row in done), works)
 
 
 def python(name: str) -> Row:

@@ -19,9 +19,9 @@ from labkit.lesson.boards import FRAME_S, Live
 class Explorer(Live):
     """Sliders over a pure function `draw(axes, **values) -> sentence`, redrawn at most five times a second.
 
-    Each keyword is a control: a (low, high) or (low, high, step) pair of numbers is a slider, a list is a
-    slider over its entries, a bool a tick box. `values` holds what they are set to. An error of the function after
-    a move is told below the picture, which stays. Raises LabError for a control or a function that is none.
+    Each keyword is a control: (low, high) or (low, high, step) makes a slider, a list a slider over its entries, a
+    bool a tick box. `values` holds what they are set to. If the function fails after a slider has moved, its error
+    stands below the picture, which stays. Raises LabError for any other control, and for a `draw` that can't be called.
     """
 
     def __init__(self, draw: Callable[..., str], *, height_in: float = 3.6, **controls: Any) -> None:

@@ -19,11 +19,11 @@ from labkit.measure.machine import Machine, machine
 def race(
     section: str, title: str, launches: Mapping[str, tuple[Any, ...]], *, bounds: Mapping[str, tuple[float, float]]
 ) -> Comparison | None:
-    """Time launches in turn on the GPU and record them; None without one, and recorded runs are shown if there are any.
+    """Time launches in turn on the GPU and record them. Without a GPU, show recorded runs, if any, and return None.
 
     A launch is (kernel, grid, block, *arguments); an argument that is a tuple stands for a float32 array of that shape,
-    filled with random numbers on the GPU and shared by the launches. `bounds` are, by row, lower limits in seconds,
-    for arrays much larger than the L2 cache, and times without a cache; the limit is drawn.
+    filled with random numbers on the GPU and shared by the launches. `bounds` maps a row to two times in seconds: the
+    lower limit for arrays much larger than the L2 cache, which is drawn, and the time without any cache.
     Raises KernelError for a launch of another form.
     """
     for row, launch in launches.items():

@@ -41,7 +41,8 @@ def predict(key: str, guess: object, unit: str) -> Note:
     """Write down a guess before measuring, under a key such as "00.3 all threads"; `...` leaves it open.
 
     The guess is kept in the results file; boards and the closing table show it beside the measurement.
-    Raises BadMeasurement for a key or unit that is none; a guess that is none is told so in the note.
+    A guess that is not a number above 0 is not kept, and the note says why. Raises BadMeasurement for a malformed key
+    or unit.
     """
     section, what = results.split_key(key)
     results.check_unit(unit)
@@ -81,9 +82,9 @@ def record(
 ) -> Measurement:
     """Keep a measured number under a key, with its samples, this machine, its versions and the guess made before.
 
-    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given. What follows from data
-    sheets alone is "calculated", what a simulated device said "simulated". Raises BadMeasurement for what would make
-    the results file useless, and records nothing then.
+    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given. A number that follows from
+    data sheets alone has the origin "calculated", one from a simulated device "simulated". Raises BadMeasurement, and
+    records nothing, for a malformed key or unit, an unknown claim or origin, and a value that isn't finite.
     """
     section, what = results.split_key(key)
     results.check_unit(unit)
@@ -117,8 +118,7 @@ def _of_timing(timing: Timing, items: float | None) -> tuple[float, tuple[float,
     if not min(timing.samples_s) > 0:
         raise BadMeasurement(
             f"Expected readings above 0 s for {timing.label!r}, "
-            f"got {brief_repr(timing.samples_s)}: no rate follows from "
-            "them. Nothing was recorded."
+            f"got {brief_repr(timing.samples_s)}, which give no rate. Nothing was recorded."
         )
     return timing.rate(items), tuple(items / seconds for seconds in timing.samples_s)
 
@@ -157,10 +157,11 @@ def claims() -> dict[str, str]:
 def verdict(
     claim: str, evidence: Ratio | bool | None, *, section: str, because: str = "", when: str = "", needs: str = ""
 ) -> Note:
-    """Note what the evidence says of a claim: a speed-up whose interval lies above 1 holds, no other does.
+    """Judge a claim by its evidence and keep the verdict: a speed-up holds if its whole interval lies above 1.
 
-    `because` replaces the evidence's own words, `when` narrows a claim to a condition. Evidence None means
-    that it can't be measured here, and `needs` says what would be needed. Raises BadMeasurement for other evidence.
+    `evidence` is a Ratio, True or False, or None where the claim can't be measured here; `needs` then says what would
+    be needed. `because` replaces the evidence's own words, and `when` narrows a claim that holds to a condition.
+    Raises BadMeasurement for other evidence and for an unknown claim.
     """
     check_claims([claim])
     results.check_section(section)
@@ -213,7 +214,7 @@ _CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
 def summary(notebook: str) -> Summary:
     """The closing table of a notebook ("00"): the last measurement and guess of each quantity on this machine.
 
-    A guess without a measurement has its row too. Raises BadMeasurement for what is no notebook's number.
+    A guess that was never measured has a row too. Raises BadMeasurement unless `notebook` is two digits.
     """
     if not isinstance(notebook, str) or re.fullmatch(r"\d\d", notebook) is None:
         raise BadMeasurement(f'Expected a notebook\'s number such as "00", got {brief_repr(notebook)}.')

@@ -1,4 +1,4 @@
-"""The notebook a reader is in: prepare it, and explain a memory error in one sentence so that the next cell works."""
+"""Prepare the reader's notebook, and turn a memory error into one sentence, after which the next cell works."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OutOfMemory(LabError):
 
 def shell() -> Any:
     """The notebook's shell, or None outside one."""
-    ipython = sys.modules.get("IPython")  # whoever is in a notebook has it loaded
+    ipython = sys.modules.get("IPython")  # a notebook's kernel has loaded it; nothing else should
     found = ipython.get_ipython() if ipython else None
     return found if found is not None and getattr(found, "kernel", None) is not None else None
 
@@ -38,7 +38,7 @@ def start() -> Machine:
     the same time on a busy machine; cells that compare numbers of threads set their own.
     """
     results.results().probe()
-    if results.profile() == "ci":
+    if results.profile() != "full":
         import torch
 
         torch.set_num_threads(1)

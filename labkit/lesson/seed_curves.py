@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SeedCurves(Live):
-    """Validation accuracy that grows while seeds train: `bands.train("batch 32", setup, 5, batch=32, epochs=10)`.
+    """Validation accuracy that grows while seeds train: `curves.train("batch 32", setup, 5, batch=32, epochs=10)`.
 
     `x` is what the curves run over: seconds of training, epochs, images or steps. A line marks `accuracy` (0 to 1).
     """

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from labkit.core import results
 from labkit.core.arguments import check_function, check_number
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
@@ -154,6 +155,7 @@ def time_call(
     _check_amounts(budget_s, min_runs, least=2, why="Fewer have no spread.")
     if repeats is not None:
         check_number("repeats", repeats, least=1, whole=True)
+    budget_s = _granted_s(budget_s)
     reading = _Reading(fn, sync, clock)
     first_s = reading.seconds(1)
     repeats = _choose_repeats(reading)[0] if repeats is None else repeats
@@ -186,6 +188,7 @@ def compare(
     """
     check_alternatives(alternatives)
     _check_amounts(budget_s, min_runs, least=5, why="Fewer give no interval.")
+    budget_s = _granted_s(budget_s)
     readings = {label: _Reading(fn, sync, clock) for label, fn in alternatives.items()}
     first_s = {label: reading.seconds(1) for label, reading in readings.items()}
     chosen = [_choose_repeats(reading) for reading in readings.values()]
@@ -233,6 +236,11 @@ def check_alternatives(alternatives: object) -> None:
         raise BadMeasurement(f"A comparison needs at least two functions, got {len(alternatives)}.")
     for label, fn in alternatives.items():
         check_function(label, fn)
+
+
+def _granted_s(budget_s: float) -> float:
+    """The budget, or nothing in the smoke profile, which asks only whether the code runs: the fewest readings do."""
+    return 0.0 if results.profile() == "smoke" else budget_s
 
 
 def _check_amounts(budget_s: float, min_runs: int, *, least: int, why: str) -> None:

@@ -132,7 +132,7 @@ class Notebook:
         self.page.wait_for_timeout(1_000)  # it is written whole, or in pieces
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
 def open_notebook(chromium, lab_server):
     address, folder = lab_server
     context = chromium.new_context(viewport={"width": 1280, "height": 1000})

@@ -3,6 +3,21 @@
 import json
 import os
 
+import pytest
+
+
+@pytest.fixture(scope="module")
+def notebook_00(open_notebook, lab_server):
+    """Notebook 00 with guesses written down, run whole: one run serves all tests that look at it."""
+    folder = lab_server[1] / "notebooks"
+    text = (folder / "00_start_here.ipynb").read_text(encoding="utf-8")
+    for guess in ("3000", "6000", "20000", "90", "50"):
+        text = text.replace("guess = ...", f"guess = {guess}", 1)
+    (folder / "90_guessed.ipynb").write_text(text, encoding="utf-8")
+    notebook = open_notebook("90")
+    notebook.run_all()
+    return notebook
+
 
 def saved_cells(notebook):
     notebook.save()
@@ -15,9 +30,8 @@ def outputs(cell):
     return [output.get("data", {}) for output in cell["outputs"]]
 
 
-def test_notebook_00_runs_whole_and_its_boards_stay_as_pictures(open_notebook):
-    notebook = open_notebook("00")
-    notebook.run_all()
+def test_notebook_00_runs_whole_and_its_boards_stay_as_pictures(notebook_00):
+    notebook = notebook_00
     board = notebook.scroll_to(notebook.page.locator(".widget-image"))
     assert board.get_attribute("src").startswith("blob:")
     cells = saved_cells(notebook)
@@ -35,6 +49,34 @@ def test_notebook_00_runs_whole_and_its_boards_stay_as_pictures(open_notebook):
     sentences = [output["metadata"]["image/png"]["alt"] for output in boards]
     assert sentences[0].startswith("one thread: ")
     assert not any("not measured yet" in sentence for sentence in sentences), "the first frame was stored, not the last"
+
+
+def test_a_guess_stands_beside_its_measurement(notebook_00):
+    """`LABKIT_SCREENSHOT=docs/board.png` keeps the picture that README.md shows."""
+    board = notebook_00.page.locator(".jp-Cell", has_text='SpeedBoard("00.3"')
+    notebook_00.scroll_to(board)
+    assert "x your guess" in board.first.locator(".widget-html-content").last.text_content()
+    if picture := os.environ.get("LABKIT_SCREENSHOT"):
+        notebook_00.page.wait_for_timeout(1_000)
+        board.first.screenshot(path=picture)
+
+
+def test_stop_in_the_middle_of_a_board_keeps_what_was_measured(notebook_00):
+    notebook, page = notebook_00, notebook_00.page
+    notebook.scroll_to(page.locator(".jp-CodeCell", has_text='lab.summary("00")')).click()
+    page.keyboard.press("Escape")
+    page.keyboard.press("b")
+    page.keyboard.press("Enter")
+    page.keyboard.insert_text('stopped = board.time("one thread", lambda: cpu_step(), items=64, budget_s=600)')
+    page.keyboard.press("Control+Enter")
+    page.wait_for_timeout(4_000)
+    assert page.locator(notebook.INDICATOR).get_attribute("data-status") == "busy"
+    notebook.command("notebook:interrupt-kernel")
+    notebook.wait_until_idle(20)
+    (cell,) = [c for c in saved_cells(notebook) if "stopped = board" in "".join(c["source"])]
+    assert [o["ename"] for o in cell["outputs"] if o["output_type"] == "error"] == ["KeyboardInterrupt"]
+    (shown,) = [o for o in cell["outputs"] if "image/png" in o.get("data", {})]
+    assert "images/s" in shown["metadata"]["image/png"]["alt"]
 
 
 def test_the_sliders_of_notebook_01_change_the_picture_and_the_sentence(open_notebook):
@@ -55,40 +97,3 @@ def test_the_sliders_of_notebook_01_change_the_picture_and_the_sentence(open_not
     assert after[1] != before[1]
     boards = [data for cell in saved_cells(notebook) for data in outputs(cell) if "image/png" in data]
     assert boards
-
-
-def test_stop_in_the_middle_of_a_board_keeps_what_was_measured(open_notebook):
-    notebook = open_notebook("00")
-    notebook.run_all()
-    page = notebook.page
-    notebook.scroll_to(page.locator(".jp-CodeCell", has_text='lab.summary("00")')).click()
-    page.keyboard.press("Escape")
-    page.keyboard.press("b")
-    page.keyboard.press("Enter")
-    page.keyboard.insert_text('stopped = board.time("one thread", lambda: cpu_step(), items=64, budget_s=600)')
-    page.keyboard.press("Control+Enter")
-    page.wait_for_timeout(4_000)
-    assert page.locator(notebook.INDICATOR).get_attribute("data-status") == "busy"
-    notebook.command("notebook:interrupt-kernel")
-    notebook.wait_until_idle(20)
-    (cell,) = [c for c in saved_cells(notebook) if "stopped = board" in "".join(c["source"])]
-    assert [o["ename"] for o in cell["outputs"] if o["output_type"] == "error"] == ["KeyboardInterrupt"]
-    (shown,) = [o for o in cell["outputs"] if "image/png" in o.get("data", {})]
-    assert "images/s" in shown["metadata"]["image/png"]["alt"]
-
-
-def test_a_guess_stands_beside_its_measurement(open_notebook, lab_server):
-    """`LABKIT_SCREENSHOT=docs/board.png` keeps the picture that README.md shows."""
-    folder = lab_server[1] / "notebooks"
-    text = (folder / "00_start_here.ipynb").read_text(encoding="utf-8")
-    for guess in ("3000", "6000", "20000", "90", "50"):
-        text = text.replace("guess = ...", f"guess = {guess}", 1)
-    (folder / "90_guessed.ipynb").write_text(text, encoding="utf-8")
-    notebook = open_notebook("90")
-    notebook.run_all()
-    board = notebook.page.locator(".jp-Cell", has_text='SpeedBoard("00.3"')
-    notebook.scroll_to(board)
-    assert "x your guess" in board.first.locator(".widget-html-content").last.text_content()
-    if picture := os.environ.get("LABKIT_SCREENSHOT"):
-        notebook.page.wait_for_timeout(1_000)
-        board.first.screenshot(path=picture)

@@ -169,7 +169,6 @@ def test_recorded_runs_are_marked_as_recorded_and_simulated_stays_simulated(tmp_
     assert (last.value, last.origin, last.machine) == (2.0, "recorded", "big")
     assert results.recorded("00.3 fake", tmp_path)[0].origin == "simulated"
     assert results.recorded("00.3 nothing", tmp_path) == []
-    assert results.recorded_machines(tmp_path) == ["big", "m"]
     assert "recorded on big" in str(last)
 
 

@@ -145,7 +145,9 @@ def uses_another():
 
 
 def test_names_of_the_notebook_are_refused_in_one_sentence(tmp_path, monkeypatch):
-    with pytest.raises(BadArgument, match=r"^Expected notebook_names to make all that it uses, but SIZE is the .*\.$"):
+    with pytest.raises(
+        BadArgument, match=r"^Expected notebook_names to define all that it uses, but SIZE is the .*\.$"
+    ):
         as_script(notebook_names, tmp_path, nproc=1)
     monkeypatch.setattr(notebook_names, "__module__", "__main__")  # as a cell's functions are
     with pytest.raises(BadArgument, match="but notebook_names is the notebook's"):
