@@ -15,7 +15,7 @@ from labkit.train.formats import Format
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ODD = [Format("3 and 4 bits", 3, 4, 8, ""), Format("6 and 9 bits", 6, 9, 16, "")]
+_ODD = [Format("3 and 4 bits", 3, 4, ""), Format("6 and 9 bits", 6, 9, "")]
 
 
 def decode(answer: object) -> str:

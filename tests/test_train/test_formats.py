@@ -21,6 +21,11 @@ def all_patterns(format_):
     return [f"{number:0{width}b}" for number in range(2**width)] if width <= 16 else []
 
 
+def spacing(format_, x):
+    """Distance between neighbours in the binade of `x`, which is a number of the format."""
+    return max(math.ldexp(format_.epsilon, math.frexp(x)[1] - 1) if x else 0.0, format_.min_subnormal)
+
+
 def awkward(format_):
     """float32 numbers that rounding gets wrong: ties, both sides of each limit, subnormals, random bit patterns."""
     draw = np.random.default_rng(9)
@@ -28,7 +33,7 @@ def awkward(format_):
     near = 2.0 ** draw.uniform(math.log2(format_.min_subnormal) - 3, math.log2(format_.max) + 1, 20_000)
     own = format_.round(near)
     with np.errstate(over="ignore", invalid="ignore"):
-        ties = own + np.array([format_.spacing(value) for value in own]) / 2
+        ties = own + np.array([spacing(format_, value) for value in own]) / 2
     limits = [
         0.0,
         math.inf,
@@ -52,7 +57,9 @@ def test_rounding_is_torchs_cast(format_):
     cast = torch.from_numpy(values).to(getattr(torch, format_.name)).double().numpy()
     ways = [format_.round(values)]
     if not format_.has_inf:  # beyond the largest, some versions of torch give NaN and others the largest
-        ways.append(format_.round(values, saturate=True))
+        with np.errstate(invalid="ignore"):
+            saturated = np.clip(values.astype(np.float64), -format_.max, format_.max)
+        ways.append(format_.round(saturated))
     wrong = [~((cast == way) | (np.isnan(cast) & np.isnan(way))) for way in ways]
     assert not all(different.any() for different in wrong), (values[wrong[0]][:5], cast[wrong[0]][:5])
     signs = [(np.signbit(cast) == np.signbit(way))[~np.isnan(cast + way)].all() for way in ways]
@@ -65,7 +72,7 @@ def test_the_cases_have_ties_overflow_and_subnormals():
     values = values[~np.isnan(values)].astype(np.float64)
     stored = formats.float16.round(values)
     finite = np.isfinite(stored) & (stored != 0)
-    half = np.array([formats.float16.spacing(value) for value in stored[finite]]) / 2
+    half = np.array([spacing(formats.float16, value) for value in stored[finite]]) / 2
     assert (np.abs(values[finite] - stored[finite]) == half).sum() > 1000
     assert (np.isinf(stored) & np.isfinite(values)).sum() > 100
     assert ((np.abs(stored) < formats.float16.min_normal) & (stored != 0)).sum() > 100
@@ -89,7 +96,6 @@ def test_limits_are_torchs(format_):
     assert (format_.max, format_.min_normal, format_.epsilon) == (info.max, info.smallest_normal, info.eps)
     assert 0 < format_.round(format_.min_subnormal) == format_.min_subnormal
     assert format_.round(format_.min_subnormal / 2) == 0
-    assert format_.stored_bits == info.bits
 
 
 def test_limits_are_those_that_the_specifications_print():
@@ -139,14 +145,12 @@ def test_other_text_is_refused_with_the_bits_expected(text):
         formats.float8_e5m2.value(text)
 
 
-def test_what_overflows_may_saturate():
+def test_what_overflows_is_infinite_or_nan():
     e4m3 = formats.float8_e4m3fn
     assert e4m3.round(464.0) == 448  # the tie goes to the even neighbour, and 480 would be odd
     assert math.isnan(e4m3.round(465.0))
-    assert e4m3.round([465.0, -1e9, math.inf], saturate=True).tolist() == [448, -448, 448]
-    assert math.isnan(e4m3.round(math.nan, saturate=True))
-    assert formats.float16.round(65520.0) == math.inf
-    assert formats.float16.round(-65520.0, saturate=True) == -65504
+    assert formats.float16.round(65519.0) == 65504
+    assert formats.float16.round([65520.0, -65520.0]).tolist() == [math.inf, -math.inf]
 
 
 def test_arithmetic_rounded_here_is_the_formats_own():
@@ -156,16 +160,6 @@ def test_arithmetic_rounded_here_is_the_formats_own():
         with np.errstate(over="ignore", under="ignore"):
             wanted = operation(a, b).astype(np.float64)
         assert np.array_equal(formats.float16.round(operation(a.astype(float), b.astype(float))), wanted)
-
-
-@every_format
-def test_spacing_is_the_step_to_the_next_number(format_):
-    for value in (1.0, 3.0, format_.min_normal, format_.min_subnormal, 0.0):
-        step = format_.spacing(value)
-        assert format_.round(value + step) == value + step
-        assert format_.round(value + 0.4 * step) == value
-    assert format_.spacing(1.0) == format_.epsilon
-    assert math.isnan(format_.spacing(math.inf))
 
 
 def test_shares_count_what_is_lost():

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import math
 import os
 import shutil
 import sys
@@ -13,10 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit import plot
 from labkit.core.errors import BadArgument, CompileError, LabError
 from labkit.measure.machine import machine
-from labkit.plan import costs
 from labkit.train import graphs
 from labkit.train.graphs import capture, compiling
 from labkit.train.graphs.breaking import _meaning
@@ -104,7 +101,7 @@ def test_arguments_may_be_named_and_modules_traced():
 
 
 def test_a_function_that_fails_is_told_so():
-    with pytest.raises(CompileError, match=r"(?s)raised .*Call it without tracing first"):
+    with pytest.raises(CompileError, match=r"(?s)raised .*Call it without tracing first, and fix it"):
         graphs.breaks(lambda x: x + torch.rand(7), torch.rand(3))
     with pytest.raises(BadArgument, match="Pass its name without brackets"):
         graphs.breaks(torch.rand(2))
@@ -215,12 +212,8 @@ def test_the_folder_is_labkits_and_what_a_killed_process_left_goes_after_a_day(h
     for folder in (old, young):
         folder.mkdir(parents=True)
     os.utime(old, (0, 0))
-    compiling._parent.cache_clear()
-    try:
-        folder = graphs.fresh_cache()
-    finally:
-        compiling._parent.cache_clear()
-    assert folder.parent.parent == home / "cache" / "compiled"
+    folder = graphs.fresh_cache()
+    assert folder.parent == home / "cache" / "compiled"
     assert young.exists()
     assert not old.exists()
 
@@ -270,7 +263,7 @@ def test_on_a_gpu_it_needs_triton_and_a_c_compiler(monkeypatch):
 
 
 def test_only_functions_and_modules_are_compiled():
-    with pytest.raises(LabError, match="Expected a function or a module"):
+    with pytest.raises(LabError, match="Expected a function"):
         graphs.compiled(torch.rand(3))
 
 
@@ -385,46 +378,3 @@ def test_a_step_that_waits_for_the_gpu_is_not_captured():
     with pytest.raises(LabError, match="can't be recorded"):
         graphs.captured(lambda: x.sum().item())
     assert (x + 1).sum().item() > 0  # the next cell works
-
-
-@pytest.mark.parametrize(
-    ("given", "steps"),
-    [
-        ((8.0, 0.5, 0.25), 32),
-        ((1.0, 1.0, 0.25), 2),  # 4/3, rounded up
-        ((0.0, 0.5, 0.25), 0),
-        ((0.0, 0.5, 0.5), 0),
-        ((0.0, 0.25, 0.5), math.inf),
-        ((8.0, 0.5, 0.5), math.inf),
-        ((8.0, 0.25, 0.5), math.inf),
-    ],
-)
-def test_break_even_steps(given, steps):
-    assert costs.break_even_steps(*given) == steps
-
-
-@pytest.mark.parametrize("given", [(-1.0, 0.5, 0.25), (1.0, 0.0, 0.25), (1.0, 0.5, -0.25), (math.nan, 0.5, 0.25)])
-def test_break_even_of_nonsense_is_refused(given):
-    with pytest.raises(BadArgument, match="Expected"):
-        costs.break_even_steps(*given)
-
-
-def test_the_figure_marks_where_it_pays():
-    picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=0.25)
-    assert "it has paid after 32 steps, which last 16.0 s" in picture.sentence
-    assert [text.get_text() for text in picture.ax.texts] == ["32 steps"]
-    assert picture.ax.get_xlim()[1] == 96
-    assert "calculated" in picture.ax.get_ylabel()
-
-
-@pytest.mark.parametrize("compiled_s", [0.5, 0.7])
-def test_the_figure_says_when_it_never_pays(compiled_s):
-    picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=compiled_s)
-    assert "it never pays" in picture.sentence
-    assert len(picture.ax.texts) == 0
-
-
-def test_the_figure_of_an_operators_time():
-    picture = plot.time_by_size({1: 4e-6, 1024: 5e-6}, overhead_s=4e-6)
-    assert picture.sentence == "1 element in 4.00 µs; 1,024 elements in 5.00 µs."
-    assert len(picture.ax.lines) == 2

@@ -1,4 +1,8 @@
-"""Floating-point formats of up to 64 bits: their limits, their bits, and rounding to them."""
+"""Floating-point formats of up to 64 bits: their limits, their bits, rounding to them, and the six of deep learning.
+
+Rounding is written out here, and not left to casts of NumPy, torch or ml_dtypes: none of them has tfloat32, and
+exercises make up formats of their own. Tests hold the results against torch's casts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.core.display import Shown, brief_repr
+from labkit.core.display import Shown, Table, brief_repr
 from labkit.core.errors import LabError
 
 Numbers = NDArray[np.float64]
@@ -31,7 +35,7 @@ class Bits(NamedTuple):
 class Shares(NamedTuple):
     """What becomes of numbers in a format, as fractions (0 to 1) of those that are finite and not zero.
 
-    `flushed` become zero, `subnormal` keep fewer digits, `normal` keep all, `overflow` become infinite or NaN.
+    `flushed` become zero, `subnormal` lose digits, `normal` keep all digits, `overflow` become infinite or NaN.
     """
 
     flushed: float
@@ -42,17 +46,15 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Format(Shown):
-    """A binary floating-point format: one sign bit, then exponent and fraction, biased and with subnormals as in IEEE.
+    """A binary floating-point format: sign bit, exponent and fraction, with a bias and subnormals as in IEEE 754.
 
-    `has_inf` is False where the highest exponent holds numbers too and only its last pattern is NaN, as in e4m3fn.
-    `stored_bits` is what a number takes in memory: tfloat32 calculates with 19 bits and is stored in 32.
+    `has_inf` is False where the highest exponent holds numbers too, and only its last pattern is NaN, as in e4m3fn.
     Source of the rules: IEEE 754-2019, sections 3.3, 3.4 and 4.3.1.
     """
 
     name: str
     exponent_bits: int
     fraction_bits: int
-    stored_bits: int
     source: str
     has_inf: bool = True
 
@@ -61,7 +63,7 @@ class Format(Shown):
 
     @property
     def bias(self) -> int:
-        """What is taken off the exponent's bits."""
+        """What the stored exponent is too large by."""
         return int(2 ** (self.exponent_bits - 1) - 1)
 
     @property
@@ -73,7 +75,7 @@ class Format(Shown):
 
     @property
     def min_normal(self) -> float:
-        """The smallest number above 0 that has all its digits."""
+        """The smallest number above 0 that keeps all its digits."""
         return math.ldexp(1.0, 1 - self.bias)
 
     @property
@@ -86,46 +88,35 @@ class Format(Shown):
         """Distance from 1 to the next larger number; rounding changes a normal number by half of it at most."""
         return math.ldexp(1.0, -self.fraction_bits)
 
-    def spacing(self, x: float) -> float:
-        """Distance between neighbours in the binade of `x`: adding less than half of it to `x` changes nothing.
-
-        `x` is rounded to the format first. NaN for what is not finite there.
-        """
-        stored = abs(self.round(x))
-        if not math.isfinite(stored):
-            return math.nan
-        return math.ldexp(self.epsilon, max(math.frexp(stored)[1] - 1, 1 - self.bias)) if stored else self.min_subnormal
-
     @overload
-    def round(self, x: float, *, saturate: bool = ...) -> float: ...
+    def round(self, x: float) -> float: ...
     @overload
-    def round(self, x: Sequence[float] | NDArray[Any], *, saturate: bool = ...) -> Numbers: ...
-    def round(self, x: Any, *, saturate: bool = False) -> float | Numbers:
-        """The nearest number of the format, of two equally near the one whose last bit is 0; float or float64 array.
+    def round(self, x: Sequence[float] | NDArray[Any]) -> Numbers: ...
+    def round(self, x: Any) -> float | Numbers:
+        """Round to the nearest number of the format, ties to the one whose last bit is 0; a float or float64 array.
 
-        Beyond the largest it is infinite, or NaN where the format has no infinity; with `saturate` the largest.
+        Beyond the largest number the result is infinite, or NaN where the format has no infinity.
         Sums, products and quotients of such numbers, taken in float64 and rounded here, are those that the format's
         own arithmetic gives, float32 included (S. Figueroa, When is double rounding innocuous?, 1995).
         """
-        with np.errstate(invalid="ignore", under="ignore", over="ignore"):  # a NaN may be one that signals
+        with np.errstate(invalid="ignore", under="ignore", over="ignore"):  # the input may hold a signalling NaN
             given = np.asarray(x, dtype=np.float64)
-            exponent = np.maximum(np.frexp(given)[1] - 1, 1 - self.bias)
+            exponent = np.maximum(np.frexp(given)[1] - 1, 1 - self.bias)  # subnormals share the smallest exponent
             last_place = np.where(np.isfinite(given), exponent - self.fraction_bits, 0)
-            near = np.ldexp(np.rint(np.ldexp(given, -last_place)), last_place)  # rint: ties go to the even one
-            beyond = np.abs(near) > self.max
-            most = self.max if saturate else math.inf if self.has_inf else math.nan
-            rounded = np.where(beyond, np.copysign(most, near), near)
+            near = np.ldexp(np.rint(np.ldexp(given, -last_place)), last_place)  # rint sends ties to even
+            overflowed = np.copysign(math.inf if self.has_inf else math.nan, near)
+            rounded = np.where(np.abs(near) > self.max, overflowed, near)
         return float(rounded) if rounded.ndim == 0 else rounded
 
     def bits(self, x: float) -> Bits:
-        """The bits of `x`, rounded to the format; NaN as the pattern that torch and most hardware write."""
+        """Return the bits of `x`, rounded to the format; NaN has the pattern that torch and most hardware write."""
         near = self.round(float(x))
         sign = "1" if math.copysign(1.0, near) < 0 and not math.isnan(near) else "0"
         exponent, fraction = self._fields(abs(near))
         return Bits(sign, f"{exponent:0{self.exponent_bits}b}", f"{fraction:0{self.fraction_bits}b}")
 
     def _fields(self, near: float) -> tuple[int, int]:
-        """Exponent and fraction as integers of a number of the format that is not negative."""
+        """Return exponent and fraction as integers, for a number of the format that is not negative."""
         top = 2**self.exponent_bits - 1
         if math.isnan(near):
             return top, 2 ** (self.fraction_bits - 1) if self.has_inf else 2**self.fraction_bits - 1
@@ -137,12 +128,11 @@ class Format(Shown):
         return power - 1 + self.bias, round(math.ldexp(2 * mantissa - 1, self.fraction_bits))
 
     def value(self, bits: str | Sequence[str]) -> float:
-        """The number that bits stand for: Bits, or text of 0 and 1 with spaces or underscores anywhere.
+        """Return the number that bits stand for: Bits, or text of 0 and 1 with spaces or underscores anywhere.
 
-        LabError for text that has other characters or another number of bits.
+        Raises LabError for text that has other characters or another number of bits.
         """
-        text = bits if isinstance(bits, str) else "".join(map(str, bits))
-        text = re.sub(r"[\s_]", "", text)
+        text = re.sub(r"[\s_]", "", "".join(bits))
         width = 1 + self.exponent_bits + self.fraction_bits
         if re.fullmatch(f"[01]{{{width}}}", text) is None:
             parts = f"1 sign, {self.exponent_bits} exponent, {self.fraction_bits} fraction"
@@ -159,9 +149,9 @@ class Format(Shown):
         return sign * math.ldexp(1 + fraction * self.epsilon, exponent - self.bias)
 
     def shares(self, values: Any) -> Shares:
-        """What becomes of an array's numbers in this format; those that are 0, infinite or NaN already don't count.
+        """Count what becomes of an array's numbers in this format, without those that are already 0, infinite or NaN.
 
-        LabError where none is left to count.
+        Raises LabError where no number is left to count.
         """
         with np.errstate(invalid="ignore"):
             given = np.abs(np.asarray(values, dtype=np.float64).ravel())
@@ -169,12 +159,31 @@ class Format(Shown):
         if given.size == 0:
             raise LabError("Expected at least one finite number other than 0, got none. Was anything calculated?")
         stored = self.round(given)
-        flushed, overflow = float(np.mean(stored == 0)), float(np.mean(~np.isfinite(stored)))
-        subnormal = float(np.mean((stored > 0) & (stored < self.min_normal)))
-        return Shares(flushed, subnormal, float(np.mean(np.isfinite(stored) & (stored >= self.min_normal))), overflow)
+        flushed, overflow = stored == 0, ~np.isfinite(stored)
+        subnormal = ~flushed & (stored < self.min_normal)
+        normal = ~(flushed | subnormal | overflow)
+        return Shares(*(float(np.mean(part)) for part in (flushed, subnormal, normal, overflow)))
 
-    def describe(self) -> tuple[str, ...]:
-        """A table's row: name, bits, largest, smallest normal, smallest of all, epsilon."""
-        width = f"1 + {self.exponent_bits} + {self.fraction_bits}"
-        small = (self.min_normal, self.min_subnormal, self.epsilon)
-        return self.name, width, f"{self.max:.6g}", *(f"{number:.3g}" for number in small)
+
+_IEEE = "IEEE 754-2019, table 3.5"
+_OFP8 = "Micikevicius et al., FP8 formats for deep learning (2022), arXiv:2209.05433; OCP OFP8 specification 1.0 (2023)"
+_BFLOAT16 = "Kalamkar et al., A study of bfloat16 for deep learning (2019), arXiv:1905.12322"
+
+float32 = Format("float32", 8, 23, _IEEE)
+tfloat32 = Format("tfloat32", 8, 10, "NVIDIA A100 Tensor Core GPU architecture (2020), figure 9")
+bfloat16 = Format("bfloat16", 8, 7, _BFLOAT16)
+float16 = Format("float16", 5, 10, _IEEE)
+float8_e4m3fn = Format("float8_e4m3fn", 4, 3, _OFP8, has_inf=False)
+float8_e5m2 = Format("float8_e5m2", 5, 2, _OFP8)
+
+ALL = (float32, tfloat32, bfloat16, float16, float8_e4m3fn, float8_e5m2)
+
+
+def table() -> Table:
+    """Return bits and limits of the six formats, for a cell to show."""
+    headings = ("format", "sign + exponent + fraction", "largest", "smallest normal", "smallest", "epsilon")
+    rows = []
+    for each in ALL:
+        small = (f"{number:.3g}" for number in (each.min_normal, each.min_subnormal, each.epsilon))
+        rows.append((each.name, f"1 + {each.exponent_bits} + {each.fraction_bits}", f"{each.max:.6g}", *small))
+    return Table(tuple(rows), headings)

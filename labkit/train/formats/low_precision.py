@@ -1,4 +1,4 @@
-"""Training in 16 bits where the hardware has none: every tensor is rounded, every sum is taken in float32."""
+"""Simulate training in 16 bits on hardware without it: every tensor is rounded, every sum is taken in float32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class _Rounded(torch.autograd.Function):
-    """Rounds a tensor to a dtype and back, and its gradient too."""
+    """Round a tensor to a dtype and back, and its gradient too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -23,11 +23,11 @@ class _Rounded(torch.autograd.Function):
 
 
 def autocast_forward(model: nn.Module, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """What `model(x)` gives when its layers calculate in `dtype`; simulated: float32 arithmetic between roundings.
+    """Simulate `model(x)` with layers that calculate in `dtype`: float32 arithmetic between roundings.
 
-    Input, weights, the output of each layer, and the gradients of all of them are rounded to `dtype`. Sums inside a
-    layer stay in float32, as on tensor cores, and so does what follows the model, as the loss. What overflows is inf.
-    It says nothing about speed or memory.
+    Input, weights, the output of each layer, and the gradients of all of them are rounded to `dtype`; what overflows
+    becomes inf. Sums inside a layer stay in float32, as on tensor cores, and so does all that follows the model, such
+    as the loss. The speed and memory of a real format are not simulated.
     """
     layers = [layer for layer in model.modules() if not list(layer.children())]
     hooks = [layer.register_forward_hook(lambda _layer, _args, out: _round(out, dtype)) for layer in layers]
@@ -47,9 +47,9 @@ def _round(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 @torch.no_grad()
 def round_weights(optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> None:
-    """Round an optimiser's weights and its state to `dtype`, in place: what a step wholly in `dtype` would leave.
+    """Round an optimizer's weights and its state to `dtype`, in place, as a step entirely in `dtype` would leave them.
 
-    The optimiser's count of steps stays as it is, as torch keeps that in float32 anyway.
+    The optimizer's count of steps is not rounded: torch keeps it in float32 for weights of any dtype.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     state = [value for entry in optimizer.state.values() for key, value in entry.items() if key != "step"]

@@ -1,4 +1,4 @@
-"""Where torch.compile's tracer gives up and goes on with a second graph, and why."""
+"""Find where torch.compile's tracer ends a graph and starts another one, and why."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.arguments import check_function
-from labkit.core.display import Shown, Table, brief_repr, cut
+from labkit.core.display import Shown, ShownAsTable, Table, brief_repr, cut
 from labkit.core.errors import CompileError
 from labkit.train.graphs.compiling import quiet
 
 _LONGEST_REASON = 150
 
-# What the tracer's words mean; the first that is found in them is told.
+# What the tracer's messages mean; the first pattern that matches decides. Several versions of torch have to match.
 _MEANINGS = (
     (r"generic_jump|data-dependent (branch|jump|control)", "which way to go depends on the numbers in a tensor"),
     (r"Tensor\.item|\.item\(\)|aten\._local_scalar_dense", "a number is taken out of a tensor, as item() does"),
@@ -27,7 +27,7 @@ _MEANINGS = (
 
 @dataclass(frozen=True, repr=False)
 class Break(Shown):
-    """One place where a graph ends before the function does: the reason, and the line of the source, "" if unknown."""
+    """One place where a graph ends before the function does: the reason, and source line and number where known."""
 
     reason: str
     line: str = ""
@@ -39,20 +39,15 @@ class Break(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Breaks(Shown):
-    """How many graphs a call of a function was cut into, the operators in each, and the breaks between them."""
+class Breaks(ShownAsTable):
+    """The number of graphs that a call was split into, the number of operators in each, and the breaks between them."""
 
     graphs: int
     operators: tuple[int, ...]
     breaks: tuple[Break, ...]
 
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def _repr_html_(self) -> str:
-        return self._table()._repr_html_()
-
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """Return a row for each break: line, source, reason."""
         sizes = ", ".join(map(str, self.operators))
         graphs = f"{self.graphs} graph{'s' * (self.graphs != 1)}"
         cut_into = f"{graphs} of {sizes} operators" if self.graphs else "no graph at all"
@@ -63,10 +58,11 @@ class Breaks(Shown):
 
 
 def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Breaks:
-    """Trace and run a call of `fn`, and tell where its graph breaks; what was compiled before is forgotten.
+    """Trace and run a call of `fn`, and return where its graph breaks; forgets what was compiled before.
 
-    The function runs, with its side effects; no code is generated, so no compiler is needed. A break is found on the
-    path that these arguments take. Raises CompileError where the function itself fails.
+    The function runs, with its side effects; no code is generated, so no compiler is needed. Only breaks on the path
+    that these arguments take are found. Raises BadArgument for what can't be called, and CompileError where the
+    function itself fails.
     Source: torch._dynamo.explain, PyTorch documentation "torch.compile Troubleshooting".
     """
     import torch._dynamo as dynamo
@@ -81,19 +77,19 @@ def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Breaks:
         given = ", ".join(map(brief_repr, args))
         raise CompileError(
             f"{getattr(fn, '__name__', 'The function')}({given}) raised {type(error).__name__}: {cut(str(error), 200)} "
-            "Call it without tracing first, and mend it."
+            "Call it without tracing first, and fix it."
         ) from error
-    told = [_told(reason) for reason in found.break_reasons if reason.graph_break]
+    translated = [_translated(reason) for reason in found.break_reasons if reason.graph_break]
     counted = Counter(counters["graph_break"]) - before
-    # A break before the first operator or after the last ends no graph, so only the counter has it.
-    extra = Counter(_meaning(text) for text in counted.elements()) - Counter(b.reason for b in told)
+    # A break before the first operator or after the last one ends no graph, so only the counter knows of it.
+    extra = Counter(_meaning(text) for text in counted.elements()) - Counter(b.reason for b in translated)
     silent = [Break(reason) for reason in extra.elements()]
     sizes = tuple(sum(node.op.startswith("call_") for node in g.graph.nodes) for g in found.graphs)
-    return Breaks(len(sizes), sizes, tuple(told + silent))
+    return Breaks(len(sizes), sizes, tuple(translated + silent))
 
 
-def _told(reason: Any) -> Break:
-    """A break in the tracer's words as one sentence, with the innermost line that is not torch's own."""
+def _translated(reason: Any) -> Break:
+    """Translate a break of the tracer's, and locate it: the innermost source line that is not torch's own."""
     import torch
 
     torch_home = str(Path(torch.__path__[0]))
@@ -103,7 +99,7 @@ def _told(reason: Any) -> Break:
 
 
 def _meaning(text: str) -> str:
-    """The reason in one sentence: of the known ones in plain words, else what the tracer explains first."""
+    """Return the reason in one sentence: in plain words where it is known, else the tracer's own explanation."""
     for pattern, words in _MEANINGS:
         if re.search(pattern, text, re.IGNORECASE):
             return words

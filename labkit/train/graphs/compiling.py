@@ -1,10 +1,9 @@
-"""torch.compile with one sentence where it can't work, and a cache that no earlier run has filled."""
+"""Run torch.compile with one sentence where it can't work, and with a cache that no earlier run has filled."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import importlib.util
 import logging
 import os
@@ -17,9 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from labkit.core import results
-from labkit.core.display import brief_repr
-from labkit.core.errors import CompileError, LabError
+from labkit.core.arguments import check_function
+from labkit.core.errors import CompileError
 from labkit.core.units import DAY_S
 from labkit.measure.machine import machine
 from labkit.train.data.build_cache import cache_folder
@@ -34,7 +35,7 @@ _INSTALL = {
 
 
 def missing() -> str:
-    """What this machine lacks for torch.compile's code generator, in words; "" where nothing is missing.
+    """Return what this machine lacks for torch.compile's code generator, in words; "" where nothing is missing.
 
     Inductor turns a graph into C++, which needs a compiler (the one that CXX names, else g++, clang++ on macOS, cl on
     Windows), and on a GPU into Triton, which needs the package and a C compiler (CC, else gcc or clang).
@@ -50,70 +51,55 @@ def missing() -> str:
 
 
 def compiled(fn: Callable[..., Any], **options: Any) -> Any:
-    """`torch.compile(fn, **options)` for a function or a module; nothing is compiled before the first call.
+    """Return `torch.compile(fn, **options)` for a function or a module; nothing is compiled before the first call.
 
-    Raises CompileError where the code generator (backend "inductor", the default) lacks a compiler, LabError for what
-    can't be called. Backends that generate no code, "eager" and "aot_eager", need no compiler.
+    Raises CompileError where the code generator (backend "inductor", the default) lacks a compiler, BadArgument for
+    what can't be called. The backends "eager" and "aot_eager" generate no code and need no compiler.
     """
-    import torch
-
-    if not callable(fn):
-        raise LabError(f"Expected a function or a module to compile, got {brief_repr(fn)}. Pass it without brackets.")
+    check_function("fn", fn)
     lack = missing() if options.get("backend", _CODE_GENERATOR) == _CODE_GENERATOR else ""
     if lack:
         raise CompileError(
             f"torch.compile needs {lack} to build the kernels that it writes, and finds none: {_INSTALL[lack]}, "
             'or pass backend="aot_eager", which traces and builds nothing.'
         )
-    # Remarks that come at the first call, and so can't be kept quiet around this one.
+    # torch warns of these at the first call of the result, which `quiet` around this line can't reach.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores|\\s*Online softmax is disabled", UserWarning)
     with quiet():
         return torch.compile(fn, **options)
 
 
 def fresh_cache() -> Path:
-    """Let torch.compile keep its results in a new, empty folder from here on, and forget what it holds in memory.
+    """Make torch.compile keep its results in a new, empty folder from now on, and forget what it holds in memory.
 
-    Without that, a first call finds on the disk what an earlier run has compiled, and is no first call. The folder,
-    among labkit's cached files, is removed when Python ends. In the ci profile no worker processes are started, which
-    saves memory.
+    Otherwise a first call finds on the disk what an earlier run has compiled, and takes the time of a later call. The
+    folder, below labkit's cache folder, is removed when Python ends: code that was loaded from it may run until then.
+    Except at full size, compilation uses no worker processes, which saves memory.
     Source: PyTorch recipe "Compile Time Caching Configuration", TORCHINDUCTOR_CACHE_DIR.
     """
-    import torch
-
     if results.profile() != "full":
         with quiet():
             config: Any = importlib.import_module("torch._inductor.config")
         config.compile_threads = 1
-    folder = Path(tempfile.mkdtemp(dir=_parent()))
+    home = cache_folder() / "compiled"
+    home.mkdir(parents=True, exist_ok=True)
+    for old in home.iterdir():
+        with contextlib.suppress(OSError):  # another process may remove it at the same moment
+            if time.time() - old.stat().st_mtime > DAY_S:  # left by a process that was killed
+                shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(dir=home))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     torch.compiler.reset()
     return folder
 
 
-@functools.cache
-def _parent() -> str:
-    """One folder a process, among labkit's cached files, which goes when the process ends.
-
-    Code that was loaded from it may run until then. What a killed process left goes after a day.
-    """
-    home = cache_folder() / "compiled"
-    home.mkdir(parents=True, exist_ok=True)
-    for old in home.iterdir():
-        with contextlib.suppress(OSError):
-            if time.time() - old.stat().st_mtime > DAY_S:
-                shutil.rmtree(old, ignore_errors=True)
-    folder = tempfile.mkdtemp(dir=home)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the compiler's warnings about itself: what matters of them is told in a sentence elsewhere."""
+    """Silence the compiler's warnings and log: what a reader needs of them is in this room's own messages."""
     before = logging.root.manager.disable
-    logging.disable(logging.ERROR)  # an error is raised as well
+    logging.disable(logging.ERROR)  # what the compiler logs as an error it raises too
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
