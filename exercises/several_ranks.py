@@ -2,85 +2,88 @@
 
 from __future__ import annotations
 
-import dis
 import functools
-import itertools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from labkit.core.display import brief_repr, cut
+from labkit.core.display import cut
 from labkit.core.errors import LabError, RankFailed
-from labkit.lesson.checks import NotYet, Todo
+from labkit.lesson.checks import NotYet
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 TIMEOUT_S = 12.0  # some thirty times what a right answer takes
-_LONGEST = 400
-
-
-def body(answer: object) -> Callable[..., Any]:
-    """The answer as a function that has something in it; Todo for an open one, which then needs no launch."""
-    if not callable(answer):
-        raise NotYet(f"Expected a function, got {brief_repr(answer)}. Pass its name without brackets.")
-    if is_open(answer):
-        raise Todo(f"{getattr(answer, '__name__', 'It')} returns nothing yet: write its body.")
-    return answer
-
-
-def is_open(fn: object) -> bool:
-    """Whether a function calls nothing, and each of its returns gives None: a stub with dots, pass or a docstring."""
-    code = getattr(fn, "__code__", None)
-    if code is None or code.co_names:
-        return False
-    steps = list(dis.get_instructions(code))
-    returned = [
-        step.argval if step.opname == "RETURN_CONST" else before.argval if before.opname == "LOAD_CONST" else fn
-        for before, step in itertools.pairwise(steps)
-        if step.opname in ("RETURN_VALUE", "RETURN_CONST")
-    ]
-    return bool(returned) and all(value is None for value in returned)
+_LONGEST_MESSAGE = 400
 
 
 @contextmanager
 def rows_read(model: nn.Module, x: Tensor) -> Iterator[list[list[int]]]:
-    """For each batch that the model's first layer takes inside the `with`: the places in x, (n, features), of its rows.
+    """For each batch that the model's first layer is given inside the `with`: which rows of x, (n, features), it has.
 
-    The first layer's, since a hook of the model itself misses model.forward(x).
+    The hook is on the first layer, since one on the model itself would miss a call of model.forward(x).
     """
     batches: list[list[int]] = []
 
-    def saw(_: Any, inputs: tuple[Any, ...]) -> None:
+    def note(_: Any, inputs: tuple[Any, ...]) -> None:
         batches.append((inputs[0][:, None] == x[None]).all(2).nonzero()[:, 1].tolist())
 
-    with next(model.children()).register_forward_pre_hook(saw):
+    with next(model.children()).register_forward_pre_hook(note):
         yield batches
+
+
+def on_ranks(
+    answer: Any, observe: Callable[[Any, int, int], Any], cases: Sequence[int], ranks: Sequence[int]
+) -> Iterator[tuple[int, list[Any]]]:
+    """For each number of ranks and each case: the case, and what observe(answer, case, seed) returned on each rank.
+
+    The ranks use gloo on one CPU thread each, and are launched once for all cases. The seed is the same on every rank
+    and differs from case to case and from call to call. NotYet says where the answer failed or hung.
+    """
+    for n in ranks:
+        found = _launched(n, _observe_cases, answer, observe, tuple(cases), time.time_ns() % 2**31)
+        for i, case in enumerate(cases):
+            yield case, [found[rank][i] for rank in range(n)]
+
+
+def _observe_cases(answer: Any, observe: Callable[[Any, int, int], Any], cases: Sequence[int], seed: int) -> list[Any]:
+    """Runs on each rank."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    found = []
+    for case in cases:
+        found.append(observe(answer, case, seed + case))
+        dist.barrier()  # no message of this case may be taken for one of the next
+    return found
 
 
 @functools.cache
 def _warm_up() -> None:
-    """A kernel's first launch loads torch, which must not count as the answer's time."""
+    """Launch once for nothing: a kernel's first launch loads torch, which must not count as the answer's time."""
     from labkit.dist import launch
 
     launch(int, 1)
 
 
-def on_ranks(observe: Callable[..., Any], ranks: int, *args: Any) -> Any:
-    """What `observe(*args)` returns on each of `ranks` gloo ranks of one CPU thread; NotYet where they fail or hang."""
+def _launched(ranks: int, fn: Callable[..., Any], *args: Any) -> Any:
+    """What `fn(*args)` returns on each rank; NotYet where one fails, or hangs for TIMEOUT_S."""
     from labkit.dist import launch
 
     _warm_up()
     try:
-        return launch(observe, ranks, *args, timeout_s=TIMEOUT_S)
+        return launch(fn, ranks, *args, timeout_s=TIMEOUT_S)
     except RankFailed as error:
         lines = str(error).splitlines()
         if "not done after" not in lines[0]:
-            raise NotYet(f"On {ranks} ranks: {cut(lines[0], _LONGEST)}") from error
-        standing = [line.strip() for line in lines[1:] if line.startswith("  rank")]
+            raise NotYet(f"On {ranks} ranks: {cut(lines[0], _LONGEST_MESSAGE)}") from error
+        waiting = [line.strip() for line in lines[1:] if line.startswith("  rank")]
         raise NotYet(
-            f"On {ranks} ranks it was not done after {TIMEOUT_S:g} s, and was ended. {'; '.join(standing)}. Ranks that "
-            "wait for each other never go on: is each message that is awaited sent, each collective called by all?"
+            f"On {ranks} ranks it was not done after {TIMEOUT_S:g} s, and was stopped. {'; '.join(waiting)}. Ranks "
+            "that wait for each other never go on: is every message that a rank waits for sent, and does every rank "
+            "call each collective?"
         ) from error
     except LabError as error:
         raise NotYet(f"On {ranks} ranks: {error}") from error

@@ -7,8 +7,8 @@
 def split(labels, share, seed):
     """Two tensors of row numbers, (training, validation); `share` of each class in validation.
 
-    labels is a tensor of whole numbers. Each row is in one of the parts; which, is drawn at
-    random within its class, and depends on `seed` alone.
+    labels is a tensor of whole numbers. Each row goes into exactly one part, drawn at
+    random within its class; the draw depends on `seed` alone.
     """
     generator = torch.Generator().manual_seed(seed)
     training, validation = [], []
@@ -23,9 +23,9 @@ def split(labels, share, seed):
 
 # %% 11.3
 def learning_rate(step, batch, warm_up):
-    """The rate of a step, counted from 0, by linear scaling from 0.02 at batch 32.
+    """The learning rate at `step`, counted from 0, by linear scaling from 0.02 at batch 32.
 
-    It begins at 0.02 and grows in a straight line; from step `warm_up` on it is the scaled one.
+    It starts at 0.02 and grows linearly; from step `warm_up` on it is the scaled rate.
     """
     goal = 0.02 * batch / 32
     if step >= warm_up:
@@ -37,7 +37,7 @@ def learning_rate(step, batch, warm_up):
 def critical_batch(small, big, small_norms, big_norms):
     """tr(Sigma) / |G|^2 in images, from gradient norms with batches of `small` and of `big`.
 
-    small_norms and big_norms are lists of |G_B|, one a batch. Average before you divide.
+    small_norms and big_norms are lists of |G_B|, one per batch. Average before you divide.
     """
     small_squared = sum(norm**2 for norm in small_norms) / len(small_norms)
     big_squared = sum(norm**2 for norm in big_norms) / len(big_norms)
@@ -48,9 +48,9 @@ def critical_batch(small, big, small_norms, big_norms):
 
 # %% 11.5
 def accumulate(model, images, labels, part):
-    """Leave the gradients of the mean loss over all images, reading at most `part` at once.
+    """Compute the gradients of the mean loss over all images, at most `part` of them at once.
 
-    Return that mean loss as a number. Gradients that an earlier step left must not count.
+    Return that mean loss as a number. Gradients left by an earlier step must not count.
     """
     model.zero_grad()
     total = 0.0

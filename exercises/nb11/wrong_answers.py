@@ -299,8 +299,8 @@ WRONG = {
     "11.4": [
         (noise(power=1), "those of the squared norms"),
         (noise(average=lambda norms: (sum(norms) / len(norms)) ** 2), "Square each norm before you average"),
-        (noise(signal_from="big"), "is no |G|^2 yet"),
-        (noise(inverse=True), "turn it round"),
+        (noise(signal_from="big"), "is not yet |G|^2"),
+        (noise(inverse=True), "invert it"),
         (average_of_ratios, "x what we expect"),
         (lambda small, big, a, b: big, "x what we expect"),
         (lambda small, big, a, b: noise()(big, small, a, b), "x what we expect"),

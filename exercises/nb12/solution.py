@@ -5,10 +5,10 @@
 
 # %% 12.1
 def gradients(model, images, labels):
-    """Leave the gradients of the whole batch's mean loss in `model` on every rank; return it.
+    """Leave the whole batch's mean-loss gradients in `model` on every rank; return the loss.
 
-    Every rank is given the whole batch, of which its model may read its share alone. Shares
-    differ by one image at most, and can be empty. Gradients of an earlier step must not count.
+    Every rank is given the whole batch, but its model may read only its own share. Shares
+    differ by one image at most and can be empty. Discard the gradients of earlier steps.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     x, y = images.tensor_split(ranks)[rank], labels.tensor_split(ranks)[rank]
@@ -26,9 +26,9 @@ def gradients(model, images, labels):
 def mended(model, dataset, batch, rate, epochs):
     """On every rank: train by plain SGD, return the model. A rank's batch has `batch` images.
 
-    In each epoch every image is read by one rank, in a new order; where they don't divide, a
-    few may be read twice. All copies end equal, and equal to one process that reads the ranks'
-    batches of each step together.
+    In each epoch every image is read by one rank, in a new order; if they don't divide
+    evenly, a few may be read twice. All copies end up equal to each other, and to one process
+    that reads the batches of all ranks in each step.
     """
     from torch.utils.data import DistributedSampler
 
@@ -49,7 +49,7 @@ def mended(model, dataset, batch, rate, epochs):
 def ring_all_reduce(x):
     """Return the sum of x, a 1-d tensor, over all ranks, on every rank; x may be overwritten.
 
-    Each rank sends to its right neighbour alone, 2 (n - 1) messages of a part of x each.
+    Each rank sends only to its right neighbour: 2 (n - 1) messages, each one part of x.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % ranks, (rank - 1) % ranks
@@ -75,9 +75,9 @@ def ring_seconds(n_bytes, ranks, alpha_s, bytes_per_s):
 
 # %% 12.4b
 def best_ranks(compute_s, n_bytes, alpha_s, bytes_per_s, most):
-    """The number of ranks, 1 to `most`, with the least time of a step, exchange not hidden.
+    """The number of ranks, 1 to `most`, with the shortest step; the exchange isn't hidden.
 
-    The batch is fixed: one rank computes for compute_s, n ranks for a share each.
+    The batch is fixed: one rank computes for compute_s, each of n ranks for its share.
     """
 
     def seconds(ranks):

@@ -14,35 +14,32 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from exercises.answers import parts
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
 from labkit.core.units import format_seconds
 from labkit.lesson.checks import NotYet, call, function
-from labkit.measure.bench import sync_of
 from labkit.measure.machine import machine, pick, threads
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from labkit.train.training import Run
-    from labkit.train.training.split import Labelled
+from labkit.train import data
+from labkit.train.training import Run, accuracy, fit, held_out
+from labkit.train.training.split import Labelled
 
 ACCURACY = 0.97
 FASTER_BY = 1.25
 _MOST_EPOCHS = 40
 _LONGEST_S = 30.0
-_STARTS_AT_MOST = 0.4  # untrained networks on ten classes
+_STARTS_AT_MOST = 0.4  # accuracy; untrained networks guess right about 1 time in 10
 _ENOUGH_TO_TELL, _ALIKE = 100, 0.6  # weights, and a correlation that is seven deviations from chance for so many
 
 
 def baseline() -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], int]:
     """Notebook 11's plain training: two convolutions, SGD with momentum 0.9 and rate 0.02, batch 32."""
-    import torch
-    from torch import nn
-
     conv1, conv2 = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
     blocks = (conv1, nn.ReLU(), nn.MaxPool2d(2), conv2, nn.ReLU(), nn.MaxPool2d(2))
     model = nn.Sequential(*blocks, nn.Flatten(), nn.Linear(128, 10)).to(machine().device)
@@ -61,72 +58,59 @@ def baseline() -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], int]:
 def recipe(answer: object) -> str:
     """Seconds to 97 % in most seeds, in turn with the baseline's, with one CPU thread as in the notebook."""
     with threads(1):
-        return _recipe(function(answer))
+        return _compared(function(answer))
 
 
-def _recipe(fn: Callable[..., Any]) -> str:
-    seeds = pick(ci=3, cpu=5, gpu=5)
-    draw = random.Random(time.time_ns())
-    runs: dict[str, list[Run]] = {"plain": [], "yours": []}
-    _fresh(fn, draw)
+def _compared(fn: Callable[..., Any]) -> str:
+    seeds, draw = pick(ci=3, cpu=5, gpu=5), random.Random(time.time_ns())
+    _judge_untrained(fn)
+    plain: list[Run] = []
+    yours: list[Run] = []
     for _ in range(seeds):
-        seed, data = draw.randrange(10**6), _renamed(draw)
-        for name, made in (("plain", baseline), ("yours", fn)):
-            runs[name].append(_train(made, seed, *data))
-            if name == "yours" and len(runs["yours"]) == 2 and not any(_times(runs["yours"])):
-                _judge(runs, of=2)  # two seeds failed of the first two: no need to go on
-    return _judge(runs, of=seeds)
+        seed, (training, validation) = draw.randrange(10**6), _renamed(draw)
+        plain.append(_train(baseline, seed, training, validation))
+        yours.append(_train(fn, seed, training, validation))
+        if len(yours) == 2 and min(map(_time_to, yours)) == math.inf:
+            break  # enough seeds have failed
+    return _judge(plain, yours)
 
 
-def _judge(runs: dict[str, list[Run]], of: int) -> str:
-    plain_s, yours_s = (
-        [math.inf if seconds is None else seconds for seconds in _times(runs[name])] for name in ("plain", "yours")
-    )
-    arrived = sum(map(math.isfinite, yours_s))
-    best = statistics.median(max(run.accuracies) for run in runs["yours"])
+def _judge(plain: list[Run], yours: list[Run]) -> str:
+    of, arrived = len(yours), sum(_time_to(run) < math.inf for run in yours)
     if arrived < of - 1:
+        best = statistics.median(max(run.accuracies) for run in yours)
         raise NotYet(
             f"{arrived} of {of} seeds reached 97 % on the held-out images within {_MOST_EPOCHS} epochs; at least "
-            f"{of - 1} have to. The median seed's best was {best:.1%}. The labels have other names here than in the "
+            f"{of - 1} must. The median seed's best was {best:.1%}. The labels have other names here than in the "
             "notebook, so only what is learnt in step(images, labels) counts."
         )
-    plain, yours = statistics.median(plain_s), statistics.median(yours_s)
-    both = (
-        f"yours {format_seconds(yours)}, the plain training {_or_never(plain)} (medians of {of} seeds, taken in turn)"
-    )
-    if not yours * FASTER_BY < plain:
-        raise NotYet(f"Not faster than the plain training by a quarter, and less may be chance: {both}.")
+    plain_s, yours_s = (statistics.median(map(_time_to, runs)) for runs in (plain, yours))
+    never = "never" if math.isinf(plain_s) else format_seconds(plain_s)
+    both = f"yours {format_seconds(yours_s)}, the plain training {never} (medians of {of} seeds, taken in turn)"
+    if not yours_s * FASTER_BY < plain_s:
+        raise NotYet(f"Less than a quarter faster than the plain training, which may be chance: {both}.")
     return f"{arrived} of {of} seeds reached 97 % on held-out images: {both}."
 
 
-def _or_never(seconds: float) -> str:
-    return "never" if math.isinf(seconds) else format_seconds(seconds)
+def _time_to(run: Run) -> float:
+    seconds = run.time_to(ACCURACY)
+    return math.inf if seconds is None else seconds
 
 
-def _times(runs: list[Run]) -> list[float | None]:
-    return [run.time_to(ACCURACY) for run in runs]
+def _digits() -> Labelled:
+    images, labels = data.digits(size=8)
+    return images.to(machine().device), labels.to(machine().device)
 
 
 def _renamed(draw: random.Random) -> tuple[Labelled, Labelled]:
     """Training and held-out digits of 8 x 8 pixels, drawn anew, with the ten labels in a random order."""
-    import torch
-
-    from labkit.train import data
-    from labkit.train.training import held_out
-
-    images, labels = data.digits(size=8)
-    names = torch.tensor(draw.sample(range(10), 10))
-    device = machine().device
-    return held_out(images.to(device), names[labels].to(device), seed=draw.randrange(10**6))
+    images, labels = _digits()
+    names = torch.tensor(draw.sample(range(10), 10), device=labels.device)
+    return held_out(images, names[labels], seed=draw.randrange(10**6))
 
 
-def _made(made: Callable[..., Any]) -> tuple[nn.Module, Callable[..., Any], int]:
-    from torch import nn
-
-    result = call(made)
-    if not isinstance(result, tuple | list) or len(result) != 3:
-        raise NotYet(f"Expected recipe() to return (model, step, batch), got {brief_repr(result)}.")
-    model, step, batch = result
+def _made(fn: Callable[..., Any]) -> tuple[nn.Module, Callable[..., Any], int]:
+    model, step, batch = parts(call(fn), 3, "recipe() to return (model, step, batch)")
     if not isinstance(model, nn.Module) or not callable(step) or not is_whole(batch) or not 1 <= batch <= 1000:
         raise NotYet(
             f"Expected a torch module, a function and a batch from 1 to 1,000, got {type(model).__name__}, "
@@ -135,56 +119,40 @@ def _made(made: Callable[..., Any]) -> tuple[nn.Module, Callable[..., Any], int]
     return model, step, int(batch)
 
 
-def _fresh(made: Callable[..., Any], draw: random.Random) -> None:
-    """The model of each call is new, its weights follow the seed, and it knows nothing yet."""
-    import torch
-
-    from labkit.train.training import accuracy
-
+def _judge_untrained(fn: Callable[..., Any]) -> None:
+    """NotYet unless the model of each call is new, its weights follow the seed, and it knows nothing yet."""
     models = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        models.append(_made(made)[0])
+        models.append(_made(fn)[0])
     if models[0] is models[1]:
-        raise NotYet("recipe() returned the same model twice. Build it inside, so that each seed begins anew.")
+        raise NotYet("recipe() returned the same model twice. Build it inside, so that each seed starts anew.")
     pairs = zip(models[0].named_parameters(), models[1].parameters(), strict=False)
     if same := [name for (name, one), two in pairs if one.dim() > 1 and _alike(one, two)]:
         raise NotYet(
             f"The weights {same[0]} are the same from two seeds, or nearly, so they don't come from chance: a model "
             "that was trained before, or a seed set inside recipe()?"
         )
-    images, labels = _as_they_are()
-    if (known := max(accuracy(model, images, labels) for model in models)) > _STARTS_AT_MOST:
+    if (known := max(accuracy(model, *_digits()) for model in models)) > _STARTS_AT_MOST:
         raise NotYet(f"Before any training the model is right for {known:.0%} of the digits: it was trained before.")
 
 
 def _alike(one: Tensor, two: Tensor) -> bool:
     """Equal, or, where there are enough weights to tell, so correlated that chance can't be the reason."""
-    import torch
-
     if one.shape != two.shape or torch.equal(one, two):
         return one.shape == two.shape
     both = torch.stack([one.detach().ravel(), two.detach().ravel()]).double()
     return both.shape[1] >= _ENOUGH_TO_TELL and float(torch.corrcoef(both)[0, 1]) > _ALIKE
 
 
-def _as_they_are() -> Labelled:
-    from labkit.train import data
-
-    images, labels = data.digits(size=8)
-    return images.to(machine().device), labels.to(machine().device)
-
-
-def _train(made: Callable[..., Any], seed: int, data: Labelled, validation: Labelled) -> Run:
-    from labkit.train.training import fit
-
+def _train(fn: Callable[..., Any], seed: int, training: Labelled, validation: Labelled) -> Run:
     start_s = time.perf_counter()
-    batch = _made(made)[2]
-    sync_of(machine().device)()
+    batch = _made(fn)[2]
+    machine().sync()
     made_s = time.perf_counter() - start_s  # what recipe() does before its first step counts as training
     try:
         run = fit(
-            lambda: _made(made)[:2], seed=seed, batch=batch, data=data, validation=validation, until=ACCURACY,
+            lambda: _made(fn)[:2], seed=seed, batch=batch, data=training, validation=validation, until=ACCURACY,
             epochs=_MOST_EPOCHS, seconds=_LONGEST_S,
         )  # fmt: skip
     except LabError as error:

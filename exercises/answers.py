@@ -1,0 +1,40 @@
+"""What several notebooks' checks read from an answer: its parts, its whole numbers, the mistake that a number shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from labkit.core.arguments import is_whole
+from labkit.core.display import brief_repr
+from labkit.lesson.checks import NotYet
+
+
+def parts(answer: object, n: int, expected: str, given: str = "") -> tuple[Any, ...]:
+    """The n parts of a tuple or list; NotYet for anything else, which says what was `expected` (for which `given`)."""
+    if isinstance(answer, tuple | list) and len(answer) == n:
+        return tuple(answer)
+    raise NotYet(f"{f'For {given}: expected' if given else 'Expected'} {expected}, got {brief_repr(answer)}.")
+
+
+def as_list(answer: Any) -> list[Any] | None:
+    """A list, tuple or range, or an array or tensor of one dimension or more, as a list; None for anything else."""
+    if isinstance(answer, list | tuple | range):
+        return list(answer)
+    listed = answer.tolist() if hasattr(answer, "tolist") else None
+    return listed if isinstance(listed, list) else None
+
+
+def whole_numbers(answer: object, expected: str, given: str) -> list[int]:
+    """The answer as a list of integers; NotYet for anything else, floats and booleans included."""
+    listed = as_list(answer)
+    if listed is None or not all(map(is_whole, listed)):
+        dtype = f", {answer.dtype}" if hasattr(answer, "dtype") else ""
+        raise NotYet(f"For {given}: expected {expected}, got {brief_repr(answer)}{dtype}.")
+    return [int(number) for number in listed]
+
+
+def mistake(value: float, wrong: Mapping[float, str], otherwise: str, *, rel: float = 1e-6) -> str:
+    """What went wrong: the words of the first `wrong` result that `value` equals, within `rel`; else `otherwise`."""
+    return next((words for result, words in wrong.items() if math.isclose(value, result, rel_tol=rel)), otherwise)
