@@ -3,9 +3,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.units import format_bytes
-from labkit.measure.profiling.blocks import (
+from labkit.measure.profiling.allocations import (
     ACTIVATIONS,
     BEGIN,
     CATEGORIES,
@@ -16,7 +16,7 @@ from labkit.measure.profiling.blocks import (
     PARAMETERS,
     STATE,
 )
-from labkit.measure.profiling.memory_by_category import memory_timeline, save_snapshot, timeline_of
+from labkit.measure.profiling.memory_by_category import memory_timeline, timeline_of
 from labkit.plan import costs
 from labkit.train import models
 
@@ -223,26 +223,3 @@ def test_bad_input_says_what_to_do():
         memory_timeline(lambda: None, model)
     with pytest.raises(ZeroDivisionError):
         memory_timeline(lambda: 1 / 0, model)
-
-
-def test_a_snapshot_needs_a_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadMeasurement, match="Expected a GPU"):
-        save_snapshot(lambda: None, tmp_path / "snapshot.pickle")
-
-
-def test_a_snapshot_records_the_step_alone_and_stops_also_after_an_error(monkeypatch, tmp_path):
-    calls = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("wait"))
-    monkeypatch.setattr(
-        torch.cuda.memory, "_record_memory_history", lambda enabled="all", **_: calls.append(f"record {enabled}")
-    )
-    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", lambda name: calls.append(f"dump {name}"))
-    path = tmp_path / "snapshot.pickle"
-    assert save_snapshot(lambda: calls.append("step"), path) == path
-    assert calls == ["wait", "record all", "step", "wait", f"dump {path}", "record None"]
-    calls.clear()
-    with pytest.raises(ZeroDivisionError):
-        save_snapshot(lambda: 1 / 0, path)
-    assert calls == ["wait", "record all", "record None"]

@@ -2,16 +2,12 @@ import dataclasses
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
 
 from labkit.core.errors import BadArgument
 from labkit.measure.bench import Timing
 from labkit.measure.ceilings import Ceilings
 from labkit.measure.probe import Ceiling
-from labkit.measure.profiling.mfu import counted_flop, utilization
-from labkit.plan import costs
-from labkit.train import models
+from labkit.measure.profiling.mfu import utilization
 
 COPY = Ceiling(2e9, 1.9e9, 2.1e9, "B/s", "1 to 1", 1, 5)
 
@@ -130,35 +126,3 @@ def test_bad_input_says_what_to_do(cpu):
         utilization(1e9, 1.0, dtype="float33", ceilings=cpu)
     with pytest.raises(BadArgument, match="Expected ceilings of 77 threads"):
         utilization(1e9, 1.0, threads=77, ceilings=cpu)
-
-
-def cnn_step(batch):
-    model, images = models.SimpleCNN(), torch.randn(batch, 3, 32, 32)
-    labels = torch.randint(0, 10, (batch,))
-    return lambda: cross_entropy(model(images), labels).backward()
-
-
-@pytest.mark.parametrize("batch", [1, 7, 64])
-def test_torchs_count_is_costs_count_without_what_is_no_matrix_product(batch):
-    network = costs.network("SimpleCNN")
-    forward = network.cost(network.batch(batch))
-    expected = costs.training_step(network, batch=batch).flop - (1 + costs.BACKWARD_OVER_FORWARD) * forward.vector_flop
-    assert counted_flop(cnn_step(batch)) == expected
-
-
-def test_a_step_that_recomputes_counts_more():
-    from torch.utils.checkpoint import checkpoint
-
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
-    x = torch.randn(8, 64, requires_grad=True)
-    once = counted_flop(lambda: model(x).sum().backward())
-    again = counted_flop(lambda: checkpoint(model, x, use_reentrant=False).sum().backward())
-    assert once == 2 * 3 * 2 * 8 * 64 * 64
-    assert again == once + 2 * 8 * 64 * 64  # the first layer again; torch stops there, the second's input is known
-
-
-def test_work_without_a_matrix_product_is_refused():
-    with pytest.raises(BadArgument, match="saw none"):
-        counted_flop(lambda: torch.ones(8) + 1)
-    with pytest.raises(BadArgument, match="Pass its name without brackets"):
-        counted_flop(12)

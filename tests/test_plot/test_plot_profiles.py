@@ -7,7 +7,7 @@ from matplotlib.collections import PolyCollection
 
 from labkit import plot
 from labkit.measure.profiling import PARTS, Limit, Span, StepProfile
-from labkit.measure.profiling.blocks import CATEGORIES, Phase
+from labkit.measure.profiling.allocations import CATEGORIES, Phase
 from labkit.measure.profiling.memory_by_category import MemoryTimeline
 from labkit.plan import costs
 from labkit.plot.profiles import _merged

@@ -2,8 +2,8 @@
 
 from labkit.measure.profiling.annotations import PARTS, part
 from labkit.measure.profiling.limit import LIMITS, Limit, find_bottleneck
-from labkit.measure.profiling.memory_by_category import MemoryTimeline, memory_timeline, save_snapshot
-from labkit.measure.profiling.mfu import Utilization, counted_flop, utilization
+from labkit.measure.profiling.memory_by_category import MemoryTimeline, memory_timeline
+from labkit.measure.profiling.mfu import Utilization, utilization
 from labkit.measure.profiling.partition import Span
 from labkit.measure.profiling.saved_activations import saved_activation_bytes
 from labkit.measure.profiling.standalone_script import as_script
@@ -28,7 +28,6 @@ __all__ = [
     "StepProfile",
     "Utilization",
     "as_script",
-    "counted_flop",
     "find_bottleneck",
     "memory_timeline",
     "ncu_command",
@@ -38,7 +37,6 @@ __all__ = [
     "profile_step",
     "recorded_report",
     "report",
-    "save_snapshot",
     "saved_activation_bytes",
     "utilization",
 ]

@@ -6,16 +6,15 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.core.arguments import check_function
 from labkit.core.display import Shown, Table, brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.units import format_bytes, format_seconds, significant
 from labkit.measure.chrome_trace import Event
 from labkit.measure.memory import trace_events
-from labkit.measure.profiling.blocks import (
+from labkit.measure.profiling.allocations import (
     ACTIVATIONS,
     BEGIN,
     CATEGORIES,
@@ -29,6 +28,7 @@ from labkit.measure.profiling.blocks import (
     Held,
     Phase,
     StepTrace,
+    phase_at,
     series,
 )
 
@@ -72,8 +72,7 @@ class MemoryTimeline(Shown):
     @property
     def peak_phase(self) -> str:
         """The phase in which the peak was reached; 'between phases' outside of all."""
-        inside = (phase.name for phase in self.phases if phase.start_s <= self.peak_s <= phase.end_s)
-        return next(inside, "between phases")
+        return phase_at(self.phases, self.peak_s) or "between phases"
 
     @property
     def at_peak(self) -> dict[str, int]:
@@ -93,7 +92,6 @@ class MemoryTimeline(Shown):
         """A table of bytes predicted and measured, by category: at most, and at the peak.
 
         `predicted` is a TrainingMemory of lab.costs, or a TrainingStep, which has one.
-
         Predicted master weights count as parameters, which they are under autocast. Nothing is predicted for temporary
         tensors. The last row compares the sum of all with the peak.
         """
@@ -129,8 +127,8 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
     """Run `step` three times and follow the bytes alive through the third: warm, with the gradients of the one before.
 
     The device is that of the model's parameters, "cpu" or "cuda". Memory is counted when the host allocates it, before
-    a GPU's kernels run. Raises BadMeasurement for a step that can't be called, a model without parameters, another
-    device, and a step that allocates nothing there, as a replayed CUDA graph does.
+    a GPU's kernels run. Raises BadArgument for a step that can't be called, a model without parameters and another
+    device, BadMeasurement for a step that allocates nothing there, as a replayed CUDA graph does.
     """
     check_function("step", step)
     device = _device_of(model)
@@ -140,7 +138,7 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
     def work() -> None:
         from torch.profiler import record_function
 
-        step()  # so that the blocks which are alive when the next step begins were seen when they were allocated
+        step()  # so that what is alive when the next step begins was seen when it was allocated
         held.append(_held(model, optimizer))
         with record_function(BEGIN):
             pass
@@ -160,13 +158,13 @@ def timeline_of(
 ) -> MemoryTimeline:
     """The timeline of the step between the marks in a trace; `before` and `after` are what was held at the marks."""
     trace = StepTrace(events, device)
-    blocks = trace.sort(before, after)
-    if not any(block.start > trace.begin for block in blocks):
+    allocations = trace.sort(before, after)
+    if not any(one.start > trace.begin for one in allocations):
         raise BadMeasurement(
             f"Expected the step to allocate memory on {device}, saw nothing. Does it run there, and as plain code? A "
             "replayed CUDA graph allocates nothing: pass the step that was captured."
         )
-    times, found = series(blocks, trace.begin, trace.end)
+    times, found = series(allocations, trace.begin, trace.end)
     totals = list(map(sum, zip(*found.values(), strict=True)))
     return MemoryTimeline(
         device=device,
@@ -178,41 +176,18 @@ def timeline_of(
     )
 
 
-def save_snapshot(step: Callable[[], object], path: str | Path) -> Path:
-    """Run `step` once and write every allocation with the line that made it, for the viewer pytorch.org/memory_viz.
-
-    The viewer runs in the browser and uploads nothing. Source: PyTorch documentation, Understanding CUDA Memory Usage.
-    Raises BadMeasurement without a GPU: torch records this of CUDA's allocator only.
-    """
-    import torch
-
-    check_function("step", step)
-    if not torch.cuda.is_available():
-        raise BadMeasurement("Expected a GPU that torch can use for a snapshot of its memory, found none.")
-    target = Path(path)
-    torch.cuda.synchronize()
-    torch.cuda.memory._record_memory_history(max_entries=100_000)
-    try:
-        step()
-        torch.cuda.synchronize()
-        torch.cuda.memory._dump_snapshot(str(target))  # type: ignore[no-untyped-call]
-    finally:
-        torch.cuda.memory._record_memory_history(enabled=None)
-    return target
-
-
 def _device_of(model: nn.Module) -> str:
     parameters = getattr(model, "parameters", None)
     first = next(iter(parameters()), None) if callable(parameters) else None
     if first is None:
-        raise BadMeasurement(f"Expected a torch module with parameters, got {brief_repr(model)}. Pass the model.")
+        raise BadArgument(f"Expected a torch module with parameters, got {brief_repr(model)}. Pass the model.")
     if first.device.type not in DEVICE_TYPES:
-        raise BadMeasurement(f"Expected a model on a CPU or a CUDA GPU, got one on {first.device}. Move it with .to().")
+        raise BadArgument(f"Expected a model on a CPU or a CUDA GPU, got one on {first.device}. Move it with .to().")
     return str(first.device.type)
 
 
 def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
-    """Category and bytes of the blocks that model and optimizer hold now, by address."""
+    """Category and bytes of the memory that model and optimizer hold now, by address."""
     import torch
 
     state = [] if optimizer is None else [v for values in optimizer.state.values() for v in values.values()]

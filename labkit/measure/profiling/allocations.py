@@ -1,4 +1,4 @@
-"""Blocks of memory in a Chrome trace: when each was allocated and freed, in which phase of a step, and what for."""
+"""Allocations of memory in a Chrome trace: when each was made and freed, in which phase of a step, and what for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEGIN, END, GRADIENT = "labkit: step begins", "labkit: step ends", "labkit: grad
 DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # c10::DeviceType, as the trace writes it
 _BACKWARD, _UPDATE = "autograd::engine::evaluate_function: ", "Optimizer.step#"
 
-Held = Mapping[int, tuple[str, int]]  # address -> category and bytes of a block that model or optimizer holds
+Held = Mapping[int, tuple[str, int]]  # address -> category and bytes of memory that model or optimizer holds
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,13 @@ class Phase:
     end_s: float
 
 
+def phase_at(phases: Sequence[Phase], at_s: float) -> str:
+    """The name of the phase at a time; empty outside of all."""
+    return next((phase.name for phase in phases if phase.start_s <= at_s <= phase.end_s), "")
+
+
 @dataclass
-class Block:
+class Allocation:
     """`n_bytes` at an address from `start` until before `end`, in the trace's microseconds; infinite where not seen."""
 
     address: int
@@ -38,12 +43,12 @@ class Block:
     category: str = OTHER
 
     def lives(self, at: float) -> bool:
-        """Whether the block is allocated at a time."""
+        """Whether the memory is allocated at a time."""
         return self.start <= at < self.end
 
 
 class StepTrace:
-    """The events of one step between the marks BEGIN and END, sorted: operators, phases and blocks of one device."""
+    """One step between the marks BEGIN and END of a trace: its operators, phases and allocations on one device."""
 
     def __init__(self, events: Sequence[Event], device: str) -> None:
         timed = sorted((e for e in events if "ts" in e), key=lambda e: float(e["ts"]))
@@ -53,50 +58,50 @@ class StepTrace:
         self.operators = _outermost([e for e in inside if e.get("cat") == "cpu_op"])
         self._starts = [float(e["ts"]) for e in self.operators]
         self.phases = _phases(inside, self.operators, self.begin)
-        self.gradients = [
-            (float(e["ts"]), int(e["name"].removeprefix(GRADIENT))) for e in timed if e["name"].startswith(GRADIENT)
-        ]
+        named = [(float(e["ts"]), e["name"]) for e in timed if e["name"].startswith(GRADIENT)]
+        self.gradients = [(at, int(name.removeprefix(GRADIENT))) for at, name in named]
         memory = [e for e in timed if e["name"] == "[memory]"]
-        self.blocks, self._frees = _blocks([e for e in memory if e["args"].get("Device Type") == DEVICE_TYPES[device]])
+        own = [e for e in memory if e["args"].get("Device Type") == DEVICE_TYPES[device]]
+        self.allocations, self._frees = _allocations(own)
 
     def operator_at(self, at: float) -> str:
         """The name of the outermost operator that runs at a time; empty between operators."""
         operator = self._operator(at)
         return "" if operator is None else str(operator["name"]).removeprefix(_BACKWARD)
 
-    def phase_at(self, at: float) -> str:
-        """The phase at a time; empty outside of all."""
-        at_s = (at - self.begin) / 1e6
-        return next((phase.name for phase in self.phases if phase.start_s <= at_s <= phase.end_s), "")
-
-    def sort(self, before: Held, after: Held) -> list[Block]:
-        """All blocks alive within the step, each with its category, those included that are older than the trace.
+    def sort(self, before: Held, after: Held) -> list[Allocation]:
+        """All allocations alive within the step, each with its category, those older than the trace among them.
 
         `before` and `after` are what model and optimizer held at BEGIN and at END.
         """
-        for block in self.blocks:
-            operator = self._operator(block.start)
-            kept = operator is None or block.end > _end(operator)
-            if kept and block.start > self.begin and self.phase_at(block.start) == "forward":
-                block.category = ACTIVATIONS
-        by_address: dict[int, list[Block]] = {}
-        for block in self.blocks:
-            by_address.setdefault(block.address, []).append(block)
+        by_address: dict[int, list[Allocation]] = {}
+        for one in self.allocations:
+            by_address.setdefault(one.address, []).append(one)
+            if self._is_activation(one):
+                one.category = ACTIVATIONS
+        # An address is used again and again: who claims it, claims what lives there at that moment.
         claims = [(at, address, GRADIENTS) for at, address in self.gradients]
         claims += [(at, a, c) for at, held in ((self.begin, before), (self.end, after)) for a, (c, _) in held.items()]
         for at, address, category in claims:
-            for block in by_address.get(address, []):
-                if block.lives(at):
-                    block.category = category
+            for one in by_address.get(address, []):
+                if one.lives(at):
+                    one.category = category
         older = [
-            Block(address, n_bytes, end=self._freed(address), category=category)
+            Allocation(address, n_bytes, end=self._freed(address), category=category)
             for address, (category, n_bytes) in before.items()
-            if not any(block.lives(self.begin) for block in by_address.get(address, []))
+            if not any(one.lives(self.begin) for one in by_address.get(address, []))
         ]
-        return [b for b in (*older, *self.blocks) if b.n_bytes and b.end > self.begin and b.start <= self.end]
+        return [a for a in (*older, *self.allocations) if a.n_bytes and a.end > self.begin and a.start <= self.end]
+
+    def _is_activation(self, one: Allocation) -> bool:
+        """Whether it was made in a forward phase and outlives the operator that made it."""
+        operator = self._operator(one.start)
+        kept = operator is None or one.end > _end(operator)
+        at_s = (one.start - self.begin) / 1e6
+        return kept and at_s > 0 and phase_at(self.phases, at_s) == "forward"
 
     def _freed(self, address: int) -> float:
-        """When a block was freed that is older than the trace. A CPU's allocator doesn't report that: never."""
+        """When an allocation older than the trace was freed; never on a CPU, whose allocator doesn't report that."""
         return next((at for at, freed in self._frees if freed == address and at > self.begin), math.inf)
 
     def _operator(self, at: float) -> Event | None:
@@ -104,24 +109,19 @@ class StepTrace:
         return self.operators[index] if index >= 0 and at <= _end(self.operators[index]) else None
 
 
-def series(blocks: Sequence[Block], begin: float, end: float) -> tuple[list[float], dict[str, list[int]]]:
+def series(found: Sequence[Allocation], begin: float, end: float) -> tuple[list[float], dict[str, list[int]]]:
     """The moments from `begin` to `end` at which the bytes of a category change, and these bytes from then on."""
+    changes = [(max(one.start, begin), one.category, one.n_bytes) for one in found]
+    changes += [(one.end, one.category, -one.n_bytes) for one in found if one.end <= end]
     now = dict.fromkeys(CATEGORIES, 0)
-    changes: list[tuple[float, str, int]] = []
-    for block in blocks:
-        if block.lives(begin):
-            now[block.category] += block.n_bytes
-        else:
-            changes.append((block.start, block.category, block.n_bytes))
-        if block.end <= end:
-            changes.append((block.end, block.category, -block.n_bytes))
-    times, found = [begin], {category: [n_bytes] for category, n_bytes in now.items()}
+    rows = [(begin, *now.values())]
     for at, category, n_bytes in sorted(changes, key=lambda change: change[0]):
         now[category] += n_bytes
-        times.append(at)
-        for name, values in found.items():
-            values.append(now[name])
-    return times, found
+        if at == begin:  # what is older than the step is there from its first moment on
+            rows.clear()
+        rows.append((at, *now.values()))
+    times, *columns = zip(*rows, strict=True)
+    return list(times), {name: list(values) for name, values in zip(CATEGORIES, columns, strict=True)}
 
 
 def _end(event: Event) -> float:
@@ -137,15 +137,15 @@ def _outermost(operators: Sequence[Event]) -> list[Event]:
     return found
 
 
-def _blocks(memory: Sequence[Event]) -> tuple[list[Block], list[tuple[float, int]]]:
-    """Blocks in the order of their allocation, and time and address of frees whose allocation was not seen."""
-    alive: dict[int, Block] = {}
-    blocks: list[Block] = []
+def _allocations(memory: Sequence[Event]) -> tuple[list[Allocation], list[tuple[float, int]]]:
+    """Allocations in their order, and time and address of frees whose allocation was not seen."""
+    alive: dict[int, Allocation] = {}
+    blocks: list[Allocation] = []
     frees: list[tuple[float, int]] = []
     for event in memory:
         at, address, n_bytes = float(event["ts"]), int(event["args"]["Addr"]), int(event["args"]["Bytes"])
         if n_bytes > 0:
-            alive[address] = Block(address, n_bytes, at)
+            alive[address] = Allocation(address, n_bytes, at)
             blocks.append(alive[address])
         elif address in alive:
             alive.pop(address).end = at
