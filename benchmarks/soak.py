@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import labkit as lab
 from labkit.core.errors import RankFailed
-from tests.test_dist.ranks_faults import FAULTS, reports_forever, timeout_of, works
+from tests.test_dist.ranks_faults import FAULTS, launch_fault, reports_forever, works
 from tests.test_dist.ranks_left import left, processes_of, running, strays
 
 KERNEL = """
@@ -52,7 +52,7 @@ def plant(fault: object) -> bool:
     """One fault; whether its message says what it should."""
     words = FAULTS[fault]
     try:
-        lab.launch(fault, 2, timeout_s=timeout_of(words))
+        launch_fault(fault)
     except RankFailed as error:
         return words is not None and all(word in str(error) for word in words)
     return words is None

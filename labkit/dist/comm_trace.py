@@ -66,10 +66,8 @@ class CommTracer:
 
     def install(self) -> None:
         """Replace the functions, before the notebook's function is unpickled, which looks them up by name."""
-        for name in _COLLECTIVES:
-            self._replace(name, self._collective_key)
-        for name in _MESSAGES:
-            self._replace(name, self._message_key)
+        for name in (*_COLLECTIVES, *_MESSAGES):
+            self._replace(name)
         self._replace_init()
         wait = dist.Work.wait
 
@@ -79,9 +77,9 @@ class CommTracer:
 
         dist.Work.wait = traced_wait  # type: ignore[assignment, method-assign]
 
-    def _replace(self, name: str, key_of: Callable[..., tuple[Key | None, int | None]]) -> None:
+    def _replace(self, name: str) -> None:
         original = getattr(c10d, name, None)
-        if original is None:
+        if original is None:  # torch 2.11 lacks some
             return
         names = list(inspect.signature(original).parameters)
 
@@ -90,7 +88,7 @@ class CommTracer:
             if threading.get_ident() in self.open:  # a part of a call that is traced as a whole
                 return original(*args, **kwargs)
             given = {**dict(zip(names, args, strict=False)), **kwargs}
-            key, peer = key_of(name, given)
+            key, peer = self._key(name, given)
             call = CommCall(name, _what(given), key, self.context.now_s(), peer)
             return self._timed(call, lambda: original(*args, **kwargs), arrives=True)
 
@@ -114,34 +112,28 @@ class CommTracer:
             self.context.add_span(start, self.context.stamp(), "communication", call.label, call.key)
         return result
 
-    def _collective_key(self, name: str, given: dict[str, Any]) -> tuple[Key | None, int | None]:
-        group = self._group(given)
-        if group is None:
-            return None, None
-        series = (group.group_name, dist.get_process_group_ranks(group)[0])
-        self._counts[series] += 1
-        return (*series, self._counts[series]), None
-
-    def _message_key(self, name: str, given: dict[str, Any]) -> tuple[Key | None, int | None]:
-        group = self._group(given)
-        if group is None:
-            return None, None
-        side = _MESSAGES[name]
-        peer = given.get(side)
-        if peer is None and given.get(f"group_{side}") is not None:
-            peer = dist.get_global_rank(group, given[f"group_{side}"])
-        if peer is None:
-            return None, None  # recv from any rank: the peer is not known before it has sent
-        ends = (self.context.rank, int(peer)) if side == "dst" else (int(peer), self.context.rank)
-        series = (*ends, given.get("tag", 0))
-        self._counts[series] += 1
-        return ("message", *series, self._counts[series]), int(peer)
-
-    def _group(self, given: dict[str, Any]) -> Any:
+    def _key(self, name: str, given: dict[str, Any]) -> tuple[Key | None, int | None]:
+        """What the peers' calls have in common with this one, and a message's peer; None where they aren't known."""
         group = given.get("group")
         if group is None and dist.is_initialized():
-            return dist.group.WORLD
-        return group if isinstance(group, dist.ProcessGroup) else None
+            group = dist.group.WORLD
+        if not isinstance(group, dist.ProcessGroup):
+            return None, None
+        side = _MESSAGES.get(name)
+        peer: int | None = None
+        series: Key
+        if side is None:
+            series = (group.group_name, dist.get_process_group_ranks(group)[0])
+        else:
+            peer = given.get(side)
+            if peer is None and given.get(f"group_{side}") is not None:
+                peer = dist.get_global_rank(group, given[f"group_{side}"])
+            if peer is None:
+                return None, None  # recv from any rank: the peer is not known before it has sent
+            ends = (self.context.rank, int(peer)) if side == "dst" else (int(peer), self.context.rank)
+            series = ("message", *ends, given.get("tag", 0))
+        self._counts[series] += 1
+        return (*series, self._counts[series]), peer
 
     def _replace_init(self) -> None:
         """Replace init_process_group: no span, but a rank that hangs in it is seen there."""

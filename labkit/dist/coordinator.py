@@ -67,12 +67,8 @@ class Coordinator:
         self._on_report = on_report
         self._selector = selectors.DefaultSelector()
         self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
         self._selector.register(self._server, selectors.EVENT_READ, self._accept)
-
-    @property
-    def port(self) -> int:
-        """Where ranks connect."""
-        return int(self._server.getsockname()[1])
 
     def now_s(self) -> float:
         """Seconds since the launch began."""

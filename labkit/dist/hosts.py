@@ -2,7 +2,7 @@
 
 Each host has its own interfaces, host name and /etc/hosts; processor, memory and files are shared. What runs in them
 finds its peer the way it would on two machines, and every byte between them goes through the kernel's TCP and a token
-bucket (tc-tbf(8)) that lets so many bits a second pass in each direction. Needs Linux, root, and the tools of iproute2.
+bucket (tc-tbf(8)) that limits the bits per second in each direction. Needs Linux, root, and the tools of iproute2.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OURS = re.compile(r"labkit-(\d+)-\d+-[ab]")
 _GRACE_S = 10.0  # how long the other host has to notice that its peer is gone
 _POLL_S = 0.02
 _counter = itertools.count()
-# `ip netns exec` gives a command mounts of its own, so that /etc/hosts can be the host's; --uts does it for the name.
+# `ip netns exec` gives a command mounts of its own, so that it sees the host's /etc/hosts; unshare --uts, its name.
 _ENTER = 'mount --bind "$1" /etc/hosts; echo "$2" >/proc/sys/kernel/hostname; shift 2; exec "$@"'
 _ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .+)?)$", re.MULTILINE)
 _NOISE = re.compile(r"\[/\S+\.cc:\d+\] |This is typically caused by a remote worker .*")  # of gloo's messages
@@ -42,7 +42,7 @@ _OF_THE_PEER = re.compile(r"by peer|broken pipe|connection (?:refused|reset|clos
 
 @dataclass(frozen=True)
 class Running:
-    """A command that runs in a host; both its outputs go to the file `output`."""
+    """A command that runs in a host; its output and errors go to the file `output`."""
 
     host: str
     process: subprocess.Popen[bytes]
@@ -54,30 +54,17 @@ class Running:
 
 
 class Hosts:
-    """Two hosts that are there, "host-a" and "host-b": run commands in them, and change the rate between them."""
-
-    names = NAMES
-    addresses = ADDRESSES
+    """Two running hosts, "host-a" and "host-b": run commands in them, or a function with torchrun."""
 
     def __init__(self, namespaces: tuple[str, str], folder: Path) -> None:
-        self.rate_bits_per_s = 0.0
         self._namespaces, self._folder = namespaces, folder
         self.started: list[Running] = []
         self._etc_hosts = folder / "hosts"
         lines = (f"{address} {name}\n" for name, address in zip(NAMES, ADDRESSES, strict=True))
         self._etc_hosts.write_text("127.0.0.1 localhost\n" + "".join(lines), encoding="ascii")
 
-    def shape(self, rate_bits_per_s: float) -> None:
-        """Let so many bits a second pass in each direction from now on, the headers of TCP and IP included."""
-        check_number("rate_bits_per_s", rate_bits_per_s, least=1e6, advice="A megabit per second is 1e6.")
-        burst = max(65536, int(rate_bits_per_s / 8 / 1000))  # bytes: a millisecond, or one piece as TCP hands it over
-        for namespace in self._namespaces:
-            rate = f"rate {int(rate_bits_per_s)}bit burst {burst} latency 100ms"
-            _tool(f"tc -n {namespace} qdisc replace dev cable root tbf {rate}")
-        self.rate_bits_per_s = float(rate_bits_per_s)
-
     def start(self, host: int, command: Sequence[str], **environment: str) -> Running:
-        """Start a command in host 0 or 1, with these variables set besides. It sees no GPU."""
+        """Start a command in host 0 or 1, with these environment variables added. It sees no GPU."""
         enter = ["ip", "netns", "exec", self._namespaces[host], "unshare", "--uts", "sh", "-ec", _ENTER, "enter"]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # torchrun is there
         output = self._folder / f"output-{len(self.started)}"
@@ -94,14 +81,14 @@ class Hosts:
         return self.started[-1]
 
     def run(self, command: Sequence[str], *, timeout_s: float = 60.0, **environment: str) -> tuple[str, ...]:
-        """Run a command in both hosts at once; what each wrote.
+        """Run a command in both hosts at once; the output of each.
 
-        Raises RankFailed where one ends with an error or one needs more than `timeout_s`; then nothing runs any more.
+        Raises RankFailed if one ends with an error or runs longer than `timeout_s` seconds; then nothing runs any more.
         """
         return self.wait([self.start(host, command, **environment) for host in (0, 1)], timeout_s=timeout_s)
 
     def wait(self, commands: Sequence[Running], *, timeout_s: float = 60.0) -> tuple[str, ...]:
-        """Wait for commands that were started, then stop all else in the hosts; what each wrote. Raises like `run`."""
+        """Wait for started commands, then stop all else in the hosts; the output of each. Raises like `run`."""
         deadline = time.monotonic() + timeout_s
         ended: list[Running] = []
         try:
@@ -138,11 +125,11 @@ class Hosts:
         return [found.get(rank) for rank in range(2 * nproc)]
 
     def stop(self, *which: int) -> None:
-        """Kill all that runs in host 0 or 1, as a power cut would; in both where none is named."""
+        """Kill all that runs in host 0 or 1, as a power cut would; in both unless one is named."""
         for host in which or (0, 1):
             for command in self.started:
                 if command.host == NAMES[host] and command.process.poll() is None:
-                    command.process.kill()  # it may be about to enter the namespace
+                    command.process.kill()  # it may not have entered the namespace yet, where the next line looks
             _end_all(self._namespaces[host])
 
 
@@ -150,8 +137,11 @@ class Hosts:
 def two_hosts(rate_bits_per_s: float = 1e9) -> Iterator[Hosts]:
     """Two hosts and a cable of `rate_bits_per_s` in each direction; both are gone at the end, whatever happens.
 
-    Raises LabError where this computer can't have them: no Linux, no root, no iproute2, or a container that forbids it.
+    Raises LabError if this computer can't have them (no Linux, no root, no iproute2, or a container that forbids it),
+    and BadArgument for a rate below 1e6.
     """
+    # The rate includes the headers of TCP and IP.
+    check_number("rate_bits_per_s", rate_bits_per_s, least=1e6, advice="A megabit per second is 1e6.")
     _check_possible()
     _remove_leftovers()
     stem = f"labkit-{os.getpid()}-{next(_counter)}"
@@ -159,8 +149,7 @@ def two_hosts(rate_bits_per_s: float = 1e9) -> Iterator[Hosts]:
     with tempfile.TemporaryDirectory(prefix="labkit-hosts-") as folder:
         hosts = Hosts(namespaces, Path(folder))
         try:
-            _connect(namespaces)
-            hosts.shape(rate_bits_per_s)
+            _connect(namespaces, int(rate_bits_per_s))
             yield hosts
         finally:
             hosts.stop()
@@ -171,7 +160,7 @@ def two_hosts(rate_bits_per_s: float = 1e9) -> Iterator[Hosts]:
 
 
 def hosts_missing() -> str:
-    """Why this computer can't have two hosts, in a sentence; empty where it can."""
+    """Why this computer can't have two hosts, in a sentence; empty if it can."""
     try:
         with two_hosts():
             return ""
@@ -191,8 +180,9 @@ def _check_possible() -> None:
         )
 
 
-def _connect(namespaces: tuple[str, str]) -> None:
+def _connect(namespaces: tuple[str, str], bits_per_s: int) -> None:
     """Make both namespaces and the cable between them."""
+    burst = max(65536, bits_per_s // 8 // 1000)  # bytes: a millisecond, or one piece as TCP hands it over
     for namespace in namespaces:
         _tool(f"ip netns add {namespace}")
     first, second = namespaces
@@ -201,10 +191,11 @@ def _connect(namespaces: tuple[str, str]) -> None:
         _tool(f"ip -n {namespace} address add {address}/24 dev cable")
         for device in ("lo", "cable"):
             _tool(f"ip -n {namespace} link set {device} up")
+        _tool(f"tc -n {namespace} qdisc add dev cable root tbf rate {bits_per_s}bit burst {burst} latency 100ms")
 
 
 def _tool(command: str) -> str:
-    """Run one of iproute2's commands; its output. LabError has what it said where it fails."""
+    """Run one of iproute2's commands; its output. LabError quotes its error."""
     done = subprocess.run(command.split(), capture_output=True, text=True, check=False, timeout=20)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split()) or f"exit status {done.returncode}"
@@ -214,7 +205,7 @@ def _tool(command: str) -> str:
 
 def _end_all(namespace: str) -> None:
     """Kill every process of a namespace, and those that they start meanwhile."""
-    for _ in range(50):
+    for _ in range(50):  # a second in all; a process that can't be killed must not hang the notebook
         try:
             running = [int(pid) for pid in _tool(f"ip netns pids {namespace}").split()]
         except LabError:  # there is none of that name
@@ -243,7 +234,7 @@ def _remove_leftovers() -> None:
 
 
 def _why(failed: Sequence[Running]) -> str:
-    """What went wrong first: a host that stopped for its own reason comes before one that lost its peer."""
+    """What went wrong: a host that failed for its own reason comes before one that lost its peer."""
     first, *others = sorted(failed, key=lambda command: bool(_OF_THE_PEER.search(_last_words(command.text()))))
     told = [f"{first.host} {_how(first)}", *(f"then {other.host} {_how(other)}" for other in others)]
     return "; ".join(told) + ". Nothing is left running in either host."
@@ -257,7 +248,7 @@ def _how(command: Running) -> str:
 
 
 def _last_words(text: str) -> str:
-    """The first error that an output has, or else its last line."""
+    """The first error in an output, or else its last line."""
     found = _ERROR.search(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     words = _NOISE.sub("", found[1]) if found else lines[-1] if lines else "none"

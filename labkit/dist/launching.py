@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 from labkit.core.arguments import check_function, check_number
 from labkit.core.display import brief_repr
@@ -38,11 +38,7 @@ class Launched(Sequence[Any]):
     spans: tuple[Span, ...] = ()
     origin: Literal["measured", "simulated"] = "measured"
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Any, ...]: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         return self.values[index]
 
     def __len__(self) -> int:

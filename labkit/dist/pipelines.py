@@ -149,34 +149,17 @@ class PipelineStep:
 
 @dataclass(frozen=True)
 class Steps:
-    """What one rank saw of its timed steps: seconds of each, the losses of the last, and micro-batches held at most."""
+    """What one rank saw of its timed steps: seconds of each, and the largest number of micro-batches held at once."""
 
     seconds: tuple[float, ...]
     most_held: float
-    losses: tuple[float, ...]
 
 
-def timed(
-    schedule: Any,
-    stages: Sequence[WatchedStage],
-    inputs: Tensor,
-    targets: Tensor,
-    *,
-    steps: int = 1,
-    after: Callable[[], object] | None = None,
-) -> Steps:
-    """Warm up with one step of `schedule`, then time `steps` of them from a common start; spans are of the last.
-
-    `after` runs after each step, outside the clock: an optimizer's step, say.
-    """
+def timed(schedule: Any, stages: Sequence[WatchedStage], inputs: Tensor, targets: Tensor, *, steps: int = 1) -> Steps:
+    """Warm up with one step of `schedule`, then time `steps` of them from a common start; spans are of the last."""
     step = PipelineStep(schedule, stages, inputs, targets)
-    seconds = []
-    for number in range(steps + 1):
-        seconds.append(step.record_spans() if number == steps else together_s(step, group_sync()))
-        if after is not None:
-            after()
-    losses = tuple(loss.item() for loss in step.losses)
-    return Steps(tuple(seconds[1:]), max(stage.most_held for stage in stages), losses)
+    seconds = [together_s(step, group_sync()) for _ in range(steps)]
+    return Steps((*seconds[1:], step.record_spans()), max(stage.most_held for stage in stages))
 
 
 def stage_spans(spans: Iterable[Span]) -> tuple[Span, ...]:

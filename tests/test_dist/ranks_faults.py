@@ -4,14 +4,31 @@ import os
 import signal
 import sys
 import time
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 
 import labkit as lab
+from labkit.dist.coordinator import Coordinator
 
-HANG_S = 5.0  # to wait for ranks that hang: far more than they need to get there
-_HANGS = f"not done after {HANG_S:g} s"
+_TIMEOUT_S, _GRACE_S = 60.0, 0.5
+_HANGS = f"not done after {_TIMEOUT_S:g} s"
+
+
+def launch_fault(fault):
+    """Launch two ranks with a minute's timeout, which is over half a second after both have reported anything.
+
+    Ranks that are about to hang report it. So the busiest machine has time to get there, and no test waits it out.
+    """
+    reported_s, now_s = [], Coordinator.now_s
+
+    def later_s(self):
+        both_hang = len(reported_s) == 2 and now_s(self) > reported_s[-1] + _GRACE_S
+        return now_s(self) + _TIMEOUT_S * both_hang
+
+    with patch.object(Coordinator, "now_s", later_s):
+        return lab.launch(fault, 2, timeout_s=_TIMEOUT_S, on_report=lambda report: reported_s.append(report.at_s))
 
 
 def start():
@@ -46,7 +63,9 @@ def raises_and_closes_first():
 
 
 def mismatched_collectives():
-    if start() == 0:
+    rank = start()
+    lab.report(rank=rank)
+    if rank == 0:
         dist.all_reduce(torch.ones(4))
     else:
         dist.broadcast(torch.ones(4), 0)
@@ -103,7 +122,9 @@ def launches():
 
 
 def waits_for_nobody():
-    if start() == 0:
+    rank = start()
+    lab.report(rank=rank)
+    if rank == 0:
         dist.recv(torch.ones(4), 1)
     else:
         time.sleep(60)
@@ -139,8 +160,3 @@ FAULTS = {
     huge_result: None,
     launches: ("lab.launch was called inside a rank",),
 }  # fmt: skip
-
-
-def timeout_of(words):
-    """Seconds to give a launch: a hang shall end soon, anything else has time on the busiest machine."""
-    return HANG_S if any(_HANGS in expected for expected in words or ()) else 60

@@ -61,10 +61,10 @@ def test_memory_of_a_rank(way, share):
 
 
 def test_the_check_of_a_hang_says_who_waits_for_whom(monkeypatch):
-    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 10.0)
+    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 3.0)
     outcome = checks.check("12.3", receives_first)
     assert outcome.state == "not yet"
-    assert "it was not done after 10 s" in outcome.message
+    assert "it was not done after 3 s" in outcome.message
     assert "rank 0 waits in recv" in outcome.message
 
 

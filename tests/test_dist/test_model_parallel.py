@@ -189,10 +189,10 @@ def test_a_block_all_reduces_four_times_a_step():
 
 
 def test_an_answer_that_never_comes_back_is_an_outcome_too(monkeypatch):
-    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 10.0)
+    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 3.0)
     outcome = checks.check("13.4", (operator(passed_on, sleeps), SUM))
     assert outcome.state == "not yet"
-    assert "On 2 ranks it was not done after 10 s" in outcome.message
+    assert "On 2 ranks it was not done after 3 s" in outcome.message
 
 
 @pytest.mark.parametrize("as_array", [np.array, torch.tensor, tuple])
@@ -319,7 +319,7 @@ def test_fsdp_sends_three_times_its_parameters_whatever_the_batch():
 def test_no_traffic_without_a_collective():
     with Traffic() as traffic:
         torch.ones(3) + 1
-    assert (traffic.calls, traffic.sent_bytes(ranks=4), repr(traffic)) == ([], 0, "nothing")
+    assert (traffic.calls, repr(traffic)) == ([], "nothing")
 
 
 def test_kept_bytes_are_what_backward_needs_without_the_weights():

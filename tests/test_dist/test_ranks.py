@@ -20,6 +20,7 @@ from labkit.core.spans import Span
 from labkit.dist import coordinator, rank_context, rank_timeline
 from labkit.dist.gpu_clock import GpuClock
 from labkit.dist.rank_context import RankTrace
+from tests.test_dist.ranks_left import listening
 
 
 def rank_and_sum(more):
@@ -38,25 +39,38 @@ def test_each_rank_returns_its_value():
     assert results.origin == "measured"
 
 
-def test_a_function_of_the_main_module_travels_with_what_it_uses():
-    code = (
-        "import labkit as lab\nfactor = 3\nclass Own:\n    def __init__(self, x): self.x = x\n"
-        "def twice(x): return 2 * x\ndef f(): return Own(twice(factor))\n"
-        "if __name__ != '__main__': raise SystemExit('a rank ran the script')\n"
-        "results = lab.launch(f, 2)\nprint([(type(r) is Own, r.x) for r in results])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("[(True, 6), (True, 6)]\n", "")
+SCRIPT = """
+import os
+import labkit as lab
+factor = 3
+class Own:
+    def __init__(self, x): self.x = x
+def twice(x): return 2 * x
+def f(): return Own(twice(factor)), os.environ.get("PLANTED")
+if __name__ != "__main__": raise SystemExit("a rank ran the script")
+os.environ["PLANTED"] = "before the server"
+results = lab.launch(f, 2)
+print([(type(own) is Own, own.x) for own, _ in results])
+print(results[0][1])
+del os.environ["PLANTED"]
+print(lab.launch(f, 1)[0][1])
+"""
 
 
-def test_ranks_have_no_variable_that_the_notebook_has_no_more():
-    code = (
-        "import os\nimport labkit as lab\ndef found(): import os; return os.environ.get('PLANTED')\n"
-        "os.environ['PLANTED'] = 'before the server'\nprint(lab.launch(found, 1)[0])\n"
-        "del os.environ['PLANTED']\nprint(lab.launch(found, 1)[0])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("before the server\nNone\n", "")
+@pytest.fixture(scope="module")
+def script_lines():
+    """What a script prints: it takes seconds to load torch anew."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_a_function_of_the_main_module_travels_with_what_it_uses(script_lines):
+    assert script_lines[0] == "[(True, 6), (True, 6)]"
+
+
+def test_ranks_have_no_variable_that_the_notebook_has_no_more(script_lines):
+    assert script_lines[1:] == ["before the server", "None"]
 
 
 def environment():
@@ -127,6 +141,18 @@ def a_stranger_calls():
     stranger = socket.create_connection(rank_context.current().channel.sock.getpeername())
     stranger.send(b"half")
     return "unharmed"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_all_ports_of_a_launch_are_of_the_loopback_interface():
+    seen = []
+    lab.launch(reports_once, 1, on_report=lambda report: seen.extend(listening()))
+    assert len(seen) == 2
+    assert {address.partition(":")[0] for address in seen} == {"0100007F"}  # 127.0.0.1
+
+
+def reports_once():
+    lab.report(step=0)
 
 
 def test_a_stranger_who_calls_is_hung_up_on(monkeypatch):

@@ -148,20 +148,14 @@ def test_hosts_have_names_and_addresses_of_their_own_and_see_each_other():
         ask = "import socket, sys; print(socket.gethostname(), socket.gethostbyname(sys.argv[1]))"
         told = hosts.run([sys.executable, "-c", ask, NAMES[1]], timeout_s=20)
         assert told == (f"{NAMES[0]} {ADDRESSES[1]}\n", f"{NAMES[1]} {ADDRESSES[1]}\n")
-        assert hosts.rate_bits_per_s == 1e9
-        hosts.shape(5e6)
-        assert hosts.rate_bits_per_s == 5e6
-        for wrong in (0, -1, float("nan"), "fast", 1000):
-            with pytest.raises(BadArgument, match="Expected rate_bits_per_s"):
-                hosts.shape(wrong)
     assert NAMES[0] not in Path("/etc/hosts").read_text()
 
 
 @needs_hosts
 def test_a_command_that_hangs_ends_at_its_time_and_one_that_fails_says_why():
     with two_hosts() as hosts:
-        with pytest.raises(RankFailed, match=r"host-a and host-b did not end within 3 s.*Last words: waiting"):
-            hosts.run(["sh", "-c", "echo waiting; sleep 60"], timeout_s=3)
+        with pytest.raises(RankFailed, match=r"host-a and host-b did not end within 2 s.*Last words: waiting"):
+            hosts.run(["sh", "-c", "echo waiting; sleep 60"], timeout_s=2)
         with pytest.raises(RankFailed, match="host-a failed with exit status 3: no such thing"):
             hosts.run(["sh", "-c", "echo no such thing; exit 3"], timeout_s=20)
         with pytest.raises(RankFailed, match=r"exit status 127"):
@@ -183,9 +177,12 @@ def test_both_are_gone_whatever_happens_inside():
     assert ours() == []
     assert started[1] == 2
     assert started[0].process.returncode == -9
-    with pytest.raises(BadArgument), two_hosts(0):
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), "fast", 1000])
+def test_a_rate_below_a_megabit_is_refused(rate):
+    with pytest.raises(BadArgument, match="Expected rate_bits_per_s"), two_hosts(rate):
         pass
-    assert ours() == []
 
 
 @needs_hosts
@@ -205,8 +202,7 @@ with two_hosts() as hosts:
     assert len(left) == 2
     pids = subprocess.run(["ip", "netns", "pids", left[1]], capture_output=True, text=True, check=True)
     assert pids.stdout.split()
-    with two_hosts() as first, two_hosts() as second:  # and two pairs at once don't meet
-        assert first.names == second.names
+    with two_hosts(), two_hosts():  # and two pairs at once don't meet
         assert len(ours()) == 4
     assert not set(left) & set(namespaces())
     until = time.monotonic() + 10
