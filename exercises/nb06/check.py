@@ -1,4 +1,4 @@
-"""Checks of notebook 06, a fused CNN block against the library. The other checks are in operator06."""
+"""Checks of notebook 06, a fused CNN block against the library. The other checks are in operator."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from exercises import traced_kernels
 from exercises.nb06.operator import block_bytes, operator
+from exercises.traced_kernels import Array, kernel
 from labkit.core.display import brief_repr, cut
 from labkit.lesson.checks import NotYet
 
-Array = NDArray[Any]
 _LONGEST_ERROR = 400
 _REPEATS = 20  # of two cores' race, one run in some ten comes out wrong
 _REPEATS_S = 1.0
-CUT = 4  # choice where ReLU let nothing through
+_BLOCKED = 4  # choice where ReLU let nothing through
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-12}  # of the largest value: sums of some hundred terms
-_SHAPES = (  # images, channels, outputs, height, width, kernel
-    ((2, 2, 3, 8, 8, 3), "8 x 8 pixels and a kernel of 3"),
-    ((1, 3, 2, 10, 7, 3), "10 x 7 pixels and a kernel of 3: 8 x 5 sums, the last column of which is not pooled"),
-    ((2, 1, 2, 7, 9, 2), "7 x 9 pixels and a kernel of 2"),
-    ((3, 2, 1, 4, 6, 3), "a single row of pooled places"),
-    ((1, 1, 1, 3, 3, 1), "3 x 3 pixels and a kernel of 1"),
-)
+_SHAPES = {  # what is special -> images, channels, outputs, height, width, kernel
+    "8 x 8 pixels and a kernel of 3": (2, 2, 3, 8, 8, 3),
+    "10 x 7 pixels and a kernel of 3: 8 x 5 sums, the last column of which is not pooled": (1, 3, 2, 10, 7, 3),
+    "7 x 9 pixels and a kernel of 2": (2, 1, 2, 7, 9, 2),
+    "a single row of pooled places": (3, 2, 1, 4, 6, 3),
+    "3 x 3 pixels and a kernel of 1": (1, 1, 1, 3, 3, 1),
+}
 
 
 @dataclass(frozen=True)
-class _Block:
+class _BlockCase:
     """What a block is given, and in words what is special about it. `whole`: all sums are exact, so ties are ties."""
 
     given: str
@@ -42,7 +40,7 @@ class _Block:
     whole: bool
 
     def reference(self) -> dict[str, Array]:
-        """What torch makes of it in float64: sums, pooled, choice."""
+        """Pooled and choice by torch in float64, and pooled after two common mistakes."""
         import torch
         from torch.nn import functional
 
@@ -50,54 +48,69 @@ class _Block:
         sums = functional.conv2d(x, weight, bias)
         pooled, index = functional.max_pool2d(sums.relu(), 2, return_indices=True)
         cell = index // sums.shape[3] % 2 * 2 + index % sums.shape[3] % 2
-        cell[pooled <= 0] = CUT
-        turned = functional.conv2d(x, weight.flip(2, 3), bias)
-        late = functional.conv2d(x, weight).relu() + bias[:, None, None]
-        others = {"turned": functional.max_pool2d(turned.relu(), 2), "late": functional.max_pool2d(late, 2)}
-        return {"pooled": pooled.numpy(), "choice": cell.numpy(), **{k: v.numpy() for k, v in others.items()}}
+        cell[pooled <= 0] = _BLOCKED
+        turned = functional.max_pool2d(functional.conv2d(x, weight.flip(2, 3), bias).relu(), 2)
+        late = functional.max_pool2d(functional.conv2d(x, weight).relu() + bias[:, None, None], 2)
+        found = {"pooled": pooled, "choice": cell.byte(), "turned": turned, "late": late}
+        return {name: tensor.numpy() for name, tensor in found.items()}
+
+    def gradients(self, grad_pooled: Array) -> dict[str, Array]:
+        """Gradients by torch in float64, those of weight and bias image by image."""
+        import torch
+        from torch.nn import functional
+
+        images = []
+        for image, back in zip(self.x, grad_pooled, strict=True):
+            given = [torch.from_numpy(a.astype(float)).requires_grad_() for a in (image[None], self.weight, self.bias)]
+            pooled = functional.max_pool2d(functional.conv2d(given[0], given[1], given[2]).relu(), 2)
+            grad_x, *others = torch.autograd.grad(pooled, given, torch.from_numpy(back[None].astype(float)))
+            images.append([part.numpy() for part in (grad_x[0], *others)])
+        names = ("grad_x", "grad_weights", "grad_biases")
+        return {name: np.stack(parts) for name, parts in zip(names, zip(*images, strict=True), strict=True)}
 
 
-def _block(shape: tuple[int, ...], given: str, *, dtype: str = "float32", whole: bool = True, seed: int = 0) -> _Block:
-    images, channels, outputs, height, width, kernel = shape
+def _block(
+    given: str, shape: tuple[int, ...], *, dtype: str = "float32", whole: bool = True, seed: int = 0
+) -> _BlockCase:
+    images, channels, outputs, height, width, side = shape
     draw = np.random.default_rng(seed)
 
     def numbers(*sizes: int) -> Array:
-        found = draw.integers(-2, 3, sizes) if whole else draw.normal(size=sizes)
-        return np.ascontiguousarray(found, dtype)
+        return np.ascontiguousarray(draw.integers(-2, 3, sizes) if whole else draw.normal(size=sizes), dtype)
 
     x = numbers(images, channels, height, width)
-    return _Block(given, x, numbers(outputs, channels, kernel, kernel), numbers(outputs), whole)
+    return _BlockCase(given, x, numbers(outputs, channels, side, side), numbers(outputs), whole)
 
 
-def _blocks() -> Iterator[_Block]:
-    for seed, (shape, given) in enumerate(_SHAPES):
-        yield _block(shape, given, seed=seed)
+def _blocks() -> Iterator[_BlockCase]:
+    for seed, (given, shape) in enumerate(_SHAPES.items()):
+        yield _block(given, shape, seed=seed)
     for dtype in ("float32", "float64"):
-        yield _block((1, 6, 2, 9, 8, 5), f"fractions in {dtype}", dtype=dtype, whole=False, seed=9)
+        yield _block(f"fractions in {dtype}", (1, 6, 2, 9, 8, 5), dtype=dtype, whole=False, seed=9)
+
+
+def _compiled_blocks() -> Iterator[_BlockCase]:
+    yield _block("64 images of SimpleCNN, compiled", (64, 3, 6, 32, 32, 5), seed=21)
+    yield _block("float64, compiled", (2, 2, 3, 9, 8, 3), dtype="float64", seed=22)
 
 
 def forward(answer: object) -> str:
     """The fused forward kernel: as Python at awkward sizes, then compiled."""
-    plain = _plain(answer, ("x", "weight", "bias", "pooled", "choice"))
+    plain = _plain(answer, "x, weight, bias, pooled, choice")
     for block in _blocks():
         _judge_forward(plain, block)
     _needs_compiling(answer)
-    for block in _large():
+    for block in _compiled_blocks():
         _judge_forward(answer, block, repeats=_REPEATS)
     return "Right at even and odd sizes, with ties, in float32 and float64, and compiled for several threads."
 
 
-def _large() -> Iterator[_Block]:
-    yield _block((64, 3, 6, 32, 32, 5), "64 images of SimpleCNN, compiled", seed=21)
-    yield _block((2, 2, 3, 9, 8, 3), "float64, compiled", dtype="float64", seed=22)
-
-
-def _plain(answer: object, parameters: tuple[str, ...]) -> Callable[..., Any]:
-    """The answer's Python function, which runs without a compiler; NotYet for no function, Todo while it has dots."""
+def _plain(answer: object, parameters: str) -> Callable[..., Any]:
+    """The answer's Python function, which runs without a compiler; NotYet for no function, Todo for a stub."""
     fn = getattr(answer, "py_func", answer)
     if not inspect.isfunction(fn):
         raise NotYet(f"Expected a function with @numba.njit, got {brief_repr(answer)}. Pass its name without brackets.")
-    traced_kernels.kernel(fn, parameters=parameters)
+    kernel(fn, parameters)
     return fn
 
 
@@ -106,81 +119,64 @@ def _needs_compiling(answer: object) -> None:
         raise NotYet("Right, but not compiled: Python would need minutes. Put @numba.njit(parallel=True) above it.")
 
 
-def _judge_forward(fn: Any, block: _Block, *, repeats: int = 0) -> None:
+def _judge_forward(fn: Any, block: _BlockCase, *, repeats: int = 1) -> None:
     wanted = block.reference()
-    pooled = np.full(wanted["pooled"].shape, np.nan, block.x.dtype)
-    choice = np.full(pooled.shape, 9, np.uint8)
-    where = f"With {block.given}"
-    inputs = {"x": block.x, "weight": block.weight, "bias": block.bias}
-    _steady(fn, where, inputs, (pooled, choice), repeats)
-    _run(fn, where, inputs, (pooled, choice))
+    outputs = {
+        "pooled": np.full(wanted["pooled"].shape, np.nan, block.x.dtype),
+        "choice": np.full(wanted["pooled"].shape, 9, np.uint8),
+    }
+    where, inputs = f"With {block.given}", {"x": block.x, "weight": block.weight, "bias": block.bias}
+    got = _results(fn, where, inputs, outputs, repeats)
+    pooled, choice = got["pooled"], got["choice"]
     if np.isnan(pooled).any():
         raise NotYet(f"{where}: pooled{_first(np.isnan(pooled))} was never written, or is not a number.")
-    if (wrong := _off(pooled, wanted["pooled"])).any():
-        at = _first(wrong)
-        values = _two(_at(pooled, wrong), _at(wanted["pooled"], wrong))
-        raise NotYet(f"{where}: pooled{at} is {values}. {_why_forward(pooled, wanted)}")
+    why = "Take the first wrong place and work it out by hand: which pixels should it see?"
+    if not _off(pooled, wanted["late"]).any():
+        why = "The bias belongs to the sums, before ReLU cuts them off."
+    elif not _off(pooled, wanted["turned"]).any():
+        why = "The weights are turned round: weight [dy, dx] belongs to the pixel dy rows down and dx to the right."
+    _compare(where, "pooled", pooled, wanted["pooled"], why)
     if block.whole and (wrong := choice != wanted["choice"]).any():
-        found, right = int(_at(choice, wrong)), int(_at(wanted["choice"], wrong))
+        found, right = choice[wrong][0], wanted["choice"][wrong][0]
         why = (
             "ReLU let nothing through there: that is 4."
-            if right == CUT
+            if right == _BLOCKED
             else "2 * row + column of the largest of the four; of equal ones the first, as in torch."
         )
         raise NotYet(f"{where}: choice{_first(wrong)} is {found}, expected {right}. {why}")
 
 
-def _why_forward(pooled: Array, wanted: Mapping[str, Array]) -> str:
-    if not _off(pooled, wanted["late"]).any():
-        return "The bias belongs to the sums, before ReLU cuts them off."
-    if not _off(pooled, wanted["turned"]).any():
-        return "The weights are turned round: weight [dy, dx] belongs to the pixel dy rows down and dx to the right."
-    if np.abs(pooled - wanted["pooled"]).max() < 0.01 * np.abs(wanted["pooled"]).max():
-        return f"Close, but not to the precision of {pooled.dtype}: of which type is the sum?"
-    return "Take the first wrong place and work it out by hand: which pixels should it see?"
-
-
 def backward(answer: object) -> str:
     """The fused backward kernel: as Python at awkward sizes, then compiled."""
-    names = ("grad_pooled", "choice", "x", "weight", "grad_x", "grad_weights", "grad_biases")
-    plain = _plain(answer, names)
+    plain = _plain(answer, "grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases")
     for block in _blocks():
-        _judge_backward(plain, block, wants_x=True)
-    _judge_backward(plain, _block(_SHAPES[0][0], "nobody who needs grad_x (it has no images)"), wants_x=False)
+        _judge_backward(plain, block)
+    unneeded = "nobody who needs grad_x (it has no images)"
+    _judge_backward(plain, _block(unneeded, next(iter(_SHAPES.values()))), wants_x=False)
     _needs_compiling(answer)
-    for block in _large():
-        _judge_backward(answer, block, wants_x=True, repeats=_REPEATS)
+    for block in _compiled_blocks():
+        _judge_backward(answer, block, repeats=_REPEATS)
     return "Right at even and odd sizes, with and without grad_x, in float32 and float64, and compiled."
 
 
-def _judge_backward(fn: Any, block: _Block, *, wants_x: bool, repeats: int = 0) -> None:
+def _judge_backward(fn: Any, block: _BlockCase, *, wants_x: bool = True, repeats: int = 1) -> None:
     made = block.reference()
     draw = np.random.default_rng(5)
     gradient = draw.integers(1, 4, made["pooled"].shape) if block.whole else draw.normal(size=made["pooled"].shape)
     gradient = np.ascontiguousarray(gradient, block.x.dtype)
-    wanted = _gradients(block, gradient)
-    shapes = {name: array.shape for name, array in wanted.items()}
+    wanted = block.gradients(gradient)
+    outputs = {name: np.zeros(array.shape, block.x.dtype) for name, array in wanted.items()}
     if not wants_x:
-        shapes["grad_x"] = (0, *shapes["grad_x"][1:])
-    got = {name: np.zeros(shape, block.x.dtype) for name, shape in shapes.items()}
+        outputs["grad_x"] = outputs["grad_x"][:0]
     where = f"With {block.given}"
-    choice = made["choice"].astype(np.uint8)
-    inputs = {"grad_pooled": gradient, "choice": choice, "x": block.x, "weight": block.weight}
-    _steady(fn, where, inputs, tuple(got.values()), repeats)
-    _run(fn, where, inputs, tuple(got.values()))
-    open_all = gradient.astype(float).sum((2, 3))
+    inputs = {"grad_pooled": gradient, "choice": made["choice"], "x": block.x, "weight": block.weight}
+    got = _results(fn, where, inputs, outputs, repeats)
+    unmasked = not _off(got["grad_biases"], gradient.astype(float).sum((2, 3))).any()
     for name in ("grad_biases", "grad_weights", *["grad_x"] * wants_x):
-        if not (wrong := _off(got[name], wanted[name])).any():
-            continue
-        why = _WHY_BACKWARD[name]
-        if name == "grad_biases" and not _off(got[name], open_all).any():
-            why = "Where choice is 4, ReLU let nothing through, and no gradient comes back."
-        elif np.abs(got[name] - wanted[name]).max() < 0.01 * np.abs(wanted[name]).max():
-            why = f"Close, but not to the precision of {got[name].dtype}: of which type is the sum?"
-        values = _two(_at(got[name], wrong), _at(wanted[name], wrong))
-        raise NotYet(f"{where}: {name}{_first(wrong)} is {values}. {why}")
+        _compare(where, name, got[name], wanted[name], _UNMASKED if unmasked else _WHY_BACKWARD[name])
 
 
+_UNMASKED = "Where choice is 4, ReLU let nothing through, and no gradient comes back."
 _WHY_BACKWARD = {
     "grad_biases": "A bias was added at every place: its gradient is the sum of all that come back, image by image.",
     "grad_weights": "The sum over all places of the gradient there times the pixel that this weight met.",
@@ -188,19 +184,43 @@ _WHY_BACKWARD = {
 }
 
 
-def _gradients(block: _Block, gradient: Array) -> dict[str, Array]:
-    """Gradients by torch in float64, those of weight and bias image by image."""
-    import torch
-    from torch.nn import functional
+def _results(
+    fn: Any, where: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array], repeats: int
+) -> dict[str, Array]:
+    """What the kernel leaves in copies of `outputs`, run `repeats` times or for a second.
 
-    found: dict[str, list[Array]] = {"grad_x": [], "grad_weights": [], "grad_biases": []}
-    for image, back in zip(block.x, gradient, strict=True):
-        given = [torch.from_numpy(a.astype(float)).requires_grad_() for a in (image[None], block.weight, block.bias)]
-        pooled = functional.max_pool2d(functional.conv2d(given[0], given[1], given[2]).relu(), 2)
-        parts = torch.autograd.grad(pooled, given, torch.from_numpy(back[None].astype(float)))
-        for name, part in zip(found, (parts[0][0], *parts[1:]), strict=True):
-            found[name].append(part.numpy())
-    return {name: np.stack(parts) for name, parts in found.items()}
+    Whole numbers are summed exactly in any order, so every bit has to agree from run to run.
+    """
+    before, first = {name: array.copy() for name, array in inputs.items()}, b""
+    for done in range(repeats):
+        got = {name: array.copy() for name, array in outputs.items()}
+        try:
+            fn(*inputs.values(), *got.values())
+        except (Exception, SystemExit) as error:
+            raise NotYet(f"{where}: it raised {type(error).__name__}: {cut(str(error), _LONGEST_ERROR)}") from error
+        if changed := [name for name, array in inputs.items() if not np.array_equal(array, before[name])]:
+            raise NotYet(f"{where}: it has changed {changed[0]}, which others still need.")
+        bits = b"".join(array.tobytes() for array in got.values())
+        if not done:  # the clock starts after the first run, which had to wait for the compiler
+            first, until_s = bits, time.perf_counter() + _REPEATS_S
+        elif bits != first:
+            raise NotYet(
+                f"{where}: run again, it gives other numbers. Do two threads share an array? What the body of prange "
+                "writes to has to be made inside it."
+            )
+        elif done > 5 and time.perf_counter() > until_s:
+            break
+    return got
+
+
+def _compare(where: str, name: str, got: Array, wanted: Array, why: str) -> None:
+    if not (wrong := _off(got, wanted)).any():
+        return
+    if np.abs(got - wanted).max() < 0.01 * np.abs(wanted).max():
+        why = f"Close, but not to the precision of {got.dtype}: of which type is the sum?"
+    found, right = float(got[wrong][0]), float(wanted[wrong][0])
+    digits = 6 if f"{found:.6g}" != f"{right:.6g}" else 12
+    raise NotYet(f"{where}: {name}{_first(wrong)} is {found:.{digits}g}, expected {right:.{digits}g}. {why}")
 
 
 def _off(got: Array, wanted: Array) -> Array:
@@ -210,45 +230,6 @@ def _off(got: Array, wanted: Array) -> Array:
 
 def _first(wrong: Array) -> str:
     return f"[{', '.join(str(int(i)) for i in np.argwhere(wrong)[0])}]"
-
-
-def _two(found: float, right: float) -> str:
-    digits = 6 if f"{found:.6g}" != f"{right:.6g}" else 12
-    return f"{found:.{digits}g}, expected {right:.{digits}g}"
-
-
-def _steady(fn: Any, where: str, inputs: Mapping[str, Array], outputs: tuple[Array, ...], repeats: int) -> None:
-    """Run the kernel again and again: whole numbers are summed exactly in any order, so every bit has to agree."""
-    seen: set[bytes] = set()
-    until = float("inf")
-    for done in range(repeats):
-        if done > 5 and time.perf_counter() > until:
-            return
-        fresh = tuple(array.copy() for array in outputs)
-        _run(fn, where, inputs, fresh)
-        seen.add(b"".join(array.tobytes() for array in fresh))
-        if not done:  # the first run had to wait for the compiler
-            until = time.perf_counter() + _REPEATS_S
-        if len(seen) > 1:
-            raise NotYet(
-                f"{where}: run again, it gives other numbers. Do two threads share an array? What the body of prange "
-                "writes to has to be made inside it."
-            )
-
-
-def _run(fn: Any, where: str, inputs: Mapping[str, Array], outputs: tuple[Array, ...]) -> None:
-    """Call the reader's kernel; what it raises is told with the case, since it may be right for others."""
-    before = {name: array.copy() for name, array in inputs.items()}
-    try:
-        fn(*inputs.values(), *outputs)
-    except (Exception, SystemExit) as error:
-        raise NotYet(f"{where}: it raised {type(error).__name__}: {cut(str(error), _LONGEST_ERROR)}") from error
-    if changed := [name for name, array in inputs.items() if not np.array_equal(array, before[name])]:
-        raise NotYet(f"{where}: it has changed {changed[0]}, which others still need.")
-
-
-def _at(array: Array, wrong: Array) -> float:
-    return float(array[tuple(np.argwhere(wrong)[0])])
 
 
 CHECKS = {

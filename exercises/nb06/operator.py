@@ -5,15 +5,12 @@ The operator's shapes, values and gradients count, and whether torch.compile tak
 
 from __future__ import annotations
 
-import ast
-import inspect
 import random
-import textwrap
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from labkit.core.display import brief_repr
-from labkit.lesson.checks import NotYet, Todo, as_number, call, function, number_close
+from labkit.lesson.checks import NotYet, Todo, as_number, call, is_open, number_close, over_cases
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,41 +20,40 @@ _NAMES = ("x", "weight", "bias")
 
 def block_bytes(answer: object) -> str:
     """Bytes of the four kernels and of the fused one, at even and odd sizes."""
-    fn = function(answer, 1, 3, 6, 32, 5)
     draw = random.Random(2604)
     sizes: list[tuple[int, ...]] = [(1, 3, 6, 32, 5), (1024, 6, 16, 14, 5), (1, 1, 1, 4, 2), (7, 2, 3, 9, 1)]
     sizes += [(draw.randint(1, 99), *(draw.randint(1, 9) for _ in range(2)), draw.randint(9, 40), 3) for _ in range(4)]
-    for images, channels, outputs, size, kernel in sizes:
-        given = f"images={images}, channels={channels}, outputs={outputs}, size={size}, kernel={kernel}"
-        got = call(fn, images, channels, outputs, size, kernel)
-        got = got.tolist() if hasattr(got, "tolist") else got  # an array or tensor of two is as good
-        if not isinstance(got, tuple | list) or len(got) != 2:
-            raise NotYet(f"Expected two numbers, (separate, fused), got {brief_repr(got)}.")
-        side = size - kernel + 1
-        x, sums, pooled = images * channels * size**2, images * outputs * side**2, images * outputs * (side // 2) ** 2
-        weights = outputs * channels * kernel**2
-        expected = {
-            "separate": 4 * (x + weights + sums + (2 * sums + outputs) + 2 * sums + sums + pooled) + 8 * pooled,
-            "fused": 4 * (x + weights + outputs + pooled) + pooled,
-        }
-        for value, (name, right) in zip(got, expected.items(), strict=True):
-            _judge_bytes(value, right, f"{name}, {given}", _bytes_hint(name, side))
+    over_cases(answer, sizes, _right_bytes, _judge_bytes)
     return "Right for one image and many, at even and odd sizes."
 
 
-def _bytes_hint(name: str, side: int) -> str:
-    odd = " Pooling leaves an odd last row and column out, but what is written was written." if side % 2 else ""
-    if name == "fused":
-        return f"One kernel reads x, weights and biases once, and writes 4 + 1 bytes a pooled number.{odd}"
-    return f"Four kernels: what does each read, what does it write? Pooling writes 4 + 8 bytes a number.{odd}"
+def _right_bytes(images: int, channels: int, outputs: int, size: int, kernel: int) -> tuple[int, int]:
+    side = size - kernel + 1
+    x, sums, pooled = images * channels * size**2, images * outputs * side**2, images * outputs * (side // 2) ** 2
+    weights = outputs * channels * kernel**2
+    separate = 4 * (x + weights + sums + (2 * sums + outputs) + 2 * sums + sums + pooled) + 8 * pooled
+    return separate, 4 * (x + weights + outputs + pooled) + pooled
 
 
-def _judge_bytes(value: object, right: int, given: str, hint: str) -> None:
-    """Whole numbers that are a little off were not rounded: they are told apart in full."""
-    found = as_number(value, "bytes", given)
-    if found != right and found.is_integer() and abs(found / right - 1) < 0.05:
-        raise NotYet(f"For {given}: {found:,.0f} bytes, but {right:,} were expected. {hint}")
-    number_close(value, right, rel=1e-9, unit="bytes", given=given, hint=hint)
+def _judge_bytes(got: Any, right: tuple[int, int], given: str, *case: int) -> None:
+    got = got.tolist() if hasattr(got, "tolist") else got  # an array or tensor of two is as good
+    if not isinstance(got, tuple | list) or len(got) != 2:
+        raise NotYet(f"Expected two numbers, (separate, fused), got {brief_repr(got)}.")
+    *_, size, kernel = case
+    odd = " Pooling leaves out an odd last row and column, but what is written was written." * ((size - kernel + 1) % 2)
+    for value, expected, words, hint in (
+        (got[0], right[0], f"separate, {given}", _SEPARATE + odd),
+        (got[1], right[1], f"fused, {given}", _FUSED + odd),
+    ):
+        found = as_number(value, "bytes", words)
+        # Whole numbers that are a little off were not rounded: show both in full.
+        if found != expected and found.is_integer() and abs(found / expected - 1) < 0.05:
+            raise NotYet(f"For {words}: {found:,.0f} bytes, but {expected:,} were expected. {hint}")
+        number_close(found, expected, rel=1e-9, unit="bytes", given=words, hint=hint)
+
+
+_SEPARATE = "Four kernels: what does each read, what does it write? Pooling writes 4 + 8 bytes a number."
+_FUSED = "One kernel reads x, weights and biases once, and writes 4 + 1 bytes a pooled number."
 
 
 def operator(answer: object) -> str:
@@ -70,7 +66,9 @@ def operator(answer: object) -> str:
             f"Expected the operator, cnn_block under @torch.library.custom_op, got {brief_repr(answer)}. "
             "Pass its name without brackets."
         )
-    if still_open := [name for name, fn in _parts(answer).items() if _is_open(fn)]:
+    # what was registered, as far as this torch tells
+    parts = {"fake": "_abstract_fn", "remember": "_setup_context_fn", "gradients": "_backward_fn"}
+    if still_open := [name for name, field in parts.items() if is_open(getattr(answer, field, None))]:
         raise Todo(f"Still open: {', '.join(still_open)}.")
     _judge_shapes(answer)
     for height, width in ((8, 8), (9, 7)):
@@ -79,24 +77,6 @@ def operator(answer: object) -> str:
     _judge_gradcheck(answer)
     _judge_compile(answer)
     return "Shapes, values and gradients are right, gradcheck passes, and torch.compile takes it in one graph."
-
-
-def _parts(answer: Any) -> dict[str, Any]:
-    """What was registered, as far as this torch tells."""
-    names = {"fake": "_abstract_fn", "remember": "_setup_context_fn", "gradients": "_backward_fn"}
-    return {name: getattr(answer, field, None) for name, field in names.items()}
-
-
-def _is_open(fn: Any) -> bool:
-    """Whether a function's body is a docstring and dots."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
-    except (OSError, TypeError, SyntaxError):
-        return False
-    return any(
-        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
-        for node in ast.walk(tree)
-    )
 
 
 def _given(height: int, width: int) -> list[Tensor]:
@@ -131,14 +111,14 @@ def _judge_shapes(answer: Any) -> None:
                 )
 
 
-def _judge_values(answer: Any, height: int, width: int, *, wants_x: bool) -> None:
+def _judge_values(fn: Any, height: int, width: int, *, wants_x: bool, where: str = "") -> None:
     import torch
 
     given = _given(height, width)
     gradient = torch.linspace(1, 2, _expected(*given).numel(), dtype=torch.float64).view_as(_expected(*given))
-    found, grads = _run(lambda *inputs: _forward(answer, *inputs), given, gradient, wants_x=wants_x)
+    found, grads = _run(lambda *inputs: _pooled(fn, *inputs), given, gradient, wants_x=wants_x)
     right, wanted = _run(_expected, given, gradient, wants_x=wants_x)
-    where = f"With x {tuple(given[0].shape)}{'' if wants_x else ', whose gradient nobody needs'}"
+    where = where or f"With x {tuple(given[0].shape)}{'' if wants_x else ', whose gradient nobody needs'}"
     if not torch.allclose(found, right):
         raise NotYet(f"{where}: the pooled values are not torch's. Does exercise 06.5 pass?")
     for name, got, expected in zip(_NAMES, grads, wanted, strict=True):
@@ -150,8 +130,8 @@ def _judge_values(answer: Any, height: int, width: int, *, wants_x: bool) -> Non
             raise NotYet(f"{where}: the gradient of {name} is not torch's. Does exercise 06.6 pass? Which order?")
 
 
-def _forward(answer: Any, *inputs: Tensor) -> Any:
-    return answer(*inputs)[0]
+def _pooled(fn: Any, *inputs: Tensor) -> Any:
+    return fn(*inputs)[0]
 
 
 def _run(fn: Any, given: list[Tensor], gradient: Tensor, *, wants_x: bool) -> tuple[Tensor, list[Tensor | None]]:
@@ -170,28 +150,22 @@ def _judge_gradcheck(answer: Any) -> None:
 
     given = [tensor.requires_grad_() for tensor in _given(7, 6)]
     try:
-        torch.autograd.gradcheck(lambda *inputs: answer(*inputs)[0], given)
+        torch.autograd.gradcheck(lambda *inputs: _pooled(answer, *inputs), given)
     except Exception as error:  # GradcheckError is a RuntimeError, but the reader's code may raise anything
-        raise NotYet(f"gradcheck, which nudges each number and compares, says: {str(error)[:300]}") from error
+        raise NotYet(f"gradcheck, which changes each number a little and compares, says: {str(error)[:300]}") from error
 
 
 def _judge_compile(answer: Any) -> None:
-    """Compiled into one graph, forwards and backwards, without a code generator: that would take long on a CPU."""
+    """Compiled into one graph, forward and backward, without a code generator: that would take long on a CPU."""
     import torch
 
-    compiled = torch.compile(lambda *inputs: answer(*inputs)[0], backend="aot_eager", fullgraph=True)
-    given = _given(9, 7)
-    gradient = torch.ones_like(_expected(*given))
+    compiled = torch.compile(answer, backend="aot_eager", fullgraph=True)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the tracer warns of the very error that is told below
-            _, got = _run(compiled, given, gradient, wants_x=True)
+            warnings.simplefilter("ignore")  # the tracer warns of the very error that is shown below
+            _judge_values(compiled, 9, 7, wants_x=True, where="Compiled")
     except NotYet as error:
         raise NotYet(
             "It works, but torch.compile can't trace it: what fake and gradients call must be torch's operators or "
             f"operators with a fake of their own. {str(error)[:300]}"
         ) from error
-    _, wanted = _run(_expected, given, gradient, wants_x=True)
-    for name, mine, expected in zip(_NAMES, got, wanted, strict=True):
-        if mine is None or expected is None or not torch.allclose(mine, expected):
-            raise NotYet(f"Compiled, the gradient of {name} is another one: does fake give the right shapes?")
