@@ -7,7 +7,7 @@
 def two_level_s(n_bytes, nodes, per_node, inside, between):
     """Seconds of an all-reduce of `n_bytes` in three phases, each of them a ring.
 
-    inside and between are links: .alpha_s seconds a hop, .bytes_per_s in one direction. In a
+    inside and between are links: .alpha_s seconds per hop, .bytes_per_s in one direction. In a
     ring of n, reduce-scatter takes n - 1 hops and sends (n - 1)/n of its bytes; all-gather
     takes as much again, and an all-reduce is both.
     """
@@ -21,11 +21,11 @@ def two_level_s(n_bytes, nodes, per_node, inside, between):
 
 # %% 15.2
 def place(sent, ranks, per_node, inside, between):
-    """Names of the dimensions, innermost first, in the order that is fastest on the wires.
+    """Names of the dimensions, innermost first, in the order that takes the least time.
 
-    sent has the bytes that a GPU sends, by dimension; ranks how many ranks each has. inside and
-    between are bytes/s. A dimension is on the inner wire if the product of its ranks and of all
-    that lie further in is at most `per_node`. Seconds of the dimensions add up.
+    sent has the bytes that a GPU sends, by dimension; ranks the number of ranks of each. inside
+    and between are bytes/s. A dimension is on the inner wire if its ranks times those of all
+    dimensions further in are at most `per_node`. The dimensions' seconds add up.
     """
 
     def seconds(order):
@@ -46,7 +46,7 @@ layout = lab.cluster.Layout(
 
 # %% 15.5
 def run_cost(params, tokens, gpus, flop_per_s, mfu, usd_per_hour, power_w):
-    """{"days", "GPU hours", "US$", "kWh"} of a run: 6 FLOP a parameter and token.
+    """{"days", "GPU hours", "US$", "kWh"} of a run: 6 FLOP per parameter and token.
 
     Each GPU reaches `mfu` (0 to 1) of its `flop_per_s`, is rented at `usd_per_hour` and draws
     `power_w` all the time.
@@ -63,7 +63,7 @@ def run_cost(params, tokens, gpus, flop_per_s, mfu, usd_per_hour, power_w):
 
 # %% 15.6
 def best_interval_s(save_s, gpus, gpu_hours_between):
-    """Seconds of work between two saves at which least is lost.
+    """Seconds of work between two saves that lose the least time.
 
     A save takes `save_s`; one GPU fails every `gpu_hours_between` hours on average, and when
     one fails, all go back to the last save. Lost share: save_s / interval for saving, and half

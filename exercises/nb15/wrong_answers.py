@@ -216,7 +216,7 @@ WRONG = {
         (interval(factor=1.0), "where is the 2?"),
         (interval(factor=0.5), "Set the derivative to 0"),
         (interval(root=False), "take the root"),
-        (lambda save_s, gpus, hours: hours * 3600 / gpus, "Saving as rarely"),
+        (lambda save_s, gpus, hours: hours * 3600 / gpus, "Saving that rarely"),
         (lambda save_s, gpus, hours: 600.0, "x what we expect"),
         (lambda save_s, gpus, hours: math.sqrt(2 * save_s * hours * 3600 * gpus), "not more rarely"),
     ],
