@@ -1,7 +1,7 @@
-"""Fit the constants of lab.costs' links and lab.cluster's rates, and print them beside those in use.
+"""Fit the constants of labkit.plan.cluster.constants, and print them beside those in use.
 
 Links: the lines of lab.costs.fit_link through data/published/collectives_busbw_a100_h200.csv. Rates: the
-three fitted fields of labkit.plan.cluster.rates, at once, to the 10 steps of megatron_table1.csv and the 139 of
+three fitted fields of labkit.plan.cluster.constants, at once, to the 10 steps of megatron_table1.csv and the 139 of
 llmfoundry_throughput_a100.csv; both tables weigh the same, and an error counts by its size, not its square, so that a
 few odd rows (memory nearly full) don't decide. No other table takes part, whatever it would ask for.
 

@@ -13,7 +13,7 @@ from labkit.core.errors import ScheduleError
 from labkit.core.units import format_seconds
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, mapping
 from labkit.plan import schedule
-from labkit.plan.schedule import Simulated
+from labkit.plan.schedule import Timetable
 
 RANKS, MICROBATCHES, HELD = 3, 5, 3
 FORWARD_S, BACKWARD_S, WEIGHT_S = 0.02, 0.04, 0.02
@@ -84,8 +84,8 @@ def _transfer(value: object) -> float:
 
 
 def _played(
-    play: Callable[[Any], Simulated], order: Any, ranks: int, microbatches: int, *, split: bool, where: str = ""
-) -> Simulated:
+    play: Callable[[Any], Timetable], order: Any, ranks: int, microbatches: int, *, split: bool, where: str = ""
+) -> Timetable:
     """The order as it runs; NotYet says why it can't, or that it is one of another size or kind."""
     if order is None:
         raise _wrong(where, "your function returns nothing. Is there a return?")
@@ -95,29 +95,30 @@ def _played(
         raise _wrong(where, str(error)) from error
     if played.ranks != ranks:
         raise _wrong(where, f"there are lists for {played.ranks} ranks, where {ranks} were asked for.")
-    if played.microbatches != microbatches:
-        raise _wrong(where, f"it handles {played.microbatches} micro-batches, where {microbatches} were asked for.")
-    if played.chunks != 1:
+    found = played.schedule.microbatches
+    if found != microbatches:
+        raise _wrong(where, f"it handles {found} micro-batches, where {microbatches} were asked for.")
+    if played.schedule.chunks != 1:
         raise _wrong(where, "each rank has one part of the model here: leave the chunk behind the dot out.")
-    if played.plan.split and not split:
+    if played.schedule.split and not split:
         raise _wrong(where, "there is a W in it. Here a B is the whole backward; section 5 splits it.")
-    if split and not played.plan.split:
+    if split and not played.schedule.split:
         raise _wrong(where, "there is no W in it, so each B is the whole backward and nothing fills the bubble.")
     return played
 
 
-def _judge_memory(played: Simulated, limit: int, where: str = "") -> None:
+def _judge_memory(played: Timetable, limit: int, where: str = "") -> None:
     for rank, held in enumerate(played.peak_activations):
         if held > limit + 1e-9:
             raise _wrong(
                 where,
                 f"over memory: rank {rank} holds {held:g} micro-batches at once, "
                 f"{held - limit:g} more than the {limit} allowed. "
-                f"{'A W' if played.plan.split else 'A B'} frees one: put one in front of a later F.",
+                f"{'A W' if played.schedule.split else 'A B'} frees one: put one in front of a later F.",
             )
 
 
-def _judge_time(played: Simulated, limit_s: float, times: str, where: str = "", base: Simulated | None = None) -> None:
+def _judge_time(played: Timetable, limit_s: float, times: str, where: str = "", base: Timetable | None = None) -> None:
     if played.makespan_s <= limit_s * (1 + 1e-9):
         return
     over_s = played.makespan_s - limit_s

@@ -11,15 +11,33 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from labkit.core.arguments import lookup
 from labkit.core.display import Shown
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
-from labkit.core.units import TERA, format_si
+from labkit.core.units import GIGA, TERA, format_si
 
 T = TypeVar("T")
 
-_FOLDER = DATA / "published"
-MATMULS, BUSES = _FOLDER / "matmul_efficiency.csv", _FOLDER / "memcpy_bandwidth.csv"
+FOLDER = DATA / "published"
+
+
+@functools.cache
+def table(name: str) -> tuple[Mapping[str, str], ...]:
+    """Every row of data/published/<name>.csv that was read from its source, as text by column.
+
+    Rows that were only recalled are left out. Raises DataError for an unknown name, with the nearest, and for a
+    damaged file.
+    """
+    path = lookup(name, {path.stem: path for path in sorted(FOLDER.glob("*.csv"))}, "published table", DataError)
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["confidence"] == "read from source text"]
+    except (OSError, KeyError, ValueError) as error:
+        raise DataError(
+            f"Expected a published table at {path}, got {error!r}. Fetch the file from the repository again."
+        ) from error
+    return tuple(MappingProxyType(row) for row in rows)
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,29 +64,18 @@ class PublishedMatmul(Shown):
 
 @functools.cache
 def matmuls() -> tuple[PublishedMatmul, ...]:
-    """Every row of data/published/matmul_efficiency.csv that was read from its source, in the file's order.
-
-    Rows that were only recalled are left out. Raises DataError for a missing or damaged file.
-    """
-    try:
-        with MATMULS.open(newline="", encoding="utf-8") as lines:
-            rows = [row for row in csv.DictReader(lines) if row["confidence"] == "read from source text"]
-            return tuple(_matmul(row) for row in rows)
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(
-            f"Expected published matmul rates at {MATMULS}, got {error!r}. Fetch the file from the repository again."
-        ) from error
-
-
-def _matmul(row: dict[str, str]) -> PublishedMatmul:
-    return PublishedMatmul(
-        device=row["gpu"],
-        dtype=row["dtype"],
-        flop_per_s=float(row["achieved_tflops"]) * TERA,
-        peak_flop_per_s=float(row["peak_tflops"]) * TERA,
-        shape=row["shape_mnk"],
-        library=row["library"],
-        source=row["source"],
+    """Every row of the table "matmul_efficiency", in the file's order. Raises DataError like `table`."""
+    return tuple(
+        PublishedMatmul(
+            device=row["gpu"],
+            dtype=row["dtype"],
+            flop_per_s=float(row["achieved_tflops"]) * TERA,
+            peak_flop_per_s=float(row["peak_tflops"]) * TERA,
+            shape=row["shape_mnk"],
+            library=row["library"],
+            source=row["source"],
+        )
+        for row in table("matmul_efficiency")
     )
 
 
@@ -87,36 +94,16 @@ class Bus(Shown):
 
 
 def bus(gpu: str, link: str) -> Bus:
-    """The host-to-device copy rate published for a GPU on a link (data/published/memcpy_bandwidth.csv).
+    """The host-to-device copy rate published for a GPU on a link (table "memcpy_bandwidth").
 
-    Raises DataError, with what there is, for a pair that no published measurement has.
+    Raises DataError, with the pairs that were published, for any other.
     """
-    try:
-        with open(BUSES, newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if "host_to_device" in row["test"]]
-    except OSError as error:
-        raise DataError(f"{BUSES} can't be read ({error.strerror}). Fetch the repository again.") from error
+    rows = [row for row in table("memcpy_bandwidth") if "host_to_device" in row["test"]]
     for row in rows:
         if (row["gpu"], row["link_or_memory"]) == (gpu, link):
-            return Bus(link, gpu, float(row["bandwidth_gbs"]) * 1e9, row["source"])
+            return Bus(link, gpu, float(row["bandwidth_gbs"]) * GIGA, row["source"])
     known = "; ".join(f"{row['gpu']} on {row['link_or_memory']}" for row in rows)
-    raise DataError(f"No published copy rate for {gpu} on {link}. There are: {known}.")
-
-
-@functools.cache
-def table(name: str) -> tuple[Mapping[str, str], ...]:
-    """Every row of data/published/<name>.csv that was read from its source, as text by column.
-
-    Raises DataError, with the tables that there are, for another name or a damaged file.
-    """
-    path = _FOLDER / f"{name}.csv"
-    try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            rows = [row for row in csv.DictReader(lines) if row["confidence"] == "read from source text"]
-    except (OSError, KeyError, ValueError) as error:
-        known = ", ".join(sorted(each.stem for each in _FOLDER.glob("*.csv")))
-        raise DataError(f"Expected a published table out of {known}; got {name!r}.") from error
-    return tuple(MappingProxyType(row) for row in rows)
+    raise DataError(f"No copy rate was published for {gpu} on {link}. Published are: {known}.")
 
 
 @dataclass(frozen=True)
@@ -150,17 +137,17 @@ class Agreement(Shown, Generic[T]):
 
     @property
     def mean_error(self) -> float:
-        """Their mean."""
+        """Mean size of the relative errors."""
         return statistics.mean(self.errors)
 
     @property
     def median_error(self) -> float:
-        """The middle one."""
+        """Median size of the relative errors."""
         return statistics.median(self.errors)
 
     @property
     def worst(self) -> Compared[T]:
-        """The row that is furthest off."""
+        """The row with the largest relative error."""
         return max(self.rows, key=lambda row: abs(row.error))
 
     def __str__(self) -> str:

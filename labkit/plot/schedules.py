@@ -20,7 +20,7 @@ from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
 from labkit.plan.published import Agreement
-from labkit.plan.schedule import Overlap, Simulated
+from labkit.plan.schedule import Overlap, Timetable
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, resize
 
 # Name, colour and texture of each kind. A letter in the bar takes the texture's place where there is room for one.
@@ -43,7 +43,7 @@ _HIGH = 0.42  # half a bar
 
 @Drawing
 def gantt(
-    ax: Axes, ranks: Simulated | Overlap | Iterable[Span] | Any, *, title: str = "", until_s: float | None = None
+    ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, title: str = "", until_s: float | None = None
 ) -> str:
     """A row for each rank, a bar for each span, with its kind as colour and as a letter or texture; white is idle.
 
@@ -65,7 +65,7 @@ def gantt(
     else:
         _draw_bars(ax, spans, rows, zero_s, length_s)
     _dress(ax, rows, length_s, {span.kind for span in spans})
-    what = "time (simulated)" if isinstance(ranks, Simulated | Overlap) else "time"
+    what = "time (simulated)" if isinstance(ranks, Timetable | Overlap) else "time"
     chunks = len(spans) <= _MANY and any(map(_chunk, spans))
     ax.set_xlabel(f"{what}; paler: a rank's later chunk" if chunks else what)
     ax.set_title(title, loc="left", fontsize=11, pad=26)
@@ -180,7 +180,7 @@ def _dress(ax: Axes, rows: Mapping[int, int], length_s: float, kinds: set[str]) 
 def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> str:
     if isinstance(ranks, Overlap):
         return f"{str(ranks)[0].upper()}{str(ranks)[1:]}."
-    if isinstance(ranks, Simulated):
+    if isinstance(ranks, Timetable):
         held = [f"{n:.3g}" for n in ranks.peak_activations]
         alike = f"{held[0]} on each rank" if len(set(held)) == 1 else f"{', '.join(held)}, rank by rank"
         most = alike if len(held) <= 8 else f"{significant(max(ranks.peak_activations))} at most on any rank"

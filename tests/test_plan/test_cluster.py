@@ -21,10 +21,10 @@ from labkit.plan.cluster import (
     require_fit,
     step,
 )
+from labkit.plan.cluster.communication_time import group_link
 from labkit.plan.cluster.layout import stage_layers, why_not
 from labkit.plan.cluster.rank_memory import block_kept_bytes, in_flight, stage_memory
 from labkit.plan.cluster.rates import rates
-from labkit.plan.cluster.traffic import group_link
 from labkit.plan.costs.collectives import Link
 from labkit.plan.published import table
 
@@ -47,8 +47,9 @@ def test_parameters_are_those_of_the_published_models():
     for row in table("megatron_table1"):
         made = Transformer(*(int(row[key]) for key in ("layers", "hidden", "heads", "vocab", "seq_len")))
         assert made.params / 1e9 == pytest.approx(float(row["params_b_derived"]), abs=0.006)
-    assert model("Llama-2-70B").params == costs.llama2_70b().params
-    assert model("llama-2-7b").params == costs.llama2_7b().params
+    assert model("llama-2-7b") is MODELS["Llama-2-7B"]
+    for name in ("Llama-2-7B", "Llama-2-70B"):
+        assert MODELS[name].params == costs.NETWORKS[name].params  # the closed form is the sum of the layers
     assert model("Llama-3-405B").params == pytest.approx(405.9e9, rel=0.001)
 
 
@@ -141,7 +142,7 @@ def random_steps(count, seed=7):
         gpus = data * tensor * pipeline
         cluster = Cluster(draw.choice((A100, "H100 SXM5 80GB")), gpus, min(gpus, 8))
         batch = data * layout.micro_batch * pipeline * draw.choice((1, 4))
-        if why_not(shape, cluster, layout, batch) is None:
+        if not why_not(shape, cluster, layout, batch):
             count -= 1
             yield step(shape, cluster, layout, batch)
 
@@ -214,30 +215,13 @@ def test_a_ring_over_nodes_leaves_each_over_all_its_members_links():
     assert whole.bytes_per_s == pytest.approx(8 * 0.85 * 25e9)
 
 
-def test_money_energy_and_rates_follow_the_step():
+def test_rates_follow_the_step():
     made = step(GPT3, node(64), Layout(1, 8, 8, interleave=3), 64)
     tokens = 300e9
     assert made.tokens == 64 * 2048
     assert made.train_s(tokens) == pytest.approx(tokens / made.tokens_per_s)
-    assert made.usd(tokens, 2.0) == pytest.approx(2.0 * 64 * tokens / made.tokens_per_s / 3600)
-    assert made.energy_j(tokens) == pytest.approx(400 * 64 * tokens / made.tokens_per_s)
     assert "MFU" in str(made)
     assert "optimizer" in made._repr_html_()
-
-
-def test_a_cnn_in_data_parallel():
-    resnet, layout = costs.resnet50(), Layout(8, micro_batch=64, dtype="autocast bfloat16")
-    one = step(resnet, node(1), Layout(1, micro_batch=64, dtype="autocast bfloat16"), 64)
-    made = step(resnet, node(8), layout, 512)
-    assert 7.5 < made.tokens_per_s / one.tokens_per_s < 8
-    assert one.mfu < 0.5  # batch norms and ReLUs move bytes
-    assert "images/s" in str(made)
-    shared = step(resnet, node(8), Layout(8, zero=1, micro_batch=64, dtype="autocast bfloat16"), 512)
-    assert shared.memory["optimizer state"] == pytest.approx(made.memory["optimizer state"] / 8)
-    with pytest.raises(LayoutError, match="data parallel"):
-        step(resnet, node(8), Layout(1, tensor=8), 8)
-    with pytest.raises(LayoutError, match="nearest: 512 or 1,024"):
-        step(resnet, node(8), layout, 600)
 
 
 def test_matrix_products_are_never_above_the_best_published_rate_and_small_ones_well_below():
@@ -263,7 +247,7 @@ def test_the_best_layout_is_the_fastest_that_fits_of_all():
         (1, 2, 4, 8, 16), (1, 2, 4, 8), (1, 2, 4, 8, 16), range(4), (1, 2, 4), ("none", "full")
     ):
         layout = Layout(data, tensor, pipeline, 1, zero, micro_batch, recompute)
-        if why_not(shape, cluster, layout, batch) is None:
+        if not why_not(shape, cluster, layout, batch):
             made = step(shape, cluster, layout, batch)
             fastest = min(fastest, made.seconds if made.fits else fastest)
     assert found.step.seconds <= fastest
@@ -339,7 +323,8 @@ def test_layouts_that_cannot_be(layout, batch, words):
         (lambda: step(OLD, Cluster("Tesla P100 SXM2 16GB", 8), Layout(8), 8), LayoutError, "peak in bfloat16"),
         (lambda: best_layout(costs.resnet50(), node(), 8), LayoutError, "Transformer"),
         (lambda: best_layout(OLD, node(), 0), LayoutError, "batch"),
-        (lambda: step(OLD, node(), Layout(8), 8).usd(-1, 1), BadArgument, "tokens"),
+        (lambda: step(OLD, node(), Layout(8), 8).train_s(-1), BadArgument, "tokens"),
+        (lambda: step(costs.resnet50(), node(), Layout(8), 8), LayoutError, "Transformer"),
     ],
 )
 def test_bad_input_is_named(call, error, words):

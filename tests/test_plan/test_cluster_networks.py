@@ -8,8 +8,7 @@ from itertools import product
 import pytest
 
 from labkit.core.errors import BadArgument, LayoutError
-from labkit.plan.cluster import fat_tree, rails, ring, torus
-from labkit.plan.cluster.topologies import compare
+from labkit.plan.cluster.topologies import compare, fat_tree, rails, ring, torus
 from labkit.plan.costs.failures import checkpoint_interval_s, cluster_mtbf_s, goodput
 
 
@@ -57,13 +56,10 @@ def test_a_ring_is_a_torus_of_one_side():
     assert (other.diameter, other.bisection_bytes_per_s, other.links) == (6, 10.0, 12)
 
 
-def test_a_fat_tree_keeps_every_gpu_s_rate_and_oversubscription_divides_it():
+def test_a_fat_tree_keeps_every_gpu_s_rate():
     full = fat_tree(1024, 50e9)
     assert full.bisection_per_gpu == pytest.approx(50e9)
     assert (full.diameter, full.switches, full.links) == (4, 32 + 16, 2048)
-    thin = fat_tree(1024, 50e9, oversubscription=3)
-    assert thin.bisection_per_gpu == pytest.approx(50e9 / 3)
-    assert thin.links < full.links
     assert fat_tree(32, 50e9).diameter == 2
     with pytest.raises(LayoutError, match="at most 2,048 GPUs"):
         fat_tree(2049, 50e9)

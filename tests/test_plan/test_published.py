@@ -13,10 +13,11 @@ def test_published_matmuls_were_read_from_a_source_and_stay_below_the_peak():
     assert "271 TFLOP/s of 312 TFLOP/s (87%), stas00" in str(next(r for r in best if r.device == "NVIDIA A100 SXM"))
 
 
-def test_a_damaged_file_of_published_rates_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(published, "MATMULS", tmp_path / "none.csv")
-    with pytest.raises(DataError, match="from the repository again"):
-        published.matmuls.__wrapped__()
+def test_a_damaged_table_says_what_to_do(monkeypatch, tmp_path):
+    (tmp_path / "damaged.csv").write_text("gpu,dtype\nA100,bf16\n")
+    monkeypatch.setattr(published, "FOLDER", tmp_path)
+    with pytest.raises(DataError, match=r"KeyError.*from the repository again"):
+        published.table("damaged")
 
 
 def test_a_published_bus_has_its_rate_and_source():
@@ -26,5 +27,7 @@ def test_a_published_bus_has_its_rate_and_source():
 
 
 def test_an_unpublished_bus_is_refused_with_what_there_is():
-    with pytest.raises(DataError, match=r"No published copy rate for A100 on PCIe 4\. There are: H200 on PCIe 5 x16"):
+    with pytest.raises(
+        DataError, match=r"No copy rate was published for A100 on PCIe 4\. Published are: H200 on PCIe 5 x16"
+    ):
         published.bus("A100", "PCIe 4")

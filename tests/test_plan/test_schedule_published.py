@@ -46,7 +46,7 @@ def test_throughput_is_within_5_percent_on_average_and_10_everywhere():
 def test_bubble_rates_are_those_that_the_authors_calculated(setting, schedule):
     of = profiles()[setting]
     played = simulate(
-        of.order(schedule), of.forward_s, of.input_s + of.weight_s, of.weight_s, of.transfer_s, kept=of.kept
+        of.schedule(schedule), of.forward_s, of.input_s + of.weight_s, of.weight_s, of.transfer_s, kept=of.kept
     )
     ideal_s = of.microbatches * (of.forward_s + of.input_s + of.weight_s)
     assert 1 - ideal_s / played.period_s == pytest.approx(BUBBLES[setting][schedule], abs=1e-4)
@@ -70,5 +70,5 @@ def test_units_and_layers():
 
 
 def test_an_unknown_schedule_is_refused_with_the_nearest():
-    with pytest.raises(ScheduleError, match=r"out of GPipe, 1F1B.*got 'ZB-3p'. The nearest is 'ZB-"):
-        profiles()["1.5B", 24].order("ZB-3p")
+    with pytest.raises(ScheduleError, match=r"one of GPipe, 1F1B.*got 'ZB-3p'. The nearest is 'ZB-"):
+        profiles()["1.5B", 24].schedule("ZB-3p")

@@ -1,15 +1,15 @@
-"""How a training step is spread over a cluster, and whether that can be at all."""
+"""How a training step is split over the ranks of a cluster, and whether the split divides model and batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.core.arguments import check_number
-from labkit.core.display import Shown
-from labkit.core.errors import LayoutError, nearest
+from labkit.core.arguments import check_number, lookup
+from labkit.core.display import Shown, brief_repr
+from labkit.core.errors import LayoutError
 from labkit.plan.cluster.hardware import Cluster
-from labkit.plan.cluster.transformer import Transformer
-from labkit.plan.costs.memory_of_training import precision
+from labkit.plan.costs.memory_costs import precision
+from labkit.plan.costs.transformers import Transformer
 
 RECOMPUTE = ("none", "selective", "full")
 
@@ -18,10 +18,11 @@ RECOMPUTE = ("none", "selective", "full")
 class Layout(Shown):
     """`data` x `tensor` x `pipeline` ranks, tensor ranks side by side in a node.
 
-    `interleave` chunks a pipeline rank, `zero` what the data ranks share (0 nothing, 1 optimizer state, 2 gradients
-    too, 3 parameters too: FSDP), `micro_batch` sequences a rank works on at once, `recompute` "none", "selective" (of
-    attention's scores) or "full" (all of a block but its input). `overlap` hides data and pipeline communication
-    behind compute where it can. `dtype` is a name of lab.costs.PRECISIONS, `optimizer` one of OPTIMIZER_STATES.
+    `interleave` is the chunks of a pipeline rank; `zero` what the data ranks split among them: 0 nothing, 1 optimizer
+    state, 2 gradients too, 3 parameters too (FSDP); `micro_batch` the sequences a rank works on at once; `recompute`
+    what the backward pass computes again: "none", "selective" (attention's scores) or "full" (blocks, from their
+    inputs). `overlap` hides data and pipeline communication behind compute where it can. `dtype` is a name of
+    lab.costs.PRECISIONS, `optimizer` one of OPTIMIZER_STATES. Raises LayoutError for counts below 1 and unknown levels.
     """
 
     data: int = 1
@@ -41,20 +42,16 @@ class Layout(Shown):
             check_number(name, getattr(self, name), least=1, whole=True, error=LayoutError)
         if self.zero not in (0, 1, 2, 3):
             raise LayoutError(f"Expected zero to be 0, 1, 2 or 3 (FSDP), got {self.zero!r}.")
-        if self.recompute not in RECOMPUTE:
-            near = nearest(str(self.recompute), RECOMPUTE, n=1)[0]
-            raise LayoutError(
-                f"Expected recompute out of {', '.join(RECOMPUTE)}; got {self.recompute!r}. The nearest is {near!r}."
-            )
+        lookup(self.recompute, dict.fromkeys(RECOMPUTE), "recompute", LayoutError)
         precision(self.dtype)
 
     @property
     def gpus(self) -> int:
-        """Ranks in all."""
+        """Ranks in all, one a GPU."""
         return self.data * self.tensor * self.pipeline
 
     def microbatches(self, batch: int) -> int:
-        """Micro-batches a rank works through in a step of `batch` sequences."""
+        """Micro-batches that each pipeline works through in a step of `batch` sequences."""
         return batch // (self.data * self.micro_batch)
 
     def __str__(self) -> str:
@@ -81,7 +78,8 @@ def _nearest(number: int, choices: list[int]) -> str:
 def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[float, float] | None:
     """Layers of an inner stage, and of the first and the last one; None where they don't divide.
 
-    Where `layers` + 2 divide, the first and the last stage have one layer fewer, which embedding and head make up for.
+    Where `layers` + 2 divide, the first and the last stage have one layer fewer, in place of which they have the
+    embedding and the head.
     Source: Llama team 2024, section 3.3.2; Qi et al. 2024, Zero bubble pipeline parallelism, section 5.
     """
     slots = pipeline * interleave
@@ -95,22 +93,31 @@ def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[float, fl
 
 def check_layout(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> None:
     """Raise LayoutError, with the nearest that would do, unless `layout` divides model, cluster and batch."""
+    check_model(model, batch)
+    reason = why_not(model, cluster, layout, batch)
+    if reason:
+        raise LayoutError(reason)
+
+
+def check_model(model: object, batch: int) -> None:
+    """Raise LayoutError unless `model` is a Transformer and `batch` counts sequences."""
+    if not isinstance(model, Transformer):
+        raise LayoutError(
+            f"Expected a Transformer to lay out, got {brief_repr(model)}. Try cluster.model('Llama-2-70B')."
+        )
     check_number("batch", batch, least=1, whole=True, error=LayoutError)
-    said = why_not(model, cluster, layout, batch)
-    if said:
-        raise LayoutError(said[1])
 
 
-def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> tuple[str, str] | None:
-    """Why a layout can't be, as a short reason and a sentence; None where it can."""
+def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> str:
+    """Why a layout can't be, with the nearest that can, as a sentence; empty where it can."""
     tensor, pipeline, data = layout.tensor, layout.pipeline, layout.data
     if model.heads % tensor:
-        return "heads", (
+        return (
             f"Expected tensor ranks that divide the {model.heads} heads, got {tensor}. The nearest: "
             f"{_nearest(tensor, divisors(model.heads))}."
         )
     if model.key_value_heads % tensor and tensor % model.key_value_heads:
-        return "heads", (
+        return (
             f"Expected tensor ranks that divide the {model.key_value_heads} key and value heads (or that they divide), "
             f"got {tensor}. The nearest: {_nearest(tensor, divisors(model.key_value_heads))}."
         )
@@ -123,7 +130,7 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
             else f"Tensor x pipeline = {model_ranks:,} doesn't divide {cluster.gpus:,}; the nearest that do: "
             f"{_nearest(model_ranks, divisors(cluster.gpus))}."
         )
-        return "GPUs", (
+        return (
             f"Expected data x tensor x pipeline = {cluster.gpus:,} GPUs, got {data:,} x {tensor} x {pipeline} = "
             f"{layout.gpus:,}. {advice}"
         )
@@ -131,23 +138,23 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
         fitting = [n for n in range(1, model.layers + 1) if stage_layers(model.layers, n, layout.interleave)]
         fitting = [n for n in fitting if cluster.gpus % (tensor * n) == 0] or fitting
         near = _nearest(pipeline, fitting) if fitting else "interleave = 1"
-        return "layers", (
+        return (
             f"Expected {model.layers} layers to divide over {pipeline} stages x {layout.interleave} chunks, and they "
             f"don't. The nearest: {near}."
         )
     if layout.interleave > 1 and pipeline == 1:
-        return "interleave", "Expected one chunk a rank without a pipeline, got interleave above 1. Use pipeline > 1."
+        return "Expected one chunk a rank without a pipeline, got interleave above 1. Use pipeline > 1."
     per_step = data * layout.micro_batch
     if batch % per_step:
         down = batch // per_step * per_step
         near = f"{down:,} or {down + per_step:,}" if down else f"{per_step:,}"
-        return "batch", (
+        return (
             f"Expected a batch that {data:,} data ranks x micro-batch {layout.micro_batch} = {per_step:,} divide, got "
             f"{batch:,}. The nearest: {near}."
         )
     if layout.interleave > 1 and layout.microbatches(batch) % pipeline:
-        return "interleave", (
+        return (
             f"Expected micro-batches in multiples of the {pipeline} stages for an interleaved schedule, got "
             f"{layout.microbatches(batch)}. Use interleave = 1, or another batch."
         )
-    return None
+    return ""

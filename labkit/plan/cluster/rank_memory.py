@@ -1,10 +1,10 @@
-"""Bytes that the fullest GPU of a layout holds, by purpose."""
+"""Memory of a layout: the bytes that its fullest GPU holds, by purpose."""
 
 from __future__ import annotations
 
 from labkit.plan.cluster.layout import Layout, stage_layers
-from labkit.plan.cluster.transformer import Transformer
-from labkit.plan.costs.memory_of_training import optimizer_states, precision
+from labkit.plan.costs.memory_costs import optimizer_states, precision
+from labkit.plan.costs.transformers import Transformer
 
 PURPOSES = (
     "parameters",
@@ -31,20 +31,22 @@ def block_kept_bytes(model: Transformer, layout: Layout, recompute: str | None =
     recompute = recompute or layout.recompute
     if recompute == "full":
         return e * tokens * model.hidden / shared
-    # inputs of two norms and of two products, and a mask of a byte after each of the two outputs
+    # the inputs of two norms and of two products, and a mask of one byte an element after each of the two outputs
     whole = tokens * model.hidden * (4 * e + 2 * model.dropout) / shared
-    inner = (3 if model.gated else 2) * model.inner  # SwiGLU in one kernel: gate, the other factor, their product
+    inner = (
+        3 if model.gated else 2
+    ) * model.inner  # SwiGLU in one kernel keeps the gate, the other factor and their product
     split = tokens * e * (2 * model.hidden + 2 * model.kv_width + inner) / t
     scores = 0.0
     if model.fused_attention:
-        scores = 4 * tokens * model.heads / t  # a logarithm of a sum each row (Dao et al. 2022)
+        scores = 4 * tokens * model.heads / t  # a float32 log-sum-exp for each row (Dao et al. 2022)
     elif recompute == "none":
         scores = tokens * model.heads * model.seq * (2 * e + 1 if model.dropout else e) / t
     return whole + split + scores
 
 
 def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
-    """Micro-batches' worth of a stage's blocks that it holds at its fullest, under 1F1B, interleaved or not.
+    """How many micro-batches' activations of all its blocks a stage holds at most, under 1F1B, interleaved or not.
 
     Source: Narayanan et al. 2021, section 2.2; interleaved: p (v-1) + 2 (p - 1 - stage) + 1 chunks, Megatron-LM's
     warm-up and one more (the first stage's (1 + (p-1)/(p v)) of Korthikanti et al. 2022, section 4.2.3).
@@ -56,7 +58,7 @@ def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
 
 
 def stage_params(model: Transformer, layout: Layout, stage: int) -> float:
-    """Parameters of a stage's GPU before any of ZeRO; a tied head has its copy of the embedding on the last stage."""
+    """Parameters on a GPU of a stage without ZeRO; for a tied head the last stage has a copy of the embedding."""
     p = layout.pipeline
     inner, edge = stage_layers(model.layers, p, layout.interleave) or (model.layers / p, model.layers / p)
     params = (edge if stage in (0, p - 1) else inner) * model.block_params
@@ -76,13 +78,15 @@ def stage_memory(model: Transformer, layout: Layout, stage: int, microbatches: i
     split = [params / layout.data if layout.zero >= level else params for level in (3, 2, 1)]
     block = model.block_params / layout.tensor
     kept = in_flight(layout, stage, microbatches) * layers * block_kept_bytes(model, layout)
-    if layout.recompute != "none":  # the block that is being recomputed is there in full
+    if layout.recompute != "none":  # the block that is being recomputed is held in full
         kept += block_kept_bytes(model, layout, "none")
     tokens, loss = layout.micro_batch * model.seq, 0.0
     if stage == p - 1:
         loss = tokens * (model.vocab * 4 / layout.tensor + 2 * kind.activation_bytes * model.hidden / layout.tensor)
     gathered = 0.0
-    if layout.zero == 3 and layout.data > 1:  # a block at work and the next one; the gradient of one
+    if (
+        layout.zero == 3 and layout.data > 1
+    ):  # weights of the block at work and of the next one, and one block's gradient
         gathered = 2 * block * kind.param_bytes + block * kind.gradient_bytes
     return {
         "parameters": split[0] * kind.param_bytes,
@@ -98,6 +102,7 @@ def stage_memory(model: Transformer, layout: Layout, stage: int, microbatches: i
 def memory(model: Transformer, layout: Layout, batch: int) -> dict[str, float]:
     """Bytes by purpose on a GPU of the fullest stage; the driver's context and fragmentation come on top."""
     microbatches = layout.microbatches(batch)
+    # of the inner stages the first is the fullest: under 1F1B each later one holds fewer micro-batches
     stages = {0, min(1, layout.pipeline - 1), layout.pipeline - 1}
     held = [stage_memory(model, layout, stage, microbatches) for stage in sorted(stages)]
     return max(held, key=lambda purposes: sum(purposes.values()))

@@ -1,9 +1,9 @@
-"""How fast one GPU does the parts of a training step: matrix products by their sizes, the rest by its traffic.
+"""How fast one GPU does the parts of a training step: matrix products by their sizes, the rest by its bytes moved.
 
 A matrix product (m, k) @ (k, n) runs at the best rate that anybody published for the device (data/published/
-matmul_efficiency.csv: its vendor's peak times the share reached) times the share of that which training keeps, and is
-slowed by two things: a last wave of tiles that is on average half full, and the start and end of every tile. What is
-no matrix product is bound by memory. One set of constants holds for every device and every published table.
+matmul_efficiency.csv: its vendor's peak times the share reached) times the share of that which training keeps. Two
+things slow it: a last wave of tiles that is on average half full, and the start and end of every tile. Everything else
+is bound by memory. One set of constants holds for every device and every published table.
 """
 
 from __future__ import annotations
@@ -14,38 +14,8 @@ from dataclasses import dataclass
 from labkit.core.errors import LayoutError
 from labkit.core.units import TERA
 from labkit.measure.catalog import Device, peak
+from labkit.plan.cluster.constants import AMPERE_FLOP_PER_CLOCK, CONSTANTS, TILE, Constants
 from labkit.plan.published import matmuls
-
-TILE = 128 * 256  # elements of the product that one SM works on at a time: cuBLAS's usual thread block for 16 bit
-# FLOP a clock and SM of Ampere's tensor instructions (A100: 312 TFLOP/s = 108 x 1.41 GHz x 2,048). FlashAttention 1 and
-# 2 use them on newer devices too, and so miss half of Hopper (Shah et al. 2024, FlashAttention-3, section 1: 35 %).
-AMPERE = 2048
-
-
-@dataclass(frozen=True)
-class Constants:
-    """What the model doesn't derive.
-
-    Three are fitted by scripts/fit_cluster.py to 149 published steps at once (a test holds its result to these
-    numbers), two are not.
-
-    `sustained`: share of the best published matmul rate that training keeps: clocks under the power limit for hours,
-    and shapes that aren't the best one. `attention`: share of AMPERE's rate that fused attention reaches.
-    `contention`: seconds of compute lost to a second of communication behind it, whose kernels hold SMs and memory
-    bandwidth. `bandwidth`: share of a memory's printed bandwidth that kernels reach, the mean of copies on A100
-    (77.5 %) and H100 (75.2 %) in data/published/memcpy_bandwidth.csv. `fill_s`: seconds that a tile's start and end
-    take, assumed: loads and stores that nothing hides, a few trips to memory of half a microsecond; the published
-    steps can't tell 1 from 3 µs.
-    """
-
-    sustained: float = 0.866
-    attention: float = 0.335
-    contention: float = 0.41
-    bandwidth: float = 0.764
-    fill_s: float = 2.0e-6
-
-
-CONSTANTS = Constants()
 
 
 @dataclass(frozen=True)
@@ -64,7 +34,8 @@ class Rates:
     ) -> float:
         """Seconds of `times` products (m, k) @ (k, n) in one kernel: arithmetic or traffic, whichever is slower.
 
-        `added_bytes` is what an element of the product moves beyond being written: a gradient added to the sum so far.
+        `added_bytes` is what an element of the product moves besides being written, such as a gradient that is added to
+        the sum so far.
         """
         flop = 2.0 * m * n * k * times
         slowed = (1 + 0.5 * self.wave / (m * n * times)) * (1 + self.fill_k / k)
@@ -91,7 +62,7 @@ def best_share(device: Device, dtype: str) -> float:
 
 @functools.cache
 def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates:
-    """The Rates of a device for a compute dtype of the catalogue. Raises LayoutError where a peak isn't known."""
+    """The Rates of a device for a dtype of the catalogue. Raises LayoutError where its peak or bandwidth is unknown."""
     top, bandwidth = peak(device, dtype), device.bandwidth_bytes_per_s
     if top is None or bandwidth is None:
         lacking = f"peak in {dtype}" if top is None else "memory bandwidth"
@@ -101,7 +72,7 @@ def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates
     matmul = constants.sustained * best_share(device, dtype) * top
     vector = device.vector_flop_per_s.get("float32", 10 * TERA)
     sms = device.sms or 100
-    ampere = min(top, sms * (device.boost_hz or 1e20) * AMPERE)
+    ampere = min(top, sms * (device.boost_hz or 1e20) * AMPERE_FLOP_PER_CLOCK)
     return Rates(
         matmul_flop_per_s=matmul,
         attention_flop_per_s=constants.attention * ampere,

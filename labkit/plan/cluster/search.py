@@ -1,4 +1,4 @@
-"""Every layout of a model on a cluster that divides, those that fit in memory timed, the fastest first."""
+"""Search of layouts: all that divide a model and a cluster, timed where they fit in memory, the fastest first."""
 
 from __future__ import annotations
 
@@ -9,36 +9,41 @@ from types import MappingProxyType
 from typing import Any
 
 from labkit.core.arguments import check_number
-from labkit.core.display import Shown, Table, brief_repr
+from labkit.core.display import Shown, Table
 from labkit.core.errors import LayoutError
 from labkit.core.units import format_bytes, format_seconds
 from labkit.plan.cluster.hardware import Cluster
-from labkit.plan.cluster.layout import Layout, divisors, stage_layers
+from labkit.plan.cluster.layout import Layout, check_model, divisors, stage_layers
 from labkit.plan.cluster.rank_memory import memory
-from labkit.plan.cluster.step_parts import parts
 from labkit.plan.cluster.step_prediction import Step, step
-from labkit.plan.cluster.transformer import Transformer
+from labkit.plan.cluster.step_time import parts
+from labkit.plan.costs.transformers import Transformer
 
-MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-INTERLEAVES = (1, 2, 3, 4, 5, 6, 7, 8)
+_MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_INTERLEAVES = (1, 2, 3, 4, 5, 6, 7, 8)
+_SEARCHED = ("data", "tensor", "pipeline", "interleave", "zero", "micro_batch", "recompute")  # fields of a Layout
 
 
 @dataclass(frozen=True, repr=False)
 class Best(Shown):
-    """The fastest layout that fits, the next ones, and how many fell out for which reason."""
+    """The fastest layout that fits, the next ones, and how many were rejected for each reason."""
 
     step: Step
     runners_up: tuple[Step, ...]
     rejected: Mapping[str, int]
-    tried: int
 
     @property
     def layout(self) -> Layout:
         """The fastest layout."""
         return self.step.layout
 
+    @property
+    def tried(self) -> int:
+        """How many layouts there were: the rejected ones and the fastest."""
+        return sum(self.rejected.values()) + 1
+
     def table(self) -> Table:
-        """The fastest layouts, and below why others fell out."""
+        """The fastest layouts, and below them why the others were rejected."""
         rows = [
             (
                 str(each.layout),
@@ -51,7 +56,7 @@ class Best(Shown):
         ]
         out = "; ".join(f"{count:,} {reason}" for reason, count in self.rejected.items())
         headings = ("layout", "step", "MFU", "memory a GPU", "largest cost beside compute")
-        return Table(tuple(rows), headings, notes=(f"Of {self.tried:,} layouts fell out: {out or 'none'}.",))
+        return Table(tuple(rows), headings, notes=(f"Rejected of {self.tried:,} layouts: {out or 'none'}.",))
 
     def __str__(self) -> str:
         return str(self.table())
@@ -72,23 +77,23 @@ def _shapes(model: Transformer, cluster: Cluster) -> Iterator[tuple[int, int, in
 
 
 def _layouts(
-    model: Transformer, cluster: Cluster, batch: int, fixed: Mapping[str, Any], out: Counter[str]
+    model: Transformer, cluster: Cluster, batch: int, fixed: Mapping[str, Any], rejected: Counter[str]
 ) -> Iterator[Layout]:
     recomputes = ("none", "full") if model.fused_attention else ("none", "selective", "full")
     for data, tensor, pipeline in _shapes(model, cluster):
         if batch % data:
-            out["whose data ranks don't divide the batch"] += 1
+            rejected["whose data ranks don't divide the batch"] += 1
             continue
         share = batch // data
-        chunks = [v for v in (INTERLEAVES if pipeline > 1 else (1,)) if stage_layers(model.layers, pipeline, v)]
+        chunks = [v for v in (_INTERLEAVES if pipeline > 1 else (1,)) if stage_layers(model.layers, pipeline, v)]
         if not chunks:
-            out["whose stages don't divide the layers"] += 1
-        for micro_batch in MICRO_BATCHES:
+            rejected["whose stages don't divide the layers"] += 1
+        for micro_batch in _MICRO_BATCHES:
             if share % micro_batch:
                 continue
             for v in chunks:
                 if v > 1 and share // micro_batch % pipeline:
-                    out["whose micro-batches don't come in rounds of the interleaved stages"] += 1
+                    rejected["whose micro-batches don't come in rounds of the interleaved stages"] += 1
                     continue
                 for zero in (0, 1, 2, 3) if data > 1 else (0,):
                     for recompute in recomputes:
@@ -105,47 +110,37 @@ def best_layout(
     optimizer: str = "adam",
     runners_up: int = 5,
 ) -> Best:
-    """The fastest layout of `batch` sequences that fits, out of all data x tensor x pipeline x ZeRO that divide.
+    """The fastest layout of `batch` sequences that fits, of all data x tensor x pipeline x ZeRO that divide.
 
     Micro-batches are powers of two up to 64, chunks up to 8, sequence parallelism on. Raises LayoutError where nothing
-    divides, or nothing fits: then with the leanest layout, what is over, and by how much.
+    divides, and where nothing fits: then with the leanest layout, what needs most, and how much is too much.
     """
-    if not isinstance(model, Transformer):
-        raise LayoutError(
-            f"Expected a Transformer to lay out, got {brief_repr(model)}. Try cluster.model('Llama-2-70B')."
-        )
-    check_number("batch", batch, least=1, whole=True, error=LayoutError)
+    check_model(model, batch)
     check_number("runners_up", runners_up, least=0, whole=True, error=LayoutError)
     capacity = cluster.gpu.memory_bytes
     if capacity is None:
         raise LayoutError(f"Expected a device with a known memory, got {cluster.gpu.name}.")
-    out: Counter[str] = Counter()
+    rejected: Counter[str] = Counter()
     timed: list[tuple[float, float, Layout]] = []
     leanest: tuple[float, Layout] | None = None
-    tried = 0
-    for layout in _layouts(model, cluster, batch, {"dtype": dtype, "optimizer": optimizer}, out):
-        tried += 1
+    for layout in _layouts(model, cluster, batch, {"dtype": dtype, "optimizer": optimizer}, rejected):
         held = sum(memory(model, layout, batch).values())
         if leanest is None or held < leanest[0]:
             leanest = held, layout
         if held > capacity:
-            out["that don't fit in memory"] += 1
+            rejected["that don't fit in memory"] += 1
             continue
         timed.append((sum(parts(model, cluster, layout, batch).values()), held, layout))
     if not timed:
-        raise LayoutError(_nothing(model, cluster, batch, leanest))
+        raise LayoutError(_no_layout(model, cluster, batch, leanest))
     timed.sort(key=lambda entry: entry[:2])
     if len(timed) > 1:
-        out["that fit and are slower"] = len(timed) - 1
+        rejected["that fit and are slower"] = len(timed) - 1
     steps = [step(model, cluster, layout, batch) for _, _, layout in timed[: runners_up + 1]]
-    return Best(steps[0], tuple(steps[1:]), MappingProxyType(dict(out)), tried + sum(_undivided(out)))
+    return Best(steps[0], tuple(steps[1:]), MappingProxyType(dict(rejected)))
 
 
-def _undivided(out: Counter[str]) -> Iterator[int]:
-    return (count for reason, count in out.items() if reason.startswith("whose"))
-
-
-def _nothing(model: Transformer, cluster: Cluster, batch: int, leanest: tuple[float, Layout] | None) -> str:
+def _no_layout(model: Transformer, cluster: Cluster, batch: int, leanest: tuple[float, Layout] | None) -> str:
     if leanest is None:
         return (
             f"Expected a layout of {model.layers} layers and {model.heads} heads on {cluster.gpus:,} GPUs with a batch "
@@ -163,14 +158,12 @@ def _nothing(model: Transformer, cluster: Cluster, batch: int, leanest: tuple[fl
 
 
 def nearest_fitting(found: Step) -> Step | None:
-    """The step that fits and changes fewest of a layout's fields, the fastest of those; None where nothing fits."""
+    """The fastest of the steps that fit and change fewest of the layout's fields; None where nothing fits."""
     model, cluster, batch, layout = found.model, found.cluster, found.batch, found.layout
-    if not isinstance(model, Transformer):
-        return None
     fixed = {"dtype": layout.dtype, "optimizer": layout.optimizer, "overlap": layout.overlap}
     best: tuple[int, float, Layout] | None = None
     for other in _layouts(model, cluster, batch, fixed, Counter()):
-        changed = sum(getattr(other, name) != getattr(layout, name) for name in _CHANGED)
+        changed = sum(getattr(other, name) != getattr(layout, name) for name in _SEARCHED)
         if best is not None and changed > best[0]:
             continue
         if sum(memory(model, other, batch).values()) > found.capacity_bytes:
@@ -181,11 +174,8 @@ def nearest_fitting(found: Step) -> Step | None:
     return None if best is None else step(model, cluster, best[2], batch)
 
 
-_CHANGED = ("data", "tensor", "pipeline", "interleave", "zero", "micro_batch", "recompute")
-
-
 def require_fit(found: Step) -> Step:
-    """The step itself if its GPUs hold it; else LayoutError: what is over, by how much, and the nearest that fits."""
+    """`found` if its GPUs hold it; else LayoutError with the excess, the largest purpose and the nearest that fits."""
     if found.fits:
         return found
     over = found.memory_bytes - found.capacity_bytes

@@ -1,4 +1,4 @@
-"""Shapes of networks: how far apart two GPUs are, how much passes between the halves, how many links it takes.
+"""Network topologies: how far apart two GPUs are, how much passes between two halves, how many links it takes.
 
 Closed forms for a ring, a torus, a fat tree of two levels, and rails. Bandwidths are of one link in one direction.
 Sources: Dally and Towles 2004, Principles and practices of interconnection networks, chapters 3 and 5 (torus, cut);
@@ -16,13 +16,15 @@ from labkit.core.display import Shown, Table
 from labkit.core.errors import LayoutError
 from labkit.core.units import format_si
 
+_RADIX = 64  # ports of a switch, assumed
+
 
 @dataclass(frozen=True, repr=False)
 class Topology(Shown):
-    """A network of `gpus`: `diameter` links on the longest shortest way, `bisection_bytes_per_s` between two halves.
+    """A network of `gpus`: `diameter` links on the longest shortest path, `bisection_bytes_per_s` between two halves.
 
-    Bisection counts one direction of the fewest links whose removal leaves two halves. `links` are all of the network,
-    each cable once, those of GPUs included; `links_per_gpu` are the ports of one GPU.
+    The bisection is one direction of the fewest links whose removal leaves two halves. `links` counts every cable of
+    the network once, those of GPUs included; `links_per_gpu` are the ports of one GPU.
     """
 
     name: str
@@ -35,28 +37,29 @@ class Topology(Shown):
 
     @property
     def bisection_per_gpu(self) -> float:
-        """Bytes/s that each GPU of one half can send to the other half, all at once."""
+        """Bytes/s that each GPU of one half can send to the other half while all do."""
         return self.bisection_bytes_per_s / (self.gpus / 2)
 
     def __str__(self) -> str:
         switches = f", {self.switches:,} switches" if self.switches else ""
         return (
-            f"{self.name} of {self.gpus:,} GPUs: {self.diameter} links far, bisection "
+            f"{self.name} of {self.gpus:,} GPUs: diameter {self.diameter} links, bisection "
             f"{format_si(self.bisection_bytes_per_s, 'B/s')} ({format_si(self.bisection_per_gpu, 'B/s')} a GPU), "
             f"{self.links:,} links{switches}"
         )
 
 
 def ring(gpus: int, bytes_per_s: float) -> Topology:
-    """A ring: half-way round is n/2 links, a cut crosses two."""
+    """A ring: half-way round is n/2 links, a cut crosses two. Raises LayoutError below 2 GPUs."""
     _check(gpus, bytes_per_s)
     return Topology("ring", gpus, gpus // 2, 2 * bytes_per_s, gpus, 2)
 
 
 def torus(sides: Sequence[int], bytes_per_s: float) -> Topology:
-    """A torus of such `sides`, three for a 3-D torus: half of each side far; the cut across the longest side.
+    """A torus with these `sides` (three for a 3-D torus), whose smallest cut is across its longest side.
 
-    That cut crosses n / (longest side) rows, twice each. Sides of 2 have one link, not two. LayoutError below 2.
+    That cut crosses n / (longest side) rows, each twice. A side of 2 has one link, not two. Raises LayoutError for
+    sides below 2.
     """
     for side in sides:
         check_number("sides", side, least=2, whole=True, error=LayoutError)
@@ -69,53 +72,49 @@ def torus(sides: Sequence[int], bytes_per_s: float) -> Topology:
     return Topology(name, gpus, sum(side // 2 for side in sides), cut * bytes_per_s, gpus * ports // 2, ports)
 
 
-def fat_tree(gpus: int, bytes_per_s: float, *, radix: int = 64, oversubscription: float = 1.0) -> Topology:
-    """Two levels of switches with `radix` ports (leaf and spine), one port a GPU; at most radix²/2 GPUs at 1:1.
+def fat_tree(gpus: int, bytes_per_s: float) -> Topology:
+    """Two levels of 64-port switches (leaf and spine), one port a GPU: half of a leaf's ports go up, so all pass.
 
-    Each leaf has `oversubscription` times as many GPUs as links upwards; so many times less passes between the halves.
-    Raises LayoutError for more GPUs than two levels take.
+    Raises LayoutError for more than the 64²/2 GPUs that two levels connect.
     """
     _check(gpus, bytes_per_s)
-    check_number("oversubscription", oversubscription, least=1, error=LayoutError)
-    down = math.floor(radix * oversubscription / (1 + oversubscription))
-    up = radix - down
-    if gpus > down * radix:
+    down = _RADIX // 2
+    if gpus > down * _RADIX:
         raise LayoutError(
-            f"Expected at most {down * radix:,} GPUs on two levels of {radix}-port switches, got {gpus:,}. Take "
-            f"switches with more ports, or a third level."
+            f"Expected at most {down * _RADIX:,} GPUs on two levels of {_RADIX}-port switches, got {gpus:,}. More "
+            "need a third level, which is not modelled."
         )
     leaves = math.ceil(gpus / down)
-    uplinks = 0 if leaves == 1 else leaves * up
-    spines = 0 if leaves == 1 else math.ceil(uplinks / radix)
-    passes = gpus / 2 if leaves == 1 else min(gpus, gpus / down * up) / 2
-    far = 2 if leaves == 1 else 4
-    return Topology("fat tree", gpus, far, passes * bytes_per_s, gpus + uplinks, 1, leaves + spines)
+    if leaves == 1:
+        return Topology("fat tree", gpus, 2, gpus / 2 * bytes_per_s, gpus, 1, leaves)
+    uplinks = leaves * down
+    switches = leaves + math.ceil(uplinks / _RADIX)
+    return Topology("fat tree", gpus, 4, gpus / 2 * bytes_per_s, gpus + uplinks, 1, switches)
 
 
-def rails(nodes: int, per_node: int, bytes_per_s: float, nvlink_bytes_per_s: float, *, radix: int = 64) -> Topology:
+def rails(nodes: int, per_node: int, bytes_per_s: float, nvlink_bytes_per_s: float) -> Topology:
     """Rails: the i-th GPUs of all nodes share a fat tree of their own; between rails data crosses a node's NVLink.
 
-    (NVIDIA's SuperPOD joins the rails by shared spine switches besides, a rail-optimised fat tree.)
-    Bisection between halves of the nodes; the farthest GPU is one NVLink hop (two links through its switch) more.
+    The bisection is between halves of the nodes; the farthest GPU is one NVLink hop more (two links, through its
+    switch). NVIDIA's SuperPOD also joins the rails by shared spine switches, a rail-optimised fat tree.
     """
-    one = fat_tree(nodes, bytes_per_s, radix=radix)
+    one = fat_tree(nodes, bytes_per_s)
     check_number("per_node", per_node, least=1, whole=True, error=LayoutError)
     check_number("nvlink_bytes_per_s", nvlink_bytes_per_s, above=0, error=LayoutError)
-    gpus = nodes * per_node
-    inside = 2 if per_node > 1 else 0
+    gpus, several = nodes * per_node, per_node > 1
     return Topology(
         f"{per_node} rails",
         gpus,
-        one.diameter + inside,
+        one.diameter + 2 * several,
         per_node * one.bisection_bytes_per_s,
-        per_node * one.links + (gpus if per_node > 1 else 0),
-        1 + (per_node > 1),
+        per_node * one.links + gpus * several,
+        1 + several,
         per_node * one.switches,
     )
 
 
-def compare(shapes: Sequence[Topology]) -> Table:
-    """The shapes in rows."""
+def compare(topologies: Sequence[Topology]) -> Table:
+    """A table with a row for each topology."""
     rows = tuple(
         (
             each.name,
@@ -127,9 +126,9 @@ def compare(shapes: Sequence[Topology]) -> Table:
             f"{each.links:,}",
             f"{each.switches:,}",
         )
-        for each in shapes
+        for each in topologies
     )
-    headings = ("network", "GPUs", "longest way", "bisection", "a GPU", "ports a GPU", "links", "switches")
+    headings = ("network", "GPUs", "longest path", "bisection", "a GPU", "ports a GPU", "links", "switches")
     return Table(rows, headings)
 
 

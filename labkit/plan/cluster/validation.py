@@ -1,17 +1,17 @@
-"""The model held against published steps: one row a run, predicted beside published, with the errors."""
+"""The cluster model compared with published steps: one row a run, predicted beside published, with the errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from labkit.core.errors import LabError, nearest
+from labkit.core.arguments import lookup
 from labkit.core.units import GIGA, TERA
+from labkit.plan.cluster.constants import CONSTANTS, Constants
 from labkit.plan.cluster.hardware import Cluster, network
 from labkit.plan.cluster.layout import Layout
-from labkit.plan.cluster.rates import CONSTANTS, Constants
 from labkit.plan.cluster.step_prediction import Step, step
-from labkit.plan.cluster.transformer import Transformer
+from labkit.plan.costs.transformers import Transformer
 from labkit.plan.published import Agreement, Compared, table
 
 # Sequences a micro-batch and chunks a pipeline rank, by billions of parameters, which the table doesn't print.
@@ -46,8 +46,8 @@ def megatron(constants: Constants = CONSTANTS) -> Agreement[Step]:
 def llmfoundry(constants: Constants = CONSTANTS) -> Agreement[Step]:
     """MosaicML llm-foundry: tokens a second and GPU of MPT models, FSDP, fused attention, 40 and 80 GB A100s.
 
-    RoCE of 1,600 Gbit/s a node: 25 GB/s a GPU. The 80 GB runs are of torch 2.1, whose checkpoint stops before a block's
-    last product, which the model counts: it finds those that recompute up to a tenth too slow.
+    RoCE of 1,600 Gbit/s a node: 25 GB/s a GPU. The 80 GB runs used torch 2.1, whose recomputation stops before a
+    block's last product. The model counts that product, and so predicts those that recompute up to a tenth too slow.
     """
     rows = []
     for row in table("llmfoundry_throughput_a100"):
@@ -67,38 +67,41 @@ def llmfoundry(constants: Constants = CONSTANTS) -> Agreement[Step]:
     return Agreement("llm-foundry", "tokens/s a GPU", tuple(rows), "mosaicml/llm-foundry, benchmarking/README.md")
 
 
-def _zero_bubble(row: Mapping[str, str], constants: Constants) -> tuple[str, Step]:
-    model = Transformer(
-        int(row["layers"]), int(row["hidden"]), int(row["heads"]), 50_304, int(row["seq_len"]), fused_attention=False,
-        dropout=True,
-    )  # fmt: skip
-    stages, gpus = int(row["pp"]), int(row["gpus"])
-    chunks = (model.layers + 2) // stages if row["schedule"] == "1F1B-I" else 1
-    layout = Layout(1, 1, stages, chunks, 0, int(row["micro_batch"]), "none", dtype="autocast bfloat16", overlap=False)
-    batch = layout.micro_batch * int(row["microbatches_m"])
-    made = step(model, Cluster("A100 SXM4 80GB", gpus), layout, batch, constants=constants)
-    return f"{row['model']}, {row['schedule']}, {row['microbatches_m']} micro-batches", made
+def _zero_bubble_runs(constants: Constants) -> Iterator[tuple[Mapping[str, str], str, Step]]:
+    """The runs of Qi et al. 2024, table 4, with 1F1B, plain and interleaved: row, label and predicted step."""
+    for row in table("zero_bubble_throughput_small"):
+        if not row["schedule"].startswith("1F1B"):
+            continue
+        model = Transformer(
+            int(row["layers"]), int(row["hidden"]), int(row["heads"]), 50_304, int(row["seq_len"]),
+            fused_attention=False, dropout=True,
+        )  # fmt: skip
+        stages = int(row["pp"])
+        layout = Layout(
+            pipeline=stages, interleave=(model.layers + 2) // stages if row["schedule"] == "1F1B-I" else 1,
+            micro_batch=int(row["micro_batch"]), dtype="autocast bfloat16", overlap=False,
+        )  # fmt: skip
+        batch = layout.micro_batch * int(row["microbatches_m"])
+        made = step(model, Cluster("A100 SXM4 80GB", int(row["gpus"])), layout, batch, constants=constants)
+        yield row, f"{row['model']}, {row['schedule']}, {row['microbatches_m']} micro-batches", made
 
 
 def zero_bubble(constants: Constants = CONSTANTS) -> Agreement[Step]:
     """Qi et al. 2024, table 4, 1F1B plain and interleaved: samples a second and GPU. Nothing was fitted to it."""
-    rows = []
-    for row in table("zero_bubble_throughput_small"):
-        if row["schedule"].startswith("1F1B"):
-            label, made = _zero_bubble(row, constants)
-            published = float(row["samples_per_gpu_per_s"])
-            rows.append(Compared(label, made.samples_per_s / made.cluster.gpus, published, made))
-    return Agreement("Zero bubble's 1F1B", "samples/s a GPU", tuple(rows), "Qi et al. 2024, table 4")
+    rows = tuple(
+        Compared(label, made.samples_per_s / made.cluster.gpus, float(row["samples_per_gpu_per_s"]), made)
+        for row, label, made in _zero_bubble_runs(constants)
+    )
+    return Agreement("Zero bubble's 1F1B", "samples/s a GPU", rows, "Qi et al. 2024, table 4")
 
 
 def zero_bubble_memory() -> Agreement[Step]:
     """Qi et al. 2024, table 4, 1F1B plain and interleaved: GB (1e9 B) on the fullest GPU."""
-    rows = []
-    for row in table("zero_bubble_throughput_small"):
-        if row["schedule"].startswith("1F1B"):
-            label, made = _zero_bubble(row, CONSTANTS)
-            rows.append(Compared(label, made.memory_bytes / GIGA, float(row["memory_gb"]), made))
-    return Agreement("Zero bubble's memory", "GB", tuple(rows), "Qi et al. 2024, table 4")
+    rows = tuple(
+        Compared(label, made.memory_bytes / GIGA, float(row["memory_gb"]), made)
+        for row, label, made in _zero_bubble_runs(CONSTANTS)
+    )
+    return Agreement("Zero bubble's memory", "GB", rows, "Qi et al. 2024, table 4")
 
 
 COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(
@@ -112,8 +115,5 @@ COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(
 
 
 def published_steps(name: str) -> Agreement[Step]:
-    """The model held against a published table by its name in COMPARISONS. Raises LabError with the nearest name."""
-    if name not in COMPARISONS:
-        near = nearest(str(name), COMPARISONS, n=1)[0]
-        raise LabError(f"Expected a table out of {', '.join(COMPARISONS)}; got {name!r}. The nearest is {near!r}.")
-    return COMPARISONS[name]()
+    """The model compared with a published table of a name in COMPARISONS. Raises BadArgument with the nearest name."""
+    return lookup(name, COMPARISONS, "published table")()

@@ -1,14 +1,11 @@
-"""Pure arithmetic of training: FLOP, bytes, roofline, memory, energy and money; one formula each, with its source."""
+"""Pure arithmetic of training: FLOP, bytes, roofline, memory, collectives, failures and money, each with its source."""
 
-from labkit.plan.costs.break_even import break_even_steps
 from labkit.plan.costs.cnns import resnet50, simple_cnn
 from labkit.plan.costs.collectives import (
-    BUS_FACTORS,
     Link,
     all_gather_s,
     all_reduce_s,
     all_to_all_s,
-    bus_bandwidth,
     fit_link,
     hierarchical_all_reduce_s,
     point_to_point_s,
@@ -16,7 +13,7 @@ from labkit.plan.costs.collectives import (
 )
 from labkit.plan.costs.failures import checkpoint_interval_s, cluster_mtbf_s, goodput
 from labkit.plan.costs.layers import (
-    BACKWARD,
+    BACKWARD_OVER_FORWARD,
     Cost,
     attention,
     batch_norm,
@@ -31,34 +28,28 @@ from labkit.plan.costs.layers import (
     pool,
     window,
 )
-from labkit.plan.costs.memory_of_training import (
+from labkit.plan.costs.memory_costs import (
     OPTIMIZER_STATES,
     PRECISIONS,
-    Precision,
     TrainingMemory,
     block_activation_bytes,
-    optimizer_traffic_bytes,
     training_memory,
 )
-from labkit.plan.costs.money import J_PER_KWH, amortised_usd, electricity_usd, energy_j, run_cost_usd
-from labkit.plan.costs.networks import Batch, Layer, Network
-from labkit.plan.costs.roofline import attainable_flop_per_s, intensity, ridge_flop_per_byte, roofline_s
+from labkit.plan.costs.money import J_PER_KWH, amortised_usd, break_even_steps, electricity_usd, run_cost_usd
+from labkit.plan.costs.networks import Network
+from labkit.plan.costs.roofline import attainable_flop_per_s, intensity, ridge_flop_per_byte
 from labkit.plan.costs.step_costs import NETWORKS, TrainingStep, network, training_step
-from labkit.plan.costs.transformers import bert_base, gpt2_xl, llama2, llama2_7b, llama2_70b
+from labkit.plan.costs.transformer_layers import decoder
 
 __all__ = [
-    "BACKWARD",
-    "BUS_FACTORS",
+    "BACKWARD_OVER_FORWARD",
     "J_PER_KWH",
     "NETWORKS",
     "OPTIMIZER_STATES",
     "PRECISIONS",
-    "Batch",
     "Cost",
-    "Layer",
     "Link",
     "Network",
-    "Precision",
     "TrainingMemory",
     "TrainingStep",
     "all_gather_s",
@@ -68,38 +59,30 @@ __all__ = [
     "attainable_flop_per_s",
     "attention",
     "batch_norm",
-    "bert_base",
     "block_activation_bytes",
     "break_even_steps",
-    "bus_bandwidth",
     "checkpoint_interval_s",
     "cluster_mtbf_s",
     "conv2d",
     "cross_entropy",
+    "decoder",
     "dropout",
     "electricity_usd",
     "elementwise",
     "embedding",
-    "energy_j",
     "fit_link",
     "goodput",
-    "gpt2_xl",
     "hierarchical_all_reduce_s",
     "intensity",
     "layer_norm",
     "linear",
-    "llama2",
-    "llama2_7b",
-    "llama2_70b",
     "matmul",
     "network",
-    "optimizer_traffic_bytes",
     "point_to_point_s",
     "pool",
     "reduce_scatter_s",
     "resnet50",
     "ridge_flop_per_byte",
-    "roofline_s",
     "run_cost_usd",
     "simple_cnn",
     "training_memory",

@@ -1,4 +1,4 @@
-"""SimpleCNN and ResNet-50 as layers."""
+"""Convolutional networks as layers: SimpleCNN and ResNet-50."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ import dataclasses
 from collections.abc import Iterator
 
 from labkit.plan.costs.layers import Cost, batch_norm, conv2d, cross_entropy, elementwise, linear, pool, window
-from labkit.plan.costs.networks import Batch, Layer, Network
+from labkit.plan.costs.networks import BatchShape, LayerCost, Network
 
 
-def _conv(name: str, channels: int, outputs: int, size: int, kernel: int, bias: bool = True, **steps: int) -> Layer:
-    def cost(b: Batch) -> Cost:
+def _conv(name: str, channels: int, outputs: int, size: int, kernel: int, bias: bool = True, **steps: int) -> LayerCost:
+    def cost(b: BatchShape) -> Cost:
         return conv2d(b.size, channels, outputs, size, kernel=kernel, bias=bias, element_bytes=b.element_bytes, **steps)
 
-    return Layer(name, cost)
+    return LayerCost(name, cost)
 
 
-def _relu(name: str, elements: int) -> Layer:
-    return Layer(name, lambda b: elementwise(b.size * elements, element_bytes=b.element_bytes))
+def _relu(name: str, elements: int) -> LayerCost:
+    return LayerCost(name, lambda b: elementwise(b.size * elements, element_bytes=b.element_bytes))
 
 
-def _norm(name: str, channels: int, size: int) -> Layer:
-    return Layer(name, lambda b: batch_norm(b.size, channels, size, element_bytes=b.element_bytes))
+def _norm(name: str, channels: int, size: int) -> LayerCost:
+    return LayerCost(name, lambda b: batch_norm(b.size, channels, size, element_bytes=b.element_bytes))
 
 
-def _pool(name: str, channels: int, size: int, kernel: int, **steps: int) -> Layer:
-    return Layer(name, lambda b: pool(b.size, channels, size, kernel=kernel, element_bytes=b.element_bytes, **steps))
+def _pool(name: str, channels: int, size: int, kernel: int, **steps: int) -> LayerCost:
+    return LayerCost(
+        name, lambda b: pool(b.size, channels, size, kernel=kernel, element_bytes=b.element_bytes, **steps)
+    )
 
 
-def _linear(name: str, inputs: int, outputs: int) -> Layer:
-    return Layer(name, lambda b: linear(b.size, inputs, outputs, element_bytes=b.element_bytes))
+def _linear(name: str, inputs: int, outputs: int) -> LayerCost:
+    return LayerCost(name, lambda b: linear(b.size, inputs, outputs, element_bytes=b.element_bytes))
 
 
-def _loss(classes: int) -> Layer:
-    return Layer("loss", lambda b: cross_entropy(b.size, classes, element_bytes=b.element_bytes))
+def _loss(classes: int) -> LayerCost:
+    return LayerCost("loss", lambda b: cross_entropy(b.size, classes, element_bytes=b.element_bytes))
 
 
 def simple_cnn() -> Network:
@@ -58,41 +60,41 @@ def simple_cnn() -> Network:
     return Network("SimpleCNN", layers, "image of 3 x 32 x 32", "LeCun et al. 1998")
 
 
-def _conv_norm(name: str, channels: int, outputs: int, size: int, kernel: int, stride: int = 1) -> Iterator[Layer]:
+def _conv_norm(name: str, channels: int, outputs: int, size: int, kernel: int, stride: int = 1) -> Iterator[LayerCost]:
     padding = kernel // 2
     yield _conv(f"{name}.conv", channels, outputs, size, kernel, bias=False, stride=stride, padding=padding)
     yield _norm(f"{name}.norm", outputs, window(size, kernel=kernel, stride=stride, padding=padding))
 
 
-def _shortcut(name: str, channels: int, outputs: int, size: int, stride: int) -> Iterator[Layer]:
+def _shortcut(name: str, channels: int, outputs: int, size: int, stride: int) -> Iterator[LayerCost]:
     conv, norm = _conv_norm(name, channels, outputs, size, 1, stride)
-    # its input is the block's, which the block's first convolution keeps already
-    yield Layer(conv.name, lambda b: dataclasses.replace(conv.cost(b), saved_elements=0))
+    # its input is the block's input, which the block's first convolution keeps already
+    yield LayerCost(conv.name, lambda b: dataclasses.replace(conv.cost(b), saved_elements=0))
     yield norm
 
 
-def _bottleneck(name: str, channels: int, width: int, size: int, stride: int, stride_in_1x1: bool) -> Iterator[Layer]:
-    first, second = (stride, 1) if stride_in_1x1 else (1, stride)
-    inner, small, outputs = size // first, size // stride, 4 * width
-    yield from _conv_norm(f"{name}.1", channels, width, size, 1, first)
-    yield _relu(f"{name}.1.relu", width * inner**2)
-    yield from _conv_norm(f"{name}.2", width, width, inner, 3, second)
+def _bottleneck(name: str, channels: int, width: int, size: int, stride: int) -> Iterator[LayerCost]:
+    small, outputs = size // stride, 4 * width
+    yield from _conv_norm(f"{name}.1", channels, width, size, 1)
+    yield _relu(f"{name}.1.relu", width * size**2)
+    yield from _conv_norm(f"{name}.2", width, width, size, 3, stride)
     yield _relu(f"{name}.2.relu", width * small**2)
     yield from _conv_norm(f"{name}.3", width, outputs, small, 1)
     if channels != outputs:
         yield from _shortcut(f"{name}.shortcut", channels, outputs, size, stride)
-    yield Layer(
-        f"{name}.add", lambda b: elementwise(b.size * outputs * small**2, inputs=2, element_bytes=b.element_bytes)
-    )
+
+    def add(b: BatchShape) -> Cost:
+        return elementwise(b.size * outputs * small**2, inputs=2, element_bytes=b.element_bytes)
+
+    yield LayerCost(f"{name}.add", add)
     yield _relu(f"{name}.relu", outputs * small**2)
 
 
-def resnet50(*, stride_in_1x1: bool = False) -> Network:
+def resnet50() -> Network:
     """ResNet-50 for (N, 3, 224, 224): 25,557,032 parameters, 4.09e9 multiply-adds forward.
 
-    Table 1 of the paper prints 3.8e9 multiply-adds: there the stride of a block stands in its first, 1x1 convolution
-    (`stride_in_1x1`: 3.86e9). Today's libraries put it in the 3x3 one ("v1.5"), which works on four times the
-    positions there. What libraries call "4.1 GFLOPs" are multiply-adds: 8.2e9 FLOP.
+    A block's stride is in its 3x3 convolution, as in today's libraries ("v1.5"), which call these multiply-adds
+    "4.1 GFLOPs". Table 1 of the paper prints 3.8e9: there the stride is in the block's first, 1x1 convolution.
     Source: He, Zhang, Ren and Sun, Deep residual learning for image recognition (2016).
     """
     layers = [
@@ -104,11 +106,11 @@ def resnet50(*, stride_in_1x1: bool = False) -> Network:
     for stage, (width, blocks) in enumerate([(64, 3), (128, 4), (256, 6), (512, 3)], start=1):
         for block in range(blocks):
             stride = 2 if block == 0 and stage > 1 else 1
-            layers += _bottleneck(f"stage{stage}.{block}", channels, width, size, stride, stride_in_1x1)
+            layers += _bottleneck(f"stage{stage}.{block}", channels, width, size, stride)
             channels, size = 4 * width, size // stride
     features = channels * size**2
     layers += [
-        Layer("average", lambda b: elementwise(b.size * features, saved=1, element_bytes=b.element_bytes)),
+        LayerCost("average", lambda b: elementwise(b.size * features, saved=1, element_bytes=b.element_bytes)),
         _linear("fc", channels, 1000),
         _loss(1000),
     ]

@@ -1,13 +1,13 @@
-"""What one layer's forward pass costs: FLOP, bytes moved at least, parameters, and what it keeps for the backward.
+"""Cost of one layer's forward pass: FLOP, the least bytes moved, parameters, and what it keeps for the backward.
 
-Conventions. A multiply-add is 2 FLOP; a bias rides along in the sum and counts nothing. Bytes are the least there
-are: each tensor that the layer reads or writes crosses memory once. `saved_elements` are what autograd keeps: the
+Conventions. A multiply-add is 2 FLOP; a bias is part of the sum and counts nothing. Bytes are the least possible:
+each tensor that the layer reads or writes crosses memory once. `saved_elements` are what autograd keeps: the
 input of a matrix product, convolution, pooling or norm (a ReLU's output is the next layer's input: counted there).
 
 Backward = 2 x forward in FLOP: each matrix product of the forward pass has two of the same size in the backward one,
 for the gradients of its input and of its weight (Kaplan et al. 2020, Scaling laws for neural language models, section
-2.1). `BACKWARD` holds the 2. The same factor for bytes is an assumption, and fused attention, which computes its scores
-again in the backward pass, is counted without that.
+2.1). That bytes follow the same factor is an assumption. Fused attention computes its scores again in the backward
+pass; that is not counted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labkit.core.arguments import check_number
-from labkit.core.errors import LabError
+from labkit.core.errors import BadArgument
 
-BACKWARD = 2  # backward FLOP over forward FLOP
+BACKWARD_OVER_FORWARD = 2  # backward FLOP over forward FLOP
 
 
 @dataclass(frozen=True)
@@ -46,32 +46,16 @@ class Cost:
         """Bytes moved: read and written."""
         return self.read_bytes + self.write_bytes
 
-    @property
-    def backward_flop(self) -> int:
-        """FLOP of the backward pass: twice the forward pass's (see the module)."""
-        return BACKWARD * self.flop
-
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(mine + theirs for mine, theirs in zip(self._numbers(), other._numbers(), strict=True)))
+        return Cost(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def __mul__(self, times: int) -> Cost:
-        return Cost(*(number * times for number in self._numbers()))
-
-    def _numbers(self) -> tuple[int, ...]:
-        return (
-            self.matmul_flop,
-            self.vector_flop,
-            self.read_bytes,
-            self.write_bytes,
-            self.params,
-            self.saved_elements,
-            self.saved_fixed_bytes,
-        )
+        return Cost(*(number * times for number in vars(self).values()))
 
 
 def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
-        check_number(name, size, least=0, error=LabError)
+        check_number(name, size, least=0)
 
 
 def matmul(m: int, k: int, n: int, *, element_bytes: int = 4) -> Cost:
@@ -99,7 +83,20 @@ def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True, element_b
 
 
 def window(size: int, *, kernel: int, stride: int = 1, padding: int = 0) -> int:
-    """Positions of a window that slides along `size` (Dumoulin and Visin 2016, A guide to convolution arithmetic)."""
+    """Positions of a kernel that slides along `size` elements with `padding` on each side.
+
+    Raises BadArgument for a kernel larger than the padded image, a kernel or stride below 1, and negative padding.
+    Source: Dumoulin and Visin 2016, A guide to convolution arithmetic.
+    """
+    check_number("kernel", kernel, least=1, whole=True)
+    check_number("stride", stride, least=1, whole=True)
+    check_number("padding", padding, least=0, whole=True)
+    # without this, a kernel that sticks out gives a negative count, which squared looks like a size
+    if kernel > size + 2 * padding:
+        raise BadArgument(
+            f"Expected a kernel within the padded image, got kernel {kernel} on an image of {size} with padding "
+            f"{padding}, {size + 2 * padding} in all. Take a smaller kernel, a larger image or more padding."
+        )
     return (size + 2 * padding - kernel) // stride + 1
 
 
@@ -117,9 +114,10 @@ def conv2d(
 ) -> Cost:
     """(batch, channels, size, size) to `outputs` channels: 2 x outputs' elements x channels x kernel² FLOP.
 
-    The direct algorithm's count; FFT and Winograd need fewer. Source: Dumoulin and Visin (2016).
+    The direct algorithm's count; FFT and Winograd need fewer. Raises BadArgument like `window`. Source: Dumoulin and
+    Visin (2016).
     """
-    _check_sizes(batch=batch, channels=channels, outputs=outputs, size=size, kernel=kernel)
+    _check_sizes(batch=batch, channels=channels, outputs=outputs, size=size)
     written = batch * outputs * window(size, kernel=kernel, stride=stride, padding=padding) ** 2
     params = outputs * (channels * kernel**2 + bias)
     read = batch * channels * size**2
@@ -137,9 +135,9 @@ def pool(
 ) -> Cost:
     """Max pooling of (batch, channels, size, size): kernel² - 1 comparisons an output; stride 0 means `kernel`.
 
-    Keeps the input and one 8-byte index an output, as torch does.
+    Keeps the input and one 8-byte index an output, as torch does. Raises BadArgument like `window`.
     """
-    _check_sizes(batch=batch, channels=channels, size=size, kernel=kernel)
+    _check_sizes(batch=batch, channels=channels, size=size)
     written = batch * channels * window(size, kernel=kernel, stride=stride or kernel, padding=padding) ** 2
     read = batch * channels * size**2
     return Cost(

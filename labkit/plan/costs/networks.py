@@ -1,4 +1,4 @@
-"""Networks as lists of layers: parameters, forward FLOP and what is kept for the backward pass, layer by layer."""
+"""A network as a list of layers, each with its cost: parameters, FLOP, bytes moved and kept."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from labkit.core.arguments import check_number
-from labkit.core.errors import LabError
+from labkit.core.errors import BadArgument
 from labkit.core.units import format_si
-from labkit.plan.costs.layers import BACKWARD, Cost
+from labkit.plan.costs.layers import BACKWARD_OVER_FORWARD, Cost
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What goes through a network at once: `size` samples of `seq` tokens (images have none), and how it is computed.
+class BatchShape:
+    """The input of one pass: `size` samples of `seq` tokens (1 for images), and how the network computes on it.
 
     `fused_attention` keeps the attention scores out of memory (FlashAttention, torch's scaled_dot_product_attention).
     """
@@ -30,14 +30,14 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A named layer, its cost for a batch, and how often it stands in a row."""
+class LayerCost:
+    """A named layer, its forward cost as a function of the batch, and how many times it repeats."""
 
     name: str
-    cost_of_one: Callable[[Batch], Cost]
+    cost_of_one: Callable[[BatchShape], Cost]
     times: int = 1
 
-    def cost(self, batch: Batch) -> Cost:
+    def cost(self, batch: BatchShape) -> Cost:
         """Forward cost of all repetitions."""
         return self.cost_of_one(batch) * self.times
 
@@ -47,7 +47,7 @@ class Network:
     """A network as layers. `seq` is the usual number of tokens a sample (None for images), `max_seq` the most."""
 
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerCost, ...]
     sample: str
     source: str
     seq: int | None = None
@@ -55,43 +55,42 @@ class Network:
 
     def batch(
         self, size: int = 1, seq: int | None = None, element_bytes: int = 4, fused_attention: bool = True
-    ) -> Batch:
-        """A Batch for this network; `seq` None is its usual one, and images ignore it. Raises LabError out of range."""
+    ) -> BatchShape:
+        """The shape of a batch for this network; images ignore `seq`, and None is the usual number of tokens.
+
+        Raises BadArgument for counts below 1, and for more tokens than the network has positions.
+        """
         tokens = 1 if self.seq is None else seq if seq is not None else self.seq
-        check_number("batch", size, least=1, whole=True, advice="It counts samples.", error=LabError)
-        check_number("seq", tokens, least=1, whole=True, advice="It counts tokens.", error=LabError)
+        check_number("batch", size, least=1, whole=True, advice="It counts samples.")
+        check_number("seq", tokens, least=1, whole=True, advice="It counts tokens.")
         if self.max_seq is not None and tokens > self.max_seq:
-            raise LabError(
+            raise BadArgument(
                 f"Expected at most {self.max_seq:,} tokens, the positions that {self.name} has, got {tokens:,}. "
                 "Choose a shorter sequence or another network."
             )
-        return Batch(size, tokens, element_bytes, fused_attention)
+        return BatchShape(size, tokens, element_bytes, fused_attention)
 
-    def layer_costs(self, batch: Batch) -> list[tuple[str, Cost]]:
+    def layer_costs(self, batch: BatchShape) -> list[tuple[str, Cost]]:
         """Each layer's name and forward cost: one point each on a roofline."""
         return [(layer.name, layer.cost(batch)) for layer in self.layers]
 
-    def cost(self, batch: Batch) -> Cost:
+    def cost(self, batch: BatchShape) -> Cost:
         """Forward cost of the whole network, loss included."""
         return sum((layer.cost(batch) for layer in self.layers), Cost())
 
     @property
     def params(self) -> int:
-        """Trainable parameters; a matrix that two layers share counts once."""
-        return self.cost(Batch()).params
+        """Trainable parameters; a matrix that two layers share is counted once."""
+        return self.cost(BatchShape()).params
 
-    def forward_flop(self, seq: int | None = None) -> int:
-        """FLOP of one sample's forward pass, matrix products and the rest."""
-        return self.cost(self.batch(seq=seq)).flop
+    def forward_flop(self) -> int:
+        """FLOP of the forward pass of one sample of the usual length, matrix products and the rest."""
+        return self.cost(self.batch()).flop
 
-    def training_flop(self, batch: Batch) -> int:
-        """FLOP of forward and backward. The first layer of an image network needs no gradient of its input."""
-        spared = self.layers[0].cost(batch).matmul_flop if self.seq is None else 0
-        return (1 + BACKWARD) * self.cost(batch).flop - spared
-
-    def activation_elements(self, seq: int | None = None, *, fused_attention: bool = True) -> int:
-        """Elements of one sample kept for the backward pass, in the dtype of the activations."""
-        return self.cost(self.batch(seq=seq, fused_attention=fused_attention)).saved_elements
+    def training_flop(self, batch: BatchShape) -> int:
+        """FLOP of forward and backward, of which the first layer on images skips the gradient of its input."""
+        not_needed = self.layers[0].cost(batch).matmul_flop if self.seq is None else 0
+        return (1 + BACKWARD_OVER_FORWARD) * self.cost(batch).flop - not_needed
 
     def __str__(self) -> str:
         flop = format_si(self.forward_flop(), "FLOP")

@@ -1,4 +1,4 @@
-"""One training step of a network: FLOP, bytes moved and memory, from which a job for the catalogue is filled."""
+"""Cost of one training step of a network: FLOP, bytes moved and memory, as the catalogue's judge needs them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from labkit.core.errors import LabError, nearest
+from labkit.core.arguments import lookup
 from labkit.core.units import format_bytes, format_si
 from labkit.plan.costs.cnns import resnet50, simple_cnn
-from labkit.plan.costs.layers import BACKWARD
-from labkit.plan.costs.memory_of_training import TrainingMemory, optimizer_traffic_bytes, precision, training_memory
+from labkit.plan.costs.layers import BACKWARD_OVER_FORWARD
+from labkit.plan.costs.memory_costs import TrainingMemory, optimizer_traffic_bytes, precision, training_memory
 from labkit.plan.costs.networks import Network
-from labkit.plan.costs.transformers import bert_base, gpt2_xl, llama2_7b, llama2_70b
+from labkit.plan.costs.transformer_layers import bert_base, decoder, gpt2_xl
+from labkit.plan.costs.transformers import MODELS
 
 NETWORKS: Mapping[str, Network] = MappingProxyType(
-    {network.name: network for network in (simple_cnn(), resnet50(), bert_base(), gpt2_xl(), llama2_7b(), llama2_70b())}
+    {
+        net.name: net
+        for net in (
+            simple_cnn(),
+            resnet50(),
+            bert_base(),
+            gpt2_xl(),
+            decoder(MODELS["Llama-2-7B"]),
+            decoder(MODELS["Llama-2-70B"]),
+        )
+    }
 )
 
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """Forward, backward and update of one batch: FLOP, bytes moved at least, memory held.
+    """Forward, backward and update of one batch: FLOP, the least bytes moved, and the memory held.
 
     `compute_dtype` is the dtype whose peak limits the matrix products, as the catalogue names it.
     """
@@ -45,11 +56,8 @@ class TrainingStep:
 
 
 def network(name: str) -> Network:
-    """The Network of a name in NETWORKS. Raises LabError with the nearest name."""
-    if name not in NETWORKS:
-        near = nearest(name, NETWORKS, n=1)[0]
-        raise LabError(f"Expected a network out of {', '.join(NETWORKS)}; got {name!r}. The nearest is {near!r}.")
-    return NETWORKS[name]
+    """The Network of a name in NETWORKS. Raises BadArgument with the nearest name."""
+    return lookup(name, NETWORKS, "network")
 
 
 def training_step(
@@ -63,9 +71,9 @@ def training_step(
 ) -> TrainingStep:
     """Cost of one training step of `model` (a Network or its name) on `batch` samples of `seq` tokens.
 
-    FLOP are those of Network.training_flop, bytes three times the forward pass's (see costs.layers); the update's
-    traffic comes on top, its few FLOP a parameter don't. The bytes are those of layers that run one by one: kernels
-    that fuse layers move fewer. Raises LabError for unknown names and sequences longer than the model's positions.
+    FLOP are those of Network.training_flop; the update's few FLOP a parameter are left out. Bytes are three times the
+    forward pass's (see costs.layers) and the update's. They are those of layers that run one by one: kernels that
+    fuse layers move fewer. Raises BadArgument for unknown names, and sequences longer than the model's positions.
     """
     net = network(model) if isinstance(model, str) else model
     kind = precision(dtype)
@@ -79,7 +87,7 @@ def training_step(
         optimizer=optimizer,
         compute_dtype=kind.compute_dtype,
         flop=net.training_flop(shape),
-        n_bytes=(1 + BACKWARD) * forward.n_bytes
+        n_bytes=(1 + BACKWARD_OVER_FORWARD) * forward.n_bytes
         + optimizer_traffic_bytes(forward.params, dtype=dtype, optimizer=optimizer),
         memory=training_memory(
             forward.params,

@@ -1,162 +1,192 @@
-"""BERT-base, GPT-2 XL and Llama 2 as layers.
-
-What a block keeps for the backward pass is counted as in Korthikanti et al. 2022, Reducing activation recomputation
-in large transformer models, section 4.1: in 16 bit 34 sbh + 5 as²b bytes for a block with dropout and GELU.
-"""
+"""Transformers by their sizes: parameters, FLOP by the two conventions that publications use, and published models."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from labkit.plan.costs.layers import (
-    Cost,
-    attention,
-    cross_entropy,
-    dropout,
-    elementwise,
-    embedding,
-    layer_norm,
-    linear,
-)
-from labkit.plan.costs.networks import Batch, Layer, Network
+from labkit.core.arguments import check_number, lookup
+from labkit.core.display import Shown
+from labkit.core.errors import LayoutError
+from labkit.core.units import GIGA, MEGA, significant
+
+_NARAYANAN = "Narayanan et al. 2021, Efficient large-scale language model training on GPU clusters, table 1"
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """Sizes of one block: width, feed-forward width, heads, key and value heads; gated is SwiGLU without dropout."""
+@dataclass(frozen=True, repr=False)
+class Transformer(Shown):
+    """A decoder: `layers` blocks of width `hidden` with `heads` attention heads, `seq` tokens a sequence.
 
-    width: int
-    feed_forward: int
+    `feed_forward` None is 4 hidden, `kv_heads` None as many as heads. `gated` is a Llama: SwiGLU, RMSNorm, no biases,
+    rotary positions, a head of its own. Otherwise it is a GPT: GELU, biases, learned positions, a head tied to the
+    embedding. `fused_attention` keeps the scores out of memory and skips what the causal mask hides (FlashAttention).
+    `dropout` after attention and after each sum costs traffic and masks. Raises LayoutError for sizes below 1, and
+    for heads that don't divide.
+    """
+
+    layers: int
+    hidden: int
     heads: int
-    kv_heads: int
+    vocab: int = 51_200
+    seq: int = 2048
+    feed_forward: int | None = None
+    kv_heads: int | None = None
     gated: bool = False
+    fused_attention: bool = True
+    dropout: bool = False
+    name: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "vocab", "seq"):
+            check_number(name, getattr(self, name), least=1, whole=True, error=LayoutError)
+        for name in ("feed_forward", "kv_heads"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), least=1, whole=True, error=LayoutError)
+        if self.hidden % self.heads:
+            raise LayoutError(f"Expected heads that divide hidden = {self.hidden:,}, got {self.heads}.")
+        if self.heads % self.key_value_heads:
+            raise LayoutError(f"Expected kv_heads that divide the {self.heads} heads, got {self.kv_heads}.")
 
     @property
-    def bias(self) -> bool:
-        return not self.gated
+    def inner(self) -> int:
+        """Width of the MLP between its two products."""
+        return self.feed_forward or 4 * self.hidden
 
+    @property
+    def key_value_heads(self) -> int:
+        """How many key and value heads there are."""
+        return self.kv_heads or self.heads
 
-def _block_attention(shape: _Shape, b: Batch) -> Cost:
-    width, bias = shape.width, shape.bias
-    head_dim = width // shape.heads
-    projected = width + 2 * head_dim * shape.kv_heads
-    return (
-        layer_norm(b.tokens, width, bias=bias, element_bytes=b.element_bytes)
-        + linear(b.tokens, width, projected, bias=bias, element_bytes=b.element_bytes)
-        + attention(
-            b.size,
-            shape.heads,
-            b.seq,
-            head_dim,
-            kv_heads=shape.kv_heads,
-            fused=b.fused_attention,
-            dropout=not shape.gated,
-            element_bytes=b.element_bytes,
+    @property
+    def kv_width(self) -> int:
+        """Width of the keys, and of the values."""
+        return self.hidden // self.heads * self.key_value_heads
+
+    @functools.cached_property
+    def block_params(self) -> int:
+        """Parameters of one block, norms and biases included."""
+        h, f, kv = self.hidden, self.inner, self.kv_width
+        weights = 2 * h * h + 2 * h * kv + (3 if self.gated else 2) * h * f
+        small = 2 * h if self.gated else 4 * h + (h + 2 * kv) + h + f + h
+        return weights + small
+
+    @property
+    def embedding_params(self) -> int:
+        """Parameters of the token embedding, with learned positions where the model has them."""
+        return self.hidden * (self.vocab + (0 if self.gated else self.seq))
+
+    @property
+    def head_params(self) -> int:
+        """Parameters of the final norm and of the head, where it isn't tied to the embedding."""
+        return self.hidden * (self.vocab + 1) if self.gated else 2 * self.hidden
+
+    @functools.cached_property
+    def params(self) -> int:
+        """All parameters."""
+        return self.layers * self.block_params + self.embedding_params + self.head_params
+
+    @functools.cached_property
+    def flop_per_token(self) -> int:
+        """6 N + 12 L h s: forward and backward FLOP of one token, the full square of attention, nothing recomputed.
+
+        Source: Chowdhery et al. 2022, PaLM, appendix B; the convention of MosaicML's llm-foundry too.
+        """
+        return 6 * self.params + 12 * self.layers * self.hidden * self.seq
+
+    def narayanan_flop(self, sequences: int, recompute: bool = True) -> float:
+        """96 B s l h² (1 + s/6h + V/16lh): FLOP of a step of B sequences with its blocks' forward run twice.
+
+        Without `recompute` 72 B s l h² (1 + s/6h + V/12lh). Written with this model's matrices, which for a GPT gives
+        those. Source: Narayanan et al. 2021, appendix, equation 3; Korthikanti et al. 2022, appendix A.
+        """
+        h, tokens = self.hidden, sequences * self.seq
+        matrices = 2 * h * h + 2 * h * self.kv_width + (3 if self.gated else 2) * h * self.inner
+        block = 2 * tokens * (matrices + 2 * h * self.seq)
+        return (4 if recompute else 3) * self.layers * block + 6 * tokens * h * self.vocab
+
+    def __str__(self) -> str:
+        name = f"{self.name}: " if self.name else ""
+        return (
+            f"{name}{billions(self.params)} parameters, {self.layers} layers of {self.hidden:,}, "
+            f"{self.heads} heads, {self.seq:,} tokens"
         )
-        + linear(b.tokens, width, width, bias=bias, element_bytes=b.element_bytes)
-        + _residual(shape, b)
+
+
+def billions(count: float) -> str:
+    """A count of parameters in words: 1.75e11 -> '175 billion'."""
+    return f"{significant(count / GIGA)} billion" if count >= GIGA else f"{significant(count / MEGA)} million"
+
+
+def _gpt(name: str, layers: int, hidden: int, heads: int) -> Transformer:
+    return Transformer(layers, hidden, heads, name=name, source=_NARAYANAN)
+
+
+def _llama(
+    name: str,
+    layers: int,
+    hidden: int,
+    heads: int,
+    inner: int,
+    *,
+    kv_heads: int,
+    vocab: int = 32_000,
+    seq: int = 4096,
+    source: str = "Touvron et al. 2023, Llama 2",
+) -> Transformer:
+    return Transformer(
+        layers, hidden, heads, vocab, seq, feed_forward=inner, kv_heads=kv_heads, gated=True, name=name, source=source
     )
 
 
-def _residual(shape: _Shape, b: Batch) -> Cost:
-    elements = b.tokens * shape.width
-    add = elementwise(elements, inputs=2, element_bytes=b.element_bytes)
-    return add if shape.gated else add + dropout(elements, element_bytes=b.element_bytes)
+_DUBEY = "Llama team 2024, The Llama 3 herd of models, table 3"
+_KNOWN = (
+    _gpt("GPT 1.7B", 24, 2304, 24),
+    _gpt("GPT 3.6B", 30, 3072, 32),
+    _gpt("GPT 7.5B", 36, 4096, 32),
+    _gpt("GPT 18B", 40, 6144, 48),
+    Transformer(48, 6144, 64, name="GPT 22B", source="Korthikanti et al. 2022, table 3"),
+    _gpt("GPT 39B", 48, 8192, 64),
+    _gpt("GPT 76B", 60, 10_240, 80),
+    _gpt("GPT 145B", 80, 12_288, 96),
+    Transformer(96, 12_288, 96, name="GPT-3 175B", source="Korthikanti et al. 2022, table 3"),
+    _gpt("GPT 310B", 96, 16_384, 128),
+    _gpt("GPT 530B", 105, 20_480, 128),
+    _gpt("GPT 1T", 128, 25_600, 160),
+    _llama("Llama-2-7B", 32, 4096, 32, 11_008, kv_heads=32),
+    _llama("Llama-2-13B", 40, 5120, 40, 13_824, kv_heads=40),
+    _llama("Llama-2-70B", 80, 8192, 64, 28_672, kv_heads=8),
+    _llama("Llama-3-8B", 32, 4096, 32, 14_336, kv_heads=8, vocab=128_256, seq=8192, source=_DUBEY),
+    _llama("Llama-3-70B", 80, 8192, 64, 28_672, kv_heads=8, vocab=128_256, seq=8192, source=_DUBEY),
+    _llama("Llama-3-405B", 126, 16_384, 128, 53_248, kv_heads=8, vocab=128_256, seq=8192, source=_DUBEY),
+)
+MODELS: Mapping[str, Transformer] = MappingProxyType({model.name: model for model in _KNOWN})
 
 
-def _block_mlp(shape: _Shape, b: Batch) -> Cost:
-    """Norm, linear, activation, linear. GELU (8 FLOP) keeps its input; SwiGLU (5) gate, SiLU of it, and the other."""
-    width, inner, bias = shape.width, shape.feed_forward, shape.bias
-    elements = b.tokens * inner
-    if shape.gated:
-        activation = elementwise(elements, flop_per_element=5, inputs=2, saved=3, element_bytes=b.element_bytes)
-    else:
-        activation = elementwise(elements, flop_per_element=8, saved=1, element_bytes=b.element_bytes)
-    return (
-        layer_norm(b.tokens, width, bias=bias, element_bytes=b.element_bytes)
-        + linear(b.tokens, width, inner * (1 + shape.gated), bias=bias, element_bytes=b.element_bytes)
-        + activation
-        + linear(b.tokens, inner, width, bias=bias, element_bytes=b.element_bytes)
-        + _residual(shape, b)
-    )
+def model(name: str) -> Transformer:
+    """A published Transformer by its name in MODELS, in any case of letters. Raises BadArgument with the nearest."""
+    exact = {known.casefold(): known for known in MODELS}.get(str(name).casefold(), name)
+    return lookup(exact, MODELS, "model")
 
 
-def _blocks(shape: _Shape, times: int) -> tuple[Layer, Layer]:
-    return (
-        Layer("attention blocks", lambda b: _block_attention(shape, b), times),
-        Layer("MLP blocks", lambda b: _block_mlp(shape, b), times),
-    )
+def gpt(params: float, *, vocab: int = 51_200, seq: int = 2048) -> Transformer:
+    """A GPT of about `params` parameters: the published shape within 5 %, else one with heads of 128.
 
-
-def _embed(name: str, vocabulary: int, width: int) -> Layer:
-    return Layer(name, lambda b: embedding(b.tokens, vocabulary, width, element_bytes=b.element_bytes))
-
-
-def _head(shape: _Shape, vocabulary: int, *, tied: bool) -> tuple[Layer, Layer, Layer]:
-    def project(b: Batch) -> Cost:
-        cost = linear(b.tokens, shape.width, vocabulary, bias=False, element_bytes=b.element_bytes)
-        # a tied head multiplies by the token embedding, which is counted there
-        return cost + Cost(params=-vocabulary * shape.width) if tied else cost
-
-    return (
-        Layer(
-            "final norm", lambda b: layer_norm(b.tokens, shape.width, bias=shape.bias, element_bytes=b.element_bytes)
-        ),
-        Layer("head", project),
-        Layer("loss", lambda b: cross_entropy(b.tokens, vocabulary, element_bytes=b.element_bytes)),
-    )
-
-
-def bert_base() -> Network:
-    """BERT-base, uncased, with its pooler and without a head: 12 blocks of 768, 109,482,240 parameters.
-
-    Source: Devlin, Chang, Lee and Toutanova, BERT (2019), section 3; vocabulary 30,522 of the released checkpoint.
+    From a billion parameters on the width is 128 times the depth, below 64 times, as in the published ones. Raises
+    LayoutError below a million parameters.
     """
-    shape = _Shape(width=768, feed_forward=3072, heads=12, kv_heads=12)
-    layers = (
-        _embed("token embedding", 30_522, 768),
-        _embed("position embedding", 512, 768),
-        _embed("segment embedding", 2, 768),
-        Layer("embedding norm", lambda b: layer_norm(b.tokens, 768, element_bytes=b.element_bytes)),
-        Layer("embedding dropout", lambda b: dropout(b.tokens * 768, element_bytes=b.element_bytes)),
-        *_blocks(shape, 12),
-        Layer("pooler", lambda b: linear(b.size, 768, 768, element_bytes=b.element_bytes)),
-    )
-    return Network("BERT-base", layers, "sequence of 512 tokens", "Devlin et al. 2019", seq=512, max_seq=512)
-
-
-def gpt2_xl() -> Network:
-    """GPT-2 XL: 48 blocks of 1600, 25 heads, head tied to the embedding: 1,557,611,200 parameters.
-
-    Source: Radford et al., Language models are unsupervised multitask learners (2019), table 2 (prints 1542M); the
-    released checkpoint has the count given here.
-    """
-    shape = _Shape(width=1600, feed_forward=6400, heads=25, kv_heads=25)
-    layers = (
-        _embed("token embedding", 50_257, 1600),
-        _embed("position embedding", 1024, 1600),
-        Layer("embedding dropout", lambda b: dropout(b.tokens * 1600, element_bytes=b.element_bytes)),
-        *_blocks(shape, 48),
-        *_head(shape, 50_257, tied=True),
-    )
-    return Network("GPT-2 XL", layers, "sequence of 1,024 tokens", "Radford et al. 2019", seq=1024, max_seq=1024)
-
-
-def llama2(name: str, *, blocks: int, width: int, feed_forward: int, heads: int, kv_heads: int) -> Network:
-    """A Llama 2 decoder: RMSNorm, SwiGLU, rotary positions (no parameters), no biases, no dropout, an untied head.
-
-    Source: Touvron et al., Llama 2: open foundation and fine-tuned chat models (2023), section 2.2.
-    """
-    shape = _Shape(width=width, feed_forward=feed_forward, heads=heads, kv_heads=kv_heads, gated=True)
-    layers = (_embed("token embedding", 32_000, width), *_blocks(shape, blocks), *_head(shape, 32_000, tied=False))
-    return Network(name, layers, "sequence of 4,096 tokens", "Touvron et al. 2023", seq=4096)
-
-
-def llama2_7b() -> Network:
-    """Llama 2 7B: 6,738,415,616 parameters."""
-    return llama2("Llama-2-7B", blocks=32, width=4096, feed_forward=11_008, heads=32, kv_heads=32)
-
-
-def llama2_70b() -> Network:
-    """Llama 2 70B, 8 query heads to a key and value head: 68,976,648,192 parameters."""
-    return llama2("Llama-2-70B", blocks=80, width=8192, feed_forward=28_672, heads=64, kv_heads=8)
+    check_number("params", params, least=1e6, error=LayoutError)
+    published = [one for one in _KNOWN if not one.gated]
+    near = min(published, key=lambda one: abs(one.params / params - 1))
+    if abs(near.params / params - 1) <= 0.05:
+        return dataclasses.replace(near, vocab=vocab, seq=seq)
+    ideal = (params * (128 if params >= 1e9 else 64) / 12) ** (1 / 3)  # 12 L h² parameters
+    unit = 1024 if ideal >= 4096 else 512 if ideal >= 2048 else 128  # so that 8, 4 or 1 tensor ranks divide the heads
+    hidden = max(round(ideal / unit), 1) * unit
+    made = Transformer(1, hidden, hidden // 128, vocab, seq)
+    layers = max(round((params - made.embedding_params) / made.block_params), 1)
+    layers = round(layers / 4) * 4 or layers  # a multiple of 4, so that pipeline stages get equally many
+    return dataclasses.replace(made, layers=layers, name=f"GPT of {billions(params)}")

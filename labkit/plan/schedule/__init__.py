@@ -1,22 +1,21 @@
-"""Who does what when: pipeline schedules and the overlap of communication with backward, as event simulation.
+"""Pipeline schedules and the overlap of communication with the backward pass, simulated event by event.
 
 A schedule is a list of steps for each rank: "F0" is the forward of micro-batch 0, "B0" its backward, "W0" the part of
-the backward that gives the weights' gradients where a schedule has it apart, "F0.1" a step of the rank's chunk 1.
+the backward that computes the weights' gradients where a schedule separates it, "F0.1" a step of the rank's chunk 1.
 """
 
-from labkit.plan.schedule.actions import Order
 from labkit.plan.schedule.automatic import zero_bubble
-from labkit.plan.schedule.orders import gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
-from labkit.plan.schedule.overlapping import Overlap, overlap
-from labkit.plan.schedule.replay import Profile, profile, published_errors
+from labkit.plan.schedule.gradient_overlap import Overlap, overlap
+from labkit.plan.schedule.parsing import Schedule
+from labkit.plan.schedule.replay import profile, published_errors
+from labkit.plan.schedule.schedules import gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
 from labkit.plan.schedule.simulation import simulate
-from labkit.plan.schedule.timetable import Simulated
+from labkit.plan.schedule.timetable import Timetable
 
 __all__ = [
-    "Order",
     "Overlap",
-    "Profile",
-    "Simulated",
+    "Schedule",
+    "Timetable",
     "gpipe",
     "interleaved",
     "one_f_one_b",

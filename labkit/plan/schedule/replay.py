@@ -1,25 +1,23 @@
-"""Published pipelines, simulated from their published profiles: samples a second, predicted beside measured."""
+"""Published pipelines, simulated from their published profiles: samples a second, predicted and measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from labkit.core.errors import DataError, ScheduleError, nearest
+from labkit.core.arguments import lookup
+from labkit.core.errors import ScheduleError
 from labkit.measure.catalog import find
-from labkit.plan.costs import optimizer_traffic_bytes
+from labkit.plan.costs.memory_costs import optimizer_traffic_bytes
 from labkit.plan.published import Agreement, Compared, table
 from labkit.plan.schedule.automatic import zero_bubble
-from labkit.plan.schedule.orders import Lists, gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
+from labkit.plan.schedule.schedules import gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
 from labkit.plan.schedule.simulation import simulate
-
-SCHEDULES = ("GPipe", "1F1B", "1F1B-I", "ZB-H1", "ZB-H2", "ZB-1p", "ZB-2p")
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What Qi et al. 2024 profiled of one pipeline, table 6: seconds of a stage and a micro-batch, and of a transfer.
+    """One pipeline that Qi et al. 2024 profiled, table 6: seconds a stage takes for a micro-batch, and a transfer.
 
     Each rank has `layers_per_rank` transformer layers; the first and the last have one less, for the embedding and
     the head. All ran in 16 bit on A100 80GB SXM, with Megatron-LM's unfused attention.
@@ -45,49 +43,26 @@ class Profile:
 
     @property
     def optimizer_s(self) -> float:
-        """Seconds of Adam on a rank: its traffic at the memory's printed bandwidth; 12 h² parameters a layer."""
+        """Seconds of Adam on a rank, at the memory's printed bandwidth, with 12 h² parameters a layer."""
         params = 12 * self.hidden**2 * self.layers_per_rank
         n_bytes = optimizer_traffic_bytes(params, dtype="autocast float16", optimizer="adam")
         bandwidth = find("A100 SXM4 80GB").bandwidth_bytes_per_s
         assert bandwidth is not None  # the catalogue has it
         return n_bytes / bandwidth
 
-    def order(self, schedule: str) -> Lists:
-        """The lists of a schedule in SCHEDULES, as its authors ran it.
+    def schedule(self, name: str) -> list[list[str]]:
+        """A schedule by its name in SCHEDULES, as its authors ran it. Raises ScheduleError with the nearest name."""
+        return lookup(name, SCHEDULES, "schedule", ScheduleError)(self)
 
-        1F1B-I has a layer a chunk; ZB-1p and ZB-2p are found for the profiled times within p and 2p activations.
-        Raises ScheduleError for another name.
-        """
-        if schedule not in SCHEDULES:
-            near = nearest(str(schedule), SCHEDULES, n=1)[0]
-            raise ScheduleError(
-                f"Expected a schedule out of {', '.join(SCHEDULES)}; got {schedule!r}. The nearest is {near!r}."
-            )
-        if schedule == "1F1B-I":
-            return interleaved(self.ranks, self.microbatches, self.layers_per_rank)
-        if schedule in ("ZB-1p", "ZB-2p"):
-            return zero_bubble(
-                self.ranks,
-                self.microbatches,
-                forward_s=self.forward_s,
-                input_s=self.input_s,
-                weight_s=self.weight_s,
-                transfer_s=self.transfer_s,
-                memory_limit=self.ranks * int(schedule[3]),
-                kept=self.kept,
-            )
-        plain = {"GPipe": gpipe, "1F1B": one_f_one_b, "ZB-H1": zb_h1, "ZB-H2": zb_h2}
-        return plain[schedule](self.ranks, self.microbatches)
+    def samples_per_gpu_per_s(self, name: str) -> float:
+        """Predicted throughput of a schedule of SCHEDULES, one GPU a rank, from one optimizer's step to the next.
 
-    def samples_per_gpu_per_s(self, schedule: str) -> float:
-        """Predicted throughput of a schedule in SCHEDULES, one GPU a rank, from one optimizer's step to the next.
-
-        One rule for all: each transfer takes its time from the rank that sends and the one that receives (it was
-        profiled so, without compute beside it; Megatron-LM waits for it), a step is over for a rank when it has done
-        its own work, and then comes the optimizer. Nothing is fitted to a throughput.
+        For all schedules a transfer takes time of the rank that sends and of the one that receives, as it was profiled
+        (without compute beside it) and as Megatron-LM waits for it. A rank's step ends with its own work and then the
+        optimizer. Nothing is fitted to a throughput.
         """
         played = simulate(
-            self.order(schedule),
+            self.schedule(name),
             self.forward_s,
             self.input_s + self.weight_s,
             self.weight_s,
@@ -98,40 +73,57 @@ class Profile:
         return self.micro_batch * self.microbatches / (played.period_s + self.optimizer_s) / self.ranks
 
 
-def profile(row: Mapping[str, Any]) -> Profile:
-    """A Profile of a row with the columns of data/published/zero_bubble_times.csv. DataError for one without them."""
-    try:
-        ranks, layers = int(row["pp"]), int(row["layers"])
-        return Profile(
-            model=str(row["model"]),
-            ranks=ranks,
-            layers_per_rank=(layers + 2) // ranks,
-            heads=int(row["heads"]),
-            hidden=int(row["hidden"]),
-            seq=int(row["seq_len"]),
-            micro_batch=int(row["micro_batch"]),
-            microbatches=int(row["microbatches_m"]),
-            forward_s=float(row["t_forward_ms"]) / 1e3,
-            input_s=float(row["t_backward_input_ms"]) / 1e3,
-            weight_s=float(row["t_backward_weight_ms"]) / 1e3,
-            transfer_s=float(row["t_comm_ms"]) / 1e3,
-        )
-    except (KeyError, ValueError, TypeError) as error:
-        raise DataError(
-            f"Expected a row with the columns of data/published/zero_bubble_times.csv, got {error!r}. "
-            "Take one of lab.published.table('zero_bubble_times')."
-        ) from error
+def _zero_bubble(of: Profile, memory_limit: int) -> list[list[str]]:
+    return zero_bubble(
+        of.ranks,
+        of.microbatches,
+        forward_s=of.forward_s,
+        input_s=of.input_s,
+        weight_s=of.weight_s,
+        transfer_s=of.transfer_s,
+        memory_limit=memory_limit,
+        kept=of.kept,
+    )
+
+
+# 1F1B-I has a layer a chunk; ZB-1p and ZB-2p are found for the profiled times within p and 2 p activations
+SCHEDULES: Mapping[str, Callable[[Profile], list[list[str]]]] = {
+    "GPipe": lambda of: gpipe(of.ranks, of.microbatches),
+    "1F1B": lambda of: one_f_one_b(of.ranks, of.microbatches),
+    "1F1B-I": lambda of: interleaved(of.ranks, of.microbatches, of.layers_per_rank),
+    "ZB-H1": lambda of: zb_h1(of.ranks, of.microbatches),
+    "ZB-H2": lambda of: zb_h2(of.ranks, of.microbatches),
+    "ZB-1p": lambda of: _zero_bubble(of, of.ranks),
+    "ZB-2p": lambda of: _zero_bubble(of, 2 * of.ranks),
+}
+
+
+def profile(row: Mapping[str, str]) -> Profile:
+    """The Profile in a row of the published table "zero_bubble_times"."""
+    ranks = int(row["pp"])
+    return Profile(
+        model=row["model"],
+        ranks=ranks,
+        layers_per_rank=(int(row["layers"]) + 2) // ranks,
+        heads=int(row["heads"]),
+        hidden=int(row["hidden"]),
+        seq=int(row["seq_len"]),
+        micro_batch=int(row["micro_batch"]),
+        microbatches=int(row["microbatches_m"]),
+        forward_s=float(row["t_forward_ms"]) / 1e3,
+        input_s=float(row["t_backward_input_ms"]) / 1e3,
+        weight_s=float(row["t_backward_weight_ms"]) / 1e3,
+        transfer_s=float(row["t_comm_ms"]) / 1e3,
+    )
 
 
 def published_errors() -> Agreement[str]:
-    """Every row of data/published/zero_bubble_throughput_small.csv, predicted from its profile."""
+    """Every row of the published table "zero_bubble_throughput_small", predicted from its profile."""
     setting = ("model", "pp", "gpus", "micro_batch", "microbatches_m")
     profiles = {tuple(row[name] for name in setting): profile(row) for row in table("zero_bubble_times")}
     rows = []
     for row in table("zero_bubble_throughput_small"):
-        found = profiles.get(tuple(row[name] for name in setting))
-        if found is None:
-            raise DataError(f"No profile of {row['model']} with {row['microbatches_m']} micro-batches was published.")
+        found = profiles[tuple(row[name] for name in setting)]
         schedule = row["schedule"]
         label = f"{row['model']}, {schedule}, {row['microbatches_m']} micro-batches"
         predicted = found.samples_per_gpu_per_s(schedule)

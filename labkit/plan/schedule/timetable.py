@@ -1,41 +1,43 @@
-"""What came of a schedule: who did what when, the bubble, and the activations held."""
+"""The result of a simulated schedule: when each rank does what, the bubble, and the activations held."""
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from labkit.core.display import Shown
 from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
-from labkit.plan.schedule.actions import KINDS, Plan
+from labkit.plan.schedule.parsing import KINDS, CheckedSchedule
 
 
 @dataclass(frozen=True, repr=False)
-class Simulated(Shown):
-    """What came of a schedule: who did what when. All of it is simulated; nothing was measured.
+class Timetable(Shown):
+    """When each rank does each step of a schedule. All of it is simulated; nothing was measured.
 
     `starts_s` and `ends_s` are seconds from the start, in the order of each rank's steps; `peak_activations` is the
     most that each rank held at once, in units of a rank's share of one micro-batch.
     """
 
-    ranks: int
-    microbatches: int
-    chunks: int
+    schedule: CheckedSchedule
     starts_s: tuple[tuple[float, ...], ...]
     ends_s: tuple[tuple[float, ...], ...]
     peak_activations: tuple[float, ...]
-    plan: Plan = field(compare=False)
     communication: tuple[Span, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return self.schedule.ranks
 
     @functools.cached_property
     def spans(self) -> tuple[Span, ...]:
         """Each step, labelled with its micro-batch ("3", or "3.1" with a chunk), and each blocking transfer."""
-        label = {code: self.plan.name(code)[1:] for steps in self.plan.steps for code in steps}
+        label = {code: self.schedule.name(code)[1:] for steps in self.schedule.steps for code in steps}
         found = [
             Span(rank, start_s, end_s, KINDS[code % 3], label[code])
-            for rank, steps in enumerate(self.plan.steps)
+            for rank, steps in enumerate(self.schedule.steps)
             for code, start_s, end_s in zip(steps, self.starts_s[rank], self.ends_s[rank], strict=True)
         ]
         return tuple(sorted([*found, *self.communication])) if self.communication else tuple(found)
@@ -47,7 +49,7 @@ class Simulated(Shown):
 
     @functools.cached_property
     def busy_s(self) -> tuple[float, ...]:
-        """Seconds that each rank computes."""
+        """Seconds that each rank spends computing."""
         return tuple(
             math.fsum(ends) - math.fsum(starts) for starts, ends in zip(self.starts_s, self.ends_s, strict=True)
         )
@@ -68,7 +70,7 @@ class Simulated(Shown):
 
     @property
     def bubble_s(self) -> float:
-        """Idle seconds of a rank, the mean of all."""
+        """Mean idle seconds of a rank."""
         return sum(self.idle_s) / self.ranks
 
     @property
@@ -77,17 +79,11 @@ class Simulated(Shown):
         return self.bubble_s / self.makespan_s if self.makespan_s else 0.0
 
     @property
-    def bubble_over_work(self) -> float:
-        """Idle time over computing time, as Megatron-LM's authors count it: (p - 1) / (v m) for v chunks."""
-        work_s = sum(self.busy_s)
-        return sum(self.idle_s) / work_s if work_s else 0.0
-
-    @property
     def period_s(self) -> float:
         """Seconds between two steps of a long run: the longest that a rank takes from its first start to its last end.
 
-        It is the makespan, unless ranks that start late also end late and nothing makes the early ones wait for them
-        (Qi et al. 2024, section 4, check the optimizer's step afterwards for that).
+        This is less than the makespan where ranks that start late also end late and the early ones need not wait for
+        them, as if the optimizer's step were validated afterwards (Qi et al. 2024, section 4).
         """
         first = [starts[0] for starts in self.starts_s]
         last = [ends[-1] for ends in self.ends_s]
@@ -98,12 +94,13 @@ class Simulated(Shown):
 
     @property
     def period_bubble(self) -> float:
-        """Share of `period_s` that the ranks are idle, 0 to 1: 0 for ZB-H2 with F, B and W of the same length."""
+        """Share of `period_s`, 0 to 1, that the ranks are idle: 0 for ZB-H2 with F, B and W of the same length."""
         spent_s = sum(self.busy_s) + sum(self.communication_s)
         return max(1 - spent_s / self.ranks / self.period_s, 0.0) if self.period_s else 0.0
 
     def __str__(self) -> str:
+        size = f"{self.ranks} ranks, {self.schedule.microbatches} micro-batches"
         return (
-            f"{self.ranks} ranks, {self.microbatches} micro-batches: {format_seconds(self.makespan_s)} (simulated), "
-            f"bubble {self.bubble:.1%}, at most {significant(max(self.peak_activations))} activations on a rank"
+            f"{size}: {format_seconds(self.makespan_s)} (simulated), bubble {self.bubble:.1%}, at most "
+            f"{significant(max(self.peak_activations))} activations on a rank"
         )

@@ -1,19 +1,22 @@
-"""Memory of a training step: parameters, gradients, optimizer state and what is kept for the backward pass."""
+"""Memory of a training step: bytes a number by precision, and what parameters, optimizer and activations hold."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TypeVar
 
-from labkit.core.arguments import check_number
-from labkit.core.errors import LabError, nearest
+from labkit.core.arguments import check_number, lookup
+from labkit.core.display import Shown, Table
 from labkit.core.units import format_bytes
+
+Count = TypeVar("Count", int, float)
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Bytes a number takes, by role. `compute_dtype` is the dtype of the matrix products, as the catalogue names it."""
+    """Bytes a number takes, by its role in training. `compute_dtype` is a dtype of the catalogue, of the products."""
 
     compute_dtype: str
     param_bytes: int
@@ -52,24 +55,17 @@ OPTIMIZER_STATES: Mapping[str, int] = MappingProxyType({"sgd": 0, "momentum": 1,
 
 
 def precision(dtype: str) -> Precision:
-    """The Precision of a name in PRECISIONS. Raises LabError with the nearest name."""
-    if dtype not in PRECISIONS:
-        near = nearest(dtype, PRECISIONS, n=1)[0]
-        raise LabError(f"Expected dtype to be one of {', '.join(PRECISIONS)}; got {dtype!r}. The nearest is {near!r}.")
-    return PRECISIONS[dtype]
+    """The Precision of a name in PRECISIONS. Raises BadArgument with the nearest name."""
+    return lookup(dtype, PRECISIONS, "dtype")
 
 
 def optimizer_states(optimizer: str) -> int:
-    """Numbers of state a parameter for a name in OPTIMIZER_STATES. Raises LabError with the nearest name."""
-    if optimizer not in OPTIMIZER_STATES:
-        known = ", ".join(OPTIMIZER_STATES)
-        near = nearest(optimizer, OPTIMIZER_STATES, n=1)[0]
-        raise LabError(f"Expected optimizer to be one of {known}; got {optimizer!r}. The nearest is {near!r}.")
-    return OPTIMIZER_STATES[optimizer]
+    """Numbers of state a parameter for a name in OPTIMIZER_STATES. Raises BadArgument with the nearest name."""
+    return lookup(optimizer, OPTIMIZER_STATES, "optimizer")
 
 
-@dataclass(frozen=True)
-class TrainingMemory:
+@dataclass(frozen=True, repr=False)
+class TrainingMemory(Shown):
     """Bytes that one training step holds, by purpose."""
 
     param_bytes: int
@@ -80,7 +76,7 @@ class TrainingMemory:
 
     @property
     def total_bytes(self) -> int:
-        """All of it at once."""
+        """Bytes of all parts, held at once."""
         return sum(n_bytes for _, n_bytes in self.rows())
 
     def rows(self) -> list[tuple[str, int]]:
@@ -93,14 +89,16 @@ class TrainingMemory:
             ("kept for the backward pass", self.activation_bytes),
         ]
 
+    def table(self) -> Table:
+        """Bytes by purpose, and in all."""
+        rows = [*self.rows(), ("total", self.total_bytes)]
+        return Table(tuple((purpose, format_bytes(n_bytes)) for purpose, n_bytes in rows))
+
     def __str__(self) -> str:
-        lines = [*self.rows(), ("total", self.total_bytes)]
-        return "\n".join(f"{purpose:<27} {format_bytes(n_bytes):>10}" for purpose, n_bytes in lines)
+        return str(self.table())
 
     def _repr_html_(self) -> str:
-        lines = [*self.rows(), ("<b>total</b>", self.total_bytes)]
-        body = "".join(f"<tr><td>{purpose}</td><td>{format_bytes(n_bytes)}</td></tr>" for purpose, n_bytes in lines)
-        return f"<table>{body}</table>"
+        return self.table()._repr_html_()
 
 
 def training_memory(
@@ -108,12 +106,12 @@ def training_memory(
 ) -> TrainingMemory:
     """Memory of a step with `params` parameters that keeps `activation_elements` of its whole batch.
 
-    `fixed_bytes` are kept masks, indices and losses, the same in every dtype. All parts count as held at once; left
-    out are the context of the driver, workspaces, temporary tensors and fragmentation, so a process holds more.
-    Raises LabError for unknown names and negative sizes. Source: Rajbhandari et al. 2020, ZeRO, section 3.
+    `fixed_bytes` are kept masks, indices and losses, the same in every dtype. All parts count as held at once. The
+    driver's context, workspaces, temporary tensors and fragmentation are left out, so a process holds more.
+    Raises BadArgument for unknown names and negative sizes. Source: Rajbhandari et al. 2020, ZeRO, section 3.
     """
     for name, size in (("params", params), ("activation_elements", activation_elements), ("fixed_bytes", fixed_bytes)):
-        check_number(name, size, least=0, error=LabError)
+        check_number(name, size, least=0)
     kind = precision(dtype)
     return TrainingMemory(
         param_bytes=params * kind.param_bytes,
@@ -124,12 +122,12 @@ def training_memory(
     )
 
 
-def optimizer_traffic_bytes(params: int, *, dtype: str, optimizer: str) -> int:
+def optimizer_traffic_bytes(params: Count, *, dtype: str, optimizer: str) -> Count:
     """Bytes that the update of all parameters moves: gradients read, weights and states read and written.
 
-    With master weights the 16-bit copy is written too. Raises LabError like training_memory.
+    With master weights the 16-bit copy is written too. Raises BadArgument like training_memory.
     """
-    check_number("params", params, least=0, error=LabError)
+    check_number("params", params, least=0)
     kind = precision(dtype)
     weights = 2 * kind.master_bytes + kind.param_bytes if kind.master_bytes else 2 * kind.param_bytes
     return params * (kind.gradient_bytes + weights + 2 * optimizer_states(optimizer) * kind.state_bytes)
@@ -139,8 +137,8 @@ def block_activation_bytes(*, batch: int, seq: int, width: int, heads: int, fuse
     """Bytes that one GPT block keeps in 16 bit: 34 sbh + 5 as²b; without the second term if attention is fused.
 
     Source: Korthikanti et al. 2022, Reducing activation recomputation in large transformer models, equation 1.
-    Raises LabError for sizes below 1.
+    Raises BadArgument for sizes below 1.
     """
     for name, size in (("batch", batch), ("seq", seq), ("width", width), ("heads", heads)):
-        check_number(name, size, least=1, error=LabError)
+        check_number(name, size, least=1)
     return 34 * seq * batch * width + (0 if fused_attention else 5 * heads * seq**2 * batch)

@@ -1,4 +1,4 @@
-"""Seconds of one block, of the embedding and of the head for one micro-batch on one GPU."""
+"""Compute time on one GPU for one micro-batch: one block, the embedding, and the head with its loss."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ import functools
 from dataclasses import dataclass
 
 from labkit.measure.catalog import Device
-from labkit.plan.cluster.rates import CONSTANTS, Constants, Rates, rates
-from labkit.plan.cluster.transformer import Transformer
-from labkit.plan.costs.memory_of_training import precision
-
-# Bytes a logit crosses memory with, forward and backward, in eager torch: written (2) and read (2) in 16 bit, as
-# float32 written (4); log-softmax (4 + 4), its gradient (4 + 4), cast to 16 bit (4 + 2), read by two products (4).
-LOGIT_BYTES = 34
-SOFTMAX_FLOP = 5  # a score, as lab.costs.attention counts
-# A dropout's random number on the vector units: about 25 instructions, an instruction counted as the 2 FLOP it could
-# have done (Philox4x32-10, 80 instructions for 4 numbers: Salmon et al. 2011; then convert, compare, scale).
-RANDOM_FLOP = 50
+from labkit.plan.cluster.constants import CONSTANTS, LOGIT_BYTES, RANDOM_FLOP, SOFTMAX_FLOP, Constants
+from labkit.plan.cluster.rates import Rates, rates
+from labkit.plan.costs.memory_costs import precision
+from labkit.plan.costs.transformers import Transformer
 
 
 @dataclass(frozen=True)
-class Times:
-    """Seconds forward, seconds backward, and the seconds of the forward pass that are attention's scores."""
+class PassTimes:
+    """Seconds forward, seconds backward, and the seconds of the forward pass that attention's scores take."""
 
     forward_s: float
     backward_s: float
@@ -37,8 +30,8 @@ def block_times(
     tensor: int,
     sequence_parallel: bool,
     constants: Constants = CONSTANTS,
-) -> Times:
-    """Times of one block on one of `tensor` ranks."""
+) -> PassTimes:
+    """Times of one block on one of `tensor` ranks. Raises LayoutError like `rates`."""
     kind = precision(dtype)
     rate, e = rates(device, kind.compute_dtype, constants), kind.activation_bytes
     tokens, h, f = micro_batch * model.seq, model.hidden, model.inner / tensor
@@ -50,7 +43,7 @@ def block_times(
         backward += rate.matmul_s(tokens, inputs, outputs, element_bytes=e)
         backward += rate.matmul_s(inputs, outputs, tokens, element_bytes=e, added_bytes=2 * kind.gradient_bytes)
     shared = tensor if sequence_parallel else 1
-    # two norms read and write, two residual sums read two and write one; a dropout's mask is a byte an element
+    # two norms read and write, two residual sums read two and write one; a dropout mask takes a byte an element
     norms = tokens * h * (2 * 2 * e + 2 * 3 * e + 2 * model.dropout) / shared
     activation = tokens * f * (3 if model.gated else 2) * e
     rotary = 2 * tokens * (queries + keys) * e if model.gated else 0
@@ -60,22 +53,24 @@ def block_times(
         if model.fused_attention
         else _unfused(model, rate, micro_batch, tensor, e)
     )
-    return Times(forward + vector_s + scores.forward_s, backward + 2 * vector_s + scores.backward_s, scores.forward_s)
+    return PassTimes(
+        forward + vector_s + scores.forward_s, backward + 2 * vector_s + scores.backward_s, scores.forward_s
+    )
 
 
-def _fused(model: Transformer, rate: Rates, micro_batch: int, tensor: int) -> Times:
-    """FlashAttention: half of the square (and the diagonal's blocks); backward 5 products where forward has 2.
+def _fused(model: Transformer, rate: Rates, micro_batch: int, tensor: int) -> PassTimes:
+    """FlashAttention: half of the square and the blocks on its diagonal; 5 products backward where forward has 2.
 
     Source: Dao et al. 2022, FlashAttention, section 3 and appendix B.
     """
     pairs = micro_batch * model.heads / tensor * model.seq * (model.seq + 128) / 2
     product = 2 * pairs * model.hidden / model.heads / rate.attention_flop_per_s
     softmax = SOFTMAX_FLOP * pairs / rate.vector_flop_per_s
-    return Times(2 * product + softmax, 5 * product + softmax)
+    return PassTimes(2 * product + softmax, 5 * product + softmax)
 
 
-def _unfused(model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: int) -> Times:
-    """Scores in memory, the full square: 2 products; scale, mask and softmax fused, and dropout with its mask."""
+def _unfused(model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: int) -> PassTimes:
+    """Scores in memory, the full square: 2 products; scale, mask and softmax in one kernel; dropout with its mask."""
     count, width, seq = micro_batch * model.heads / tensor, model.hidden / model.heads, model.seq
     product = rate.matmul_s(seq, seq, width, count, e) + rate.matmul_s(seq, width, seq, count, e)
     elements = count * seq * seq / rate.bytes_per_s
@@ -84,14 +79,14 @@ def _unfused(model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: 
     # the gradient of the scores' inputs is a product along seq, twice, and that of the scores one along the width
     backward = 2 * rate.matmul_s(seq, width, seq, count, e)
     backward += rate.matmul_s(seq, seq, width, count, e) + rate.matmul_s(seq, width, seq, count, e)
-    return Times(product + random + (2 * e + drop) * elements, backward + (3 * e + drop) * elements)
+    return PassTimes(product + random + (2 * e + drop) * elements, backward + (3 * e + drop) * elements)
 
 
 @functools.lru_cache(maxsize=4096)
 def edge_times(
     model: Transformer, device: Device, dtype: str, micro_batch: int, tensor: int, constants: Constants = CONSTANTS
-) -> tuple[Times, Times]:
-    """Times of the embedding, and of the final norm, head and loss."""
+) -> tuple[PassTimes, PassTimes]:
+    """Times of the embedding, and of the final norm, head and loss. Raises LayoutError like `rates`."""
     kind = precision(dtype)
     rate, e = rates(device, kind.compute_dtype, constants), kind.activation_bytes
     tokens, h, vocab = micro_batch * model.seq, model.hidden, model.vocab / tensor
@@ -99,4 +94,4 @@ def edge_times(
     head = rate.matmul_s(tokens, vocab, h, element_bytes=e)
     backward = rate.matmul_s(tokens, h, vocab, element_bytes=e) + rate.matmul_s(h, vocab, tokens, element_bytes=e)
     loss = LOGIT_BYTES * tokens * vocab / rate.bytes_per_s
-    return Times(lookup, 2 * lookup), Times(head + lookup + loss / 3, backward + 2 * lookup + 2 * loss / 3)
+    return PassTimes(lookup, 2 * lookup), PassTimes(head + lookup + loss / 3, backward + 2 * lookup + 2 * loss / 3)

@@ -1,17 +1,18 @@
-"""Seconds of a step by part, for one layout: the slowest stage sets the pace, what it waits for is bubble."""
+"""Time of a step by part, for one layout. The slowest stage sets the pace; what the others wait is bubble."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.plan.cluster.compute import Times, block_times, edge_times
+from labkit.plan.cluster.communication_time import exchange_s, send_s, tensor_s
+from labkit.plan.cluster.compute_time import PassTimes, block_times, edge_times
+from labkit.plan.cluster.constants import CONSTANTS, Constants
 from labkit.plan.cluster.hardware import Cluster
 from labkit.plan.cluster.layout import Layout, stage_layers
 from labkit.plan.cluster.rank_memory import stage_params
-from labkit.plan.cluster.rates import CONSTANTS, Constants, rates
-from labkit.plan.cluster.traffic import exchange_s, send_s, tensor_s
-from labkit.plan.cluster.transformer import Transformer
-from labkit.plan.costs.memory_of_training import optimizer_states, precision
+from labkit.plan.cluster.rates import rates
+from labkit.plan.costs.memory_costs import optimizer_traffic_bytes, precision
+from labkit.plan.costs.transformers import Transformer
 
 PARTS = (
     "compute",
@@ -26,12 +27,12 @@ PARTS = (
 
 @dataclass(frozen=True)
 class _Stage:
-    """Seconds of one micro-batch on one stage."""
+    """Seconds that one micro-batch takes on one stage."""
 
     compute: float
     recompute: float
     tensor: float
-    backward: float  # of compute, recompute and tensor: what a gradient exchange can hide behind
+    backward: float  # the backward part of all three, which a gradient exchange can hide behind
 
     @property
     def total(self) -> float:
@@ -41,7 +42,7 @@ class _Stage:
 def parts(
     model: Transformer, cluster: Cluster, layout: Layout, batch: int, constants: Constants = CONSTANTS
 ) -> dict[str, float]:
-    """Seconds of a step, by PARTS; they add up to the step."""
+    """Seconds of a step, by PARTS; they add up to the step. Raises LayoutError like `rates`."""
     m, p, v = layout.microbatches(batch), layout.pipeline, layout.interleave
     stages = _stages(model, cluster, layout, batch, constants)
     slowest = max(stages, key=lambda stage: stage[1].total)[1].total
@@ -52,7 +53,7 @@ def parts(
     send = _send(model, cluster, layout)
     exposed_sends = 0.0 if layout.overlap and v > 1 else 2 * send * v
     fill = (in_all - slowest) / v + (2 * (p - 1) * send if p > 1 else 0.0)
-    first = stages[0][1]  # of all stages the one with the most parameters to exchange
+    first = stages[0][1]  # has the embedding, so the most parameters to exchange
     data = exchange_s(
         cluster,
         layout,
@@ -76,7 +77,7 @@ def parts(
 def _stages(
     model: Transformer, cluster: Cluster, layout: Layout, batch: int, constants: Constants
 ) -> list[tuple[int, _Stage]]:
-    """The kinds of stages there are, with how many of each."""
+    """Each kind of stage (first, inner, last), with how many there are of it."""
     p = layout.pipeline
     block = block_times(
         model, cluster.gpu, layout.dtype, layout.micro_batch, layout.tensor, layout.sequence_parallel, constants
@@ -90,10 +91,12 @@ def _stages(
         again = block.scores_s
     times = 3 if layout.recompute == "full" else 2
 
-    def stage(layers: float, ends: list[Times]) -> _Stage:
+    def stage(layers: float, ends: list[PassTimes]) -> _Stage:
         forward = layers * block.forward_s + sum(end.forward_s for end in ends)
         backward = layers * block.backward_s + sum(end.backward_s for end in ends)
-        tensor = (layers * times + len(ends)) * once  # an end has one all-reduce forward and one backward
+        tensor = (
+            layers * times + len(ends)
+        ) * once  # embedding and head each have one all-reduce forward and one backward
         return _Stage(
             forward + backward, layers * again, tensor, backward + layers * again + (times - 1) / times * tensor
         )
@@ -104,7 +107,7 @@ def _stages(
 
 
 def _send(model: Transformer, cluster: Cluster, layout: Layout) -> float:
-    """Seconds to hand a micro-batch to the next stage: each tensor rank sends its part (Narayanan et al. 2021, 4.1)."""
+    """Seconds to send a micro-batch to the next stage; each tensor rank sends its part (Narayanan et al. 2021, 4.1)."""
     if layout.pipeline == 1:
         return 0.0
     n_bytes = layout.micro_batch * model.seq * model.hidden * precision(layout.dtype).activation_bytes
@@ -112,9 +115,7 @@ def _send(model: Transformer, cluster: Cluster, layout: Layout) -> float:
 
 
 def _optimizer(model: Transformer, cluster: Cluster, layout: Layout, constants: Constants) -> float:
-    """The update is bound by memory: gradients read, weights and states read and written, of this GPU's share."""
-    kind = precision(layout.dtype)
+    """Seconds of the update of a GPU's share of the parameters, which is bound by memory."""
     params = stage_params(model, layout, 0) / (layout.data if layout.zero else 1)
-    weights = 2 * kind.master_bytes + kind.param_bytes if kind.master_bytes else 2 * kind.param_bytes
-    moved = params * (kind.gradient_bytes + weights + 2 * optimizer_states(layout.optimizer) * kind.state_bytes)
-    return moved / rates(cluster.gpu, kind.compute_dtype, constants).bytes_per_s
+    moved = optimizer_traffic_bytes(params, dtype=layout.dtype, optimizer=layout.optimizer)
+    return moved / rates(cluster.gpu, precision(layout.dtype).compute_dtype, constants).bytes_per_s

@@ -1,14 +1,12 @@
-"""The published pipeline schedules, as the lists that `simulate` plays: one list of steps for each rank."""
+"""The published pipeline schedules, each written as a list of steps for every rank."""
 
 from __future__ import annotations
 
 from labkit.core.arguments import check_number
 from labkit.core.errors import ScheduleError
 
-Lists = list[list[str]]
 
-
-def gpipe(ranks: int, microbatches: int) -> Lists:
+def gpipe(ranks: int, microbatches: int) -> list[list[str]]:
     """All forwards, then all backwards (Huang et al. 2019, GPipe). One micro-batch is the naive pipeline.
 
     Raises ScheduleError unless both are whole numbers of at least 1.
@@ -18,17 +16,17 @@ def gpipe(ranks: int, microbatches: int) -> Lists:
     return [list(steps) for _ in range(ranks)]
 
 
-def one_f_one_b(ranks: int, microbatches: int) -> Lists:
-    """One forward, one backward in turn, after as many forwards as there are later ranks (1F1B, Narayanan et al. 2019).
+def one_f_one_b(ranks: int, microbatches: int) -> list[list[str]]:
+    """After one forward for each later rank, a forward and a backward in turn (1F1B, Narayanan et al. 2019).
 
-    The flushed form of PipeDream's schedule, of which rank r holds at most ranks - r activations. Raises
+    PipeDream's schedule with a flush, in which rank r holds at most ranks - r activations. Raises
     ScheduleError unless both are whole numbers of at least 1.
     """
     check_sizes(ranks, microbatches)
-    return [_woven(min(ranks - 1 - rank, microbatches), microbatches) for rank in range(ranks)]
+    return [_alternating(min(ranks - 1 - rank, microbatches), microbatches) for rank in range(ranks)]
 
 
-def _woven(ahead: int, microbatches: int) -> list[str]:
+def _alternating(ahead: int, microbatches: int) -> list[str]:
     """`ahead` forwards, then a forward and a backward in turn, then the backwards that are left."""
     steps = [f"F{i}" for i in range(ahead)]
     for i in range(microbatches - ahead):
@@ -36,10 +34,10 @@ def _woven(ahead: int, microbatches: int) -> list[str]:
     return steps + [f"B{i}" for i in range(microbatches - ahead, microbatches)]
 
 
-def interleaved(ranks: int, microbatches: int, chunks: int) -> Lists:
-    """1F1B in which each rank has several smaller parts of the model (Narayanan et al. 2021, Megatron-LM, section 2.2).
+def interleaved(ranks: int, microbatches: int, chunks: int) -> list[list[str]]:
+    """1F1B in which each rank has several smaller chunks of the model (Narayanan et al. 2021, section 2.2).
 
-    Chunk c of rank r is stage c * ranks + r. Raises ScheduleError unless micro-batches divide by ranks.
+    Chunk c of rank r is stage c * ranks + r. Raises ScheduleError unless the micro-batches divide by the ranks.
     """
     check_sizes(ranks, microbatches)
     check_number("chunks", chunks, least=1, whole=True, error=ScheduleError)
@@ -49,7 +47,7 @@ def interleaved(ranks: int, microbatches: int, chunks: int) -> Lists:
         below, above = microbatches // ranks * ranks, (microbatches // ranks + 1) * ranks
         near = f"{below} or {above}" if below else f"{above}"
         raise ScheduleError(
-            f"Expected a number of micro-batches that divides by the {ranks} ranks, as the interleaved schedule sends "
+            f"Expected a number of micro-batches that divides by the {ranks} ranks, since interleaved schedules send "
             f"them in groups of that size, got {microbatches}. The nearest is {near}."
         )
     forward = [f"F{i}.{chunk}" for i, chunk in _turns(ranks, microbatches, chunks)]
@@ -65,13 +63,13 @@ def interleaved(ranks: int, microbatches: int, chunks: int) -> Lists:
 
 
 def _turns(ranks: int, microbatches: int, chunks: int) -> list[tuple[int, int]]:
-    """Micro-batch and chunk in the order in which a rank takes them: a group of `ranks` micro-batches a chunk."""
+    """Micro-batch and chunk in the order in which a rank takes them: `ranks` micro-batches of each chunk in turn."""
     groups = range(0, microbatches, ranks)
     return [(first + i, chunk) for first in groups for chunk in range(chunks) for i in range(ranks)]
 
 
-def zb_h1(ranks: int, microbatches: int) -> Lists:
-    """1F1B with the weights' backward split off and put off by r micro-batches on rank r (ZB-H1, Qi et al. 2024).
+def zb_h1(ranks: int, microbatches: int) -> list[list[str]]:
+    """1F1B with W split from B, and delayed by r micro-batches on rank r (ZB-H1, Qi et al. 2024).
 
     Every rank holds at most as many activations as 1F1B's first rank. With F, B and W of the same length, and `ranks`
     micro-batches or more, it idles for a third of 1F1B's time. Raises ScheduleError unless both are whole numbers of
@@ -81,8 +79,8 @@ def zb_h1(ranks: int, microbatches: int) -> Lists:
     return [_split(ranks - rank, rank, microbatches) for rank in range(ranks)]
 
 
-def zb_h2(ranks: int, microbatches: int) -> Lists:
-    """Twice as many forwards ahead as 1F1B, and W put off twice as far as in ZB-H1 (ZB-H2, Qi et al. 2024).
+def zb_h2(ranks: int, microbatches: int) -> list[list[str]]:
+    """Twice as many forwards first as in 1F1B, and W delayed twice as long as in ZB-H1 (ZB-H2, Qi et al. 2024).
 
     With F, B and W of the same length, and 2 * ranks - 1 micro-batches or more, no rank is idle from its first step to
     its last; each holds up to 2 * ranks - 1 activations. Raises ScheduleError unless both are whole numbers of at
@@ -93,7 +91,7 @@ def zb_h2(ranks: int, microbatches: int) -> Lists:
 
 
 def _split(ahead: int, delay: int, microbatches: int) -> list[str]:
-    """`ahead` forwards, then B, the W of `delay` micro-batches before, and F in turn; what is left at the end."""
+    """`ahead` forwards, then in turn B, the W of `delay` micro-batches earlier, and F; at the end what is left."""
     steps = [f"F{i}" for i in range(min(ahead, microbatches))]
     for i in range(microbatches):
         steps.append(f"B{i}")
@@ -105,6 +103,6 @@ def _split(ahead: int, delay: int, microbatches: int) -> list[str]:
 
 
 def check_sizes(ranks: int, microbatches: int) -> None:
-    """ScheduleError unless both are whole numbers of at least 1."""
+    """Raise ScheduleError unless both are whole numbers of at least 1."""
     check_number("ranks", ranks, least=1, whole=True, error=ScheduleError)
     check_number("microbatches", microbatches, least=1, whole=True, error=ScheduleError)

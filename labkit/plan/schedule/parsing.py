@@ -1,0 +1,137 @@
+"""Parse a schedule written as lists, and check it rank by rank: unknown, missing, doubled or too early steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from labkit.core.display import brief_repr
+from labkit.core.errors import ScheduleError
+
+Schedule = Sequence[Sequence[str]]  # a list of steps for each rank
+
+KINDS = "FBW"
+FORWARD, BACKWARD, WEIGHTS = range(3)
+_STEP = re.compile(r"([FBW])(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
+_FORM = 'Write a list for each rank, as in [["F0", "B0"], ["F0", "B0"]].'
+
+
+@dataclass(frozen=True)
+class CheckedSchedule:
+    """A schedule in which each rank does everything once and in a possible order.
+
+    A step is coded as 3 * (chunk * microbatches + micro-batch) + kind, so that what it needs is found by arithmetic.
+    """
+
+    microbatches: int
+    chunks: int
+    split: bool  # whether the weights' gradients are steps of their own (W)
+    steps: tuple[list[int], ...]
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return len(self.steps)
+
+    @property
+    def stages(self) -> int:
+        """How many parts the model is cut into; chunk c of rank r is stage c * ranks + r."""
+        return self.ranks * self.chunks
+
+    def name(self, code: int) -> str:
+        """A step as it is written: "F0", or "F0.1" where ranks have several chunks."""
+        chunk, microbatch = divmod(code // 3, self.microbatches)
+        return f"{KINDS[code % 3]}{microbatch}" + (f".{chunk}" if self.chunks > 1 else "")
+
+
+def parse(schedule: Schedule) -> CheckedSchedule:
+    """The checked form of a schedule written as lists. Raises ScheduleError with what is wrong, in one sentence.
+
+    "F0", "B0" and "W0" are forward, backward and backward of the weights of micro-batch 0; "F0.1" is chunk 1 of a
+    rank. Every rank must do every micro-batch of every chunk once, F before B before W; W on all ranks or on none.
+    """
+    lists = _lists(schedule)
+    found: dict[str, tuple[int, int, int]] = {}
+    for rank, steps in enumerate(lists):
+        for text in set(steps).difference(found):
+            found[text] = _parsed(text, rank)
+    if not found:
+        raise ScheduleError(f"Expected steps such as 'F0' in the schedule, got none. {_FORM}")
+    microbatches = _count({microbatch for _, microbatch, _ in found.values()}, "micro-batch")
+    chunks = _count({chunk for _, _, chunk in found.values()}, "chunk")
+    code_of = {text: 3 * (chunk * microbatches + mb) + kind for text, (kind, mb, chunk) in found.items()}
+    split = any(kind == WEIGHTS for kind, _, _ in found.values())
+    checked = CheckedSchedule(microbatches, chunks, split, tuple([code_of[text] for text in steps] for steps in lists))
+    for rank in range(checked.ranks):
+        _check(checked, rank)
+    return checked
+
+
+def _lists(schedule: Schedule) -> list[list[str]]:
+    if isinstance(schedule, str) or not isinstance(schedule, Sequence) or not schedule:
+        raise ScheduleError(
+            f"Expected a schedule with a list of steps for each rank, got {brief_repr(schedule)}. {_FORM}"
+        )
+    for rank, steps in enumerate(schedule):
+        if isinstance(steps, str) or not isinstance(steps, Sequence):
+            raise ScheduleError(f"Expected a list of steps for rank {rank}, got {brief_repr(steps)}. {_FORM}")
+        others = [step for step in steps if not isinstance(step, str)]
+        if others:
+            raise ScheduleError(f"Expected steps such as 'F0' on rank {rank}, got {brief_repr(others[0])}. {_FORM}")
+    return [list(steps) for steps in schedule]
+
+
+def _parsed(text: str, rank: int) -> tuple[int, int, int]:
+    match = _STEP.fullmatch(text)
+    if match is None:
+        raise ScheduleError(
+            f"Rank {rank} has an unknown step {brief_repr(text)}. "
+            "Write F, B or W and the number of the micro-batch, as in 'F0'; where a rank has several chunks, the chunk "
+            "after a dot, as in 'F0.1'."
+        )
+    return KINDS.index(match[1]), int(match[2]), int(match[3] or 0)
+
+
+def _count(numbers: set[int], what: str) -> int:
+    """How many numbers there are. Raises ScheduleError unless they are 0, 1, 2 and so on."""
+    gap = next(n for n in range(len(numbers) + 1) if n not in numbers)
+    if gap < len(numbers):
+        raise ScheduleError(
+            f"The schedule has {what} {max(numbers)} and no {what} {gap}. Number them from 0 on, without a gap."
+        )
+    return len(numbers)
+
+
+def _check(checked: CheckedSchedule, rank: int) -> None:
+    """Raise ScheduleError unless a rank does everything once, and nothing before what it needs."""
+    done = bytearray(3 * checked.microbatches * checked.chunks)
+    for code in checked.steps[rank]:
+        if done[code]:
+            raise ScheduleError(f"Rank {rank} does {checked.name(code)} twice. Remove one of the two.")
+        if code % 3 and not done[code - 1]:
+            raise ScheduleError(_too_early(checked, rank, code))
+        done[code] = 1
+    kinds = (FORWARD, BACKWARD, WEIGHTS) if checked.split else (FORWARD, BACKWARD)
+    if sum(done) == len(kinds) * checked.microbatches * checked.chunks:
+        return
+    code = next(c for c in range(len(done)) if not done[c] and c % 3 in kinds)
+    chunk = code // 3 // checked.microbatches
+    has = [
+        other
+        for other in range(checked.ranks)
+        if any(c // 3 // checked.microbatches == chunk for c in checked.steps[other])
+    ]
+    if rank not in has:
+        raise ScheduleError(
+            f"Rank {has[0]} has a chunk {chunk} and rank {rank} has none. Give each rank the same number of chunks."
+        )
+    why = " Where there is a W, each B needs one." if code % 3 == WEIGHTS else ""
+    raise ScheduleError(f"Rank {rank} never does {checked.name(code)}. Add it to that rank's list.{why}")
+
+
+def _too_early(checked: CheckedSchedule, rank: int, code: int) -> str:
+    first, then = checked.name(code - 1), checked.name(code)
+    if code - 1 not in checked.steps[rank]:
+        return f"Rank {rank} does {then} and never {first}. Put {first} in front of {then}."
+    return f"Rank {rank} does {then} before {first}. Put {first} in front of {then}."
