@@ -1,4 +1,4 @@
-"""Start the ranks as torchrun's agent does, each in a process of its own; watch them, and end them whatever happens."""
+"""Start a process for each rank, as torchrun's agent does; watch them, and end them whatever happens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -21,8 +20,7 @@ METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 # After a failure, how long to wait for other ranks' messages. Where a rank has failed for its own reason, only for what
 # the others have sent already. Else for the rank that broke the connections: the system may report its end late.
 _LISTEN_S, _SEARCH_S = 0.05, 1.5
-_ANSWER_S = 2.0  # at most, for ranks to say where they are: on a busy machine they have to wait for a core
-_STORE_S = 300.0  # for a request to the store; torch's default
+_ANSWER_S = 2.0  # at most, for ranks to say what they are doing: on a busy machine they wait for a core
 
 
 class Agent:
@@ -37,12 +35,7 @@ class Agent:
         listener = socket.create_server(("127.0.0.1", 0))
         self.store_port = int(listener.getsockname()[1])
         self._store: TCPStore | None = TCPStore(
-            "127.0.0.1",
-            self.store_port,
-            is_master=True,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=_STORE_S),
-            master_listen_fd=listener.detach(),
+            "127.0.0.1", self.store_port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
         )
 
     def run(self, task: worker.Task) -> None:
@@ -67,13 +60,12 @@ class Agent:
         with _without_main_module():
             for rank in range(task.nproc):
                 process = context.Process(target=worker.main, args=(rank, task))  # type: ignore[attr-defined]
-                self.coordinator.states.append(
-                    RankState(rank, process)
-                )  # first, so that a Stop while it starts ends it
+                # Known before it starts, so that a Stop in between ends it too.
+                self.coordinator.states.append(RankState(rank, process))
                 process.start()
 
     def _investigate(self) -> None:
-        """After a failure or a timeout, collect what ranks still say: their own errors, and where the others are."""
+        """After a failure or a timeout, collect what ranks still say: their own errors, or what they are doing."""
         coordinator = self.coordinator
         began_s = coordinator.now_s()
         while not self.timed_out and any(state.at_work for state in coordinator.states):
@@ -85,7 +77,7 @@ class Agent:
         coordinator.ask_activities(_ANSWER_S)
 
     def close(self) -> None:
-        """End all ranks and what they started, now, and close the store. Safe to call again."""
+        """End all ranks and what they started, now, and close the store."""
         processes = [state.process for state in self.coordinator.states if state.process.pid is not None]
         for process in processes:
             if process.exitcode is None:

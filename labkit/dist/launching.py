@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -71,27 +72,18 @@ def launch(
     and why, or what each was doing; BadArgument and BadMeasurement say what can't be launched.
     """
     _check(fn, nproc, timeout_s, threads)
-    from labkit.dist import agent as agents
     from labkit.dist import rank_failures
+    from labkit.dist.agent import Agent, start_fork_server
     from labkit.dist.coordinator import Coordinator
     from labkit.dist.packing import unpack
     from labkit.dist.worker import Task
 
     call, method = _pickled(fn, args), multiprocessing.get_start_method(allow_none=True)
     start_s = time.monotonic()
-    agents.start_fork_server()
-    coordinator = Coordinator(start_s, on_report)
-    agent = agents.Agent(coordinator, timeout_s)
-    try:
-        agent.run(
-            Task(
-                int(nproc), coordinator.port, coordinator.token, agent.store_port, call, _environment(), _cells(),
-                start_s, int(threads), method,
-            )
-        )  # fmt: skip
-    finally:
-        agent.close()
-        coordinator.close()
+    start_fork_server()
+    with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as agent:
+        ports = coordinator.port, coordinator.token, agent.store_port
+        agent.run(Task(int(nproc), *ports, call, _environment(), _cells(), start_s, int(threads), method))
     states = coordinator.states
     if agent.timed_out or any(state.failure for state in states):
         raise RankFailed(rank_failures.explain(states, timeout_s))

@@ -1,4 +1,4 @@
-"""A notebook's function as files that run without the notebook: under torchrun, on one machine or several, or Slurm."""
+"""Write a notebook's function to files that run without it: under torchrun, on one machine or several, or Slurm."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def as_script(
     """Write train.py, torchrun.sh and job.slurm to `folder`; they do what `lab.launch(fn, nproc, *args)` does.
 
     train.py is the function with the imports of the modules that it uses; it calls it with `args`, and prints what each
-    rank returned. torchrun.sh starts `nproc` ranks on one machine; with `nnodes` above 1 it is run on each of them, and
-    they meet at `rendezvous`, "host:port" of one, or at what $RENDEZVOUS says where it is None. job.slurm asks for
-    `nnodes` machines with `nproc` GPUs each for `hours`, and needs no rendezvous. Raises BadArgument for a function
+    rank returned. torchrun.sh starts `nproc` ranks on one machine. With `nnodes` above 1, run it on each of them: they
+    meet at `rendezvous`, "host:port" of one, or without it at $RENDEZVOUS. job.slurm asks for `nnodes` machines with
+    `nproc` GPUs each for `hours`, and needs no rendezvous. Raises BadArgument for a function
     that uses names of the notebook, and for arguments that can't be written as text.
     """
     if not is_plain_function(fn):
@@ -117,16 +117,18 @@ def as_script(
 
 
 def returned(output: str) -> Iterator[tuple[int, Any]]:
-    """(rank, value) of each line in which a train.py says what its function returned."""
+    """(rank, value) of each line in which train.py says what its function returned."""
     for rank, text in _RETURNED.findall(output):
         try:
             yield int(rank), ast.literal_eval(text)
-        except (ValueError, SyntaxError):  # no literal, such as a tensor: its words have to do
+        except (ValueError, SyntaxError):  # not a literal, such as a tensor: keep its text
             yield int(rank), text
 
 
 def _torchrun(nproc: int, nnodes: int, rendezvous: str | None) -> str:
-    if rendezvous is not None and not _endpoint(rendezvous):
+    found = _ENDPOINT.fullmatch(rendezvous) if isinstance(rendezvous, str) else None
+    # Strictly, since it becomes a part of a shell script.
+    if rendezvous is not None and not (found and 0 < int(found[2]) < 65536):
         raise BadArgument(
             f"Expected rendezvous to be 'host:port', such as 'node1:{PORT}', got {brief_repr(rendezvous)}."
         )
@@ -143,13 +145,8 @@ def _torchrun(nproc: int, nnodes: int, rendezvous: str | None) -> str:
     return _TORCHRUN.format(where=f"On each of the {nnodes} machines", rendezvous=line, options=options)
 
 
-def _endpoint(text: object) -> bool:
-    found = _ENDPOINT.fullmatch(text) if isinstance(text, str) else None
-    return found is not None and 0 < int(found[2]) < 65536
-
-
 def _literals(fn: Callable[..., object], args: tuple[Any, ...]) -> str:
-    """The arguments as a call has them; BadArgument where the function doesn't take them, or one is no literal."""
+    """The arguments as source text; BadArgument if the function doesn't take them, or one isn't a literal."""
     try:
         inspect.signature(fn).bind(*args)
     except TypeError as error:
