@@ -5,9 +5,9 @@
 
 # %% 14.2
 def bubble(ranks, microbatches, forward_s, backward_s, transfer_s):
-    """GPipe's idle share of the ranks' time, 0 to 1; the times are those of a micro-batch.
+    """GPipe's idle share of the ranks' time, 0 to 1; the times are per micro-batch.
 
-    A transfer takes no rank's time, but the next rank can't begin before it is over.
+    A transfer keeps no rank busy, but the next rank can't start before it is over.
     """
     idle_s = (ranks - 1) * (forward_s + backward_s + 2 * transfer_s)
     work_s = microbatches * (forward_s + backward_s)
@@ -24,9 +24,9 @@ order = [
 
 # %% 14.4
 def fewest(batch, ranks, target, rows):
-    """The least number of micro-batches with a bubble of at most `target` (0.2 is 20 %),
+    """The least number of micro-batches with a bubble of at most `target` (0.2 is 20 %).
 
-    whose first rank holds at most `rows` of the batch's rows at once. None where there is none.
+    The first rank may hold at most `rows` of the batch's rows at once. None if there is none.
     """
     for m in range(1, batch + 1):
         held = min(m, ranks) * batch / m  # 1F1B's first rank
@@ -55,7 +55,7 @@ def split_order(ranks, microbatches):
 
 # %% 14.6
 def balance(seconds, ranks):
-    """How many layers each rank gets, a list; `seconds` has one entry a layer, in order.
+    """How many layers each rank gets, a list; `seconds` has one entry per layer, in order.
 
     Every rank gets at least one. There are few layers: trying all cuts is allowed.
     """

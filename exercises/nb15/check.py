@@ -125,7 +125,7 @@ def _judge_order(
     else:
         hint = "Compare the seconds of all six orders, with the wire that each dimension gets in each."
     raise NotYet(
-        f"For {given}: {' '.join(got)} from the inside takes {format_seconds(own)}, {' '.join(best)} "
+        f"For {given}: {', '.join(got)}, innermost first, takes {format_seconds(own)}; {', '.join(best)} takes "
         f"{format_seconds(least)}. {hint}"
     )
 

@@ -1,0 +1,122 @@
+"""Checks of notebook 14's schedules: one that the reader wrote, simulated and judged by its time and its memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from labkit.core.display import brief_repr
+from labkit.core.errors import ScheduleError
+from labkit.core.units import format_seconds
+from labkit.lesson.checks import NotYet, Todo, as_number, call, function, mapping
+from labkit.plan.schedule import Timetable, one_f_one_b, simulate
+
+_RANKS, _MICROBATCHES, _HELD = 3, 5, 3
+_FORWARD_S, _BACKWARD_S, _WEIGHT_S = 0.02, 0.04, 0.02
+_ROOM = 1.01  # a schedule may take 1 % longer than the textbook's, so that others as good as it count too
+_SAVED = 0.5  # of the time that 1F1B is idle with free transfers
+_KEYS = {"order": "a list of steps for each rank", "transfer_s": "the measured seconds of a transfer"}
+
+
+def by_hand(answer: object) -> str:
+    """14.3: a list for each rank, within the memory of 3 micro-batches and 1F1B's time, whatever the times are."""
+    schedule, transfer_s = _given(answer)
+    if schedule is None or (isinstance(schedule, Sequence) and any(steps is ... for steps in schedule)):
+        raise Todo("Replace the dots with the list of steps of each rank.")
+    draw = random.Random(1403)
+    cases = [(_FORWARD_S, _BACKWARD_S, transfer_s)]
+    for _ in range(3):
+        f = draw.uniform(0.01, 0.1)
+        cases.append((f, f * draw.uniform(0.8, 3), f * draw.uniform(0, 0.05)))
+    for f, b, link_s in cases:
+        run = functools.partial(simulate, forward_s=f, backward_s=b, transfer_s=link_s)
+        mine = _simulated(run, schedule, _RANKS, _MICROBATCHES, split=False)
+        _judge_memory(mine, _HELD)
+        base = run(one_f_one_b(_RANKS, _MICROBATCHES))
+        _judge_time(mine, _ROOM * base.makespan_s, f"F {_t(f)}, B {_t(b)}, transfers {_t(link_s)}", base)
+    peak = f"{max(mine.peak_activations):g}"
+    return f"No rank ever holds more than {peak}, and at your transfers' cost as at three drawn ones it is in time."
+
+
+def split(answer: object) -> str:
+    """14.5: a rule that writes schedules with W that save half of 1F1B's idle time within its memory, at drawn times."""
+    rule, transfer_s = _given(answer)
+    fn = function(rule)
+    draw = random.Random(1405)
+    cases = [(4, 8, _FORWARD_S, _BACKWARD_S - _WEIGHT_S, _WEIGHT_S, transfer_s)]
+    for ranks, microbatches in ((2, 5), (3, 7), (5, 12), (4, 4), (6, 9), (3, 2)):
+        f = draw.uniform(0.01, 0.1)
+        b, w = f * draw.uniform(0.9, 1.15), f * draw.uniform(0.9, 1.1)
+        cases.append((ranks, microbatches, f, b, w, f * draw.uniform(0, 0.03)))
+    for ranks, microbatches, f, b, w, link_s in cases:
+        run = functools.partial(simulate, forward_s=f, backward_s=b + w, weight_s=w, transfer_s=link_s)
+        try:
+            mine = _simulated(run, call(fn, ranks, microbatches), ranks, microbatches, split=True)
+            _judge_memory(mine, min(ranks, microbatches))
+            base = run(one_f_one_b(ranks, microbatches))
+            # Waiting for a transfer can't be filled with work, so only what 1F1B idles without transfers counts. With
+            # fewer micro-batches than ranks little work can fill a bubble: there, being no slower is enough.
+            idle_s = run(one_f_one_b(ranks, microbatches), transfer_s=0.0).bubble_s
+            saved_s = _SAVED * idle_s if microbatches >= ranks else 0.0
+            times = f"F {_t(f)}, B {_t(b)}, W {_t(w)}, transfers {_t(link_s)}"
+            _judge_time(mine, base.makespan_s - saved_s, times, base)
+        except NotYet as wrong:
+            raise NotYet(f"With {ranks} ranks and {microbatches} micro-batches: {wrong}") from wrong
+    return "It saves half of 1F1B's idle time or more, within its memory, for 2 to 6 ranks and seven sets of times."
+
+
+def _given(answer: object) -> tuple[Any, float]:
+    given = mapping(answer, _KEYS)
+    transfer_s = as_number(given["transfer_s"], "s", "transfer_s")
+    if not 0 <= transfer_s < math.inf:
+        raise NotYet(f"Expected the measured seconds of a transfer as transfer_s, got {brief_repr(transfer_s)}.")
+    return given["order"], transfer_s
+
+
+def _simulated(
+    run: Callable[[Any], Timetable], schedule: Any, ranks: int, microbatches: int, *, split: bool
+) -> Timetable:
+    """The schedule as it runs; NotYet says why it can't, or that it is one of another size or kind."""
+    if schedule is None:
+        raise NotYet("Your function returns nothing. Is there a return?")
+    try:
+        mine = run(schedule)
+    except ScheduleError as error:
+        raise NotYet(str(error)) from error
+    found = mine.schedule
+    if found.ranks != ranks:
+        raise NotYet(f"There are lists for {found.ranks} ranks, but {ranks} were asked for.")
+    if found.microbatches != microbatches:
+        raise NotYet(f"It handles {found.microbatches} micro-batches, but {microbatches} were asked for.")
+    if found.chunks != 1:
+        raise NotYet("Each rank has one part of the model here: leave out the dot and the chunk after it.")
+    if found.split and not split:
+        raise NotYet("There is a W in it. Here a B is the whole backward; section 5 splits it.")
+    if split and not found.split:
+        raise NotYet("There is no W in it, so each B is the whole backward and nothing fills the bubble.")
+    return mine
+
+
+def _judge_memory(mine: Timetable, limit: int) -> None:
+    for rank, held in enumerate(mine.peak_activations):
+        if held > limit + 1e-9:
+            raise NotYet(
+                f"Over memory: rank {rank} holds {held:g} micro-batches at once, {held - limit:g} more than the {limit} "
+                f"allowed. {'A W' if mine.schedule.split else 'A B'} frees one: put one in front of a later F."
+            )
+
+
+def _judge_time(mine: Timetable, limit_s: float, times: str, base: Timetable) -> None:
+    if mine.makespan_s > limit_s * (1 + 1e-9):
+        idlest = max(range(mine.ranks), key=lambda rank: mine.idle_s[rank])
+        raise NotYet(
+            f"Over time: with {times} it takes {_t(mine.makespan_s)}, {_t(mine.makespan_s - limit_s)} more than the "
+            f"{_t(limit_s)} allowed. 1F1B takes {_t(base.makespan_s)}. Rank {idlest} is idle longest, "
+            f"{_t(mine.idle_s[idlest])}: what could it do, or what does it wait for?"
+        )
+
+
+_t = format_seconds

@@ -1,0 +1,94 @@
+"""Notebook 14's checks take every answer that meets the targets, not the textbook's alone."""
+
+import itertools
+import math
+import random
+
+import pytest
+
+from labkit.lesson import checks
+from labkit.plan import schedule
+
+TRANSFER_S = 3e-4
+TEXTBOOK = schedule.one_f_one_b(3, 5)
+
+
+def by_hand(order, transfer_s=TRANSFER_S):
+    return checks.check("14.3", {"order": order, "transfer_s": transfer_s})
+
+
+def by_rule(rule, transfer_s=TRANSFER_S):
+    return checks.check("14.5", {"order": rule, "transfer_s": transfer_s})
+
+
+def test_the_fewest_micro_batches_may_come_of_the_inequality_solved_for_them():
+    def fewest(batch, ranks, target, rows):
+        least = (ranks - 1) * (1 - target) / target if target else (math.inf if ranks > 1 else 0)
+        fits = (m for m in range(1, batch + 1) if batch % m == 0 and m >= least)
+        return next((m for m in fits if min(m, ranks) * batch <= rows * m), None)
+
+    assert checks.check("14.4", fewest).state == "passed"
+
+
+@pytest.mark.parametrize("transfer_s", [0.0, 1e-6, 3e-4, 0.004, 1.0])
+def test_the_textbook_s_orders_pass_whatever_a_transfer_costs(transfer_s):
+    assert by_hand(TEXTBOOK, transfer_s).state == "passed"
+    assert by_rule(schedule.zb_h1, transfer_s).state == "passed"
+
+
+@pytest.mark.parametrize(
+    ("rank", "steps"), [(0, "F0 F2 F1 B0 F3 B1 F4 B2 B3 B4"), (1, "F0 F1 F2 B0 B1 F3 B2 F4 B3 B4")]
+)
+def test_orders_that_are_as_quick_and_as_small_pass_too(rank, steps):
+    order = [steps.split() if i == rank else list(own) for i, own in enumerate(TEXTBOOK)]
+    assert by_hand(order).state == "passed"
+
+
+def test_tuples_and_other_micro_batches_first_are_fine():
+    """Which micro-batch is called 0 doesn't matter."""
+    renamed = [tuple(step[0] + str(4 - int(step[1:])) for step in steps) for steps in TEXTBOOK]
+    assert by_hand(tuple(renamed)).state == "passed"
+
+
+def test_an_order_found_by_search_is_fine():
+    def rule(ranks, microbatches):
+        return schedule.zero_bubble(ranks, microbatches, memory_limit=ranks)
+
+    assert by_rule(rule).state == "passed"
+
+
+def test_a_split_order_may_end_with_its_weights_in_another_order():
+    def rule(ranks, microbatches):
+        found = []
+        for steps in schedule.zb_h1(ranks, microbatches):
+            ends = len(list(itertools.takewhile(lambda step: step[0] == "W", reversed(steps))))
+            found.append(steps[: len(steps) - ends] + steps[len(steps) - ends :][::-1])
+        return found
+
+    assert by_rule(rule).state == "passed"
+
+
+def test_random_orders_are_judged_as_the_simulation_says():
+    """Swap two neighbours somewhere: what passes is in time and in memory, what doesn't is not."""
+    draw, seen = random.Random(14), set()
+    for _ in range(300):
+        order = [list(steps) for steps in TEXTBOOK]
+        for _ in range(draw.randrange(1, 4)):
+            steps = order[draw.randrange(3)]
+            i = draw.randrange(len(steps) - 1)
+            steps[i], steps[i + 1] = steps[i + 1], steps[i]
+        outcome = by_hand(order)
+        seen.add(outcome.state)
+        try:
+            played = schedule.simulate(order, 0.02, 0.04, transfer_s=TRANSFER_S)
+        except ValueError:
+            assert outcome.state == "not yet"
+            continue
+        best = schedule.simulate(TEXTBOOK, 0.02, 0.04, transfer_s=TRANSFER_S)
+        good = max(played.peak_activations) <= 3 and played.makespan_s <= 1.01 * best.makespan_s
+        if outcome.state == "passed":
+            assert good, order
+        if not good:
+            assert outcome.state == "not yet"
+            assert "ver memory" in outcome.message or "ver time" in outcome.message
+    assert seen == {"passed", "not yet"}
