@@ -1,4 +1,4 @@
-"""What profiling costs: profile_step on a step of 20 ms, and the time that a verdict takes."""
+"""What profiling costs: profile_step on a step of 20 ms, and the time that find_bottleneck takes."""
 
 from __future__ import annotations
 

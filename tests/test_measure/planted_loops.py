@@ -1,13 +1,34 @@
-"""Training loops that each have one limit planted at five times or more, and one in which nothing dominates."""
+"""Training loops that each have one limit planted at five times or more, and one in which nothing dominates.
 
-import time
+They run on a virtual clock, which only operators and the given waits move: what is found depends on no other program.
+"""
+
 from types import SimpleNamespace
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-CEILINGS = SimpleNamespace(matmul_flop_per_s={"float32": 60e9}, copy_bytes_per_s=15e9)  # of one common core
+from labkit.measure.profiling import operator_timing
+
+LAUNCH_S, FLOP_PER_S, BYTES_PER_S = 5e-6, 1e9, 1e9
+CEILINGS = SimpleNamespace(matmul_flop_per_s={"float32": FLOP_PER_S}, copy_bytes_per_s=BYTES_PER_S)
+
+
+class VirtualTime:
+    """A clock that each operator moves by its launch, and by its FLOP or its bytes, whichever take longer."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def clock(self):
+        return self.now_s
+
+    def operator(self, func, args, kwargs):
+        out = func(*args, **kwargs)
+        call = operator_timing.described(func, args, kwargs, out, 0.0)
+        self.now_s += LAUNCH_S + max(call.flop / FLOP_PER_S, call.n_bytes / BYTES_PER_S)
+        return out
 
 
 def training(model, optimizer=torch.optim.SGD):
@@ -26,53 +47,53 @@ def labels(n):
 
 
 def small_step():
-    return training(nn.Sequential(nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10)))
+    return training(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)))
 
 
-def slow_source():
-    batch = torch.randn(64, 1024), labels(64)
+def slow_source(time):
+    batch = torch.randn(16, 64), labels(16)
 
     def fetch():
-        time.sleep(0.05)
+        time.now_s += 0.05
         return batch
 
     return small_step(), fetch
 
 
 class Decoded(torch.utils.data.Dataset):
-    """Images that Python prepares one by one, in double precision."""
+    """Images that Python prepares one by one."""
+
+    def __init__(self, time):
+        self.time = time
 
     def __getitem__(self, i):
-        generator = torch.Generator().manual_seed(i)
-        image = torch.rand(1024, generator=generator, dtype=torch.float64)
-        for _ in range(60):
-            image = (image - image.mean()) / (image.std() + 1)
-        return image.float(), i % 10
+        self.time.now_s += 2e-3
+        return torch.full((64,), 0.1 * i), i % 10
 
     def __len__(self):
-        return 256
+        return 64
 
 
-def slow_decoding():
-    return small_step(), torch.utils.data.DataLoader(Decoded(), batch_size=32)
+def slow_decoding(time):
+    return small_step(), torch.utils.data.DataLoader(Decoded(time), batch_size=16)
 
 
-def many_small_layers():
-    layers = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(60)]
+def many_small_layers(time):
+    layers = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(20)]
     return training(nn.Sequential(*layers, nn.Linear(8, 10))), (torch.randn(4, 8), labels(4))
 
 
-def one_sample_at_a_time():
-    model = nn.Linear(64, 10)
+def one_sample_at_a_time(time):
+    model = nn.Linear(16, 10)
 
     def step(batch):
         for image, label in zip(*batch, strict=True):
             cross_entropy(model(image[None]), label[None]).backward()
 
-    return step, (torch.randn(64, 64), labels(64))
+    return step, (torch.randn(16, 16), labels(16))
 
 
-def element_by_element():
+def element_by_element(time):
     bias = torch.zeros(1, requires_grad=True)
 
     def step(batch):
@@ -82,51 +103,37 @@ def element_by_element():
                 torch.add(batch[0], 0.5, out=out)
         (out[:1] * bias).sum().backward()
 
-    return step, (torch.randn(256, 16384),)
+    return step, (torch.randn(64, 1024),)
 
 
-def large_weights_one_row():
-    model = nn.Linear(2048, 2048)
-    return training(model, torch.optim.Adam), (torch.randn(1, 2048), labels(1))
+def large_weights_one_row(time):
+    model = nn.Linear(512, 512)
+    return training(model, torch.optim.Adam), (torch.randn(1, 512), labels(1))
 
 
-def large_matmuls():
-    model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-    return training(model), (torch.randn(2048, 1024), labels(2048))
+def large_matmuls(time):
+    model = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
+    return training(model), (torch.randn(256, 128), labels(256))
 
 
-def balanced():
-    """A third input, a third moving numbers, a third products; each is timed here, and repeated to fit."""
-    a, big = torch.randn(512, 512), torch.randn(256, 16384)
+def balanced(time):
+    """A third of the time each for input, for moving numbers and for products."""
+    a, big, weight = torch.randn(128, 128), torch.randn(64, 1024), torch.zeros(1, requires_grad=True)
     out, product = torch.empty_like(big), torch.empty_like(a)
-    weight = torch.zeros(1, requires_grad=True)
-
-    def seconds(work):
-        work()
-        start = time.perf_counter()
-        for _ in range(5):
-            work()
-        return (time.perf_counter() - start) / 5
-
-    def move():
-        torch.add(big, 0.5, out=out)
-
-    def multiply():
-        torch.mm(a, a, out=product)
-
-    third_s = 0.06
-    moves, products = (max(1, round(third_s / seconds(work))) for work in (move, multiply))
+    third_s = 0.02
+    # what is given as `out` counts as given and as made
+    move_s, multiply_s = LAUNCH_S + 3 * out.nbytes / BYTES_PER_S, LAUNCH_S + 2 * 128**3 / FLOP_PER_S
 
     def step(batch):
         with torch.no_grad():
-            for _ in range(moves):
-                move()
-            for _ in range(products):
-                multiply()
+            for _ in range(round(third_s / move_s)):
+                torch.add(big, 0.5, out=out)
+            for _ in range(round(third_s / multiply_s)):
+                torch.mm(a, a, out=product)
         (batch[0] * weight).sum().backward()
 
     def fetch():
-        time.sleep(third_s)
+        time.now_s += third_s
         return (torch.ones(4),)
 
     return step, fetch

@@ -1,7 +1,7 @@
 """Where the time of a training step went, what limits a training loop, how much of the machine a step uses."""
 
 from labkit.measure.profiling.annotations import PARTS, part
-from labkit.measure.profiling.limit import LIMITS, Limit, find_bottleneck
+from labkit.measure.profiling.bottleneck import LIMITS, Limit, find_bottleneck
 from labkit.measure.profiling.memory_by_category import MemoryTimeline, memory_timeline
 from labkit.measure.profiling.mfu import Utilization, utilization
 from labkit.measure.profiling.partition import Span

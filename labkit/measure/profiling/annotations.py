@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from labkit.core.display import brief_repr
@@ -59,6 +59,11 @@ def is_batch(found: object) -> bool:
     if isinstance(found, torch.Tensor | dict):
         return True
     return isinstance(found, tuple | list) and bool(found) and all(isinstance(x, torch.Tensor) for x in found)
+
+
+def same_work(operators: Sequence[int]) -> bool:
+    """Whether steps that ran so many operators each did the same work, but for a few that happen now and then."""
+    return max(operators) - min(operators) <= max(2, 0.05 * max(operators))
 
 
 def _again(batches: Iterable[Batch]) -> Iterator[Batch]:

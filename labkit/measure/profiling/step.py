@@ -18,13 +18,12 @@ from labkit.measure.bench import sync_of
 from labkit.measure.chrome_trace import Event, profiled
 from labkit.measure.machine import machine
 from labkit.measure.profiling import partition
-from labkit.measure.profiling.annotations import part, supply
+from labkit.measure.profiling.annotations import part, same_work, supply
 from labkit.measure.profiling.partition import END, STEP, Span, Strip
 
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 _WOULD_WAIT = "aten::_local_scalar_dense"  # what .item(), float() and printing a tensor end in
 _SHOWN_OPERATORS = 6
-_SAME_WORK = 0.05
 
 
 @dataclass(frozen=True)
@@ -204,25 +203,17 @@ def _operators(events: list[Event], steps: int) -> tuple[Operator, ...]:
             own_us[e["name"], "device"] += e["dur"]
             calls[e["name"], "device"] += 1
     for own in threads.values():
-        for name, microseconds in _self_times(own):
-            own_us[name, "host"] += microseconds
-            calls[name, "host"] += 1
+        running: list[Event] = []
+        for e in sorted(own, key=lambda e: (e["ts"], -e["dur"])):
+            while running and running[-1]["ts"] + running[-1]["dur"] <= e["ts"]:
+                running.pop()
+            if running:  # its caller's own time is without it
+                own_us[running[-1]["name"], "host"] -= e["dur"]
+            own_us[e["name"], "host"] += e["dur"]
+            calls[e["name"], "host"] += 1
+            running.append(e)
     found = (Operator(name, calls[name, lane] / steps, us * 1e-6 / steps, lane) for (name, lane), us in own_us.items())
     return tuple(sorted(found, key=lambda o: -o.self_s))
-
-
-def _self_times(own: list[Event]) -> Iterator[tuple[str, float]]:
-    """Name and microseconds of each operator of one thread, without those of the operators that it called."""
-    stack: list[tuple[float, str, list[float]]] = []
-    for e in sorted(own, key=lambda e: (e["ts"], -e["dur"])):
-        while stack and stack[-1][0] <= e["ts"]:
-            _, name, lengths = stack.pop()
-            yield name, lengths[0] - sum(lengths[1:])
-        if stack:
-            stack[-1][2].append(e["dur"])
-        stack.append((e["ts"] + e["dur"], e["name"], [e["dur"]]))
-    for _, name, lengths in stack:
-        yield name, lengths[0] - sum(lengths[1:])
 
 
 def _waits(events: list[Event], steps: int, *, gpu: bool) -> dict[str, float]:
@@ -236,7 +227,7 @@ def _waits(events: list[Event], steps: int, *, gpu: bool) -> dict[str, float]:
 
 def _notes(events: list[Event], steps: list[Event]) -> Iterator[str]:
     counts = [sum(e.get("cat") == "cpu_op" and s["ts"] <= e["ts"] < s["ts"] + s["dur"] for e in events) for s in steps]
-    if max(counts) - min(counts) > max(2, _SAME_WORK * max(counts)):
+    if not same_work(counts):
         yield f"The steps did not do the same work: {', '.join(map(str, counts))} operators. The means hide that."
     longest, shortest = max(s["dur"] for s in steps), min(s["dur"] for s in steps)
     if longest > 3 * shortest:

@@ -8,17 +8,28 @@ import torch
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import profiling
 from labkit.measure.machine import threads
-from labkit.measure.profiling import clocks
-from labkit.measure.profiling.clocks import Call, Pace
-from labkit.measure.profiling.limit import Limit
+from labkit.measure.profiling import bottleneck, operator_timing
+from labkit.measure.profiling.bottleneck import Limit
+from labkit.measure.profiling.operator_timing import OperatorCall, Pace
+from labkit.measure.torch_calls import EachOperator
 from tests.test_measure import planted_loops
-from tests.test_measure.planted_loops import CEILINGS
+from tests.test_measure.planted_loops import CEILINGS, VirtualTime
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
     with threads(1):
         yield
+
+
+@pytest.fixture
+def time(monkeypatch):
+    """Virtual time, on which everything is measured that the test does."""
+    found = VirtualTime()
+    monkeypatch.setattr(bottleneck, "perf_counter", found.clock)
+    monkeypatch.setattr(operator_timing, "perf_counter", found.clock)
+    with EachOperator(found.operator):
+        yield found
 
 
 @pytest.mark.parametrize(
@@ -34,8 +45,8 @@ def one_thread():
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_planted_limit_is_named(loop, limit):
-    found = profiling.find_bottleneck(*loop(), budget_s=3, ceilings=CEILINGS)
+def test_a_planted_limit_is_named(time, loop, limit):
+    found = profiling.find_bottleneck(*loop(time), budget_s=0.5, ceilings=CEILINGS)
     assert found.dominant == limit, found
     assert found.gain > 2
     assert sum(found.shares.values()) == pytest.approx(1)
@@ -50,29 +61,30 @@ def test_planted_communication_is_named(home):
     assert sorted(p.name for p in (home / "traces").glob("step*")) == ["step-rank0.json", "step-rank1.json"]
 
 
-def test_in_a_balanced_loop_nothing_dominates():
-    found = profiling.find_bottleneck(*planted_loops.balanced(), budget_s=3, ceilings=CEILINGS)
+def test_in_a_balanced_loop_nothing_dominates(time):
+    found = profiling.find_bottleneck(*planted_loops.balanced(time), budget_s=0.5, ceilings=CEILINGS)
     assert found.dominant is None, found
     assert "Nothing dominates" in str(found)
-    assert found.gain < 2
+    for limit in ("input", "memory bandwidth", "arithmetic"):
+        assert found.shares[limit] == pytest.approx(1 / 3, abs=0.03)
 
 
-def test_the_evidence_names_each_experiment():
-    step, fetch = planted_loops.slow_source()
-    evidence = " ".join(profiling.find_bottleneck(step, fetch, budget_s=1, ceilings=CEILINGS).evidence)
-    for words in ("already in memory", "No model at all", "Batch doubled", "clocked one by one", "ceilings' pace"):
+def test_the_evidence_names_each_experiment(time):
+    step, fetch = planted_loops.slow_source(time)
+    evidence = " ".join(profiling.find_bottleneck(step, fetch, budget_s=0.5, ceilings=CEILINGS).evidence)
+    for words in ("already in memory", "No model at all", "Batch doubled", "timed one by one", "ceilings' pace"):
         assert words in evidence
 
 
-def test_a_batch_in_memory_has_no_input_to_judge():
-    step, batch = planted_loops.many_small_layers()
+def test_a_batch_in_memory_has_no_input_to_judge(time):
+    step, batch = planted_loops.many_small_layers(time)
     found = profiling.find_bottleneck(step, batch, budget_s=0.5, ceilings=CEILINGS)
     assert found.shares["input"] == 0
     assert "already in memory" not in str(found)
 
 
-def test_a_step_that_refuses_twice_the_batch_is_judged_without():
-    step, batch = planted_loops.many_small_layers()
+def test_a_step_that_refuses_twice_the_batch_is_judged_without(time):
+    step, batch = planted_loops.many_small_layers(time)
 
     def strict(batch):
         if len(batch[0]) > 4:
@@ -128,23 +140,23 @@ PACE = Pace({"float32": 1e9}, 1e9, 1e-6)
 
 
 def shares_of(call, doubled_s=None):
-    doubled = None if doubled_s is None else [Call(call.name, doubled_s, call.flop, call.n_bytes)]
-    found = clocks.split([call], doubled, PACE)
+    doubled = None if doubled_s is None else [OperatorCall(call.name, doubled_s, call.flop, call.n_bytes)]
+    found = operator_timing.split_by_wait([call], doubled, PACE)
     return {name: seconds for name, seconds in found.items() if seconds}
 
 
 @pytest.mark.parametrize(
     ("call", "doubled_s", "expected"),
     [
-        (Call("mm", 101e-6, 1e5, 1e3), 200e-6, {"arithmetic": 100e-6, "launch": 1e-6}),  # at its floor
-        (Call("add", 101e-6, 0, 1e5), 200e-6, {"memory": 100e-6, "launch": 1e-6}),
-        (Call("mm", 101e-6, 1e3, 1e3), 101e-6, {"arithmetic": 1e-6, "launch": 100e-6}),  # doesn't grow
-        (Call("mm", 101e-6, 1e3, 1e3), 181e-6, {"arithmetic": 80e-6, "launch": 21e-6}),  # grows by 80 µs
-        (Call("mm", 101e-6, 1e3, 1e3), None, {"arithmetic": 1e-6, "launch": 100e-6}),  # nothing to compare with
-        (Call("add", 101e-6, 0, 1e4), 101e-6, {"memory": 100e-6, "launch": 1e-6}),  # ten times a copy's time
-        (Call("erfinv", 1001e-6, 0, 1e4), 2001e-6, {"arithmetic": 1e-3, "launch": 1e-6}),  # a hundred times
-        (Call("c10d.allreduce_", 5e-6, 0, 0), None, {"communication": 5e-6}),
-        (Call("between devices: copy_", 5e-6, 0, 0), None, {"copies": 5e-6}),
+        (OperatorCall("mm", 101e-6, 1e5, 1e3), 200e-6, {"arithmetic": 100e-6, "launch": 1e-6}),  # at its floor
+        (OperatorCall("add", 101e-6, 0, 1e5), 200e-6, {"memory": 100e-6, "launch": 1e-6}),
+        (OperatorCall("mm", 101e-6, 1e3, 1e3), 101e-6, {"arithmetic": 1e-6, "launch": 100e-6}),  # doesn't grow
+        (OperatorCall("mm", 101e-6, 1e3, 1e3), 181e-6, {"arithmetic": 80e-6, "launch": 21e-6}),  # grows by 80 µs
+        (OperatorCall("mm", 101e-6, 1e3, 1e3), None, {"arithmetic": 1e-6, "launch": 100e-6}),  # nothing to compare with
+        (OperatorCall("add", 101e-6, 0, 1e4), 101e-6, {"memory": 100e-6, "launch": 1e-6}),  # ten times a copy's time
+        (OperatorCall("erfinv", 1001e-6, 0, 1e4), 2001e-6, {"arithmetic": 1e-3, "launch": 1e-6}),  # a hundred times
+        (OperatorCall("c10d.allreduce_", 5e-6, 0, 0), None, {"communication": 5e-6}),
+        (OperatorCall("between devices: copy_", 5e-6, 0, 0), None, {"copies": 5e-6}),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -154,12 +166,12 @@ def test_an_operators_time_is_split_by_what_it_waits_for(call, doubled_s, expect
 
 def test_a_float32_convolution_is_held_against_tf32_where_that_was_measured():
     pace = Pace({"float32": 1e9, "tf32": 8e9}, 1e9, 0.0)
-    assert pace.arithmetic_s(Call("convolution", 1.0, 8e9, 0)) == 1.0
-    assert pace.arithmetic_s(Call("mm", 1.0, 8e9, 0)) == 8.0
-    assert pace.arithmetic_s(Call("convolution", 1.0, 8e9, 0, "bfloat16")) == 8.0
+    assert pace.arithmetic_s(OperatorCall("convolution", 1.0, 8e9, 0)) == 1.0
+    assert pace.arithmetic_s(OperatorCall("mm", 1.0, 8e9, 0)) == 8.0
+    assert pace.arithmetic_s(OperatorCall("convolution", 1.0, 8e9, 0, "bfloat16")) == 8.0
 
 
-def test_a_clocked_operator_has_its_flop_and_bytes():
+def test_a_timed_operator_has_its_flop_and_bytes():
     a, b, table = torch.ones(8, 16), torch.ones(16, 4), torch.ones(1000, 4)
 
     def work():
@@ -167,7 +179,7 @@ def test_a_clocked_operator_has_its_flop_and_bytes():
         a.view(-1).t()
         torch.nn.functional.embedding(torch.tensor([1, 2]), table)
 
-    (calls,) = clocks.clocked(work, lambda: None, runs=1)
+    calls = operator_timing.timed_calls(work, lambda: None)
     found = {call.name: call for call in calls}
     assert found["mm"].flop == 2 * 8 * 16 * 4
     assert found["mm"].n_bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)
@@ -177,7 +189,7 @@ def test_a_clocked_operator_has_its_flop_and_bytes():
 
 
 def test_of_several_runs_each_call_is_at_its_median():
-    runs = [[Call("a", s, 0, 0), Call("b", 1.0, 0, 0)] for s in (1.0, 9.0, 2.0)]
-    assert [call.seconds for call in clocks.middle(runs)] == [2.0, 1.0]
-    other = [[Call("a", 5.0, 0, 0)], [Call("b", 3.0, 0, 0)]]
-    assert clocks.middle(other) == other[1]
+    runs = [[OperatorCall("a", s, 0, 0), OperatorCall("b", 1.0, 0, 0)] for s in (1.0, 9.0, 2.0)]
+    assert [call.seconds for call in operator_timing.median_calls(runs)] == [2.0, 1.0]
+    other = [[OperatorCall("a", 5.0, 0, 0)], [OperatorCall("b", 3.0, 0, 0)]]
+    assert operator_timing.median_calls(other) == other[1]

@@ -1,17 +1,19 @@
-"""Clock every operator of a step by itself, and ask what it was waiting for: memory, arithmetic, or its own launch."""
+"""Time every operator of a step by itself, and tell what it waited for: memory, arithmetic, or its own launch."""
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 from torch.utils.flop_counter import flop_registry
+
+from labkit.measure.torch_calls import EachOperator
 
 _LOOKS_UP = ("embedding", "gather", "index", "take")  # read what they return, not all that they are given
 _EXPLAINED = 0.25  # of an operator's time; a real operator seldom reaches its floor
@@ -20,7 +22,7 @@ _SMALL = 3  # launches: below that an operator is mostly its own overhead
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """One call of an operator: seconds between waits for the device, FLOP of products, bytes read and written."""
 
     name: str
@@ -45,63 +47,52 @@ class Pace:
     bytes_per_s: float
     launch_s: float
 
-    def arithmetic_s(self, call: Call) -> float:
+    def arithmetic_s(self, call: OperatorCall) -> float:
         """The least time in which the call's FLOP can be done. On a GPU, torch lets float32 convolutions use TF32."""
         tf32 = call.dtype == "float32" and "convolution" in call.name and "tf32" in self.flop_per_s
         best = self.flop_per_s.get("tf32" if tf32 else call.dtype) or self.flop_per_s["float32"]
         return call.flop / best
 
-    def memory_s(self, call: Call) -> float:
+    def memory_s(self, call: OperatorCall) -> float:
         """The time in which a copy would move the call's bytes."""
         return call.n_bytes / self.bytes_per_s
 
 
-class Clock(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside it every operator is timed by itself, the device being waited for before and after."""
+def timed_calls(work: Callable[[], object], sync: Callable[[], None]) -> list[OperatorCall]:
+    """Run `work` once, each operator timed by itself, with a wait for the device before and after."""
+    calls: list[OperatorCall] = []
 
-    def __init__(self, sync: Callable[[], None]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.sync = sync
-        self.calls: list[Call] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        self.sync()
-        start = time.perf_counter()
+    def timed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        sync()
+        start = perf_counter()
         out = func(*args, **kwargs)
-        self.sync()
-        seconds = time.perf_counter() - start
-        self.calls.append(_call(func, args, kwargs, out, seconds))
+        sync()
+        calls.append(described(func, args, kwargs, out, perf_counter() - start))
         return out
 
-
-def clocked(work: Callable[[], object], sync: Callable[[], None], *, runs: int) -> list[list[Call]]:
-    """The calls of each of some runs of `work`."""
-    found = []
-    for _ in range(runs):
-        with Clock(sync) as clock:
-            work()
-        found.append(clock.calls)
-    return found
+    with EachOperator(timed):
+        work()
+    return calls
 
 
-def middle(runs: Sequence[Sequence[Call]]) -> list[Call]:
-    """Of runs that called the same operators, each call at the median of its seconds; else the shortest run."""
-    names = [[call.name for call in run] for run in runs]
-    if any(other != names[0] for other in names):
+def median_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
+    """Each call at the median of its seconds in runs that called the same operators; else the shortest run."""
+    if any([call.name for call in run] != [call.name for call in runs[0]] for run in runs):
         return list(min(runs, key=lambda run: sum(call.seconds for call in run)))
-    medians = (statistics.median(run[i].seconds for run in runs) for i in range(len(names[0])))
-    return [Call(c.name, s, c.flop, c.n_bytes, c.dtype) for c, s in zip(runs[0], medians, strict=True)]
+    medians = (statistics.median(call.seconds for call in same) for same in zip(*runs, strict=True))
+    return [dataclasses.replace(call, seconds=s) for call, s in zip(runs[0], medians, strict=True)]
 
 
 def launch_seconds(device: str, sync: Callable[[], None]) -> float:
-    """Seconds of an operator that has one number to work on, clocked in the same way."""
+    """Seconds of an operator that has one number to work on, timed in the same way."""
     x = torch.ones(1, device=device)
-    runs = clocked(lambda: x.add_(1), sync, runs=300)
+    runs = [timed_calls(lambda: x.add_(1), sync) for _ in range(300)]
     return statistics.median(call.seconds for run in runs[100:] for call in run)
 
 
-def split(calls: Sequence[Call], doubled: Sequence[Call] | None, pace: Pace) -> dict[str, float]:
+def split_by_wait(
+    calls: Sequence[OperatorCall], doubled: Sequence[OperatorCall] | None, pace: Pace
+) -> dict[str, float]:
     """Seconds of all calls by what they waited for: memory, arithmetic, launch, communication, copies.
 
     The overhead of a call on one number is launch. An operator that takes up to four times the higher of its floors
@@ -110,20 +101,19 @@ def split(calls: Sequence[Call], doubled: Sequence[Call] | None, pace: Pace) -> 
     unless a copy of their bytes takes a fiftieth of their time or less: then they calculate.
     """
     seconds = dict.fromkeys(("memory", "arithmetic", "launch", "communication", "copies"), 0.0)
-    same = doubled is not None and [c.name for c in calls] == [c.name for c in doubled]
-    for i, call in enumerate(calls):
+    if doubled is None or [c.name for c in calls] != [c.name for c in doubled]:
+        doubled = calls  # nothing to compare with: nothing is seen to grow
+    for call, twice in zip(calls, doubled, strict=True):
         if call.group != "work":
             seconds[call.group] += call.seconds
             continue
-        net_s = max(call.seconds - pace.launch_s, 0.0)
-        growth_s = doubled[i].seconds - call.seconds if same and doubled is not None else 0.0
-        work_s, kind = _work(call, net_s, growth_s, pace)
+        work_s, kind = _work(call, max(call.seconds - pace.launch_s, 0.0), twice.seconds - call.seconds, pace)
         seconds[kind] += work_s
         seconds["launch"] += call.seconds - work_s
     return seconds
 
 
-def _work(call: Call, net_s: float, growth_s: float, pace: Pace) -> tuple[float, str]:
+def _work(call: OperatorCall, net_s: float, growth_s: float, pace: Pace) -> tuple[float, str]:
     """Seconds of a call that are work, and what it waits for meanwhile."""
     memory_s, arithmetic_s = pace.memory_s(call), pace.arithmetic_s(call)
     if max(memory_s, arithmetic_s) >= _EXPLAINED * net_s:
@@ -134,19 +124,21 @@ def _work(call: Call, net_s: float, growth_s: float, pace: Pace) -> tuple[float,
     return min(max(growth_s, memory_s, arithmetic_s), net_s), "memory" if moves else "arithmetic"
 
 
-def _call(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> Call:
+def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> OperatorCall:
+    """The call of an operator that took some seconds, with its FLOP and its bytes."""
     given, made = _tensors((args, kwargs)), _tensors(out)
     name = str(func).removeprefix("aten.").removesuffix(".default")
+    base = name.partition(".")[0]
     counts = flop_registry.get(func._overloadpacket)
     flop = float(counts(*args, **kwargs, out_val=out)) if counts is not None else 0.0
     dtype = str(made[0].dtype if made else torch.float32).removeprefix("torch.")
-    if len({x.device.type for x in given + made}) > 1 and _base(name).startswith(("_to_copy", "copy")):
-        return Call(f"between devices: {name}", seconds, 0.0, 0.0, dtype)
+    if len({x.device.type for x in given + made}) > 1 and base.startswith(("_to_copy", "copy")):
+        return OperatorCall(f"between devices: {name}", seconds, 0.0, 0.0, dtype)
     if _is_view(func, given, made):
-        return Call(name, seconds, 0.0, 0.0, dtype)
+        return OperatorCall(name, seconds, 0.0, 0.0, dtype)
     n_bytes = sum(map(_bytes, made))
-    n_bytes += n_bytes if _base(name).startswith(_LOOKS_UP) else sum(map(_bytes, given))
-    return Call(name, seconds, flop, float(n_bytes), dtype)
+    n_bytes += n_bytes if base.startswith(_LOOKS_UP) else sum(map(_bytes, given))
+    return OperatorCall(name, seconds, flop, float(n_bytes), dtype)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
@@ -165,7 +157,3 @@ def _is_view(func: Any, given: Sequence[Any], made: Sequence[Any]) -> bool:
 def _bytes(x: torch.Tensor) -> int:
     """Bytes of a tensor, or of what it is an expansion of."""
     return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())
-
-
-def _base(name: str) -> str:
-    return name.partition(".")[0].removeprefix("aten::")

@@ -1,0 +1,245 @@
+"""What limits a training loop: found by experiments on the loop itself, not by rules of thumb."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from labkit.core.arguments import check_function, check_number
+from labkit.core.display import ShownAsTable, Table
+from labkit.core.errors import BadMeasurement
+from labkit.core.units import format_seconds, significant
+from labkit.measure.bench import sync_of
+from labkit.measure.ceilings import Ceilings, measure_ceilings
+from labkit.measure.machine import machine
+from labkit.measure.profiling import operator_timing
+from labkit.measure.profiling.annotations import Batch, is_batch, same_work, supply
+from labkit.measure.profiling.operator_timing import OperatorCall
+from labkit.measure.profiling.step import distributed, profile_step
+
+LIMITS = ("input", "launch overhead", "memory bandwidth", "arithmetic", "communication")
+_DOMINATES = 0.5  # of the loop's time: without it, the loop would be twice as fast
+_READING_S = 0.02  # of plain steps between two timed ones: many clock ticks, and short beside a busy moment
+_ROUNDS = 3  # fewest of which one may be disturbed
+
+
+@dataclass(frozen=True, repr=False)
+class Limit(ShownAsTable):
+    """What limits a training loop. `shares` of its time by limit, 0 to 1, sum to 1.
+
+    `dominant` is the limit that takes more than half of the time, None where none does. `gain` is the speed-up if the
+    largest one vanished and nothing else changed: an upper bound. `evidence` has a sentence for each experiment.
+    """
+
+    shares: dict[str, float]
+    evidence: tuple[str, ...]
+    loop_s: float
+
+    @property
+    def largest(self) -> str:
+        """The limit with the largest share."""
+        return max(self.shares, key=lambda name: self.shares[name])
+
+    @property
+    def dominant(self) -> str | None:
+        """The limit that takes more than half of the time."""
+        return self.largest if self.shares[self.largest] > _DOMINATES else None
+
+    @property
+    def gain(self) -> float:
+        """How many times faster the loop would be at most if the largest limit vanished."""
+        return self.bound(self.largest)
+
+    def bound(self, limit: str) -> float:
+        """How many times faster the loop would be at most if `limit` vanished (Amdahl 1967)."""
+        rest = 1 - self.shares[limit]
+        return 1 / rest if rest > 0 else math.inf
+
+    def table(self) -> Table:
+        """A row for each limit, the largest first, and the evidence below."""
+        ordered = sorted(self.shares, key=lambda name: -self.shares[name])
+        rows = tuple((name, f"{self.shares[name]:.0%}", f"{significant(self.bound(name))}x") for name in ordered)
+        if self.dominant:
+            title = f"{self.dominant.capitalize()} limits this loop: without it, at most {significant(self.gain)}x."
+        else:
+            title = f"Nothing dominates: without {self.largest}, the largest, at most {significant(self.gain)}x."
+        return Table(rows, ("limit", "share of the time", "at most, without it"), title, self.evidence)
+
+
+def find_bottleneck(
+    step: Callable[[Batch], object], batches: object, *, budget_s: float = 8.0, ceilings: Ceilings | None = None
+) -> Limit:
+    """Find what limits the loop that calls `step(batch)` for each of `batches`, by experiments in about `budget_s`.
+
+    `batches` is a DataLoader or other iterable, a function that returns the next batch, or one batch in memory (then
+    there is no input to judge). The experiments: the whole loop; the step on one batch that is there already; the input
+    alone, without a model; the step with twice the batch; every operator timed by itself against this machine's
+    ceilings (`measure_ceilings()`); with torch.distributed, a profile. They train `step`'s model. In a distributed run
+    every rank calls it.
+    Shares are of the loop as it overlaps today, so a loader's work that hides behind a step counts for nothing.
+    Raises BadArgument for what can't be called or is no batch, BadMeasurement for a step that doesn't do the same work
+    twice.
+    """
+    check_function("step", step)
+    check_number("budget_s", budget_s, above=0)
+    trial = _Experiments(step, budget_s)
+    batch, in_steps, evidence = trial.input(batches)
+    step_s, runs = trial.timed(lambda: step(batch))
+    parts, more = trial.inside(batch, step_s, runs, ceilings or measure_ceilings())
+    shares = {name: parts[name] * in_steps for name in LIMITS}
+    shares["input"] += 1 - in_steps
+    return Limit(shares, (*evidence, *more), step_s / in_steps)
+
+
+class _Experiments:
+    """Runs pieces of a loop and times them; all ranks of a distributed run do so equally often."""
+
+    def __init__(self, step: Callable[[Batch], object], budget_s: float) -> None:
+        self.step, self.budget_s = step, budget_s
+        self.device = machine().device
+        self.sync = sync_of(self.device)
+
+    def input(self, batches: object) -> tuple[Batch, float, list[str]]:
+        """A batch to keep, the share of the loop's time that steps would take without any input, and what was seen."""
+        next_batch = supply(batches)
+        batch = next_batch()
+        if is_batch(batches):
+            return batch, 1.0, []
+        ready = _prefetched(batches)
+        whole_s, held_s = [], []
+        for turn in range(_ROUNDS):  # in turn, so that a busy neighbour hits both
+            skip = 0 if turn and ready == 1 else ready  # nothing is warmed up, or fetched ahead, in later turns
+            whole_s.append(self._seconds(lambda: self.step(next_batch()), share=0.25 / _ROUNDS, skip=skip))
+            held_s.append(self._seconds(lambda: self.step(batch), share=0.1 / _ROUNDS, skip=int(not turn)))
+        alone_s = self._seconds(next_batch, share=0.1, skip=ready - 1)
+        in_steps = min(statistics.median(held / whole for held, whole in zip(held_s, whole_s, strict=True)), 1.0)
+        held, whole = (format_seconds(statistics.median(seconds)) for seconds in (held_s, whole_s))
+        evidence = [
+            f"Batch already in memory: {held} a step instead of {whole}.",
+            f"No model at all: a batch is ready every {format_seconds(alone_s)}.",
+        ]
+        return batch, in_steps, evidence
+
+    def timed(self, work: Callable[[], object]) -> tuple[float, list[list[OperatorCall]]]:
+        """Median seconds of a step, and the timed calls of others, taken in turn so that a busy neighbour hits both."""
+        work()
+        trial_s = self._mean(work, 1)
+        timed_s = self._mean(lambda: operator_timing.timed_calls(work, self.sync), 1)
+        inside = self._often(trial_s, share=_READING_S / self.budget_s, most=100)
+        step_s, runs = [], []
+        for _ in range(self._often(trial_s * inside + timed_s, share=0.25, most=25, least=2)):
+            step_s.append(self._mean(work, inside))
+            runs.append(operator_timing.timed_calls(work, self.sync))
+        return statistics.median(step_s), runs
+
+    def inside(
+        self, batch: Batch, step_s: float, runs: list[list[OperatorCall]], ceilings: Ceilings
+    ) -> tuple[dict[str, float], list[str]]:
+        """Shares of a step by limit, and what was seen. Communication comes from a profile, all else from timing."""
+        _check_same_work(runs)
+        launch_s = operator_timing.launch_seconds(self.device, self.sync)
+        pace = operator_timing.Pace(ceilings.matmul_flop_per_s, ceilings.copy_bytes_per_s, launch_s)
+        calls = operator_timing.median_calls(runs)
+        doubled, evidence = self._doubled(batch, step_s)
+        found = operator_timing.split_by_wait(calls, doubled, pace)
+        talk = profile_step(lambda: self.step(batch), steps=3, warmup=1) if distributed() else None
+        found["communication"] = talk.share("communication") * step_s if talk else 0.0
+        busy_s = found["memory"] + found["arithmetic"] + found["copies"]
+        work_s = max(step_s - found["communication"], 0.0)
+        shrink = min(1.0, work_s / busy_s) if busy_s else 1.0  # timed alone, operators lose a cache's warmth
+        shares = {
+            "input": found["copies"] * shrink / step_s,
+            "memory bandwidth": found["memory"] * shrink / step_s,
+            "arithmetic": found["arithmetic"] * shrink / step_s,
+            "communication": min(found["communication"] / step_s, 1.0),
+        }
+        shares["launch overhead"] = max(1 - sum(shares.values()), 0.0)
+        return shares, evidence + _words(calls, found, step_s, busy_s * shrink, launch_s)
+
+    def _doubled(self, batch: Batch, step_s: float) -> tuple[list[OperatorCall] | None, list[str]]:
+        """Timed calls with twice the batch, None where it can't be doubled; and what was seen."""
+        try:
+            twice = _twice(batch)
+            twice_s, runs = self.timed(lambda: self.step(twice))
+        except (RuntimeError, MemoryError, ValueError, TypeError) as error:
+            words = " ".join(str(error).split())[:80]
+            return None, [f"Batch doubled: the step refused it ({type(error).__name__}: {words})."]
+        growth = significant(twice_s / step_s)
+        return operator_timing.median_calls(runs), [f"Batch doubled: a step takes {growth} times as long."]
+
+    def _seconds(self, work: Callable[[], object], *, share: float, skip: int) -> float:
+        """Mean seconds of `work` over calls in `share` of the budget, after `skip` calls that don't count."""
+        for _ in range(skip):
+            work()
+        trial_s = self._mean(work, 1)
+        runs = self._often(trial_s, share=share, most=200)
+        return self._mean(work, runs) if runs > 1 else trial_s
+
+    def _mean(self, work: Callable[[], object], runs: int) -> float:
+        """Mean seconds of some calls in a row."""
+        self.sync()
+        start = perf_counter()
+        for _ in range(runs):
+            work()
+        self.sync()
+        return (perf_counter() - start) / runs
+
+    def _often(self, each_s: float, *, share: float, most: int, least: int = 1) -> int:
+        """How many calls fit into a share of the budget: the same number on all ranks.
+
+        Otherwise there would be collectives that only some of them call.
+        """
+        import torch
+
+        n = min(max(int(share * self.budget_s / max(each_s, 1e-7)), least), most)
+        if not distributed():
+            return n
+        shared = torch.tensor(n, device=self.device)
+        torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MIN)
+        return int(shared)
+
+
+def _prefetched(batches: object) -> int:
+    """How many batches the workers of a loader, torch's or labkit's, may have ready before anybody asks."""
+    workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
+    return min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
+
+
+def _check_same_work(runs: Sequence[Sequence[OperatorCall]]) -> None:
+    counts = [len(run) for run in runs]
+    if not max(counts):
+        raise BadMeasurement("The step called no operator of torch: there is nothing to judge. Does it train a model?")
+    if not same_work(counts):
+        raise BadMeasurement(
+            f"Expected a step that does the same work each time, got {', '.join(map(str, counts))} operators. "
+            "Take what happens only now and then (logging, evaluation) out of it."
+        )
+
+
+def _twice(batch: Any) -> Any:
+    """A batch with every tensor's rows there twice."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)
+
+
+def _words(
+    calls: Sequence[OperatorCall], found: dict[str, float], step_s: float, busy_s: float, launch_s: float
+) -> list[str]:
+    longest = max(calls, key=lambda call: call.seconds)
+    talk = found["communication"]
+    rest = format_seconds(max(step_s - busy_s - talk, 0.0))
+    evidence = [
+        f"{len(calls)} operators, timed one by one, work for {format_seconds(busy_s)} of a step's "
+        f"{format_seconds(step_s)}; launching them takes {rest} (one on a single number: {format_seconds(launch_s)}).",
+        f"At the ceilings' pace they wait for memory {format_seconds(found['memory'])}, for arithmetic "
+        f"{format_seconds(found['arithmetic'])}; the longest is {longest.name}, {format_seconds(longest.seconds)}.",
+    ]
+    if talk:
+        evidence.append(f"In a profile, communication that nothing hides takes {format_seconds(talk)} a step.")
+    return evidence
