@@ -1,4 +1,4 @@
-"""Checks of notebook 05, kernels without the ceremony."""
+"""Checks of notebook 05, kernels without the ceremony. Those that read compiled code are in compiled."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from typing import Any
 import numpy as np
 
 from exercises.nb05.compiled import best_cap, single_precision
+from exercises.nb05.cupy_stand_in import StandInArray, StandInModule, cupy_here
 from exercises.nb05.expressions import Reduction
-from exercises.nb05.twin import Log, Twin, TwinModule, cupy_here, wrap
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, as_number, call, function, mapping
 
-MOST_ORDERS = 40
-
-
-# 05.1
+MOST_LAUNCHES = 40
 
 
 def cross_entropy(answer: object) -> str:
     """The loss on NumPy, on a stand-in for CuPy, and on CuPy where there is a GPU."""
     draw = np.random.default_rng(501)
-    fn = function(answer, np.zeros((2, 3), np.float32), np.array([0, 2]), np)
-    cases = [(1, 10, 1.0), (7, 3, 1.0), (129, 10, 3.0), (64, 10, 1000.0)]
-    for rows, classes, scale in cases:
+    fn = function(answer)
+    for rows, classes, scale in ((1, 10, 1.0), (7, 3, 1.0), (129, 10, 3.0), (64, 10, 1000.0)):
         logits = (scale * draw.standard_normal((rows, classes))).astype(np.float32)
         labels = draw.integers(0, classes, rows)
         given = f"{rows} row{'s' * (rows != 1)} of {classes} logits up to about {scale:g}, with"
@@ -36,7 +32,7 @@ def cross_entropy(answer: object) -> str:
                 f"For {given} NumPy: right, but it has changed the caller's logits (-= and out= work in place). "
                 "Make a new array."
             )
-        _on_the_twin(fn, logits, labels, expected, f"{given} a stand-in for CuPy")
+        _judge_on_stand_in(fn, logits, labels, expected, f"{given} a stand-in for CuPy")
         if (cupy := cupy_here()) is not None:
             found = call(fn, cupy.asarray(logits), cupy.asarray(labels), cupy)
             if not isinstance(found, cupy.ndarray):
@@ -46,7 +42,7 @@ def cross_entropy(answer: object) -> str:
 
 
 def _quietly(fn: Any, *args: Any) -> Any:
-    """The answer's result without NumPy's warnings: what comes of an overflow is judged, and told in words."""
+    """The answer's result without NumPy's warnings: what an overflow leads to is judged, and explained."""
     with np.errstate(all="ignore"):
         return call(fn, *args)
 
@@ -58,10 +54,10 @@ def _loss(logits: Any, labels: Any) -> float:
 
 
 def _judge_loss(found: Any, expected: float, given: str) -> None:
-    if np.size(found) == 1 and not math.isfinite(float(np.asarray(found).reshape(()))):
+    if np.size(found) == 1 and not math.isfinite(number := np.asarray(found, float).item()):
         raise NotYet(
-            f"For {given}: {float(np.asarray(found).reshape(()))}. exp overflows or log(0) comes up: subtract each "
-            "row's largest, and take the log of the sum only."
+            f"For {given}: {number}. exp overflows or log(0) comes up: subtract each row's largest, and take the log "
+            "of the sum only."
         )
     value = as_number(found, "(no unit)", given)
     if not math.isclose(value, expected, rel_tol=1e-4, abs_tol=1e-6):
@@ -71,25 +67,23 @@ def _judge_loss(found: Any, expected: float, given: str) -> None:
         )
 
 
-def _on_the_twin(fn: Any, logits: Any, labels: Any, expected: float, given: str) -> None:
-    log = Log()
-    found = _quietly(fn, wrap(logits.copy(), log), wrap(labels.copy(), log), TwinModule(log))
-    if log.fetches:
+def _judge_on_stand_in(fn: Any, logits: Any, labels: Any, expected: float, given: str) -> None:
+    xp = StandInModule()
+    found = _quietly(fn, xp.wrap(logits.copy()), xp.wrap(labels.copy()), xp)
+    if xp.fetches:
         raise NotYet(
-            f"For {given}: it fetched numbers from the GPU {log.fetches} time{'s' * (log.fetches != 1)} "
+            f"For {given}: it fetched numbers from the GPU {xp.fetches} time{'s' * (xp.fetches != 1)} "
             "(float(), .item(), .get(), if). Each makes the CPU wait. Compute with xp's arrays alone."
         )
-    if not isinstance(found, Twin):
+    if not isinstance(found, StandInArray):
         raise NotYet(f"For {given}: expected an array of xp's, got {brief_repr(found)}.")
-    if log.orders > MOST_ORDERS:
+    if xp.launches > MOST_LAUNCHES:
         raise NotYet(
-            f"For {given}: {log.orders} operations, each of them a kernel launch on a GPU. A loop over the rows? "
+            f"For {given}: {xp.launches} operations, each of them a kernel launch on a GPU. A loop over the rows? "
             "Use axis=1 and an array of indices."
         )
     _judge_loss(found.get(), expected, given)
 
-
-# 05.4
 
 PARTS = {"map": "of x and y", "reduce": "of a and b", "post": "z = ... of a", "identity": "a number"}
 
@@ -104,7 +98,8 @@ def distance(answer: object) -> str:
         given = f"{n} pair{'s' * (n != 1)} of numbers"
         found = as_number(_worked_out(parts.tree, x, y), "(no unit)", given)
         if not math.isclose(found, expected, rel_tol=1e-6, abs_tol=1e-12):
-            _explain_distance(parts, x, y, found, expected, given)
+            hint = _distance_hint(parts, x, y, found, expected)
+            raise NotYet(f"For {given}: {found:.6g}, expected {expected:.6g}. {hint}")
         if (cupy := cupy_here()) is not None and n:
             _run_distance(cupy, answer, x, y, expected, given)
     return "Right for 0 to 4,096 pairs, in the order in which the threads of a block meet."
@@ -118,45 +113,39 @@ def _worked_out(order: Any, x: Any, y: Any) -> Any:
         raise NotYet(f"Working out your expressions failed: {error}.") from error
 
 
-def _explain_distance(parts: Reduction, x: Any, y: Any, found: float, expected: float, given: str) -> None:
+def _distance_hint(parts: Reduction, x: Any, y: Any, found: float, expected: float) -> str:
     in_order = _worked_out(parts.left_to_right, x, y)
     if math.isclose(in_order, expected, rel_tol=1e-6, abs_tol=1e-12):
-        hint = (
+        return (
             "Taken one after the other it would be right. But threads meet in pairs: a and b can both be results of "
-            "many pairs already, so what belongs to one pair belongs into map. And every thread starts at identity."
+            "many pairs already, so what is done to one pair belongs into map. And every thread starts at identity."
         )
-    elif math.isclose(found, float(np.abs(x - y).sum()), rel_tol=1e-6):
-        hint = "That is the sum of the distances of the single pairs: the root comes once, at the end."
-    elif math.isclose(found, expected**2, rel_tol=1e-6):
-        hint = "That is its square."
-    else:
-        hint = "map makes a number of one pair, reduce makes one of two, post comes once, identity changes nothing."
-    raise NotYet(f"For {given}: {found:.6g}, expected {expected:.6g}. {hint}")
+    if math.isclose(found, float(np.abs(x - y).sum()), rel_tol=1e-6):
+        return "That is the sum of the distances of the single pairs: the root comes once, at the end."
+    if math.isclose(found, expected**2, rel_tol=1e-6):
+        return "That is its square."
+    return "map makes a number of one pair, reduce makes one of two, post comes once, identity changes nothing."
 
 
 def _run_distance(cupy: Any, answer: Any, x: Any, y: Any, expected: float, given: str) -> None:
-    order = (answer["map"], answer["reduce"], answer["post"], answer["identity"])
-    kernel = cupy.ReductionKernel("T x, T y", "T z", *order, "distance")
+    kernel = cupy.ReductionKernel("T x, T y", "T z", *(answer[part] for part in PARTS), "distance")
     found = float(kernel(cupy.asarray(x), cupy.asarray(y)))
     if not math.isclose(found, expected, rel_tol=1e-6):
         raise NotYet(f"For {given} on the GPU: {found:.6g}, expected {expected:.6g}.")
 
 
-# 05.7
-
-
-class Speaker:
-    """An array of another library: it speaks DLPack and nothing else."""
+class DlpackArray:
+    """An array of another library: it has DLPack's two methods and nothing else."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
 
     def __dlpack__(self, **kwargs: Any) -> Any:
-        """The capsule that DLPack hands over."""
+        """Return DLPack's capsule."""
         return self._array.__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
-        """Where the memory is."""
+        """Return the device of the memory."""
         return self._array.__dlpack_device__()
 
 
@@ -164,12 +153,11 @@ def rectified(answer: object) -> str:
     """The caller's own array has changed, and the tensor returned lies at the same address."""
     import torch
 
-    fn = function(answer, np.ones(2, np.float32))
-    draw = np.random.default_rng(507)
-    for given, array in _arrays(draw):
+    fn = function(answer)
+    for given, array in _arrays(np.random.default_rng(507)).items():
         before = array.copy()
-        speaks = Speaker(array) if "another library" in given else array
-        tensor = call(fn, speaks)
+        passed = DlpackArray(array) if "another library" in given else array
+        tensor = call(fn, passed)
         if not isinstance(tensor, torch.Tensor):
             raise NotYet(f"For {given}: expected a torch tensor, got {brief_repr(tensor)}.")
         if tensor.data_ptr() != array.__array_interface__["data"][0]:
@@ -181,15 +169,15 @@ def rectified(answer: object) -> str:
     return "Right for contiguous and strided arrays, for integers, and for an array of another library: nothing copied."
 
 
-def _arrays(draw: Any) -> list[tuple[str, Any]]:
+def _arrays(draw: np.random.Generator) -> dict[str, Any]:
     table = draw.standard_normal((6, 8)).astype(np.float32)
-    return [
-        ("seven float32 numbers", draw.standard_normal(7).astype(np.float32)),
-        ("every second column of a table", table[:, ::2]),
-        ("a transposed table", draw.standard_normal((3, 5)).T),
-        ("integers", draw.integers(-9, 9, 11)),
-        ("an array of another library", draw.standard_normal(5)),
-    ]
+    return {
+        "seven float32 numbers": draw.standard_normal(7).astype(np.float32),
+        "every second column of a table": table[:, ::2],
+        "a transposed table": draw.standard_normal((3, 5)).T,
+        "integers": draw.integers(-9, 9, 11),
+        "an array of another library": draw.standard_normal(5),
+    }
 
 
 CHECKS = {

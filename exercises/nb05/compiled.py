@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from exercises.nb05.ptx import AstrayError, EndlessError, launch
-from exercises.nb05.twin import cupy_here
+from exercises.nb05.cupy_stand_in import cupy_here
+from exercises.nb05.ptx import GeluLaunch, WrongArrayError
 from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, MissingExtra
 from labkit.gpu.compiler import Compiled, KernelResources, compile_cuda
 from labkit.gpu.occupancy import occupancy
-from labkit.lesson.checks import NotYet, as_number, call, function
+from labkit.lesson.checks import NotYet, as_number, over_cases
 
 CAPABILITY = (8, 0)
-
-
-# 05.5
 
 _HALF, _SLOPE, _CUBIC = "0f3F000000", "0f3F4C422A", "0f3D372713"  # 0.5, 0.7978845608 and 0.044715 in float32
 _N = 37  # not a multiple of the block's 16 threads
@@ -33,7 +30,7 @@ def single_precision(answer: object) -> str:
         names = ", ".join(itertools.islice(built.instructions("*.f64*"), 3))
         raise NotYet(
             f"{doubles} instructions still work in double precision ({names}, ...). A number such as 0.5 is a double, "
-            "and so is whatever it is computed with; 0.5f is a float."
+            "and so is everything that is computed with it; 0.5f is a float."
         )
     if _total(built, "*.f16*") + _total(built, "*.bf16*"):
         raise NotYet("No doubles, but now some of it has 16 bits: gelu is to be computed in float, 32 bits.")
@@ -42,48 +39,6 @@ def single_precision(answer: object) -> str:
     _judge_gelu(built)
     _run_gelu(answer)
     return f"No double left: {sum(built.instructions().values())} instructions, {built.registers} registers a thread."
-
-
-def _lost(built: Compiled) -> str:
-    """What of the formula is no longer to be seen in the compiled code, in words; empty where all of it is."""
-    for constant, words in ((_HALF, "0.5"), (_SLOPE, "0.7978845608"), (_CUBIC, "0.044715")):
-        if constant.lower() not in built.ptx.lower():
-            hint = " In C++ 1 / 2 is 0; write 0.5f." if constant == _HALF else ""
-            return f"The number {words} is no longer in the compiled code.{hint}"
-    if not (_total(built, "ex2.*") + _total(built, "tanh.*")) or _total(built, "ld.global*") != 1:
-        return "The compiled code no longer reads one number and takes its tanh."
-    return ""
-
-
-def _judge_gelu(built: Compiled) -> None:
-    """Its PTX, instruction by instruction, for 48 threads and 37 numbers; of unknown instructions only the numbers."""
-    n, x = _N, (3 * np.random.default_rng(5).standard_normal(_N)).astype(np.float32)
-    try:
-        left = launch(built.ptx, x, n, blocks=3, threads=16)
-    except NotImplementedError:
-        if lost := _lost(built):
-            raise NotYet(f"No doubles, but it computes something else. {lost}") from None
-        return
-    except EndlessError:
-        raise NotYet("No doubles, but a thread of it never comes to an end.") from None
-    except AstrayError:
-        raise NotYet("No doubles, but it reads y or writes to x: keep the parameters in the order x, y, n.") from None
-    given = f"No doubles, but with n = {n} and three blocks of 16 threads"
-    for name, indices in (("y", left.written), ("x", left.read)):
-        if outside := [i for i in indices if not 0 <= i < n]:
-            raise NotYet(f"{given} a thread goes to {name}[{outside[0]}], which is not there: keep `if (i < n)`.")
-    expected = _gelu(x)
-    for i in range(n):
-        if i not in left.written:
-            raise NotYet(f"{given} nothing is written to y[{i}]: keep i as it was, of blockIdx, blockDim, threadIdx.")
-        if not np.isclose(left.written[i], expected[i], rtol=1e-4, atol=1e-5):
-            values = f"for x[{i}] = {x[i]:.4g} y[{i}] is {left.written[i]:.4g}, and gelu is {expected[i]:.4g}"
-            raise NotYet(f"{given}: {values}. {_lost(built) or 'Compare your formula with the one above.'}")
-
-
-def _gelu(x: Any) -> Any:
-    wide = x.astype(np.float64)
-    return 0.5 * wide * (1 + np.tanh(0.7978845608 * (wide + 0.044715 * wide**3)))
 
 
 def _built(answer: object) -> Compiled:
@@ -99,6 +54,46 @@ def _total(built: Compiled, pattern: str) -> int:
     return sum(built.instructions(pattern).values())
 
 
+def _judge_gelu(built: Compiled) -> None:
+    """Its PTX run by 48 threads on 37 numbers; with unknown instructions, only whether the formula is still there."""
+    x = (3 * np.random.default_rng(5).standard_normal(_N)).astype(np.float32)
+    try:
+        done = GeluLaunch(built.ptx, x, _N, blocks=3, threads=16)
+    except NotImplementedError:
+        if lost := _lost(built):
+            raise NotYet(f"No doubles, but it computes something else. {lost}") from None
+        return
+    except WrongArrayError:
+        raise NotYet("No doubles, but it writes to x: keep the parameters in the order x, y, n.") from None
+    given = f"No doubles, but with n = {_N} and three blocks of 16 threads"
+    for name, indices in (("y", done.written), ("x", done.read)):
+        if outside := [i for i in indices if not 0 <= i < _N]:
+            raise NotYet(f"{given} a thread goes to {name}[{outside[0]}], which is not there: keep `if (i < n)`.")
+    expected = _gelu(x)
+    for i in range(_N):
+        if i not in done.written:
+            raise NotYet(f"{given} nothing is written to y[{i}]: keep i as it was, of blockIdx, blockDim, threadIdx.")
+        if not np.isclose(done.written[i], expected[i], rtol=1e-4, atol=1e-5):
+            values = f"for x[{i}] = {x[i]:.4g} y[{i}] is {done.written[i]:.4g}, and gelu is {expected[i]:.4g}"
+            raise NotYet(f"{given}: {values}. {_lost(built) or 'Compare your formula with the one above.'}")
+
+
+def _lost(built: Compiled) -> str:
+    """What of the formula is missing in the compiled code, in words; empty if nothing is."""
+    for constant, words in ((_HALF, "0.5"), (_SLOPE, "0.7978845608"), (_CUBIC, "0.044715")):
+        if constant.lower() not in built.ptx.lower():
+            hint = " In C++ 1 / 2 is 0; write 0.5f." if constant == _HALF else ""
+            return f"The number {words} is no longer in the compiled code.{hint}"
+    if not (_total(built, "ex2.*") + _total(built, "tanh.*")) or _total(built, "ld.global*") != 1:
+        return "The compiled code no longer reads one number and takes its tanh."
+    return ""
+
+
+def _gelu(x: Any) -> Any:
+    wide = x.astype(np.float64)
+    return 0.5 * wide * (1 + np.tanh(0.7978845608 * (wide + 0.044715 * wide**3)))
+
+
 def _run_gelu(source: Any) -> None:
     cupy = cupy_here()
     if cupy is None:
@@ -110,17 +105,9 @@ def _run_gelu(source: Any) -> None:
         raise NotYet("No doubles, but on the GPU its results are not those of gelu.")
 
 
-# 05.6
-
-
 def best_cap(answer: object) -> str:
     """The choice out of builds with known registers and spills."""
-    fn = function(answer, {64: _resources(64)}, 256)
-    for given, builds, block in _sets_of_builds():
-        expected = _best(builds, block)
-        found = as_number(call(fn, dict(builds), block), "registers", given)
-        if found != expected:
-            _explain_cap(builds, block, found, expected, given)
+    over_cases(answer, _sets_of_builds(), _best, _judge_cap)
     return "Right for spills, for shared memory, for several block sizes and where two caps are equally good."
 
 
@@ -128,28 +115,26 @@ def _resources(registers: int, spill: int = 0, shared: int = 0) -> KernelResourc
     return KernelResources(registers, spill, spill, 2 * spill, shared, 0, 1024)
 
 
-def _sets_of_builds() -> list[tuple[str, dict[int, KernelResources], int]]:
+def _sets_of_builds() -> dict[str, tuple[dict[int, KernelResources], int]]:
+    """What is special -> builds by cap, and threads a block."""
     kernel = {128: (96, 0), 96: (96, 0), 80: (80, 0), 64: (64, 284), 32: (32, 700)}
-    return [
-        ("the kernel above, 256 threads", {cap: _resources(*one) for cap, one in kernel.items()}, 256),
-        ("caps in rising order", {cap: _resources(*one) for cap, one in sorted(kernel.items())}, 256),
-        ("a kernel that never spills, 128 threads", {cap: _resources(cap) for cap in (40, 48, 56, 64, 128)}, 128),
-        ("24 KiB of shared memory a block", {cap: _resources(cap, shared=24576) for cap in (32, 40, 48, 64, 96)}, 256),
-        ("caps in falling order, 512 threads", {cap: _resources(cap) for cap in (100, 64, 56, 48)}, 512),
-        ("caps above what was needed", {cap: _resources(n) for cap, n in ((128, 40), (96, 44), (64, 64))}, 256),
-        ("a kernel of 44 registers under any cap", {cap: _resources(44) for cap in (64, 96, 128)}, 256),
-        ("builds that spill in one direction only", _half_spilt(), 256),
-        ("512 threads a block, nothing spilt", {cap: _resources(cap) for cap in (48, 56, 64, 100)}, 512),
-    ]
-
-
-def _half_spilt() -> dict[int, KernelResources]:
-    """One build that only loads spills, one that only stores them, and one whose local array is no spill."""
-    return {
+    # one build only loads spills, one only stores them, and one has a local array that is no spill
+    half_spilt = {
         40: KernelResources(40, 0, 16, 16, 0, 0, 1024),
         48: KernelResources(48, 16, 0, 16, 0, 0, 1024),
         64: KernelResources(64, 0, 0, 64, 0, 0, 1024),
         80: KernelResources(80, 0, 0, 0, 0, 0, 1024),
+    }
+    return {
+        "the kernel above, 256 threads": ({cap: _resources(*one) for cap, one in kernel.items()}, 256),
+        "caps in rising order": ({cap: _resources(*one) for cap, one in sorted(kernel.items())}, 256),
+        "a kernel that never spills, 128 threads": ({cap: _resources(cap) for cap in (40, 48, 56, 64, 128)}, 128),
+        "24 KiB of shared memory a block": ({cap: _resources(cap, shared=24576) for cap in (32, 40, 48, 64, 96)}, 256),
+        "caps in falling order, 512 threads": ({cap: _resources(cap) for cap in (100, 64, 56, 48)}, 512),
+        "caps above what was needed": ({cap: _resources(n) for cap, n in ((128, 40), (96, 44), (64, 64))}, 256),
+        "a kernel of 44 registers under any cap": ({cap: _resources(44) for cap in (64, 96, 128)}, 256),
+        "builds that spill in one direction only": (half_spilt, 256),
+        "512 threads a block, nothing spilled": ({cap: _resources(cap) for cap in (48, 56, 64, 100)}, 512),
     }
 
 
@@ -164,7 +149,10 @@ def _best(builds: dict[int, KernelResources], block: int) -> int:
     return max(whole, key=lambda cap: (_fraction(whole[cap], block), cap))
 
 
-def _explain_cap(builds: dict[int, KernelResources], block: int, found: float, expected: int, given: str) -> None:
+def _judge_cap(got: object, expected: int, given: str, builds: dict[int, KernelResources], block: int) -> None:
+    found = as_number(got, "registers", given)
+    if found == expected:
+        return
     if found not in builds:
         raise NotYet(f"For {given}: got {found:g}, which is none of the caps {sorted(builds)}.")
     mine, best = builds[int(found)], builds[expected]
