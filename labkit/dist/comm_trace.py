@@ -79,7 +79,7 @@ class CommTracer:
 
     def _replace(self, name: str) -> None:
         original = getattr(c10d, name, None)
-        if original is None:  # torch 2.11 lacks some
+        if original is None:  # an older torch lacks some
             return
         names = list(inspect.signature(original).parameters)
 
