@@ -19,9 +19,9 @@ os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchm
 import pipelines
 import profiles
 import ranks
-import simt
 import torch
 import torch.utils.benchmark
+import tracer
 
 import labkit as lab
 from labkit.core.display import Table
@@ -134,11 +134,11 @@ def ceilings() -> Iterator[Figure]:
     yield Figure("the ceilings of this machine", 10, time.perf_counter() - start, "s")
 
 
-def tracer() -> Iterator[Figure]:
+def traces() -> Iterator[Figure]:
     """Time of lab.trace as a share of numba's simulator's, in percent, and the most memory it takes for each access."""
-    for (name, share), target in zip(simt.shares().items(), (1, 10), strict=True):
+    for (name, share), target in zip(tracer.shares().items(), (1, 10), strict=True):
         yield Figure(f"trace of a {name}, of numba's simulator's time", target, 100 * share, "%")
-    for name, used in simt.bytes_an_access().items():
+    for name, used in tracer.bytes_an_access().items():
         yield Figure(f"memory of a trace, {name}", 100, used, "bytes an access")
 
 
@@ -182,7 +182,7 @@ GROUPS = (
     agreement,
     false_alarms,
     ceilings,
-    tracer,
+    traces,
     profiling,
     input_pipeline,
     schedules,

@@ -1,4 +1,4 @@
-"""How many blocks of a kernel fit on one SM, and which resource runs out first."""
+"""Calculate how many blocks of a kernel fit on one SM, and which resource runs out first."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ CAPABILITIES = DATA / "compute_capabilities.csv"
 WARP = 32  # threads
 MAX_BLOCK = 1024  # threads
 MAX_REGISTERS = 255  # a thread
-_DEFAULT_SHARED_BYTES = 48 * 1024  # a block; more has to be asked for
+_DEFAULT_SHARED_BYTES = 48 * 1024  # a block; more needs an opt-in at the launch
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one SM of a compute capability has, and in which portions it hands it out.
+    """The resources of one SM of a compute capability, and the granularity at which it allocates them.
 
-    Registers go to warps, `register_granularity` at a time, from the part of the register file that belongs to the
-    warp's sub-partition. Shared memory goes to blocks, `reserved_shared_bytes_per_block` more than asked for.
-    `shared_bytes_per_block` is what a block may ask for at most, opted in; without that it is 48 KiB.
+    Registers are allocated to warps, `register_granularity` at a time, from the register file of the warp's
+    sub-partition. Shared memory is allocated to blocks, `reserved_shared_bytes_per_block` more than asked for.
+    `shared_bytes_per_block` is the most that a block may opt in to; without that it is 48 KiB.
     """
 
     max_warps_per_sm: int
@@ -45,8 +45,8 @@ class Limits:
 class Occupancy(Shown):
     """Blocks and warps that one SM holds at the same time.
 
-    `allows` are the blocks an SM could hold if the resource of that name were the only one; `limited_by` are the
-    resources whose number is the smallest, one or several.
+    `allows` holds, for each resource, the blocks that would fit if it were the only limit; `limited_by` names those
+    with the smallest number.
     """
 
     blocks_per_sm: int
@@ -57,12 +57,12 @@ class Occupancy(Shown):
 
     @property
     def fraction(self) -> float:
-        """Resident warps over those the SM has room for, 0 to 1."""
+        """Resident warps divided by the most that the SM can hold, 0 to 1."""
         return self.warps_per_sm / self.max_warps_per_sm
 
     @property
     def limited_by(self) -> tuple[str, ...]:
-        """The resources that run out first: of "warps", "blocks", "registers" and "shared memory"."""
+        """The resources that run out first, of "warps", "blocks", "registers" and "shared memory"."""
         return tuple(name for name, blocks in self.allows.items() if blocks == self.blocks_per_sm)
 
     def __str__(self) -> str:
@@ -123,16 +123,16 @@ def occupancy(
     threads = _threads(block)
     _check(threads, registers, shared_bytes, sm)
     warps = math.ceil(threads / WARP)
-    registers_a_warp = _up(registers * WARP, sm.register_granularity)
-    # The check at a launch takes registers from all sub-partitions alike, so it counts warps in groups of four.
-    needed = registers_a_warp * _up(warps, sm.sub_partitions)
+    registers_a_warp = _round_up(registers * WARP, sm.register_granularity)
+    # A launch is checked as if registers came from all sub-partitions alike, so it counts warps in groups of four.
+    needed = registers_a_warp * _round_up(warps, sm.sub_partitions)
     if needed > sm.registers_per_sm:
         raise BadArgument(
             f"A block of {threads} threads with {registers} registers each takes {needed:,} registers, and an SM has "
             f"{sm.registers_per_sm:,}: the launch fails. Use fewer threads, or compile with a register cap."
         )
     warps_by_registers = sm.registers_per_sm // sm.sub_partitions // registers_a_warp * sm.sub_partitions
-    shared = _up(shared_bytes + sm.reserved_shared_bytes_per_block, sm.shared_granularity_bytes)
+    shared = _round_up(shared_bytes + sm.reserved_shared_bytes_per_block, sm.shared_granularity_bytes)
     allows = {
         "warps": sm.max_warps_per_sm // warps,
         "blocks": sm.max_blocks_per_sm,
@@ -155,8 +155,8 @@ def _threads(block: int | tuple[int, ...]) -> int:
 
 
 def _check(threads: int, registers: int, shared_bytes: int, sm: Limits) -> None:
-    """Raise BadArgument for what no launch allows, whatever else runs on the SM."""
-    check_number("registers a thread", registers, least=1, whole=True, advice="compile_numba and compile_cuda tell.")
+    """Raise BadArgument for what can't be launched even on an idle SM."""
+    check_number("registers a thread", registers, least=1, whole=True, advice="Compilers report them.")
     check_number("shared_bytes a block", shared_bytes, least=0, whole=True)
     if threads > MAX_BLOCK:
         raise BadArgument(f"Expected a block of at most {MAX_BLOCK:,} threads, got {threads:,}. Launch more blocks.")
@@ -172,6 +172,6 @@ def _check(threads: int, registers: int, shared_bytes: int, sm: Limits) -> None:
         )
 
 
-def _up(value: int, step: int) -> int:
+def _round_up(value: int, step: int) -> int:
     """`value` rounded up to a multiple of `step`."""
     return -(-value // step) * step

@@ -14,7 +14,7 @@ from labkit.core.display import brief_repr, cut
 from labkit.core.errors import KernelError
 from labkit.gpu.trace import Request
 from labkit.gpu.trace.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
-from labkit.gpu.trace.thread import WARP
+from labkit.gpu.trace.traced_thread import WARP
 from labkit.plot.core import MEASURED, Drawing, resize
 
 Array = np.ndarray[Any, Any]

@@ -17,7 +17,7 @@ from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import KernelError
 from labkit.gpu.trace import Trace
-from labkit.gpu.trace.thread import WARP
+from labkit.gpu.trace.traced_thread import WARP
 from labkit.plot.core import MEASURED, Drawing, resize
 from labkit.plot.kernels import canvas, cells, key, words
 

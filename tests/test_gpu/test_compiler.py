@@ -129,7 +129,7 @@ def test_instructions_are_counted_by_opcode():
         @%p1 bra $L__BB0_1;
         ret;
     }"""
-    made = compiled.Compiled(ptx, "", (8, 0), {})
+    made = compiled.Compiled(ptx, (8, 0), {})
     assert made.instructions() == {"fma.rn.f32": 2, "bra": 1, "ld.global.v4.f32": 1, "ret": 1}
     assert made.instructions("ld.*") == {"ld.global.v4.f32": 1}
 
@@ -159,9 +159,6 @@ def test_the_resources_are_those_that_ptxas_reports(language, capability, tmp_pa
 
 def test_the_target_is_named():
     assert "as asked" in str(compile_cuda(SOURCE, compute_capability=(8, 6)))
-    hopper = compile_cuda(SOURCE, options=["--gpu-architecture=sm_90a"])
-    assert hopper.compute_capability == (9, 0)
-    assert ".target sm_90a" in hopper.ptx
 
 
 def test_without_a_gpu_the_default_says_so(monkeypatch):
@@ -192,7 +189,6 @@ def test_a_rejected_source_is_explained(arguments, words):
     [
         ({"source": ""}, r"text of a CUDA C\+\+ file"),
         ({"options": "--use_fast_math"}, "options as a list"),
-        ({"options": ["-arch=compute_80"]}, "such as sm_90a, got 'compute_80'"),
         ({"compute_capability": 8.0}, r"a pair such as \(8, 0\), got 8.0"),
     ],
 )
@@ -240,22 +236,18 @@ def test_a_missing_compiler_names_the_command(monkeypatch):
 
 
 SIMULATED = """
-from tests.test_gpu.test_compiler import scaled, broken, float32, int32
+from tests.test_gpu.test_compiler import scaled, float32, int32
 from labkit.gpu.compiler import compile_numba
 from labkit.core.errors import CompileError
-kernel = scaled(3.0)
-assert type(kernel).__name__ == "FakeCUDAKernel"
-print(compile_numba(kernel, (float32[::1], int32), compute_capability=(8, 0)).registers)
 try:
-    compile_numba(broken, (float32[::1],))
+    compile_numba(scaled(3.0), (float32[::1], int32))
 except CompileError as error:
-    print("undefined_name" in str(error))
+    print(error)
 """
 
 
-def test_a_simulated_kernel_compiles_to_the_same():
+def test_the_simulator_has_no_compiler_and_says_how_to_get_one():
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
     command = [sys.executable, "-c", SIMULATED]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    registers = compile_numba(scaled(3.0), (float32[::1], int32), compute_capability=(8, 0)).registers
-    assert done.stdout.split() == [str(registers), "True"], done.stderr
+    assert "Restart with NUMBA_ENABLE_CUDASIM=0" in done.stdout, done.stderr

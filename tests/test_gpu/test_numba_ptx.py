@@ -16,15 +16,8 @@ from tests.test_gpu.textbook import ENTRIES
 CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0)]
 LINE, MATRIX = np.zeros(64, np.float32), np.zeros((64, 64), np.float32)
 SIGNATURES = {
-    "copy": (LINE, LINE),
-    "saxpy": (np.float32(2), LINE, LINE),
-    "transpose_naive": (MATRIX, MATRIX),
-    "transpose_tiled": (MATRIX, MATRIX),
-    "transpose_padded": (MATRIX, MATRIX),
-    "sum_atomic": (LINE, LINE),
     "sum_shared": (LINE, LINE),
     "sum_shuffle": (LINE, LINE),
-    "matmul_naive": (MATRIX, MATRIX, MATRIX),
     "matmul_tiled": (MATRIX, MATRIX, MATRIX),
     "matmul_blocked": (MATRIX, MATRIX, MATRIX),
 }

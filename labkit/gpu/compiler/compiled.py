@@ -1,32 +1,33 @@
-"""What a compiler made of a kernel: registers, spills and memory, from its log and object file; PTX instructions."""
+"""Read a compiler's output: registers, spills and memory from its log and object file; PTX instructions."""
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from labkit.core.display import Shown, Table
+from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import LabError
 
-_LARGEST_BLOCK = 1024  # threads, on every GPU since compute capability 2.0
-_RESERVED_SHARED_BYTES = 1024  # kept back by the system in each block from compute capability 9.0 on
+_MAX_BLOCK = 1024  # threads, on every GPU since compute capability 2.0
+_RESERVED_SHARED_BYTES = 1024  # a block: the object file counts what the system reserves from capability 9.0 on
 _FUNCTION = re.compile(r"Function properties for (\S+)\n(.*?)(?=Function properties for|\Z)", re.DOTALL)
 _OPCODE = re.compile(r"(?:@!?%\w+\s+)?([a-z][a-z0-9_]*(?:(?:\.|::)[a-z0-9_]+)*)(?:\s|$)")
 _DIRECTIVE_LINE = re.compile(r"^\s*\.(?:loc|file|section|pragma)\b.*$", re.MULTILINE)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)([^{;]*)\{", re.DOTALL)
 
 
-@dataclass(frozen=True, repr=False)
-class KernelResources(Shown):
-    """What one thread and one block of a kernel take, as the compiler's assembler reports it.
+@dataclass(frozen=True)
+class KernelResources:
+    """What one thread and one block of a kernel use, as the assembler reports it.
 
-    `registers` and the byte counts of stack and spills are for one thread, `shared_bytes` (declared in the source,
-    dynamic not counted) for one block. `constant_bytes` are the module's `__constant__` variables and tables.
-    `max_threads` a block is what launch bounds allow, 1,024 without any.
+    `registers`, stack and spills are for one thread; `shared_bytes`, without dynamic shared memory, for one block.
+    `constant_bytes` are the module's `__constant__` variables and tables. `max_threads` is what the launch bounds allow
+    a block, 1,024 without any.
     """
 
     registers: int
@@ -37,31 +38,22 @@ class KernelResources(Shown):
     constant_bytes: int
     max_threads: int
 
-    def __str__(self) -> str:
-        return (
-            f"{self.registers} registers, {self.stack_bytes} B stack, spills {self.spill_store_bytes} B stored and "
-            f"{self.spill_load_bytes} B loaded a thread; {self.shared_bytes} B shared a block"
-        )
-
 
 @dataclass(frozen=True, repr=False)
-class Compiled(Shown):
-    """A compiled module: its PTX, the compiler's log, and what each kernel takes, by name.
+class Compiled(ShownAsTable):
+    """A compiled module: its PTX, and the resources of each kernel by name.
 
-    `compute_capability` is what it was compiled for and `why` says where that came from. `cubin` is the machine code,
-    which a GPU of that compute capability loads.
+    `compute_capability` is what it was compiled for, and `why` says how that was chosen.
     """
 
     ptx: str
-    log: str
     compute_capability: tuple[int, int]
     kernels: dict[str, KernelResources]
     why: str = ""
-    cubin: bytes = field(default=b"", compare=False)
 
     @property
     def only(self) -> KernelResources:
-        """The resources of the one kernel there is; LabError where there are several."""
+        """The resources of the only kernel; LabError where there are several."""
         if len(self.kernels) != 1:
             raise LabError(
                 f"Expected one kernel, got {len(self.kernels)}: {', '.join(self.kernels)}. "
@@ -71,57 +63,41 @@ class Compiled(Shown):
 
     @property
     def registers(self) -> int:
-        """Registers a thread of the one kernel there is; LabError where there are several."""
+        """Registers a thread of the only kernel; LabError where there are several."""
         return self.only.registers
 
     def instructions(self, pattern: str = "*") -> dict[str, int]:
         """Count the module's PTX instructions by opcode, most frequent first: {"fma.rn.f32": 32, "ld.global.f32": 2}.
 
-        `pattern` keeps the opcodes it fits: "*" is any text, so "ld.*" are the loads. Counted as written, not as
-        executed: a loop's body counts once, unless the compiler unrolled it. PTX still has no registers assigned, so
+        `pattern` selects opcodes: "*" is any text, so "ld.*" are the loads. Instructions are counted as written, not
+        as executed: a loop's body counts once, unless the compiler unrolled it. PTX has no registers assigned yet, so
         a register cap shows in `kernels`, not here. Source: PTX ISA, "Instruction Statements".
         """
         found = Counter(opcode for opcode in _opcodes(self.ptx) if fnmatchcase(opcode, pattern))
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def _repr_html_(self) -> str:
-        return self._table()._repr_html_()
-
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """A row for each kernel."""
         headings = ("kernel", "registers", "spill stores", "spill loads", "stack", "shared", "constant", "max threads")
+        sizes = ("spill_store_bytes", "spill_load_bytes", "stack_bytes", "shared_bytes", "constant_bytes")
         rows = tuple(
             (
-                name,
+                kernel,
                 str(one.registers),
-                f"{one.spill_store_bytes} B",
-                f"{one.spill_load_bytes} B",
-                f"{one.stack_bytes} B",
-                f"{one.shared_bytes} B",
-                f"{one.constant_bytes} B",
+                *(f"{getattr(one, name)} B" for name in sizes),
                 str(one.max_threads),
             )
-            for name, one in self.kernels.items()
+            for kernel, one in self.kernels.items()
         )
         major, minor = self.compute_capability
         note = f" ({self.why})" if self.why else ""
         return Table(rows, headings, f"Compiled for compute capability {major}.{minor}{note}")
 
 
-def compiled(
-    ptx: str,
-    log: str,
-    cubin: bytes,
-    *,
-    compute_capability: tuple[int, int],
-    why: str,
-    names: dict[str, str] | None = None,
-) -> Compiled:
-    """Read a compiler's output into a Compiled; `names` are the kernels' names for symbols, where known.
+def compiled(ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int, int], why: str) -> Compiled:
+    """Read a compiler's output into a Compiled; LabError for a log that leaves out a kernel.
 
-    Registers, stack and spills come from the assembler's log (option -v), shared and constant memory from the object
+    Registers, stack and spills come from the assembler's log (option -v); shared and constant memory from the object
     file's sections, since the log leaves out what is declared outside of a kernel. Source: CUDA Binary Utilities,
     and `cuobjdump --dump-resource-usage`, which shows the same numbers.
     """
@@ -143,9 +119,9 @@ def compiled(
         )
     if set(found) != set(entries):
         missing = ", ".join(sorted(set(entries) - set(found)))
-        raise LabError(f"Expected the assembler's log to report on each kernel, found nothing on {missing}: {log}")
-    short = names or _short_names(tuple(found))
-    return Compiled(ptx, log, compute_capability, {short.get(s, s): r for s, r in found.items()}, why, cubin)
+        raise LabError(f"Expected the assembler's log to report on each kernel, got nothing on {missing}: {log}")
+    short = _short_names(tuple(found))
+    return Compiled(ptx, compute_capability, {short.get(s, s): r for s, r in found.items()}, why)
 
 
 def _number(pattern: str, text: str) -> int:
@@ -159,15 +135,12 @@ def _launch_bound(directives: str) -> int:
     """Threads a block that `.maxntid` or `.reqntid` allows."""
     match = re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", directives)
     if match is None:
-        return _LARGEST_BLOCK
-    threads = 1
-    for extent in match[1].split(","):
-        threads *= int(extent)
-    return threads
+        return _MAX_BLOCK
+    return math.prod(int(extent) for extent in match[1].split(","))
 
 
 def _short_names(symbols: tuple[str, ...]) -> dict[str, str]:
-    """The function's own name for a C++ symbol such as _Z4copyPfi, where no two share it."""
+    """The plain function name for each C++ symbol such as _Z4copyPfi, where no two symbols share it."""
     short = {}
     for symbol in symbols:
         match = re.match(r"_Z(\d+)", symbol)

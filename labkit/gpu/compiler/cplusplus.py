@@ -13,7 +13,6 @@ from labkit.gpu.compiler.compiled import Compiled, compiled
 from labkit.gpu.compiler.toolchain import header_folders, nvrtc, target
 
 _FILE = "kernel.cu"
-_ARCHITECTURE = re.compile(r"(?:--gpu-architecture|-arch)=(\w+)")
 _ERROR = re.compile(rf"{re.escape(_FILE)}\((\d+)\): (?:catastrophic )?error\S*:? (.*)")
 
 
@@ -22,11 +21,10 @@ def compile_cuda(
 ) -> Compiled:
     """Compile the text of a CUDA C++ file with NVRTC, which needs no GPU and no driver.
 
-    `compute_capability` is that of this machine's GPU if None, (8, 0) without one; the result says which. `options`
-    are NVRTC's, such as "--use_fast_math" or "--maxrregcount=32"; "--gpu-architecture=sm_90a" compiles with the
-    instructions that only Hopper has. Kernels marked `extern "C"` keep their names; a template's instance keeps its
-    function's name where only one has it. Raises CompileError with the compiler's words and line, MissingExtra without
-    NVRTC. Source: NVRTC documentation, "Supported Compile Options".
+    `compute_capability` defaults to that of this machine's GPU, or (8, 0) without one; the result says which.
+    `options` are NVRTC's, such as "--use_fast_math" or "--maxrregcount=32". Kernels marked `extern "C"` keep their
+    names; a template's instance has its function's name where it is the only one. Raises CompileError with the
+    compiler's message and line, MissingExtra without NVRTC. Source: NVRTC documentation, "Supported Compile Options".
     """
     if not isinstance(source, str) or not source.strip():
         raise LabError(
@@ -38,28 +36,14 @@ def compile_cuda(
         )
     compute_capability, why = target(compute_capability)
     architecture = "sm_{}{}".format(*compute_capability)
-    asked = [match[1] for option in options if (match := _ARCHITECTURE.fullmatch(option))]
-    if asked:
-        compute_capability, architecture, why = _overridden(asked[-1])
-    rest = [option for option in options if not _ARCHITECTURE.fullmatch(option)]
-    command = [f"--gpu-architecture={architecture}", "--ptxas-options=-v", *rest]
+    command = [f"--gpu-architecture={architecture}", "--ptxas-options=-v", *options]
     command += [f"--include-path={folder}" for folder in header_folders()]
-    ptx, log, cubin = _run(nvrtc(), source, architecture, command)
-    return compiled(ptx, log, cubin, compute_capability=compute_capability, why=why)
-
-
-def _overridden(architecture: str) -> tuple[tuple[int, int], str, str]:
-    match = re.fullmatch(r"sm_(\d+)(\d)[af]?", architecture)
-    if match is None:
-        raise LabError(
-            f"Expected an architecture such as sm_90a, got {architecture!r}: compute_... gives no machine code, and so "
-            "no registers to count."
-        )
-    return (int(match[1]), int(match[2])), architecture, f"option {architecture}"
+    output = _run(nvrtc(), source, architecture, command)
+    return compiled(*output, compute_capability=compute_capability, why=why)
 
 
 def _run(api: ModuleType, source: str, architecture: str, command: list[str]) -> tuple[str, str, bytes]:
-    """PTX, log and machine code. Each function of NVRTC returns its status first."""
+    """Compile to PTX, log and machine code. Each function of NVRTC returns its status first."""
     program = _value(api.nvrtcCreateProgram(source.encode(), _FILE.encode(), 0, [], []))
     try:
         (status,) = api.nvrtcCompileProgram(program, len(command), [option.encode() for option in command])
@@ -74,7 +58,9 @@ def _run(api: ModuleType, source: str, architecture: str, command: list[str]) ->
 
 def _value(answer: tuple[Any, ...]) -> Any:
     if answer[0]:
-        raise CompileError(f"NVRTC failed with {answer[0]}. Restart the kernel; if it stays so, reinstall NVRTC.")
+        raise CompileError(
+            f"NVRTC failed with {answer[0]}. Restart the kernel; if that does not help, reinstall NVRTC."
+        )
     return answer[1] if len(answer) > 1 else None
 
 
@@ -85,7 +71,7 @@ def _text(size: Any, get: Any, program: Any) -> bytes:
 
 
 def _rejected(api: ModuleType, source: str, architecture: str, log: str, status: Any) -> CompileError:
-    """What NVRTC said, with the line of the source that it means."""
+    """The error for NVRTC's log, with the line of the source that it refers to."""
     found = _ERROR.search(log)
     if found:
         number = int(found[1])
@@ -95,7 +81,7 @@ def _rejected(api: ModuleType, source: str, architecture: str, log: str, status:
         also = f" ({more} more: they often follow from the first.)" if more else ""
         return CompileError(
             f"NVRTC rejected line {number}, `{text}`: {found[2].strip()}.{also} "
-            f"Mend that line, then compile again. The whole log:\n{log}"
+            f"Correct that line, then compile again. The whole log:\n{log}"
         )
     known = [str(one) for one in _value(api.nvrtcGetSupportedArchs())]
     if architecture.removeprefix("sm_").rstrip("af") not in known:

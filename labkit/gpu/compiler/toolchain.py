@@ -1,4 +1,4 @@
-"""CUDA's compiler libraries, loaded from wheels or a toolkit, none of which needs a driver or a GPU."""
+"""Find and load CUDA's compiler libraries, from wheels or a toolkit; none of them needs a driver or a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import re
 import shutil
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,16 +18,16 @@ from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, LabError, MissingExtra
 
-DEFAULT = (8, 0)  # without a GPU: every CUDA 12 and 13 compiles for it
-_HEADERS = ("cuda_fp16.h", "nv/target", "crt/mma.h")  # one for each folder that is needed
+DEFAULT_CAPABILITY = (8, 0)  # every CUDA 12 and 13 compiles for it
+_HEADERS = ("cuda_fp16.h", "nv/target", "crt/mma.h")  # one header of each folder that is needed
 _NOT_LOADED = ("DynamicLibNotFoundError", "NvvmSupportError")
 
 
 def target(compute_capability: tuple[int, int] | None) -> tuple[tuple[int, int], str]:
-    """The compute capability to compile for, and why that one: as asked, this machine's GPU, or DEFAULT."""
+    """The compute capability to compile for, and why: as asked, that of this machine's GPU, or the default."""
     if compute_capability is None:
         own = gpu_capability()
-        return (own, "this machine's GPU") if own else (DEFAULT, "the default, since there is no GPU here")
+        return (own, "this machine's GPU") if own else (DEFAULT_CAPABILITY, "the default, since there is no GPU here")
     pair = compute_capability
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_whole, pair))):
         raise LabError(f"Expected a compute capability as a pair such as (8, 0), got {brief_repr(pair)}.")
@@ -36,22 +35,10 @@ def target(compute_capability: tuple[int, int] | None) -> tuple[tuple[int, int],
 
 
 def gpu_capability() -> tuple[int, int] | None:
-    """The compute capability of this machine's first GPU; None without one, or without CUDA's Python bindings."""
-    with suppress(ImportError, RuntimeError):  # RuntimeError: there is no driver
-        driver: Any = importlib.import_module("cuda.bindings.driver")
-        (failed,) = driver.cuInit(0)
-        if not failed:
-            kinds = driver.CUdevice_attribute
-            major, minor = (
-                driver.cuDeviceGetAttribute(kind, 0)
-                for kind in (
-                    kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                    kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                )
-            )
-            if not (major[0] or minor[0]):
-                return int(major[1]), int(minor[1])
-    return None
+    """The compute capability of this machine's current GPU; None without one."""
+    import torch
+
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 
 
 def missing(what: str) -> MissingExtra:
@@ -64,7 +51,7 @@ def missing(what: str) -> MissingExtra:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether an error, or what caused it, says that one of CUDA's libraries could not be loaded."""
+    """Whether an error, or one of its causes, says that a library of CUDA could not be loaded."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ImportError) or type(seen).__name__ in _NOT_LOADED:
@@ -76,7 +63,7 @@ def is_missing(error: BaseException) -> bool:
 
 
 def _requirement() -> str:
-    """numba-cuda for the CUDA that is already here, in CUDA's bindings or in torch; 12 if nothing is."""
+    """The requirement that matches the CUDA version of CUDA's bindings or of torch; CUDA 12 without either."""
     for package, pattern in (("cuda-bindings", r"(1[23])\."), ("torch", r".*\+cu(1[23])")):
         with suppress(importlib.metadata.PackageNotFoundError):
             match = re.match(pattern, importlib.metadata.version(package))
@@ -96,7 +83,7 @@ def nvrtc() -> ModuleType:
 
 
 def header_folders() -> list[str]:
-    """Folders with CUDA's own headers, such as cuda_fp16.h and mma.h, and those they include, where there are any."""
+    """Folders with CUDA's own headers, such as cuda_fp16.h and mma.h, and those that they include, if there are any."""
     found = [_wheel_headers(library) for library in ("cudart", "cccl", "nvcc", "crt")]
     toolkits = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
     compiler = shutil.which("nvcc")
@@ -117,26 +104,17 @@ def _wheel_headers(library: str) -> Path | None:
     return None
 
 
-@dataclass(frozen=True)
-class Linked:
-    """What nvJitLink made: PTX, machine code, and the assembler's log."""
+def link(ltoir: bytes, architecture: str, max_registers: int | None) -> tuple[str, str, bytes]:
+    """Link NVVM's link-time code with nvJitLink; returns PTX, the assembler's log, and machine code.
 
-    ptx: str
-    cubin: bytes
-    log: str
-
-
-def link(ltoir: bytes, architecture: str, max_registers: int | None) -> Linked:
-    """Link-time code of NVVM as PTX and machine code for an architecture such as "sm_80", with nvJitLink.
-
-    Linking at this level optimises and assembles the whole program at once, as numba does at a launch; from PTX,
-    nvJitLink assembles each part as callable from others, which takes more registers.
+    `architecture` is such as "sm_80". Linking at this level optimises and assembles the whole program at once, as numba
+    does at a launch; from PTX, nvJitLink would assemble each part as callable from others, which takes more registers.
     """
     cap = [f"-maxrregcount={max_registers}"] if max_registers else []
     options = [f"-arch={architecture}", "-lto", *cap]
     ptx, _ = _linked(ltoir, [*options, "-ptx"], "ptx")
     cubin, log = _linked(ltoir, [*options, "-Xptxas=-v"], "cubin")
-    return Linked(ptx.decode().rstrip("\0 \n"), cubin, log)
+    return ptx.decode().rstrip("\0 \n"), log, cubin
 
 
 def _linked(ltoir: bytes, options: list[str], output: str) -> tuple[bytes, str]:

@@ -1,4 +1,4 @@
-"""The fast kernels of the notebooks: CUDA C++ for CuPy, one file each, with launchers that take torch tensors.
+"""Fast kernels for the notebooks: CUDA C++ for CuPy, one file each, with launchers that take torch tensors.
 
 `source` and `names` need neither a GPU nor CuPy; the launchers need both. The numba kernels are in `numba_kernels`.
 """
@@ -37,7 +37,7 @@ def names() -> list[str]:
 
 
 def source(name: str) -> str:
-    """CUDA C++ text of the kernel file called `name`. LabError, with the nearest names, where there is none."""
+    """The CUDA C++ text of the kernel file `name`; LabError, with the nearest names, where there is none."""
     if name not in names():
         raise LabError(f"No kernel file is called {name!r}; the nearest are {', '.join(nearest(str(name), names()))}.")
     return (_FOLDER / f"{name}.cu").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Launchers of the array kernels: copy, saxpy, transpose, reduce_sum and matmul on contiguous CUDA tensors."""
+"""Launch the array kernels: copy, saxpy, transpose, reduce_sum and matmul on contiguous CUDA tensors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def saxpy(a: float, x: Tensor, y: Tensor) -> None:
 def transpose(a: Tensor, *, out: Tensor | None = None, tile: int = _TILE_32) -> Tensor:
     """The transpose (columns, rows) of float32 `a` (rows, columns), written out in memory, into `out` if given.
 
-    `tile` is 32 or 64: the side of the piece a block turns round. LabError for tensors the kernel can't take.
+    `tile` is 32 or 64: the side of the square that a block transposes. LabError for tensors the kernel can't take.
     """
     if tile not in (_TILE_32, _TILE_64):
         raise LabError(f"Expected tile to be {_TILE_32} or {_TILE_64}, got {tile!r}.")
@@ -51,25 +51,20 @@ def transpose(a: Tensor, *, out: Tensor | None = None, tile: int = _TILE_32) -> 
     driver.check_shape("out", out, (columns, rows))
     if a.numel():
         thread_rows = _THREADS // tile
-        driver.run(
-            "transpose",
-            "transpose",
-            (_blocks(columns, tile), _blocks(rows, tile)),
-            (tile, thread_rows),
-            (a, out, np.int32(rows), np.int32(columns)),
-            options=(f"-DTILE={tile}", f"-DTHREAD_ROWS={thread_rows}"),
-        )
+        grid, block = (_blocks(columns, tile), _blocks(rows, tile)), (tile, thread_rows)
+        options = (f"-DTILE={tile}", f"-DTHREAD_ROWS={thread_rows}")
+        driver.run("transpose", "transpose", grid, block, (a, out, *_int32(rows, columns)), options=options)
     return out
 
 
 def reduce_sum(x: Tensor) -> Tensor:
-    """The sum of float32 `x` of any shape, as a tensor without dimensions; the same bits in each run on one GPU.
+    """The sum of float32 `x` of any shape, as a 0-dimensional tensor; it repeats to the bit on one GPU.
 
     LabError for tensors the kernel can't take.
     """
     driver.check_tensors(torch.float32, x=x)
     n = x.numel()
-    # eight blocks of 256 threads fill a multiprocessor; a small x gets no more than it has quads for
+    # Eight blocks of 256 threads fill a multiprocessor; a small x gets no more blocks than it has groups of 4 floats.
     blocks = min(8 * driver.multiprocessors(x.device), _blocks(n, 4 * _THREADS)) or 1
     partial, total = x.new_empty(blocks), x.new_empty(())
     driver.run("reduce", "reduce_sum", (blocks,), (_THREADS,), (x, partial, np.int64(n)))
@@ -112,15 +107,10 @@ def _matmul_bfloat16(a: Tensor, b: Tensor, out: Tensor, m: int, n: int, k: int) 
     if k % 8 or n % 8:
         raise LabError(f"Expected k and n to be multiples of 8 for bfloat16, got k = {k} and n = {n}. Pad with zeros.")
     stages = min(_MOST_STAGES, driver.shared_bytes_limit(a.device) // _STAGE_BYTES)
-    driver.run(
-        "matmul_bfloat16",
-        "matmul_bfloat16",
-        (_blocks(m, 128) * _blocks(n, 256),),
-        (_THREADS,),
-        (a, b, out, *_int32(m, n, k)),
-        options=(f"-DDEPTH={_DEPTH}", f"-DSTAGES={stages}"),
-        shared_bytes=stages * _STAGE_BYTES,
-    )
+    name, grid = "matmul_bfloat16", (_blocks(m, 128) * _blocks(n, 256),)
+    options, shared_bytes = (f"-DDEPTH={_DEPTH}", f"-DSTAGES={stages}"), stages * _STAGE_BYTES
+    arguments: tuple[Tensor | driver.Scalar, ...] = (a, b, out, *_int32(m, n, k))
+    driver.run(name, name, grid, (_THREADS,), arguments, options=options, shared_bytes=shared_bytes)
 
 
 def _matrix(name: str, matrix: Tensor) -> tuple[int, int]:

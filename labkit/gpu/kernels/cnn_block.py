@@ -1,7 +1,8 @@
-"""Launchers of the fused block convolution + bias + ReLU + 2 x 2 max pooling, forward and backward, in float32."""
+"""Launch the fused block of convolution, bias, ReLU and 2 x 2 max pooling, forward and backward, in float32."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
@@ -13,13 +14,13 @@ from labkit.core.errors import LabError
 from labkit.gpu.kernels import driver
 
 _FILE = "cnn_block"
-_STATIC_FLOATS = 48 * 1024 // 4  # shared memory that a kernel has without asking for more
-_MOST_THREADS = 1024
+_STATIC_FLOATS = 48 * 1024 // 4  # of shared memory; more than 48 KiB a block would need an opt-in
+_MAX_THREADS = 1024
 _THREADS = 256  # THREADS of cnn_block.cu
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class _Constants:
     """The constants that cnn_block.cu is compiled with."""
 
     c_in: int
@@ -56,20 +57,11 @@ class _Sizes:
 
     @functools.cached_property
     def options(self) -> tuple[str, ...]:
-        values = {
-            "C_IN": self.c_in,
-            "C_OUT": self.c_out,
-            "HEIGHT": self.height,
-            "WIDTH": self.width,
-            "KERNEL": self.kernel,
-            "PADDING": self.padding,
-            "OUT_GROUP": self.out_group,
-            "IN_GROUP": self.in_group,
-        }
-        return tuple(f"-D{name}={value}" for name, value in values.items())
+        values = dataclasses.asdict(self) | {"out_group": self.out_group, "in_group": self.in_group}
+        return tuple(f"-D{name.upper()}={value}" for name, value in values.items())
 
     def shared_floats(self) -> int:
-        """The most that one of the kernels keeps in shared memory."""
+        """Floats that the hungriest of the kernels keeps in shared memory."""
         spread = (self.height + self.kernel) * (self.width + self.kernel)
         padded = (self.height + 2 * self.padding) * (self.width + 2 * self.padding + self.kernel)
         forward = self.c_in * self.kernel**2 * self.out_group
@@ -78,13 +70,13 @@ class _Sizes:
 
 
 def cnn_block_forward(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int = 0) -> tuple[Tensor, Tensor]:
-    """max_pool2d(relu(conv2d(x, weight, bias, padding=padding)), 2), and which cell of each four was the largest.
+    """max_pool2d(relu(conv2d(x, weight, bias, padding=padding)), 2), and the position of each maximum.
 
     x (N, C, H, W), weight (D, C, K, K) and bias (D) are float32; the result is (N, D, h, w) with
     h = (H + 2 padding - K + 1) // 2, and w alike. The second tensor, of uint8, is what `cnn_block_backward` needs.
-    LabError for tensors the kernel can't take, and for a block too large for its shared memory.
+    Raises LabError for tensors the kernel can't take, and for a block too large for its shared memory.
     """
-    sizes = _sizes(x, weight, padding)
+    sizes = _constants(x, weight, padding)
     driver.check_tensors(torch.float32, x=x, weight=weight, bias=bias)
     driver.check_shape("bias", bias, (sizes.c_out,))
     images = x.shape[0]
@@ -102,10 +94,10 @@ def cnn_block_backward(
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """Gradients of x (None unless `input_gradient`), weight and bias, from that of the pooled result.
 
-    Shapes as in `cnn_block_forward`, whose second result is `choice`. Sums run in a fixed order, so that a run on one
-    GPU repeats to the bit. LabError for tensors the kernels can't take.
+    Shapes are as in `cnn_block_forward`, whose second result is `choice`. Sums run in a fixed order, so that results
+    repeat to the bit on one GPU. Raises LabError for tensors the kernels can't take.
     """
-    sizes = _sizes(x, weight, padding)
+    sizes = _constants(x, weight, padding)
     shape = (x.shape[0], sizes.c_out, *sizes.pooled)
     driver.check_tensors(torch.float32, grad_pooled=grad_pooled, x=x, weight=weight)
     driver.check_tensors(torch.uint8, choice=choice)
@@ -118,7 +110,7 @@ def cnn_block_backward(
     return grad_x, *_grad_weight(sizes, grad_pooled, choice, x, weight)
 
 
-def _grad_x(sizes: _Sizes, grad_pooled: Tensor, choice: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+def _grad_x(sizes: _Constants, grad_pooled: Tensor, choice: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     grad_x = torch.empty_like(x)
     items = -(-sizes.height // 2) * -(-sizes.width // 2) * (sizes.c_in // sizes.in_group)
     threads = min(_THREADS, _whole_warps(items))
@@ -128,7 +120,7 @@ def _grad_x(sizes: _Sizes, grad_pooled: Tensor, choice: Tensor, x: Tensor, weigh
 
 
 def _grad_weight(
-    sizes: _Sizes, grad_pooled: Tensor, choice: Tensor, x: Tensor, weight: Tensor
+    sizes: _Constants, grad_pooled: Tensor, choice: Tensor, x: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
     images, columns = x.shape[0], sizes.weights + sizes.c_out
     blocks = min(images, 4 * driver.multiprocessors(x.device))  # few partial sums, and still several blocks to overlap
@@ -140,16 +132,16 @@ def _grad_weight(
     return total[: sizes.weights].view_as(weight), total[sizes.weights :]
 
 
-def _sizes(x: Tensor, weight: Tensor, padding: int) -> _Sizes:
+def _constants(x: Tensor, weight: Tensor, padding: int) -> _Constants:
     for name, tensor in (("x", x), ("weight", weight)):
         if not isinstance(tensor, Tensor) or tensor.dim() != 4:
             found = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise LabError(f"Expected {name} to be a tensor of four dimensions, got {found}.")
-    return _judged(tuple(x.shape), tuple(weight.shape), padding)
+    return _checked(tuple(x.shape), tuple(weight.shape), padding)
 
 
 @functools.cache  # a training step asks for the same few shapes again and again, and a launch takes microseconds
-def _judged(x: tuple[int, ...], weight: tuple[int, ...], padding: int) -> _Sizes:
+def _checked(x: tuple[int, ...], weight: tuple[int, ...], padding: int) -> _Constants:
     images, c_in, height, width = x
     c_out, of_weight, kernel, other = weight
     if of_weight != c_in or kernel != other or not 0 <= padding < kernel:
@@ -157,13 +149,13 @@ def _judged(x: tuple[int, ...], weight: tuple[int, ...], padding: int) -> _Sizes
             f"Expected weight (D, {c_in}, K, K) and a padding from 0 to K - 1 for x {x}, "
             f"got weight {weight} and padding {padding}."
         )
-    sizes = _Sizes(c_in, c_out, height, width, kernel, padding)
+    sizes = _Constants(c_in, c_out, height, width, kernel, padding)
     if min(sizes.pooled) < 1 or images * sizes.places >= 2**31 - _THREADS:
         raise LabError(f"x {x} leaves no pooled place, or 2^31 and more, under a kernel of {kernel}.")
-    if sizes.shared_floats() > _STATIC_FLOATS or sizes.weight_threads > _MOST_THREADS:
+    if sizes.shared_floats() > _STATIC_FLOATS or sizes.weight_threads > _MAX_THREADS:
         raise LabError(
             f"This block is too large for the fused kernel: {4 * sizes.shared_floats():,} bytes of shared memory of "
-            f"{4 * _STATIC_FLOATS:,}, {sizes.weight_threads} threads of {_MOST_THREADS}. Use torch's layers for it."
+            f"{4 * _STATIC_FLOATS:,}, {sizes.weight_threads} threads of {_MAX_THREADS}. Use torch's layers for it."
         )
     return sizes
 

@@ -1,4 +1,4 @@
-"""Judge tensors, compile a kernel file with CuPy once a device, and launch it on torch's current stream."""
+"""Check tensors, compile a kernel file with CuPy once a device, and launch it on torch's current stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labkit.core.errors import LabError, MissingExtra
 from labkit.gpu import kernels
 
 ALIGNMENT_BYTES = 16  # the kernels load 16 bytes at once
-_MOST_BLOCKS = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, table of technical specifications
+_MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
 
 Scalar = np.int32 | np.int64 | np.float32
 
@@ -36,7 +36,7 @@ def check_tensors(dtype: torch.dtype, **tensors: Tensor) -> None:
         if tensor.data_ptr() % ALIGNMENT_BYTES:
             raise LabError(
                 f"Expected {name} to start at a multiple of {ALIGNMENT_BYTES} bytes, got an offset of "
-                f"{tensor.data_ptr() % ALIGNMENT_BYTES}: it is a view into another tensor. {name}.clone() starts anew."
+                f"{tensor.data_ptr() % ALIGNMENT_BYTES}: it is a view into another tensor. {name}.clone() is aligned."
             )
     check_devices(**tensors)
 
@@ -68,12 +68,12 @@ def run(
     options: tuple[str, ...] = (),
     shared_bytes: int = 0,
 ) -> None:
-    """Queue one launch of a kernel of a kernel file on the current stream of its tensors' GPU.
+    """Queue one launch of a kernel from a .cu file on the current stream of its tensors' GPU.
 
-    A tensor is passed as the address of its data, a number as the type it has, `shared_bytes` of dynamic shared memory
-    are reserved a block. Raises LabError for more blocks than a grid may have, MissingExtra without CuPy.
+    Tensors are passed as the address of their data, numbers in their own type; `shared_bytes` is the dynamic shared
+    memory of a block. Raises LabError for more blocks than a grid may have, MissingExtra without CuPy.
     """
-    for axis, count, most in zip("xyz", grid, _MOST_BLOCKS, strict=False):
+    for axis, count, most in zip("xyz", grid, _MAX_GRID, strict=False):
         if count > most:
             raise LabError(f"{kernel} would need {count:,} blocks along {axis}, and a grid has at most {most:,}.")
     device = next(a.device for a in arguments if isinstance(a, Tensor))
@@ -89,26 +89,26 @@ def multiprocessors(device: torch.device) -> int:
 
 
 def shared_bytes_limit(device: torch.device) -> int:
-    """Bytes of shared memory that a block of this GPU may ask for."""
+    """Bytes of shared memory that a block may opt in to."""
     properties: Any = torch.cuda.get_device_properties(device)  # torch's stubs leave this field out
     return int(properties.shared_memory_per_block_optin)
 
 
 def compute_capability(device: torch.device) -> tuple[int, int]:
-    """(9, 0) for Hopper, and so on."""
+    """The GPU's compute capability, such as (9, 0) for Hopper."""
     return torch.cuda.get_device_capability(device)
 
 
 @functools.cache
 def _compiled(file: str, kernel: str, options: tuple[str, ...], shared_bytes: int, device_index: int) -> Any:
     function = _cupy().RawModule(code=kernels.source(file), options=("-std=c++17", *options)).get_function(kernel)
-    if shared_bytes > 48 * 1024:  # more has to be asked for, once a kernel and device
+    if shared_bytes > 48 * 1024:  # more needs an opt-in, once a kernel and device
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function
 
 
 def _stream(device: torch.device) -> Any:
-    """The current stream of torch as CuPy's; the second way is for versions of either that don't know the first."""
+    """Torch's current stream as CuPy's; the second way is for versions of either library that lack the first."""
     stream = torch.cuda.current_stream(device)
     streams = _cupy().cuda
     if hasattr(stream, "__cuda_stream__") and hasattr(streams.Stream, "from_external"):

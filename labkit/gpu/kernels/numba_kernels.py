@@ -1,11 +1,11 @@
-"""The numba kernels of the notebooks: copy, saxpy, transposes, reductions and matmuls, from plain to fast.
+"""Finished numba kernels for the notebooks: sums and matrix products, float32.
 
-Each says how it is launched. Importing needs no GPU; the kernels compile when first launched, and labkit.gpu.trace runs
-them on the CPU. Blocks have the constants' sizes below, since shared arrays need sizes known to the compiler.
+Importing needs no GPU; the kernels compile when first launched, and lab.trace runs them on the CPU. Blocks have the
+sizes below, since shared arrays need sizes that are known to the compiler.
 """
 
 # mypy: disable-error-code="attr-defined, untyped-decorator"
-# numba.cuda builds its names at run time, and mypy reads those of its simulator.
+# numba.cuda builds its names at run time, and mypy sees those of its simulator.
 
 from __future__ import annotations
 
@@ -13,85 +13,18 @@ from typing import Any
 
 from numba import cuda, float32
 
-TILE = 32  # side of a transpose's tile
-PADDED_TILE = TILE + 1
-THREAD_ROWS = 8  # a transpose's block is TILE x THREAD_ROWS threads
-THREADS = 256  # of a block of a reduction, and of the blocked matmul
+THREADS = 256  # of a block of the sums, and of the blocked matmul
 WARP = 32
 MATMUL_TILE = 16  # side of the tiled matmul's block and tiles
 BLOCK_TILE = 128  # side of the part of c that a block of the blocked matmul computes
-PADDED_BLOCK_TILE = BLOCK_TILE + 2
+PADDED_BLOCK_TILE = BLOCK_TILE + 2  # the padding keeps the transposed stores of a warp in different banks
 DEPTH = 16  # steps in k that it keeps in shared memory
 SHARE = 8  # its threads compute SHARE x SHARE products each, 16 rows and 16 columns apart
 
 
 @cuda.jit
-def copy(x: Any, out: Any) -> None:
-    """out[i] = x[i]; any grid and block of one dimension. 8 bytes a float32."""
-    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-        out[i] = x[i]
-
-
-@cuda.jit
-def saxpy(a: Any, x: Any, y: Any) -> None:
-    """y[i] = a x[i] + y[i]; any grid and block of one dimension. 12 bytes and 2 FLOP a float32."""
-    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-        y[i] = a * x[i] + y[i]
-
-
-@cuda.jit
-def transpose_naive(a: Any, out: Any) -> None:
-    """Write a.T into out; blocks of TILE x THREAD_ROWS on a grid that covers a's columns and rows by TILE.
-
-    A warp reads 128 bytes in one piece and writes 32 rows of out: 32 sectors of 32 bytes for 4 bytes each.
-    """
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
-    row, column = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
-    for i in range(y, TILE, THREAD_ROWS):
-        if row + i < a.shape[0] and column + x < a.shape[1]:
-            out[column + x, row + i] = a[row + i, column + x]
-
-
-@cuda.jit
-def transpose_tiled(a: Any, out: Any) -> None:
-    """Write a.T into out through shared memory, launched as transpose_naive; a tile's column lies in a single bank."""
-    tile = cuda.shared.array((TILE, TILE), float32)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
-    row, column = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
-    for i in range(y, TILE, THREAD_ROWS):
-        if row + i < a.shape[0] and column + x < a.shape[1]:
-            tile[i, x] = a[row + i, column + x]
-    cuda.syncthreads()
-    for i in range(y, TILE, THREAD_ROWS):
-        if column + i < a.shape[1] and row + x < a.shape[0]:
-            out[column + i, row + x] = tile[x, i]
-
-
-@cuda.jit
-def transpose_padded(a: Any, out: Any) -> None:
-    """As transpose_tiled, with one float of padding a row, which puts a column of the tile into 32 banks."""
-    tile = cuda.shared.array((TILE, PADDED_TILE), float32)
-    x, y = cuda.threadIdx.x, cuda.threadIdx.y
-    row, column = cuda.blockIdx.y * TILE, cuda.blockIdx.x * TILE
-    for i in range(y, TILE, THREAD_ROWS):
-        if row + i < a.shape[0] and column + x < a.shape[1]:
-            tile[i, x] = a[row + i, column + x]
-    cuda.syncthreads()
-    for i in range(y, TILE, THREAD_ROWS):
-        if column + i < a.shape[1] and row + x < a.shape[0]:
-            out[column + i, row + x] = tile[x, i]
-
-
-@cuda.jit
-def sum_atomic(x: Any, total: Any) -> None:
-    """total[0] += the sum of x; any grid and block of one dimension. One atomic addition a number, all to one place."""
-    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
-        cuda.atomic.add(total, 0, x[i])
-
-
-@cuda.jit
 def sum_shared(x: Any, total: Any) -> None:
-    """total[0] += the sum of x; blocks of THREADS. Halves the sums in shared memory, one atomic addition a block."""
+    """Add the sum of x to total[0]; blocks of THREADS. A tree in shared memory, then one atomic addition a block."""
     sums = cuda.shared.array(THREADS, float32)
     thread = cuda.threadIdx.x
     mine = float32(0)
@@ -111,7 +44,7 @@ def sum_shared(x: Any, total: Any) -> None:
 
 @cuda.jit
 def sum_shuffle(x: Any, total: Any) -> None:
-    """total[0] += the sum of x; blocks of THREADS. Warps add through registers: one barrier a block instead of nine."""
+    """Add the sum of x to total[0]; blocks of THREADS. Warps add through registers: one barrier a block, not nine."""
     sums = cuda.shared.array(WARP, float32)
     thread = cuda.threadIdx.x
     mine = float32(0)
@@ -131,24 +64,10 @@ def sum_shuffle(x: Any, total: Any) -> None:
 
 
 @cuda.jit
-def matmul_naive(a: Any, b: Any, c: Any) -> None:
-    """Write the product a b into c; one thread a product, blocks and grid of two dimensions over c's columns and rows.
-
-    Two loads for a multiply-add: the caches have to carry it.
-    """
-    column, row = cuda.grid(2)
-    if row < c.shape[0] and column < c.shape[1]:
-        product = float32(0)
-        for k in range(a.shape[1]):
-            product += a[row, k] * b[k, column]
-        c[row, column] = product
-
-
-@cuda.jit
 def matmul_tiled(a: Any, b: Any, c: Any) -> None:
-    """Write the product a b into c; one thread a product, blocks of MATMUL_TILE x MATMUL_TILE that share their loads.
+    """Write the product a b into c; a thread for each element, blocks of MATMUL_TILE x MATMUL_TILE that share loads.
 
-    Global memory is read MATMUL_TILE times less often; shared memory twice for a multiply-add.
+    Global memory is read MATMUL_TILE times less often than without tiles; shared memory twice per multiply-add.
     """
     tile_a = cuda.shared.array((MATMUL_TILE, MATMUL_TILE), float32)
     tile_b = cuda.shared.array((MATMUL_TILE, MATMUL_TILE), float32)
@@ -173,7 +92,7 @@ def matmul_blocked(a: Any, b: Any, c: Any) -> None:
 
     A thread keeps SHARE x SHARE sums in registers: 16 reads of shared memory for 64 multiply-adds.
     """
-    tile_a = cuda.shared.array((DEPTH, PADDED_BLOCK_TILE), float32)  # turned round: 2 x 16 floats a store
+    tile_a = cuda.shared.array((DEPTH, PADDED_BLOCK_TILE), float32)  # transposed: 2 x 16 floats a store
     tile_b = cuda.shared.array((DEPTH, BLOCK_TILE), float32)
     sums = cuda.local.array((SHARE, SHARE), float32)
     of_a = cuda.local.array(SHARE, float32)

@@ -1,109 +1,101 @@
-"""Arithmetic in a kernel's source: which names hold whole numbers, and how many operations a statement does.
+"""Arithmetic in a kernel's source: which expressions are integers, and how many operations a statement performs.
 
 An operation is an operator or a mathematical function of the source, not a machine instruction: a compiler may fuse
-`a * b + c` into one instruction, which still is 2 FLOP by everybody's count.
+`a * b + c` into one instruction, which by convention still counts as 2 FLOP.
 """
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-WHOLE_CALLS = {"grid", "gridsize", "len", "int", "range", "popc", "clz", "ffs", "brev", "ballot_sync", "activemask"}
-SAME_CALLS = {"min", "max", "abs", "fabs"}
-WHOLE_ATTRIBUTES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "size", "ndim", "shape"}
+INTEGER_CALLS = {"grid", "gridsize", "len", "int", "range", "popc", "clz", "ffs", "brev", "ballot_sync", "activemask"}
+SAME_TYPE_CALLS = {"min", "max", "abs", "fabs"}  # integers give an integer, floating-point numbers do not
+INTEGER_ATTRIBUTES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "size", "ndim", "shape"}
 
 
-@dataclass
-class Work:
-    """Operations by function and line of the source."""
+class Operations(NamedTuple):
+    """Numbers of operations."""
 
-    flop: Counter[tuple[str, int]] = field(default_factory=Counter)
-    integer: Counter[tuple[str, int]] = field(default_factory=Counter)
+    flop: int = 0
+    integer: int = 0
 
-    def __bool__(self) -> bool:
-        return bool(self.flop or self.integer)
-
-    def add(self, other: Work) -> None:
-        """Take `other`'s operations in."""
-        self.flop.update(other.flop)
-        self.integer.update(other.integer)
+    def plus(self, other: Operations, times: int = 1) -> Operations:
+        """These and `times` as many as `other` has."""
+        return Operations(self.flop + times * other.flop, self.integer + times * other.integer)
 
 
 class IntegerInference:
-    """Judges whether an expression of one function is a whole number, as far as its source shows."""
+    """Decides whether an expression of one function is an integer, as far as its source shows."""
 
-    def __init__(
-        self, function: ast.FunctionDef, label: str, names: set[str], arrays: set[str], outer: set[str]
-    ) -> None:
-        """`names` are parameters that hold whole numbers, `arrays` those that hold arrays of them, `outer` globals."""
-        self._function = label
+    def __init__(self, function: ast.FunctionDef, integers: set[str], arrays: set[str], outer: set[str]) -> None:
+        """`integers` and `arrays` are parameters that hold integers or arrays of them, `outer` global integers."""
         parameters = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
         assigned = list(_assignments(function))
-        self._arrays = arrays | {name for name, value in assigned if _makes_whole_array(value)}
-        self._names = (names & parameters) | outer | {name for name, _ in assigned if name not in parameters}
-        while wrong := {name for name, value in assigned if name in self._names and not self.holds(value)}:
+        self._arrays = arrays | {name for name, value in assigned if _makes_integer_array(value)}
+        # Assume that every assigned name is an integer, then drop those assigned something else, until none is left:
+        # the other way round, `i = i + 1` could never be inferred.
+        self._names = (integers & parameters) | outer | {name for name, _ in assigned if name not in parameters}
+        while wrong := {name for name, value in assigned if name in self._names and not self.is_integer(value)}:
             self._names -= wrong
 
-    def holds(self, node: ast.expr | None) -> bool:
-        """True where `node` can be nothing but a whole number (or a tuple of them)."""
+    def is_integer(self, node: ast.expr | None) -> bool:
+        """Whether `node` can only be an integer (or a tuple of integers)."""
         match node:
             case ast.Constant():
                 return isinstance(node.value, int)
             case ast.Name():
                 return node.id in self._names
             case ast.Attribute():
-                return bool(WHOLE_ATTRIBUTES & set(_dotted(node)))
+                return bool(INTEGER_ATTRIBUTES & set(_dotted(node)))
             case ast.Subscript(value=ast.Name(id=name)):
                 return name in self._arrays
             case ast.Subscript():
-                return self.holds(node.value)
+                return self.is_integer(node.value)
             case ast.BinOp():
-                return not isinstance(node.op, ast.Div) and self.holds(node.left) and self.holds(node.right)
+                return not isinstance(node.op, ast.Div) and self.is_integer(node.left) and self.is_integer(node.right)
             case ast.UnaryOp():
-                return isinstance(node.op, ast.Not) or self.holds(node.operand)
+                return isinstance(node.op, ast.Not) or self.is_integer(node.operand)
             case ast.IfExp():
-                return self.holds(node.body) and self.holds(node.orelse)
+                return self.is_integer(node.body) and self.is_integer(node.orelse)
             case ast.Call():
                 name = _dotted(node.func)[-1]
-                whole = name in WHOLE_CALLS or name.startswith(("int", "uint"))
-                return whole or (name in SAME_CALLS and all(map(self.holds, node.args)))
+                integer = name in INTEGER_CALLS or name.startswith(("int", "uint"))
+                return integer or (name in SAME_TYPE_CALLS and all(map(self.is_integer, node.args)))
             case ast.Compare() | ast.BoolOp():
                 return True
         return False
 
-    def work(self, *nodes: ast.AST | None) -> Work:
-        """Operations in `nodes`, each executed once."""
-        done = Work()
-        for node in (part for root in nodes if root is not None for part in ast.walk(root)):
+    def operations(self, root: ast.AST | None) -> Operations:
+        """Operations in `root`, each executed once."""
+        done = Operations()
+        for node in ast.walk(root) if root is not None else ():
             match node:
                 case ast.BinOp():
-                    self._count(done, node, node)
+                    done = done.plus(self._of(node))
                 case ast.AugAssign():
-                    whole = ast.BinOp(_loaded(node.target), node.op, node.value)
-                    self._count(done, node, whole)
+                    done = done.plus(self._of(ast.BinOp(_loaded(node.target), node.op, node.value)))
                 case ast.UnaryOp(op=ast.USub() | ast.Invert()) if not isinstance(node.operand, ast.Constant):
-                    self._count(done, node, node)
-                case ast.Call() if flop := _flop_of(_dotted(node.func)):
-                    self._count(done, node, node, flop)
+                    done = done.plus(self._of(node))
+                case ast.Call():
+                    done = done.plus(self._of(node), _operations_of_call(_dotted(node.func)))
         return done
 
-    def _count(self, done: Work, node: ast.expr | ast.stmt, value: ast.expr, n: int = 1) -> None:
-        (done.integer if self.holds(value) else done.flop)[self._function, node.lineno] += n
+    def _of(self, node: ast.expr) -> Operations:
+        return Operations(integer=1) if self.is_integer(node) else Operations(flop=1)
 
 
 def local_names(function: ast.FunctionDef) -> set[str]:
-    """Names that belong to the function: its parameters and all that it assigns."""
+    """Names that belong to the function: its parameters and everything it assigns."""
     arguments = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
     stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return arguments | stored
 
 
-def _flop_of(path: list[str]) -> int:
+def _operations_of_call(path: list[str]) -> int:
     if path[-1] == "fma":
         return 2
-    return int(path[0] == "math" or path[-1] in SAME_CALLS)
+    return int(path[0] == "math" or path[-1] in SAME_TYPE_CALLS)
 
 
 def _dotted(node: ast.expr) -> list[str]:
@@ -112,11 +104,11 @@ def _dotted(node: ast.expr) -> list[str]:
     return [node.id] if isinstance(node, ast.Name) else ["?"]
 
 
-def _makes_whole_array(value: ast.expr) -> bool:
-    """Whether this makes a shared or local array of whole numbers: `cuda.shared.array(32, int32)`."""
+def _makes_integer_array(value: ast.expr) -> bool:
+    """Whether `value` allocates a shared or local array of integers: `cuda.shared.array(32, int32)`."""
     if not isinstance(value, ast.Call) or _dotted(value.func)[-2:] not in (["shared", "array"], ["local", "array"]):
         return False
-    types = [*value.args[1:], *(word.value for word in value.keywords)]
+    types = [*value.args[1:], *(keyword.value for keyword in value.keywords)]
     return any(_dotted(kind)[-1].startswith(("int", "uint")) for kind in types)
 
 
@@ -129,7 +121,7 @@ def _loaded(target: ast.expr) -> ast.expr:
 
 
 def _assignments(function: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
-    """Pairs (name, expression whose wholeness it takes over) for every binding in the function."""
+    """Pairs (name, expression that decides its type) for every binding in the function."""
     found: list[tuple[str, ast.expr]] = []
     for node in ast.walk(function):
         match node:

@@ -1,47 +1,39 @@
-"""Counts of a launch: what warps asked of memory and what had to move, by source line and by array."""
+"""Count what the warps of a launch ask of memory, what has to move, and what they compute."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from labkit.core.display import Shown
-from labkit.gpu.trace.arithmetic import Work
+from labkit.gpu.trace.arithmetic import Operations
 from labkit.gpu.trace.events import SECTOR_BYTES, Events, Requests, in_order, starts
-from labkit.gpu.trace.program import Site
+from labkit.gpu.trace.program import Program
 from labkit.gpu.trace.traced_memory import Array
-
-Lines = Mapping[tuple[str, int], int]
 
 
 @dataclass(frozen=True, repr=False)
 class Counts(Shown):
-    """Sums over requests of warps; all are counts, none is a time, and no cache is taken into account."""
+    """Sums over requests of warps: counts, not times, and without any cache."""
 
     reads: int
     """Accesses of single threads that read; an atomic reads and writes."""
     writes: int
     requests: int
-    """Instructions of warps: at most 32 accesses each."""
+    """Instructions of warps, of at most 32 accesses each."""
     bytes_asked: int
-    """Of global or constant memory, as the next four are."""
+    """Bytes that threads ask for in global or constant memory; the next three are of such memory, too."""
     memory_requests: int
     sectors: int
     """32-byte sectors moved between global memory (or its caches) and the warps."""
-    lines: int
-    """128-byte lines those sectors lie in."""
     footprint_bytes: int
-    """Bytes of the distinct sectors touched: what has to move if a cache keeps everything, each sector one way only."""
+    """Bytes of the distinct sectors touched: what has to move if a cache keeps everything."""
     wavefronts: int
-    """Rounds that shared memory needs; one a request (two for 8-byte accesses, four for 16-byte ones) without bank
+    """Passes that shared memory needs: one a request (two for 8-byte accesses, four for 16-byte ones) without bank
     conflicts. A GPU may need fewer for such wide accesses where neighbouring lanes read the same address."""
     ways: int
     """The most distinct words that one bank had to give for a request: 1 is conflict-free."""
-    collisions: int
-    """Lanes of atomics that found another lane of their warp at the same address."""
 
     @property
     def bytes_moved(self) -> int:
@@ -50,7 +42,7 @@ class Counts(Shown):
 
     @property
     def efficiency(self) -> float:
-        """Coalescing efficiency: bytes asked for each byte moved. 1 is perfect, above 1 lanes share what is moved.
+        """Coalescing efficiency: bytes asked for per byte moved. 1 is perfect; above 1, lanes share what is moved.
 
         NaN where nothing was moved.
         """
@@ -68,15 +60,13 @@ class Counts(Shown):
             parts.append(f"{self.efficiency:.0%} of the bytes moved were asked for")
         if self.wavefronts:
             parts.append(f"{self.wavefronts:,} wavefronts, up to {self.ways}-way bank conflicts")
-        if self.collisions:
-            parts.append(f"{self.collisions:,} atomics collide")
         return "; ".join(parts)
 
 
 def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
-    """Counts of the requests that `mask` picks."""
+    """Counts of the requests that `mask` selects."""
     picked = np.flatnonzero(mask)
-    kind = accesses.view.kinds[requests.site[picked]]
+    kind = accesses.log.kinds[requests.site[picked]]
     lanes = requests.lanes[picked]
     outer = requests.sectors > 0
     touched = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)])
@@ -88,11 +78,9 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
         bytes_asked=int(size.sum()),
         memory_requests=int(outer[picked].sum()),
         sectors=int(requests.sectors[picked].sum()),
-        lines=int(requests.lines[picked].sum()),
         footprint_bytes=SECTOR_BYTES * _distinct_sectors(touched.address, size),
         wavefronts=int(requests.wavefronts[picked].sum()),
         ways=int(requests.ways[picked].max(initial=0)),
-        collisions=int(requests.collisions[picked].sum()),
     )
 
 
@@ -107,14 +95,14 @@ class Branches(Shown):
 
     total: int
     divergent: int
-    """Those at which lanes of a warp part: some go one way and some the other, or loop a different number of times."""
+    """Branches at which lanes of a warp part: some take it and some do not, or they loop different numbers of times."""
 
     def __str__(self) -> str:
         return f"{self.divergent:,} of {self.total:,} branches of warps diverge"
 
 
 def branches(events: Events, wanted: Array) -> Branches:
-    """Count branches at the sites that a mask picks."""
+    """Count branches at the sites that a mask selects."""
     some = events.only(wanted[events.site])
     key, value, warp = some.key, some.value, some.warp
     order = in_order(warp, key)
@@ -125,13 +113,12 @@ def branches(events: Events, wanted: Array) -> Branches:
     return Branches(len(first), int(part.sum()))
 
 
-def operations(events: Events, sites: list[Site], runs: list[int], run_work: list[Work]) -> tuple[Lines, Lines]:
-    """Operations by function and line: (on numbers that may have fractions, on whole numbers)."""
-    done = np.bincount(events.site, minlength=len(sites))
-    flop: Counter[tuple[str, int]] = Counter()
-    integer: Counter[tuple[str, int]] = Counter()
-    executed = [(site.work, int(n)) for site, n in zip(sites, done, strict=True)]
-    for work, times in [*executed, *zip(run_work, runs, strict=True)]:
-        flop.update({line: n * times for line, n in work.flop.items()})
-        integer.update({line: n * times for line, n in work.integer.items()})
-    return flop, integer
+def operations(events: Events, program: Program) -> Operations:
+    """Operations of all threads together."""
+    times = np.bincount(events.site, minlength=len(program.sites)).tolist()
+    total = Operations()
+    for n, site in zip(times, program.sites, strict=True):
+        total = total.plus(site.operations, n)
+    for n, done in zip(program.counters, program.counted, strict=True):
+        total = total.plus(done, n)
+    return total

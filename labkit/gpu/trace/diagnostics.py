@@ -1,4 +1,4 @@
-"""What is wrong with a kernel, in words: each kind of mistake once a place, with its first example and a count."""
+"""Describe what is wrong with a kernel: each kind of mistake once a line, with its first example and a count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Finding(Shown):
     """Of the source file or cell; 0 where the finding has no line."""
     words: str
     count: int = 1
-    """How often it happened; for a race at how many addresses."""
+    """How often it happened; for a race, at how many addresses."""
     thread: int | None = None
     """The first thread it happened to, counted over the whole grid."""
     array: str = ""
@@ -32,28 +32,29 @@ class Finding(Shown):
 
 @dataclass
 class Diagnostics:
-    """Collects findings while a kernel runs. `where(thread)` names a thread of the grid."""
+    """Collects findings while a kernel runs."""
 
     where: Callable[[int], str]
+    """Names a thread, counted over the whole grid."""
     line_of: Callable[[int], int]
-    running: Callable[[], int]
-    """The thread that runs now, counted over the whole grid."""
+    """The source line of a key."""
+    current_thread: Callable[[], int]
     found: dict[tuple[str, int, str], list[Any]] = field(default_factory=dict)
 
     def add(self, kind: str, line: int, words: str, *, array: str = "", thread: int | None = None) -> None:
-        """Count a mistake; the words of the first of its kind, line and array are kept."""
-        first = self.found.setdefault((kind, line, array), [0, words, self.running() if thread is None else thread])
-        first[0] += 1
+        """Count a mistake; the words and thread of the first of its kind, line and array are kept."""
+        thread = self.current_thread() if thread is None else thread
+        self.found.setdefault((kind, line, array), [0, words, thread])[0] += 1
 
     def findings(self) -> tuple[Finding, ...]:
-        """All of them, in the order in which they were found."""
+        """The findings, in the order in which they were made."""
         return tuple(
             Finding(kind, line, words, count, thread, array)
             for (kind, line, array), (count, words, thread) in self.found.items()
         )
 
-    def outside(self, traced: Any, index: Any, key: int, *, writing: bool) -> Any:
-        """An access out of bounds: not done; a read gives NaN, or 0 for whole numbers."""
+    def out_of_bounds(self, traced: Any, index: Any, key: int, *, writing: bool) -> Any:
+        """Report an access out of bounds, which is not performed; a read gives NaN, or 0 for integers."""
         shape = traced.array.shape
         size = f"{shape[0]} elements, 0 to {shape[0] - 1}" if len(shape) == 1 else f"the shape {tuple(shape)}"
         if not traced.array.size:
@@ -63,13 +64,14 @@ class Diagnostics:
         after = " A negative index counts from the end in numba and reads before the array in CUDA C++." * negative
         verb = "writes to" if writing else "reads"
         place = ", ".join(str(part) for part in parts)
-        words = f"{self.where(self.running())} {verb} {traced.name}[{place}], but {traced.name} has {size}.{after}"
+        words = f"{self._here()} {verb} {traced.name}[{place}], but {traced.name} has {size}.{after}"
         self.add("outside", self.line_of(key), words, array=traced.name)
         return traced.array.dtype.type("nan" if traced.array.dtype.kind in "fc" else 0)
 
     def absent_lane(self, key: int, lane: int) -> None:
-        """A shuffle that reads from a lane which does not take part."""
-        words = (
-            f"{self.where(self.running())} reads the value of lane {lane}, which does not take part: it is undefined."
-        )
+        """Report a shuffle that reads from a lane which does not take part."""
+        words = f"{self._here()} reads the value of lane {lane}, which does not take part: it is undefined."
         self.add("lane", self.line_of(key), words)
+
+    def _here(self) -> str:
+        return self.where(self.current_thread())

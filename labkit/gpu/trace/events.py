@@ -1,4 +1,7 @@
-"""The log of a launch as columns, and how its accesses fall into the requests of warps."""
+"""Read the log of a run as columns, and group its accesses into the requests of warps."""
+
+# mypy: disable-error-code="no-any-return"
+# An indexed NumPy array is Any to mypy, and most properties here index one.
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labkit.gpu.trace.log import SITES, Log
+from labkit.gpu.trace.address_space import CONSTANT, GLOBAL, SHARED_END, Region
+from labkit.gpu.trace.event_log import SITES, EventLog
 from labkit.gpu.trace.program import Site
-from labkit.gpu.trace.space import CONSTANT, GLOBAL, SHARED_END, Region
-from labkit.gpu.trace.thread import WARP
 from labkit.gpu.trace.traced_memory import Array
+from labkit.gpu.trace.traced_thread import WARP
 
 KINDS = ("load", "store", "atomic")
 PIECE = 1 << 18
-"""Events that are sorted at once where the blocks allow it, so that sorting needs little memory."""
+"""Events sorted at once, where the size of blocks allows it, so that sorting needs little memory."""
 SECTOR_BYTES, LINE_BYTES = 32, 128
 """A GPU moves memory in sectors of 32 bytes, four of which share a line of its caches (CUDA C++ Best Practices Guide,
 "Coalesced Access to Global Memory"; Nsight Compute's documentation, "Memory Tables")."""
@@ -24,58 +27,59 @@ BANKS, BANK_BYTES = 32, 4
 
 
 @dataclass(frozen=True)
-class View:
-    """A finished log and what explains it: for each stretch of words its thread, phase and warp epoch."""
+class LogColumns:
+    """A finished log, and for each stretch of its words the thread, the phase and the warp epoch."""
 
     words: Array
     threads: Array
     warps: Array
     phases: Array
-    """Number of the barrier, over the whole launch, since which the stretch runs."""
+    """Barriers before the stretch, counted over the whole launch."""
     warp_epochs: Array
     kinds: Array
     """For each site: 0 for no access, 1 load, 2 store, 3 atomic."""
     block_size: int
     partial_syncs: list[tuple[int, int, int]]
-    """Warp operations that put some lanes of a warp in order: warp, mask, and the number of the next word."""
+    """Warp operations that order some lanes of a warp: warp, mask, and the number of the next word."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """Events in the order in which they were logged: the number of their first word, and of their stretch.
+    """Events in the order in which they were logged: the numbers of their first words, and of their stretches.
 
     Everything else is looked up in the log when asked for, so that an event takes 8 bytes here.
     """
 
-    view: View
+    log: LogColumns
     at: Array
     stretch: Array
 
     @classmethod
-    def of(cls, log: Log, sites: list[Site], block_size: int) -> Events:
-        """All events of `log`."""
-        words, starts = np.frombuffer(log.words, "i8"), np.frombuffer(log.starts, "i8")
-        threads = np.frombuffer(log.threads, "i4")[: len(starts)]
-        epochs = np.frombuffer(log.warp_epochs, "i4")[: len(starts)]
-        phases = np.searchsorted(np.frombuffer(log.phases, "i8"), starts, side="right").astype("i4")
+    def of(cls, event_log: EventLog, sites: list[Site], block_size: int) -> Events:
+        """All events of a log."""
+        words, starts = np.frombuffer(event_log.words, "i8"), np.frombuffer(event_log.starts, "i8")
+        threads = np.frombuffer(event_log.threads, "i4")[: len(starts)]
+        epochs = np.frombuffer(event_log.warp_epochs, "i4")[: len(starts)]
+        phases = np.searchsorted(np.frombuffer(event_log.phases, "i8"), starts, side="right").astype("i4")
         kinds = np.array([KINDS.index(site.kind) + 1 if site.kind in KINDS else 0 for site in sites], "i1")
         first = np.ones(len(words), bool)
-        first[np.flatnonzero(words >= 0)[1::2]] = False  # of an event's two words the second
+        first[np.flatnonzero(words >= 0)[1::2]] = False  # the second word of an event
         at = np.flatnonzero(first).astype("i4" if len(words) < 2**31 else "i8")
         stretch = np.repeat(
             np.arange(len(starts), dtype="i4"), np.diff(np.searchsorted(at, np.append(starts, len(words))))
         )
         warps = threads // block_size * -(-block_size // WARP) + threads % block_size // WARP
-        return cls(View(words, threads, warps, phases, epochs, kinds, block_size, log.partial_syncs), at, stretch)
+        partial_syncs = event_log.partial_syncs
+        return cls(LogColumns(words, threads, warps, phases, epochs, kinds, block_size, partial_syncs), at, stretch)
 
     def only(self, mask: Array | slice) -> Events:
-        """Those that a mask of truth values, an array of numbers, or a slice picks."""
-        return Events(self.view, self.at[mask], self.stretch[mask])
+        """The events that a boolean mask, an array of numbers, or a slice selects."""
+        return Events(self.log, self.at[mask], self.stretch[mask])
 
     @property
     def accesses(self) -> Events:
-        """Those that go to memory."""
-        return self.only(self.view.kinds[self.site] > 0)
+        """The events that access memory."""
+        return self.only(self.log.kinds[self.site] > 0)
 
     def reaching(self, region: Region) -> tuple[Events, Array]:
         """The accesses to elements of an array, and the elements' flat numbers."""
@@ -86,7 +90,7 @@ class Events:
         return near.only(inside), element[inside]
 
     def pieces(self) -> Iterator[Events]:
-        """The same in pieces of whole blocks, of about PIECE events or a single block with more."""
+        """The same events in pieces of whole blocks: about PIECE events, or a single block with more."""
         block = self.block
         ends = np.append(np.flatnonzero(block[1:] != block[:-1]) + 1, len(block))
         begin = 0
@@ -101,79 +105,64 @@ class Events:
     @property
     def key(self) -> Array:
         """Site and context."""
-        word = self.view.words[self.at]
-        found: Array = np.where(word < 0, -word >> 1, word)
-        return found
+        word = self.log.words[self.at]
+        return np.where(word < 0, -word >> 1, word)
 
     @property
     def site(self) -> Array:
-        """Number of the place in the source."""
+        """Number of the site in the source."""
         return (self.key % SITES).astype("i2")
 
     @property
     def value(self) -> Array:
-        """What the second word says; 1 or 0 for a branch."""
-        word = self.view.words[self.at]
-        return np.where(word < 0, -word & 1, self.view.words[np.minimum(self.at + 1, len(self.view.words) - 1)])
+        """The second word; for a branch 1 (taken) or 0."""
+        word = self.log.words[self.at]
+        return np.where(word < 0, -word & 1, self.log.words[np.minimum(self.at + 1, len(self.log.words) - 1)])
 
     @property
     def address(self) -> Array:
-        """In bytes, of an access."""
-        found: Array = self.view.words[self.at + 1] >> 3
-        return found
+        """Address of an access, in bytes."""
+        return self.log.words[self.at + 1] >> 3
 
     @property
     def size(self) -> Array:
-        """In bytes, of an access."""
-        found: Array = (1 << (self.view.words[self.at + 1] & 7)).astype("i4")
-        return found
+        """Size of an access, in bytes."""
+        return (1 << (self.log.words[self.at + 1] & 7)).astype("i4")
 
     @property
     def thread(self) -> Array:
-        """Counted over the whole grid."""
-        found: Array = self.view.threads[self.stretch]
-        return found
+        """Thread, counted over the whole grid."""
+        return self.log.threads[self.stretch]
 
     @property
     def lane(self) -> Array:
-        """Of the warp, 0 to 31."""
-        found: Array = self.thread % self.view.block_size % WARP
-        return found
+        """Lane in the warp, 0 to 31."""
+        return self.thread % self.log.block_size % WARP
 
     @property
     def warp(self) -> Array:
-        """Counted over the whole grid."""
-        found: Array = self.view.warps[self.stretch]
-        return found
+        """Warp, counted over the whole grid."""
+        return self.log.warps[self.stretch]
 
     @property
     def block(self) -> Array:
-        """Counted over the whole grid."""
-        return self.thread // self.view.block_size
+        """Block, counted over the whole grid."""
+        return self.thread // self.log.block_size
 
     @property
     def phase(self) -> Array:
-        """Number of the barrier, over the whole launch, since which it happened."""
-        found: Array = self.view.phases[self.stretch]
-        return found
-
-    @property
-    def warp_epoch(self) -> Array:
-        """Warp operations that the warp did before."""
-        found: Array = self.view.warp_epochs[self.stretch]
-        return found
+        """Barriers before the event, counted over the whole launch."""
+        return self.log.phases[self.stretch]
 
     @property
     def write(self) -> Array:
         """Whether an access writes."""
-        found: Array = self.view.kinds[self.site] > 1
-        return found
+        return self.log.kinds[self.site] > 1
 
     @property
     def atomic(self) -> Array:
         """Whether an access is atomic."""
-        found: Array = self.view.kinds[self.site] == 1 + KINDS.index("atomic")
-        return found
+        return self.log.kinds[self.site] == 1 + KINDS.index("atomic")
 
     @property
     def shared(self) -> Array:
@@ -189,29 +178,26 @@ class Events:
 
 @dataclass(frozen=True)
 class Requests:
-    """What warps ask of memory: one request is one instruction of one warp, for all its lanes that execute it together.
+    """What warps ask of memory: a request is one instruction of one warp, for all its lanes that execute it together.
 
-    Each column has a value a request: the site, the warp, the lanes that take part, the sectors and lines of memory
-    touched, the wavefronts (rounds that shared memory needs), the most words that one bank has to
-    give (`ways`), and the lanes of an atomic that come to an address where another one is.
+    Each column has a value for each request: the site, the warp, the number of lanes that take part, the sectors of
+    memory touched, the wavefronts (passes that shared memory needs), and the most words that one bank has to
+    give (`ways`).
     """
 
     site: Array
     warp: Array
-    key: Array
     first: Array
     lanes: Array
     sectors: Array
-    lines: Array
     wavefronts: Array
     ways: Array
-    collisions: Array
     order: Array
     """Access numbers, request by request; those of request r start at first[r]."""
 
     @classmethod
     def of(cls, accesses: Events) -> Requests:
-        """Group accesses: same warp and same key."""
+        """Group accesses of the same warp with the same key."""
         order = in_order(accesses.warp, accesses.key)
         accesses = accesses.only(order)
         key, warp = accesses.key, accesses.warp
@@ -219,27 +205,25 @@ class Requests:
         key, warp = key[first], warp[first]
         lanes = np.diff(np.append(first, len(order)))
         request = np.repeat(np.arange(len(first), dtype="i4"), lanes)
-        shared, atomic = accesses.shared, accesses.atomic
+        shared = accesses.shared
         return cls(
-            (key % SITES).astype("i2"), warp, key, first, lanes,
-            *_sectors(request[~shared], accesses.only(~shared), len(first)),
-            *_banks(request[shared], accesses.only(shared), len(first)),
-            _collisions(request[atomic], accesses.only(atomic), len(first)), order,
+            (key % SITES).astype("i2"), warp, first, lanes,
+            _sectors(request[~shared], accesses.only(~shared), len(first)),
+            *_banks(request[shared], accesses.only(shared), len(first)), order,
         )  # fmt: skip
 
 
-def _sectors(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
-    """Distinct sectors and lines of each request to global (or constant) memory."""
+def _sectors(request: Array, accesses: Events, count: int) -> Array:
+    """Distinct sectors of each request to global or constant memory."""
     address = accesses.address
     address -= int(address.min()) // LINE_BYTES * LINE_BYTES if len(address) else 0
     last = (address + accesses.size - 1) // SECTOR_BYTES
-    bits = int(last.max()).bit_length() + 2 if len(last) else 2
-    over = last != address // SECTOR_BYTES
+    bits = int(last.max()).bit_length() if len(last) else 1
+    over = last != address // SECTOR_BYTES  # a misaligned access may touch two sectors
     rest = (request[over].astype("i8") << bits) | last[over]
     del last
     pairs = _unique(np.concatenate([(request.astype("i8") << bits) | (address // SECTOR_BYTES), rest]))
-    lines = _unique(pairs // (LINE_BYTES // SECTOR_BYTES))
-    return np.bincount(pairs >> bits, minlength=count), np.bincount(lines >> (bits - 2), minlength=count)
+    return np.bincount(pairs >> bits, minlength=count)
 
 
 def _banks(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
@@ -252,23 +236,16 @@ def _banks(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
     pair = (request.astype("i8") * 4 + accesses.lane * words // WARP) << 28 | (accesses.address // BANK_BYTES)
     wide = int(words.max(initial=1))
     pair = _unique(pair if wide == 1 else np.concatenate([(pair + k)[words > k] for k in range(wide)]))
-    part, counts = _runs(np.sort((pair >> 28) * BANKS + pair % BANKS))  # words of each bank, by part of a request
+    # Words of each bank, by part of a request.
+    part, counts = np.unique((pair >> 28) * BANKS + pair % BANKS, return_counts=True)
     full = np.zeros(count * 4, "i4")
     np.maximum.at(full, part // BANKS, counts)
     parts = full.reshape(count, 4)
     return parts.sum(axis=1), parts.max(axis=1, initial=0)
 
 
-def _collisions(request: Array, accesses: Events, count: int) -> Array:
-    """Lanes of an atomic request that find another lane at their address, beyond the first at each address."""
-    address = accesses.address
-    order = np.lexsort((address, request))
-    same = (np.diff(address[order]) == 0) & (np.diff(request[order]) == 0)
-    return np.bincount(request[order][1:][same], minlength=count)
-
-
 def in_order(major: Array, minor: Array) -> Array:
-    """Numbers that sort by two columns of numbers from 0 on, in the order of time where both are equal.
+    """Indices that sort by two columns of non-negative integers, in the order of time where both are equal.
 
     Like np.lexsort, with half its memory and time where both columns fit into one word.
     """
@@ -281,19 +258,13 @@ def in_order(major: Array, minor: Array) -> Array:
 
 
 def starts(*columns: Array) -> Array:
-    """Where the groups of rows begin that have the same values in all of some sorted columns of the same length."""
+    """Where each group of rows with the same values begins, in sorted columns of the same length."""
     new = np.ones(len(columns[0]), bool)
     new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
     return np.flatnonzero(new)
 
 
 def _unique(values: Array) -> Array:
-    """Sorted distinct values of an array, which is sorted in place: as np.unique, without its copies."""
+    """Sorted distinct values of an array, which is sorted in place: like np.unique, without its copies."""
     values.sort()
     return values[starts(values)]
-
-
-def _runs(values: Array) -> tuple[Array, Array]:
-    """The distinct values of a sorted array, and how often each is there."""
-    first = starts(values)
-    return values[first], np.diff(np.append(first, len(values)))

@@ -1,4 +1,4 @@
-"""What a trace shows: counts by source line and by array, mistakes, and what pictures are drawn from."""
+"""What a trace shows: counts by array and source line, mistakes, and the data that figures are drawn from."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from labkit.core.display import Shown, Table, brief_repr
+from labkit.core.display import ShownAsTable, Table, brief_repr
 from labkit.core.errors import KernelError, nearest
-from labkit.gpu.trace.counts import Branches, Counts, Lines, branches, count, operations
+from labkit.gpu.trace.address_space import Region
+from labkit.gpu.trace.arithmetic import Operations
+from labkit.gpu.trace.counts import Branches, Counts, branches, count, operations
 from labkit.gpu.trace.diagnostics import Finding
+from labkit.gpu.trace.event_log import SITES
 from labkit.gpu.trace.events import KINDS
-from labkit.gpu.trace.log import SITES
-from labkit.gpu.trace.running import Run
-from labkit.gpu.trace.space import Region
-from labkit.gpu.trace.thread import WARP
+from labkit.gpu.trace.execution import Execution
 from labkit.gpu.trace.traced_memory import Array
+from labkit.gpu.trace.traced_thread import WARP
 
 LIMITS = "Counts, not times: no cache is simulated, and threads ran in one order"
 
 
 @dataclass(frozen=True)
 class Request:
-    """One instruction of one warp: the lanes that take part, and address and size in bytes of what each asks for."""
+    """One instruction of one warp: the lanes that take part, and the addresses and size in bytes that they ask for."""
 
     lanes: Array
     addresses: Array
@@ -38,15 +39,15 @@ class Request:
     text: str
 
 
-class Trace(Shown):
+class Trace(ShownAsTable):
     """What a kernel asked of a GPU: counts by source line and by array, and the mistakes found."""
 
-    def __init__(self, done: Run, findings: tuple[Finding, ...], schedules: int) -> None:
+    def __init__(self, done: Execution, findings: tuple[Finding, ...], schedules: int) -> None:
         self._run = done
         self.findings = findings
         self.schedules = schedules
-        self.kernel = done.setting.fn.__name__
-        self.grid, self.block = done.setting.grid, done.setting.block
+        self.kernel = done.settings.fn.__name__
+        self.grid, self.block = done.settings.grid, done.settings.block
 
     @property
     def ok(self) -> bool:
@@ -65,13 +66,13 @@ class Trace(Shown):
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block in bytes, static and dynamic."""
-        layout = self._run.launch.layout
+        """Shared memory of a block, static and dynamic, in bytes."""
+        layout = self._run.layout
         return layout.static_bytes + layout.dynamic_bytes
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Names of the arrays the kernel could reach: its parameters, global arrays, shared arrays."""
+        """Names of the arrays that the kernel could reach: its parameters, global arrays, shared arrays."""
         return tuple(dict.fromkeys(region.name for region in self._run.regions))
 
     # -- counts
@@ -79,7 +80,7 @@ class Trace(Shown):
     def count(self, array: str = "", *, line: int = 0, space: str = "", kind: str = "") -> Counts:
         """Counts of the requests to one array, of one source line of the kernel, to one space, or of one kind.
 
-        `space` is global, shared or constant; `kind` is load, store or atomic. What is left out does not restrict.
+        `space` is global, shared or constant; `kind` is load, store or atomic. Arguments left out do not restrict.
         """
         return count(self._run.accesses, self._run.requests, self._mask(array, line, space, kind))
 
@@ -87,7 +88,7 @@ class Trace(Shown):
         requests, accesses, sites = self._run.requests, self._run.accesses, self._run.sites
         mask = np.ones(len(requests.site), bool)
         if array:
-            mask &= self._of_requests == self._names.index(self._region(array).name)
+            mask &= self._request_arrays == self.arrays.index(self._region(array).name)
         if line:
             mask &= self._at(line)[requests.site]
         if kind:
@@ -101,12 +102,8 @@ class Trace(Shown):
         return mask
 
     @cached_property
-    def _names(self) -> list[str]:
-        return list(self.arrays)
-
-    @cached_property
-    def _of_requests(self) -> Array:
-        """For each request the number of its array's name: that of the first region its first address lies in."""
+    def _request_arrays(self) -> Array:
+        """For each request the index in `arrays` of the first array that its first address lies in."""
         requests, accesses = self._run.requests, self._run.accesses
         address = accesses.only(requests.order[requests.first]).address
         found = np.full(len(address), -1)
@@ -114,7 +111,7 @@ class Trace(Shown):
             low, high = region.span
             near = np.flatnonzero((found < 0) & (address >= low) & (address < high))
             inside = region.elements(address[near]) >= 0  # a column of a matrix spans its other columns too
-            found[near[inside]] = self._names.index(region.name)
+            found[near[inside]] = self.arrays.index(region.name)
         return found
 
     def _region(self, array: str) -> Region:
@@ -122,40 +119,29 @@ class Trace(Shown):
         return next(region for region in self._run.regions if region.name == array)
 
     def branches(self, line: int = 0) -> Branches:
-        """Branches of warps and how many of them diverge, in the whole kernel or in one source line."""
+        """Count the branches of warps and those that diverge, in the whole kernel or in one source line."""
         kinds = np.array([site.kind in ("branch", "for") for site in self._run.sites])
         return branches(self._run.events, kinds & self._at(line) if line else kinds)
 
     def _at(self, line: int) -> Array:
-        """Which sites are in a line of the kernel itself; its device functions may stand in another cell or file."""
+        """Which sites are in a line of the kernel itself; its device functions may be in another cell or file."""
         return np.array([(site.function, site.line) == (self.kernel, line) for site in self._run.sites])
 
     @cached_property
-    def _operations(self) -> tuple[Lines, Lines]:
-        program = self._run.program
-        return operations(self._run.events, program.sites, program.runs, program.run_work)
+    def _operations(self) -> Operations:
+        return operations(self._run.events, self._run.program)
 
     @property
     def flop(self) -> int:
-        """Operators and mathematical functions on floating-point numbers, as the source has them; fma counts two."""
-        return sum(self._operations[0].values())
+        """Operators and mathematical functions on floating-point numbers, as in the source; fma counts as two."""
+        return self._operations.flop
 
     @property
     def integer_operations(self) -> int:
-        """Operators on whole numbers, most of which compute indices."""
-        return sum(self._operations[1].values())
+        """Operators on integers, most of which compute indices."""
+        return self._operations.integer
 
-    @property
-    def reads_per_thread(self) -> float:
-        """Reads of global memory, on average over the threads."""
-        return self.count(space="global").reads / self.threads
-
-    @property
-    def writes_per_thread(self) -> float:
-        """Writes to global memory, on average over the threads."""
-        return self.count(space="global").writes / self.threads
-
-    # -- what pictures are drawn from
+    # -- data for figures
 
     def request(self, array: str = "", *, line: int = 0, kind: str = "", number: int = 0, warp: int = 0) -> Request:
         """The `number`-th request of a warp to an array or of a line; KernelError where it made no such request."""
@@ -175,13 +161,13 @@ class Trace(Shown):
         return Request(members.lane, address, int(members.size[0]), base, name, space, site.line, site.text)
 
     def visits(self, array: str, kind: str = "") -> Array:
-        """How often each element of `array` is read and written (or one of it, by `kind`), in the array's shape."""
+        """How often each element of `array` is accessed, or accessed by one `kind`, in the array's shape."""
         shape = self._region(array).array.shape
         found: Array = np.bincount(self._reaching(array, kind)[1], minlength=math.prod(shape)).reshape(shape)
         return found
 
     def _reaching(self, array: str, kind: str) -> tuple[Array, Array]:
-        """Of each access to `array` (of one kind or of any) the thread and the element's flat number."""
+        """The thread and the element's flat number of each access to `array`, of one kind or of any."""
         mine, element = self._run.accesses.reaching(self._region(array))
         if kind:
             _known("kind", kind, KINDS)
@@ -190,15 +176,15 @@ class Trace(Shown):
         return mine.thread, element
 
     def busiest(self, array: str, kind: str = "load") -> int:
-        """The most different elements of `array` that one thread reads, or writes by `kind`: its share of the work."""
+        """The most distinct elements of `array` that one thread reads, or accesses by another `kind`."""
         pairs = np.unique(np.stack(self._reaching(array, kind)), axis=1)
         return int(np.unique(pairs[0], return_counts=True)[1].max(initial=0))
 
     def paths(self, warp: int = 0) -> tuple[list[str], Array]:
-        """The branches (`if` and `while`) a warp comes to, and what each lane did there.
+        """The branches (`if` and `while`) that a warp reaches, and what each lane does there.
 
         Returns labels, "line 7: i < n", in the order in which they first came up, and an array (branches, 32) of 1 for
-        taken, 0 for not taken, -1 for not there.
+        taken, 0 for not taken, -1 for lanes that do not reach it.
         """
         events, sites = self._run.events, self._run.sites
         kind = np.array([site.kind == "branch" for site in sites])
@@ -212,10 +198,10 @@ class Trace(Shown):
         labels = [f"line {site.line}: {site.text}" for site in (sites[int(key) % SITES] for key in keys[order])]
         return labels, found[order]
 
-    # -- words
+    # -- tables
 
     def by_array(self) -> Table:
-        """Counts of each array that was touched."""
+        """Counts of each array that was accessed."""
         rows: list[tuple[str, ...]] = []
         for name in self.arrays:
             counts, region = self.count(name), self._region(name)
@@ -223,24 +209,8 @@ class Trace(Shown):
                 rows.append((name, region.space, *_cells(counts)))
         return Table(tuple(rows), ("array", "space", *_HEADINGS), "By array")
 
-    def by_line(self) -> Table:
-        """Counts of each source line that reached memory or computed."""
-        flop, integer = self._operations
-        reached = {(s.function, s.line) for s in self._run.sites if s.kind in KINDS}
-        rows: list[tuple[str, ...]] = []
-        for function, line in sorted(reached | set(flop), key=lambda at: (at[0] != self.kernel, at)):
-            here = np.array([(s.function, s.line) == (function, line) for s in self._run.sites])
-            counts = count(self._run.accesses, self._run.requests, here[self._run.requests.site])
-            text = next(
-                (s.text for s, mine in zip(self._run.sites, here, strict=True) if mine and s.kind != "array"), ""
-            )
-            name = str(line) if function == self.kernel else f"{function} {line}"
-            done = (flop.get((function, line), 0), integer.get((function, line), 0))
-            rows.append((name, text, *_cells(counts), *(f"{n:,}" for n in done)))
-        return Table(tuple(rows), ("line", "source", *_HEADINGS, "FLOP", "integer"), "By source line")
-
-    def _table(self) -> Table:
-        """All that a cell shows."""
+    def table(self) -> Table:
+        """What a cell shows."""
         blocks, size = math.prod(self.grid), math.prod(self.block)
         head = f"{self.kernel}: {blocks:,} block{'s' * (blocks > 1)} of {size:,} threads"
         by_array = self.by_array()
@@ -250,12 +220,6 @@ class Trace(Shown):
         orders = "." if self.schedules == 1 else f" and {self.schedules - 1} shuffled ones."
         headings = by_array.headings if by_array.rows else ()
         return Table(rows, headings, head, (work, *found, f"({LIMITS}{orders})"))
-
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def _repr_html_(self) -> str:
-        return self._table()._repr_html_()
 
 
 _HEADINGS = ("reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways")

@@ -1,4 +1,4 @@
-"""Mistakes that the log of a launch shows: races, shared memory read before it was written, outputs left unwritten."""
+"""Find in a log: races, shared memory read before it is written, and output elements that are never written."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from labkit.gpu.trace.address_space import Region
 from labkit.gpu.trace.events import Events, in_order, starts
 from labkit.gpu.trace.program import Site
-from labkit.gpu.trace.space import Region
 from labkit.gpu.trace.traced_memory import Array
 
-MOST_EXAMPLES = 2000
-"""Places in memory that are looked at one by one for the lines of a race; all of them are counted."""
+MAX_EXAMPLES = 2000
+"""Addresses in conflict that are examined one by one for the lines of a race; all of them are counted."""
 
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses to one place that nothing puts in order, and at how many addresses such a thing happens."""
+    """Two accesses to one address that nothing puts in order, and at how many addresses that happens."""
 
     accesses: Events
-    """Both, the earlier one first."""
-    places: int
+    """Both accesses, the earlier one first."""
+    addresses: int
 
 
 def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> list[Race]:
-    """Pairs of conflicting accesses by different threads, once a pair of lines.
+    """Pairs of conflicting accesses by different threads, one for each pair of lines.
 
-    Within a block a barrier orders accesses, and within a warp also syncwarp (a shuffle or a vote does not, says the
-    CUDA C++ Programming Guide). Else nothing does, but for a threadfence and an atomic after the one and an atomic
-    before the other.
+    Within a block a barrier orders accesses, and within a warp also syncwarp (a shuffle or a vote does not: CUDA C++
+    Programming Guide, "Warp Shuffle Functions"). Between blocks only a threadfence does, with an atomic after the first
+    access and one before the second.
     """
-    view = accesses.view
-    in_step = np.unique(_joined(view.phases, _joined(view.warp_epochs, view.warps)), return_inverse=True)[1]
-    in_a_warp, in_a_block = (in_step.astype("i4"), view.threads), (view.phases, view.warps)
-    between_blocks = (np.zeros(len(view.threads), "i4"), view.threads // view.block_size)
+    log = accesses.log
+    in_step = np.unique(_joined(log.phases, _joined(log.warp_epochs, log.warps)), return_inverse=True)[1]
+    in_a_warp, in_a_block = (in_step.astype("i4"), log.threads), (log.phases, log.warps)
+    between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)
     found: dict[tuple[int, int], Race] = {}
     order = _Order(events, sites)
     for piece in accesses.pieces():
-        for touched in _written_places(piece, shared=True), _written_places(piece, shared=False):
+        for touched in _to_written_addresses(piece, shared=True), _to_written_addresses(piece, shared=False):
             for group, owner in (in_a_block, in_a_warp):
                 _collect(found, touched, group, owner, order)
-    _collect(found, _written_places(accesses, shared=False), *between_blocks, order)
+    _collect(found, _to_written_addresses(accesses, shared=False), *between_blocks, order)
     return list(found.values())
 
 
@@ -51,8 +51,8 @@ def _joined(major: Array, minor: Array) -> Array:
     return found
 
 
-def _written_places(accesses: Events, *, shared: bool) -> Events:
-    """Accesses to those places in shared or global memory that somebody writes."""
+def _to_written_addresses(accesses: Events, *, shared: bool) -> Events:
+    """Accesses to those addresses of shared or global memory that any thread writes."""
     some = accesses.only(accesses.shared if shared else ~accesses.shared & ~accesses.constant)
     written = np.unique(some.only(some.write).address)
     if not len(written):
@@ -63,18 +63,18 @@ def _written_places(accesses: Events, *, shared: bool) -> Events:
 
 
 def _collect(found: dict[tuple[int, int], Race], touched: Events, group: Array, owner: Array, order: _Order) -> None:
-    conflicts, places = _conflicts(touched, group, owner)
+    conflicts, addresses = _conflicts(touched, group, owner)
     for pair in conflicts:
         lines = tuple(sorted(order.sites[site].line for site in pair.site))
         if (lines[0], lines[1]) not in found and not order.has(pair):
-            found[lines[0], lines[1]] = Race(pair, places)
+            found[lines[0], lines[1]] = Race(pair, addresses)
 
 
 def _conflicts(part: Events, groups: Array, owners: Array) -> tuple[Iterator[Events], int]:
-    """Pairs of accesses in conflict, at up to MOST_EXAMPLES places, and the number of addresses in conflict.
+    """Pairs of accesses in conflict, at up to MAX_EXAMPLES addresses, and the number of addresses in conflict.
 
-    In conflict are accesses to the same address in the same group, by different owners, of which one writes and not
-    both are atomic. Groups and owners are given for each stretch of the log.
+    Two accesses to the same address conflict if they are in the same group, have different owners, at least one writes
+    and not both are atomic. Groups and owners are given for each stretch of the log.
     """
     n = len(part)
     if not n:
@@ -88,20 +88,20 @@ def _conflicts(part: Events, groups: Array, owners: Array) -> tuple[Iterator[Eve
     writes, reads, atomics = (np.logical_or.reduceat(mask, first) for mask in (plain_write, plain_read, atomic))
     bad = np.flatnonzero(several & (writes | (reads & atomics)))
     ends = np.append(first[1:], n)
-    spans = (slice(first[number], ends[number]) for number in bad[:MOST_EXAMPLES])
+    spans = (slice(first[number], ends[number]) for number in bad[:MAX_EXAMPLES])
     pairs = (ordered.only(span).only(_pair(plain_write[span], atomic[span], owner[span])) for span in spans)
     return pairs, len(np.unique(address[first[bad]]))
 
 
 def _pair(plain_write: Array, atomic: Array, owner: Array) -> Array:
-    """The numbers of two accesses in conflict, the earlier one first: a write, or an atomic where nobody writes."""
+    """Indices of two accesses in conflict, the earlier one first: a write, or else an atomic."""
     if plain_write.any():
         one = int(np.argmax(plain_write))
         other = int(np.argmax(owner != owner[one]))
     else:
         one = int(np.argmax(atomic))
         others = ~atomic & (owner != owner[one])
-        if not others.any():  # all that read it plainly are of one owner: then an atomic of another is the other
+        if not others.any():  # the plain reads and this atomic have one owner: take a read and another owner's atomic
             one = int(np.argmax(~atomic))
             others = atomic & (owner != owner[one])
         other = int(np.argmax(others))
@@ -109,7 +109,7 @@ def _pair(plain_write: Array, atomic: Array, owner: Array) -> Array:
 
 
 class _Order:
-    """Tells whether two accesses are in order for a reason that is rare: fences, or syncwarp of a part of a warp."""
+    """Tells whether two accesses are in order for a rare reason: a fence, or a syncwarp of a part of a warp."""
 
     def __init__(self, events: Callable[[], Events], sites: list[Site]) -> None:
         self.sites = sites
@@ -124,13 +124,13 @@ class _Order:
         if warp[0] != warp[1]:
             return False
         both = 1 << int(lane[0]) | 1 << int(lane[1])
-        return any(w == warp[0] and m & both == both and at[0] < a <= at[1] for w, m, a in pair.view.partial_syncs)
+        return any(w == warp[0] and m & both == both and at[0] < a <= at[1] for w, m, a in pair.log.partial_syncs)
 
     def _by_fence(self, pair: Events, every: Events) -> bool:
-        """Whether a fence and an atomic by one thread, and then an atomic by another, lie between.
+        """Whether one thread's fence and atomic, and then another thread's atomic, lie between the two accesses.
 
-        The first thread is that of the first access or, a barrier later, one of its block; the other is that of the
-        second access or, a barrier earlier, one of its block.
+        The first thread made the first access, or belongs to its block and comes a barrier later; the other thread made
+        the second access, or belongs to its block and comes a barrier earlier.
         """
         first, last = np.searchsorted(every.at, pair.at)
         between = every.only(slice(first, last))
@@ -147,10 +147,10 @@ class _Order:
 
 
 def unset_reads(accesses: Events) -> Events:
-    """Accesses that are the first to a place of shared memory in their block and read it."""
+    """Accesses that are the first of their block to an address of shared memory, and read it."""
     found = [_unset_reads(piece.only(piece.shared)) for piece in accesses.pieces()] or [accesses]
     at, stretch = (np.concatenate([getattr(part, name) for part in found]) for name in ("at", "stretch"))
-    return Events(accesses.view, at, stretch)
+    return Events(accesses.log, at, stretch)
 
 
 def _unset_reads(shared: Events) -> Events:
@@ -163,7 +163,7 @@ def _unset_reads(shared: Events) -> Events:
 
 
 def unwritten(accesses: Events, region: Region) -> Array:
-    """Numbers of the elements of an array that is written and never read, of which no thread wrote these."""
+    """Flat numbers of the unwritten elements of an array that the kernel writes and never reads."""
     if region.space != "global" or not region.array.size:
         return np.zeros(0, "i8")
     mine, element = accesses.reaching(region)

@@ -1,7 +1,7 @@
-"""Arrays as a traced kernel sees them: every access is bounds-checked, logged with its address, and then done.
+"""Arrays as a traced kernel sees them: every access is bounds-checked, performed, and logged with its address.
 
-Addresses are those a GPU would give: each separate piece of memory starts on a 256-byte boundary, as with cudaMalloc,
-and views of it lie where they lie. Integers are read as Python integers (numba computes in 64 bits), floating-point
+Addresses are like those of a GPU: each separate piece of memory starts on a 256-byte boundary, as with cudaMalloc, and
+views of it keep their offsets. Integers are read as Python integers (numba computes in 64 bits), floating-point
 numbers as NumPy scalars of their own type, so that float16 and float32 round as they do on a GPU.
 """
 
@@ -35,14 +35,14 @@ class TracedTuple(tuple[Any, ...]):
 class TracedArray:
     """An array inside a kernel. `ld(index, key)` and `st(index, value, key)` are made for its shape, for speed."""
 
-    __slots__ = ("add", "array", "base", "ld", "name", "outside", "space", "st", "watch")
+    __slots__ = ("add", "array", "base", "ld", "name", "out_of_bounds", "space", "st", "watch")
 
     def __init__(
-        self, array: Array, base: int, name: str, space: str, add: Add | None, outside: Any, watch: Any = None
+        self, array: Array, base: int, name: str, space: str, add: Add | None, out_of_bounds: Any, watch: Any = None
     ) -> None:
-        """`base` is the address in bytes of element 0; `outside(array, index, key)` is called for a wrong index."""
+        """`base` is the address in bytes of element 0; `out_of_bounds(array, index, key)` handles a wrong index."""
         self.array, self.base, self.name, self.space = array, base, name, space
-        self.add, self.outside, self.watch = add, outside, watch
+        self.add, self.out_of_bounds, self.watch = add, out_of_bounds, watch
         self.ld, self.st = _accessors(self)
         if watch is not None:
             self.ld, self.st = watch(self, self.ld, self.st)
@@ -68,21 +68,21 @@ class TracedArray:
         raise TypeError(f"the truth of the whole array {self.name!r} was asked for; index it")
 
     def view(self, array: Array) -> TracedArray:
-        """A part of this array under the same name, at its true address."""
+        """A part of this array, under the same name and at its own address."""
         here = self.array.__array_interface__["data"][0]
         base = self.base + array.__array_interface__["data"][0] - here
-        return TracedArray(array, base, self.name, self.space, self.add, self.outside, self.watch)
+        return TracedArray(array, base, self.name, self.space, self.add, self.out_of_bounds, self.watch)
 
-    def nowhere(self, array: Array) -> TracedArray:
-        """What an access out of bounds gives where it gives an array: memory of its own that is not logged."""
-        return TracedArray(array, 0, self.name, "local", None, self.outside)
+    def unlogged(self, array: Array) -> TracedArray:
+        """The array that an access out of bounds gives: memory of its own, whose accesses are not logged."""
+        return TracedArray(array, 0, self.name, "local", None, self.out_of_bounds)
 
     def field(self, name: str) -> TracedArray:
-        """One field of every record."""
+        """One field of all records."""
         return self.view(self.array[name])
 
     def place(self, index: Any) -> tuple[int, ...] | None:
-        """`index` as a full tuple of whole numbers, None where it is outside; IndexError for a wrong number of them."""
+        """`index` as a full tuple of integers, None if out of bounds; IndexError for a wrong number of them."""
         parts = index if isinstance(index, tuple) else (index,)
         full = tuple(operator.index(part) for part in parts)
         if len(full) != self.array.ndim:
@@ -90,14 +90,14 @@ class TracedArray:
         return full if all(0 <= i < n for i, n in zip(full, self.array.shape, strict=True)) else None
 
     def report(self, place: tuple[int, ...], key: int) -> None:
-        """Log an access to the element at `place`."""
+        """EventLog an access to the element at `place`."""
         if self.add is not None:
             address = self.base + sum(i * stride for i, stride in zip(place, self.array.strides, strict=True))
             self.add(key)
             self.add(8 * address + self.array.itemsize.bit_length() - 1)
 
     def exchange(self, place: tuple[int, ...], change: Callable[[Any], Any], key: int) -> Any:
-        """Replace the element at `place` by `change(old)`, logged as one access; the old value."""
+        """Replace the element at `place` by `change(old)`, log one access, and return the old value."""
         old = self.array[place]
         old = old.item() if self.array.dtype.kind in "iub" else old
         self.report(place, key)
@@ -106,27 +106,27 @@ class TracedArray:
 
 
 class Record:
-    """One record of a structured array: reading a field reads memory, holding the record reads nothing."""
+    """One record of a structured array: taking the record reads nothing, taking a field reads memory."""
 
-    __slots__ = ("of", "place")
+    __slots__ = ("array", "place")
 
-    def __init__(self, of: TracedArray, place: tuple[int, ...]) -> None:
-        self.of, self.place = of, place
+    def __init__(self, array: TracedArray, place: tuple[int, ...]) -> None:
+        self.array, self.place = array, place
 
     def ld(self, field: str, key: int) -> Any:
-        """Read a field."""
-        return self.of.field(field).ld(self._index(), key)
+        """Read a field of the record."""
+        return self.array.field(field).ld(self._index(), key)
 
     def st(self, field: str, value: Any, key: int) -> None:
-        """Write a field."""
-        self.of.field(field).st(self._index(), value, key)
+        """Write a field of the record."""
+        self.array.field(field).st(self._index(), value, key)
 
     def _index(self) -> Any:
         return self.place[0] if len(self.place) == 1 else self.place
 
 
 def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
-    """`value` as a cast in C gives it: integers wrap around, floating-point numbers lose their fraction."""
+    """`value` wrapped into the range of an integer type, as a cast in C does; other types are left as they are."""
     if dtype.kind in "iu" and isinstance(value, int | np.integer):
         bits = 8 * dtype.itemsize
         rest = int(value) & ((1 << bits) - 1)
@@ -135,7 +135,7 @@ def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _flat(array: Array) -> Array | None:
-    """The memory of `array` as one line of elements from its element 0 on; None where elements are not in step."""
+    """The memory of `array` from its element 0 on, as one dimension; None where its strides do not allow it."""
     size = array.itemsize
     if array.dtype.kind not in "fiubc" or any(s < 0 or s % size for s in array.strides) or not array.size:
         return None
@@ -144,19 +144,19 @@ def _flat(array: Array) -> Array | None:
 
 
 def _accessors(traced: TracedArray) -> tuple[Load, Store]:
-    """The pair (ld, st) for an array: short for one and two dimensions of plain numbers, general for all else."""
+    """The pair (ld, st) for an array: fast for one and two dimensions of plain numbers, general for all else."""
     flat = _flat(traced.array)
     if flat is None or traced.array.ndim not in (1, 2):
         return _general(traced)
     size = traced.array.itemsize
     code = size.bit_length() - 1
-    whole = flat.dtype.kind in "iub"
+    integers = flat.dtype.kind in "iub"
     # A memoryview gives Python integers and is twice as fast; floating-point numbers keep their own type.
-    read: Callable[[int], Any] = (memoryview(flat.data) if whole else flat).__getitem__
+    read: Callable[[int], Any] = (memoryview(flat.data) if integers else flat).__getitem__
     write = _writer(flat)
     add = traced.add or _nothing
     steps = tuple(s // size for s in traced.array.strides)
-    make: Callable[..., tuple[Load, Store]] = _one if traced.array.ndim == 1 else _two
+    make: Callable[..., tuple[Load, Store]] = _fast_1d if traced.array.ndim == 1 else _fast_2d
     return make(traced, read, write, add, steps, 8 * traced.base + code, 8 * size)
 
 
@@ -178,7 +178,7 @@ def _writer(flat: Array) -> Callable[[int, Any], None]:
     return write
 
 
-def _one(traced: TracedArray, read: Any, write: Any, add: Add, steps: Any, base: int, size: int) -> Any:
+def _fast_1d(traced: TracedArray, read: Any, write: Any, add: Add, steps: Any, base: int, size: int) -> Any:
     n, (step,) = traced.array.shape[0], steps
     ld_any, st_any = _general(traced)
     size *= step
@@ -208,7 +208,7 @@ def _one(traced: TracedArray, read: Any, write: Any, add: Add, steps: Any, base:
     return ld, st
 
 
-def _two(traced: TracedArray, read: Any, write: Any, add: Add, steps: Any, base: int, size: int) -> Any:
+def _fast_2d(traced: TracedArray, read: Any, write: Any, add: Add, steps: Any, base: int, size: int) -> Any:
     (n, m), (a, b) = traced.array.shape, steps
     ld_any, st_any = _general(traced)
 
@@ -242,7 +242,7 @@ def _two(traced: TracedArray, read: Any, write: Any, add: Add, steps: Any, base:
 
 
 def _general(traced: TracedArray) -> tuple[Load, Store]:
-    """Accessors for any shape, for slices, for records, and for what the short ones gave up on."""
+    """Accessors for any shape, for slices, for records, and for what the fast ones can't handle."""
     array, ndim = traced.array, traced.array.ndim
 
     def ld(index: Any, key: int) -> Any:
@@ -253,8 +253,8 @@ def _general(traced: TracedArray) -> tuple[Load, Store]:
             return _slice(traced, parts, key)
         place = traced.place(parts)
         if place is None:
-            value = traced.outside(traced, index, key, writing=False)
-            return Record(traced.nowhere(np.zeros(1, array.dtype)), (0,)) if array.dtype.names else value
+            value = traced.out_of_bounds(traced, index, key, writing=False)
+            return Record(traced.unlogged(np.zeros(1, array.dtype)), (0,)) if array.dtype.names else value
         if array.dtype.names:
             return Record(traced, place)
         traced.report(place, key)
@@ -272,7 +272,7 @@ def _general(traced: TracedArray) -> tuple[Load, Store]:
             raise TypeError("a whole record can't be copied at once here: copy it field by field")
         at = traced.place(parts)
         if at is None:
-            traced.outside(traced, index, key, writing=True)
+            traced.out_of_bounds(traced, index, key, writing=True)
         else:
             array[at] = wrapped(value, array.dtype)
             traced.report(at, key)
@@ -281,14 +281,14 @@ def _general(traced: TracedArray) -> tuple[Load, Store]:
 
 
 def _slice(traced: TracedArray, parts: tuple[Any, ...], key: int) -> TracedArray:
-    """The view that a partial index or a slice gives. Whole numbers in it are checked, slices are cut to size."""
+    """The view that a partial index or a slice gives. Integers in it are bounds-checked, slices are clipped."""
     if len(parts) > traced.array.ndim:
         raise IndexError(f"{traced.name} has {traced.array.ndim} dimensions and is indexed with {len(parts)} numbers")
     for part, n in zip(parts, traced.array.shape, strict=False):
         if not isinstance(part, slice) and not 0 <= part < n:
-            traced.outside(traced, parts, key, writing=False)
+            traced.out_of_bounds(traced, parts, key, writing=False)
             inside = tuple(p if isinstance(p, slice) else 0 for p in parts)
-            return traced.nowhere(
+            return traced.unlogged(
                 np.zeros_like(traced.array[inside]) if 0 not in traced.array.shape else traced.array[:0]
             )
     return traced.view(traced.array[parts])

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 from typing import Any
 
+import numpy as np
+
 from labkit.core.arguments import check_number
 from labkit.core.errors import KernelError
-from labkit.gpu.trace.checking import check, differences
-from labkit.gpu.trace.diagnostics import Finding
-from labkit.gpu.trace.given import MOST_BLOCK, MOST_GRID, arguments_of, shape_of
+from labkit.gpu.trace.address_space import AddressSpace, SharedLayout
+from labkit.gpu.trace.diagnostics import Diagnostics, Finding
+from labkit.gpu.trace.event_log import BYTES_PER_EVENT, SITES, EventLog, too_large
+from labkit.gpu.trace.execution import Execution, LaunchSettings
+from labkit.gpu.trace.findings import find_differences, find_mistakes
+from labkit.gpu.trace.instrument import instrumented
+from labkit.gpu.trace.kernel_scope import python_function
 from labkit.gpu.trace.kernel_trace import Trace
-from labkit.gpu.trace.log import BYTES_AN_EVENT, too_large
-from labkit.gpu.trace.program import python_function
-from labkit.gpu.trace.running import Setting, run
+from labkit.gpu.trace.launch_arguments import MAX_BLOCK, MAX_GRID, LaunchArguments, as_dim3, launch_arguments
+from labkit.gpu.trace.program import Program
+from labkit.gpu.trace.thread_block import Stopped, ThreadBlock
 
 
 def trace(
@@ -29,14 +36,14 @@ def trace(
 ) -> Trace:
     """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a GPU would be asked to do.
 
-    `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; `grid` and `block` are whole
-    numbers or tuples of up to three. Results land in the arrays that are passed. `shared_bytes` is the dynamic shared
-    memory of the launch. With `schedules` above 1 the kernel runs again with its threads and blocks in shuffled
-    orders, to find results that depend on the order. A loop of more than `max_steps` turns counts as endless, and the
-    log may take `memory_bytes`.
+    `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; `grid` and `block` are integers or
+    tuples of up to three. Results land in the arrays that are passed. `shared_bytes` is the dynamic shared memory of
+    a block. With `schedules` above 1 the kernel runs again with its threads and blocks in shuffled orders, to find
+    results that depend on the order. A loop of more than `max_steps` iterations counts as endless, and the log may take
+    `memory_bytes`.
 
-    The trace holds counts, no times, and knows no caches. Arithmetic is NumPy's: float32 with a whole number stays
-    float32 where numba computes in float64, and whole numbers do not wrap around at 64 bits before they are stored.
+    The trace holds counts, not times, and models no caches. Arithmetic is NumPy's: float32 with an integer stays
+    float32 where numba computes in float64, and integers do not wrap around at 64 bits before they are stored.
     Accesses of different sizes are compared by where they begin. Mistakes in the kernel are its `findings`. Raises
     KernelError for a launch or a kernel that can't be traced, TraceTooLarge when the log outgrows its budget.
     """
@@ -49,23 +56,50 @@ def trace(
     }
     for name, (value, least) in numbers.items():
         check_number(name, value, least=least, whole=True, error=KernelError)
-    dims = shape_of("grid", grid, MOST_GRID), shape_of("block", block, MOST_BLOCK)
-    setting = Setting(fn, *dims, shared_bytes, memory_bytes // BYTES_AN_EVENT, max_steps)
-    if (threads := math.prod(dims[0]) * math.prod(dims[1])) > setting.max_events:
-        raise too_large(f"{threads:,} threads need", setting.max_events)
-    given = arguments_of(fn, args)
-    before = given.copy()
-    done = run(setting, given)
-    findings = {_what(f): f for f in check(done, lambda watch: run(setting, before.copy(), watch=watch))}
-    for number in range(1, schedules):
+    dims = as_dim3("grid", grid, MAX_GRID), as_dim3("block", block, MAX_BLOCK)
+    settings = LaunchSettings(fn, *dims, shared_bytes, memory_bytes // BYTES_PER_EVENT, max_steps)
+    if (threads := math.prod(dims[0]) * math.prod(dims[1])) > settings.max_events:
+        raise too_large(f"{threads:,} threads need", settings.max_events)
+    arguments = launch_arguments(fn, args)
+    before = arguments.copy()
+    done = _execute(settings, arguments)
+    mistakes = find_mistakes(done, lambda watch: _execute(settings, before.copy(), watch=watch))
+    findings = {_identity(finding): finding for finding in mistakes}
+    for seed in range(1, schedules):
         other = before.copy()
-        shuffled = run(setting, other, random.Random(number))
-        for finding in (*shuffled.diagnostics.findings(), *differences(given, other)):
-            findings.setdefault(_what(finding), finding)
-    for bring in given.back:
-        bring()
+        shuffled = _execute(settings, other, random.Random(seed))
+        for finding in (*shuffled.diagnostics.findings(), *find_differences(arguments, other)):
+            findings.setdefault(_identity(finding), finding)
+    for copy_back in arguments.copies_back:
+        copy_back()
     return Trace(done, tuple(findings.values()), schedules)
 
 
-def _what(finding: Finding) -> tuple[str, int, str]:
+def _identity(finding: Finding) -> tuple[str, int, str]:
     return finding.kind, finding.line, finding.array
+
+
+def _execute(
+    settings: LaunchSettings, arguments: LaunchArguments, order: random.Random | None = None, watch: Any = None
+) -> Execution:
+    """Run every block and its threads, in order or shuffled by `order`; `watch` is told each access."""
+    log = EventLog(settings.max_events, settings.max_steps)
+    diagnostics = Diagnostics(settings.where, lambda key: program.sites[key % SITES].line, log.current_thread)
+    memory = AddressSpace(log.add, diagnostics.out_of_bounds, None if watch is None else watch(log))
+    program = Program(log, memory.constant)
+    kernel = instrumented(program, settings.fn, arguments.integers, arguments.integer_arrays)
+    execution = Execution(settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes))
+    args = tuple(memory.argument(value, name) for name, value in arguments.values.items())
+    blocks = math.prod(settings.grid)
+    collecting = gc.isenabled()
+    gc.disable()  # a trace makes millions of objects, and each block breaks the cycles it makes
+    try:
+        with np.errstate(all="ignore"):
+            for number in order.sample(range(blocks), blocks) if order else range(blocks):
+                ThreadBlock(execution, number).run(kernel, args, order)
+    except Stopped:
+        pass  # the diagnostics say why, and the counts up to here are kept
+    finally:
+        if collecting:
+            gc.enable()
+    return execution

@@ -10,8 +10,8 @@ from numba import cuda
 from tests.test_gpu.textbook.entry import Entry, Want
 
 N = 256
-FULL = {"x load": Want(8, 32, 8), "y store": Want(8, 32, 8)}  # 32 lanes x 4 bytes = 128 bytes: 4 sectors, 1 line
-STORE = {"y store": Want(8, 32, 8)}
+FULL = {"x load": Want(8, 32), "y store": Want(8, 32)}  # 32 lanes x 4 bytes = 128 bytes: 4 sectors, 1 line
+STORE = {"y store": Want(8, 32)}
 
 
 def floats(n, dtype=np.float32):
@@ -180,117 +180,117 @@ def matrices(*shapes, order="C"):
 ENTRIES = (
     Entry("stride 1", copy, 2, 128, xy(), FULL),
     # 32 lanes 8 bytes apart span 256 bytes: 8 sectors, 2 lines, half of each unused.
-    Entry("stride 2", every_second, 2, 128, xy(2 * N), {"x load": Want(8, 64, 16), **STORE}),
+    Entry("stride 2", every_second, 2, 128, xy(2 * N), {"x load": Want(8, 64), **STORE}),
     # 128 bytes apart: every lane has a line, and a sector of it, of its own.
-    Entry("stride 32", every_32nd, 2, 128, xy(32 * N), {"x load": Want(8, 256, 256), **STORE}),
+    Entry("stride 32", every_32nd, 2, 128, xy(32 * N), {"x load": Want(8, 256), **STORE}),
     # Bytes 4 to 132 of an aligned line: its 4 sectors and the first of the next line.
-    Entry("misaligned by 4 bytes", copy, 2, 128, offset(1), {"x load": Want(8, 40, 16), **STORE}),
+    Entry("misaligned by 4 bytes", copy, 2, 128, offset(1), {"x load": Want(8, 40), **STORE}),
     # Whole sectors again, but 3 of one line and 1 of the next.
-    Entry("misaligned by 32 bytes", copy, 2, 128, offset(8), {"x load": Want(8, 32, 16), **STORE}),
+    Entry("misaligned by 32 bytes", copy, 2, 128, offset(8), {"x load": Want(8, 32), **STORE}),
     Entry("moved by 128 bytes", copy, 2, 128, offset(32), FULL),
     # 32 x 8 = 256 bytes: 8 sectors, 2 lines. 32 x 2 = 64 bytes: 2 sectors. 32 x 1: 1 sector.
-    Entry("float64", copy, 2, 128, xy(dtype=np.float64), {"x load": Want(8, 64, 16), "y store": Want(8, 64, 16)}),
-    Entry("float16", copy, 2, 128, xy(dtype=np.float16), {"x load": Want(8, 16, 8), "y store": Want(8, 16, 8)}),
-    Entry("int8", copy, 2, 128, xy(dtype=np.int8), {"x load": Want(8, 8, 8), "y store": Want(8, 8, 8)}),
-    Entry("broadcast", first, 2, 128, xy(), {"x load": Want(8, 8, 8), **STORE}),
+    Entry("float64", copy, 2, 128, xy(dtype=np.float64), {"x load": Want(8, 64), "y store": Want(8, 64)}),
+    Entry("float16", copy, 2, 128, xy(dtype=np.float16), {"x load": Want(8, 16), "y store": Want(8, 16)}),
+    Entry("int8", copy, 2, 128, xy(dtype=np.int8), {"x load": Want(8, 8), "y store": Want(8, 8)}),
+    Entry("broadcast", first, 2, 128, xy(), {"x load": Want(8, 8), **STORE}),
     # Which lane takes which word of a line makes no difference.
     Entry("permutation within a line", permuted, 2, 128, xy(), FULL),
     Entry("reverse order", backwards, 2, 128, xy(), FULL),
     # See `scattered`: 16 sectors in 4 lines for each warp, wherever the lanes lie.
     Entry(
         "gather", gather, 2, 128, lambda put: (put(floats(N)), put(scattered()), put(np.zeros(N, np.float32))),
-        {"x load": Want(8, 128, 32), "at load": Want(8, 32, 8), **STORE}, reads_per_thread=2,
+        {"x load": Want(8, 128), "at load": Want(8, 32), **STORE}, reads_per_thread=2,
     ),
     # One warp, whose lanes read and write places that differ.
     Entry(
         "scatter", scatter, 1, 32, lambda put: (put(floats(N)), put(scattered()), put(np.zeros(N, np.float32))),
-        {"x load": Want(1, 4, 1), "at load": Want(1, 4, 1), "y load": Want(1, 16, 4), "y store": Want(1, 16, 4)},
+        {"x load": Want(1, 4), "at load": Want(1, 4), "y load": Want(1, 16), "y store": Want(1, 16)},
         flop=32, reads_per_thread=3,
     ),
     # 100 of 128 threads: three whole warps, and 4 lanes of the fourth, which part from the other 28: 3 x 4 + 1 sectors.
     Entry(
         "partial last warp", guarded, 1, 128, lambda put: (put(floats(100)), put(np.zeros(100, np.float32))),
-        {"x load": Want(4, 13, 4), "y store": Want(4, 13, 4)}, (4, 1), 0, 100 / 128, 100 / 128,
+        {"x load": Want(4, 13), "y store": Want(4, 13)}, (4, 1), 0, 100 / 128, 100 / 128,
     ),
     # 32 rows of 64: 64 warps, each with half a row: 128 aligned bytes.
     Entry(
         "2-D, lanes along a row", rows, (2, 8), (32, 4), matrices((32, 64), (32, 64)),
-        {"m load": Want(64, 256, 64), "y store": Want(64, 256, 64)},
+        {"m load": Want(64, 256), "y store": Want(64, 256)},
     ),
     # Lanes down a column of 32-float rows: 128 bytes apart, a sector and a line each.
     Entry(
         "2-D, lanes along a column", columns, (2, 8), (32, 4), matrices((64, 32), (64, 32)),
-        {"m load": Want(64, 2048, 2048), "y store": Want(64, 2048, 2048)},
+        {"m load": Want(64, 2048), "y store": Want(64, 2048)},
     ),
     # In Fortran's order a column is what lies together.
     Entry(
         "2-D, lanes along a column, Fortran order", columns, (2, 8), (32, 4), matrices((64, 32), (64, 32), order="F"),
-        {"m load": Want(64, 256, 64), "y store": Want(64, 256, 64)},
+        {"m load": Want(64, 256), "y store": Want(64, 256)},
     ),
     Entry(
         "a column as a view", copy, 2, 128, lambda put: (put(np.ones((N, 32), np.float32))[:, 3], put(floats(N))),
-        {"x load": Want(8, 256, 256), **STORE},
+        {"x load": Want(8, 256), **STORE},
     ),
     # 64 x 64, 128 warps. Reads along rows: 4 sectors. Writes down columns of 256-byte rows: 32 sectors and lines.
     Entry(
         "transpose, naive", transpose, (2, 8), (32, 8), matrices((64, 64), (64, 64)),
-        {"a load": Want(128, 512, 128), "b store": Want(128, 4096, 4096)},
+        {"a load": Want(128, 512), "b store": Want(128, 4096)},
     ),
     # Three times stride 1. 3 products and 2 sums a thread.
     Entry(
         "struct of arrays", lengths_of_arrays, 2, 128, lambda put: tuple(put(floats(N)) for _ in range(4)),
-        {**{f"{name} load": Want(8, 32, 8) for name in "xyz"}, "length store": Want(8, 32, 8)}, flop=5 * N,
+        {**{f"{name} load": Want(8, 32) for name in "xyz"}, "length store": Want(8, 32)}, flop=5 * N,
         reads_per_thread=3,
     ),
     # Records of 12 bytes: a field of 32 of them lies over 384 bytes, in all 12 sectors and 3 lines. 3 fields: 24
     # requests.
     Entry(
         "array of structs", lengths_of_records, 2, 128, records(XYZ),
-        {"p load": Want(24, 288, 72), "length store": Want(8, 32, 8)}, flop=5 * N, reads_per_thread=3,
+        {"p load": Want(24, 288), "length store": Want(8, 32)}, flop=5 * N, reads_per_thread=3,
     ),
     # 16 bytes a record: 512 bytes, 16 sectors, 4 lines for 128 bytes asked.
-    Entry("one field of a struct", one_field, 2, 128, records(XYZW), {"p load": Want(8, 128, 32), **STORE}),
+    Entry("one field of a struct", one_field, 2, 128, records(XYZW), {"p load": Want(8, 128), **STORE}),
     # x[i]: 4 sectors, 1 line a warp. x[i - 1]: the sector before too, but in warp 0, where lane 0 has no part: 4 + 7 x
     # 5, lines 1 + 7 x 2. x[i + 1]: the same from the other end. Together 32 + 39 + 39 sectors, 8 + 15 + 15 lines. The
     # first and the last warp have a lane without work.
     Entry(
         "stencil of 3", stencil, 2, 128, lambda put: (put(floats(N)), put(np.zeros(N - 2, np.float32))),
-        {"x load": Want(24, 110, 38), "y store": Want(8, 39, 15)}, (8, 2), 3 * 254, 3 * 254 / N, 254 / N,
+        {"x load": Want(24, 110), "y store": Want(8, 39)}, (8, 2), 3 * 254, 3 * 254 / N, 254 / N,
     ),
     # 1,000 = 3 x 256 + 232: 3 full rounds of 8 warps and one of 7 warps and 8 lanes; 4,000 bytes are 125 sectors.
     # In the last warp 8 lanes loop 4 times, 24 lanes 3 times.
     Entry(
         "grid-stride loop", grid_stride, 2, 128, lambda put: (put(floats(1000)), put(np.zeros(1000, np.float32))),
-        {"x load": Want(32, 125, 32), "y store": Want(32, 125, 32)}, (8, 1), 1000, 1000 / 256, 1000 / 256,
+        {"x load": Want(32, 125), "y store": Want(32, 125)}, (8, 1), 1000, 1000 / 256, 1000 / 256,
     ),
     # Every warp parts. On either side 16 lanes read every other word of 4 sectors, and write 64 bytes, 2 sectors.
     Entry(
         "even and odd lanes", even_and_odd, 2, 128, thirds,
-        {"x load": Want(16, 64, 16), "y store": Want(8, 16, 8), "z store": Want(8, 16, 8)}, (8, 8),
+        {"x load": Want(16, 64), "y store": Want(8, 16), "z store": Want(8, 16)}, (8, 8),
     ),
     # Whole warps go one way or the other: nothing diverges.
     Entry(
         "even and odd warps", by_warp, 2, 128, thirds,
-        {"x load": Want(8, 32, 8), "y store": Want(4, 16, 4), "z store": Want(4, 16, 4)}, (8, 0),
+        {"x load": Want(8, 32), "y store": Want(4, 16), "z store": Want(4, 16)}, (8, 0),
     ),
     # Lane l multiplies l times: 0 + 1 + ... + 31 = 496 a warp.
     Entry("as many turns as the lane's number", lane_turns, 2, 128, xy(), FULL, (8, 8), 8 * 496),
     # 32 lanes at one address: 31 find another there. A sector a request.
     Entry(
         "atomics at one address", same_counter, 2, 128, lambda put: (put(floats(N)), put(np.zeros(1, np.float32))),
-        {"x load": Want(8, 32, 8), "y atomic": Want(8, 8, 8, collisions=8 * 31)}, reads_per_thread=2,
+        {"x load": Want(8, 32), "y atomic": Want(8, 8)}, reads_per_thread=2,
     ),
     # 32 lanes in 8 bins, 4 in each: 3 of them too many, 24 a warp. 8 bins of 4 bytes are one sector.
     Entry(
         "histogram", histogram, 2, 128,
         lambda put: (put((np.arange(N) % 8).astype(np.int32)), put(np.zeros(8, np.int32))),
-        {"x load": Want(8, 32, 8), "y atomic": Want(8, 8, 8, collisions=8 * 24)}, reads_per_thread=2,
+        {"x load": Want(8, 32), "y atomic": Want(8, 8)}, reads_per_thread=2,
     ),
     # 32 x 32 by 32 x 32: 32 warps, a row of c each. a[y, k] is one address, b[k, x] a row of 128 bytes, for each of 32
     # k.
     Entry(
         "matmul, naive", matmul, (1, 4), (32, 8), matrices((32, 32), (32, 32), (32, 32)),
-        {"a load": Want(1024, 1024, 1024), "b load": Want(1024, 4096, 1024), "c store": Want(32, 128, 32)}, (32, 0),
+        {"a load": Want(1024, 1024), "b load": Want(1024, 4096), "c store": Want(32, 128)}, (32, 0),
         2 * 32**3, 64,
     ),
 )  # fmt: skip

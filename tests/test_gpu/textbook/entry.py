@@ -11,10 +11,8 @@ class Want:
 
     requests: int
     sectors: int = 0
-    lines: int = 0
     wavefronts: int = 0
     ways: int = 0
-    collisions: int = 0
 
 
 @dataclass(frozen=True)

@@ -182,19 +182,19 @@ def ones(*shapes, dtype=np.float32):
     return lambda put: tuple(put(np.ones(shape, dtype)) for shape in shapes)
 
 
-def reduction(loads, load_waves, ways, stores, store_waves, x=(8, 32, 8)):
+def reduction(loads, load_waves, ways, stores, store_waves, x=(8, 32)):
     """Two blocks of a reduction, given the shared requests of one."""
     return {
         "x load": Want(*x),
         "s load": Want(2 * loads, wavefronts=2 * load_waves, ways=ways),
         "s store": Want(2 * stores, wavefronts=2 * store_waves, ways=ways if store_waves > stores else 1),
-        "out store": Want(2, 2, 2),
+        "out store": Want(2, 2),
     }
 
 
-TILES = {"a load": Want(128, 512, 128), "b store": Want(128, 512, 128), "tile store": Want(128, wavefronts=128, ways=1)}
-ONE_WARP = {"x load": Want(1, 4, 1), "s store": Want(1, wavefronts=1, ways=1), "y store": Want(1, 4, 1)}
-TWO = {"x load": Want(2, 8, 2), "s store": Want(2, wavefronts=2, ways=1), "y store": Want(1, 4, 1)}
+TILES = {"a load": Want(128, 512), "b store": Want(128, 512), "tile store": Want(128, wavefronts=128, ways=1)}
+ONE_WARP = {"x load": Want(1, 4), "s store": Want(1, wavefronts=1, ways=1), "y store": Want(1, 4)}
+TWO = {"x load": Want(2, 8), "s store": Want(2, wavefronts=2, ways=1), "y store": Want(1, 4)}
 
 ENTRIES = (
     # 64 x 64 in 4 tiles of 32 warps: both sides of global memory go along rows. Down a column of the tile the words are
@@ -215,7 +215,7 @@ ENTRIES = (
     Entry(
         "shared stride 3", stride_3, 1, 32, ones(96, 32),
         {
-            "x load": Want(3, 12, 3), "s store": Want(3, wavefronts=3, ways=1), "y store": Want(1, 4, 1),
+            "x load": Want(3, 12), "s store": Want(3, wavefronts=3, ways=1), "y store": Want(1, 4),
             "s load": Want(1, wavefronts=1, ways=1),
         }, reads_per_thread=3,
     ),
@@ -223,7 +223,7 @@ ENTRIES = (
     Entry(
         "shared float64", doubles, 1, 32, ones(32, 32, dtype=np.float64),
         {
-            "x load": Want(1, 8, 2), "y store": Want(1, 8, 2), "s store": Want(1, wavefronts=2, ways=1),
+            "x load": Want(1, 8), "y store": Want(1, 8), "s store": Want(1, wavefronts=2, ways=1),
             "s load": Want(1, wavefronts=2, ways=1),
         },
     ),
@@ -259,7 +259,7 @@ ENTRIES = (
     # The same after one more sum for each thread: 2 loads, 16 requests in all.
     Entry(
         "reduction 4, first sum while loading", first_add, 2, 128, ones(512, 2),
-        reduction(17, 17, 1, 12, 12, x=(16, 64, 16)), (128, 12), 2 * (127 + 128), 2, 2 / 256,
+        reduction(17, 17, 1, 12, 12, x=(16, 64)), (128, 12), 2 * (127 + 128), 2, 2 / 256,
     ),
     # Shared: warp 0 clears 32 words, 4 warps write one word each, warp 0 reads 32. Sums: 5 by each of 128 threads, and
     # by 32. Branches a block: 4 + 4 x 6 tests of `while` + 4 (all part) + 4 + 6 + 1 (parts).
@@ -272,7 +272,7 @@ ENTRIES = (
     Entry(
         "matmul, tiled", matmul_tiled, (2, 2), (16, 16), ones((32, 32), (32, 32), (32, 32)),
         {
-            "a load": Want(64, 256, 128), "b load": Want(64, 256, 128), "c store": Want(32, 128, 64),
+            "a load": Want(64, 256), "b load": Want(64, 256), "c store": Want(32, 128),
             "sa store": Want(64, wavefronts=64, ways=1), "sb store": Want(64, wavefronts=64, ways=1),
             "sa load": Want(1024, wavefronts=1024, ways=1), "sb load": Want(1024, wavefronts=1024, ways=1),
         }, (32 + 64, 0), 2 * 32**3, 4,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from labkit.gpu.trace.space import Region
+from labkit.gpu.trace.address_space import Region
 
 CUBE = np.zeros((3, 4, 5), np.float32)
 LAYOUTS = {

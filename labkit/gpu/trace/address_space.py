@@ -1,4 +1,4 @@
-"""Where arrays lie: the address spaces of a launch, global, constant, shared and local."""
+"""Place the arrays of a launch in its address spaces: global, constant, shared and local."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from labkit.core.errors import KernelError
 from labkit.gpu.trace.traced_memory import Add, Array, TracedArray, TracedTuple
 
 SHARED_END = 1 << 30
-"""Addresses below lie in shared memory, and are the same in every block."""
+"""Lower addresses lie in shared memory, and are the same in every block."""
+DYNAMIC_SHARED = 1 << 29
+"""Address of dynamic shared memory, above all static shared arrays."""
 CONSTANT = 1 << 40
 GLOBAL = 1 << 41
 ALIGNMENT = 256
-"""Bytes to which cudaMalloc aligns (CUDA C++ Programming Guide, Device Memory Accesses)."""
-
-
-MOST_STATIC = 48 * 1024
-"""Bytes of shared memory with a fixed shape a block (CUDA C++ Programming Guide, "Shared Memory")."""
+"""Bytes to which cudaMalloc aligns (CUDA C++ Programming Guide, "Device Memory Accesses")."""
+MAX_STATIC_SHARED = 48 * 1024
+"""Bytes a block of shared memory with a fixed shape (CUDA C++ Programming Guide, "Shared Memory")."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A piece of memory that a kernel can reach: one allocation, with the array that an argument shows of it."""
+    """An array that a kernel can reach, and where it lies."""
 
     name: str
     space: str
@@ -42,14 +42,15 @@ class Region:
         return int(low) + start, int(high) + start
 
     def element(self, number: int) -> str:
-        """The element of a flat (C order) number as its source would name it: `a[3, 4]`."""
+        """The element with a flat number (C order) as its source would name it: `a[3, 4]`."""
         return f"{self.name}[{', '.join(str(int(i)) for i in np.unravel_index(number, self.array.shape))}]"
 
     def elements(self, addresses: Array) -> Array:
-        """For each address the flat (C order) number of the element it lies in, -1 for none."""
+        """For each address the flat number (C order) of the element it lies in, -1 for none."""
         shape, strides = self.array.shape, self.array.strides
         rest = addresses - self.span[0]
         found, inside = np.zeros(len(addresses), "i8"), rest >= 0 if self.array.size else np.zeros(len(addresses), bool)
+        # Peel off the axes from the largest stride to the smallest, whatever their order and direction.
         several = [axis for axis, n in enumerate(shape) if n > 1 and strides[axis]]
         for axis in sorted(several, key=lambda axis: -abs(strides[axis])):
             at = rest // abs(strides[axis])
@@ -71,18 +72,18 @@ def owner_bounds(array: Array) -> tuple[int, int]:
     return int(low), int(high)
 
 
-class Space:
-    """Global and constant memory of a launch, and local arrays, which lie nowhere that is counted."""
+class AddressSpace:
+    """Global and constant memory of a launch, and its local arrays, whose accesses are not logged."""
 
-    def __init__(self, add: Add, outside: Callable[..., Any], watch: Any = None) -> None:
+    def __init__(self, add: Add, out_of_bounds: Callable[..., Any], watch: Any = None) -> None:
         self.regions: list[Region] = []
-        self._add, self._outside, self._watch = add, outside, watch
+        self._add, self._out_of_bounds, self._watch = add, out_of_bounds, watch
         self._next = {"global": GLOBAL, "constant": CONSTANT}
         self._starts: dict[int, int] = {}
         self._constants: dict[int, TracedArray] = {}
 
     def argument(self, value: Any, name: str) -> Any:
-        """An argument as the kernel takes it: arrays at their addresses, also those in a tuple."""
+        """An argument as the kernel takes it: arrays, also those in a tuple, at their addresses."""
         if isinstance(value, TracedTuple):
             return TracedTuple(self.argument(part, f"{name}[{i}]") for i, part in enumerate(value))
         return self.place(value, name) if isinstance(value, np.ndarray) else value
@@ -95,7 +96,7 @@ class Space:
             self._next[space] += -(-max(high - low, 1) // ALIGNMENT) * ALIGNMENT
         base = self._starts[low] + array.__array_interface__["data"][0] - low
         self.regions.append(Region(name, space, base, array))
-        return TracedArray(array, base, name, space, self._add, self._outside, self._watch)
+        return TracedArray(array, base, name, space, self._add, self._out_of_bounds, self._watch)
 
     def constant(self, array: Any, name: str) -> TracedArray:
         """An array compiled into the kernel; writing to it raises."""
@@ -107,16 +108,16 @@ class Space:
         return self._constants[id(array)]
 
     def local(self, shape: Any, dtype: np.dtype[Any], name: str) -> TracedArray:
-        """Memory of one thread: bounds-checked, not logged, and full of NaN (or -842150451) before it is written."""
-        return TracedArray(blank(shape, dtype), 0, name, "local", None, self._outside)
+        """Memory of one thread: bounds-checked, not logged, and filled with NaN or 0xCD before it is written."""
+        return TracedArray(blank(shape, dtype), 0, name, "local", None, self._out_of_bounds)
 
     def shared(self, array: Array, base: int, name: str) -> TracedArray:
         """A shared array at its offset."""
-        return TracedArray(array, base, name, "shared", self._add, self._outside, self._watch)
+        return TracedArray(array, base, name, "shared", self._add, self._out_of_bounds, self._watch)
 
 
 class SharedLayout:
-    """The shared arrays of a kernel: their offsets, the same in every block, and the bytes they take."""
+    """The shared arrays of a kernel: their addresses, the same in every block, and the bytes they take."""
 
     def __init__(self, dynamic_bytes: int) -> None:
         self.dynamic_bytes = dynamic_bytes
@@ -124,24 +125,24 @@ class SharedLayout:
         self.regions: dict[int, Region] = {}
         self._next = ALIGNMENT
 
-    def offset(self, site: int, name: str, array: Array) -> int:
-        """Where the array of `site` starts. Apart by multiples of 256 bytes, so that its bank 0 is bank 0."""
+    def address(self, site: int, name: str, array: Array) -> int:
+        """Where the array of `site` starts: at multiples of 256 bytes, so that each starts in bank 0."""
         if site not in self.regions:
             self.regions[site] = Region(name, "shared", self._next, array)
             self._next += -(-max(array.nbytes, 1) // ALIGNMENT) * ALIGNMENT
             self.static_bytes = -(-self.static_bytes // array.itemsize) * array.itemsize + array.nbytes
-            if self.static_bytes > MOST_STATIC:
+            if self.static_bytes > MAX_STATIC_SHARED:
                 raise KernelError(
                     f"{name} brings a block's shared memory to {self.static_bytes:,} bytes, and shared arrays of fixed"
-                    f" shape have {MOST_STATIC:,} at most. Use smaller ones, or dynamic shared memory (shape 0)."
+                    f" shape have {MAX_STATIC_SHARED:,} at most. Use smaller ones, or dynamic shared memory (shape 0)."
                 )
         return self.regions[site].base
 
 
 class SharedMemory:
-    """The shared arrays of one block. Dynamic ones all start at the same place, as in numba."""
+    """The shared arrays of one block. Dynamic ones all start at the same address, as in numba."""
 
-    def __init__(self, layout: SharedLayout, space: Space) -> None:
+    def __init__(self, layout: SharedLayout, space: AddressSpace) -> None:
         self._layout, self._space = layout, space
         self._made: dict[int, TracedArray] = {}
         self._dynamic: Array | None = None
@@ -161,14 +162,14 @@ class SharedMemory:
             if self._dynamic is None:
                 self._dynamic = blank(self._layout.dynamic_bytes, np.dtype("u1"))
             array = self._dynamic[: self._dynamic.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)
-            self._layout.regions.setdefault(site, Region(name, "shared", 1 << 29, array))
-            return self._space.shared(array, 1 << 29, name)
+            self._layout.regions.setdefault(site, Region(name, "shared", DYNAMIC_SHARED, array))
+            return self._space.shared(array, DYNAMIC_SHARED, name)
         array = blank(shape, dtype)
-        return self._space.shared(array, self._layout.offset(site, name, array), name)
+        return self._space.shared(array, self._layout.address(site, name, array), name)
 
 
 def blank(shape: Any, dtype: np.dtype[Any]) -> Array:
-    """Memory that nobody wrote: NaN, or 0xCD in every byte."""
+    """Memory that nobody has written: NaN, or 0xCD in every byte, which stand out in results."""
     array = np.empty(shape, dtype)
     if dtype.kind in "fc":
         array.fill(np.nan)

@@ -1,4 +1,4 @@
-"""The mistakes of a run in words: those met while it ran, and those that its log shows."""
+"""Find the mistakes of a run and describe them: those met while it ran, and those that its log shows."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 import numpy as np
 
 from labkit.gpu.trace.diagnostics import Finding
-from labkit.gpu.trace.given import Arguments
-from labkit.gpu.trace.log import Log
+from labkit.gpu.trace.event_log import EventLog
+from labkit.gpu.trace.execution import Execution
+from labkit.gpu.trace.launch_arguments import LaunchArguments
 from labkit.gpu.trace.races import Race, races, unset_reads, unwritten
-from labkit.gpu.trace.running import Run
 
-CLOSE = {2: 1e-2, 4: 1e-4, 8: 1e-9}
-"""Relative differences that another order makes in sums of thousands of floating-point numbers, by bytes a number."""
+TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
+"""Relative differences that a changed order may make in sums of thousands of floats, by a float's size in bytes."""
 
 
-def check(run: Run, again: Callable[[Any], object]) -> tuple[Finding, ...]:
-    """Findings of `run`. `again(watch)` repeats it from the same inputs, to look up the values of a race."""
+def find_mistakes(run: Execution, again: Callable[[Any], object]) -> tuple[Finding, ...]:
+    """The findings of `run`; `again(watch)` repeats it from the same inputs, to look up the values of a race."""
     found = races(run.accesses, lambda: run.events, run.sites)
-    values = _watched({int(at) for race in found for at in race.accesses.at}, again)
+    values = _values_at({int(at) for race in found for at in race.accesses.at}, again)
     ended = any(kind in ("raised", "deadlock", "endless") for kind, *_ in run.diagnostics.found)
     return (
         *run.diagnostics.findings(),
-        *(_race(run, race, values) for race in found),
-        *_unset(run),
-        *(() if ended else _unwritten(run)),
+        *(_race_finding(run, race, values) for race in found),
+        *_unset_findings(run),
+        *(() if ended else _unwritten_findings(run)),
     )
 
 
-def _watched(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]:
-    """The values read or written at some places of the log, from a second run. Atomics have none."""
+def _values_at(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]:
+    """Values read or written by events, given by their first word in the log, from a second run. Atomics have none."""
     values: dict[int, Any] = {}
 
-    def watch(log: Log) -> Any:
+    def watch(log: EventLog) -> Any:
         def wrap(_: Any, ld: Any, st: Any) -> Any:
             def loaded(index: Any, key: int) -> Any:
                 at = len(log.words)
@@ -58,7 +58,7 @@ def _watched(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]
     return values
 
 
-def _race(run: Run, race: Race, values: dict[int, Any]) -> Finding:
+def _race_finding(run: Execution, race: Race, values: dict[int, Any]) -> Finding:
     both = race.accesses
     sites = [run.sites[site] for site in both.site]
     region, element = run.region_of(int(both.address[0]))
@@ -66,35 +66,35 @@ def _race(run: Run, race: Race, values: dict[int, Any]) -> Finding:
     parts = []
     for site, at, thread, what in zip(sites, both.at.tolist(), both.thread.tolist(), (element, "it"), strict=True):
         link = {"load": " from ", "store": " to "}.get(site.kind, " ") if at in values else " "
-        value = f" {_plain(values[at])}" if at in values else ""
-        parts.append(f"{run.setting.where(thread)} {acts[site.kind].format(value, link + what)} (line {site.line})")
+        value = f" {_value_text(values[at])}" if at in values else ""
+        parts.append(f"{run.settings.where(thread)} {acts[site.kind].format(value, link + what)} (line {site.line})")
     why = "no barrier lies between" if both.block[0] == both.block[1] else "blocks run in any order"
-    brought = [values[at] for at in both.at.tolist() if at in values]
-    same = len(brought) == 2 and bool(both.write.all()) and bool(brought[0] == brought[1])
+    seen = [values[at] for at in both.at.tolist() if at in values]
+    same = len(seen) == 2 and bool(both.write.all()) and bool(seen[0] == seen[1])
     benign = " Both write the same value this time." if same else ""
     words = f"{parts[0]}, {parts[1]}; {why}, so either can come first.{benign}"
     name = region.name if region else ""
-    return Finding("race", sites[1].line, words, race.places, int(both.thread[1]), name)
+    return Finding("race", sites[1].line, words, race.addresses, int(both.thread[1]), name)
 
 
-def _plain(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
 
 
-def _unset(run: Run) -> list[Finding]:
+def _unset_findings(run: Execution) -> list[Finding]:
     reads = unset_reads(run.accesses)
     found = []
     for site in np.unique(reads.site):
         mine = reads.only(reads.site == site)
         thread = int(mine.thread[0])
         region, element = run.region_of(int(mine.address[0]))
-        words = f"{run.setting.where(thread)} reads {element} before any thread of its block wrote it."
+        words = f"{run.settings.where(thread)} reads {element} before any thread of its block wrote it."
         line, name = run.sites[site].line, region.name if region else ""
         found.append(Finding("unset", line, words, len(mine), thread, name))
     return found
 
 
-def _unwritten(run: Run) -> list[Finding]:
+def _unwritten_findings(run: Execution) -> list[Finding]:
     found = []
     for region in run.regions:
         left = unwritten(run.accesses, region)
@@ -106,21 +106,22 @@ def _unwritten(run: Run) -> list[Finding]:
     return found
 
 
-def differences(first: Arguments, other: Arguments) -> list[Finding]:
+def find_differences(first: LaunchArguments, other: LaunchArguments) -> list[Finding]:
     """Arrays in which two runs of different schedules left different results."""
     found = []
     for name, array in first.arrays.items():
         if array.dtype.names or array.dtype.kind not in "fiubc":
             continue
-        close = CLOSE.get(array.dtype.itemsize, 1e-9) if array.dtype.kind in "fc" else 0.0
+        close = TOLERANCES.get(array.dtype.itemsize, 1e-9) if array.dtype.kind in "fc" else 0.0
         scale = float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
         differ = ~np.isclose(array, other.arrays[name], rtol=close, atol=close * scale, equal_nan=True)
         if differ.any():
             at = tuple(int(i) for i in np.argwhere(differ)[0])
             place = f"{name}[{', '.join(map(str, at))}]"
+            values = _value_text(array[at]), _value_text(other.arrays[name][at])
             words = (
-                f"{place} is {_plain(array[at])} with the threads in order and {_plain(other.arrays[name][at])} in"
-                f" another order: the result depends on which thread comes first, in {int(differ.sum()):,} elements."
+                f"{place} is {values[0]} with the threads in order and {values[1]} in another order:"
+                f" the result depends on which thread comes first, in {int(differ.sum()):,} elements."
             )
             found.append(Finding("order", 0, words, array=name))
     return found

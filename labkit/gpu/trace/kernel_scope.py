@@ -1,4 +1,4 @@
-"""The world outside a kernel: what its names stand for where they are not its own."""
+"""Resolve the names that a kernel takes from its surroundings: globals, closure, builtins and numba's `cuda`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ import sys
 import types
 from typing import Any
 
-import numpy as np
-
+from labkit.core.errors import KernelError
 from labkit.gpu.trace.arithmetic import local_names
-from labkit.gpu.trace.program import python_function
-from labkit.gpu.trace.thread import KEYED, PLAIN, VALUES
+from labkit.gpu.trace.traced_thread import KEYED, PLAIN, VALUES
 
 _MISSING = object()
 
 
-def is_cuda(value: Any) -> bool:
-    """Whether `value` is numba's `cuda` module: built in, simulated, or of the package numba-cuda."""
-    return isinstance(value, types.ModuleType) and value.__name__ in ("numba.cuda", "numba.cuda.simulator")
+def python_function(kernel: Any) -> types.FunctionType:
+    """The Python function behind a kernel: compiled, simulated, or plain. KernelError where there is none."""
+    for inner in (getattr(kernel, "py_func", None), getattr(kernel, "fn", None), kernel):
+        if isinstance(inner, types.FunctionType):
+            return inner
+    raise KernelError(
+        f"Expected a kernel, a function written against numba's `cuda`, with or without @cuda.jit; got {kernel!r}."
+        " CUDA C++ can't be traced; lab.compile_cuda shows what its compiler makes of it."
+    )
 
 
-class Outside:
+class KernelScope:
     """Names of a function's globals, closure and builtins."""
 
     def __init__(self, fn: types.FunctionType, tree: ast.FunctionDef) -> None:
@@ -32,57 +36,54 @@ class Outside:
         self._local = local_names(tree)
         self._imported = _members_of_cuda()
 
-    def find(self, node: ast.expr) -> Any:
-        """What a name or a dotted name stands for; judge it with `known`."""
+    def resolve(self, node: ast.expr) -> Any:
+        """The value of a name or dotted name from the surroundings; `is_outer` tells whether there was one."""
         if isinstance(node, ast.Name):
             return _MISSING if node.id in self._local else self.names.get(node.id, _MISSING)
         if isinstance(node, ast.Attribute):
-            owner = self.find(node.value)
+            owner = self.resolve(node.value)
             return getattr(owner, node.attr, _MISSING) if isinstance(owner, types.ModuleType | type) else _MISSING
         return _MISSING
 
-    def known(self, value: Any) -> bool:
-        """Whether `find` found something outside."""
+    def is_outer(self, value: Any) -> bool:
+        """Whether `resolve` found something in the surroundings."""
         return value is not _MISSING
 
-    def is_array(self, value: Any) -> bool:
-        """Whether a global is an array, which numba compiles in as constant memory."""
-        return isinstance(value, np.ndarray)
-
-    def whole_numbers(self) -> set[str]:
-        """Outer names that hold whole numbers, such as TILE."""
+    def integers(self) -> set[str]:
+        """Outer names that hold integers, such as TILE."""
         return {name for name, value in self.names.items() if isinstance(value, int) and name not in self._local}
 
     def cuda_path(self, node: ast.expr) -> str:
-        """`atomic.add` for `cuda.atomic.add`, whatever `cuda` or a part of it is called here; empty for all else."""
+        """`atomic.add` for `cuda.atomic.add`, whatever name `cuda` or a part of it has here; empty for all else."""
         if isinstance(node, ast.Name):
-            return self._imported.get(id(self.find(node)), "")
+            return self._imported.get(id(self.resolve(node)), "")
         if not isinstance(node, ast.Attribute):
             return ""
-        if is_cuda(self.find(node.value)):
+        owner = self.resolve(node.value)
+        if isinstance(owner, types.ModuleType) and owner.__name__ in ("numba.cuda", "numba.cuda.simulator"):
             return node.attr
         path = self.cuda_path(node.value)
         return f"{path}.{node.attr}" if path and path not in VALUES else ""
 
     def device_function(self, node: ast.expr) -> types.FunctionType | None:
         """The Python function that a call inside the kernel runs; None for builtins, types and library functions."""
-        value = self.find(node)
+        value = self.resolve(node)
         if value is _MISSING or isinstance(value, type | types.BuiltinFunctionType):
             return None
         inner = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
         if not isinstance(inner, types.FunctionType) or inner.__module__.split(".")[0] in ("numpy", "math"):
             return None
-        return python_function(value)
+        return inner
 
 
 def _members_of_cuda() -> dict[int, str]:
-    """Dotted names of what `from numba.cuda import ...` brings, by identity."""
+    """Dotted names of the members of numba.cuda, by identity: `from numba.cuda import ...` may rename them."""
     module = sys.modules.get("numba.cuda")
     found: dict[int, str] = {}
     for path in (*VALUES, *PLAIN, *KEYED, "shared", "local", "const", "atomic"):
         value: Any = module
         for part in path.split("."):
             value = getattr(value, part, None)
-        if value is not None and not isinstance(value, int):
+        if value is not None and not isinstance(value, int):  # warpsize is an int, which others may share
             found[id(value)] = path
     return found

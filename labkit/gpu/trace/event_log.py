@@ -1,10 +1,10 @@
-"""What the threads of a traced kernel did, in the order in which they did it: one or two machine words an event.
+"""Log what the threads of a traced kernel do, in the order in which they do it: one or two 64-bit words an event.
 
 An event is a *key* and a *value*. The key names a place in the kernel's source (a site, the low 12 bits) and the
 loop iterations and calls that led there (a context, the other bits): two lanes of a warp that log the same key execute
-the same instruction together. The value is eight times the address plus the logarithm of the access's size for a
-memory access, the number of iterations for a loop. A branch is one negative word, -2 * key for "not taken" and one less
-for "taken".
+the same instruction together. The value of a memory access is eight times its address plus the base-2 logarithm of its
+size in bytes; the value of a loop is its number of iterations. A branch is one negative word, -2 * key for "not taken"
+and one less for "taken".
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from labkit.core.units import format_bytes
 
 SITE_BITS = 12
 SITES = 1 << SITE_BITS
-BYTES_AN_EVENT = 100  # 16 for the event itself; the rest is what counting it needs for a moment
-EAGER = 1 << 16  # loops up to this length get their contexts before they run
+BYTES_PER_EVENT = 100  # 16 for the event itself; the rest is what counting it needs for a moment
+EAGER = 1 << 16  # iterations; shorter loops get all their contexts before they run, for speed
 
 
 class EndlessLoop(Exception):
-    """A loop went past the step budget; carries the key of the loop and the iterations done."""
+    """A loop exceeded `max_steps`; its arguments are the loop's key and the iterations done."""
 
 
 def too_large(words: str, max_events: int) -> TraceTooLarge:
-    """The error for a trace that would outgrow its budget; `words` say what does."""
-    budget = format_bytes(max_events * BYTES_AN_EVENT)
+    """The error for a trace that would outgrow its budget; `words` say what needs too much."""
+    budget = format_bytes(max_events * BYTES_PER_EVENT)
     return TraceTooLarge(
-        f"{words} more than the trace's budget of {budget}. Trace a smaller problem: counts for a few blocks tell the"
+        f"{words} more than the trace's budget of {budget}. Trace a smaller problem: counts for a few blocks say the"
         " same as counts for thousands. Or raise memory_bytes if this machine has the memory."
     )
 
 
-class Log:
-    """Events, the stretches of them that belong to one thread each, and the contexts of loops and calls."""
+class EventLog:
+    """Events, the stretches of them that each belong to one thread, and the contexts of loops and calls."""
 
     def __init__(self, max_events: int, max_steps: int) -> None:
         self.words = array("q")
         self.add = self.words.append
-        # Stretches of words by one thread: where they start, whose they are, and warp operations done before.
+        # Stretches of words by one thread: where they start, whose they are, and earlier syncwarps of its warp.
         self.starts, self.threads, self.warp_epochs = array("q"), array("i"), array("i")
-        self.phases = array("q", [0])  # where a barrier released a block, or a block began
-        self.partial_syncs: list[tuple[int, int, int]] = []  # syncwarp of some lanes: warp, mask, and where
+        self.phases = array("q", [0])  # first words after a barrier, or of a block
+        self.partial_syncs: list[tuple[int, int, int]] = []  # syncwarp of some lanes: warp, mask, word
         self.max_events, self.max_steps = max_events, max_steps
         self._contexts: dict[int, list[int]] = {}
         self._fresh = 0
 
-    def running(self) -> int:
-        """The thread that runs now."""
+    def current_thread(self) -> int:
+        """The thread that runs now, counted over the whole grid."""
         return self.threads[len(self.starts) - 1]
 
     def phase(self) -> None:
-        """A barrier of the running block opened: what comes is ordered after what was."""
+        """Note that a barrier of the running block opened: what follows is ordered after what came before."""
         self.phases.append(len(self.words))
 
     def check(self) -> None:
@@ -65,9 +65,8 @@ class Log:
 
     def inside(self, key: int) -> int:
         """The context of a call made at `key`."""
-        ids = self._contexts.get(key)
-        if ids is None:
-            ids = self._contexts[key] = []
+        ids = self._contexts.setdefault(key, [])
+        if not ids:
             self._grow_to(ids, 1)
         return ids[0]
 
@@ -85,7 +84,7 @@ class Log:
         return zip(chain(ids, self._grower(key, ids, pauses=False)), over, strict=False)
 
     def steps(self, key: int) -> Iterator[int]:
-        """Contexts of a `while` loop, without end; now and then a 0, for a pause in which other threads can go on."""
+        """Contexts of a `while` loop, endless; now and then a 0, for a pause in which other threads can go on."""
         self.check()
         ids = self._contexts.setdefault(key, [])
         return chain(ids, self._grower(key, ids, pauses=True))
@@ -105,6 +104,6 @@ class Log:
                 self.check()
                 if pauses and not n % 1024:
                     yield 0
-            if len(ids) < n:  # another thread may have been here while this one paused
+            if len(ids) < n:  # another thread may have added some while this one paused
                 self._grow_to(ids, n)
             yield ids[n - 1]

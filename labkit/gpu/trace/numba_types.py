@@ -1,7 +1,7 @@
-"""Types, constants and mathematical functions of a kernel, as the traced kernel uses them.
+"""Replace the types, constants and mathematical functions that a kernel uses by some that compute as numba does.
 
 numba computes literals and Python floats in float64, integers in 64 bits, and `math` functions in the type of their
-argument, where Python knows one float and one unbounded integer. These stand-ins follow numba.
+argument; Python has one float and one unbounded integer.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import numpy as np
 
 from labkit.gpu.trace.traced_memory import TracedTuple, wrapped
 
-_OTHER_NAMES = {"pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2"}
-_OTHER_NAMES |= {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "fabs": "fabs"}
+# Functions of `math` that NumPy calls differently.
+_NUMPY_NAMES = {"pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2"}
+_NUMPY_NAMES |= {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
 
 
-class WholeType:
+class IntegerType:
     """An integer type: calling it casts as C does, to a Python integer of that range."""
 
     def __init__(self, dtype: Any) -> None:
@@ -29,8 +30,8 @@ class WholeType:
 
 
 def as_dtype(given: Any) -> np.dtype[Any]:
-    """The NumPy type that a kernel named: a numba type, a NumPy type, or one of ours."""
-    if isinstance(given, WholeType):
+    """The NumPy type that a kernel names by a numba type, a NumPy type, or an IntegerType."""
+    if isinstance(given, IntegerType):
         return given.dtype
     if type(given).__module__.startswith("numba"):
         from numba.np.numpy_support import as_dtype as of_numba
@@ -41,7 +42,7 @@ def as_dtype(given: Any) -> np.dtype[Any]:
 
 
 def stand_in(value: Any) -> Any:
-    """What the traced kernel uses in place of a global `value`; `value` itself where it can stay."""
+    """What replaces a global `value` in a traced kernel; `value` itself where it can stay."""
     if type(value) is float:
         return np.float64(value)
     if type(value) is tuple:
@@ -51,21 +52,21 @@ def stand_in(value: Any) -> Any:
     if value is float:
         return np.float64
     if isinstance(value, type) and issubclass(value, np.integer):
-        return WholeType(value)
+        return IntegerType(value)
     if type(value).__module__.startswith("numba.core.types") and hasattr(value, "bitwidth"):
         dtype = as_dtype(value)
-        return WholeType(dtype) if dtype.kind in "iu" else dtype.type
+        return IntegerType(dtype) if dtype.kind in "iu" else dtype.type
     if getattr(value, "__module__", "") == "math" and callable(value):
         return _typed(value)
     return value
 
 
 def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A `math` function that answers in its argument's type, and NaN or infinity where `math` would raise."""
+    """A `math` function that returns its argument's type, and NaN or infinity where `math` would raise."""
     name = function.__name__
     if name in ("floor", "ceil", "trunc"):
         return lambda x: int(function(x))
-    ufunc = getattr(np, _OTHER_NAMES.get(name, name), None)
+    ufunc = getattr(np, _NUMPY_NAMES.get(name, name), None)
     if isinstance(ufunc, np.ufunc):
         return lambda *xs: ufunc(*(np.float64(x) if isinstance(x, int | float) else x for x in xs))
     return lambda x: type(x)(function(x)) if isinstance(x, np.floating) else np.float64(function(x))

@@ -1,4 +1,7 @@
-"""A CUDA thread: what `cuda` offers to a kernel, as one lane of a traced launch sees it."""
+"""A CUDA thread: the part of numba's `cuda` that a traced kernel can use."""
+
+# mypy: disable-error-code="no-any-return"
+# A thread knows its block as Any: thread_block.py imports this module.
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labkit.gpu.trace.traced_memory import TracedArray, TracedTuple, wrapped
+from labkit.gpu.trace.traced_memory import Record, TracedArray, TracedTuple, wrapped
 
 WARP = 32
 FULL = 0xFFFFFFFF
-WHOEVER = -1  # the mask of an operation that waits for no lane in particular
+ANY_LANES = -1  # the mask of an operation that waits for no lane in particular
 
 VALUES = ("threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize")
 """Attributes of `cuda` that a kernel reads."""
@@ -34,39 +37,25 @@ ATOMICS: dict[str, Callable[..., Any]] = {
 }
 """What an atomic writes, given the old value and its arguments."""
 
+_SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
+_VOTES = ("all_sync", "any_sync", "eq_sync", "ballot_sync")
 KEYED = {
-    "syncthreads": "barrier",
-    "syncthreads_count": "barrier",
-    "syncthreads_and": "barrier",
-    "syncthreads_or": "barrier",
-    "syncwarp": "warp",
-    "activemask": "warp",
-    "shfl_sync": "warp",
-    "shfl_up_sync": "warp",
-    "shfl_down_sync": "warp",
-    "shfl_xor_sync": "warp",
-    "all_sync": "warp",
-    "any_sync": "warp",
-    "eq_sync": "warp",
-    "ballot_sync": "warp",
-    "threadfence": "fence",
-    "threadfence_system": "fence",
-    "threadfence_block": "fence",
-    "shared.array": "array",
-    "local.array": "array",
-    "const.array_like": "array",
-} | {f"atomic.{op}": "atomic" for op in ATOMICS}
+    **dict.fromkeys(("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or"), "barrier"),
+    **dict.fromkeys(("syncwarp", "activemask", *_SHUFFLES, *_VOTES), "warp"),
+    **dict.fromkeys(("threadfence", "threadfence_system", "threadfence_block"), "fence"),
+    **dict.fromkeys(("shared.array", "local.array", "const.array_like"), "array"),
+    **{f"atomic.{op}": "atomic" for op in ATOMICS},
+}
 """Functions of `cuda` that report, and the kind of their sites."""
 
-
-WAITS = ("barrier", "warp")
+WAITING = ("barrier", "warp")
 """Kinds of functions at which a thread waits for others: generators, called with `yield from`."""
 
 Wait = Generator[int, None, Any]
 
 
 class Dim3(NamedTuple):
-    """Three numbers, x fastest."""
+    """Extents of, or a place in, a grid or a block; x varies fastest."""
 
     x: int
     y: int
@@ -74,47 +63,61 @@ class Dim3(NamedTuple):
 
 
 def place(number: int, shape: Dim3) -> Dim3:
-    """The 3-D place of the `number`-th thread or block of a shape, x fastest."""
+    """The place of the thread or block with a number, counted in a shape with x fastest."""
     return Dim3(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))
 
 
-def named(at: Dim3, shape: Dim3) -> str:
-    """A place in words: a number where the shape is one line, else a tuple (x, y) or (x, y, z)."""
+def place_name(at: Dim3, shape: Dim3) -> str:
+    """A place as a message quotes it: x alone where the shape has one dimension, else (x, y) or (x, y, z)."""
     if shape.y == shape.z == 1:
         return str(at.x)
     return str(tuple(at[:2] if shape.z == 1 else at))
 
 
-class Thread:
-    """One thread. Its methods are `cuda`'s; those in KEYED take the key of their site first."""
+def _block_vote(answer: Callable[[list[Any]], int]) -> Callable[..., Wait]:
+    def vote(self: TracedThread, key: int, predicate: Any) -> Wait:
+        return answer((yield from self.wait("barrier", key, 0, predicate)))
+
+    return vote
+
+
+def _warp_vote(answer: Callable[[dict[int, Any]], int]) -> Callable[..., Wait]:
+    def vote(self: TracedThread, key: int, mask: int, predicate: Any) -> Wait:
+        return answer((yield from self.wait("warp", key, mask & FULL, predicate)))
+
+    return vote
+
+
+class TracedThread:
+    """One thread. Its methods are those of `cuda`; those in KEYED take the key of their site first."""
 
     warpsize = WARP
     __slots__ = (
-        "_block", "answer", "blockDim", "blockIdx", "brought", "gridDim", "in_grid", "key", "kind", "laneid", "mask",
-        "number", "run", "threadIdx", "warp",
+        "_block", "answer", "blockDim", "blockIdx", "brought", "generator", "gridDim", "in_grid", "key", "kind",
+        "laneid", "mask", "number", "threadIdx", "warp",
     )  # fmt: skip
 
     def __init__(self, block: Any, index: Dim3, number: int) -> None:
-        """`number` counts the threads of the block, x fastest; `block` runs it."""
+        """`number` counts the threads of the block, x fastest; `block` is its ThreadBlock."""
         self._block, self.threadIdx, self.number = block, index, number
         self.blockIdx, self.blockDim, self.gridDim = block.index, block.dim, block.grid
         self.in_grid = block.first + number
         self.laneid, self.warp = number % WARP, number // WARP
-        self.run: Any = None  # the generator that runs it, where its kernel can wait
-        # Where it waits (0: it only pauses, -1: it has returned), and for what: "barrier" or "warp"; with which lanes;
-        # what it brings there and what it is told.
+        self.generator: Any = None  # runs the thread, where its kernel can wait
         self.key, self.kind, self.mask = 0, "barrier", 0
+        """Where it waits (0: it only pauses, -1: it has returned), at what kind of site, and with which lanes."""
         self.brought: Any = None
+        """What it brings to a barrier or a warp operation; `answer` is what it gets back."""
         self.answer: Any = None
 
-    def leave(self) -> None:
-        """Let go of the block, at its end."""
-        self._block = self.run = None
+    def detach(self) -> None:
+        """Drop the references that form a cycle with the block, which nobody collects during a trace."""
+        self._block = self.generator = None
 
-    # -- where am I
+    # -- position
 
     def grid(self, ndim: int) -> Any:
-        """The thread's place in the whole grid: a number, or a tuple of 2 or 3."""
+        """The thread's place in the whole grid: an integer, or a tuple of 2 or 3."""
         places = [b * d + t for b, d, t in zip(self.blockIdx, self.blockDim, self.threadIdx, strict=True)]
         return places[0] if ndim == 1 else TracedTuple(places[:ndim])
 
@@ -125,38 +128,36 @@ class Thread:
 
     # -- waiting
 
-    def _wait(self, kind: str, key: int, mask: int, brought: Any) -> Wait:
+    def wait(self, kind: str, key: int, mask: int, brought: Any) -> Wait:
+        """Wait for the block or for the lanes in `mask`; what the waiting threads bring."""
         self.kind, self.mask, self.brought = kind, mask, brought
         yield key
         self.kind, self.brought = "barrier", None
         return self.answer
 
-    def syncthreads_count(self, key: int, predicate: Any) -> Wait:
-        """Wait for the block; how many of its threads brought a true predicate."""
-        return sum(map(bool, (yield from self._wait("barrier", key, 0, predicate))))
-
-    def syncthreads_and(self, key: int, predicate: Any) -> Wait:
-        """Wait for the block; 1 if every thread's predicate is true."""
-        return int(all((yield from self._wait("barrier", key, 0, predicate))))
-
-    def syncthreads_or(self, key: int, predicate: Any) -> Wait:
-        """Wait for the block; 1 if any thread's predicate is true."""
-        return int(any((yield from self._wait("barrier", key, 0, predicate))))
+    # What a vote answers, given the predicates of the block, or of the lanes by their numbers.
+    syncthreads_count = _block_vote(lambda votes: sum(map(bool, votes)))
+    syncthreads_and = _block_vote(lambda votes: int(all(votes)))
+    syncthreads_or = _block_vote(lambda votes: int(any(votes)))
+    all_sync = _warp_vote(lambda votes: int(all(votes.values())))
+    any_sync = _warp_vote(lambda votes: int(any(votes.values())))
+    eq_sync = _warp_vote(lambda values: int(len(set(values.values())) == 1))
+    ballot_sync = _warp_vote(lambda votes: sum(1 << lane for lane, vote in votes.items() if vote))
 
     def syncwarp(self, key: int, mask: int = FULL) -> Wait:
         """Wait for the lanes of the warp that `mask` names."""
-        yield from self._wait("warp", key, mask & FULL, None)
+        yield from self.wait("warp", key, mask & FULL, None)
 
     def activemask(self, key: int) -> Wait:
-        """The lanes that are here together: all of the warp that come this way, as the trace keeps them in step."""
-        lanes = yield from self._wait("warp", key, WHOEVER, None)
+        """The lanes of the warp that are here together: all that come this way, since the trace keeps them in step."""
+        lanes = yield from self.wait("warp", key, ANY_LANES, None)
         return sum(1 << lane for lane in lanes)
 
     def _shuffle(self, key: int, mask: int, value: Any, source: int) -> Wait:
-        lanes = yield from self._wait("warp", key, mask & FULL, value)
+        lanes = yield from self.wait("warp", key, mask & FULL, value)
         if source in lanes:
             return lanes[source]
-        self._block.launch.diagnostics.absent_lane(key, source)
+        self._block.execution.diagnostics.absent_lane(key, source)
         return type(value)(0)
 
     def shfl_sync(self, key: int, mask: int, value: Any, src_lane: int) -> Wait:
@@ -164,72 +165,52 @@ class Thread:
         return self._shuffle(key, mask, value, src_lane % WARP)
 
     def shfl_up_sync(self, key: int, mask: int, value: Any, delta: int) -> Wait:
-        """The value of the lane `delta` below; the own one where there is none."""
+        """The value of the lane `delta` below; the thread's own where there is none."""
         return self._shuffle(key, mask, value, self.laneid - delta if self.laneid >= delta else self.laneid)
 
     def shfl_down_sync(self, key: int, mask: int, value: Any, delta: int) -> Wait:
-        """The value of the lane `delta` above; the own one where there is none."""
+        """The value of the lane `delta` above; the thread's own where there is none."""
         return self._shuffle(key, mask, value, self.laneid + delta if self.laneid + delta < WARP else self.laneid)
 
     def shfl_xor_sync(self, key: int, mask: int, value: Any, lane_mask: int) -> Wait:
         """The value of the lane whose number differs in the bits of `lane_mask`."""
         return self._shuffle(key, mask, value, self.laneid ^ lane_mask)
 
-    def all_sync(self, key: int, mask: int, predicate: Any) -> Wait:
-        """1 if every lane's predicate is true."""
-        return int(all((yield from self._wait("warp", key, mask & FULL, predicate)).values()))
-
-    def any_sync(self, key: int, mask: int, predicate: Any) -> Wait:
-        """1 if any lane's predicate is true."""
-        return int(any((yield from self._wait("warp", key, mask & FULL, predicate)).values()))
-
-    def eq_sync(self, key: int, mask: int, value: Any) -> Wait:
-        """1 if all lanes bring the same value."""
-        return int(len(set((yield from self._wait("warp", key, mask & FULL, value)).values())) == 1)
-
-    def ballot_sync(self, key: int, mask: int, predicate: Any) -> Wait:
-        """A mask of the lanes whose predicate is true."""
-        votes = yield from self._wait("warp", key, mask & FULL, predicate)
-        return sum(1 << lane for lane, vote in votes.items() if vote)
-
     # -- memory
 
     def threadfence(self, key: int) -> None:
-        """What this thread wrote is seen by others before what it writes later."""
+        """Make what this thread wrote visible to others before what it writes later."""
         self._block.log.add(key)
         self._block.log.add(0)
 
     threadfence_system = threadfence
 
     def threadfence_block(self, key: int) -> None:
-        """Order within the block, which the trace has always."""
+        """Order writes within the block, which the trace always does."""
 
     def shared_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
         """Memory that the threads of a block share; a shape of 0 is the launch's dynamic shared memory."""
-        made: TracedArray = self._block.shared(key, shape, dtype)
-        return made
+        return self._block.shared_array(key, shape, dtype)
 
     def local_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
         """Memory of the thread alone."""
-        made: TracedArray = self._block.local(key, shape, dtype)
-        return made
+        return self._block.local_array(key, shape, dtype)
 
     def const_array_like(self, key: int, array: Any) -> TracedArray:
         """An array that numba compiled into constant memory."""
-        made: TracedArray = self._block.constant(array)
-        return made
+        return self._block.execution.memory.constant(array, "constant")
 
     def attribute(self, owner: Any, name: str, key: int) -> Any:
-        """A field of a record, or of every record of an array; any other attribute of any other thing."""
-        if isinstance(owner, TracedArray) or hasattr(owner, "of"):
+        """A field of a record, or of every record of an array; of anything else the plain attribute."""
+        if isinstance(owner, TracedArray | Record):
             return owner.ld(name, key)
         return getattr(owner, name)
 
     def atomic(self, op: str, key: int, array: TracedArray, index: Any, *values: Any) -> Any:
-        """Read and write an element with no other thread between; the old value. `op` is a key of ATOMICS."""
+        """Change an element in one indivisible step and return its old value; `op` is a key of ATOMICS."""
         place = array.place(index)
         if place is None:
-            return array.outside(array, index, key, writing=True)
+            return array.out_of_bounds(array, index, key, writing=True)
         cast = [wrapped(value, array.dtype) for value in values]
         return array.exchange(place, lambda old: ATOMICS[op](old, *cast), key)
 
@@ -237,17 +218,17 @@ class Thread:
 
     @staticmethod
     def popc(x: int) -> int:
-        """Bits that are 1."""
+        """The number of bits that are 1."""
         return int(x & _mask(x)).bit_count()
 
     @staticmethod
     def clz(x: int) -> int:
-        """Zero bits above the highest 1, in 32 bits (64 for larger numbers)."""
+        """The number of zero bits above the highest 1, in 32 bits (64 for larger numbers)."""
         return _bits(x) - int(x & _mask(x)).bit_length()
 
     @staticmethod
     def ffs(x: int) -> int:
-        """Place of the lowest 1, counted from 1; 0 for none."""
+        """The position of the lowest 1, counted from 1; 0 where there is none."""
         return int(x & -x).bit_length()
 
     @staticmethod

@@ -1,7 +1,7 @@
 """lab.trace against numba's own simulator on the same kernels, and the memory that a trace takes.
 
-usage: simt.py            the figures, without their targets, which run.py has
-       simt.py simulated  the simulator's seconds for each kernel, on one line; needs NUMBA_ENABLE_CUDASIM=1
+usage: tracer.py            the figures, without their targets, which run.py has
+       tracer.py simulated  the simulator's seconds for each kernel, on one line; needs NUMBA_ENABLE_CUDASIM=1
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One block of a launch: its threads take turns, and wait for each other at barriers and warp operations."""
+"""Run one block of threads: they take turns, and wait for each other at barriers and warp operations."""
 
 from __future__ import annotations
 
@@ -8,61 +8,56 @@ import random
 import traceback
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labkit.core.errors import LabError
-from labkit.gpu.trace.log import SITES, EndlessLoop
-from labkit.gpu.trace.numbers import as_dtype
-from labkit.gpu.trace.space import SharedMemory
-from labkit.gpu.trace.thread import WARP, WHOEVER, Thread, place
+from labkit.gpu.trace.address_space import SharedMemory
+from labkit.gpu.trace.event_log import SITES, EndlessLoop
+from labkit.gpu.trace.execution import Execution
+from labkit.gpu.trace.numba_types import as_dtype
 from labkit.gpu.trace.traced_memory import TracedArray
-
-if TYPE_CHECKING:
-    from labkit.gpu.trace.grid import Launch
+from labkit.gpu.trace.traced_thread import ANY_LANES, WARP, TracedThread, place
 
 
 class Stopped(Exception):
-    """The launch can't go on; why stands among its findings."""
+    """The launch can't go on; its findings say why."""
 
 
-class Block:
-    """The block that runs; what its threads ask for, and whose turn it is."""
+class ThreadBlock:
+    """A block of threads: what they ask for, and whose turn it is."""
 
-    def __init__(self, launch: Launch, number: int) -> None:
-        self.launch, self.log = launch, launch.program.log
-        self.dim, self.grid, self.index = launch.block, launch.grid, place(number, launch.grid)
-        self.first = number * len(launch.places)
-        self.threads = [Thread(self, index, i) for i, index in enumerate(launch.places)]
+    def __init__(self, execution: Execution, number: int) -> None:
+        self.execution, self.log, self.program = execution, execution.log, execution.program
+        self.dim, self.grid = execution.settings.block, execution.settings.grid
+        self.index = place(number, self.grid)
+        self.first = number * len(execution.thread_places)  # its first thread, counted over the whole grid
+        self.threads = [TracedThread(self, index, i) for i, index in enumerate(execution.thread_places)]
         self.alive = self.threads
         self.warp_epochs = [0] * -(-len(self.threads) // WARP)
-        self._memory = SharedMemory(launch.layout, launch.space)
+        self._shared = SharedMemory(execution.layout, execution.memory)
 
-    def shared(self, key: int, shape: Any, dtype: Any) -> TracedArray:
-        """A shared array of the block."""
+    def shared_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
+        """The shared array that is allocated at the site of `key`."""
         site = key % SITES
-        return self._memory.array(site, self.launch.program.sites[site].text, shape, as_dtype(dtype))
+        return self._shared.array(site, self.program.sites[site].text, shape, as_dtype(dtype))
 
-    def local(self, key: int, shape: Any, dtype: Any) -> TracedArray:
-        """A local array of one thread."""
-        return self.launch.space.local(shape, as_dtype(dtype), self.launch.program.sites[key % SITES].text)
-
-    def constant(self, array: Any) -> TracedArray:
-        """An array in constant memory."""
-        return self.launch.space.constant(array, "constant")
+    def local_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
+        """A new array that belongs to one thread."""
+        return self.execution.memory.local(shape, as_dtype(dtype), self.program.sites[key % SITES].text)
 
     def alive_mask(self, warp: int) -> int:
         """Lanes of a warp that have not returned."""
         return sum(1 << t.laneid for t in self.alive if t.warp == warp)
 
     def run(self, kernel: Callable[..., Any], args: tuple[Any, ...], order: random.Random | None) -> None:
-        """Until every thread has returned; Stopped where that can't be."""
+        """Run until every thread has returned; Stopped where that can't happen."""
         self.log.phase()
         if inspect.isgeneratorfunction(kernel):
             for thread in self.threads:
-                thread.run = kernel(thread, 0, *args)
-            turn = _go_on
-        else:
-            turn = functools.partial(_run_through, kernel, args)
+                thread.generator = kernel(thread, 0, *args)
+            turn = _resume
+        else:  # the kernel waits nowhere: a plain call is faster
+            turn = functools.partial(_run_to_end, kernel, args)
         ready = self.threads
         while ready:
             if order:
@@ -73,13 +68,13 @@ class Block:
             ready = self._released()
         if self.alive:
             self._deadlock()
-        for thread in self.threads:  # threads and their block know each other, and nobody collects cycles now
-            thread.leave()
+        for thread in self.threads:
+            thread.detach()
 
-    def _turns(self, ready: list[Thread], turn: Callable[[Thread], int]) -> None:
+    def _turns(self, ready: list[TracedThread], turn: Callable[[TracedThread], int]) -> None:
         starts, words = self.log.starts.append, self.log.words
         self.log.check()
-        self._sign(ready)
+        self._log_turns(ready)
         thread = ready[0]
         try:
             for thread in ready:
@@ -90,83 +85,85 @@ class Block:
         except Exception as error:
             self._failed(thread, error)
 
-    def _sign(self, ready: list[Thread]) -> None:
+    def _log_turns(self, ready: list[TracedThread]) -> None:
         """Tell the log whose turns come next."""
         if ready is self.threads and not any(self.warp_epochs):
-            numbers = array("i", range(self.first, self.first + len(ready)))  # the usual case, and three times as fast
+            numbers = array("i", range(self.first, self.first + len(ready)))  # the usual case, three times as fast
             self.log.threads.extend(numbers)
             self.log.warp_epochs.frombytes(bytes(4 * len(ready)))
         else:
             self.log.threads.extend([thread.in_grid for thread in ready])
             self.log.warp_epochs.extend([self.warp_epochs[thread.warp] for thread in ready])
 
-    def _failed(self, thread: Thread, error: Exception) -> None:
-        who = self.launch.diagnostics.where(thread.in_grid)
+    def _failed(self, thread: TracedThread, error: Exception) -> None:
+        who = self.execution.diagnostics.where(thread.in_grid)
         if isinstance(error, EndlessLoop):
             key, steps = error.args
-            site = self.launch.program.sites[key % SITES]
+            site = self.program.sites[key % SITES]
             words = f"{who} is still in this loop after {steps:,} turns, and the trace ends here."
             if site.kind == "while":
                 words += f" Does {site.text} ever become false? Or does it wait for a thread that can't go on?"
             else:
                 words += " Trace a smaller problem, or raise max_steps."
-            self.launch.diagnostics.add("endless", site.line, words)
+            self.execution.diagnostics.add("endless", site.line, words)
         else:
-            files = self.launch.program.files
+            files = self.program.files
             lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
-            words = f"{who} raised {type(error).__name__}: {_plain(error)}"
-            self.launch.diagnostics.add("raised", (lines[-1] if lines else 0) or 0, words)
+            words = f"{who} raised {type(error).__name__}: {_explained(error)}"
+            self.execution.diagnostics.add("raised", (lines[-1] if lines else 0) or 0, words)
         raise Stopped
 
-    def _released(self) -> list[Thread]:
-        """The threads that can go on: all at a barrier together, else warps that are complete, and the impatient."""
+    def _released(self) -> list[TracedThread]:
+        """The threads that can go on: all at a barrier together, else complete warps and paused threads."""
         kinds, keys = {thread.kind for thread in self.alive}, {thread.key for thread in self.alive}
         if kinds == {"barrier"} and 0 not in keys:
             return self._open_barrier(keys)
         paused = [thread for thread in self.alive if not thread.key]
         return paused + self._complete_warps() if "warp" in kinds else paused
 
-    def _open_barrier(self, keys: set[int]) -> list[Thread]:
+    def _open_barrier(self, keys: set[int]) -> list[TracedThread]:
         if len(self.alive) < len(self.threads) or len({key % SITES for key in keys}) > 1:
             self._partial_barrier()
-        if self.launch.program.votes:
+        if self.program.votes:
             brought = [thread.brought for thread in self.alive]
             for thread in self.alive:
                 thread.answer = brought
         self.log.phase()
         return self.alive
 
-    def _complete_warps(self) -> list[Thread]:
-        ready: list[Thread] = []
-        waiting: dict[tuple[int, int, int], list[Thread]] = {}
+    def _complete_warps(self) -> list[TracedThread]:
+        ready: list[TracedThread] = []
+        waiting: dict[tuple[int, int, int], list[TracedThread]] = {}
         for thread in self.alive:
             if thread.kind == "warp" and thread.key:
-                here = thread.key if thread.mask == WHOEVER else 0
+                here = thread.key if thread.mask == ANY_LANES else 0
                 waiting.setdefault((thread.warp, thread.mask, here), []).append(thread)
         for (warp, mask, _), lanes in waiting.items():
             present = sum(1 << t.laneid for t in lanes)
-            if mask == WHOEVER or mask & self.alive_mask(warp) & ~present == 0:
-                self._judge_warp(mask, lanes)
+            if mask == ANY_LANES or mask & self.alive_mask(warp) & ~present == 0:
+                self._check_warp(mask, lanes)
                 brought = {t.laneid: t.brought for t in lanes}
                 for thread in lanes:
                     thread.answer = brought
                 ready += lanes
         return ready
 
-    def _judge_warp(self, mask: int, lanes: list[Thread]) -> None:
-        """What a warp operation orders, and whether its lanes agree on it."""
-        sites, diagnostics = self.launch.program.sites, self.launch.diagnostics
+    def _check_warp(self, mask: int, lanes: list[TracedThread]) -> None:
+        """Report lanes that disagree about a warp operation, and log what it puts in order."""
+        sites, diagnostics = self.program.sites, self.execution.diagnostics
         met = [sites[thread.key % SITES] for thread in lanes]
         apart = next((i for i, site in enumerate(met) if site != met[0]), 0)
         if apart:
             who = [f"{diagnostics.where(lanes[i].in_grid)} at line {met[i].line} ({met[i].text})" for i in (0, apart)]
             words = f"lanes of a warp wait for each other at different warp operations: {who[0]}, {who[1]}."
             diagnostics.add("lane", met[0].line, words, thread=lanes[0].in_grid)
-        outsider = next((thread for thread in lanes if mask != WHOEVER and not mask >> thread.laneid & 1), None)
+        outsider = next((thread for thread in lanes if mask != ANY_LANES and not mask >> thread.laneid & 1), None)
         if outsider is not None:
             where = diagnostics.where(outsider.in_grid)
             words = f"{where}, lane {outsider.laneid}, is not in the mask that it passes itself."
             diagnostics.add("lane", met[0].line, words, thread=outsider.in_grid)
+        # Only syncwarp orders memory accesses (CUDA C++ Programming Guide, "Warp Shuffle Functions"). That of a whole
+        # warp starts an epoch, which the search for races sorts by; that of some lanes is rare, and looked up there.
         if any(".syncwarp" in site.text or site.text.startswith("syncwarp") for site in met):
             if mask & self.full_mask(lanes[0].warp) == self.full_mask(lanes[0].warp):
                 self.warp_epochs[lanes[0].warp] += 1
@@ -178,9 +175,9 @@ class Block:
         return (1 << min(WARP, len(self.threads) - warp * WARP)) - 1
 
     def _partial_barrier(self) -> None:
-        """Some threads have returned, or wait at another barrier. A GPU may hang, or go on with wrong data."""
-        diagnostics, sites = self.launch.diagnostics, self.launch.program.sites
-        at: dict[int, list[Thread]] = {}
+        """Report a barrier that some threads of the block don't reach: a GPU may hang, or go on with wrong data."""
+        diagnostics, sites = self.execution.diagnostics, self.program.sites
+        at: dict[int, list[TracedThread]] = {}
         for thread in self.alive:
             at.setdefault(sites[thread.key % SITES].line, []).append(thread)
         line, here = next(iter(at.items()))
@@ -197,8 +194,8 @@ class Block:
         diagnostics.add("barrier", line, words, thread=here[0].in_grid)
 
     def _deadlock(self) -> None:
-        sites, diagnostics = self.launch.program.sites, self.launch.diagnostics
-        at: dict[tuple[int, str], list[Thread]] = {}
+        sites, diagnostics = self.program.sites, self.execution.diagnostics
+        at: dict[tuple[int, str], list[TracedThread]] = {}
         for thread in self.alive:
             site = sites[thread.key % SITES]
             at.setdefault((site.line, site.text), []).append(thread)
@@ -211,29 +208,30 @@ class Block:
         raise Stopped
 
 
-_IN_WORDS = {
+_EXPLANATIONS = {
     "cannot be interpreted as an integer": "An index has to be a whole number: / gives a fraction, // does not.",
     "TracedArray": "A kernel works on single elements: index the array.",
     "'Dim3'": "threadIdx, blockIdx and the like have three parts: take .x of it.",
     "has no attribute 'place'": "Atomics take the array, the index, and the value: cuda.atomic.add(array, i, value).",
     "'method'": "Is a function of cuda named without calling it? cuda.grid(1).",
 }
-"""What an error means, by a part of its own words."""
+"""What an error of Python means in a kernel, by a part of its message."""
 
 
-def _plain(error: Exception) -> str:
-    """The error's own words, without the names of the rewriting, and what they mean where that is known."""
+def _explained(error: Exception) -> str:
+    """The error's message without names that the rewriting adds, and what it means where that is known."""
     if isinstance(error, AttributeError) and error.name in ("ld", "st"):
         return f"something that is no array was indexed (a {type(error.obj).__name__})."
-    known = next((words for part, words in _IN_WORDS.items() if part in str(error)), "")
+    known = next((words for part, words in _EXPLANATIONS.items() if part in str(error)), "")
     return f"{error}. {known}" if known else str(error)
 
 
-def _go_on(thread: Thread) -> int:
-    key: int = next(thread.run, -1)
+def _resume(thread: TracedThread) -> int:
+    """Run a thread to the next place where it waits; the key of that place, -1 for the end."""
+    key: int = next(thread.generator, -1)
     return key
 
 
-def _run_through(kernel: Callable[..., Any], args: tuple[Any, ...], thread: Thread) -> int:
+def _run_to_end(kernel: Callable[..., Any], args: tuple[Any, ...], thread: TracedThread) -> int:
     kernel(thread, 0, *args)
     return -1

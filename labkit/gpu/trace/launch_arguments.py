@@ -1,8 +1,9 @@
-"""What the reader passes to a launch: its shape and its arguments, checked, and device arrays brought to the host."""
+"""Check the shape and the arguments of a launch, and copy device arrays to the host."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
 import math
 import types
@@ -15,61 +16,61 @@ import numpy as np
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.core.errors import KernelError
-from labkit.gpu.trace.space import owner_bounds
-from labkit.gpu.trace.thread import Dim3
+from labkit.gpu.trace.address_space import owner_bounds
 from labkit.gpu.trace.traced_memory import Array, TracedTuple
+from labkit.gpu.trace.traced_thread import Dim3
 
-MOST_THREADS = 1024
-MOST_BLOCK = Dim3(1024, 1024, 64)
-MOST_GRID = Dim3(2**31 - 1, 65535, 65535)
+MAX_THREADS = 1024
+MAX_BLOCK = Dim3(1024, 1024, 64)
+MAX_GRID = Dim3(2**31 - 1, 65535, 65535)
 """CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
 
 
-def shape_of(name: str, given: Any, most: Dim3) -> Dim3:
-    """A grid or block given as a whole number or a tuple of up to three, as a Dim3; KernelError for all else."""
+def as_dim3(name: str, given: Any, largest: Dim3) -> Dim3:
+    """A grid or block, given as an integer or a tuple of up to three, as a Dim3; KernelError for anything else."""
     parts = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(parts) <= 3 or not all(is_whole(part) for part in parts):
         raise KernelError(f"Expected {name} to be a whole number or a tuple of up to three, got {brief_repr(given)}.")
     full = Dim3(*(int(part) for part in (*parts, 1, 1)[:3]))
-    for part, limit, axis in zip(full, most, "xyz", strict=True):
+    for part, limit, axis in zip(full, largest, "xyz", strict=True):
         if not 1 <= part <= limit:
             hint = " Nothing would run; is the number of blocks rounded down? Use -(-n // block)." if part == 0 else ""
             raise KernelError(f"Expected {name}.{axis} to be 1 to {limit:,}, got {part:,}.{hint}")
-    if name == "block" and math.prod(full) > MOST_THREADS:
+    if name == "block" and math.prod(full) > MAX_THREADS:
         sizes = " x ".join(str(part) for part in full if part > 1)
         raise KernelError(
-            f"A block has at most {MOST_THREADS:,} threads; {sizes} are {math.prod(full):,}."
+            f"A block has at most {MAX_THREADS:,} threads; {sizes} are {math.prod(full):,}."
             " Use a smaller block and more blocks."
         )
     return full
 
 
 @dataclass(frozen=True)
-class Arguments:
+class LaunchArguments:
     """The arguments of a launch as the traced kernel takes them: host arrays and numbers, by parameter name."""
 
     values: dict[str, Any]
-    back: tuple[Callable[[], object], ...]
-    """Bring results to where the arguments live."""
+    copies_back: tuple[Callable[[], object], ...]
+    """Functions that copy results back to the GPU's arrays."""
 
-    def copy(self) -> Arguments:
-        """The same with copies of the memory, of which arrays that shared some share the copy."""
+    def copy(self) -> LaunchArguments:
+        """The same with copied memory; arrays that overlap in memory overlap in the copy."""
         copies: dict[int, Array] = {}
-        return Arguments({name: _copied(value, copies) for name, value in self.values.items()}, ())
+        return LaunchArguments({name: _copied(value, copies) for name, value in self.values.items()}, ())
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Those that are arrays."""
+        """The arguments that are arrays."""
         return {name: value for name, value in self.values.items() if isinstance(value, np.ndarray)}
 
     @property
-    def whole(self) -> set[str]:
-        """Names of those that are whole numbers."""
+    def integers(self) -> set[str]:
+        """Names of the arguments that are integers."""
         return {name for name, value in self.values.items() if isinstance(value, int)}
 
     @property
-    def whole_arrays(self) -> set[str]:
-        """Names of arrays of whole numbers."""
+    def integer_arrays(self) -> set[str]:
+        """Names of arrays of integers."""
         return {name for name, array in self.arrays.items() if array.dtype.kind in "iub"}
 
 
@@ -85,8 +86,8 @@ def _copied(value: Any, copies: dict[int, Array]) -> Any:
     return np.ndarray(value.shape, value.dtype, copies[low].data, offset, value.strides)
 
 
-def arguments_of(fn: types.FunctionType, args: tuple[Any, ...]) -> Arguments:
-    """Match `args` to the parameters of `fn`; KernelError for a wrong number or a kind that no kernel takes."""
+def launch_arguments(fn: types.FunctionType, args: tuple[Any, ...]) -> LaunchArguments:
+    """Match `args` to the parameters of `fn`; KernelError for a wrong number of them or a type that no kernel takes."""
     parameters = list(inspect.signature(fn).parameters.values())
     least = sum(p.default is p.empty for p in parameters)
     if not least <= len(args) <= len(parameters):
@@ -97,7 +98,7 @@ def arguments_of(fn: types.FunctionType, args: tuple[Any, ...]) -> Arguments:
     back: list[Callable[[], object]] = []
     names = [p.name for p in parameters]
     values = {name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)}
-    return Arguments(values, tuple(back))
+    return LaunchArguments(values, tuple(back))
 
 
 def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:
@@ -111,7 +112,7 @@ def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:
         return np.float64(arg)
     if isinstance(arg, tuple):
         return TracedTuple(_value(f"{name}[{i}]", part, back) for i, part in enumerate(arg))
-    array = _host(name, arg, back)
+    array = _host_array(name, arg, back)
     if array is None:
         raise KernelError(
             f"A kernel takes arrays and numbers; {name!r} is {brief_repr(arg)}. Make it an array: np.array(...)."
@@ -122,25 +123,25 @@ def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:
     return array
 
 
-def _host(name: str, arg: Any, back: list[Callable[[], object]]) -> Array | None:
-    """The array itself, or a copy of a device array with the way back noted; None where `arg` is no array."""
+def _host_array(name: str, arg: Any, back: list[Callable[[], object]]) -> Array | None:
+    """The array itself, or a host copy of a device array; None where `arg` is no array.
+
+    Adds a function to `back` that copies the host copy back.
+    """
     if isinstance(arg, np.ndarray):
         return arg
-    if hasattr(arg, "copy_to_host"):  # numba, compiled or simulated
-        host = arg.copy_to_host()
-        back.append(lambda: arg.copy_to_device(host))
-        return np.asarray(host)
     if type(arg).__module__.startswith("torch"):
-        return _of_torch(name, arg.detach(), back)
-    if hasattr(arg, "get") and hasattr(arg, "__cuda_array_interface__"):  # CuPy
-        host = arg.get()
-        back.append(lambda: arg.set(host))
-        return np.asarray(host)
+        return _torch_array(name, arg.detach(), back)
+    for download, upload in (("copy_to_host", "copy_to_device"), ("get", "set")):  # numba's arrays, CuPy's
+        if hasattr(arg, download) and hasattr(arg, upload):
+            host = np.asarray(getattr(arg, download)())
+            back.append(functools.partial(getattr(arg, upload), host))
+            return host
     return None
 
 
-def _of_torch(name: str, tensor: Any, back: list[Callable[[], object]]) -> Array:
-    """A tensor's own memory, with the whole of its storage behind it so that its alignment shows; or a GPU's copied."""
+def _torch_array(name: str, tensor: Any, back: list[Callable[[], object]]) -> Array:
+    """A view of a tensor's memory whose base is the whole storage, so that its alignment shows; a GPU's is copied."""
     import torch
 
     if tensor.dtype == torch.bfloat16:

@@ -1,0 +1,88 @@
+"""Read a kernel's source, rewrite it so that it reports what it does, and compile the result."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+from labkit.core.errors import KernelError
+from labkit.gpu.trace.arithmetic import IntegerInference
+from labkit.gpu.trace.kernel_scope import KernelScope
+from labkit.gpu.trace.program import Program
+from labkit.gpu.trace.rewriter import PREFIX, Rewriter
+from labkit.gpu.trace.traced_memory import TracedTuple
+
+
+def instrumented(
+    program: Program, fn: types.FunctionType, integers: set[str], integer_arrays: set[str]
+) -> Callable[..., Any]:
+    """`fn` as a function (thread, context, *its arguments) that reports to the program's log; each `fn` once.
+
+    `integers` are its parameters that hold integers, `integer_arrays` those that hold arrays of them. Raises
+    KernelError for a source that can't be read, that no kernel may have, or that calls itself.
+    """
+    if fn not in program.functions:
+        label = f"{fn.__name__}()" if program.functions else fn.__name__  # the kernel comes first
+        program.functions[fn] = None
+        program.functions[fn] = _instrument(program, fn, label, integers, integer_arrays)
+    made = program.functions[fn]
+    if made is None:
+        raise KernelError(f"{fn.__name__} calls itself, which lab.trace can't follow. Write it as a loop.")
+    return made
+
+
+def _instrument(
+    program: Program, fn: types.FunctionType, label: str, integers: set[str], integer_arrays: set[str]
+) -> Callable[..., Any]:
+    tree = _parsed(fn)
+    scope = KernelScope(fn, tree)
+    inference = IntegerInference(tree, integers, integer_arrays, scope.integers())
+    rewriter = Rewriter(program, label, scope, inference, functools.partial(instrumented, program))
+    args = tree.args
+    args.args = [ast.arg(PREFIX + "t"), ast.arg(PREFIX + "c"), *args.posonlyargs, *args.args]
+    args.posonlyargs = []
+    for arg in (*args.args, *args.kwonlyargs):
+        arg.annotation = None
+    args.defaults = [ast.Constant(None) for _ in args.defaults]  # __defaults__ below has the values, evaluated once
+    tree.returns, tree.decorator_list = None, []
+    tree.body = rewriter.block(tree.body)
+    module = ast.fix_missing_locations(ast.Module([tree], []))
+    program.files.add(fn.__code__.co_filename)
+    names = scope.names | rewriter.added | {PREFIX + name: value for name, value in _helpers(program).items()}
+    exec(compile(module, fn.__code__.co_filename, "exec"), names)  # the file's name makes tracebacks show its lines
+    made: Callable[..., Any] = names[tree.name]
+    made.__defaults__ = fn.__defaults__
+    return made
+
+
+def _parsed(fn: types.FunctionType) -> ast.FunctionDef:
+    try:
+        lines, first = inspect.getsourcelines(fn)
+        indented = lines[0][:1].isspace()  # ast takes that within a block only, and textwrap trips over comments
+        body = ast.parse("".join(["if 1:\n" * indented, *lines])).body
+        tree = body[0].body if indented else body  # type: ignore[attr-defined]
+    except (OSError, TypeError, SyntaxError) as error:
+        raise KernelError(
+            f"The source of {fn.__name__} can't be read ({error}). Define the kernel with `def` in a cell or in a file."
+        ) from None
+    if not isinstance(tree[0], ast.FunctionDef):
+        raise KernelError(f"{fn.__name__} is not defined with `def`, which lab.trace needs to rewrite its source.")
+    ast.increment_lineno(tree[0], first - 1 - indented)
+    return tree[0]
+
+
+def _helpers(program: Program) -> dict[str, Any]:
+    """What the rewritten source calls, by the names it uses, less the prefix."""
+    log = program.log
+    add = log.add
+
+    def branch(value: Any, key: int) -> Any:
+        add(-2 * key - 1 if value else -2 * key)
+        return value
+
+    loops = {"loop": log.loop, "steps": log.steps, "inside": log.inside}
+    return loops | {"br": branch, "next": next, "n": program.counters, "tuple": TracedTuple, "slice": slice}
