@@ -27,8 +27,8 @@ from labkit.core.units import format_seconds
 from labkit.lesson.checks import NotYet, call, function
 from labkit.measure.machine import machine, pick, threads
 from labkit.train import data
+from labkit.train.data import Labelled
 from labkit.train.training import Run, accuracy, fit, held_out
-from labkit.train.training.split import Labelled
 
 ACCURACY = 0.97
 FASTER_BY = 1.25

@@ -63,10 +63,10 @@ class SeedCurves(Live):
     def race(
         self, named: Mapping[str, tuple[training.Setup, int]], seeds: int | Iterable[int] = 5, **how: Any
     ) -> dict[str, Runs]:
-        """`lab.training.in_turn`, several trainings, each (setup, batch), whose curves grow as it runs."""
+        """`lab.training.interleaved`, several trainings, each (setup, batch), whose curves grow as it runs."""
         self.runs |= {name: {} for name in named}
         with self._showing():
-            return training.in_turn(named, seeds, on_epoch=self._grow, **how)
+            return training.interleaved(named, seeds, on_epoch=self._grow, **how)
 
     def _grow(self, name: str, run: Run) -> None:
         self.runs[name][run.seed] = run

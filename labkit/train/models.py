@@ -1,6 +1,8 @@
-"""Three small networks that every notebook trains: SimpleCNN, ResNet9 and SmallGPT. Shapes stand at the line's end."""
+"""Three small networks to train: SimpleCNN, ResNet9 and SmallGPT. Comments at the ends of lines give shapes."""
 
 from __future__ import annotations
+
+from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +12,10 @@ from labkit.core.errors import LabError
 
 
 class SimpleCNN(nn.Module):
-    """Classify (N, in_channels, 32, 32) images: float in, logits (N, classes) out.
+    """Classify float images (N, in_channels, 32, 32): logits (N, classes).
 
-    LeNet-5's layout with ReLU and max pooling in place of tanh and averaging; 62,006 parameters for 3 channels and
-    10 classes. Raises LabError for images of another shape.
+    The layout is LeNet-5's, with ReLU and max pooling in place of tanh and averaging; 62,006 parameters for 3 channels
+    and 10 classes. Raises LabError for images of another shape.
     Source: LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to document recognition (1998), fig. 2.
     """
 
@@ -38,7 +40,7 @@ class SimpleCNN(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (N, classes) of images (N, in_channels, 32, 32)."""
+        """Return logits (N, classes) of images (N, in_channels, 32, 32)."""
         if tuple(images.shape[1:]) != self.image_shape:
             channels = self.image_shape[0]
             raise LabError(
@@ -50,10 +52,10 @@ class SimpleCNN(nn.Module):
 
 
 class ResNet9(nn.Module):
-    """Classify (N, in_channels, H, W) images: logits (N, classes). Made for 32 x 32; needs at least 8 x 8.
+    """Classify float images (N, in_channels, H, W): logits (N, classes). Made for 32 x 32; needs at least 8 x 8.
 
-    Eight 3x3 convolutions, two of their pairs with a shortcut, and a linear layer: 6,573,120 parameters for 3
-    channels and 10 classes. The last pooling covers what is left: at 32 x 32 the original's 4 x 4.
+    Eight 3x3 convolutions, two pairs of them with a shortcut, and a linear layer: 6,573,120 parameters for 3 channels
+    and 10 classes. The last pooling covers the whole feature map, which at 32 x 32 is the original's 4 x 4.
     Source: D. Page, How to train your ResNet (2018), the DAWNBench entry github.com/davidcpage/cifar10-fast, dawn.py.
     """
 
@@ -75,16 +77,18 @@ class ResNet9(nn.Module):
         self.classifier = nn.Linear(512, classes, bias=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (N, classes) of images (N, in_channels, H, W)."""
+        """Return logits (N, classes) of images (N, in_channels, H, W)."""
         features = self.features(images)  # (N, 512)
-        logits: Tensor = 0.125 * self.classifier(features)  # the source scales logits so that training starts gently
+        logits: Tensor = 0.125 * self.classifier(
+            features
+        )  # the source scales the logits so that training starts gently
         return logits
 
 
 class SmallGPT(nn.Module):
     """Predict the next token: tokens (B, T) of int64 in, logits (B, T, vocab) out; T is at most `context`.
 
-    A decoder as GPT-2's: learned positions, LayerNorm before each part (pre-norm), GELU, and a head that shares the
+    A decoder like GPT-2's: learned positions, LayerNorm before each part (pre-norm), GELU, and a head that shares the
     embedding's weights. SmallGPT(50257, layers=12, heads=12, width=768, context=1024) is GPT-2: 124,439,808 parameters.
     Raises LabError for a width that `heads` doesn't divide, and for more tokens than `context`.
     Source: Radford et al., Language models are unsupervised multitask learners (2019), section 2.3.
@@ -107,7 +111,10 @@ class SmallGPT(nn.Module):
         self._initialise(layers)
 
     def _initialise(self, layers: int) -> None:
-        """Normal weights, sigma 0.02; over the root of the number of additions for layers that add to the residual."""
+        """Draw weights with a standard deviation of 0.02, less for the two layers a block that add to the residual.
+
+        Theirs is divided by the root of the number of such layers, so that the sum doesn't grow with depth.
+        """
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -116,7 +123,7 @@ class SmallGPT(nn.Module):
                 nn.init.normal_(parameter, std=0.02 * scale)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (B, T, vocab); those at position t depend on tokens 0 to t only."""
+        """Return logits (B, T, vocab); those at position t depend on tokens 0 to t only."""
         length = tokens.shape[1]
         if length > self.context:
             raise LabError(
@@ -155,7 +162,7 @@ class _Block(nn.Module):
         super().__init__()
         self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = _CausalAttention(width, heads)
-        self.mlp = _MLP(width)
+        self.mlp = _mlp(width)
 
     def forward(self, x: Tensor) -> Tensor:
         attended: Tensor = x + self.attention(self.attention_norm(x))
@@ -164,7 +171,7 @@ class _Block(nn.Module):
 
 
 class _CausalAttention(nn.Module):
-    """Attention of each token to itself and those before it, (B, T, width) in and out."""
+    """Attention of each token to itself and to earlier ones, (B, T, width) in and out."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -183,14 +190,7 @@ class _CausalAttention(nn.Module):
         return joined
 
 
-class _MLP(nn.Module):
-    """Two linear layers with GELU between, four times as wide inside, (B, T, width) in and out."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(width, 4 * width)
-        self.out = nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        mapped: Tensor = self.out(functional.gelu(self.inner(x), approximate="tanh"))
-        return mapped
+def _mlp(width: int) -> nn.Sequential:
+    """Make two linear layers with GELU between, four times as wide inside, (B, T, width) in and out."""
+    inner, out = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+    return nn.Sequential(OrderedDict(inner=inner, gelu=nn.GELU(approximate="tanh"), out=out))

@@ -16,6 +16,7 @@ from PIL import Image
 
 from labkit.core.errors import DataError
 from labkit.train import data
+from labkit.train.data.build_cache import cache_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -120,14 +121,14 @@ def test_the_data_folder_may_be_elsewhere(tmp_path, monkeypatch):
 
 
 def test_the_cache_folder_follows_labkit_home(tmp_path, monkeypatch):
-    assert data.cache_folder() == tmp_path / "home" / "cache"
+    assert cache_folder() == tmp_path / "home" / "cache"
     monkeypatch.delenv("LABKIT_HOME")
-    assert data.cache_folder().name == "labkit"
+    assert cache_folder().name == "labkit"
 
 
 def test_the_cache_folder_knows_the_home_sign(monkeypatch):
     monkeypatch.setenv("LABKIT_HOME", "~/x")
-    assert data.cache_folder() == Path.home() / "x" / "cache"
+    assert cache_folder() == Path.home() / "x" / "cache"
 
 
 # ---- shards ----

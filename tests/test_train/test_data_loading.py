@@ -365,7 +365,7 @@ def test_a_damaged_jpeg_stops_the_cache_with_its_place(shards):
 def test_batches_that_do_not_fit_are_refused_before_anything_is_loaded(shards, monkeypatch):
     monkeypatch.setattr(loading, "memory_bytes", lambda: 2**30)
     dataset = data.JpegShards(shards, data.Prepare(1024))  # 12 MiB an image, and six batches at once
-    with one_sentence(DataError, "Batches of 64 images need 4.50 GiB", "there are 1.00 GiB. Try batch=14"):
+    with one_sentence(DataError, "Batches of 64 images need 4.50 GiB", "there is room for 1.00 GiB. Try batch=14"):
         data.loader(dataset, 64, workers=2)
     data.loader(dataset, 14)
     with one_sentence(DataError, "Try batch="):

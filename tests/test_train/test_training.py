@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from labkit.core.errors import BadArgument, NotFinite
 from labkit.train import training
 from labkit.train.training import Run, Runs, accuracy, fit, held_out, over_seeds
-from labkit.train.training.loop import Batches
+from labkit.train.training.batches import Batches
 from labkit.train.training.runs import _cut, _interval
 
 
@@ -191,10 +191,10 @@ def test_losses_written_to_one_place_are_kept_apart():
 def test_an_epoch_shows_no_image_twice():
     images, labels = torch.arange(10.0)[:, None], torch.zeros(10)
     batches = Batches(images, labels, 3, seed=0)
-    one, two = (torch.cat(batches.shuffled()).tolist() for _ in range(2))
+    one, two = (torch.cat(rows).tolist() for rows in itertools.islice(batches.epochs(), 2))
     assert len(set(one)) == len(one) == 9
     assert one != two
-    assert torch.cat(batches.again().shuffled()).tolist() == one
+    assert torch.cat(next(batches.epochs())).tolist() == one
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_an_infinite_loss_after_finite_layers_is_told():
 def test_nan_in_the_data_is_told_as_such_and_with_the_step_that_met_it():
     images = DATA[0].clone()
     images[17, 2] = math.nan
-    order = Batches(images, DATA[1], 16, 3).shuffled()
+    order = next(Batches(images, DATA[1], 16, 3).epochs())
     met = next(i for i, rows in enumerate(order, start=1) if 17 in rows)
     with pytest.raises(NotFinite, match=rf"step {met} \(seed 3.*the batch itself holds NaN"):
         fit(setup_with(), seed=3, batch=16, epochs=5, data=(images, DATA[1]), validation=VALIDATION)
@@ -284,7 +284,7 @@ def test_a_gradient_that_is_no_number_is_told_though_the_loss_is_finite():
     def loss(out, y):
         return cross_entropy(out, y) + (out - out.detach()).abs().sqrt().sum()  # sqrt(0): its slope is infinite
 
-    with pytest.raises(NotFinite, match=r"The loss of step 2 .*parameter 0\.weight was not finite before"):
+    with pytest.raises(NotFinite, match=r"The loss of step 2 .*parameter 0\.weight was not finite even before"):
         fit(setup_with(loss=loss), seed=0, batch=16, epochs=5, **GIVEN)
     with pytest.raises(NotFinite, match=r"Weights are not finite after step 1 .*its gradient was NaN"):
         fit(setup_with(loss=loss), seed=0, batch=160, epochs=5, **GIVEN)
@@ -297,7 +297,7 @@ def test_what_does_not_repeat_is_told():
         model, step = setup_with()()
         return model, lambda *batch: step(*batch) * (math.nan if next(calls) == 4 else 1)
 
-    with pytest.raises(NotFinite, match=r"step 4 .*when it was repeated from the same seed, all was finite"):
+    with pytest.raises(NotFinite, match=r"step 4 .*repeated from the same seed, all was finite"):
         fit(setup, seed=0, batch=16, epochs=5, **GIVEN)
 
 
@@ -330,8 +330,8 @@ def test_seeds_are_counted_or_given():
     assert [run.seed for run in over_seeds(setup_with(), [7, 9], batch=16, epochs=1, **GIVEN).runs] == [7, 9]
     assert "small, batch 16" in str(runs)
     assert "<table>" in runs._repr_html_()
-    assert runs.spread == (min(runs.best), max(runs.best))
-    assert runs.median in runs.runs
+    best = [max(run.accuracies) for run in runs.runs]
+    assert runs.spread == (min(best), max(best))
     for none in (0, []):
         with pytest.raises(BadArgument, match="seed"):
             over_seeds(setup_with(), none, batch=16, epochs=1, **GIVEN)
@@ -388,17 +388,17 @@ def test_three_seeds_give_no_interval():
         made([1.0, 2.0, 3.0]).faster_than(made([1.0] * 4), 0.97)
 
 
-def test_trainings_are_taken_in_turn():
+def test_trainings_are_interleaved():
     order = []
     named = {"a": (setup_with(), 16), "b": (setup_with(rate=0.2), 32)}
     told = lambda name, run: order.append((name, run.seed))  # noqa: E731
-    found = training.in_turn(named, [3, 4, 5], on_epoch=told, epochs=1, **GIVEN)
+    found = training.interleaved(named, [3, 4, 5], on_epoch=told, epochs=1, **GIVEN)
     assert order == [("a", 3), ("b", 3), ("b", 4), ("a", 4), ("a", 5), ("b", 5)]
     assert [run.batch for run in found["b"].runs] == [32] * 3
     assert found["a"].name == "a"
     assert found["a"].runs[0].losses == fit(setup_with(), seed=3, batch=16, epochs=1, **GIVEN).losses
     with pytest.raises(BadArgument, match="two or more trainings"):
-        training.in_turn({"a": (setup_with(), 16)}, 3, epochs=1, **GIVEN)
+        training.interleaved({"a": (setup_with(), 16)}, 3, epochs=1, **GIVEN)
 
 
 # Gradient noise
@@ -429,8 +429,6 @@ def test_the_noise_scale_is_the_one_in_closed_form():
     assert found.signal == pytest.approx(signal, rel=0.15)
     assert found.low < noise / signal < found.high
     assert found.high < 1.5 * found.low
-    assert found.progress(found.scale) == 0.5
-    assert found.progress(1e9) == pytest.approx(1)
     assert "images (95 % interval" in str(found)
     assert model.at.grad is None
 
@@ -453,16 +451,13 @@ def test_the_model_is_left_as_it_was():
 def test_unbiased_estimates_solve_the_two_equations():
     noise, signal = training.noise_scale(16, 256, 2.0 + 30.0 / 16, 2.0 + 30.0 / 256)
     assert (noise, signal) == (pytest.approx(30.0), pytest.approx(2.0))
-    for small, big in ((16, 16), (32, 16), (0, 16)):
-        with pytest.raises(BadArgument, match="smaller one first"):
-            training.noise_scale(small, big, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("wrong", [{"small": 0}, {"parts": 1}, {"draws": 1}, {"draws": 2.5}])
 def test_noise_needs_parts_and_draws(wrong):
     with pytest.raises(BadArgument, match=next(iter(wrong))):
         training.gradient_noise(nn.Linear(6, 4), *blobs(), **wrong)
-    with pytest.raises(BadArgument, match="want a gradient"):
+    with pytest.raises(BadArgument, match="require a gradient"):
         training.gradient_noise(nn.ReLU(), *blobs())
 
 
@@ -497,5 +492,5 @@ def test_a_range_test_that_cannot_be_is_told():
     for wrong in ({"low": 1.0, "high": 0.1}, {"low": 0.0}, {"steps": 1}, {"high": math.inf}):
         with pytest.raises(BadArgument, match=r"range|low|steps"):
             training.range_test(linear, batch=8, data=DATA, **wrong)
-    with pytest.raises(BadArgument, match="not finite at the lowest rate"):
+    with pytest.raises(BadArgument, match="not finite even at the lowest rate"):
         training.range_test(linear, batch=8, data=(DATA[0] * math.nan, DATA[1]))

@@ -3,12 +3,11 @@
 Nothing here needs a network.
 """
 
-from labkit.train.data.build_cache import cache_folder, forget_cached
+from labkit.train.data.build_cache import forget_cached
 from labkit.train.data.bundled import Labelled, digits
-from labkit.train.data.datasets import JpegFiles, JpegShards, jpeg_files
-from labkit.train.data.decoded import decoded_cache
+from labkit.train.data.datasets import JpegFiles, JpegShards, decoded_cache, jpeg_files
 from labkit.train.data.decoding import Prepare
-from labkit.train.data.loading import Loader, loader
+from labkit.train.data.loading import loader
 from labkit.train.data.shards import jpeg_shards, read_encoded
 from labkit.train.data.stamps import BatchTimes, steady_batch_s
 
@@ -17,9 +16,7 @@ __all__ = [
     "JpegFiles",
     "JpegShards",
     "Labelled",
-    "Loader",
     "Prepare",
-    "cache_folder",
     "decoded_cache",
     "digits",
     "forget_cached",

@@ -64,15 +64,12 @@ def forget_cached(paths: Iterable[Path]) -> bool:
     """Ask the system to drop these files from its page cache, so that the next read comes from the disk.
 
     Returns False where the system can't be asked (this uses Linux's posix_fadvise). The disk, or the host of a virtual
-    machine, may still keep copies of its own. Raises DataError for a file that can't be opened.
+    machine, may still keep copies of its own.
     """
     if not hasattr(os, "posix_fadvise"):
         return False
     for path in paths:
-        try:
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())  # pages that still have to be written are not dropped
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError as error:
-            raise DataError(f"{path} can't be read ({error.strerror or error}).") from error
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())  # pages that still have to be written are not dropped
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return True

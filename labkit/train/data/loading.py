@@ -182,17 +182,16 @@ def _check_fits(dataset: Dataset[Any], batch: int, workers: int, prefetch: int) 
         return
     # The batch in use, those in the workers' queues, and once more the images while a batch is collated from them.
     needed = batch * image_bytes * (2 + workers * prefetch)
-    limits = [(memory_bytes(), "there are")]
-    if workers and Path("/dev/shm").is_dir():  # where torch's workers on Linux put their batches
-        limits.append((shutil.disk_usage("/dev/shm").free + 2 * batch * image_bytes, "/dev/shm has room for"))
-    for limit, words in limits:
-        if needed > limit:
-            fits = batch * limit // needed
-            advice = f"Try batch={fits}" if fits else "Try smaller images"
-            raise DataError(
-                f"Batches of {batch:,} images need {format_bytes(needed)} at once ({workers} workers, each {prefetch} "
-                f"batches ahead), and {words} {format_bytes(limit)}. {advice}, or fewer workers."
-            )
+    room = memory_bytes()
+    if workers and Path("/dev/shm").is_dir():  # where torch's workers on Linux put their batches; small in containers
+        room = min(room, shutil.disk_usage("/dev/shm").free + 2 * batch * image_bytes)
+    if needed > room:
+        fits = batch * room // needed
+        advice = f"Try batch={fits}" if fits else "Try smaller images"
+        raise DataError(
+            f"Batches of {batch:,} images need {format_bytes(needed)} at once ({workers} workers, each {prefetch} "
+            f"batches ahead), and there is room for {format_bytes(room)}. {advice}, or fewer workers."
+        )
 
 
 def _ended(code: int) -> str:

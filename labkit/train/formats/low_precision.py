@@ -2,24 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-
-
-class _Rounded(torch.autograd.Function):
-    """Round a tensor to a dtype and back, and its gradient too."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
-        ctx.dtype = dtype
-        return x.to(dtype).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        (gradient,) = gradients
-        return gradient.to(ctx.dtype).to(gradient.dtype), None
 
 
 def autocast_forward(model: nn.Module, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -41,8 +25,7 @@ def autocast_forward(model: nn.Module, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _round(x: Tensor, dtype: torch.dtype) -> Tensor:
-    rounded: Tensor = _Rounded.apply(x, dtype)  # type: ignore[no-untyped-call]
-    return rounded
+    return x.to(dtype).to(x.dtype)  # autograd casts the gradient to and fro as well, so it is rounded too
 
 
 @torch.no_grad()

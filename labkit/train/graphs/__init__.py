@@ -1,20 +1,8 @@
 """What torch.compile makes of a function: where the graph breaks, which kernels come out, what can compile here."""
 
-from labkit.train.graphs.breaking import Break, Breaks, breaks
+from labkit.train.graphs.breaking import breaks
 from labkit.train.graphs.capture import captured
 from labkit.train.graphs.compiling import compiled, fresh_cache, missing
-from labkit.train.graphs.operators import Fusion, Operators, fusion, operators
+from labkit.train.graphs.operators import fusion, operators
 
-__all__ = [
-    "Break",
-    "Breaks",
-    "Fusion",
-    "Operators",
-    "breaks",
-    "captured",
-    "compiled",
-    "fresh_cache",
-    "fusion",
-    "missing",
-    "operators",
-]
+__all__ = ["breaks", "captured", "compiled", "fresh_cache", "fusion", "missing", "operators"]

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.core.arguments import check_function
-from labkit.core.display import Shown, ShownAsTable, Table, brief_repr, cut
+from labkit.core.display import ShownAsTable, Table, brief_repr, cut
 from labkit.core.errors import CompileError
 from labkit.train.graphs.compiling import quiet
 
@@ -25,17 +25,12 @@ _MEANINGS = (
 )
 
 
-@dataclass(frozen=True, repr=False)
-class Break(Shown):
+class Break(NamedTuple):
     """One place where a graph ends before the function does: the reason, and source line and number where known."""
 
     reason: str
     line: str = ""
     number: int | None = None
-
-    def __str__(self) -> str:
-        where = f"line {self.number}, `{self.line}`: " if self.line else ""
-        return f"{where}{self.reason}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -26,11 +26,10 @@ from labkit.measure.machine import machine
 from labkit.train.data.build_cache import cache_folder
 
 _CODE_GENERATOR = "inductor"
-_TRITON, _C, _CPP = "Triton", "a C compiler", "a C++ compiler"
 _INSTALL = {
-    _TRITON: "install the package triton",
-    _C: "install one (on Debian and Ubuntu the package gcc)",
-    _CPP: "install one (on Debian and Ubuntu the package g++)",
+    "Triton": "install the package triton",
+    "a C compiler": "install one (on Debian and Ubuntu the package gcc)",
+    "a C++ compiler": "install one (on Debian and Ubuntu the package g++)",
 }
 
 
@@ -42,12 +41,12 @@ def missing() -> str:
     Source: torch._inductor.config.cpp.cxx; triton.runtime.build.
     """
     if machine().gpus and importlib.util.find_spec("triton") is None:
-        return _TRITON
+        return "Triton"
     if machine().gpus:
         found = any(map(shutil.which, [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]))
-        return "" if found else _C
+        return "" if found else "a C compiler"
     usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
-    return "" if shutil.which(os.environ.get("CXX", usual)) else _CPP
+    return "" if shutil.which(os.environ.get("CXX", usual)) else "a C++ compiler"
 
 
 def compiled(fn: Callable[..., Any], **options: Any) -> Any:

@@ -1,29 +1,31 @@
-"""Where a NaN came from: train anew from the seed up to the step that went wrong, and watch that one.
+"""Find where a NaN came from: train again from the seed up to the step that went wrong, and watch that step.
 
-The step is known from the recorded losses, which are read once an epoch: watching every step would make the device
-wait after each. So what happened is repeated with the same seed and the same batches, once it is known that something
-did. A GPU may add numbers in another order the second time; where nothing goes wrong then, that is said.
+Watching every step would make the device wait after each. Losses are therefore read once an epoch, and only when one of
+them is not finite is the training repeated, with the same seed and the same batches. A GPU may add numbers in another
+order the second time; the message says so where everything stays finite then.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from labkit.core.errors import NotFinite
-
-if TYPE_CHECKING:
-    from labkit.train.training.loop import Batches, Step
+from labkit.train.training.batches import Batches, Step
 
 
 def bad_parameter(model: nn.Module) -> str:
-    """The first parameter that holds NaN or an infinity, by name; empty where all are finite. One wait in all."""
+    """Return the name of the first parameter that holds NaN or an infinity, "" where all are finite.
+
+    All parameters are judged with one wait for the device.
+    """
     named = [(name, part) for name, part in model.named_parameters() if part.is_floating_point()]
     if not named:
         return ""
@@ -34,11 +36,13 @@ def bad_parameter(model: nn.Module) -> str:
 def explain(
     begin: Callable[[], tuple[nn.Module, Step]], batches: Batches, losses: Sequence[float], at: int
 ) -> NotFinite:
-    """The error for step number `at` (from 0): its loss is not finite, or it left a weight that isn't."""
+    """Return the error for step number `at` (from 0), whose loss, or a weight after it, is not finite.
+
+    `begin` seeds, and returns a new model and its step.
+    """
     model, step = begin()
-    rows = (rows for _ in iter(int, 1) for rows in batches.shuffled())
-    for _ in range(at):
-        now = next(rows)
+    rows = itertools.chain.from_iterable(batches.epochs())
+    for now in itertools.islice(rows, at):
         step(batches.images[now], batches.labels[now])
     now = next(rows)
     images, labels = batches.images[now], batches.labels[now]
@@ -50,32 +54,37 @@ def explain(
 
 def _cause(model: nn.Module, step: Step, images: Tensor, labels: Tensor, losses: Sequence[float], at: int) -> str:
     if words := _word(images):
-        return f"the batch itself holds {words}. Look at the data and at what prepares it."
+        return f"the batch itself holds {words}. Check the data and what prepares them."
     if name := bad_parameter(model):
         return (
-            f"the parameter {name} was not finite before the step already, so step {at} made it so; "
+            f"the parameter {name} was not finite even before that step, so step {at} made it so; "
             f"{_history(losses, at)}."
         )
-    with _first_bad_output(model) as found, _uncompiled():
+    # Compiled models have to run as they were written, as their hooks do then. Where nothing was compiled, even asking
+    # torch.compiler for that would load the compiler, which takes seconds.
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with _first_bad_output(model) as found, eager:
         again = step(images, labels)
     if found:
         return f"{found[0]}; {_history(losses, at)}."
     if _word(again):
-        return "every layer's output is finite, so it arose after the last layer, in the loss: log of 0, or 0 over 0?"
+        return "every layer's output is finite, so it arose after the last layer, in the loss: log of 0, or 0 / 0?"
     if name := bad_parameter(model):
+        gradient = model.get_parameter(name).grad
+        size = "not kept" if gradient is None else _word(gradient) or f"finite, up to {_largest([gradient])}"
         return (
             f"the loss and every layer's output are finite, but the update made {name} NaN or infinite: "
-            f"its gradient was {_of_gradient(model, name)}; {_history(losses, at)}."
+            f"its gradient was {size}; {_history(losses, at)}."
         )
     return (
-        "when it was repeated from the same seed, all was finite. Sums in another order on the GPU, or a step that "
-        "draws on something outside of setup()? Train from other seeds and with a lower learning rate."
+        "repeated from the same seed, all was finite. Did the GPU add in another order, or does the step depend on "
+        "something outside of setup()? Train from other seeds and with a lower learning rate."
     )
 
 
 @contextmanager
 def _first_bad_output(model: nn.Module) -> Iterator[list[str]]:
-    """Inside, the sentence on the first module whose output is not finite is put into the list."""
+    """Within the block, put a sentence about the first module whose output is not finite into the list."""
     found: list[str] = []
 
     def hook_of(name: str) -> Any:
@@ -96,34 +105,22 @@ def _first_bad_output(model: nn.Module) -> Iterator[list[str]]:
             hook.remove()
 
 
-def _uncompiled() -> AbstractContextManager[Any]:
-    """Compiled models run as they were written, with hooks; the compiler is not loaded for models that don't use it."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-
-
 def _largest(parts: Iterable[Any]) -> str:
-    """The largest absolute value of all floating point tensors among the parts; 'none' where there is none."""
+    """Return the largest absolute value in all floating-point tensors among the parts, "none" where there are none."""
     floats = (part for part in parts if isinstance(part, Tensor) and part.is_floating_point() and part.numel())
     found = [float(part.detach().abs().max()) for part in floats]
     return f"{max(found):.3g}" if found else "none"
 
 
 def _word(tensor: Tensor) -> str:
-    """'NaN' or 'infinity' where a tensor holds it, else ''."""
+    """Return "NaN" or "infinity" where a tensor holds it, else ""."""
     if not tensor.is_floating_point():
         return ""
     return "NaN" if bool(tensor.isnan().any()) else "infinity" if bool(tensor.isinf().any()) else ""
 
 
-def _of_gradient(model: nn.Module, name: str) -> str:
-    gradient = model.get_parameter(name).grad
-    if gradient is None:
-        return "not kept"
-    return _word(gradient) or f"finite, up to {_largest([gradient])}"
-
-
 def _history(losses: Sequence[float], at: int) -> str:
-    """What the loss did before; growth points to the learning rate."""
+    """Describe the loss before step `at`; growth points to the learning rate."""
     if at == 0:
         return "it is the first step"
     first, last = losses[0], losses[at - 1]

@@ -1,4 +1,4 @@
-"""The training loop that every comparison shares: seeded, timed without its evaluation, watched for NaN."""
+"""The training loop that every comparison shares: seeded, timed without its evaluation, checked for NaN."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.core.arguments import check_function, check_number, is_whole
+from labkit.core.arguments import check_function, check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.measure.bench import Clock, sync_of
+from labkit.train.data import Labelled
+from labkit.train.training.batches import Batches, Setup, Step
 from labkit.train.training.finite import bad_parameter, explain
 from labkit.train.training.runs import Run, Runs, check_accuracy
-from labkit.train.training.split import Labelled, accuracy, check_labelled, digits_held_out
-
-Step = Callable[[Tensor, Tensor], Tensor]
-Setup = Callable[[], tuple[nn.Module, Step]]
-
-_MOST_EPOCHS = 1000
+from labkit.train.training.split import accuracy, check_labelled, digits_held_out
 
 
 def fit(
@@ -45,34 +42,35 @@ def fit(
     training step and returns the loss, a tensor with one element. `data` and `validation` are (images, labels),
     already on the device; by default digits(size=32, channels=3), with a fifth of the training images held out.
     Each epoch takes the images in a new order in batches of `batch`; what is left over (less than a batch) sits out.
-    The clock runs while training only, and waits for the device at an epoch's ends; limits are looked at there.
+    The clock runs only while training, and the device is waited for at both ends of an epoch. Limits are checked at the
+    end of each epoch, and losses are read there. `on_epoch` gets the Run so far.
     A first step on a model that is thrown away comes before, so that no run pays for what only the first one needs.
-    `on_epoch` gets the Run so far. Nothing reads the losses before the end of an epoch.
-    Raises NotFinite for a loss or a weight that is NaN or infinite, with the step and the layer: to find them it
-    trains anew from the seed up to that step. BadArgument for arguments that can't be.
+    Raises NotFinite for a loss or a weight that is NaN or infinite, with the step and the layer; to find them, it
+    trains again from the seed up to that step. Raises BadArgument for arguments that can't be used.
     """
-    check_limits(epochs, seconds, until)
-    training, validation = given(data, validation)
+    _check_limits(epochs, seconds, until)
+    training, validation = _given(data, validation)
     _check_start(setup, seed, batch, len(training[0]))
-    begin(setup, seed)[1](*(part[:batch] for part in training))
-    model, step = begin(setup, seed)
+    _begin(setup, seed)[1](*(part[:batch] for part in training))
+    model, step = _begin(setup, seed)
     batches = Batches(*training, int(batch), int(seed))
-    run = Run(int(seed), int(batch), (), (), (), (), model)
-    while True:
-        run = _epoch(run, step, batches, sync_of(training[0].device.type), clock)
-        _check_finite(setup, run, batches.again())
+    run = Run(batches.seed, batches.batch, (), (), (), (), model)
+    for rows in batches.epochs():
+        run = _epoch(run, step, batches, rows, clock)
+        _check_finite(setup, run, batches)
         run = replace(run, accuracies=(*run.accuracies, accuracy(model, *validation)))
         if on_epoch is not None:
             on_epoch(run)
         arrived = until is not None and run.accuracies[-1] >= until
-        if arrived or run.epochs >= (epochs or _MOST_EPOCHS) or run.seconds[-1] >= (seconds or math.inf):
-            return run
+        if arrived or run.epochs >= (epochs or math.inf) or run.seconds[-1] >= (seconds or math.inf):
+            break
+    return run
 
 
-def _epoch(run: Run, step: Step, batches: Batches, sync: Callable[[], None], clock: Clock) -> Run:
-    """The run with one epoch more, whose accuracy is still missing."""
-    images, labels = batches.images, batches.labels
-    order, losses = batches.shuffled(), []
+def _epoch(run: Run, step: Step, batches: Batches, order: tuple[Tensor, ...], clock: Clock) -> Run:
+    """Train for one epoch and return the run with its losses and times; its accuracy is still missing."""
+    images, labels, losses = batches.images, batches.labels, []
+    sync = sync_of(images.device.type)
     sync()
     start_s = clock()
     for rows in order:
@@ -85,26 +83,27 @@ def _epoch(run: Run, step: Step, batches: Batches, sync: Callable[[], None], clo
 
 
 def over_seeds(setup: Setup, seeds: int | Iterable[int] = 5, *, name: str = "", **how: Any) -> Runs:
-    """`fit` once for each seed: 0, 1, ... up to their number, or those given. `name` is what tables call it."""
+    """Call `fit` once for each seed: 0, 1, ... up to a number of seeds, or the seeds given. `name` is for tables.
+
+    Raises BadArgument for no seed, and what `fit` raises.
+    """
     return Runs(tuple(fit(setup, seed=seed, **how) for seed in _seeds(seeds)), name)
 
 
-def in_turn(
+def interleaved(
     named: Mapping[str, tuple[Setup, int]],
     seeds: int | Iterable[int] = 5,
     *,
     on_epoch: Callable[[str, Run], object] | None = None,
     **how: Any,
 ) -> dict[str, Runs]:
-    """`over_seeds` for several trainings by name, each (setup, batch), taken in turn: A B, B A, A B, ...
+    """Train several setups, {name: (setup, batch)}, from each seed in turn: A B, B A, A B, ...
 
-    A machine that gets slower meanwhile slows all of them alike, so times may be compared. `on_epoch` gets the name and
-    the Run so far; the rest is as in `fit`. BadArgument for fewer than two trainings.
+    A machine that gets slower meanwhile slows all of them alike, so that their times may be compared. `on_epoch` gets
+    the name and the Run so far; all else is as in `over_seeds`. Raises BadArgument for fewer than two trainings.
     """
     if not isinstance(named, Mapping) or len(named) < 2:
-        raise BadArgument(
-            f"Expected two or more trainings, {{'name': (setup, batch), ...}}, got {brief_repr(named)}."
-        )
+        raise BadArgument(f"Expected two or more trainings, {{'name': (setup, batch), ...}}, got {brief_repr(named)}.")
     found: dict[str, list[Run]] = {name: [] for name in named}
     for turn, seed in enumerate(_seeds(seeds)):
         for name in (list(named), list(named)[::-1])[turn % 2]:
@@ -123,36 +122,51 @@ def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
     return chosen
 
 
-class Batches:
-    """Rows of each batch, epoch by epoch, in an order that `seed` alone decides."""
-
-    def __init__(self, images: Tensor, labels: Tensor, batch: int, seed: int) -> None:
-        self.images, self.labels, self.batch, self.seed = images, labels, batch, seed
-        self.per_epoch = len(images) // batch
-        self._generator = torch.Generator().manual_seed(int(seed))
-
-    def shuffled(self) -> tuple[Tensor, ...]:
-        """The rows of one epoch's batches, on the images' device."""
-        order = torch.randperm(len(self.images), generator=self._generator)
-        return torch.split(order[: self.per_epoch * self.batch].to(self.images.device), self.batch)
-
-    def again(self) -> Batches:
-        """The same batches from the first one on."""
-        return Batches(self.images, self.labels, self.batch, self.seed)
-
-
 def checked_loss(loss: object) -> Tensor:
-    """A copy of a step's loss, on its device and unread; BadArgument unless it is a tensor with one element."""
+    """Return a copy of a step's loss on its device, without waiting for its value.
+
+    Raises BadArgument unless it is a tensor with one element.
+    """
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise BadArgument(
             f"Expected step(images, labels) to return the loss as a tensor with one element, got {brief_repr(loss)}. "
             "Return the loss itself, not loss.item(), which would wait for the device."
         )
-    return loss.detach().reshape(()).clone()  # cloned: a captured graph writes each loss to the same place
+    return loss.detach().reshape(()).clone()  # a captured CUDA graph writes each loss to the same place
 
 
-def check_limits(epochs: object, seconds: object, until: float | None) -> None:
-    """Raise BadArgument for limits that can't be, and where there is none."""
+def _given(data: Labelled | None, validation: Labelled | None) -> tuple[Labelled, Labelled]:
+    """Return training and validation images as given, or digits; raise BadArgument for one without the other."""
+    if data is None and validation is None:
+        return digits_held_out()
+    if data is None or validation is None:
+        raise BadArgument(
+            "Expected data= and validation= together: images to train on and images to validate on. "
+            "lab.training.held_out(images, labels) splits one set in two."
+        )
+    return check_labelled("data", data), check_labelled("validation", validation)
+
+
+def _begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
+    """Seed torch and make a model in training mode, and its step. Raises BadArgument where setup() gives neither."""
+    torch.manual_seed(int(seed))
+    made = setup()
+    if not (isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module) and callable(made[1])):
+        raise BadArgument(f"Expected setup() to return (model, step), got {brief_repr(made)}.")
+    model, step = made
+    model.train()
+    return model, step
+
+
+def _check_start(setup: object, seed: object, batch: int, images: int) -> None:
+    check_function("setup", setup)
+    check_number("seed", seed, whole=True)
+    check_number("batch", batch, least=1, whole=True)
+    if batch > images:
+        raise BadArgument(f"Expected a batch of at most {images:,}, the training images, got {batch:,}.")
+
+
+def _check_limits(epochs: int | None, seconds: float | None, until: float | None) -> None:
     if epochs is None and seconds is None:
         raise BadArgument("Expected epochs= or seconds=, so that training ends even if until= is never reached.")
     if epochs is not None:
@@ -163,40 +177,8 @@ def check_limits(epochs: object, seconds: object, until: float | None) -> None:
         check_accuracy(until)
 
 
-def given(data: Labelled | None, validation: Labelled | None) -> tuple[Labelled, Labelled]:
-    """Training and validation images as given, or digits; BadArgument for one without the other."""
-    if data is None and validation is None:
-        return digits_held_out()
-    if data is None or validation is None:
-        raise BadArgument(
-            "Expected data= and validation= together: images to train on and images to judge by. "
-            "lab.training.held_out(images, labels) splits one set in two."
-        )
-    return check_labelled("data", data), check_labelled("validation", validation)
-
-
-def begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
-    """A model and its step, made after seeding, in training mode; BadArgument where setup() gives something else."""
-    torch.manual_seed(int(seed))
-    made = setup()
-    if not (isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module) and callable(made[1])):
-        raise BadArgument(f"Expected setup() to return (model, step), got {brief_repr(made)}.")
-    model, step = made
-    model.train()
-    return model, step
-
-
-def _check_start(setup: object, seed: object, batch: object, images: int) -> None:
-    check_function("setup", setup)
-    if not is_whole(seed):
-        raise BadArgument(f"Expected a whole number as seed, got {brief_repr(seed)}.")
-    check_number("batch", batch, least=1, whole=True)
-    if batch > images:  # type: ignore[operator]
-        raise BadArgument(f"Expected a batch of at most {images:,}, the training images, got {batch:,}.")
-
-
 def _check_finite(setup: Setup, run: Run, batches: Batches) -> None:
     bad = next((i for i, loss in enumerate(run.losses) if not math.isfinite(loss)), None)
     if bad is not None or bad_parameter(run.model):
         at = run.steps - 1 if bad is None else bad
-        raise explain(lambda: begin(setup, batches.seed), batches, run.losses, at)
+        raise explain(lambda: _begin(setup, batches.seed), batches, run.losses, at)

@@ -1,7 +1,8 @@
-"""The learning-rate range test: one short training whose rate grows until the loss runs away."""
+"""The learning-rate range test: one short training whose rate grows until the loss diverges."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +14,18 @@ from labkit.core.arguments import check_number
 from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
 from labkit.core.units import significant
-from labkit.train.training.loop import Batches, checked_loss
-from labkit.train.training.split import Labelled, check_labelled, digits_held_out
+from labkit.train.data import Labelled
+from labkit.train.training.batches import Batches
+from labkit.train.training.loop import checked_loss
+from labkit.train.training.split import check_labelled, digits_held_out
 
-_RUNAWAY = 4.0  # times the least smoothed loss
-_SMOOTHING = 0.9
+_DIVERGED = 4.0  # times the lowest smoothed loss
+_SMOOTHING = 0.9  # the running mean covers about ten steps
 
 
 @dataclass(frozen=True, repr=False)
 class RangeTest(Shown):
-    """Learning rates in the order tried and the loss of the step that met each; `smooth` is their running mean."""
+    """Learning rates in the order tried, the loss of the step at each, and the running mean `smooth` of the losses."""
 
     rates: tuple[float, ...]
     losses: tuple[float, ...]
@@ -30,12 +33,12 @@ class RangeTest(Shown):
 
     @property
     def lowest(self) -> float:
-        """The rate at which the smoothed loss was lowest: the end of the useful range, too high to train with."""
+        """The rate with the lowest smoothed loss: the end of the useful range, too high to train with."""
         return self.rates[min(range(len(self.smooth)), key=self.smooth.__getitem__)]
 
     @property
     def suggested(self) -> float:
-        """A third of `lowest`: a rule of thumb, which leaves some room to the edge."""
+        """A third of `lowest`: a rule of thumb that stays clear of the edge."""
         return self.lowest / 3
 
     def __str__(self) -> str:
@@ -58,9 +61,9 @@ def range_test(
 ) -> RangeTest:
     """Train for `steps` steps while the learning rate grows from `low` to `high`, by the same factor each step.
 
-    `make()` is called after seeding and returns (model, optimizer). Ends early when the smoothed loss is four times
-    its least, or not finite; each step waits for its loss. `data` is as in `fit`.
-    Raises BadArgument for rates or a number of steps that make no range.
+    `make()` is called after seeding and returns (model, optimizer). The test ends early when the smoothed loss is four
+    times its lowest value, or when a loss is not finite; each step waits for its loss. `data` is as in `fit`.
+    Raises BadArgument for rates or a number of steps that make no range, and where the first loss is not finite.
     Source: L. N. Smith, Cyclical learning rates for training neural networks (2017), arXiv:1506.01186, section 3.3;
     there the rate grows by the same amount each step.
     """
@@ -73,32 +76,27 @@ def range_test(
     model, optimizer = make()
     model.train()
     batches = Batches(images, labels, min(batch, len(images)), seed)
-    rows: list[Tensor] = []
     rates: list[float] = []
     losses: list[float] = []
     smooth: list[float] = []
     mean = 0.0
-    for i in range(steps):
-        rows = rows or list(batches.shuffled())
-        rates.append(low * (high / low) ** (i / (steps - 1)))
+    for i, rows in zip(range(steps), itertools.chain.from_iterable(batches.epochs()), strict=False):
+        rate = low * (high / low) ** (i / (steps - 1))
         for group in optimizer.param_groups:
-            group["lr"] = rates[-1]
-        now = rows.pop()
+            group["lr"] = rate
         optimizer.zero_grad()
-        found = loss(model(images[now]), labels[now])
+        found = loss(model(images[rows]), labels[rows])
         found.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        losses.append(float(checked_loss(found)))
-        mean = _SMOOTHING * mean + (1 - _SMOOTHING) * losses[-1]
-        smooth.append(mean / (1 - _SMOOTHING ** (i + 1)))  # as Adam does: the mean of what was seen so far
-        if not smooth[-1] < _RUNAWAY * min(smooth):
+        value = float(checked_loss(found))
+        if not math.isfinite(value):
             break
-    return RangeTest(*_finite_part(rates, losses, smooth))
-
-
-def _finite_part(*columns: list[float]) -> tuple[tuple[float, ...], ...]:
-    """The steps before the first loss that is NaN or infinite; at least one."""
-    n = next((i for i, value in enumerate(columns[1]) if not math.isfinite(value)), len(columns[1]))
-    if n == 0:
-        raise BadArgument("The loss is not finite at the lowest rate already: look at the data and at the model.")
-    return tuple(tuple(column[:n]) for column in columns)
+        rates.append(rate)
+        losses.append(value)
+        mean = _SMOOTHING * mean + (1 - _SMOOTHING) * value
+        smooth.append(mean / (1 - _SMOOTHING ** (i + 1)))  # Adam's correction, as the mean starts from 0
+        if smooth[-1] >= _DIVERGED * min(smooth):
+            break
+    if not losses:
+        raise BadArgument("The loss is not finite even at the lowest rate: check the data and the model.")
+    return RangeTest(tuple(rates), tuple(losses), tuple(smooth))

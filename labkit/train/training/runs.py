@@ -1,4 +1,4 @@
-"""What training gave: one run, several runs that differ in their seed, and how long they took to an accuracy."""
+"""Results of training: one run, several runs that differ in their seed, and how long they took to an accuracy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from labkit.core.arguments import check_number
-from labkit.core.display import Shown, Table
+from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import BadArgument
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio
@@ -20,10 +20,9 @@ from labkit.measure.bench import Ratio
 
 @dataclass(frozen=True, repr=False)
 class Run(Shown):
-    """One training: `losses` has an entry a step, `accuracies` (0 to 1, validation) one an epoch.
+    """One training from one seed: `losses` per step, validation `accuracies` (0 to 1) per epoch, the trained `model`.
 
-    `seconds` and `images` are counted from the start to each epoch's end; `seconds` leaves evaluating out. `model` is
-    the trained one.
+    `seconds` and `images` are counted from the start to the end of each epoch; `seconds` leaves evaluation out.
     """
 
     seed: int
@@ -50,17 +49,17 @@ class Run(Shown):
         return self.images[-1] / self.seconds[-1]
 
     def epochs_to(self, accuracy: float) -> int | None:
-        """Epochs until validation first reached `accuracy` (0 to 1); None where it never did."""
+        """Return the epochs until validation first reached `accuracy` (0 to 1), None where it never did."""
         check_accuracy(accuracy)
         return next((i for i, found in enumerate(self.accuracies, start=1) if found >= accuracy), None)
 
     def time_to(self, accuracy: float) -> float | None:
-        """Seconds of training until the end of the first epoch that reached `accuracy`; None where none did."""
+        """Return the seconds of training to the end of the first epoch that reached `accuracy`, None where none did."""
         epochs = self.epochs_to(accuracy)
         return None if epochs is None else self.seconds[epochs - 1]
 
     def steps_to(self, accuracy: float) -> int | None:
-        """Training steps until the end of the first epoch that reached `accuracy`; None where none did."""
+        """Return the training steps to the end of the first epoch that reached `accuracy`, None where none did."""
         epochs = self.epochs_to(accuracy)
         return None if epochs is None else self.images[epochs - 1] // self.batch
 
@@ -74,7 +73,7 @@ class Run(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Reached(Shown):
-    """What it took to get to an accuracy, one value a seed, in `unit`; a seed that never got there counts as inf."""
+    """What it took to reach an accuracy: a value per seed, in `unit`; inf for a seed that never reached it."""
 
     accuracy: float
     values: tuple[float, ...]
@@ -82,22 +81,22 @@ class Reached(Shown):
 
     @property
     def median(self) -> float:
-        """Median over the seeds; inf where half of them or more never got there."""
+        """The median over the seeds; inf where half of them or more never reached it."""
         return statistics.median(self.values)
 
     @property
     def low(self) -> float:
-        """The least value."""
+        """The lowest value."""
         return min(self.values)
 
     @property
     def high(self) -> float:
-        """The largest value, inf where a seed never got there."""
+        """The highest value; inf where a seed never reached it."""
         return max(self.values)
 
     @property
     def arrived(self) -> int:
-        """How many seeds got there."""
+        """The number of seeds that reached the accuracy."""
         return sum(map(math.isfinite, self.values))
 
     def __str__(self) -> str:
@@ -107,51 +106,37 @@ class Reached(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Runs(Shown):
-    """The same training from several seeds. What one seed gave is chance; what most of them gave is not."""
+class Runs(ShownAsTable):
+    """The same training from several seeds: one seed may be lucky, so judge by all of them."""
 
     runs: tuple[Run, ...]
     name: str = ""
 
     def time_to(self, accuracy: float) -> Reached:
-        """Seconds of training to a validation accuracy (0 to 1), a value a seed."""
+        """Return the seconds of training to a validation accuracy (0 to 1)."""
         return Reached(accuracy, tuple(_or_inf(run.time_to(accuracy)) for run in self.runs), "s")
 
     def steps_to(self, accuracy: float) -> Reached:
-        """Training steps to a validation accuracy, a value a seed."""
+        """Return the training steps to a validation accuracy (0 to 1)."""
         return Reached(accuracy, tuple(_or_inf(run.steps_to(accuracy)) for run in self.runs), "steps")
 
     def epochs_to(self, accuracy: float) -> Reached:
-        """Epochs to a validation accuracy, a value a seed."""
+        """Return the epochs to a validation accuracy (0 to 1)."""
         return Reached(accuracy, tuple(_or_inf(run.epochs_to(accuracy)) for run in self.runs), "epochs")
 
     @property
-    def best(self) -> tuple[float, ...]:
-        """The best validation accuracy of each seed."""
-        return tuple(max(run.accuracies) for run in self.runs)
-
-    @property
-    def rate(self) -> float:
-        """Images per second while training: the median over the seeds."""
-        return statistics.median(run.rate for run in self.runs)
-
-    @property
-    def median(self) -> Run:
-        """The run of middle best accuracy; with an even number of seeds the lower of the two."""
-        return sorted(self.runs, key=lambda run: max(run.accuracies))[(len(self.runs) - 1) // 2]
-
-    @property
     def spread(self) -> tuple[float, float]:
-        """Lowest and highest best accuracy over the seeds."""
-        return min(self.best), max(self.best)
+        """Lowest and highest over the seeds of the best validation accuracy of each."""
+        best = [max(run.accuracies) for run in self.runs]
+        return min(best), max(best)
 
     def faster_than(self, other: Runs, accuracy: float) -> Ratio:
-        """How many times faster `accuracy` was reached than in `other`, with a 95 % interval over the seeds.
+        """Return how many times faster `accuracy` was reached than in `other`, with a 95 % interval over the seeds.
 
-        The value is the median of the ratios of every seed here to every seed there. The interval's ends are those of
-        these ratios that Mann and Whitney's test puts there, which is exact for few seeds of any distribution. Where
-        seeds never arrived, an end may be 0 or inf: nothing more is known.
-        Raises BadArgument for too few seeds to have such an interval: it takes 4 on each side.
+        The value is the median of the ratios of every seed here to every seed there (Hodges and Lehmann). The ends of
+        the interval are two of these ratios, chosen by the Mann-Whitney test, which is exact for few seeds of any
+        distribution. Where seeds never reached it, an end may be 0 or inf: no more is known.
+        Raises BadArgument for fewer than 4 seeds on either side, too few for such an interval.
         Source: J. L. Hodges and E. L. Lehmann, Estimates of location based on rank tests (1963).
         """
         if not _cut(len(self.runs), len(other.runs)):
@@ -162,22 +147,17 @@ class Runs(Shown):
         low, high, value = _interval(other.time_to(accuracy).values, self.time_to(accuracy).values)
         return Ratio(self.name or "this", other.name or "the other", value, low, high)
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """Return a row for each seed."""
         rows = tuple(
             (str(run.seed), str(run.epochs), format_seconds(run.seconds[-1]), _percent(max(run.accuracies)))
             for run in self.runs
         )
         low, high = self.spread
-        batch, rate = self.runs[0].batch, significant(self.rate)
+        rate = significant(statistics.median(run.rate for run in self.runs))
         note = f"Best accuracy {_percent(low)} to {_percent(high)} over {len(rows)} seeds; {rate} images/s."
-        title = f"{self.name or 'Runs'}, batch {batch}"
+        title = f"{self.name or 'Runs'}, batch {self.runs[0].batch}"
         return Table(rows, ("seed", "epochs", "training time", "best validation accuracy"), title, (note,))
-
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def _repr_html_(self) -> str:
-        return self._table()._repr_html_()
 
 
 def check_accuracy(accuracy: float) -> None:
@@ -188,10 +168,11 @@ def check_accuracy(accuracy: float) -> None:
 
 
 def _interval(others: Sequence[float], mine: Sequence[float]) -> tuple[float, float, float]:
-    """Low, high and value of others / mine, where inf stands for never, and never / never may be anything."""
-    ratios = [
-        other / one if math.isfinite(one) or math.isfinite(other) else math.nan for other in others for one in mine
-    ]
+    """Return low end, high end and value of others / mine, where inf stands for never.
+
+    never / never may be any ratio: it counts as 0 for the low end, as inf for the high one, as 1 for the value.
+    """
+    ratios = [other / one for other in others for one in mine]  # inf / inf is NaN
     lowest, middle, highest = (
         sorted(never if math.isnan(ratio) else ratio for ratio in ratios) for never in (0.0, 1.0, math.inf)
     )
@@ -200,7 +181,7 @@ def _interval(others: Sequence[float], mine: Sequence[float]) -> tuple[float, fl
 
 
 def _cut(n: int, m: int) -> int:
-    """Which of the n m ratios, counted from either end, bounds a 95 % interval; 0 where even the outermost don't."""
+    """Return which of the n m sorted ratios, from either end, bounds a 95 % interval; 0 where none does."""
     ways = _ways(n, m)
     tails = itertools.accumulate(count / math.comb(n + m, n) for count in ways)
     return sum(1 for _ in itertools.takewhile(lambda tail: tail <= 0.025, tails))
@@ -208,7 +189,7 @@ def _cut(n: int, m: int) -> int:
 
 @functools.cache
 def _ways(n: int, m: int) -> tuple[int, ...]:
-    """How many orders of n and m things have 0, 1, ... n m pairs the wrong way round: Mann and Whitney's recursion."""
+    """Count the orders of n and m values with 0, 1, ... n m inversions between them: Mann and Whitney's recursion."""
     if n == 0 or m == 0:
         return (1,)
     last_from_n, last_from_m = (*[0] * m, *_ways(n - 1, m)), _ways(n, m - 1)

@@ -1,4 +1,4 @@
-"""Images to train on and images to judge by, which never mix; and the judging."""
+"""Split images into those to train on and those to validate on, and measure accuracy."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.measure.machine import machine
-from labkit.train import data
-
-Labelled = tuple[Tensor, Tensor]
+from labkit.train.data import Labelled, digits
 
 
 def held_out(images: Tensor, labels: Tensor, *, share: float = 0.2, seed: int = 0) -> tuple[Labelled, Labelled]:
-    """Split into (training, validation), each (images, labels): of every class `share`, drawn at random, is held out.
+    """Split into (training, validation), each (images, labels), with a random `share` of every class held out.
 
-    A class of n images gives round(share n) of them to validation. Equal seeds draw alike; torch's own generator is
-    left alone. Both parts are copies, in the order given, on the device of the images.
+    A class of n images gives round(share n) of them to validation. The split depends on `seed` alone, and torch's own
+    generator is left alone. Both parts are copies, in the order given, on the device of the images.
     Raises BadArgument for a share that is not between 0 and 1 or leaves a part empty, and for unequal lengths.
     """
     check_labelled("images", (images, labels))
@@ -46,17 +44,17 @@ def held_out(images: Tensor, labels: Tensor, *, share: float = 0.2, seed: int = 
 
 @functools.cache
 def digits_held_out() -> tuple[Labelled, Labelled]:
-    """Digits for SimpleCNN on this machine's device: of the 1,437 training images, a fifth of each class is held out.
+    """Return digits for SimpleCNN on this machine's device, with a fifth of each class of the training split held out.
 
-    Drawn once, so that all runs train and are judged on the same images; the 360 of the test split are in neither.
+    Drawn once, so that all runs train and are validated on the same images. The test split is in neither part.
     """
     device = machine().device
-    images, labels = data.digits(size=32, channels=3)
+    images, labels = digits(size=32, channels=3)
     return held_out(images.to(device), labels.to(device))
 
 
 def check_labelled(name: str, pair: object) -> Labelled:
-    """The pair itself; BadArgument unless it is (images, labels), tensors of equal lengths on one device."""
+    """Return the pair; raise BadArgument unless it is (images, labels), tensors of equal lengths on one device."""
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(part, Tensor) for part in pair)):
         raise BadArgument(f"Expected {name} as a pair of tensors (images, labels), got {brief_repr(pair)}.")
     images, labels = pair
@@ -73,9 +71,10 @@ def check_labelled(name: str, pair: object) -> Labelled:
 
 @torch.inference_mode()
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: int = 1024) -> float:
-    """Share of the images, 0 to 1, whose largest logit is their label; read in batches, in evaluation mode.
+    """Return the share of images, 0 to 1, whose largest logit is at their label, in evaluation mode.
 
-    Every module's mode is restored afterwards. A NaN among logits counts as wrong.
+    Images are classified `batch` at a time; every module's mode is restored afterwards. An image with a NaN among its
+    logits counts as wrong. Raises BadArgument unless there is a label for each image.
     """
     check_labelled("images", (images, labels))
     right = torch.zeros((), dtype=torch.int64, device=images.device)
@@ -88,7 +87,7 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: int = 1
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; afterwards every module is in the mode that it was in."""
+    """Set evaluation mode within the block; afterwards each module is in its own mode again."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
