@@ -1,25 +1,24 @@
-"""Checks of notebook 13, a model that does not fit. Those that need real ranks are in operators13 and plan13."""
+"""Checks of notebook 13, a model that does not fit. Those that need real ranks are in tensor_parallel."""
 
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from exercises.nb13.operators import operators
-from exercises.nb13.plan import plan
-from labkit.core.arguments import is_whole
+from exercises.answers import as_list, mistake, parts, whole_numbers
+from exercises.nb13.tensor_parallel import operators, plan
+from exercises.stages import best_edges, sums
 from labkit.core.display import brief_repr
-from labkit.lesson.checks import NotYet, as_number, call, function, number_close
+from labkit.lesson.checks import NotYet, as_number, call, function, number_close, over_cases
 
 Plan = Sequence[bool]
 
 
 def bounds(answer: object) -> str:
     """Cuts whose largest rank is the smallest possible, for drawn layers and for awkward ones."""
-    fn = function(answer, [1, 1], 2)
+    fn = function(answer)
     draw = random.Random(1302)
     cases: list[tuple[list[int], int, str]] = [
         ([7, 7], 2, "two layers for two ranks"),
@@ -38,34 +37,19 @@ def bounds(answer: object) -> str:
         _judge_cuts(call(fn, passed, ranks), sizes, ranks, f"{brief_repr(sizes)} on {ranks} ranks ({why})")
         if passed != sizes:
             raise NotYet("It has changed the list that it was given. Sort or pop from a copy.")
-    return "The largest rank is as small as it can be, for two to four ranks, with a heavy embedding or head too."
-
-
-def _listed(found: Any) -> list[Any] | None:
-    """A list, a tuple, or an array or tensor of one dimension, as a list; None for anything else."""
-    if isinstance(found, list | tuple):
-        return list(found)
-    listed = found.tolist() if hasattr(found, "tolist") else None
-    return listed if isinstance(listed, list) else None
+    return "The largest rank is as small as it can be, for one to four ranks, with a heavy embedding or head too."
 
 
 def _judge_cuts(found: Any, sizes: list[int], ranks: int, given: str) -> None:
-    cuts = _listed(found)
-    if cuts is None or not all(map(is_whole, cuts)):
-        raise NotYet(
-            f"For {given}: expected a list of whole numbers (int, as slices of layers need them), "
-            f"got {brief_repr(found)}."
-        )
-    whole = [int(cut) for cut in cuts]
-    if len(whole) != ranks + 1 or whole[0] != 0 or whole[-1] != len(sizes):
+    cuts = whole_numbers(found, "a list of whole numbers (int, as slices of layers need them)", given)
+    if len(cuts) != ranks + 1 or cuts[0] != 0 or cuts[-1] != len(sizes):
         raise NotYet(
             f"For {given}: expected {ranks + 1} numbers from 0 to {len(sizes)}, got {brief_repr(found)}. "
             "Rank r has layers found[r] to found[r + 1] - 1."
         )
-    if any(later <= earlier for earlier, later in itertools.pairwise(whole)):
-        raise NotYet(f"For {given}: {brief_repr(found)} leaves a rank without a layer, or turns back.")
-    got = max(sum(sizes[a:b]) for a, b in itertools.pairwise(whole))
-    least = _least_largest(sizes, ranks)
+    if any(later <= earlier for earlier, later in itertools.pairwise(cuts)):
+        raise NotYet(f"For {given}: {brief_repr(found)} leaves a rank without a layer, or isn't in ascending order.")
+    got, least = (max(sums(sizes, edges)) for edges in (cuts, best_edges(sizes, ranks)))
     if got > least:
         raise NotYet(
             f"For {given}: {brief_repr(found)} puts {got} on the fullest rank, and {least} is possible. "
@@ -73,42 +57,34 @@ def _judge_cuts(found: Any, sizes: list[int], ranks: int, given: str) -> None:
         )
 
 
-def _least_largest(sizes: list[int], ranks: int) -> int:
-    """The smallest possible largest sum of `ranks` consecutive groups; each total is tried in turn."""
-    sums = {sum(sizes[a:b]) for a, b in itertools.combinations(range(len(sizes) + 1), 2)}
-    for most in sorted(total for total in sums if total >= max(sizes)):
-        groups, held = 1, 0
-        for size in sizes:
-            groups, held = (groups, held + size) if held + size <= most else (groups + 1, size)
-        if groups <= ranks:  # a group of several layers can be cut once more, which makes none larger
-            return most
-    return sum(sizes)
+def stored_bytes(recompute: Plan, saved: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """What each block holds after its forward."""
+    return [k if again else s for again, s, k in zip(recompute, saved, kept, strict=True)]
 
 
 def peak_bytes(recompute: Plan, saved: Sequence[int], kept: Sequence[int]) -> int:
     """The most bytes held for backward: what the blocks below keep, and all of the block that runs backward."""
-    stored = [k if again else s for again, s, k in zip(recompute, saved, kept, strict=True)]
+    stored = stored_bytes(recompute, saved, kept)
     return max(sum(stored[:i]) + saved[i] for i in range(len(saved)))
 
 
 def recomputation(answer: object) -> str:
     """The least recomputation whose peak fits, for drawn blocks, equal blocks, and limits that nothing fits."""
-    fn = function(answer, [4, 4], [1, 1], [1.0, 1.0], 8)
+    fn = function(answer)
     for saved, kept, forward_s, limit, why in _memories():
         sizes = f"saved {brief_repr(saved)}, kept {brief_repr(kept)}, forward {brief_repr(forward_s)}"
-        given = f"{sizes} and limit {limit} ({why})"
         passed = list(saved), list(kept), list(forward_s)
         found = call(fn, *passed, limit)
         if passed != (saved, kept, forward_s):
             raise NotYet("It has changed a list that it was given, which others still need. Work on a copy.")
-        _judge_plan(found, saved, kept, forward_s, limit, given)
+        _judge_plan(found, saved, kept, forward_s, limit, f"{sizes} and limit {limit} ({why})")
     return "Always the least extra time that fits, and None where nothing does."
 
 
 def _memories() -> Iterator[tuple[list[int], list[int], list[float], int, str]]:
     draw = random.Random(1306)
     yield [16] * 4, [1] * 4, [1.0] * 4, 64, "everything fits: recompute nothing"
-    yield [16] * 4, [1] * 4, [1.0] * 4, 19, "all but the last block have to be recomputed"
+    yield [16] * 4, [1] * 4, [1.0] * 4, 19, "all but the last block must be recomputed"
     yield [16] * 4, [1] * 4, [1.0] * 4, 50, "which of equal blocks is recomputed matters"
     yield [16] * 4, [1] * 4, [1.0] * 4, 15, "one block alone is too large"
     yield [10, 40, 10, 40], [1, 1, 1, 1], [1.0, 1.5, 1.0, 1.5], 80, "two large blocks"
@@ -133,41 +109,39 @@ def _judge_plan(found: Any, saved: list[int], kept: list[int], forward_s: list[f
             raise NotYet(f"For {given}: nothing fits, so None is expected; got {brief_repr(found)}.")
         return
     if found is None:
-        raise NotYet(
-            f"For {given}: got None, but {brief_repr(fitting[-1])} fits. Is your sum for the peak too careful?"
-        )
-    listed = _listed(found)
-    if (
-        listed is None
-        or len(listed) != len(saved)
-        or any(getattr(one, "ndim", 0) or one not in (0, 1) for one in listed)
-    ):
+        raise NotYet(f"For {given}: got None, but {brief_repr(fitting[-1])} fits. Is your peak's sum too large?")
+    listed = as_list(found) or []
+    if len(listed) != len(saved) or any(getattr(one, "ndim", 0) or one not in (0, 1) for one in listed):
         raise NotYet(f"For {given}: expected {len(saved)} times True or False, got {brief_repr(found)}.")
     chosen = tuple(map(bool, listed))
     if (peak := peak_bytes(chosen, saved, kept)) > limit:
-        raise NotYet(f"For {given}: {brief_repr(chosen)} holds {peak} at its peak. {_over(chosen, saved, kept, limit)}")
+        forward = sum(stored_bytes(chosen, saved, kept))
+        why = (
+            f"After the forward pass it is {forward}; but a block that is recomputed holds its whole `saved` while it "
+            "runs backward."
+            if forward <= limit
+            else f"The forward pass alone leaves {forward}."
+        )
+        raise NotYet(f"For {given}: {brief_repr(chosen)} holds {peak} at its peak. {why}")
     best = min(fitting, key=extra_s)
     if extra_s(chosen) > extra_s(best) * (1 + 1e-9) + 1e-12:
         raise NotYet(
-            f"For {given}: {brief_repr(chosen)} fits and costs {extra_s(chosen):.4g} s more; "
-            f"{brief_repr(best)} fits too and "
-            f"costs {extra_s(best):.4g} s. Is your sum for the peak too careful?"
+            f"For {given}: {brief_repr(chosen)} fits and costs {extra_s(chosen):.4g} s more; {brief_repr(best)} fits "
+            f"too and costs {extra_s(best):.4g} s. Is your peak's sum too large?"
         )
 
 
-def _over(chosen: Plan, saved: list[int], kept: list[int], limit: int) -> str:
-    forward = sum(k if again else s for again, s, k in zip(chosen, saved, kept, strict=True))
-    if forward <= limit:
-        return (
-            f"After the forward pass it is {forward}; but a block that is recomputed holds its whole `saved` while it "
-            "runs backward."
-        )
-    return f"Already the forward pass leaves {forward}."
+_REGATHER = "FSDP gathers the parameters for forward, again for backward, and reduces and scatters the gradients."
+_SCATTER = "A reduce-scatter sends half of what an all-reduce sends: each rank needs its own part of the sum only."
+_ELEMENT = "How many bytes does each number take?"
+_TWICE = "Four all-reduces per block and step, and a ring all-reduce sends nearly twice the tensor."
+_BLOCKS = "Each block has its own four."
+_OTHERS = "Of a ring's bytes a rank sends the share that others have: (ranks - 1) / ranks, once or twice."
+_BOTH = "FSDP: 3 (n - 1) / n of all parameters. Tensor parallelism: 4 all-reduces a block, each 2 (n - 1) / n of it."
 
 
 def traffic(answer: object) -> str:
     """Bytes of both ways and their crossover at drawn sizes; each wrong factor is told apart."""
-    fn = function(answer, 12 * 64**2, 1, 64, 128, 3, 8)
     draw = random.Random(1307)
     # the first sizes keep the usual wrong factors apart
     cases = [(12 * 64**2, 1, 64, 128, 3, 8), (12 * 12_288**2 * 96, 96, 12_288, 2048, 8, 2), (1000, 3, 10, 7, 5, 4)]
@@ -175,54 +149,37 @@ def traffic(answer: object) -> str:
         blocks, hidden = draw.randint(1, 100), draw.randint(8, 12_288)
         params = blocks * draw.randint(8, 16) * hidden**2
         cases.append((params, blocks, hidden, draw.randint(1, 10**6), draw.randint(2, 64), draw.choice((2, 4))))
-    for case in cases:
-        _judge_traffic(call(fn, *case), case)
+    given = (
+        "{params:,} parameters in {blocks} blocks of {hidden}, {tokens:,} tokens, {ranks} ranks, {element_bytes} B each"
+    )
+    over_cases(answer, cases, _sent, _judge_sent, given=given)
     return "Right from two ranks to 64, in 16 and in 32 bit, and the crossover depends on neither."
 
 
-def _judge_traffic(found: Any, case: tuple[int, ...]) -> None:
-    params, blocks, hidden, tokens, ranks, element = case
-    given = (
-        f"{params:,} parameters in {blocks} blocks of {hidden}, {tokens:,} tokens, {ranks} ranks, {element} bytes each"
-    )
-    listed = _listed(found)
-    if listed is None or len(listed) != 3:
-        raise NotYet(
-            f"For {given}: expected (FSDP's bytes, tensor parallelism's bytes, tokens), got {brief_repr(found)}."
-        )
+def _sent(
+    params: int, blocks: int, hidden: int, tokens: int, ranks: int, element_bytes: int
+) -> tuple[float, float, float]:
     others = (ranks - 1) / ranks
-    fsdp, tensor = 3 * others * params * element, 8 * others * blocks * tokens * hidden * element
+    tensor = 8 * others * blocks * tokens * hidden * element_bytes
+    return 3 * others * params * element_bytes, tensor, 3 * params / (8 * blocks * hidden)
+
+
+def _judge_sent(got: Any, expected: tuple[float, float, float], given: str, *case: int) -> None:
+    _, blocks, _, _, ranks, element = case
+    fsdp, tensor, crossover = expected
+    found = parts(got, 3, "(FSDP's bytes, tensor parallelism's bytes, tokens)", given)
+    others = {ranks / (ranks - 1): _OTHERS}
+    gathers = {2 / 3: _REGATHER, 1 / 3: _REGATHER, 4 / 3: _SCATTER, 1 / element: _ELEMENT}
+    reduces = {0.5: _TWICE, 0.25: _TWICE, 1 / blocks: _BLOCKS, 1 / element: _ELEMENT}
     for name, value, right, factors in (
-        ("FSDP", listed[0], fsdp, {2 / 3: _REGATHER, 1 / 3: _REGATHER, 4 / 3: _SCATTER, 1 / element: _ELEMENT}),
-        (
-            "tensor parallelism",
-            listed[1],
-            tensor,
-            {0.5: _TWICE, 0.25: _TWICE, 1 / blocks: _BLOCKS, 1 / element: _ELEMENT},
-        ),
+        ("FSDP", found[0], fsdp, gathers | others),
+        ("tensor parallelism", found[1], tensor, reduces | others),
     ):
         number = as_number(value, "bytes", f"{given}, {name}")
-        hint = _factor(number, right, factors | {1 / others: _OTHERS})
+        hint = mistake(number / right, factors, _BOTH)
         number_close(number, right, rel=1e-9, unit="bytes", given=f"{given}, {name}", hint=hint)
-    crossover = 3 * params / (8 * blocks * hidden)
-    number = as_number(listed[2], "tokens", given)
     hint = "Set both equal and solve for the tokens: the bytes of an element and the share of the others cancel."
-    number_close(number, crossover, rel=1e-9, unit="tokens", given=f"{given}, crossover", hint=hint)
-
-
-_REGATHER = "FSDP gathers the parameters for forward, again for backward, and reduces and scatters the gradients."
-_SCATTER = "A reduce-scatter sends half of what an all-reduce sends: each rank needs its own part of the sum only."
-_ELEMENT = "How many bytes has a number?"
-_TWICE = "Four all-reduces a block and step, and a ring all-reduce sends nearly twice the tensor."
-_BLOCKS = "Each block has its own four."
-_OTHERS = "Of a ring's bytes a rank sends the share that others have: (ranks - 1) / ranks, once or twice."
-
-
-def _factor(value: float, right: float, factors: dict[float, str]) -> str:
-    for factor, words in factors.items():
-        if right and factor != 1 and math.isclose(value, factor * right, rel_tol=1e-6):
-            return words
-    return "FSDP: 3 (n - 1) / n of all parameters. Tensor parallelism: 4 all-reduces a block, each 2 (n - 1) / n of it."
+    number_close(found[2], crossover, rel=1e-9, unit="tokens", given=f"{given}, crossover", hint=hint)
 
 
 CHECKS = {

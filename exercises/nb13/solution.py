@@ -7,9 +7,9 @@
 def cut(sizes, ranks):
     """A list of ranks + 1 whole numbers, the first 0, the last len(sizes).
 
-    `sizes` are the layers' bytes in order. Rank r has the layers from the r-th number on, up to
-    the next number, which it has no more: [0, 2, 5] is layers 0 and 1, then 2, 3 and 4. The
-    largest sum of `sizes` on a rank is the smallest possible. Each rank has a layer at least.
+    `sizes` are the layers' bytes in order. Rank r has the layers from number r up to, but not
+    including, number r + 1: [0, 2, 5] means layers 0 and 1, then 2, 3 and 4. The largest sum
+    of `sizes` on any rank is as small as possible. Each rank has at least one layer.
     """
     from itertools import combinations, pairwise
 
@@ -57,9 +57,9 @@ plan = {
 def cheapest_plan(saved, kept, forward_s, limit):
     """True (recompute) or False for each block; None if no plan has a peak of at most `limit`.
 
-    saved[i]: bytes that block i holds for backward. kept[i]: bytes of its input, all that it
-    keeps while it waits to be recomputed, which costs forward_s[i] seconds more. Of the plans
-    that fit, the one with the least extra time. There are at most 10 blocks.
+    saved[i]: bytes that block i holds for backward. kept[i]: bytes of its input, all that a
+    recomputed block keeps; recomputing it costs forward_s[i] extra seconds. Of the plans that
+    fit, return the one with the least extra time. There are at most 10 blocks.
     """
     from itertools import compress, product
 
@@ -75,8 +75,8 @@ def cheapest_plan(saved, kept, forward_s, limit):
 def sent_bytes(params, blocks, hidden, tokens, ranks, element_bytes):
     """(bytes by FSDP, bytes by tensor parallelism, tokens at which both are equal).
 
-    `params` in all `blocks` together, each of which all-reduces `tokens * hidden` numbers
-    four times a step in tensor parallelism.
+    All `blocks` together have `params` parameters. In tensor parallelism, each block
+    all-reduces `tokens * hidden` numbers four times per step.
     """
     share = (ranks - 1) / ranks
     by_fsdp = 3 * share * params * element_bytes  # gathered twice, reduced and scattered once

@@ -242,7 +242,7 @@ WRONG = {
         (styles(value=RowwiseParallel()), "parts of sums"),
         (styles(out=ColwiseParallel()), "split by heads already"),
         (styles(up=RowwiseParallel(), down=ColwiseParallel()), "GELU"),
-        (styles(down=ColwiseParallel()), "lies split already"),
+        (styles(down=ColwiseParallel()), "is split already"),
         (styles(up=ColwiseParallel), "Call it"),
         (styles(key="column"), "expected ColwiseParallel()"),
         (styles(out=SequenceParallel()), "split by heads already"),
@@ -261,7 +261,7 @@ WRONG = {
     ],
     "13.6": [
         (plan_by(stored_only), "holds its whole `saved`"),
-        (plan_by(a_block_on_top), "too careful"),
+        (plan_by(a_block_on_top), "sum too large"),
         (everything_or_nothing, "fits too"),
         (the_first_blocks, "fits too"),
         (the_last_blocks, "fits too"),

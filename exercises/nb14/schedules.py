@@ -36,13 +36,13 @@ def by_hand(answer: object) -> str:
         mine = _simulated(run, schedule, _RANKS, _MICROBATCHES, split=False)
         _judge_memory(mine, _HELD)
         base = run(one_f_one_b(_RANKS, _MICROBATCHES))
-        _judge_time(mine, _ROOM * base.makespan_s, f"F {_t(f)}, B {_t(b)}, transfers {_t(link_s)}", base)
+        _judge_time(mine, _ROOM * base.makespan_s, _times(F=f, B=b, transfers=link_s), base)
     peak = f"{max(mine.peak_activations):g}"
     return f"No rank ever holds more than {peak}, and at your transfers' cost as at three drawn ones it is in time."
 
 
 def split(answer: object) -> str:
-    """14.5: a rule that writes schedules with W that save half of 1F1B's idle time within its memory, at drawn times."""
+    """14.5: a rule whose schedules, with W, save half of 1F1B's idle time within its memory, at drawn times."""
     rule, transfer_s = _given(answer)
     fn = function(rule)
     draw = random.Random(1405)
@@ -61,8 +61,7 @@ def split(answer: object) -> str:
             # fewer micro-batches than ranks little work can fill a bubble: there, being no slower is enough.
             idle_s = run(one_f_one_b(ranks, microbatches), transfer_s=0.0).bubble_s
             saved_s = _SAVED * idle_s if microbatches >= ranks else 0.0
-            times = f"F {_t(f)}, B {_t(b)}, W {_t(w)}, transfers {_t(link_s)}"
-            _judge_time(mine, base.makespan_s - saved_s, times, base)
+            _judge_time(mine, base.makespan_s - saved_s, _times(F=f, B=b, W=w, transfers=link_s), base)
         except NotYet as wrong:
             raise NotYet(f"With {ranks} ranks and {microbatches} micro-batches: {wrong}") from wrong
     return "It saves half of 1F1B's idle time or more, within its memory, for 2 to 6 ranks and seven sets of times."
@@ -103,20 +102,23 @@ def _simulated(
 def _judge_memory(mine: Timetable, limit: int) -> None:
     for rank, held in enumerate(mine.peak_activations):
         if held > limit + 1e-9:
+            frees = "A W" if mine.schedule.split else "A B"
             raise NotYet(
-                f"Over memory: rank {rank} holds {held:g} micro-batches at once, {held - limit:g} more than the {limit} "
-                f"allowed. {'A W' if mine.schedule.split else 'A B'} frees one: put one in front of a later F."
+                f"Over memory: rank {rank} holds {held:g} micro-batches at once, {held - limit:g} more than the "
+                f"{limit} allowed. {frees} frees one: put one in front of a later F."
             )
 
 
 def _judge_time(mine: Timetable, limit_s: float, times: str, base: Timetable) -> None:
     if mine.makespan_s > limit_s * (1 + 1e-9):
         idlest = max(range(mine.ranks), key=lambda rank: mine.idle_s[rank])
+        over_s, idle_s = mine.makespan_s - limit_s, mine.idle_s[idlest]
         raise NotYet(
-            f"Over time: with {times} it takes {_t(mine.makespan_s)}, {_t(mine.makespan_s - limit_s)} more than the "
-            f"{_t(limit_s)} allowed. 1F1B takes {_t(base.makespan_s)}. Rank {idlest} is idle longest, "
-            f"{_t(mine.idle_s[idlest])}: what could it do, or what does it wait for?"
+            f"Over time: with {times} it takes {format_seconds(mine.makespan_s)}, {format_seconds(over_s)} more than "
+            f"the {format_seconds(limit_s)} allowed. 1F1B takes {format_seconds(base.makespan_s)}. Rank {idlest} is "
+            f"idle longest, {format_seconds(idle_s)}: what could it do, or what does it wait for?"
         )
 
 
-_t = format_seconds
+def _times(**seconds: float) -> str:
+    return ", ".join(f"{kind} {format_seconds(value)}" for kind, value in seconds.items())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from exercises.answers import mistake
@@ -105,7 +106,7 @@ def _seconds(
     order: Sequence[str], sent: Mapping[str, float], ranks: Mapping[str, int], per_node: int, *rates: float
 ) -> float:
     """Time on the wires, whose rates inside and between nodes are in bytes/s; the first of `order` is innermost."""
-    products = itertools.accumulate((ranks[name] for name in order), lambda product, n: product * n)
+    products: Iterator[int] = itertools.accumulate((ranks[name] for name in order), operator.mul)
     return sum(sent[name] / rates[product > per_node] for name, product in zip(order, products, strict=True))
 
 

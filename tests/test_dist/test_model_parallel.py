@@ -15,7 +15,7 @@ import labkit as lab
 from exercises import several_ranks
 from exercises.nb13 import wrong_answers
 from exercises.nb13.check import peak_bytes
-from exercises.nb13.plan import Block
+from exercises.nb13.tensor_parallel import TransformerBlock
 from exercises.nb13.wrong_operators import COPY, SUM, operator, passed_on, sleeps
 from labkit.core.errors import RankFailed
 from labkit.dist.collective_traffic import Traffic
@@ -30,7 +30,7 @@ MATRICES = ("query", "key", "value", "out", "up", "down")
 
 def network():
     torch.manual_seed(13)
-    blocks = [Block(WIDTH, HEADS) for _ in range(BLOCKS)]
+    blocks = [TransformerBlock(WIDTH, HEADS) for _ in range(BLOCKS)]
     return nn.Sequential(nn.Embedding(VOCAB, WIDTH), *blocks, nn.Linear(WIDTH, VOCAB)).double()
 
 
@@ -131,7 +131,7 @@ def part(tensor, dim):
 
 
 class SplitBlock(nn.Module):
-    """A Block's part on this rank: its own heads, its own hidden numbers."""
+    """A TransformerBlock's part on this rank: its own heads, its own hidden numbers."""
 
     def __init__(self, block):
         super().__init__()
@@ -232,7 +232,7 @@ def by_dtensor(one_copy, recompute):
 
     def forward(x):
         for layer in model:
-            again = recompute and isinstance(layer, Block)
+            again = recompute and isinstance(layer, TransformerBlock)
             x = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
         return x
 
@@ -332,7 +332,7 @@ def test_kept_bytes_are_what_backward_needs_without_the_weights():
 
 def test_a_block_keeps_what_the_formula_says_and_small_numbers_of_its_norms():
     batch, seq, width = 2, 16, 32
-    kept = saved_activation_bytes(Block(width, 4), torch.ones(batch, seq, width, requires_grad=True))
+    kept = saved_activation_bytes(TransformerBlock(width, 4), torch.ones(batch, seq, width, requires_grad=True))
     assert kept == pytest.approx(64 * batch * seq * width, rel=0.03)
 
 

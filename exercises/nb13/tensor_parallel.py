@@ -1,0 +1,234 @@
+"""Checks of notebook 13's tensor parallelism on real ranks: its two operators, and a plan for parallelize_module."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
+from torch.nn import functional
+
+from exercises.answers import parts
+from exercises.several_ranks import on_ranks
+from labkit.core.display import brief_repr
+from labkit.dist.collective_traffic import Traffic
+from labkit.lesson.checks import NotYet, Todo, is_open, mapping
+
+_SHAPE = (3, 4)
+# operator and pass -> what its right result is made of, and words for the wrong ones seen most often
+_PASSES = {
+    ("Copy", "forward"): (
+        "own",
+        {"sum": "adds up the inputs, which are the same on all ranks. It passes its input on, no more."},
+    ),
+    ("Copy", "backward"): (
+        "sum",
+        {
+            "own": "passes this rank's gradient only. Every rank used the input for its own columns, so the gradients "
+            "of all ranks must be added up.",
+            "mean": "gives the mean over ranks. The ranks hold parts of one sum: nothing is divided.",
+        },
+    ),
+    ("Sum", "forward"): (
+        "sum",
+        {
+            "own": "passes this rank's part on. The result is the sum of all ranks' parts.",
+            "mean": "gives the mean over ranks. The ranks hold parts of one sum.",
+        },
+    ),
+    ("Sum", "backward"): (
+        "own",
+        {
+            "sum": "adds up gradients. Each rank's part enters the sum with factor 1, so its gradient is the same.",
+            "mean": "gives the mean over ranks. Each rank's part enters the sum with factor 1.",
+        },
+    ),
+}
+
+
+@dataclass
+class Passes:
+    """What went into an operator's two passes on one rank and what came out, by pass: "forward" and "backward"."""
+
+    given: dict[str, Tensor]
+    given_after: dict[str, Tensor]
+    found: dict[str, Tensor]
+    of_ones: Tensor | None  # what backward gives for the gradient of a sum; None where it wasn't tried
+
+
+def operators(answer: object) -> str:
+    """(Copy, Sum), two autograd functions, judged by what goes into them and comes out on every rank."""
+    pair = parts(answer, 2, "(Copy, Sum), the two classes")
+    for name, operator in zip(("Copy", "Sum"), pair, strict=True):
+        if not isinstance(operator, type) or not issubclass(operator, torch.autograd.Function):
+            raise NotYet(f"Expected {name} to be a subclass of torch.autograd.Function, got {brief_repr(operator)}.")
+        for way in ("forward", "backward"):
+            fn = getattr(operator, way)
+            if fn is getattr(torch.autograd.Function, way) or is_open(fn):
+                raise Todo(f"{name}.{way} has no body yet.")
+    for _, found in on_ranks(pair, _observe_operators, (0,), ranks=(2, 3)):
+        for rank in range(len(found)):
+            _judge_operators(rank, found)
+    return "On two and on three ranks: each passes one way what the other adds up, and neither changes its input."
+
+
+def _observe_operators(pair: Sequence[Any], _: int, seed: int) -> dict[str, Passes]:
+    same, own = (torch.Generator().manual_seed(s) for s in (seed, seed + 1 + dist.get_rank()))
+    found = {}
+    for name, operator, generator in zip(("Copy", "Sum"), pair, (same, own), strict=True):
+        x, gradient = (torch.randn(_SHAPE, generator=draw, dtype=torch.float64) for draw in (generator, own))
+        given = {"forward": x.clone(), "backward": gradient.clone()}
+        y = operator.apply(x.requires_grad_())
+        outcome = {"forward": _checked(y, f"{name}'s forward")}
+        y.backward(gradient)
+        outcome["backward"] = _checked(x.grad, f"{name}'s backward")
+        after = {"forward": x.detach(), "backward": gradient}
+        of_ones = None
+        if torch.equal(gradient, given["backward"]):  # an operator that writes to its gradient would hang below
+            # a sum hands all elements of its gradient one place in memory, which no collective can write to
+            ones = x.detach().requires_grad_()
+            operator.apply(ones).sum().backward()
+            of_ones = _checked(ones.grad, f"{name}'s backward")
+        found[name] = Passes(given, after, outcome, of_ones)
+    return found
+
+
+def _checked(value: Any, what: str) -> Tensor:
+    """A copy of the tensor; an error, which on_ranks turns into NotYet, for anything else."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{what} returns {value!r}, not a tensor")
+    if tuple(value.shape) != _SHAPE:
+        raise ValueError(f"{what} gives a tensor of {tuple(value.shape)} for one of {_SHAPE}")
+    return value.detach().clone()
+
+
+def _judge_operators(rank: int, found: Sequence[dict[str, Passes]]) -> None:
+    ranks, where = len(found), f"On rank {rank} of {len(found)}:"
+    for (name, way), (right, words) in _PASSES.items():
+        total = torch.stack([one[name].given[way] for one in found]).sum(0)
+        results = {"own": found[rank][name].given[way], "sum": total, "mean": total / ranks}
+        wrong = [(results[kind], text) for kind, text in words.items()]
+        _compare(f"{where} {name}'s {way}", found[rank][name].found[way], results[right], wrong)
+    for name, factor in (("Copy", ranks), ("Sum", 1)):
+        passes = found[rank][name]
+        for way, what in (("forward", "input"), ("backward", "gradient that it was given")):
+            if not torch.equal(passes.given[way], passes.given_after[way]):
+                raise NotYet(
+                    f"{where} {name} has changed the {what}: dist.all_reduce writes into its tensor, which others "
+                    "still use, a residual connection for example. Give it a clone."
+                )
+        if passes.of_ones is not None:
+            right_ones = torch.full_like(passes.of_ones, factor)
+            _compare(f"{where} {name}'s backward, where all gradients are 1,", passes.of_ones, right_ones, [])
+
+
+def _compare(what: str, found: Tensor, right: Tensor, wrong: Sequence[tuple[Tensor, str]]) -> None:
+    if _near(found, right):
+        return
+    off = f"is off by up to {(found - right).abs().max().item():.3g}."
+    raise NotYet(f"{what} {next((words for value, words in wrong if _near(found, value)), off)}")
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+_WIDTH, _HEADS = 24, 4
+_MOST = 0.55  # of the parameters on a rank of two: half of the matrices, norms and some biases whole
+_WHOLE_HEADS = "Split by its inputs it would give parts of sums, and attention needs whole numbers."
+_MATRICES = {
+    "query": ("Colwise", _WHOLE_HEADS),
+    "key": ("Colwise", _WHOLE_HEADS),
+    "value": ("Colwise", "Split by its inputs it would give parts of sums: one all-reduce more than needed."),
+    "out": ("Rowwise", "Its input is split by heads already, so it is split by its inputs."),
+    "up": ("Colwise", "Split by its inputs it would give parts of sums, and GELU of a part isn't a part of GELU."),
+    "down": ("Rowwise", "Its input is split already, so it is split by its inputs."),
+}
+
+
+class TransformerBlock(nn.Module):
+    """A transformer block as the notebook's: attention and MLP behind a LayerNorm each, (B, T, width) in and out.
+
+    The width of its query says how many heads it has, so that a rank with some of them needs no other code.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.per_head = width // heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of (B, T, width), the same shape."""
+        layers, normed = (self.query, self.key, self.value), self.norm_1(x)
+        q, k, v = (layer(normed).unflatten(-1, (-1, self.per_head)).transpose(1, 2) for layer in layers)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, heads, T, per_head)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        total: Tensor = x + self.down(functional.gelu(self.up(self.norm_2(x))))
+        return total
+
+
+@dataclass
+class SplitRun:
+    """A block's forward and backward on one rank: as one process? How many parameters are here, and what was sent."""
+
+    same: bool
+    share: float
+    sent: dict[str, int]
+
+
+def plan(answer: object) -> str:
+    """Each matrix's style, told apart by kind first; then the block itself, split that way on two ranks."""
+    styles = mapping(answer, dict.fromkeys(_MATRICES, "a style of torch.distributed.tensor.parallel"))
+    for name, (kind, why) in _MATRICES.items():
+        style = styles[name]
+        if isinstance(style, type) and issubclass(style, ParallelStyle):
+            raise NotYet(f"{name}: {style.__name__} is the class. Call it: {style.__name__}().")
+        if not isinstance(style, ParallelStyle):
+            raise NotYet(f"{name}: expected ColwiseParallel() or RowwiseParallel(), got {brief_repr(style)}.")
+        if not type(style).__name__.startswith(kind):
+            raise NotYet(f"{name} is {type(style).__name__}. {why}")
+    try:
+        ((_, runs),) = on_ranks(styles, _observe_split, (0,), ranks=(2,))
+    except NotYet as error:
+        raise NotYet(f"A block split this way does not run. {error}") from error
+    for rank, run in enumerate(runs):
+        if not run.same:
+            raise NotYet(
+                f"Rank {rank} computes something other than one process does. Leave the styles' options as they are: "
+                "inputs whole for the first of a pair, split in between, whole behind the second."
+            )
+    if set(runs[0].sent) - {"all_reduce"} or runs[0].sent.get("all_reduce", 0) > 6:
+        raise NotYet(f"Right, but it sends {runs[0].sent}; six all-reduces will do. Which option makes it send more?")
+    share = max(run.share for run in runs)
+    if share > _MOST:
+        raise NotYet(
+            f"Equal to one process, but a rank holds {share:.0%} of the block's parameters. Is each one split?"
+        )
+    return f"Equal to one process on two ranks; each holds {share:.0%} of the block's parameters."
+
+
+def _observe_split(styles: dict[str, Any], _: int, seed: int) -> SplitRun:
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # silent about a plan that can't run
+    results = []
+    for split in (False, True):
+        torch.manual_seed(seed)
+        block = TransformerBlock(_WIDTH, _HEADS).double()
+        if split:
+            parallelize_module(block, init_device_mesh("cpu", (dist.get_world_size(),)), dict(styles))
+        x = torch.randn(2, 5, _WIDTH, dtype=torch.float64, requires_grad=True)
+        with Traffic() as traffic:
+            y = block(x)
+            y.square().sum().backward()
+        results.append((y.detach(), x.grad))
+    here = sum(getattr(weight, "_local_tensor", weight).numel() for weight in block.parameters())
+    same = all(_near(one, other) for one, other in zip(*results, strict=True))
+    whole = sum(weight.numel() for weight in block.parameters())
+    return SplitRun(same, here / whole, {name: n for name, n in traffic.counts.items() if n})
