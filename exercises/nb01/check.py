@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import UnknownDevice, nearest
 from labkit.core.units import format_bytes, format_seconds, format_si
-from labkit.lesson.checks import NotYet, call, function, mapping, number_close
+from labkit.lesson.checks import NotYet, close, mapping, over_cases
 from labkit.measure import catalog
 from labkit.measure.catalog import Candidate, Device, Job
 from labkit.measure.ceilings import measure_ceilings
@@ -28,23 +29,14 @@ JOBS = {
 
 def fp32_peak(answer: object) -> str:
     """Cores x 2 x clock, on rows of the catalogue and on random numbers."""
-    fn = function(answer, 1000, 1e9)
     draw = random.Random(2101)
-    for name in SIX:
-        device = catalog.find(name)
-        if device.fp32_cores and device.boost_hz:
-            _fp32_of(fn, device.fp32_cores, device.boost_hz, f"{device.name}, ")
-    for _ in range(3):
-        _fp32_of(fn, draw.randrange(100, 20_000), draw.uniform(0.8e9, 3e9), "")
+    devices = map(catalog.find, SIX)
+    sizes: list[tuple[str, Any, Any]] = [(f"{one.name}, ", one.fp32_cores, one.boost_hz) for one in devices]
+    sizes += [("", draw.randrange(100, 20_000), draw.uniform(0.8e9, 3e9)) for _ in range(3)]
+    cases = {f"{name}{cores:,} cores at {format_si(hz, 'Hz')}": (cores, hz) for name, cores, hz in sizes}
+    hint = "A multiply-add counts as two operations; FLOP/s, not TFLOP/s."
+    over_cases(answer, cases, lambda cores, boost_hz: cores * 2 * boost_hz, close("FLOP/s", hint=hint))
     return "Right, and within 2 % of what the data sheets print for the T4, L4, A100, H100 and RTX 4090."
-
-
-def _fp32_of(fn: Callable[..., object], cores: int, boost_hz: float, name: str) -> None:
-    given = f"{name}{cores:,} cores at {format_si(boost_hz, 'Hz')}"
-    number_close(call(fn, cores, boost_hz), cores * 2 * boost_hz, rel=1e-6, unit="FLOP/s", given=given, hint=_FP32_HINT)
-
-
-_FP32_HINT = "A multiply-add counts as two operations; FLOP/s, not TFLOP/s."
 
 
 def matmul_intensity(answer: object) -> str:
@@ -52,36 +44,32 @@ def matmul_intensity(answer: object) -> str:
 
     Counting n - 1 additions instead of n changes less than 1 % from n = 64 on, and passes.
     """
-    fn = function(answer, 1024, 4)
     draw = random.Random(2103)
-    for n in (64, draw.randrange(65, 5000), draw.randrange(5000, 50_000)):
-        for element_bytes in (1, 2, 4, 8):
-            cost = costs.matmul(n, n, n, element_bytes=element_bytes)
-            expected = costs.intensity(flop=cost.flop, n_bytes=cost.n_bytes)
-            given = f"n={n}, element_bytes={element_bytes}"
-            hint = "2 FLOP for each of n³ products; three matrices, each element of element_bytes."
-            number_close(call(fn, n, element_bytes), expected, rel=0.01, unit="FLOP/B", given=given, hint=hint)
+    sizes = (64, draw.randrange(65, 5000), draw.randrange(5000, 50_000))
+
+    hint = "2 FLOP for each of n³ products; three matrices, each element of element_bytes."
+    cases = itertools.product(sizes, (1, 2, 4, 8))
+    compare = close("FLOP/B", rel=0.01, hint=hint)
+    over_cases(answer, cases, lambda n, element_bytes: 2 * n**3 / (3 * n**2 * element_bytes), compare)
     return "Right for 1 to 8 bytes an element: the intensity grows with n."
 
 
 def step_bytes(answer: object) -> str:
     """Weights, gradients and Adam's two averages in float32, and what every image of the batch keeps."""
-    fn = function(answer, 1000, 100, 8)
     draw = random.Random(2104)
-    shapes = [(62_006, 57_280, 1), (62_006, 57_280, 4096), (10, 0, 5), (0, 16, 3)]
-    shapes += [(draw.randrange(1, 10**9), draw.randrange(1, 10**7), draw.randrange(2, 512)) for _ in range(4)]
-    for params, saved_activation_bytes, batch in shapes:
-        given = f"params={params:,}, saved_activation_bytes={saved_activation_bytes:,}, batch={batch:,}"
-        hint = "Each parameter has its weight, its gradient and two averages of Adam, 4 bytes each, whatever the batch."
-        expected = 16 * params + batch * saved_activation_bytes
-        number_close(
-            call(fn, params, saved_activation_bytes, batch), expected, rel=1e-6, unit="B", given=given, hint=hint
-        )
-    return f"Right. SimpleCNN at batch 4,096 holds {format_bytes(16 * 62_006 + 4096 * 57_280)} by this count."
+    cases = [(62_006, 57_280, 1), (62_006, 57_280, 4096), (10, 0, 5), (0, 16, 3)]
+    cases += [(draw.randrange(1, 10**9), draw.randrange(1, 10**7), draw.randrange(2, 512)) for _ in range(4)]
+
+    def expected(params: int, saved_activation_bytes: int, batch: int) -> int:
+        return 16 * params + batch * saved_activation_bytes
+
+    hint = "Each parameter has its weight, its gradient and two averages of Adam, 4 bytes each, whatever the batch."
+    over_cases(answer, cases, expected, close("B", hint=hint))
+    return f"Right. SimpleCNN at batch 4,096 holds {format_bytes(expected(*cases[1]))} by this count."
 
 
 def choice(answer: object) -> str:
-    """For each job a device that holds it and is fast enough: what one has, else the one of least board power."""
+    """For each job a device that holds it and is fast enough: this machine, else the one of least board power."""
     chosen = mapping(answer, dict.fromkeys(JOBS, "the name of a device, or None where no single one will do"))
     names = {job: _device_name(chosen[job]) for job in JOBS}
     for job, name in names.items():

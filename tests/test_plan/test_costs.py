@@ -33,7 +33,7 @@ def test_layers_by_hand():
     assert (linear.flop, linear.params, linear.read_bytes, linear.write_bytes) == (60, 20, 4 * (6 + 20), 40)
     conv = costs.conv2d(1, 3, 6, 32, kernel=5)
     assert (conv.flop, conv.params, conv.write_bytes) == (2 * 6 * 28 * 28 * 75, 456, 4 * 6 * 28 * 28)
-    pool = costs.pool(1, 6, 28, kernel=2, element_bytes=2)
+    pool = costs.pool(1, 6, 28, kernel=2).stored_in(2)
     assert (pool.flop, pool.write_bytes, pool.saved_fixed_bytes) == (3 * 6 * 14 * 14, 2 * 6 * 14 * 14, 8 * 6 * 14 * 14)
     assert costs.matmul(2, 3, 5).n_bytes == 4 * (6 + 15 + 10)
     assert costs.elementwise(10, inputs=2).n_bytes == 120

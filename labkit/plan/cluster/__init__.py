@@ -9,7 +9,7 @@ from labkit.plan.cluster.search import best_layout, require_fit
 from labkit.plan.cluster.step_prediction import Step, step
 from labkit.plan.cluster.step_time import PARTS
 from labkit.plan.cluster.validation import COMPARISONS, published_steps
-from labkit.plan.costs.transformers import MODELS, Transformer, gpt, model
+from labkit.plan.costs.transformers import MODELS, Transformer, model
 
 __all__ = [
     "COMPARISONS",
@@ -25,7 +25,6 @@ __all__ = [
     "Step",
     "Transformer",
     "best_layout",
-    "gpt",
     "model",
     "network",
     "published_steps",

@@ -2,40 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 
 from labkit.plan.costs.layers import Cost, batch_norm, conv2d, cross_entropy, elementwise, linear, pool, window
 from labkit.plan.costs.networks import BatchShape, LayerCost, Network
-
-
-def _conv(name: str, channels: int, outputs: int, size: int, kernel: int, bias: bool = True, **steps: int) -> LayerCost:
-    def cost(b: BatchShape) -> Cost:
-        return conv2d(b.size, channels, outputs, size, kernel=kernel, bias=bias, element_bytes=b.element_bytes, **steps)
-
-    return LayerCost(name, cost)
-
-
-def _relu(name: str, elements: int) -> LayerCost:
-    return LayerCost(name, lambda b: elementwise(b.size * elements, element_bytes=b.element_bytes))
-
-
-def _norm(name: str, channels: int, size: int) -> LayerCost:
-    return LayerCost(name, lambda b: batch_norm(b.size, channels, size, element_bytes=b.element_bytes))
-
-
-def _pool(name: str, channels: int, size: int, kernel: int, **steps: int) -> LayerCost:
-    return LayerCost(
-        name, lambda b: pool(b.size, channels, size, kernel=kernel, element_bytes=b.element_bytes, **steps)
-    )
-
-
-def _linear(name: str, inputs: int, outputs: int) -> LayerCost:
-    return LayerCost(name, lambda b: linear(b.size, inputs, outputs, element_bytes=b.element_bytes))
-
-
-def _loss(classes: int) -> LayerCost:
-    return LayerCost("loss", lambda b: cross_entropy(b.size, classes, element_bytes=b.element_bytes))
 
 
 def simple_cnn() -> Network:
@@ -44,37 +15,45 @@ def simple_cnn() -> Network:
     Source: LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to document recognition (1998), fig. 2.
     """
     layers = (
-        _conv("conv1", 3, 6, 32, 5),
+        LayerCost("conv1", lambda b: conv2d(b.size, 3, 6, 32, kernel=5)),
         _relu("relu1", 6 * 28 * 28),
-        _pool("pool1", 6, 28, 2),
-        _conv("conv2", 6, 16, 14, 5),
+        LayerCost("pool1", lambda b: pool(b.size, 6, 28, kernel=2)),
+        LayerCost("conv2", lambda b: conv2d(b.size, 6, 16, 14, kernel=5)),
         _relu("relu2", 16 * 10 * 10),
-        _pool("pool2", 16, 10, 2),
-        _linear("fc1", 400, 120),
+        LayerCost("pool2", lambda b: pool(b.size, 16, 10, kernel=2)),
+        LayerCost("fc1", lambda b: linear(b.size, 400, 120)),
         _relu("relu3", 120),
-        _linear("fc2", 120, 84),
+        LayerCost("fc2", lambda b: linear(b.size, 120, 84)),
         _relu("relu4", 84),
-        _linear("fc3", 84, 10),
-        _loss(10),
+        LayerCost("fc3", lambda b: linear(b.size, 84, 10)),
+        LayerCost("loss", lambda b: cross_entropy(b.size, 10)),
     )
     return Network("SimpleCNN", layers, "image of 3 x 32 x 32", "LeCun et al. 1998")
 
 
+def _relu(name: str, elements: int) -> LayerCost:
+    return LayerCost(name, lambda b: elementwise(b.size * elements))
+
+
 def _conv_norm(name: str, channels: int, outputs: int, size: int, kernel: int, stride: int = 1) -> Iterator[LayerCost]:
-    padding = kernel // 2
-    yield _conv(f"{name}.conv", channels, outputs, size, kernel, bias=False, stride=stride, padding=padding)
-    yield _norm(f"{name}.norm", outputs, window(size, kernel=kernel, stride=stride, padding=padding))
+    shape = {"kernel": kernel, "stride": stride, "padding": kernel // 2}
+    yield LayerCost(f"{name}.conv", lambda b: conv2d(b.size, channels, outputs, size, bias=False, **shape))
+    yield LayerCost(f"{name}.norm", lambda b: batch_norm(b.size, outputs, window(size, **shape)))
 
 
 def _shortcut(name: str, channels: int, outputs: int, size: int, stride: int) -> Iterator[LayerCost]:
     conv, norm = _conv_norm(name, channels, outputs, size, 1, stride)
     # its input is the block's input, which the block's first convolution keeps already
-    yield LayerCost(conv.name, lambda b: dataclasses.replace(conv.cost(b), saved_elements=0))
+    yield LayerCost(conv.name, lambda b: replace(conv.cost(b), saved_elements=0))
     yield norm
 
 
 def _bottleneck(name: str, channels: int, width: int, size: int, stride: int) -> Iterator[LayerCost]:
     small, outputs = size // stride, 4 * width
+
+    def add(b: BatchShape) -> Cost:
+        return elementwise(b.size * outputs * small**2, inputs=2)
+
     yield from _conv_norm(f"{name}.1", channels, width, size, 1)
     yield _relu(f"{name}.1.relu", width * size**2)
     yield from _conv_norm(f"{name}.2", width, width, size, 3, stride)
@@ -82,10 +61,6 @@ def _bottleneck(name: str, channels: int, width: int, size: int, stride: int) ->
     yield from _conv_norm(f"{name}.3", width, outputs, small, 1)
     if channels != outputs:
         yield from _shortcut(f"{name}.shortcut", channels, outputs, size, stride)
-
-    def add(b: BatchShape) -> Cost:
-        return elementwise(b.size * outputs * small**2, inputs=2, element_bytes=b.element_bytes)
-
     yield LayerCost(f"{name}.add", add)
     yield _relu(f"{name}.relu", outputs * small**2)
 
@@ -100,7 +75,7 @@ def resnet50() -> Network:
     layers = [
         *_conv_norm("stem", 3, 64, 224, 7, 2),
         _relu("stem.relu", 64 * 112**2),
-        _pool("stem.pool", 64, 112, 3, stride=2, padding=1),
+        LayerCost("stem.pool", lambda b: pool(b.size, 64, 112, kernel=3, stride=2, padding=1)),
     ]
     channels, size = 64, 56
     for stage, (width, blocks) in enumerate([(64, 3), (128, 4), (256, 6), (512, 3)], start=1):
@@ -110,8 +85,8 @@ def resnet50() -> Network:
             channels, size = 4 * width, size // stride
     features = channels * size**2
     layers += [
-        LayerCost("average", lambda b: elementwise(b.size * features, saved=1, element_bytes=b.element_bytes)),
-        _linear("fc", channels, 1000),
-        _loss(1000),
+        LayerCost("average", lambda b: elementwise(b.size * features, saved=1)),
+        LayerCost("fc", lambda b: linear(b.size, 2048, 1000)),
+        LayerCost("loss", lambda b: cross_entropy(b.size, 1000)),
     ]
     return Network("ResNet-50", tuple(layers), "image of 3 x 224 x 224", "He et al. 2016")

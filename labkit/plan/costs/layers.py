@@ -12,29 +12,33 @@ pass; that is not counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from labkit.core.arguments import check_number
 from labkit.core.errors import BadArgument
 
-BACKWARD_OVER_FORWARD = 2  # backward FLOP over forward FLOP
+BACKWARD_OVER_FORWARD = 2  # FLOP
 
 
 @dataclass(frozen=True)
 class Cost:
     """Cost of a forward pass. Add the costs of layers; multiply by an integer for layers that repeat.
 
-    `matmul_flop` can run on tensor cores, `vector_flop` (activations, norms, pooling, softmax) can't.
-    `saved_fixed_bytes` are kept tensors whose size doesn't follow the dtype: masks, pooling's indices, losses.
+    `matmul_flop` can run on tensor cores, `vector_flop` (activations, norms, pooling, softmax) can't. Elements are
+    those of tensors in the network's dtype, of `element_bytes` each; fixed bytes are tensors whose size doesn't follow
+    that dtype: masks, pooling's indices, losses. Saved is what the layer keeps for the backward pass.
     """
 
     matmul_flop: int = 0
     vector_flop: int = 0
-    read_bytes: int = 0
-    write_bytes: int = 0
+    read_elements: int = 0
+    written_elements: int = 0
+    read_fixed_bytes: int = 0
+    written_fixed_bytes: int = 0
     params: int = 0
     saved_elements: int = 0
     saved_fixed_bytes: int = 0
+    element_bytes: int = 4
 
     @property
     def flop(self) -> int:
@@ -42,15 +46,32 @@ class Cost:
         return self.matmul_flop + self.vector_flop
 
     @property
+    def read_bytes(self) -> int:
+        """Bytes read."""
+        return self.read_elements * self.element_bytes + self.read_fixed_bytes
+
+    @property
+    def write_bytes(self) -> int:
+        """Bytes written."""
+        return self.written_elements * self.element_bytes + self.written_fixed_bytes
+
+    @property
     def n_bytes(self) -> int:
         """Bytes moved: read and written."""
         return self.read_bytes + self.write_bytes
 
+    def stored_in(self, element_bytes: int) -> Cost:
+        """The same cost in a dtype of `element_bytes`."""
+        return replace(self, element_bytes=element_bytes)
+
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})
 
     def __mul__(self, times: int) -> Cost:
-        return Cost(*(number * times for number in vars(self).values()))
+        return replace(self, **{name: getattr(self, name) * times for name in _COUNTS})
+
+
+_COUNTS = tuple(field.name for field in fields(Cost) if field.name != "element_bytes")
 
 
 def _check_sizes(**sizes: int) -> None:
@@ -58,25 +79,21 @@ def _check_sizes(**sizes: int) -> None:
         check_number(name, size, least=0)
 
 
-def matmul(m: int, k: int, n: int, *, element_bytes: int = 4) -> Cost:
+def matmul(m: int, k: int, n: int) -> Cost:
     """(m, k) @ (k, n): 2mkn FLOP; both inputs kept. Source: definition of the product."""
     _check_sizes(m=m, k=k, n=n)
-    return Cost(
-        matmul_flop=2 * m * k * n,
-        read_bytes=(m * k + k * n) * element_bytes,
-        write_bytes=m * n * element_bytes,
-        saved_elements=m * k + k * n,
-    )
+    inputs = m * k + k * n
+    return Cost(matmul_flop=2 * m * k * n, read_elements=inputs, written_elements=m * n, saved_elements=inputs)
 
 
-def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True, element_bytes: int = 4) -> Cost:
+def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
     """(rows, inputs) through a weight (outputs, inputs): 2 x rows x inputs x outputs FLOP; the input is kept."""
     _check_sizes(rows=rows, inputs=inputs, outputs=outputs)
     params = outputs * (inputs + bias)
     return Cost(
         matmul_flop=2 * rows * inputs * outputs,
-        read_bytes=(rows * inputs + params) * element_bytes,
-        write_bytes=rows * outputs * element_bytes,
+        read_elements=rows * inputs + params,
+        written_elements=rows * outputs,
         params=params,
         saved_elements=rows * inputs,
     )
@@ -110,7 +127,6 @@ def conv2d(
     stride: int = 1,
     padding: int = 0,
     bias: bool = True,
-    element_bytes: int = 4,
 ) -> Cost:
     """(batch, channels, size, size) to `outputs` channels: 2 x outputs' elements x channels x kernel² FLOP.
 
@@ -123,16 +139,14 @@ def conv2d(
     read = batch * channels * size**2
     return Cost(
         matmul_flop=2 * written * channels * kernel**2,
-        read_bytes=(read + params) * element_bytes,
-        write_bytes=written * element_bytes,
+        read_elements=read + params,
+        written_elements=written,
         params=params,
         saved_elements=read,
     )
 
 
-def pool(
-    batch: int, channels: int, size: int, *, kernel: int, stride: int = 0, padding: int = 0, element_bytes: int = 4
-) -> Cost:
+def pool(batch: int, channels: int, size: int, *, kernel: int, stride: int = 0, padding: int = 0) -> Cost:
     """Max pooling of (batch, channels, size, size): kernel² - 1 comparisons an output; stride 0 means `kernel`.
 
     Keeps the input and one 8-byte index an output, as torch does. Raises BadArgument like `window`.
@@ -142,27 +156,25 @@ def pool(
     read = batch * channels * size**2
     return Cost(
         vector_flop=written * (kernel**2 - 1),
-        read_bytes=read * element_bytes,
-        write_bytes=written * element_bytes,
+        read_elements=read,
+        written_elements=written,
         saved_elements=read,
         saved_fixed_bytes=8 * written,
     )
 
 
-def elementwise(
-    elements: int, *, flop_per_element: int = 1, inputs: int = 1, saved: int = 0, element_bytes: int = 4
-) -> Cost:
+def elementwise(elements: int, *, flop_per_element: int = 1, inputs: int = 1, saved: int = 0) -> Cost:
     """`inputs` tensors of `elements` in, one out; `saved` says how many such tensors are kept (ReLU: 0, see above)."""
     _check_sizes(elements=elements, inputs=inputs, saved=saved)
     return Cost(
         vector_flop=elements * flop_per_element,
-        read_bytes=elements * inputs * element_bytes,
-        write_bytes=elements * element_bytes,
+        read_elements=elements * inputs,
+        written_elements=elements,
         saved_elements=elements * saved,
     )
 
 
-def layer_norm(rows: int, width: int, *, bias: bool = True, element_bytes: int = 4) -> Cost:
+def layer_norm(rows: int, width: int, *, bias: bool = True) -> Cost:
     """(rows, width) normalised along width, 7 FLOP an element: mean, centre, square, sum, scale, weight, bias.
 
     Without `bias` it is RMSNorm, counted alike. Keeps the input; the 2 statistics a row are left out (< 1 %).
@@ -170,52 +182,32 @@ def layer_norm(rows: int, width: int, *, bias: bool = True, element_bytes: int =
     """
     _check_sizes(rows=rows, width=width)
     params = width * (1 + bias)
-    return Cost(
-        vector_flop=7 * rows * width,
-        read_bytes=(rows * width + params) * element_bytes,
-        write_bytes=rows * width * element_bytes,
-        params=params,
-        saved_elements=rows * width,
-    )
+    return elementwise(rows * width, flop_per_element=7, saved=1) + Cost(read_elements=params, params=params)
 
 
-def batch_norm(batch: int, channels: int, size: int, *, element_bytes: int = 4) -> Cost:
+def batch_norm(batch: int, channels: int, size: int) -> Cost:
     """(batch, channels, size, size) normalised per channel: counted as layer_norm, with 2 parameters a channel.
 
     Source: Ioffe and Szegedy (2015), Batch normalization, algorithm 1.
     """
     _check_sizes(batch=batch, channels=channels, size=size)
-    elements = batch * channels * size**2
-    return Cost(
-        vector_flop=7 * elements,
-        read_bytes=(elements + 2 * channels) * element_bytes,
-        write_bytes=elements * element_bytes,
-        params=2 * channels,
-        saved_elements=elements,
-    )
+    return layer_norm(batch * size**2, channels)
 
 
-def embedding(rows: int, vocabulary: int, width: int, *, element_bytes: int = 4) -> Cost:
+def embedding(rows: int, vocabulary: int, width: int) -> Cost:
     """`rows` 8-byte indices look up rows of a (vocabulary, width) table: no FLOP; the indices are kept."""
     _check_sizes(rows=rows, vocabulary=vocabulary, width=width)
     return Cost(
-        read_bytes=rows * (8 + width * element_bytes),
-        write_bytes=rows * width * element_bytes,
+        read_elements=rows * width,
+        written_elements=rows * width,
+        read_fixed_bytes=8 * rows,
         params=vocabulary * width,
         saved_fixed_bytes=8 * rows,
     )
 
 
 def attention(
-    batch: int,
-    heads: int,
-    seq: int,
-    head_dim: int,
-    *,
-    kv_heads: int = 0,
-    fused: bool = True,
-    dropout: bool = False,
-    element_bytes: int = 4,
+    batch: int, heads: int, seq: int, head_dim: int, *, kv_heads: int = 0, fused: bool = True, dropout: bool = False
 ) -> Cost:
     """Softmax(Q Kᵀ) V of `seq` queries and keys: 4 x batch x heads x seq² x head_dim FLOP, and 5 a score for softmax.
 
@@ -231,30 +223,25 @@ def attention(
     return Cost(
         matmul_flop=4 * scores * head_dim,
         vector_flop=5 * scores,
-        read_bytes=(query + key_value + 2 * in_memory) * element_bytes,
-        write_bytes=(query + 2 * in_memory) * element_bytes,
+        read_elements=query + key_value + 2 * in_memory,
+        written_elements=query + 2 * in_memory,
         saved_elements=query + key_value + (1 + dropout) * in_memory,
         saved_fixed_bytes=dropout * in_memory,
     )
 
 
-def dropout(elements: int, *, element_bytes: int = 4) -> Cost:
+def dropout(elements: int) -> Cost:
     """Dropout: one multiplication an element, and a mask of one byte an element, kept (Srivastava et al. 2014)."""
-    _check_sizes(elements=elements)
-    return Cost(
-        vector_flop=elements,
-        read_bytes=elements * element_bytes,
-        write_bytes=elements * (element_bytes + 1),
-        saved_fixed_bytes=elements,
-    )
+    return elementwise(elements) + Cost(written_fixed_bytes=elements, saved_fixed_bytes=elements)
 
 
-def cross_entropy(rows: int, classes: int, *, element_bytes: int = 4) -> Cost:
+def cross_entropy(rows: int, classes: int) -> Cost:
     """Log-softmax and the loss of (rows, classes) logits, 5 FLOP each; keeps float32 log-probabilities and labels."""
     _check_sizes(rows=rows, classes=classes)
     return Cost(
         vector_flop=5 * rows * classes,
-        read_bytes=rows * (classes * element_bytes + 8),
-        write_bytes=rows * classes * 4,
+        read_elements=rows * classes,
+        read_fixed_bytes=8 * rows,
+        written_fixed_bytes=rows * classes * 4,
         saved_fixed_bytes=rows * (classes * 4 + 8),
     )

@@ -39,7 +39,7 @@ class LayerCost:
 
     def cost(self, batch: BatchShape) -> Cost:
         """Forward cost of all repetitions."""
-        return self.cost_of_one(batch) * self.times
+        return (self.cost_of_one(batch) * self.times).stored_in(batch.element_bytes)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Network:
 
     def cost(self, batch: BatchShape) -> Cost:
         """Forward cost of the whole network, loss included."""
-        return sum((layer.cost(batch) for layer in self.layers), Cost())
+        return sum((layer.cost(batch) for layer in self.layers), Cost(element_bytes=batch.element_bytes))
 
     @property
     def params(self) -> int:

@@ -24,8 +24,8 @@ def _attention(model: Transformer, b: BatchShape) -> Cost:
     """Norm, projection to queries, keys and values, attention, projection, residual sum."""
     h, bias = model.hidden, not model.gated
     return (
-        layer_norm(b.tokens, h, bias=bias, element_bytes=b.element_bytes)
-        + linear(b.tokens, h, h + 2 * model.kv_width, bias=bias, element_bytes=b.element_bytes)
+        layer_norm(b.tokens, h, bias=bias)
+        + linear(b.tokens, h, h + 2 * model.kv_width, bias=bias)
         + attention(
             b.size,
             model.heads,
@@ -34,17 +34,16 @@ def _attention(model: Transformer, b: BatchShape) -> Cost:
             kv_heads=model.key_value_heads,
             fused=b.fused_attention,
             dropout=model.dropout,
-            element_bytes=b.element_bytes,
         )
-        + linear(b.tokens, h, h, bias=bias, element_bytes=b.element_bytes)
+        + linear(b.tokens, h, h, bias=bias)
         + _residual(model, b)
     )
 
 
 def _residual(model: Transformer, b: BatchShape) -> Cost:
     elements = b.tokens * model.hidden
-    add = elementwise(elements, inputs=2, element_bytes=b.element_bytes)
-    return add + dropout(elements, element_bytes=b.element_bytes) if model.dropout else add
+    add = elementwise(elements, inputs=2)
+    return add + dropout(elements) if model.dropout else add
 
 
 def _mlp(model: Transformer, b: BatchShape) -> Cost:
@@ -52,12 +51,10 @@ def _mlp(model: Transformer, b: BatchShape) -> Cost:
     h, inner, bias = model.hidden, model.inner, not model.gated
     flop, factors, saved = (5, 2, 3) if model.gated else (8, 1, 1)
     return (
-        layer_norm(b.tokens, h, bias=bias, element_bytes=b.element_bytes)
-        + linear(b.tokens, h, inner * factors, bias=bias, element_bytes=b.element_bytes)
-        + elementwise(
-            b.tokens * inner, flop_per_element=flop, inputs=factors, saved=saved, element_bytes=b.element_bytes
-        )
-        + linear(b.tokens, inner, h, bias=bias, element_bytes=b.element_bytes)
+        layer_norm(b.tokens, h, bias=bias)
+        + linear(b.tokens, h, inner * factors, bias=bias)
+        + elementwise(b.tokens * inner, flop_per_element=flop, inputs=factors, saved=saved)
+        + linear(b.tokens, inner, h, bias=bias)
         + _residual(model, b)
     )
 
@@ -70,21 +67,21 @@ def _blocks(model: Transformer) -> tuple[LayerCost, LayerCost]:
 
 
 def _embedding(name: str, vocabulary: int, width: int) -> LayerCost:
-    return LayerCost(name, lambda b: embedding(b.tokens, vocabulary, width, element_bytes=b.element_bytes))
+    return LayerCost(name, lambda b: embedding(b.tokens, vocabulary, width))
 
 
 def _embedding_dropout(width: int) -> LayerCost:
-    return LayerCost("embedding dropout", lambda b: dropout(b.tokens * width, element_bytes=b.element_bytes))
+    return LayerCost("embedding dropout", lambda b: dropout(b.tokens * width))
 
 
 def _norm(name: str, model: Transformer) -> LayerCost:
     bias = not model.gated
-    return LayerCost(name, lambda b: layer_norm(b.tokens, model.hidden, bias=bias, element_bytes=b.element_bytes))
+    return LayerCost(name, lambda b: layer_norm(b.tokens, model.hidden, bias=bias))
 
 
 def _head(model: Transformer) -> LayerCost:
     def cost(b: BatchShape) -> Cost:
-        product = linear(b.tokens, model.hidden, model.vocab, bias=False, element_bytes=b.element_bytes)
+        product = linear(b.tokens, model.hidden, model.vocab, bias=False)
         # a GPT's head multiplies by the token embedding, whose parameters are counted there
         return product if model.gated else product + Cost(params=-model.vocab * model.hidden)
 
@@ -98,7 +95,7 @@ def decoder(model: Transformer) -> Network:
         embeddings.append(_embedding("position embedding", model.seq, model.hidden))
     if model.dropout:
         embeddings.append(_embedding_dropout(model.hidden))
-    loss = LayerCost("loss", lambda b: cross_entropy(b.tokens, model.vocab, element_bytes=b.element_bytes))
+    loss = LayerCost("loss", lambda b: cross_entropy(b.tokens, model.vocab))
     layers = (*embeddings, *_blocks(model), _norm("final norm", model), _head(model), loss)
     longest = None if model.gated else model.seq
     return Network(
@@ -119,7 +116,7 @@ def bert_base() -> Network:
         _norm("embedding norm", model),
         _embedding_dropout(768),
         *_blocks(model),
-        LayerCost("pooler", lambda b: linear(b.size, 768, 768, element_bytes=b.element_bytes)),
+        LayerCost("pooler", lambda b: linear(b.size, 768, 768)),
     )
     return Network("BERT-base", layers, "sequence of 512 tokens", "Devlin et al. 2019", seq=512, max_seq=512)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -170,23 +169,3 @@ def model(name: str) -> Transformer:
     """A published Transformer by its name in MODELS, in any case of letters. Raises BadArgument with the nearest."""
     exact = {known.casefold(): known for known in MODELS}.get(str(name).casefold(), name)
     return lookup(exact, MODELS, "model")
-
-
-def gpt(params: float, *, vocab: int = 51_200, seq: int = 2048) -> Transformer:
-    """A GPT of about `params` parameters: the published shape within 5 %, else one with heads of 128.
-
-    From a billion parameters on the width is 128 times the depth, below 64 times, as in the published ones. Raises
-    LayoutError below a million parameters.
-    """
-    check_number("params", params, least=1e6, error=LayoutError)
-    published = [one for one in _KNOWN if not one.gated]
-    near = min(published, key=lambda one: abs(one.params / params - 1))
-    if abs(near.params / params - 1) <= 0.05:
-        return dataclasses.replace(near, vocab=vocab, seq=seq)
-    ideal = (params * (128 if params >= 1e9 else 64) / 12) ** (1 / 3)  # 12 L h² parameters
-    unit = 1024 if ideal >= 4096 else 512 if ideal >= 2048 else 128  # so that 8, 4 or 1 tensor ranks divide the heads
-    hidden = max(round(ideal / unit), 1) * unit
-    made = Transformer(1, hidden, hidden // 128, vocab, seq)
-    layers = max(round((params - made.embedding_params) / made.block_params), 1)
-    layers = round(layers / 4) * 4 or layers  # a multiple of 4, so that pipeline stages get equally many
-    return dataclasses.replace(made, layers=layers, name=f"GPT of {billions(params)}")

@@ -35,11 +35,6 @@ class Overlap(Shown):
         """Seconds of communication after the end of the backward pass."""
         return self.total_s - self.backward_s
 
-    @property
-    def hidden(self) -> float:
-        """Share of the communication, 0 to 1, that runs during the backward pass."""
-        return 1 - self.exposed_s / self.communication_s if self.communication_s else 1.0
-
     def __str__(self) -> str:
         return (
             f"backward {format_seconds(self.backward_s)}, communication {format_seconds(self.communication_s)} in "
@@ -92,7 +87,6 @@ def overlap(
 def _layers(backward_s: Any, n_bytes: Any) -> list[tuple[float, float]]:
     lists: list[list[float]] = []
     for name, values in (("backward_s", backward_s), ("n_bytes", n_bytes)):
-        values = values.tolist() if hasattr(values, "tolist") else values
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise ScheduleError(f"Expected {name} to be a list with a number for each layer, got {brief_repr(values)}.")
         for value in values:

@@ -21,8 +21,7 @@ def simulate(
     forward_s: Times = 1.0,
     backward_s: Times = 2.0,
     weight_s: Times | None = None,
-    transfer_s: Times = 0.0,
-    activation: Times = 1.0,
+    transfer_s: float = 0.0,
     *,
     kept: float = 1.0,
     blocking: bool = False,
@@ -32,34 +31,33 @@ def simulate(
     A step begins when its rank is free and its input has arrived. Times are in seconds for one micro-batch:
     `backward_s` is the whole backward, `weight_s` the part of it that a "W" takes (by default half). One number, or one
     for each rank, is divided among the chunks of a rank; one for each stage is not. `transfer_s` is the time between
-    neighbouring stages in either direction, one for all or one for each link. Transfers overlap with compute; with
-    `blocking`, each takes its sender's and its receiver's time, and is buffered, so that neither waits for the other.
+    neighbouring stages in either direction. Transfers overlap with compute; with `blocking`, each takes its sender's
+    and its receiver's time, and is buffered, so that neither waits for the other.
 
-    `activation` is what a forward keeps (per rank or stage). B frees all of it or, where there are W steps, all but the
-    share `kept`, which W frees. Chunk c of rank r is stage c * ranks + r, as in Megatron-LM. Raises ScheduleError for
-    ranks that wait for each other in a circle, an impossible order, and impossible times.
+    A forward keeps an activation, of which each chunk has its part. B frees all of it or, where there are W steps, all
+    but the share `kept`, which W frees. Chunk c of rank r is stage c * ranks + r, as in Megatron-LM. Raises
+    ScheduleError for ranks that wait for each other in a circle, an impossible order, and impossible times.
     """
     checked = parse(schedule)
-    whole = per_stage("backward_s", backward_s, checked.ranks, checked.chunks)
-    half = (
-        [t / 2 for t in whole] if weight_s is None else per_stage("weight_s", weight_s, checked.ranks, checked.chunks)
-    )
-    for stage, (all_s, part_s) in enumerate(zip(whole, half, strict=True)):
+    ranks, chunks = checked.ranks, checked.chunks
+    whole = per_stage("backward_s", backward_s, ranks, chunks)
+    weights = [t / 2 for t in whole] if weight_s is None else per_stage("weight_s", weight_s, ranks, chunks)
+    for stage, (all_s, part_s) in enumerate(zip(whole, weights, strict=True)):
         if checked.split and part_s > all_s:
             raise ScheduleError(
                 f"Expected weight_s to be a part of backward_s, got {part_s:g} of {all_s:g} s on stage {stage}. "
                 "backward_s is the whole backward, of inputs and weights."
             )
-    inputs = [a - w for a, w in zip(whole, half, strict=True)] if checked.split else whole
-    seconds = [per_stage("forward_s", forward_s, checked.ranks, checked.chunks), inputs, half]
-    played = _Simulation(checked, seconds, _links(transfer_s, checked), blocking)
-    held = per_stage("activation", activation, checked.ranks, checked.chunks)
+    inputs = [a - w for a, w in zip(whole, weights, strict=True)] if checked.split else whole
+    seconds = [per_stage("forward_s", forward_s, ranks, chunks), inputs, weights]
+    check_number("transfer_s", transfer_s, least=0, error=ScheduleError)
     check_kept(kept)
+    played = _Simulation(checked, seconds, float(transfer_s) if ranks > 1 else 0.0, blocking)
     return Timetable(
         checked,
         tuple(map(tuple, played.starts)),
         tuple(map(tuple, played.ends)),
-        tuple(_peak(checked, rank, held, kept) for rank in range(checked.ranks)),
+        tuple(_peak(checked, rank, kept) for rank in range(ranks)),
         tuple(played.communication),
     )
 
@@ -71,81 +69,51 @@ def check_kept(kept: float) -> None:
         raise ScheduleError(f"Expected kept to be a share of an activation, 0 to 1, got {brief_repr(kept)}.")
 
 
-def per_stage(name: str, value: Times, ranks: int, chunks: int) -> list[float]:
+def per_stage(name: str, value: Any, ranks: int, chunks: int) -> list[float]:
     """A number for each stage: as given, or that of a rank divided among its chunks. Raises ScheduleError."""
     stages = ranks * chunks
-    values: Any = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(values, Sequence) and not isinstance(values, str):
-        for item in values:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
             check_number(f"every number in {name}", item, least=0, error=ScheduleError)
-        if len(values) == stages:
-            return [float(v) for v in values]
-        if len(values) == ranks:
-            return [float(values[stage % ranks]) / chunks for stage in range(stages)]
+        if len(value) == stages:
+            return [float(v) for v in value]
+        if len(value) == ranks:
+            return [float(value[stage % ranks]) / chunks for stage in range(stages)]
         counts = f"{ranks}" if chunks == 1 else f"{ranks} (one a rank) or {stages} (one a stage)"
-        raise ScheduleError(f"Expected {name} to be one number or {counts} of them, got {len(values)}.")
-    check_number(name, values, least=0, error=ScheduleError)
-    return [float(values) / chunks] * stages
-
-
-def _links(value: Times, checked: CheckedSchedule) -> list[float]:
-    """Seconds from each stage to the next, none if all stages are on one rank. Raises ScheduleError."""
-    links = checked.stages - 1
-    values: Any = value.tolist() if hasattr(value, "tolist") else value
-    if not isinstance(values, Sequence):
-        check_number("transfer_s", values, least=0, error=ScheduleError)
-        return [0.0 if checked.ranks == 1 else float(values)] * links
-    if isinstance(values, str) or len(values) != links:
-        raise ScheduleError(
-            f"Expected transfer_s to be one number or {links}, one for each link between the {checked.stages} stages, "
-            f"got {brief_repr(value)}."
-        )
-    for item in values:
-        check_number("every number in transfer_s", item, least=0, error=ScheduleError)
-    return [float(v) for v in values]
+        raise ScheduleError(f"Expected {name} to be one number or {counts} of them, got {len(value)}.")
+    check_number(name, value, least=0, error=ScheduleError)
+    return [float(value) / chunks] * stages
 
 
 class _StepKind(NamedTuple):
-    """One kind of step on one stage: where its input stands, what it takes, where its output goes; -1 is nowhere."""
+    """One kind of step on one stage: where its input arrives, what it takes, where its output goes; -1 is nowhere."""
 
     input_slot: int  # of micro-batch 0, in _Simulation._inputs
-    link_in_s: float
     took_s: float
     output_slot: int  # the input slot of the step that needs the output
-    link_out_s: float
 
 
-def _step_kinds(checked: CheckedSchedule, rank: int, seconds: list[list[float]], links: list[float]) -> list[_StepKind]:
+def _step_kinds(checked: CheckedSchedule, rank: int, seconds: list[list[float]]) -> list[_StepKind]:
     """The kinds of steps of a rank, by 3 * chunk + kind."""
     found, wide = [], 3 * checked.microbatches
     for stage in range(rank, checked.stages, checked.ranks):
         for kind, towards in ((FORWARD, 1), (BACKWARD, -1), (WEIGHTS, 0)):
-            giver, taker = stage - towards, stage + towards
-            has_giver, has_taker = (towards and 0 <= other < checked.stages for other in (giver, taker))
-            found.append(
-                _StepKind(
-                    stage * wide if has_giver else -1,
-                    links[min(giver, stage)] if has_giver else 0.0,
-                    seconds[kind][stage],
-                    taker * wide if has_taker else -1,
-                    links[min(taker, stage)] if has_taker else 0.0,
-                )
-            )
+            has_giver, has_taker = (towards and 0 <= stage + by < checked.stages for by in (-towards, towards))
+            output_slot = (stage + towards) * wide if has_taker else -1
+            found.append(_StepKind(stage * wide if has_giver else -1, seconds[kind][stage], output_slot))
     return found
 
 
 class _Simulation:
     """Runs each rank until an input is missing; the rank that makes this input wakes it."""
 
-    def __init__(
-        self, checked: CheckedSchedule, seconds: list[list[float]], links: list[float], blocking: bool
-    ) -> None:
-        self.checked, self.blocking = checked, blocking
+    def __init__(self, checked: CheckedSchedule, seconds: list[list[float]], transfer_s: float, blocking: bool) -> None:
+        self.checked, self.transfer_s, self.blocking = checked, transfer_s, blocking
         self.starts: list[list[float]] = [[] for _ in range(checked.ranks)]
         self.ends: list[list[float]] = [[] for _ in range(checked.ranks)]
         self.communication: list[Span] = []
         self._free = [0.0] * checked.ranks
-        self._kinds = [_step_kinds(checked, rank, seconds, links) for rank in range(checked.ranks)]
+        self._kinds = [_step_kinds(checked, rank, seconds) for rank in range(checked.ranks)]
         # when an input arrives, by the step that needs it: stage * 3 * microbatches + 3 * micro-batch + kind
         self._inputs: list[float | None] = [None] * (3 * checked.microbatches * checked.stages)
         self._waiting: dict[int, int] = {}
@@ -157,27 +125,29 @@ class _Simulation:
 
     def _run(self, rank: int, ready: list[int]) -> None:
         """Do a rank's steps until one lacks its input; ranks that get the input they wait for join `ready`."""
-        inputs, waiting, kinds, blocking = self._inputs, self._waiting, self._kinds[rank], self.blocking
+        # local names: this loop runs once for each of perhaps 100,000 steps
+        inputs, waiting, kinds = self._inputs, self._waiting, self._kinds[rank]
+        transfer_s, blocking = self.transfer_s, self.blocking
         starts, ends, free_s = self.starts[rank], self.ends[rank], self._free[rank]
         wide = 3 * self.checked.microbatches
         for code in itertools.islice(self.checked.steps[rank], len(starts), None):
             rest = code % wide
-            input_slot, link_in_s, took_s, output_slot, link_out_s = kinds[code // wide * 3 + rest % 3]
+            input_slot, took_s, output_slot = kinds[code // wide * 3 + rest % 3]
             if input_slot >= 0:
                 arrival_s = inputs[input_slot + rest]
                 if arrival_s is None:
                     waiting[input_slot + rest] = rank
                     break
                 if blocking:
-                    free_s = self._received(rank, free_s, arrival_s, link_in_s, code)
+                    free_s = self._received(rank, free_s, arrival_s, code)
                 elif arrival_s > free_s:
                     free_s = arrival_s
             starts.append(free_s)
             free_s += took_s
             ends.append(free_s)
             if output_slot >= 0:
-                inputs[output_slot + rest] = sent_s = free_s + link_out_s
-                if blocking and link_out_s:
+                inputs[output_slot + rest] = sent_s = free_s + transfer_s
+                if blocking and transfer_s:
                     name = f"send {self.checked.name(code)}"
                     self.communication.append(Span(rank, free_s, sent_s, "communication", name))
                     free_s = sent_s
@@ -185,13 +155,13 @@ class _Simulation:
                     ready.append(waiting.pop(output_slot + rest))
         self._free[rank] = free_s
 
-    def _received(self, rank: int, free_s: float, arrival_s: float, link_s: float, code: int) -> float:
+    def _received(self, rank: int, free_s: float, arrival_s: float, code: int) -> float:
         """When a blocking receive ends; it takes as long as the send, and begins no earlier."""
-        begin_s = max(free_s, arrival_s - link_s)
-        if link_s:
+        begin_s = max(free_s, arrival_s - self.transfer_s)
+        if self.transfer_s:
             name = f"receive for {self.checked.name(code)}"
-            self.communication.append(Span(rank, begin_s, begin_s + link_s, "communication", name))
-        return begin_s + link_s
+            self.communication.append(Span(rank, begin_s, begin_s + self.transfer_s, "communication", name))
+        return begin_s + self.transfer_s
 
     def _circle(self) -> str:
         """The message that names the ranks which wait for each other."""
@@ -211,13 +181,12 @@ class _Simulation:
         return f"The schedule deadlocks: {first}. Put what is waited for in front of one of these steps."
 
 
-def _peak(checked: CheckedSchedule, rank: int, held: list[float], kept: float) -> float:
+def _peak(checked: CheckedSchedule, rank: int, kept: float) -> float:
     """The most activations a rank holds at once. Its steps run one after another, so their times don't matter."""
-    now, peak, wide = 0.0, 0.0, 3 * checked.microbatches
+    now = peak = 0.0
     frees = (1 - kept, kept) if checked.split else (1.0, 0.0)
-    changes = [size * by for size in held[rank :: checked.ranks] for by in (1.0, -frees[0], -frees[1])]
+    changes = [by / checked.chunks for by in (1.0, -frees[0], -frees[1])]
     for code in checked.steps[rank]:
-        now += changes[code // wide * 3 + code % 3]
-        if now > peak:
-            peak = now
+        now += changes[code % 3]
+        peak = max(peak, now)
     return peak
