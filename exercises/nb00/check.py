@@ -6,7 +6,7 @@ import itertools
 import random
 from typing import Any
 
-from labkit.lesson.checks import NotYet, as_number, call, function, number_close
+from labkit.lesson.checks import NotYet, as_number, close, number_close, over_cases
 from labkit.measure.ceilings import measure_ceilings
 from labkit.plan.costs import NETWORKS
 
@@ -15,6 +15,13 @@ def numbers_per_ms(answer: object) -> str:
     """float32 numbers copied in a millisecond at the measured copy rate: 8 bytes of traffic each."""
     expected = measure_ceilings().copy_bytes_per_s * 1e-3 / 8
     return _by_ceiling(answer, expected, "float32 numbers", "Bytes read and written? Milliseconds?")
+
+
+def limit_images_per_s(answer: object) -> str:
+    """One thread's matmul rate over the FLOP of training on an image."""
+    network = NETWORKS["SimpleCNN"]
+    expected = measure_ceilings(threads=1).matmul_flop_per_s["float32"] / network.training_flop(network.batch(1))
+    return _by_ceiling(answer, expected, "images/s", "Divide FLOP per second by the FLOP of an image.")
 
 
 def _by_ceiling(answer: object, expected: float, unit: str, hint: str) -> str:
@@ -30,17 +37,15 @@ def _by_ceiling(answer: object, expected: float, unit: str, hint: str) -> str:
 
 def efficiency_percent(answer: object) -> str:
     """Speed-up over threads, in percent, on random times and where two threads are four times as fast as one."""
-    fn = function(answer, 2.0, 1.0, 2)
     draw = random.Random(2003)
-    times = [(draw.uniform(0.5, 2.0), draw.uniform(0.01, 3.0), threads) for threads in (2, 1, 3, 16, 97)]
-    for one_s, all_s, threads in [*times, (2.0, 0.5, 2)]:
-        given = f"one_thread_s={one_s:.3f}, all_threads_s={all_s:.3f}, threads={threads}"
-        expected = 100 * one_s / all_s / threads
-        number_close(call(fn, one_s, all_s, threads), expected, rel=1e-3, unit="%", given=given, hint=_efficiency_hint)
+    cases = [(draw.uniform(0.5, 2.0), draw.uniform(0.01, 3.0), threads) for threads in (2, 1, 3, 16, 97)]
+
+    def expected(one_thread_s: float, all_threads_s: float, threads: int) -> float:
+        return 100 * one_thread_s / all_threads_s / threads
+
+    hint = "The speed-up is one_thread_s / all_threads_s; the answer is in percent: 91, not 0.91."
+    over_cases(answer, [*cases, (2.0, 0.5, 2)], expected, close("%", rel=1e-3, hint=hint))
     return "Right for 1 to 97 threads, also where more threads are slower, or faster than ideal."
-
-
-_efficiency_hint = "The speed-up is one_thread_s / all_threads_s; the answer is in percent: 91, not 0.91."
 
 
 def accuracy_by_digit(answer: object) -> str:
@@ -55,20 +60,16 @@ def accuracy_by_digit(answer: object) -> str:
         logits[torch.arange(len(labels)), labels] += 1.5
         return logits, labels
 
-    fn = function(answer, *batch(30))
-    for n in (0, 1, 30, 1013):
-        logits, labels = batch(n)
+    def expected(logits: Any, labels: Any) -> list[float]:
         right = logits.argmax(dim=1) == labels
-        expected = [100 * right[labels == digit].float().mean().item() for digit in range(10)]
-        values = _ten(call(fn, logits.clone(), labels.clone()))  # an answer may write into what it is given
-        for digit in range(10):
-            given = f"digit {digit} of {len(labels)} images"
-            number_close(values[digit], expected[digit], rel=1e-3, unit="%", given=given, hint=_accuracy_hint)
+        return [100 * right[labels == digit].float().mean().item() for digit in range(10)]
+
+    over_cases(answer, {f"{n + 10:,} images": batch(n) for n in (0, 1, 30, 1013)}, expected, _judge_accuracies)
     return "Right for 10 to 1,023 images, with as few as one image of a digit."
 
 
-def _ten(got: Any) -> list[Any]:
-    """Ten values of whatever holds them; never more than eleven are taken, since an iterator may have no end."""
+def _judge_accuracies(got: Any, right: list[float], given: str, *_: object) -> None:
+    """Ten values of whatever holds them; at most eleven are taken, since an iterator may have no end."""
     if isinstance(got, dict):
         raise NotYet("Expected a list of ten percentages, got a dict: return its values.")
     try:
@@ -78,17 +79,9 @@ def _ten(got: Any) -> list[Any]:
     if len(values) != 10:
         count = "more" if len(values) > 10 else len(values)
         raise NotYet(f"Expected ten percentages, one for each digit, got {count}.")
-    return values
-
-
-_accuracy_hint = "Divide by the number of images with that label, not by all of them or by those predicted; in percent."
-
-
-def limit_images_per_s(answer: object) -> str:
-    """One thread's matmul rate over the FLOP of training on an image."""
-    network = NETWORKS["SimpleCNN"]
-    expected = measure_ceilings(threads=1).matmul_flop_per_s["float32"] / network.training_flop(network.batch(1))
-    return _by_ceiling(answer, expected, "images/s", "FLOP a second over the FLOP of an image.")
+    hint = "Divide by the number of images with that label, not by all of them or by those predicted; in percent."
+    for digit, (value, expected) in enumerate(zip(values, right, strict=True)):
+        number_close(value, expected, rel=1e-3, unit="%", given=f"digit {digit} of {given}", hint=hint)
 
 
 CHECKS = {

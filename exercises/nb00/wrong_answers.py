@@ -89,7 +89,7 @@ WRONG = {
     "00.6": [
         (MATMUL / FORWARD, "x what we expect"),  # forward only
         (MATMUL / TRAINING / 1e9, "1e-09x"),  # GFLOP
-        (TRAINING / MATMUL, "FLOP a second over the FLOP of an image"),  # upside down
+        (TRAINING / MATMUL, "Divide FLOP per second by the FLOP of an image"),  # upside down
         (64 * MATMUL / TRAINING, "64x"),  # a batch
         (1.2 * MATMUL / TRAINING, "these ceilings were measured again since"),
     ],

@@ -170,7 +170,7 @@ WRONG = {
         (waits_only_after, "earlier work still in its queue"),
         (warms_up_inside, "called 2 times"),
         (lambda work, wait, clock: 1e3 * right(work, wait, clock), "1e+03x"),
-        (lambda work, wait, clock: 5e-3, "Use the clock that you are given"),
+        (lambda work, wait, clock: 5e-3, "Read the clock that you are given"),
         (lambda work, wait, clock: -right(work, wait, clock), "Seconds"),
     ],
     "02.5": [
