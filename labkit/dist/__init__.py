@@ -12,8 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from labkit.dist.hosts import Hosts, hosts_missing, two_hosts
 from labkit.dist.launching import Launched, launch
+from labkit.dist.namespace_hosts import Hosts, hosts_missing, two_hosts
 from labkit.dist.rank_context import Report, report, span
 from labkit.dist.rank_script import as_script
 from labkit.dist.rank_timing import all_reduce_seconds, backend, interleaved

@@ -59,7 +59,7 @@ class CommTracer:
 
     def __init__(self, context: RankContext) -> None:
         self.context = context
-        self.open: dict[int, CommCall] = {}  # by thread
+        self.open: dict[int, CommCall] = {}  # by thread: a function may communicate from several
         self.last: CommCall | None = None
         self._works: dict[int, CommCall] = {}  # by id: a later Work of the same id replaces an earlier one
         self._counts: Counter[Key] = Counter()
@@ -69,7 +69,7 @@ class CommTracer:
         for name in (*_COLLECTIVES, *_MESSAGES):
             self._replace(name)
         self._replace_init()
-        wait = dist.Work.wait
+        wait = dist.Work.wait  # of what async_op=True, isend and irecv return
 
         def traced_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             call = self._works.pop(id(work), None) or CommCall("wait")

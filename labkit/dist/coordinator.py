@@ -16,7 +16,7 @@ from labkit.dist.channel import Channel
 from labkit.dist.rank_context import RankTrace, Report
 from labkit.dist.worker import RankActivity
 
-_LOOK_S = 0.05  # how often to look for processes that ended without a word
+_LOOK_S = 0.05  # how often to look for processes that ended without a message
 _GREETING_S = 5.0  # for a caller to say who it is
 _TAIL = 4000  # characters of a rank's output that are kept for the message about its end
 # What begins the output of a process that Python's faulthandler, or C++, ends.
@@ -107,7 +107,7 @@ class Coordinator:
             self._drain_output(state)
             if state.unfinished:
                 self._show(state, "\n")
-        for key in list((self._selector.get_map() or {}).values()):
+        for key in list((self._selector.get_map() or {}).values()):  # the port, and all channels still open
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.futures import Future
 
 _WARM = 2  # DistributedDataParallel orders its buckets anew after the first step
-_FLOAT32 = 4
+_FLOAT32 = 4  # bytes
 
 
 @dataclass(frozen=True, repr=False)

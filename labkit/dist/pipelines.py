@@ -67,7 +67,7 @@ class WatchedStage(PipelineStage):
 
 
 class OwnSchedule(_PipelineScheduleRuntime):
-    """torch's runtime for an order written as lists of "F0", "B0" and "W0", as `lab.schedule` explains them.
+    """torch's own runtime for an order written as lists of "F0", "B0" and "W0", as `lab.schedule` explains them.
 
     torch adds the sends and receives. Chunk c of rank r is stage c * ranks + r.
     """

@@ -13,7 +13,7 @@ from labkit.core.errors import BadArgument
 from labkit.dist.launching import launch
 from labkit.measure.bench import Timing, sync_of
 
-_RUNS, _WARM = 9, 3
+_RUNS, _WARM = 9, 3  # an odd number of runs, whose median is one of them
 
 
 def backend(nproc: int | None = None) -> str:
@@ -41,7 +41,7 @@ def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:
     start_s = time.perf_counter()
     work()
     sync()
-    dist.barrier()
+    dist.barrier()  # or a rank that only sends would be done before its peers have received
     return time.perf_counter() - start_s
 
 

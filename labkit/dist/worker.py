@@ -184,7 +184,7 @@ def _redirect_output(task: Task, rank: int) -> None:
         io.TextIOWrapper(os.fdopen(number, "wb"), encoding="utf-8", errors="replace", line_buffering=True)
         for number in (1, 2)
     )
-    faulthandler.enable()
+    faulthandler.enable()  # a crash prints its stack, which the notebook quotes
 
 
 def _listen(context: rank_context.RankContext, tracer: CommTracer) -> None:
@@ -199,7 +199,7 @@ def _listen(context: rank_context.RankContext, tracer: CommTracer) -> None:
         elif asked == "dismissed":
             _dismissed.set()
             time.sleep(LEAVE_S)
-            os._exit(0)
+            os._exit(0)  # a thread that the function left behind would keep the process
 
 
 def _activity(context: rank_context.RankContext, tracer: CommTracer) -> RankActivity:

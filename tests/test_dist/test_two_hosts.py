@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from labkit.core.errors import BadArgument, LabError, RankFailed
-from labkit.dist import hosts as hosts_module
-from labkit.dist.hosts import ADDRESSES, NAMES, hosts_missing, two_hosts
+from labkit.dist import namespace_hosts
+from labkit.dist.namespace_hosts import ADDRESSES, NAMES, hosts_missing, two_hosts
 from labkit.dist.rank_script import as_script
 from tests.test_dist.ranks_left import running
 
@@ -189,7 +189,7 @@ def test_a_rate_below_a_megabit_is_refused(rate):
 def test_what_a_killed_process_left_is_removed_by_the_next():
     program = """
 import os, time
-from labkit.dist.hosts import two_hosts
+from labkit.dist.namespace_hosts import two_hosts
 with two_hosts() as hosts:
     there = hosts.start(1, ["sh", "-c", "echo there; exec sleep 600"])
     while not there.text():  # it may be about to enter the namespace
@@ -229,7 +229,7 @@ def test_a_command_that_has_hardly_begun_is_ended_too():
 )
 def test_a_computer_that_can_not_says_why(monkeypatch, attribute, value, words):
     for name, good in (("sys.platform", "linux"), ("os.geteuid", lambda: 0), ("shutil.which", lambda name: name)):
-        monkeypatch.setattr(f"labkit.dist.hosts.{name}", value if name == attribute else good)
+        monkeypatch.setattr(f"labkit.dist.namespace_hosts.{name}", value if name == attribute else good)
     assert re.search(words, hosts_missing())
     with pytest.raises(LabError, match=words), two_hosts():
         pass
@@ -240,7 +240,7 @@ def test_a_container_that_forbids_it_says_so(monkeypatch):
         error = "" if "list" in command else "mount --make-shared /run/netns failed: Operation not permitted"
         return subprocess.CompletedProcess(command, bool(error), "", error)
 
-    monkeypatch.setattr(hosts_module, "_check_possible", lambda: None)
+    monkeypatch.setattr(namespace_hosts, "_check_possible", lambda: None)
     monkeypatch.setattr(subprocess, "run", refused)
     assert "'ip netns add" in (told := hosts_missing())
     assert told.endswith("Operation not permitted")

@@ -41,7 +41,7 @@ _OF_THE_PEER = re.compile(r"by peer|broken pipe|connection (?:refused|reset|clos
 
 
 @dataclass(frozen=True)
-class Running:
+class HostCommand:
     """A command that runs in a host; its output and errors go to the file `output`."""
 
     host: str
@@ -58,12 +58,12 @@ class Hosts:
 
     def __init__(self, namespaces: tuple[str, str], folder: Path) -> None:
         self._namespaces, self._folder = namespaces, folder
-        self.started: list[Running] = []
+        self.started: list[HostCommand] = []
         self._etc_hosts = folder / "hosts"
         lines = (f"{address} {name}\n" for name, address in zip(NAMES, ADDRESSES, strict=True))
         self._etc_hosts.write_text("127.0.0.1 localhost\n" + "".join(lines), encoding="ascii")
 
-    def start(self, host: int, command: Sequence[str], **environment: str) -> Running:
+    def start(self, host: int, command: Sequence[str], **environment: str) -> HostCommand:
         """Start a command in host 0 or 1, with these environment variables added. It sees no GPU."""
         enter = ["ip", "netns", "exec", self._namespaces[host], "unshare", "--uts", "sh", "-ec", _ENTER, "enter"]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # torchrun is there
@@ -77,7 +77,7 @@ class Hosts:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a notebook's Stop is for the kernel, which ends what it started
             )
-        self.started.append(Running(NAMES[host], process, output))
+        self.started.append(HostCommand(NAMES[host], process, output))
         return self.started[-1]
 
     def run(self, command: Sequence[str], *, timeout_s: float = 60.0, **environment: str) -> tuple[str, ...]:
@@ -87,10 +87,10 @@ class Hosts:
         """
         return self.wait([self.start(host, command, **environment) for host in (0, 1)], timeout_s=timeout_s)
 
-    def wait(self, commands: Sequence[Running], *, timeout_s: float = 60.0) -> tuple[str, ...]:
+    def wait(self, commands: Sequence[HostCommand], *, timeout_s: float = 60.0) -> tuple[str, ...]:
         """Wait for started commands, then stop all else in the hosts; the output of each. Raises like `run`."""
         deadline = time.monotonic() + timeout_s
-        ended: list[Running] = []
+        ended: list[HostCommand] = []
         try:
             while len(ended) < len(commands) and time.monotonic() < deadline:
                 for command in commands:
@@ -233,14 +233,14 @@ def _remove_leftovers() -> None:
             _remove(found[0])
 
 
-def _why(failed: Sequence[Running]) -> str:
+def _why(failed: Sequence[HostCommand]) -> str:
     """What went wrong: a host that failed for its own reason comes before one that lost its peer."""
     first, *others = sorted(failed, key=lambda command: bool(_OF_THE_PEER.search(_last_words(command.text()))))
     told = [f"{first.host} {_how(first)}", *(f"then {other.host} {_how(other)}" for other in others)]
     return "; ".join(told) + ". Nothing is left running in either host."
 
 
-def _how(command: Running) -> str:
+def _how(command: HostCommand) -> str:
     status = command.process.returncode
     if status < 0:
         return f"was killed by {signal.Signals(-status).name} (last words: {_last_words(command.text())})"
