@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import labkit as lab
-from labkit.train.formats import low_precision
+from labkit.train import formats
 from tests.helpers import code_cells, notebook_paths
 
 (PATH,) = [path for path in notebook_paths() if path.name.startswith("09")]
@@ -22,7 +22,7 @@ def ways(monkeypatch, request):
     monkeypatch.setattr(lab, "measure_ceilings", lambda: SimpleNamespace(matmul_flop_per_s=rates, remarks={}))
     names = {
         "lab": lab, "torch": torch, "cross_entropy": cross_entropy, "machine": SimpleNamespace(device="cpu", gpus=()),
-        "autocast_forward": low_precision.autocast_forward, "round_weights": low_precision.round_weights,
+        "autocast_forward": formats.autocast_forward, "round_weights": formats.round_weights,
     }  # fmt: skip
     cells = code_cells(PATH)
     first, last = (next(i for i, c in enumerate(cells) if w in c) for w in ("native = {", "timed = {"))

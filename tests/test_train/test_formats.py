@@ -9,7 +9,6 @@ import torch
 
 from labkit.core.errors import LabError
 from labkit.train import formats
-from labkit.train.formats import low_precision
 
 IN_TORCH = [each for each in formats.ALL if each is not formats.tfloat32]
 in_torch = pytest.mark.parametrize("format_", IN_TORCH, ids=str)
@@ -194,7 +193,7 @@ def test_simulated_layers_round_weights_inputs_outputs_and_gradients(dtype):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.ReLU(), torch.nn.Linear(30, 4))
     x = torch.randn(8, 40)
-    out = low_precision.autocast_forward(model, x, dtype)
+    out = formats.autocast_forward(model, x, dtype)
 
     def cut(tensor):
         return tensor.to(dtype).float()
@@ -213,7 +212,7 @@ def test_simulated_float16_flushes_gradients_that_a_scale_saves():
     layer = torch.nn.Linear(3, 2)
     for scale, lost in ((1.0, True), (1024.0, False)):
         layer.zero_grad()
-        (scale * 1e-9 * low_precision.autocast_forward(layer, torch.ones(1, 3), torch.float16).sum()).backward()
+        (scale * 1e-9 * formats.autocast_forward(layer, torch.ones(1, 3), torch.float16).sum()).backward()
         assert bool((layer.weight.grad == 0).all()) is lost
 
 
@@ -222,15 +221,13 @@ def test_simulation_is_close_to_autocasts_own_bfloat16():
     layer, x = torch.nn.Linear(64, 16), torch.randn(8, 64)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         wanted = layer(x)
-    assert torch.allclose(
-        low_precision.autocast_forward(layer, x, torch.bfloat16), wanted.float(), rtol=2**-7, atol=1e-2
-    )
+    assert torch.allclose(formats.autocast_forward(layer, x, torch.bfloat16), wanted.float(), rtol=2**-7, atol=1e-2)
 
 
 def test_hooks_are_taken_off_after_an_error_too():
     model = torch.nn.Sequential(torch.nn.Linear(3, 2))
     with pytest.raises(RuntimeError):
-        low_precision.autocast_forward(model, torch.ones(1, 4), torch.float16)
+        formats.autocast_forward(model, torch.ones(1, 4), torch.float16)
     assert not model[0]._forward_hooks
 
 
@@ -241,7 +238,7 @@ def test_weights_and_state_are_rounded_and_the_count_of_steps_is_not():
         optimizer.zero_grad()
         (weight * 1.001).sum().backward()
         optimizer.step()
-        low_precision.round_weights(optimizer, torch.bfloat16)
+        formats.round_weights(optimizer, torch.bfloat16)
     state = optimizer.state[weight]
     for tensor in (weight.detach(), state["exp_avg"], state["exp_avg_sq"]):
         assert torch.equal(tensor, tensor.bfloat16().float())

@@ -130,12 +130,10 @@ def test_until_stops_at_the_accuracy_and_epochs_at_the_latest():
     assert arrived.epochs < 50
     assert arrived.time_to(0.9) == arrived.seconds[-1]
     assert arrived.epochs_to(0.9) == arrived.epochs
-    assert arrived.steps_to(0.9) == arrived.steps
     assert arrived.time_to(1.0) in (None, arrived.seconds[-1])
     never = fit(setup_with(rate=1e-9), seed=0, batch=16, epochs=2, until=1.0, **GIVEN)
     assert never.epochs == 2
     assert never.time_to(1.0) is None
-    assert never.steps_to(1.0) is None
 
 
 def test_the_clock_runs_while_training_and_not_while_evaluating():
@@ -346,6 +344,7 @@ def test_time_to_is_a_median_with_its_ends_and_never_counts_as_inf():
     assert "to never" in str(late)
     assert "never" in str(made([1.0, 2.0], never={0, 1}).time_to(0.97))
     assert made([1.0]).steps_to(0.97).values == (2,)
+    assert made([1.0], never={0}).steps_to(0.97).values == (math.inf,)
     assert made([1.0]).epochs_to(0.97).unit == "epochs"
 
 

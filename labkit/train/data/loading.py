@@ -197,10 +197,8 @@ def _check_fits(dataset: Dataset[Any], batch: int, workers: int, prefetch: int) 
 def _ended(code: int) -> str:
     if code >= 0:
         return f"exited with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
+    names = {each.value: each.name for each in signal.Signals}  # without most real-time signals
+    return f"was killed by {names.get(-code, f'signal {-code}')}"
 
 
 @contextlib.contextmanager

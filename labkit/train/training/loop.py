@@ -106,10 +106,10 @@ def interleaved(
         raise BadArgument(f"Expected two or more trainings, {{'name': (setup, batch), ...}}, got {brief_repr(named)}.")
     found: dict[str, list[Run]] = {name: [] for name in named}
     for turn, seed in enumerate(_seeds(seeds)):
-        for name in (list(named), list(named)[::-1])[turn % 2]:
+        for name in list(named)[:: -1 if turn % 2 else 1]:  # every other turn backwards, so that no one is always first
             setup, batch = named[name]
-            told = None if on_epoch is None else partial(on_epoch, name)
-            found[name].append(fit(setup, seed=seed, batch=batch, on_epoch=told, **how))
+            report = None if on_epoch is None else partial(on_epoch, name)
+            found[name].append(fit(setup, seed=seed, batch=batch, on_epoch=report, **how))
     return {name: Runs(tuple(runs), name) for name, runs in found.items()}
 
 
@@ -148,7 +148,7 @@ def _given(data: Labelled | None, validation: Labelled | None) -> tuple[Labelled
 
 
 def _begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
-    """Seed torch and make a model in training mode, and its step. Raises BadArgument where setup() gives neither."""
+    """Seed torch and make a model in training mode and its step. Raises BadArgument for another result of setup()."""
     torch.manual_seed(int(seed))
     made = setup()
     if not (isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module) and callable(made[1])):

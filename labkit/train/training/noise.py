@@ -69,8 +69,8 @@ def gradient_noise(
 
     Each of `draws` draws takes `parts` gradients, each the mean over `small` images drawn with replacement, so that
     only chance differs between them; their mean is the gradient of a batch of parts * small. The squared norms at the
-    two sizes give tr(Sigma) and |G|^2 (`noise_scale`). Both are averaged over the draws before they are divided: a mean of ratios
-    would be biased. `loss(output, labels)` must be a mean over the images.
+    two sizes give tr(Sigma) and |G|^2 (`noise_scale`). Both are averaged over the draws before they are divided: a
+    mean of ratios would be biased. `loss(output, labels)` must be a mean over the images.
     The model is in evaluation mode meanwhile: dropout is off, and BatchNorm, which would mix the images of a batch,
     uses its running statistics. Modes are restored afterwards, and the parameters' own gradients are not touched.
     Raises BadArgument for fewer than 2 parts or draws, and for a model without parameters that require a gradient.

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from torch import nn
@@ -57,11 +57,6 @@ class Run(Shown):
         """Return the seconds of training to the end of the first epoch that reached `accuracy`, None where none did."""
         epochs = self.epochs_to(accuracy)
         return None if epochs is None else self.seconds[epochs - 1]
-
-    def steps_to(self, accuracy: float) -> int | None:
-        """Return the training steps to the end of the first epoch that reached `accuracy`, None where none did."""
-        epochs = self.epochs_to(accuracy)
-        return None if epochs is None else self.images[epochs - 1] // self.batch
 
     def __str__(self) -> str:
         return (
@@ -114,15 +109,20 @@ class Runs(ShownAsTable):
 
     def time_to(self, accuracy: float) -> Reached:
         """Return the seconds of training to a validation accuracy (0 to 1)."""
-        return Reached(accuracy, tuple(_or_inf(run.time_to(accuracy)) for run in self.runs), "s")
+        return self._reached(accuracy, "s", lambda run, epochs: run.seconds[epochs - 1])
 
     def steps_to(self, accuracy: float) -> Reached:
         """Return the training steps to a validation accuracy (0 to 1)."""
-        return Reached(accuracy, tuple(_or_inf(run.steps_to(accuracy)) for run in self.runs), "steps")
+        return self._reached(accuracy, "steps", lambda run, epochs: run.images[epochs - 1] // run.batch)
 
     def epochs_to(self, accuracy: float) -> Reached:
         """Return the epochs to a validation accuracy (0 to 1)."""
-        return Reached(accuracy, tuple(_or_inf(run.epochs_to(accuracy)) for run in self.runs), "epochs")
+        return self._reached(accuracy, "epochs", lambda _, epochs: epochs)
+
+    def _reached(self, accuracy: float, unit: str, cost: Callable[[Run, int], float]) -> Reached:
+        """Return what `cost(run, epochs)` says of each seed at the end of the first epoch that reached `accuracy`."""
+        ends = [(run, run.epochs_to(accuracy)) for run in self.runs]
+        return Reached(accuracy, tuple(math.inf if n is None else float(cost(run, n)) for run, n in ends), unit)
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -194,10 +194,6 @@ def _ways(n: int, m: int) -> tuple[int, ...]:
         return (1,)
     last_from_n, last_from_m = (*[0] * m, *_ways(n - 1, m)), _ways(n, m - 1)
     return tuple(a + b for a, b in itertools.zip_longest(last_from_n, last_from_m, fillvalue=0))
-
-
-def _or_inf(value: float | None) -> float:
-    return math.inf if value is None else float(value)
 
 
 def _amount(value: float, unit: str) -> str:

@@ -1,7 +1,8 @@
-"""Floating-point formats of up to 64 bits: their limits, their bits, rounding to them, and the six of deep learning.
+"""Floating-point formats from float32 to float8: limits, bits, rounding, and training in 16 bits where it is simulated.
 
 Rounding is written out here, and not left to casts of NumPy, torch or ml_dtypes: none of them has tfloat32, and
-exercises make up formats of their own. Tests hold the results against torch's casts.
+exercises make up formats of their own. Tests hold the results against torch's casts. torch is loaded only by what
+takes tensors, so that figures of formats need none.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labkit.core.display import Shown, Table, brief_repr
 from labkit.core.errors import LabError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 Numbers = NDArray[np.float64]
 
@@ -187,3 +192,42 @@ def table() -> Table:
         small = (f"{number:.3g}" for number in (each.min_normal, each.min_subnormal, each.epsilon))
         rows.append((each.name, f"1 + {each.exponent_bits} + {each.fraction_bits}", f"{each.max:.6g}", *small))
     return Table(tuple(rows), headings)
+
+
+def autocast_forward(model: nn.Module, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Simulate `model(x)` with layers that calculate in `dtype`: float32 arithmetic between roundings.
+
+    Input, weights, the output of each layer, and the gradients of all of them are rounded to `dtype`; what overflows
+    becomes inf. Sums inside a layer stay in float32, as on tensor cores, and so does all that follows the model, such
+    as the loss. The speed and memory of a real format are not simulated.
+    """
+    import torch
+
+    layers = [layer for layer in model.modules() if not list(layer.children())]
+    hooks = [layer.register_forward_hook(lambda _layer, _args, out: _round(out, dtype)) for layer in layers]
+    try:
+        weights = {name: _round(weight, dtype) for name, weight in model.named_parameters()}
+        result: Tensor = torch.func.functional_call(model, weights, (_round(x, dtype),))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return result
+
+
+def _round(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype).to(x.dtype)  # autograd casts the gradient to and fro as well, so it is rounded too
+
+
+def round_weights(optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> None:
+    """Round an optimizer's weights and its state to `dtype`, in place, as a step entirely in `dtype` would leave them.
+
+    The optimizer's count of steps is not rounded: torch keeps it in float32 for weights of any dtype.
+    """
+    import torch
+
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    state = [value for entry in optimizer.state.values() for key, value in entry.items() if key != "step"]
+    with torch.no_grad():
+        for value in [*weights, *state]:
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                value.copy_(value.to(dtype))
