@@ -134,8 +134,8 @@ def over_midhinge(readings):
     return 2 * (high - low) / (high + low)
 
 
-NO_SPREAD = "1 fault remains:\n(1) one run and no spread: gpu_spread does not follow"
-NO_MIDDLE = "1 fault remains:\n(1) one run and no spread: the number of the"
+NO_SPREAD = "1 of 6 faults remains:\n(1) one run and no spread: gpu_spread does not follow"
+NO_MIDDLE = "1 of 6 faults remains:\n(1) one run and no spread: the number of the"
 
 
 def as_in_the_stub(station, n):
@@ -199,14 +199,14 @@ WRONG = {
         (lambda share, factor: 2 / (1 + 1 / factor), "share="),  # right at a half only
     ],
     "02.7": [
-        (planted(sync=False), "1 fault remains:\n(1) no synchronisation"),
-        (planted(warm=False), "1 fault remains:\n(1) cold call"),
-        (planted(fresh=False), "1 fault remains:\n(1) work skipped: the CPU and the GPU"),
-        (planted(rng_outside=False), "1 fault remains:\n(1) different work compared: random numbers"),
-        (planted(dtype="float64"), "1 fault remains:\n(1) different work compared: not the same numbers"),
-        (planted(transfer=False), "1 fault remains:\n(1) transfer left out"),
-        (planted(runs=1), "1 fault remains:\n(1) one run and no spread"),
-        (planted(gpu_spread=0.1), "1 fault remains:\n(1) one run and no spread: gpu_spread does not follow"),
+        (planted(sync=False), "1 of 6 faults remains:\n(1) no synchronisation"),
+        (planted(warm=False), "1 of 6 faults remains:\n(1) cold call"),
+        (planted(fresh=False), "1 of 6 faults remains:\n(1) work skipped: the CPU and the GPU"),
+        (planted(rng_outside=False), "1 of 6 faults remains:\n(1) different work compared: random numbers"),
+        (planted(dtype="float64"), "1 of 6 faults remains:\n(1) different work compared: not the same numbers"),
+        (planted(transfer=False), "1 of 6 faults remains:\n(1) transfer left out"),
+        (planted(runs=1), "1 of 6 faults remains:\n(1) one run and no spread"),
+        (planted(gpu_spread=0.1), "1 of 6 faults remains:\n(1) one run and no spread: gpu_spread does not follow"),
         (reporting("gpu_spread", lambda c, g: iqr(c) / statistics.median(c)), NO_SPREAD),  # the CPU's
         (reporting("gpu_spread", lambda c, g: (max(g) - min(g)) / statistics.median(g)), NO_SPREAD),
         (reporting("gpu_spread", lambda c, g: 5 * iqr(g) / statistics.median(g)), NO_SPREAD),
@@ -219,8 +219,8 @@ WRONG = {
         (a_sixteenth_reading, NO_MIDDLE + " GPU"),
         (off_the_judges_log, "has no attribute 'runs'"),
         (waits_for_the_clock, "The clock has not moved in 1,000,000 readings"),
-        (planted(sync=False, transfer=False), "2 faults remain"),
-        (as_in_the_stub, "6 faults remain"),
+        (planted(sync=False, transfer=False), "2 of 6 faults remain:"),
+        (as_in_the_stub, "6 of 6 faults remain:"),
         (planted(gpu_s=0.1), "Even on a workstation without traps the GPU's number is wrong"),
         (in_milliseconds, "1e+03x"),
         (swapped, "on the right processor"),
