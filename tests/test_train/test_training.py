@@ -11,7 +11,7 @@ from labkit.core.errors import BadArgument, NotFinite
 from labkit.train import training
 from labkit.train.training import Run, Runs, accuracy, fit, held_out, over_seeds
 from labkit.train.training.batches import Batches
-from labkit.train.training.runs import _cut, _interval
+from labkit.train.training.runs import _bound_rank, _interval
 
 
 def blobs(n=200, classes=4, width=6, seed=3):
@@ -370,7 +370,7 @@ def test_seeds_that_never_arrived_leave_an_end_open():
 
 def test_the_interval_is_mann_and_whitneys():
     """Critical values of their tables, two-sided 5 %: 0 for 4 and 4, 2 for 5 and 5, 23 for 10 and 10."""
-    assert [_cut(n, n) for n in (3, 4, 5, 10)] == [0, 1, 3, 24]
+    assert [_bound_rank(n, n) for n in (3, 4, 5, 10)] == [0, 1, 3, 24]
 
 
 def test_the_interval_holds_the_truth_in_at_least_95_of_100_draws():

@@ -9,7 +9,7 @@ from labkit.train.data.datasets import JpegFiles, JpegShards, decoded_cache, jpe
 from labkit.train.data.decoding import Prepare
 from labkit.train.data.loading import loader
 from labkit.train.data.shards import jpeg_shards, read_encoded
-from labkit.train.data.stamps import BatchTimes, steady_batch_s
+from labkit.train.data.timestamps import BatchTimes, steady_batch_s
 
 __all__ = [
     "BatchTimes",

@@ -22,14 +22,14 @@ from labkit.core.errors import DataError, LabError, WorkerFailed
 from labkit.core.units import format_bytes, format_seconds
 from labkit.measure.host import memory_bytes
 from labkit.train.data.bundled import check_at_least_one
-from labkit.train.data.stamps import BatchTimes, Stamped, StampedBatch, StampedStream, now_s, stamped_batch
+from labkit.train.data.timestamps import BatchTimes, Stamped, StampedBatch, StampedStream, now_s, stamped_batch
 
 _POLL_S = 0.5  # torch looks for dead workers only when a wait for a batch ends, so waits are short
 _TIMED_OUT = "DataLoader timed out"
 _IN_WORKER = re.compile(r"^Caught \w+ in DataLoader worker process (\d+)")
 _EXPECTED_WARNINGS = (
     "This DataLoader will create",  # more workers than cores: notebook 08 asks for them to see what happens
-    "This process .*is multi-threaded",  # a forked worker uses one thread and no device, so it can't meet a held lock
+    "This process .*is multi-threaded",  # safe here: a forked worker uses one thread and no device
 )
 
 
@@ -128,6 +128,7 @@ class Loader:
         )
 
     def _kill(self) -> None:
+        # SIGKILL, as a worker that hangs in C code doesn't answer to anything else
         with _workers_of_our_own():
             for process in self._processes:
                 process.kill()

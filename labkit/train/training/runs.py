@@ -120,7 +120,7 @@ class Runs(ShownAsTable):
         return self._reached(accuracy, "epochs", lambda _, epochs: epochs)
 
     def _reached(self, accuracy: float, unit: str, cost: Callable[[Run, int], float]) -> Reached:
-        """Return what `cost(run, epochs)` says of each seed at the end of the first epoch that reached `accuracy`."""
+        """Return `cost(run, epochs)` for each seed, with the epochs until it first reached `accuracy`."""
         ends = [(run, run.epochs_to(accuracy)) for run in self.runs]
         return Reached(accuracy, tuple(math.inf if n is None else float(cost(run, n)) for run, n in ends), unit)
 
@@ -139,7 +139,7 @@ class Runs(ShownAsTable):
         Raises BadArgument for fewer than 4 seeds on either side, too few for such an interval.
         Source: J. L. Hodges and E. L. Lehmann, Estimates of location based on rank tests (1963).
         """
-        if not _cut(len(self.runs), len(other.runs)):
+        if not _bound_rank(len(self.runs), len(other.runs)):
             raise BadArgument(
                 f"A 95 % interval needs at least 4 seeds on each side, got {len(self.runs)} and {len(other.runs)}. "
                 "Train from more seeds."
@@ -176,23 +176,23 @@ def _interval(others: Sequence[float], mine: Sequence[float]) -> tuple[float, fl
     lowest, middle, highest = (
         sorted(never if math.isnan(ratio) else ratio for ratio in ratios) for never in (0.0, 1.0, math.inf)
     )
-    cut = _cut(len(others), len(mine))
-    return lowest[cut - 1], highest[-cut], statistics.median(middle)
+    rank = _bound_rank(len(others), len(mine))
+    return lowest[rank - 1], highest[-rank], statistics.median(middle)
 
 
-def _cut(n: int, m: int) -> int:
-    """Return which of the n m sorted ratios, from either end, bounds a 95 % interval; 0 where none does."""
-    ways = _ways(n, m)
-    tails = itertools.accumulate(count / math.comb(n + m, n) for count in ways)
-    return sum(1 for _ in itertools.takewhile(lambda tail: tail <= 0.025, tails))
+def _bound_rank(n: int, m: int) -> int:
+    """Return the rank, from either end, of the sorted ratio that bounds a 95 % interval; 0 where none does."""
+    # If both sides were alike, each order of all values would be equally likely.
+    tails = itertools.accumulate(count / math.comb(n + m, n) for count in _inversion_counts(n, m))
+    return sum(1 for _ in itertools.takewhile(lambda tail: tail <= 0.025, tails))  # 2.5 % at each end
 
 
 @functools.cache
-def _ways(n: int, m: int) -> tuple[int, ...]:
+def _inversion_counts(n: int, m: int) -> tuple[int, ...]:
     """Count the orders of n and m values with 0, 1, ... n m inversions between them: Mann and Whitney's recursion."""
     if n == 0 or m == 0:
         return (1,)
-    last_from_n, last_from_m = (*[0] * m, *_ways(n - 1, m)), _ways(n, m - 1)
+    last_from_n, last_from_m = (*[0] * m, *_inversion_counts(n - 1, m)), _inversion_counts(n, m - 1)
     return tuple(a + b for a, b in itertools.zip_longest(last_from_n, last_from_m, fillvalue=0))
 
 
