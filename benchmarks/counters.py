@@ -25,7 +25,7 @@ from labkit.core.paths import RECORDED
 from labkit.core.results import Measurement
 from labkit.gpu.trace import Trace
 from labkit.measure.machine import machine
-from labkit.measure.profiling.tools import csv_rows, ncu_command
+from labkit.measure.profiling.nsight import csv_rows, ncu_command
 from tests.test_gpu.textbook import ENTRIES, Entry
 
 REPOSITORY = Path(__file__).parents[1]

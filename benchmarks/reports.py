@@ -47,7 +47,7 @@ def recorded(tool: str, commands: list[Command], result: Path) -> str:
         if done.returncode:
             return f"{command} failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}"
     try:
-        profiling.report(result)
+        profiling.read_report(result)
     except LabError as error:
         return f"{tool}: {error}"
     target = RECORDED / f"{machine().slug}-{tool}.csv"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from labkit.core import results
-from labkit.core.arguments import check_function, check_number
+from labkit.core.arguments import check_function, check_number, lookup
 from labkit.core.display import Shown, brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bootstrap import median_ratio_interval
 
@@ -123,10 +123,7 @@ class Comparison(Shown):
 
     def ratio(self, label: str) -> Ratio:
         """The ratio of the alternative called `label`."""
-        for ratio in self.ratios:
-            if ratio.label == label:
-                return ratio
-        raise BadMeasurement(f"No alternative is called {label!r}; there are {[r.label for r in self.ratios]}.")
+        return lookup(label, {ratio.label: ratio for ratio in self.ratios}, "the alternative")
 
     def __str__(self) -> str:
         return "\n".join(str(part) for part in (*self.timings, *self.ratios))
@@ -149,7 +146,7 @@ def time_call(
     credited with merely being enqueued. Short calls are repeated inside the clock, and the result says how often;
     `repeats` sets it. `on_sample` is called outside the clock with what has been measured so far.
     The readings taken before Ctrl-C reach `on_sample`; the interrupt itself goes on to the caller.
-    Raises BadMeasurement for what can't be called, and for fewer than 2 runs, which have no spread.
+    Raises BadArgument for what can't be called, and for fewer than 2 runs, which have no spread.
     """
     check_function(label, fn)
     _check_amounts(budget_s, min_runs, least=2, why="Fewer have no spread.")
@@ -184,7 +181,7 @@ def compare(
     backwards, since what ran before leaves its traces in caches and memory. Every reading has the
     same number of calls. `budget_s` is the measured time of all alternatives together; `on_sample` is called
     outside the clock with what has been measured of one of them.
-    Raises BadMeasurement for fewer than two alternatives, what can't be called, or fewer than 5 runs.
+    Raises BadArgument for fewer than two alternatives, what can't be called, or fewer than 5 runs.
     """
     check_alternatives(alternatives)
     _check_amounts(budget_s, min_runs, least=5, why="Fewer give no interval.")
@@ -217,7 +214,7 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
     """
     for side in (baseline, other):
         if not isinstance(side, Timing):
-            raise BadMeasurement(f"Expected two timings, as lab.time_call gives them, got {brief_repr(side)}.")
+            raise BadArgument(f"Expected two timings, as lab.time_call gives them, got {brief_repr(side)}.")
         _check_took_time(side)
     if min(len(baseline.samples_s), len(other.samples_s)) < 5:
         raise BadMeasurement("A speed-up needs at least 5 readings on each side; take more with min_runs.")
@@ -226,14 +223,14 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
 
 
 def check_alternatives(alternatives: object) -> None:
-    """Raise BadMeasurement unless these are two or more functions by name."""
+    """Raise BadArgument unless these are two or more functions by name."""
     if not isinstance(alternatives, Mapping):
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected a dict of names and functions, got {brief_repr(alternatives)}. "
             "Write {'one way': f, 'the other': g}."
         )
     if len(alternatives) < 2:
-        raise BadMeasurement(f"A comparison needs at least two functions, got {len(alternatives)}.")
+        raise BadArgument(f"A comparison needs at least two functions, got {len(alternatives)}.")
     for label, fn in alternatives.items():
         check_function(label, fn)
 

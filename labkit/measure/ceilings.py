@@ -82,10 +82,10 @@ class Ceilings(ShownAsTable):
 def measure_ceilings(*, threads: int | None = None, remeasure: bool = False) -> Ceilings:
     """The ceilings of this machine's device, measured in a few seconds the first time and then kept.
 
-    With `threads` it is the CPU with so many torch threads, on a machine with a GPU too; without, the GPU, or the
-    CPU with torch's threads but no more than usable_cores(). They are measured again when torch, the driver, the
-    device, the threads, the sizes or the data sheet's figures change, or on `remeasure`; else a kernel is always given
-    the same ones. A failed self-check is shown, not raised. Raises BadArgument for fewer than 1 thread.
+    `threads` selects the CPU with that number of torch threads, even on a machine with a GPU. None selects the GPU, or
+    the CPU with torch's threads but no more than usable_cores(). They are measured again when torch, the driver, the
+    device, the threads, the sizes or the data sheet's figures change, or on `remeasure`; otherwise a kernel is always
+    given the same ones. A failed self-check is shown, not raised. Raises BadArgument for fewer than 1 thread.
     """
     import torch
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-Event = dict[str, Any]
+TraceEvent = dict[str, Any]
 
 
 def profiled(
     work: Callable[[], object], path: Path, *, cuda: bool = False, quiet: bool = False, **options: Any
-) -> list[Event]:
+) -> list[TraceEvent]:
     """Call `work` once under torch.profiler, write the Chrome trace to `path`, and return its events.
 
     Times in it, `ts` and `dur`, are in microseconds. `options` go to torch.profiler.profile, such as
@@ -39,7 +39,7 @@ def profiled(
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f"{path.stem}.{os.getpid()}.json")  # another process may profile to the same path
     profiler.export_chrome_trace(str(written))
-    events: list[Event] = json.loads(written.read_text(encoding="utf-8"))["traceEvents"]
+    events: list[TraceEvent] = json.loads(written.read_text(encoding="utf-8"))["traceEvents"]
     written.replace(path)
     return events
 

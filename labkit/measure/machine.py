@@ -127,7 +127,7 @@ def pick(*, ci: T, cpu: T, gpu: T) -> T:
 def threads(n: int) -> Iterator[int]:
     """Let torch use `n` CPU threads inside the block, and as many as before after it.
 
-    More than usable_cores() is allowed, to see what it costs. Raises BadMeasurement for fewer than 1 or no integer.
+    More than usable_cores() is allowed, to see what it costs. Raises BadArgument for fewer than 1 or no integer.
     """
     check_threads(n)
     import torch
@@ -141,7 +141,7 @@ def threads(n: int) -> Iterator[int]:
 
 
 def check_threads(n: object) -> None:
-    """Raise BadMeasurement unless `n` is a whole number of at least 1."""
+    """Raise BadArgument unless `n` is a whole number of at least 1."""
     check_number("threads", n, least=1, whole=True, advice=f"This machine has {host.usable_cores()} usable cores.")
 
 

@@ -12,13 +12,12 @@ from typing import Any
 
 from labkit.core.arguments import check_function
 from labkit.core.display import Shown, brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.units import format_bytes
 from labkit.measure.bench import sync_of
 from labkit.measure.chrome_trace import profiled
 from labkit.measure.machine import machine
 
-_ON_GPU = "torch.cuda.max_memory_allocated"
 _ON_CPU = "every allocation that torch's profiler saw, summed in their order"
 
 
@@ -45,30 +44,29 @@ def peak_memory(work: Callable[[], object], *, device: str | None = None) -> Pea
     """Run `work` once and measure the most bytes its tensors held at once on `device` ("cpu", "cuda"; None: machine's).
 
     What `work` itself creates counts, also when it is freed again before the end; so let it build the model too if
-    parameters should count. Raises BadMeasurement for another device, for "cuda" on a
-    machine without one, and where nothing was allocated there.
+    parameters should count. Raises BadArgument for another device and for "cuda" on a machine without one,
+    BadMeasurement where nothing was allocated there.
     """
+    import torch
+
     check_function("work", work)
     device = machine().device if device is None else device
     if device not in ("cpu", "cuda"):
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected device to be 'cpu' or 'cuda', got {brief_repr(device)}. Pass lab.start()'s .device."
         )
-    if device == "cuda" and not _has_gpu():
-        raise BadMeasurement("Expected a GPU that torch can use for device='cuda', found none. Pass device='cpu'.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadArgument("Expected a GPU that torch can use for device='cuda', found none. Pass device='cpu'.")
     gc.collect()  # what earlier cells dropped must not be freed inside
-    (peak_bytes, held_bytes), how = (_on_gpu(work), _ON_GPU) if device == "cuda" else (_on_cpu(work), _ON_CPU)
+    if device == "cuda":
+        (peak_bytes, held_bytes), how = _on_gpu(work), "torch.cuda.max_memory_allocated"
+    else:
+        (peak_bytes, held_bytes), how = peak_and_end(trace_events(work)), _ON_CPU
     if peak_bytes <= 0:
         raise BadMeasurement(
             f"Expected some memory to be allocated on {device}, got none. Does the work create its tensors there?"
         )
     return PeakMemory(peak_bytes, held_bytes, device, how)
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _on_gpu(work: Callable[[], object]) -> tuple[int, int]:
@@ -85,11 +83,6 @@ def _on_gpu(work: Callable[[], object]) -> tuple[int, int]:
     return peak - before, held - before
 
 
-def _on_cpu(work: Callable[[], object]) -> tuple[int, int]:
-    """Peak and end of the running sum of allocations and frees: no clock is in it, so runs agree."""
-    return peak_and_end(trace_events(work))
-
-
 def trace_events(work: Callable[[], object], *, quiet: bool = False) -> list[dict[str, Any]]:
     """Run `work` once under torch's profiler; the events of its Chrome trace, "[memory]" events among them.
 
@@ -102,7 +95,10 @@ def trace_events(work: Callable[[], object], *, quiet: bool = False) -> list[dic
 
 
 def peak_and_end(events: list[dict[str, Any]]) -> tuple[int, int]:
-    """Peak and end in bytes of the running sum over a chrome trace's "[memory]" events of the CPU, by their time."""
+    """Peak and end in bytes of the running sum over a trace's "[memory]" events of the CPU, by their time.
+
+    No clock decides anything in it, so two runs agree.
+    """
     on_cpu = [e for e in events if e.get("name") == "[memory]" and e["args"].get("Device Type") == 0]
     steps = (int(e["args"]["Bytes"]) for e in sorted(on_cpu, key=lambda e: float(e["ts"])))
     sums = list(itertools.accumulate(steps, initial=0))

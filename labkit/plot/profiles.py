@@ -17,7 +17,7 @@ from labkit.core.units import format_bytes, format_seconds, significant
 from labkit.plot.core import CYCLE, LIMIT, ON_WHITE, PREDICTED, RECORDED, Drawing, resize
 
 if TYPE_CHECKING:
-    from labkit.measure.profiling import Limit, Span, StepProfile
+    from labkit.measure.profiling import Limit, PartSpan, StepProfile
     from labkit.measure.profiling.memory_by_category import MemoryTimeline
     from labkit.plan.costs import TrainingMemory, TrainingStep
 
@@ -88,7 +88,7 @@ def step_strip(ax: Axes, profile: StepProfile, *, title: str = "") -> str:
     return said
 
 
-def _draw_spans(ax: Axes, spans: Sequence[Span], lanes: Sequence[str], part: str, length_s: float) -> None:
+def _draw_spans(ax: Axes, spans: Sequence[PartSpan], lanes: Sequence[str], part: str, length_s: float) -> None:
     """The bars of a part on all lanes, in two collections: a patch a bar, or a texture in each, takes long to draw."""
     color, hatch = _PARTS[part]
     bars = [(y, *bar) for y, lane in enumerate(lanes) for bar in _merged(spans, lane, part, length_s * _NARROWEST)]
@@ -103,7 +103,7 @@ def _draw_spans(ax: Axes, spans: Sequence[Span], lanes: Sequence[str], part: str
             ax.add_collection(collection, autolim=False)
 
 
-def _merged(spans: Sequence[Span], lane: str, part: str, narrowest_s: float) -> list[tuple[float, float]]:
+def _merged(spans: Sequence[PartSpan], lane: str, part: str, narrowest_s: float) -> list[tuple[float, float]]:
     """Begin and end of a part's bars on a lane: none shorter than `narrowest_s`, those that then touch joined."""
     bars: list[tuple[float, float]] = []
     own = [span for span in spans if span.lane == lane and span.part == part]

@@ -71,7 +71,7 @@ def test_an_error_of_the_work_is_the_works_own_and_the_next_call_works():
 
 
 def test_bad_input_says_what_to_do():
-    with pytest.raises(BadMeasurement, match="got 'tpu'"):
+    with pytest.raises(BadArgument, match="got 'tpu'"):
         peak_memory(lambda: None, device="tpu")
     with pytest.raises(BadMeasurement, match="Does the work create its tensors there"):
         peak_memory(lambda: None, device="cpu")

@@ -109,12 +109,9 @@ def test_over_the_peak_alone_is_possible_where_the_ceiling_is_too():
     assert unmeasured.suspects
 
 
-def test_ceilings_are_measured_with_the_threads_asked_for(monkeypatch, cpu):
-    asked = []
-    monkeypatch.setattr("labkit.measure.profiling.mfu.measure_ceilings", lambda threads: asked.append(threads) or cpu)
+def test_ceilings_are_this_machines_where_none_are_given(monkeypatch, cpu):
+    monkeypatch.setattr("labkit.measure.profiling.mfu.measure_ceilings", lambda: cpu)
     assert utilization(1e11, 1.0).of_ceiling == pytest.approx(0.1)
-    utilization(1e11, 1.0, threads=1)
-    assert asked == [None, 1]
 
 
 def test_bad_input_says_what_to_do(cpu):
@@ -124,5 +121,3 @@ def test_bad_input_says_what_to_do(cpu):
         utilization(1e9, "1 s", ceilings=cpu)
     with pytest.raises(BadArgument, match="Expected dtype to be one of"):
         utilization(1e9, 1.0, dtype="float33", ceilings=cpu)
-    with pytest.raises(BadArgument, match="Expected ceilings of 77 threads"):
-        utilization(1e9, 1.0, threads=77, ceilings=cpu)

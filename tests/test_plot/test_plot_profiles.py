@@ -6,7 +6,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from labkit import plot
-from labkit.measure.profiling import PARTS, Limit, Span, StepProfile
+from labkit.measure.profiling import PARTS, Limit, PartSpan, StepProfile
 from labkit.measure.profiling.allocations import CATEGORIES, Phase
 from labkit.measure.profiling.memory_by_category import MemoryTimeline
 from labkit.plan import costs
@@ -27,12 +27,12 @@ def profile(spans, *, steps=5, device="NVIDIA Fake 9000", **parts):
 
 
 SPANS = [
-    Span("host", "input", 0.0, 0.01),
-    Span("host", "forward", 0.01, 0.012),
-    Span("device", "gaps", 0.0, 0.01),
-    Span("device", "copies", 0.01, 0.010001),
-    Span("device", "forward", 0.0101, 0.02),
-    Span("device", "backward", 0.02, 0.04),
+    PartSpan("host", "input", 0.0, 0.01),
+    PartSpan("host", "forward", 0.01, 0.012),
+    PartSpan("device", "gaps", 0.0, 0.01),
+    PartSpan("device", "copies", 0.01, 0.010001),
+    PartSpan("device", "forward", 0.0101, 0.02),
+    PartSpan("device", "backward", 0.02, 0.04),
 ]
 STEP = profile(SPANS, gaps=0.01, copies=0.000001, forward=0.0099, backward=0.02)
 TIMELINE = MemoryTimeline(
@@ -106,9 +106,9 @@ def test_the_strip_names_the_three_largest_parts_and_only_what_is_there():
 
 def test_gaps_that_are_too_short_to_see_are_said():
     spans = [
-        Span("device", "forward", 0.0, 0.5),
-        Span("device", "gaps", 0.5, 0.5001),
-        Span("device", "forward", 0.5001, 1),
+        PartSpan("device", "forward", 0.0, 0.5),
+        PartSpan("device", "gaps", 0.5, 0.5001),
+        PartSpan("device", "forward", 0.5001, 1),
     ]
     assert "Gaps shorter than a pixel" in plot.step_strip(profile(spans, forward=0.9999, gaps=0.0001)).sentence
     assert "Gaps shorter" not in plot.step_strip(STEP).sentence
@@ -133,9 +133,9 @@ def test_parts_differ_in_colour_and_in_texture():
 def test_a_span_of_a_microsecond_in_a_step_of_a_second_is_seen():
     purple = np.array([0xCC, 0x79, 0xA7])
     with_it = [
-        Span("device", "forward", 0.0, 0.5),
-        Span("device", "copies", 0.7, 0.700001),
-        Span("device", "forward", 0.9, 1),
+        PartSpan("device", "forward", 0.0, 0.5),
+        PartSpan("device", "copies", 0.7, 0.700001),
+        PartSpan("device", "forward", 0.9, 1),
     ]
     picture = plot.step_strip(profile(with_it, forward=1.0))
     picture.ax.get_legend().remove()  # it has the colour too
@@ -144,8 +144,8 @@ def test_a_span_of_a_microsecond_in_a_step_of_a_second_is_seen():
 
 
 def test_neighbours_that_touch_are_one_bar_and_short_ones_are_widened():
-    spans = [Span("host", "input", a, b) for a, b in ((0.0, 0.1), (0.1, 0.2), (0.15, 0.18), (0.5, 0.5), (0.505, 0.51))]
-    spans += [Span("host", "other", 0.2, 0.4), Span("device", "input", 0.3, 0.4)]
+    spans = [PartSpan("host", "input", a, b) for a, b in ((0.0, 0.1), (0.1, 0.2), (0.15, 0.18), (0.5, 0.5), (0.505, 0.51))]
+    spans += [PartSpan("host", "other", 0.2, 0.4), PartSpan("device", "input", 0.3, 0.4)]
     assert _merged(spans, "host", "input", 0.01) == [(0.0, 0.2), (0.5, pytest.approx(0.515))]
     assert _merged(spans, "device", "input", 0.01) == [(0.3, 0.4)]
     assert _merged(spans, "device", "other", 0.01) == []
@@ -153,7 +153,7 @@ def test_neighbours_that_touch_are_one_bar_and_short_ones_are_widened():
 
 def test_thousands_of_spans_take_a_few_collections_and_little_time():
     parts = ("forward", "backward", "optimizer")
-    spans = [Span("device", parts[i % 3], i * 1e-5, i * 1e-5 + 8e-6) for i in range(6000)]
+    spans = [PartSpan("device", parts[i % 3], i * 1e-5, i * 1e-5 + 8e-6) for i in range(6000)]
     many = profile(spans, forward=0.02, backward=0.02, optimizer=0.02)
     plot.step_strip(many)
     begin = time.process_time()

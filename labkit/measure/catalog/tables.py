@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from labkit.core.arguments import lookup
 from labkit.core.display import Table, brief_repr
 from labkit.core.errors import LabError
 from labkit.core.units import format_seconds, format_si, significant
@@ -22,8 +24,6 @@ _UNITS = {
     "tdp_w": "W",
     "launch_price_usd": "US$",
 } | dict.fromkeys(DTYPES, "FLOP/s")
-_TEXT = ("name", "vendor", "family", "architecture", "memory_type", "compute_capability", "pcie", "source", "notes")
-_COUNTS = ("year", "sms", "fp32_cores")
 _HEADINGS = {"memory_bytes": "memory", "bandwidth_bytes_per_s": "bandwidth", "tdp_w": "power", "boost_hz": "boost"}
 _HEADINGS |= {"launch_price_usd": "launch price", "interconnect_bytes_per_s": "interconnect", "l2_bytes": "L2"}
 
@@ -32,15 +32,11 @@ def _cell(device: Device, column: str) -> str:
     value = peak(device, column) if column in DTYPES else getattr(device, column)
     if value is None:
         return "unknown"
-    if column == "launch_price_usd":
-        text = f"{value:,.0f} US$"
-    elif column == "tdp_w":
-        text = f"{value:.0f} W"
-    elif column in _UNITS:
-        text = format_si(value, "Op/s" if column == "int8" else _UNITS[column])
-    else:
-        text = str(value)
-    return text + "*" * (column in device.unread)
+    unit = "Op/s" if column == "int8" else _UNITS.get(column, "")
+    star = "*" * (column in device.unread)
+    if unit in ("US$", "W"):  # 1,500 US$, not 1.50 kUS$
+        return f"{value:,.0f} {unit}{star}"
+    return (format_si(value, unit) if unit else str(value)) + star
 
 
 def table(among: Iterable[Device | str] | None = None, columns: Sequence[str] = COLUMNS) -> Table:
@@ -48,10 +44,9 @@ def table(among: Iterable[Device | str] | None = None, columns: Sequence[str] = 
 
     A dtype's column is the peak that `peak` gives: inside the tensor cores where there are any.
     """
-    known = (*_TEXT, *_COUNTS, *_UNITS)
+    known = dict.fromkeys([*(field.name for field in dataclasses.fields(Device)), *DTYPES])
     for column in _listed(columns, "columns"):
-        if column not in known:
-            raise LabError(f"Expected columns out of {', '.join(known)}; got {brief_repr(column)}.")
+        lookup(column, known, "a column", LabError)
     chosen = devices() if among is None else tuple(named(one) for one in _listed(among, "devices"))
     rows = tuple(tuple(_cell(device, column) for column in columns) for device in chosen)
     starred = any(cell.endswith("*") for row in rows for cell in row)

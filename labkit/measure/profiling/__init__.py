@@ -4,18 +4,18 @@ from labkit.measure.profiling.annotations import PARTS, part
 from labkit.measure.profiling.bottleneck import LIMITS, Limit, find_bottleneck
 from labkit.measure.profiling.memory_by_category import MemoryTimeline, memory_timeline
 from labkit.measure.profiling.mfu import Utilization, utilization
-from labkit.measure.profiling.partition import Span
-from labkit.measure.profiling.saved_activations import saved_activation_bytes
-from labkit.measure.profiling.standalone_script import as_script
-from labkit.measure.profiling.step import Operator, StepProfile, profile_step
-from labkit.measure.profiling.tools import (
+from labkit.measure.profiling.nsight import (
     Command,
     ncu_command,
     nsys_command,
     nsys_stats_command,
+    read_report,
     recorded_report,
-    report,
 )
+from labkit.measure.profiling.partition import PartSpan
+from labkit.measure.profiling.saved_activations import saved_activation_bytes
+from labkit.measure.profiling.standalone_script import as_script
+from labkit.measure.profiling.step import OperatorTime, StepProfile, profile_step
 
 __all__ = [
     "LIMITS",
@@ -23,8 +23,8 @@ __all__ = [
     "Command",
     "Limit",
     "MemoryTimeline",
-    "Operator",
-    "Span",
+    "OperatorTime",
+    "PartSpan",
     "StepProfile",
     "Utilization",
     "as_script",
@@ -35,8 +35,8 @@ __all__ = [
     "nsys_stats_command",
     "part",
     "profile_step",
+    "read_report",
     "recorded_report",
-    "report",
     "saved_activation_bytes",
     "utilization",
 ]

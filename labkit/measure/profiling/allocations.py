@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from labkit.measure.chrome_trace import Event
+from labkit.measure.chrome_trace import TraceEvent
 
 CATEGORIES = ("parameters", "optimizer state", "gradients", "activations", "temporary and other")
 PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, OTHER = CATEGORIES
@@ -50,7 +50,7 @@ class Allocation:
 class StepTrace:
     """One step between the marks BEGIN and END of a trace: its operators, phases and allocations on one device."""
 
-    def __init__(self, events: Sequence[Event], device: str) -> None:
+    def __init__(self, events: Sequence[TraceEvent], device: str) -> None:
         timed = sorted((e for e in events if "ts" in e), key=lambda e: float(e["ts"]))
         marks = {e["name"]: _end(e) for e in reversed(timed) if e["name"] in (BEGIN, END)}
         self.begin, self.end = marks[BEGIN], marks[END]
@@ -104,7 +104,7 @@ class StepTrace:
         """When an allocation older than the trace was freed; never on a CPU, whose allocator doesn't report that."""
         return next((at for at, freed in self._frees if freed == address and at > self.begin), math.inf)
 
-    def _operator(self, at: float) -> Event | None:
+    def _operator(self, at: float) -> TraceEvent | None:
         index = bisect.bisect_right(self._starts, at) - 1
         return self.operators[index] if index >= 0 and at <= _end(self.operators[index]) else None
 
@@ -124,20 +124,20 @@ def series(found: Sequence[Allocation], begin: float, end: float) -> tuple[list[
     return list(times), {name: list(values) for name, values in zip(CATEGORIES, columns, strict=True)}
 
 
-def _end(event: Event) -> float:
+def _end(event: TraceEvent) -> float:
     return float(event["ts"]) + float(event.get("dur", 0.0))
 
 
-def _outermost(operators: Sequence[Event]) -> list[Event]:
+def _outermost(operators: Sequence[TraceEvent]) -> list[TraceEvent]:
     """Operators that lie within no other; they come in the order of their begins."""
-    found: list[Event] = []
+    found: list[TraceEvent] = []
     for operator in operators:
         if not found or float(operator["ts"]) >= _end(found[-1]):
             found.append(operator)
     return found
 
 
-def _allocations(memory: Sequence[Event]) -> tuple[list[Allocation], list[tuple[float, int]]]:
+def _allocations(memory: Sequence[TraceEvent]) -> tuple[list[Allocation], list[tuple[float, int]]]:
     """Allocations in their order, and time and address of frees whose allocation was not seen."""
     alive: dict[int, Allocation] = {}
     blocks: list[Allocation] = []
@@ -154,7 +154,7 @@ def _allocations(memory: Sequence[Event]) -> tuple[list[Allocation], list[tuple[
     return blocks, frees
 
 
-def _phases(inside: Sequence[Event], operators: Sequence[Event], begin: float) -> tuple[Phase, ...]:
+def _phases(inside: Sequence[TraceEvent], operators: Sequence[TraceEvent], begin: float) -> tuple[Phase, ...]:
     """Backward passes and updates as torch marks them; forward is what runs operators before a backward pass."""
     spans = [("backward", float(e["ts"]), _end(e)) for e in operators if e["name"].startswith(_BACKWARD)]
     spans += [("optimizer", float(e["ts"]), _end(e)) for e in inside if e["name"].startswith(_UPDATE)]

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from labkit.core.arguments import lookup
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 
 # What a step's time is divided into. Gaps: the GPU is idle while the CPU works. Other: no operator runs.
 PARTS = ("input", "copies", "forward", "backward", "optimizer", "gaps", "communication", "other")
@@ -23,12 +24,11 @@ def part(name: str) -> Iterator[None]:
 
     Names are input, copies, forward, backward, optimizer and communication. torch names DataLoaders, backward,
     optimisers and collectives by itself; what stays without a name and runs an operator counts as forward.
-    Raises BadMeasurement for another name. Source: NVTX, nvidia.github.io/NVTX.
+    Raises BadArgument for another name. Source: NVTX, nvidia.github.io/NVTX.
     """
     import torch
 
-    if name not in NAMED:
-        raise BadMeasurement(f"Expected the name of a part out of {', '.join(NAMED)}, got {brief_repr(name)}.")
+    lookup(name, dict.fromkeys(NAMED), "the part")
     nvtx = torch.cuda.nvtx.range(name) if torch.cuda.is_available() else contextlib.nullcontext()
     with torch.profiler.record_function(PREFIX + name), nvtx:
         yield
@@ -37,15 +37,15 @@ def part(name: str) -> Iterator[None]:
 def supply(batches: object) -> Callable[[], Batch]:
     """A function that gives the next batch: of a function, an iterable (from its start again at its end) or one batch.
 
-    A tensor, a dict, and a tuple or list of tensors is one batch, given again and again. Raises BadMeasurement for
-    what is none of these, and for an iterable without a batch.
+    A tensor, a dict, and a tuple or list of tensors is one batch, given again and again. Raises BadArgument for
+    anything else, and for an iterable without a batch.
     """
     if is_batch(batches):
         return lambda: batches
     if callable(batches):
         return batches
     if not isinstance(batches, Iterable):
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected batches as an iterable (a DataLoader), a function or one batch, got {brief_repr(batches)}."
         )
     endless = _again(batches)
@@ -73,4 +73,4 @@ def _again(batches: Iterable[Batch]) -> Iterator[Batch]:
             empty = False
             yield batch
         if empty:
-            raise BadMeasurement("Expected batches that can be gone through more than once, got none. Pass a list.")
+            raise BadArgument("Expected batches that can be gone through more than once, got none. Pass a list.")

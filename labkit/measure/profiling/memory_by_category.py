@@ -12,7 +12,7 @@ from labkit.core.arguments import check_function
 from labkit.core.display import Shown, Table, brief_repr
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.units import format_bytes, format_seconds, significant
-from labkit.measure.chrome_trace import Event
+from labkit.measure.chrome_trace import TraceEvent
 from labkit.measure.memory import trace_events
 from labkit.measure.profiling.allocations import (
     ACTIVATIONS,
@@ -154,7 +154,7 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
 
 
 def timeline_of(
-    events: Sequence[Event], device: str, before: Held, after: Held, *, notes: tuple[str, ...] = ()
+    events: Sequence[TraceEvent], device: str, before: Held, after: Held, *, notes: tuple[str, ...] = ()
 ) -> MemoryTimeline:
     """The timeline of the step between the marks in a trace; `before` and `after` are what was held at the marks."""
     trace = StepTrace(events, device)

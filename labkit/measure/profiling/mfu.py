@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from labkit.core.arguments import check_number
 from labkit.core.display import Shown
-from labkit.core.errors import BadArgument
 from labkit.core.units import format_seconds, format_si
 from labkit.measure.bench import Timing
 from labkit.measure.ceilings import Ceilings, measure_ceilings
@@ -81,7 +80,6 @@ def utilization(
     seconds: float | Timing,
     *,
     dtype: object = "float32",
-    threads: int | None = None,
     ceilings: Ceilings | None = None,
 ) -> Utilization:
     """How much of the machine a step of `flop` FLOP uses that takes `seconds`, a number or a Timing (its median).
@@ -89,18 +87,13 @@ def utilization(
     `flop` is what the model needs, costs.training_step(...).flop say: work that is done twice, as with activation
     checkpointing, isn't counted, and so this is model FLOP utilisation, MFU (Chowdhery et al. 2022, PaLM, appendix B,
     arXiv:2204.02311). It is compared with the measured ceiling too, since no program here should beat that one.
-    `ceilings` are measured where None: those of the CPU with `threads` torch threads, or of this machine's device.
+    `ceilings` are those of this machine's device where None.
     Raises BadArgument for numbers not above 0 and for a dtype that ceilings don't know.
     """
     median_s = seconds.median_s if isinstance(seconds, Timing) else seconds
     check_number("flop", flop, above=0, advice="It counts multiplications and additions of a step.")
     check_number("seconds", median_s, above=0, advice="Pass the seconds of one step, or a Timing.")
-    if ceilings is None:
-        ceilings = measure_ceilings(threads=threads)
-    elif threads is not None and threads != ceilings.threads:
-        raise BadArgument(
-            f"Expected ceilings of {threads} threads, got those of {ceilings.threads}. Leave one of the two out."
-        )
+    ceilings = measure_ceilings() if ceilings is None else ceilings
     name = str(dtype).removeprefix("torch.")
     rate = float(flop) / float(median_s)
     # What was measured judges where it can: boards run above the clock that the data sheet computes its peak with.
@@ -117,7 +110,7 @@ def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
     if not on_gpu and ceilings.threads != now:
         yield (
             f"the number of threads: the ceiling is that of {ceilings.threads}, torch uses {now} now. "
-            "Time the step within lab.threads(n), and pass threads=n."
+            "Time the step within lab.threads(n), and pass ceilings=lab.measure_ceilings(threads=n)."
         )
     if not on_gpu and torch.cuda.is_available():
         yield "the device: these ceilings are the CPU's, and the step may have run on the GPU."

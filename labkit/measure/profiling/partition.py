@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.measure.chrome_trace import Event
+from labkit.measure.chrome_trace import TraceEvent
 from labkit.measure.profiling.annotations import NAMED, PARTS, PREFIX
 
 STEP, END = PREFIX + "step", PREFIX + "end"
 _OPERATORS = ("cpu_op", "user_annotation")
-_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _COMMUNICATION = ("c10d::", "gloo:", "nccl:", "record_param_comms")
 _EMPTY = PARTS.index("other")
@@ -24,7 +24,7 @@ Paint = tuple[float, float, int]  # from, to, in microseconds, and the part's pl
 
 
 @dataclass(frozen=True)
-class Span:
+class PartSpan:
     """A stretch of a step on one lane, "host" or "device"; seconds from the step's begin."""
 
     lane: str
@@ -34,7 +34,7 @@ class Span:
 
 
 class Strip:
-    """A stretch of time in which each instant has one part; what is painted later covers what was there."""
+    """A stretch of time in which each instant has one part: a later paint covers earlier ones."""
 
     def __init__(self, paints: Iterable[Paint], start: float, end: float) -> None:
         inside = [(max(a, start), min(b, end), code) for a, b, code in paints if b > start and a < end]
@@ -64,8 +64,8 @@ class Strip:
                 yield float(a), float(b), int(self.codes[turns[i]])
 
 
-def host(events: list[Event], thread: object, start: float, end: float) -> Strip:
-    """What a thread of the CPU was at.
+def host(events: list[TraceEvent], thread: object, start: float, end: float) -> Strip:
+    """The parts of what a thread of the CPU did.
 
     Named ranges first, innermost last; where no operator runs inside one, communication of another thread in flight is
     what it waits for. Between two pieces of backward lies backward.
@@ -92,16 +92,16 @@ def host(events: list[Event], thread: object, start: float, end: float) -> Strip
     return Strip([*paints, *known], start, end)
 
 
-def device(events: list[Event], main: Strip, threads: dict[object, Strip], start: float, end: float) -> Strip:
-    """What the GPU was at: a kernel belongs to the part that launched it; while it is idle, the CPU says why.
+def device(events: list[TraceEvent], main: Strip, threads: dict[object, Strip], start: float, end: float) -> Strip:
+    """The parts of what the GPU did: a kernel belongs to the part that launched it, idle time to what the CPU did then.
 
     Communication and copies count only where no other kernel runs beside them: that is what they cost.
     """
     launched = {e["args"]["correlation"]: e for e in events if e.get("cat") in _LAUNCHES and "correlation" in e["args"]}
-    work = [e for e in events if e.get("cat") in _DEVICE]
+    work = [e for e in events if e.get("cat") in DEVICE]
     layers: dict[str, list[Paint]] = defaultdict(list)
     for e in work:
-        part = kernel_part(e, launched, threads)
+        part = _kernel_part(e, launched, threads)
         layers[part].append(_paint(e, part))
     gap = PARTS.index("gaps")
     why = {PARTS.index(name): PARTS.index(name) for name in ("input", "communication")}
@@ -110,7 +110,7 @@ def device(events: list[Event], main: Strip, threads: dict[object, Strip], start
     return Strip([*idle, *(paint for name in order for paint in layers[name])], start, end)
 
 
-def kernel_part(e: Event, launched: dict[object, Event], threads: dict[object, Strip]) -> str:
+def _kernel_part(e: TraceEvent, launched: dict[object, TraceEvent], threads: dict[object, Strip]) -> str:
     """What a piece of the GPU's work is for."""
     if "nccl" in e["name"].lower():
         return "communication"
@@ -122,18 +122,18 @@ def kernel_part(e: Event, launched: dict[object, Event], threads: dict[object, S
     return found if found in ("forward", "backward", "optimizer", "communication", "copies") else "other"
 
 
-def spans(lanes: dict[str, Strip], start: float, end: float) -> Iterator[Span]:
+def spans(lanes: dict[str, Strip], start: float, end: float) -> Iterator[PartSpan]:
     """The stretches of one step on each lane."""
     for lane, strip in lanes.items():
         for a, b, code in strip.runs(start, end):
-            yield Span(lane, PARTS[code], (a - start) * 1e-6, (b - start) * 1e-6)
+            yield PartSpan(lane, PARTS[code], (a - start) * 1e-6, (b - start) * 1e-6)
 
 
-def _is_step(e: Event) -> bool:
+def _is_step(e: TraceEvent) -> bool:
     return bool(e["name"].startswith(STEP))
 
 
-def _part(e: Event) -> str:
+def _part(e: TraceEvent) -> str:
     """What an event of the CPU is, by the name that torch gave it."""
     name = e["name"]
     if name.startswith(PREFIX):
@@ -150,20 +150,20 @@ def _part(e: Event) -> str:
     return "forward"
 
 
-def _foreign(e: Event) -> bool:
-    """Whether a range was named by somebody else: it says nothing of the parts."""
+def _foreign(e: TraceEvent) -> bool:
+    """Whether a range has a name of the user's own, which tells nothing about parts."""
     return e.get("cat") == "user_annotation" and _part(e) == "forward"
 
 
-def _ends(e: Event) -> tuple[float, float]:
+def _ends(e: TraceEvent) -> tuple[float, float]:
     return float(e["ts"]), float(e["ts"]) + float(e["dur"])
 
 
-def _paint(e: Event, part: str) -> Paint:
+def _paint(e: TraceEvent, part: str) -> Paint:
     return (*_ends(e), PARTS.index(part))
 
 
-def _between_backward(own: list[Event]) -> Iterator[tuple[float, float]]:
+def _between_backward(own: list[TraceEvent]) -> Iterator[tuple[float, float]]:
     """What lies between two neighbouring pieces of backward, nothing else having begun in between."""
     last: float | None = None
     covered = 0.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement
+from labkit.core.errors import BadArgument
 from labkit.core.source_text import is_plain_function, with_imports
 
 _FUNCTION = """\
@@ -41,14 +41,14 @@ def as_script(work: Callable[[], object] | str, path: str | Path, *, warm_ups: i
 
     Text is written as it is. A function without arguments is written with the imports of the modules that it uses,
     then called `warm_ups` times, and once more between cudaProfilerStart and cudaProfilerStop, so that a profiler sees
-    that call alone. It has to make all else itself: nothing of the notebook is there. Raises BadMeasurement for a
-    function that uses a name of the notebook, and for text that is no Python.
+    that call alone. It has to make all else itself: nothing of the notebook is there. Raises BadArgument for a
+    function that uses a name of the notebook, and for text that isn't Python.
     """
     text = work if isinstance(work, str) else _calling(work, warm_ups)
     try:
         ast.parse(text)
     except SyntaxError as error:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected the text of a Python program, got something else in line {error.lineno} ({error.msg}). "
             "Leave out lines that begin with % or !, which only a notebook understands."
         ) from error
@@ -62,7 +62,7 @@ def _calling(work: Any, warm_ups: int) -> str:
     """A program that defines the function `work` and calls it."""
     check_number("warm_ups", warm_ups, least=0, whole=True, advice="It counts calls.")
     if not is_plain_function(work) or inspect.signature(work).parameters:
-        raise BadMeasurement(
+        raise BadArgument(
             f"Expected a function without arguments, made with def, or the text of a program; got {brief_repr(work)}."
         )
     imports, source = with_imports(work, advice="Make it inside the function, or pass the whole program as text.")

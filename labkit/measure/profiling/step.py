@@ -7,7 +7,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from labkit.core import results
 from labkit.core.arguments import check_function, check_number
@@ -15,11 +14,11 @@ from labkit.core.display import Shown, Table
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import sync_of
-from labkit.measure.chrome_trace import Event, profiled
+from labkit.measure.chrome_trace import TraceEvent, profiled
 from labkit.measure.machine import machine
 from labkit.measure.profiling import partition
 from labkit.measure.profiling.annotations import part, same_work, supply
-from labkit.measure.profiling.partition import END, STEP, Span, Strip
+from labkit.measure.profiling.partition import END, STEP, PartSpan
 
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 _WOULD_WAIT = "aten::_local_scalar_dense"  # what .item(), float() and printing a tensor end in
@@ -27,7 +26,7 @@ _SHOWN_OPERATORS = 6
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorTime:
     """An operator of torch on the "host", or a kernel on the "device": calls and its own seconds per step."""
 
     name: str
@@ -51,8 +50,8 @@ class StepProfile(Shown):
     steps: int
     step_s: tuple[float, ...]
     parts: dict[str, float]
-    spans: tuple[Span, ...]
-    operators: tuple[Operator, ...]
+    spans: tuple[PartSpan, ...]
+    operators: tuple[OperatorTime, ...]
     waits: dict[str, float]
     trace_path: Path
     notes: tuple[str, ...] = ()
@@ -103,7 +102,7 @@ def profile_step(
     check_number("warmup", warmup, least=0, whole=True)
     here = machine()
     sync = sync_of(here.device)
-    once = whole_step(step, batches)
+    once = _whole_step(step, batches)
     for _ in range(warmup - 1):
         once()
     path = path or _trace_path()
@@ -126,7 +125,7 @@ def _trace_path() -> Path:
     return results.state_folder() / "traces" / name
 
 
-def whole_step(step: Callable[..., object], batches: object) -> Callable[[], object]:
+def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], object]:
     """A call without arguments for a step, its batch fetched inside the part "input"."""
     if batches is None:
         return step
@@ -155,18 +154,17 @@ def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[],
                     sync()
 
 
-def read_profile(events: Sequence[Event], *, device: str, path: Path, gpu: bool) -> StepProfile:
+def read_profile(events: Sequence[TraceEvent], *, device: str, path: Path, gpu: bool) -> StepProfile:
     """The profile in a Chrome trace's events. BadMeasurement where the profiler saw no step, operator or kernel."""
     whole = [e for e in events if e.get("ph") == "X" and "dur" in e and "args" in e]
     steps = sorted((e for e in whole if e["name"] == STEP and e["cat"] == "user_annotation"), key=lambda e: e["ts"])
     _check_seen(whole, steps, gpu)
     start, end = steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"]
     inside = [e for e in whole if e["ts"] < end and e["ts"] + e["dur"] > start]
-    threads: dict[object, Strip] = {}
-    wanted = {e["tid"] for e in inside if e.get("cat") == "cpu_op"} if gpu else {steps[0]["tid"]}
-    for thread in wanted | {steps[0]["tid"]}:
-        threads[thread] = partition.host(inside, thread, start, end)
-    lanes = {"host": threads[steps[0]["tid"]]}
+    main = steps[0]["tid"]
+    wanted = {main, *(e["tid"] for e in inside if gpu and e.get("cat") == "cpu_op")}
+    threads = {thread: partition.host(inside, thread, start, end) for thread in wanted}
+    lanes = {"host": threads[main]}
     if gpu:
         lanes["device"] = partition.device(inside, lanes["host"], threads, start, end)
     n = len(steps)
@@ -179,7 +177,7 @@ def read_profile(events: Sequence[Event], *, device: str, path: Path, gpu: bool)
     return StepProfile(device, n, step_s, parts, spans, _operators(inside, n), _waits(inside, n, gpu=gpu), path, notes)
 
 
-def _check_seen(whole: list[Event], steps: list[Event], gpu: bool) -> None:
+def _check_seen(whole: list[TraceEvent], steps: list[TraceEvent], gpu: bool) -> None:
     if not steps or not any(e.get("cat") == "cpu_op" for e in whole):
         raise BadMeasurement(
             "torch's profiler returned no operators. Is another profiler running in this process? Restart the kernel."
@@ -192,31 +190,31 @@ def _check_seen(whole: list[Event], steps: list[Event], gpu: bool) -> None:
         )
 
 
-def _operators(events: list[Event], steps: int) -> tuple[Operator, ...]:
+def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]:
+    """Calls and own time per step: of an operator without those that it calls, of a kernel all of it.
+
+    The profiler's key_averages() would count the warm-up step too, which runs under it.
+    """
     own_us: dict[tuple[str, str], float] = defaultdict(float)
     calls: Counter[tuple[str, str]] = Counter()
-    threads: dict[Any, list[Event]] = defaultdict(list)
-    for e in events:
-        if e.get("cat") == "cpu_op":
-            threads[e["tid"]].append(e)
-        elif e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
-            own_us[e["name"], "device"] += e["dur"]
-            calls[e["name"], "device"] += 1
-    for own in threads.values():
-        running: list[Event] = []
-        for e in sorted(own, key=lambda e: (e["ts"], -e["dur"])):
-            while running and running[-1]["ts"] + running[-1]["dur"] <= e["ts"]:
+    running: list[TraceEvent] = []
+    for e in sorted(events, key=lambda e: (str(e["tid"]), e["ts"], -e["dur"])):
+        lane = "device" if e.get("cat") in partition.DEVICE else "host"
+        if lane == "host" and e.get("cat") != "cpu_op":
+            continue
+        own_us[e["name"], lane] += e["dur"]
+        calls[e["name"], lane] += 1
+        if lane == "host":
+            while running and (running[-1]["tid"] != e["tid"] or running[-1]["ts"] + running[-1]["dur"] <= e["ts"]):
                 running.pop()
-            if running:  # its caller's own time is without it
-                own_us[running[-1]["name"], "host"] -= e["dur"]
-            own_us[e["name"], "host"] += e["dur"]
-            calls[e["name"], "host"] += 1
+            if running:
+                own_us[running[-1]["name"], lane] -= e["dur"]
             running.append(e)
-    found = (Operator(name, calls[name, lane] / steps, us * 1e-6 / steps, lane) for (name, lane), us in own_us.items())
+    found = [OperatorTime(key[0], calls[key] / steps, us * 1e-6 / steps, key[1]) for key, us in own_us.items()]
     return tuple(sorted(found, key=lambda o: -o.self_s))
 
 
-def _waits(events: list[Event], steps: int, *, gpu: bool) -> dict[str, float]:
+def _waits(events: list[TraceEvent], steps: int, *, gpu: bool) -> dict[str, float]:
     """Calls that wait for a GPU; without one, those that would, but for an optimiser's own counters on the CPU."""
     ours = [e for e in events if e["name"] == END or (not gpu and e["name"].startswith("Optimizer."))]
     names = _WAITS if gpu else (_WOULD_WAIT,)
@@ -225,7 +223,7 @@ def _waits(events: list[Event], steps: int, *, gpu: bool) -> dict[str, float]:
     return {name: found[name] / steps for name in names if found[name]}
 
 
-def _notes(events: list[Event], steps: list[Event]) -> Iterator[str]:
+def _notes(events: list[TraceEvent], steps: list[TraceEvent]) -> Iterator[str]:
     counts = [sum(e.get("cat") == "cpu_op" and s["ts"] <= e["ts"] < s["ts"] + s["dur"] for e in events) for s in steps]
     if not same_work(counts):
         yield f"The steps did not do the same work: {', '.join(map(str, counts))} operators. The means hide that."

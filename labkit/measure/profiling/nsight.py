@@ -6,6 +6,7 @@ the columns of their CSV: Nsight Systems User Guide and Nsight Compute CLI docum
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import shlex
 import sys
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from labkit.core.arguments import check_number
-from labkit.core.display import Shown, Table, brief_repr, cut
-from labkit.core.errors import BadMeasurement, DataError
+from labkit.core.arguments import check_number, lookup
+from labkit.core.display import Shown, Table, cut
+from labkit.core.errors import DataError
 from labkit.core.paths import RECORDED
 from labkit.core.units import format_seconds
 
-# what `--set basic` measures that a reader asks for first, in this order; a metric that isn't there is left out
+# What a reader asks for first of what `--set basic` measures, in this order.
 _DETAILS = (
     "Duration",
     "Compute (SM) Throughput",
@@ -53,7 +54,7 @@ class Command(Shown):
 
 
 def nsys_command(script: str | Path) -> Command:
-    """The command that records a time line of `script` with Nsight Systems, in <script>.nsys-rep beside it.
+    """The command that records a timeline of `script` with Nsight Systems, in <script>.nsys-rep beside it.
 
     CUDA calls and kernels, NVTX ranges and calls of the operating system. Where the script calls
     torch.cuda.profiler.start(), only what follows until stop() is recorded.
@@ -72,15 +73,9 @@ def nsys_stats_command(script: str | Path, *, report: str = "cuda_gpu_kern_sum")
     'nvtx_sum' (ranges); `nsys stats --help-reports` lists all.
     """
     stem = Path(script).with_suffix("")
-    # force-export: else a table of an earlier recording would be shown
-    options = (
-        f"--report={report}",
-        "--format=csv",
-        f"--output={stem}",
-        "--force-overwrite=true",
-        "--force-export=true",
-    )
-    return Command(("nsys", "stats", *options, f"{stem}.nsys-rep"))
+    # Without force-export, nsys would show the table of an earlier recording.
+    options = ("--format=csv", f"--output={stem}", "--force-overwrite=true", "--force-export=true")
+    return Command(("nsys", "stats", f"--report={report}", *options, f"{stem}.nsys-rep"))
 
 
 def ncu_command(
@@ -108,11 +103,11 @@ def ncu_command(
     return Command(("ncu", "--csv", *page, *clock, *what, *count, *files, sys.executable, *script))
 
 
-def report(path: str | Path) -> Table:
+def read_report(path: str | Path) -> Table:
     """The table in a CSV file of `nsys stats --format csv` or `ncu --csv`, whatever lines stand before it.
 
-    Kernels of nsys with their shares and times, launches of ncu with their metrics. Raises DataError with what to do
-    for a missing file, one without a table, and one in which ncu says that it may not read the counters.
+    It has the kernels of nsys with their shares and times, or the launches of ncu with their metrics. Raises DataError
+    with what to do for a missing file, one without a table, and one in which ncu may not read the counters.
     """
     source = Path(path)
     try:
@@ -131,16 +126,15 @@ def recorded_report(tool: Literal["nsys", "ncu"], folder: Path = RECORDED) -> Ta
 
     Recorded reports are <machine>-nsys.csv and <machine>-ncu.csv in data/recorded/; the title names the machine.
     """
-    if tool not in _HOW:
-        raise BadMeasurement(f"Expected 'nsys' or 'ncu', got {brief_repr(tool)}.")
+    how = lookup(tool, _HOW, "the tool")
     paths = sorted(folder.glob(f"*-{tool}.csv"))
     if not paths:
         note = (
-            f"No report of {tool} is recorded yet: on a machine with a GPU, run {_HOW[tool]} and keep the CSV as "
+            f"No report of {tool} is recorded yet: on a machine with a GPU, run {how} and keep the CSV as "
             f"data/recorded/<machine>-{tool}.csv."
         )
         return Table((), notes=(note,))
-    found = report(paths[0])
+    found = read_report(paths[0])
     title = f"{tool}, recorded on {paths[0].name.removesuffix(f'-{tool}.csv')}"
     return Table(found.rows, found.headings, title, found.notes)
 
@@ -171,49 +165,31 @@ def _of_nsys(rows: list[dict[str, str]], name: str) -> Table:
     """Times in nanoseconds become words; names of kernels, which fill a line with template arguments, are cut."""
     columns = [head for head in rows[0] if not head.startswith(("Med", "StdDev"))]
     headings = tuple(head.replace(" (ns)", "") for head in columns)
-    body = tuple(tuple(_nsys_cell(head, row[head]) for head in columns) for row in rows)
+    body = tuple(
+        tuple(_with_unit(row[head], "ns" if head.endswith("(ns)") else "") for head in columns) for row in rows
+    )
     return Table(body, headings, f"Nsight Systems: {name}")
 
 
-def _nsys_cell(head: str, cell: str) -> str:
-    number = _number(cell)
-    if head.endswith("(ns)") and number is not None:
-        return format_seconds(number * 1e-9)
-    return cut(cell, 60)
-
-
 def _of_ncu(rows: list[dict[str, str]], name: str) -> Table:
+    """A row of ncu's page "details" holds one metric of a launch: they are gathered by the launch's ID."""
     launches: dict[str, dict[str, str]] = {}
-    if "Metric Name" in rows[0]:  # page details: a row a metric
-        for row in rows:
-            launch = launches.setdefault(row["ID"], {"kernel": cut(row["Kernel Name"], 60)})
-            if row["Metric Name"]:  # rows of advice have none
-                launch[row["Metric Name"]] = _with_unit(row["Metric Value"], row.get("Metric Unit", ""))
-        known = [metric for metric in _DETAILS if any(metric in launch for launch in launches.values())]
-        columns = known or list(dict.fromkeys(m for launch in launches.values() for m in launch if m != "kernel"))
-    else:  # page raw: a row a launch, the first row holds the units
-        units, *rows = rows
-        columns = [head for head in units if "__" in head]  # counters are named unit__what; the rest describes a launch
-        for row in rows:
-            values = {head: _with_unit(row[head], units[head]) for head in columns}
-            launches[row["ID"]] = {"kernel": cut(row["Kernel Name"], 60), **values}
+    for row in rows:
+        launch = launches.setdefault(row["ID"], {"kernel": cut(row["Kernel Name"], 60)})
+        if row["Metric Name"]:  # rows of advice have none
+            launch[row["Metric Name"]] = _with_unit(row["Metric Value"], row.get("Metric Unit", ""))
+    measured = list(dict.fromkeys(metric for launch in launches.values() for metric in launch))
+    columns = [metric for metric in _DETAILS if metric in measured] or measured[1:]
     body = tuple((launch["kernel"], *(launch.get(column, "") for column in columns)) for launch in launches.values())
     return Table(body, ("kernel", *columns), f"Nsight Compute: {name}")
 
 
 def _with_unit(value: str, unit: str) -> str:
+    """A cell as text; seconds in any unit as format_seconds writes them."""
     seconds = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1.0}
-    number = _number(value)
-    if unit in seconds and number is not None:
-        return format_seconds(number * seconds[unit])
-    return f"{value} {unit}".strip()
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell.replace(",", ""))
-    except ValueError:
-        return None
+    with contextlib.suppress(KeyError, ValueError):
+        return format_seconds(float(value.replace(",", "")) * seconds[unit])
+    return cut(f"{value} {unit}".strip(), 60)
 
 
 def _marks_a_range(path: Path) -> bool:
