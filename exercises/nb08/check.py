@@ -1,100 +1,117 @@
-"""Checks of notebook 08, whether the trainer waits for data. Those that need images are in shift08 and pipeline08."""
+"""Checks of notebook 08, whether the trainer waits for data; that of the whole pipeline is in pipeline."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from exercises.answers import mistake
 from exercises.nb08.pipeline import pipeline
-from exercises.nb08.shift import shift_batch
 from labkit.core.display import brief_repr
-from labkit.lesson.checks import NotYet, as_number, call, function, number_close
+from labkit.lesson.checks import NotYet, call, close, function, over_cases
+from labkit.measure.machine import machine
 from labkit.train.data import BatchTimes
 
 
 def throughput(answer: object) -> str:
     """The slowest of three limits, at random rates, and where each of the three is the one that counts."""
-    fn = function(answer, 1e-3, 1e-3, 1, 2, 1)
     draw = random.Random(2408)
-    cases: list[tuple[float, float, int, int, int, str]] = [
-        (1e-3, 1e-4, 0, 2, 1, "without workers"),
-        (1e-3, 1e-4, 1, 16, 1, "where loading is the slowest"),
-        (1e-4, 1e-3, 8, 16, 1, "where training is the slowest"),
-        (1e-3, 1e-4, 16, 2, 1, "with more workers than cores"),
-        (1e-3, 1e-3, 2, 2, 2, "where training uses both cores"),
-        (1e-3, 1e-4, 3, 4, 0, "where training is on a GPU and needs no core"),
+    cases = [
+        (1e-3, 1e-4, 0, 2, 1),  # without workers
+        (1e-3, 1e-4, 1, 16, 1),  # loading is the slowest
+        (1e-4, 1e-3, 8, 16, 1),  # training is the slowest
+        (1e-3, 1e-4, 16, 2, 1),  # more workers than cores
+        (1e-3, 1e-3, 2, 2, 2),  # training uses both cores
+        (1e-3, 1e-4, 3, 4, 0),  # training is on a GPU and needs no core
     ]
     for _ in range(20):
-        prepare_s, train_s = (10 ** draw.uniform(-5, -2) for _ in range(2))
-        cores = draw.randint(1, 16)
-        cases.append((prepare_s, train_s, draw.randint(0, 32), cores, draw.randint(0, cores), "at random"))
-    for prepare_s, train_s, workers, cores, train_cores, why in cases:
-        limits = [workers / prepare_s, 1 / train_s, cores / (prepare_s + train_cores * train_s)]
-        expected = min(limits) if workers else 1 / (prepare_s + train_s)
-        given = (
-            f"{1e3 * prepare_s:.3g} ms to prepare, {1e3 * train_s:.3g} ms to train, {workers} workers, {cores} cores, "
-            f"{train_cores} of them for training ({why})"
-        )
-        value = as_number(call(fn, prepare_s, train_s, workers, cores, train_cores), "images/s", given)
-        number_close(value, expected, rel=1e-6, unit="images/s", given=given, hint=_rate_hint(value, limits, workers))
+        prepare_s, train_s, cores = 10 ** draw.uniform(-5, -2), 10 ** draw.uniform(-5, -2), draw.randint(1, 16)
+        cases.append((prepare_s, train_s, draw.randint(0, 32), cores, draw.randint(0, cores)))
+    given = (
+        "{prepare_s:.3g} s to prepare, {train_s:.3g} s to train, {workers} workers, {cores} cores, {train_cores} of "
+        "them for training"
+    )
+    over_cases(answer, cases, _throughput, close("images/s", hint=_throughput_hint), given=given)
     return "Right without workers, with few, with more than cores, and where training needs none of the cores."
 
 
-def _rate_hint(value: float, limits: list[float], workers: int) -> str:
+def _limits(prepare_s: float, train_s: float, workers: int, cores: int, train_cores: int) -> tuple[float, float, float]:
+    """Images/s that all workers prepare, that the trainer trains, and that all cores together can do."""
+    return workers / prepare_s, 1 / train_s, cores / (prepare_s + train_cores * train_s)
+
+
+def _throughput(prepare_s: float, train_s: float, workers: int, cores: int, train_cores: int) -> float:
+    if not workers:
+        return 1 / (prepare_s + train_s)
+    return min(_limits(prepare_s, train_s, workers, cores, train_cores))
+
+
+def _throughput_hint(value: float, prepare_s: float, train_s: float, workers: int, *cores: int) -> str:
     if not workers:
         return "Without workers one image is prepared and then trained on: the seconds add up."
-    if value > 0 and abs(value * min(1 / limit for limit in limits) - 1) < 1e-6:
+    limits = _limits(prepare_s, train_s, workers, *cores)
+    if math.isclose(value, max(limits), rel_tol=1e-6):
         return "That is the fastest of the limits. The slowest one decides."
     if limits[2] == min(limits) and value > limits[2]:
-        return "Workers and trainer share the cores: an image costs so many core-seconds, and there are so many cores."
+        return "Workers and trainer share the cores: how many core-seconds does an image cost?"
     return "The least of three: what all workers prepare, what the trainer trains, and what all cores together can do."
 
 
 def waiting_share(answer: object) -> str:
     """The trainer's share of waiting, on random epochs of one to many batches."""
-    example = [BatchTimes(0, 0.0, 1.0, 0.0, 1.0), BatchTimes(0, 1.0, 2.0, 1.5, 2.0)]
-    fn = function(answer, example)
     draw = random.Random(2308)
-    for n in (2, 3, 50):
-        for slow_loading in (False, True):
-            times = _epoch(draw, n, slow_loading)
-            waited_s = sum(batch.taken_s - batch.asked_s for batch in times)
-            whole_s = times[-1].taken_s - times[0].asked_s
-            given = f"{n} batches that are loaded {'slowly' if slow_loading else 'fast'}"
-            value = as_number(call(fn, list(times)), "(no unit)", given)
-            loading = sum(batch.ready_s - batch.begun_s for batch in times) / whole_s
-            hint = "Only what the trainer spends between asking for a batch and having it is waiting."
-            if abs(value - loading) < 1e-9:
-                hint = "That is the workers' loading. While they load, the trainer may be at work on another batch."
-            elif abs(value - (1 - waited_s / whole_s)) < 1e-9:
-                hint = "That is the share of work. How much is left?"
-            number_close(value, waited_s / whole_s, rel=1e-9, unit="of the time", given=given, hint=hint)
+    cases = {
+        f"{n} batches that are loaded {speed}": (_epoch(draw, n, load_s),)
+        for n in (2, 3, 50)
+        for speed, load_s in (("fast", 0.3), ("slowly", 3.0))
+    }
+    over_cases(answer, cases, _waiting_share, close("of the time", rel=1e-9, hint=_waiting_hint))
     return "Right for few and many batches, and for slow and fast workers."
 
 
-def _epoch(draw: random.Random, n: int, slow_loading: bool) -> list[BatchTimes]:
+def _epoch(draw: random.Random, n: int, load_s: float) -> list[BatchTimes]:
+    """Batches by one worker that needs about load_s seconds a batch, for a trainer that needs about one."""
     clock_s = draw.uniform(10, 1e4)  # the clock started long before
     times = []
     ready_s = clock_s
     for i in range(n):
         begun_s = ready_s if i else clock_s - draw.uniform(0, 1)
-        ready_s = begun_s + draw.uniform(0.5, 1.5) * (3 if slow_loading else 0.3)
+        ready_s = begun_s + draw.uniform(0.5, 1.5) * load_s
         taken_s = max(clock_s, ready_s) + draw.uniform(0, 0.01)
         times.append(BatchTimes(i % 3, begun_s, ready_s, clock_s, taken_s))
         clock_s = taken_s + draw.uniform(0.5, 1.5)
     return times
 
 
+def _waiting_share(times: list[BatchTimes]) -> float:
+    return sum(batch.taken_s - batch.asked_s for batch in times) / (times[-1].taken_s - times[0].asked_s)
+
+
+def _waiting_hint(value: float, times: list[BatchTimes]) -> str:
+    loading_s = sum(batch.ready_s - batch.begun_s for batch in times)
+    wrong = {
+        loading_s / (times[-1].taken_s - times[0].asked_s): "That is the workers' loading. While they load, the "
+        "trainer may be at work on another batch.",
+        1 - _waiting_share(times): "That is the share of work. How much is left?",
+    }
+    return mistake(value, wrong, "Only what the trainer spends between asking for a batch and having it is waiting.")
+
+
 def own_shards(answer: object) -> str:
     """Every shard goes to exactly one worker, whatever their numbers, and no worker gets more than its part."""
-    fn = function(answer, ["a"], 0, 1)
+    fn = function(answer)
     for n, workers in ((6, 2), (7, 3), (5, 4), (3, 8), (1, 5), (10, 1), (4, 0), (1, 0), (0, 2), (257, 16)):
-        shards = [f"digits-{i:06d}.tar" for i in range(n)]
-        given = f"{n} shards and {workers} workers"
-        parts = [_part(fn, shards, worker, workers, given) for worker in range(max(workers, 1))]
-        _judge_parts(parts, shards, given)
+        shards, given = [f"digits-{i:06d}.tar" for i in range(n)], f"{n} shards and {workers} workers"
+        _judge_parts([_part(fn, shards, i, workers, given) for i in range(max(workers, 1))], shards, given)
     return "Every shard is read exactly once, with fewer and more shards than workers, and without any worker."
 
 
@@ -109,15 +126,98 @@ def _part(fn: Callable[..., Any], shards: list[str], worker: int, workers: int, 
 
 
 def _judge_parts(parts: list[list[str]], shards: list[str], given: str) -> None:
-    counts = Counter(shard for part in parts for shard in part)
-    if doubled := [shard for shard in shards if counts[shard] > 1]:
-        times = counts[doubled[0]]
-        raise NotYet(f"For {given}: {len(doubled)} shards are read {times} times an epoch: each image comes again.")
+    counts = Counter(itertools.chain.from_iterable(parts))
+    if doubled := [n for n in counts.values() if n > 1]:
+        raise NotYet(
+            f"For {given}: {len(doubled)} shards are read {doubled[0]} times an epoch: each image comes again."
+        )
     if missing := [shard for shard in shards if not counts[shard]]:
         raise NotYet(f"For {given}: nobody reads {len(missing)} of the shards, {missing[0]} among them.")
     most, least = max(map(len, parts)), min(map(len, parts))
     if most > least + 1:
         raise NotYet(f"For {given}: one worker gets {most} shards and another {least}. The others would wait for it.")
+
+
+def shift_batch(answer: object) -> str:
+    """Shifts a whole batch, each image by an amount of its own, judged on pixels that are all different."""
+    fn = function(answer)
+    for shape, most, dtype in (
+        ((3, 3, 5, 7), 2, torch.uint8),
+        ((1, 1, 6, 4), 1, torch.float32),
+        ((5, 2, 3, 3), 0, torch.uint8),
+        ((0, 3, 4, 4), 1, torch.float32),
+    ):
+        _shifts(fn, shape, most, dtype)
+    _judge_shifts(_shifts(fn, (2000, 2, 6, 5), 2, torch.uint8), 2)
+    first, second = (_shifts(fn, (40, 1, 6, 5), 2, torch.uint8) for _ in range(2))
+    if first == second:
+        raise NotYet("Called twice, it moves the images by the same amounts again. Draw them anew in every call.")
+    return "Every image moved by an amount of its own, zeros behind it, colours together, all amounts equally often."
+
+
+def _shifts(fn: Callable[..., Any], shape: tuple[int, ...], most: int, dtype: torch.dtype) -> list[tuple[int, int]]:
+    """How far (down, right) each image of a random batch was moved; NotYet where that is not what was asked for."""
+    images = torch.randint(1, 256, shape).to(dtype)
+    kept, where = images.clone(), f"For a batch {tuple(shape)} of {str(dtype).removeprefix('torch.')}, most={most}"
+    moved = call(fn, images.to(machine().device) if len(images) > 100 else images, most)
+    if not isinstance(moved, Tensor) or moved.shape != images.shape or moved.dtype != dtype:
+        got = f"{tuple(moved.shape)} of {moved.dtype}" if isinstance(moved, Tensor) else brief_repr(moved)
+        raise NotYet(f"{where}: expected a tensor of the same shape and dtype, got {got}.")
+    moved = moved.cpu()
+    if not torch.equal(images, kept):
+        raise NotYet(f"{where}: it has changed the images that it was given, and the cache with them. Make new ones.")
+    padded = functional.pad(images, (most,) * 4)
+    windows = padded.unfold(2, shape[2], 1).unfold(3, shape[3], 1)  # (N, C, places, places, height, width)
+    same = (windows == moved[:, :, None, None]).all(5).all(4).all(1)  # (N, places, places)
+    if not (found := same.flatten(1).any(1)).all():
+        wrong = int((~found).nonzero()[0, 0])
+        raise NotYet(f"{where}: {_wrong_shift(images[wrong], moved[wrong])}")
+    at = same.flatten(1).float().argmax(1)  # a window is most - amount away from the corner
+    return [(most - i // (2 * most + 1), most - i % (2 * most + 1)) for i in at.tolist()]
+
+
+def _wrong_shift(image: Tensor, to: Tensor) -> str:
+    """What became of an image that is not moved as it should be."""
+    if not to.any():
+        return "an image came out empty."
+    amounts = list(itertools.product(*(range(1 - size, size) for size in image.shape[1:])))
+    for amount in amounts:
+        if torch.equal(_shifted(image, *amount), to):
+            return f"an image was moved by {max(map(abs, amount))} pixels, more than most."
+        if torch.equal(torch.roll(image, amount, (1, 2)), to):
+            return "what leaves an image at one side comes in at the other. Zeros should come in."
+    pairs = zip(image[:, None], to[:, None], strict=True)
+    if len(image) > 1 and all(any(torch.equal(_shifted(a, *amount), b) for amount in amounts) for a, b in pairs):
+        return "the colours of an image are moved apart. Move all by one amount."
+    return "an image is not the one that was given, moved with zeros behind it."
+
+
+def _shifted(image: Tensor, down: int, right: int) -> Tensor:
+    return functional.pad(image, (right, -right, down, -down))  # a negative width cuts off
+
+
+def _judge_shifts(moves: list[tuple[int, int]], most: int) -> None:
+    """NotYet unless both directions take all their values equally often, and independently."""
+    if len(set(moves)) == 1:
+        raise NotYet("All images of a batch are moved by the same amount. Each should get its own.")
+    amounts = 2 * most + 1
+    pairs = torch.tensor([(down + most) * amounts + right + most for down, right in moves])
+    shares = torch.bincount(pairs, minlength=amounts**2).reshape(amounts, amounts) / len(moves)
+    along = {"down": shares.sum(1), "right": shares.sum(0)}
+    if shares.min() == 0 and all(share.min() > 0 for share in along.values()):
+        raise NotYet("Down and right go together: draw the two apart, so that every pair of amounts occurs.")
+    for name, share in along.items():
+        if (share - 1 / amounts).abs().max() > 0.05:
+            found = ", ".join(f"{i - most:+d}: {part:.0%}" for i, part in enumerate(share.tolist()))
+            raise NotYet(
+                f"Amounts {name} are not equally frequent ({found}). Draw integers from -most to most, both included."
+            )
+    alike = sum(map(operator.eq, moves, moves[1:])) / (len(moves) - 1)
+    if not 0.3 < alike * amounts**2 < 2.5:  # 2,000 images: six standard deviations from 1, and more
+        raise NotYet(
+            f"{alike:.0%} of the images are moved exactly as the one before, {1 / amounts**2:.0%} would be by chance. "
+            "Each gets its own random amount."
+        )
 
 
 CHECKS = {

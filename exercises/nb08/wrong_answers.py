@@ -309,6 +309,6 @@ WRONG = {
         (honest_for(3), "in the same order"),
         (skips_after_two_epochs, "another number of images"),
         (lambda shards, batch: built()(shards, batch)(), "to return a function"),
-        (lambda shards, batch: lambda: None, "can't be gone through"),
+        (lambda shards, batch: lambda: None, "can't be iterated over"),
     ],
 }
