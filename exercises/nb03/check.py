@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from exercises.traced_kernels import Array, Case, cases_of_sizes, correct, unwritten, within
@@ -28,30 +30,29 @@ def _judge_sharing(done: Trace, array: str, kind: str, n: int) -> None:
     within(done, f"sectors of {SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)
 
 
-def double(answer: object) -> str:
-    """One thread an element: index by hand, and a guard."""
-    rng = np.random.default_rng(31)
+def _elementwise(seed: int, launches: Iterable[tuple[int, int, int]], of: Callable[[Array], Array]) -> list[Case]:
+    """Cases of out = of(x), one for each (elements, blocks, threads a block)."""
+    rng = np.random.default_rng(seed)
 
     def arrays(n: int) -> tuple[tuple[Array, Array], dict[str, Array]]:
         x = _floats(rng, n)
-        return (x, unwritten(n)), {"out": 2 * x, "x": x}
+        return (x, unwritten(n)), {"out": of(x), "x": x}
 
+    return cases_of_sizes(launches, arrays)
+
+
+def double(answer: object) -> str:
+    """One thread an element: index by hand, and a guard."""
     launches = ((10, 3, 4), (256, 1, 256), (1023, 4, 256), (1, 1, 64), (0, 1, 32), (37, 9, 5))
-    traces = correct(answer, "x, out", cases_of_sizes(launches, arrays))
+    traces = correct(answer, "x, out", _elementwise(31, launches, lambda x: 2 * x))
     _judge_sharing(traces[2], "out", "store", 1023)
     return "Right for 0 to 1,023 elements, with the last block full, partly empty or completely empty."
 
 
 def relu(answer: object) -> str:
     """A grid-stride loop: any number of elements with any grid."""
-    rng = np.random.default_rng(32)
-
-    def arrays(n: int) -> tuple[tuple[Array, Array], dict[str, Array]]:
-        x = _floats(rng, n)
-        return (x, unwritten(n)), {"out": np.maximum(x, 0), "x": x}
-
     launches = ((20, 2, 4), (4096, 2, 64), (1023, 2, 64), (1, 2, 32), (0, 1, 32), (100, 4, 256))
-    traces = correct(answer, "x, out", cases_of_sizes(launches, arrays))
+    traces = correct(answer, "x, out", _elementwise(32, launches, lambda x: np.maximum(x, 0)))
     _judge_sharing(traces[1], "x", "load", 4096)
     return "Right for fewer and for more elements than threads, and neighbours work on neighbours."
 
@@ -113,12 +114,10 @@ def blur(answer: object) -> str:
 
 def _blurred(image: Array) -> Array:
     """The mean of each pixel and those of its eight neighbours that exist; (rows, columns), float32."""
-    padded = np.pad(image.astype(float), 1, constant_values=np.nan)  # NaN: outside the image
-    if not image.size:
-        return image
-    parts: Array = np.lib.stride_tricks.sliding_window_view(padded, (3, 3))
-    means: Array = np.nanmean(parts, axis=(2, 3)).astype(np.float32)
-    return means
+    out = np.empty_like(image)
+    for row, column in np.ndindex(image.shape):
+        out[row, column] = image[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2].mean(dtype=float)
+    return out
 
 
 CHECKS = {

@@ -35,6 +35,8 @@ class StandInArray(NDArrayOperatorsMixin):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in ("item", "tolist"):
+            return getattr(self.get(), name)
         found = getattr(self._values, name)
         if callable(found):
             return lambda *args, **kwargs: self._module.run(found, args, kwargs)
@@ -54,14 +56,6 @@ class StandInArray(NDArrayOperatorsMixin):
 
     def __bool__(self) -> bool:
         return bool(self.get())
-
-    def item(self) -> Any:
-        """Fetch the one number."""
-        return self.get().item()
-
-    def tolist(self) -> Any:
-        """Fetch all numbers."""
-        return self.get().tolist()
 
     def get(self) -> Any:
         """A NumPy array of the same numbers: the CPU waits for them."""

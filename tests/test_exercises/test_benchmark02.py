@@ -116,7 +116,7 @@ def test_all_numbers_in_float64_are_told_from_unequal_ones():
         station.random = lambda n, dtype: draw(n, "float64")
         return planted()(station, n)
 
-    words = "1 of 6 of 6 faults remains:\n(1) different work compared: float64 on both; the docstring asks for float32."
+    words = "1 of 6 faults remains:\n(1) different work compared: float64 on both; the docstring asks for float32."
     assert checks.check("02.7", answer).message == words
 
 
