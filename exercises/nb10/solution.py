@@ -17,13 +17,13 @@ def overhead(small, small_s, large, large_s):
 
 # %% 10.2
 def by_hand(x, scale, shift):
-    """relu(x * scale + shift) * 0.5, with memory for the result alone."""
+    """relu(x * scale + shift) * 0.5 for three tensors of one shape."""
     return torch.addcmul(shift, x, scale).relu_().mul_(0.5)
 
 
 # %% 10.3
 def clipped(x, most):
-    """(x limited to a root mean square of `most`, less its mean; the root mean square before)."""
+    """(x limited to a root mean square of `most`, minus its mean; the root mean square before)."""
     norm = x.square().mean().sqrt()
     limited = torch.where(norm > most, x * (most / norm), x)
     return limited - limited.mean(), norm
@@ -31,7 +31,7 @@ def clipped(x, most):
 
 # %% 10.6a
 def break_even_steps(compile_s, eager_s, compiled_s):
-    """The first whole number of steps after which compiling has cost no time; math.inf if it never has."""
+    """The least whole number of steps after which compiling has paid off, or math.inf."""
     if compile_s == 0 and compiled_s <= eager_s:
         return 0
     if compiled_s >= eager_s:
