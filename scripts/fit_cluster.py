@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from labkit.plan.cluster import CONSTANTS, NVLINK3, NVLINK4, Constants
+from labkit.plan.cluster.constants import CONSTANTS, NVLINK3, NVLINK4, Constants
 from labkit.plan.cluster.validation import llmfoundry, megatron
 from labkit.plan.costs.collectives import Link, fit_link
 from labkit.plan.published import table

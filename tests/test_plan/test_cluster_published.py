@@ -7,7 +7,8 @@ import pytest
 
 from labkit.core.errors import DataError, LabError
 from labkit.measure.catalog import find
-from labkit.plan.cluster import COMPARISONS, CONSTANTS, published_steps
+from labkit.plan.cluster import COMPARISONS, published_steps
+from labkit.plan.cluster.constants import CONSTANTS
 from labkit.plan.cluster.rates import best_share
 from labkit.plan.cluster.validation import llmfoundry, megatron, zero_bubble, zero_bubble_memory
 from labkit.plan.published import table

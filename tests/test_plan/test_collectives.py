@@ -5,13 +5,12 @@ import statistics
 import pytest
 
 from labkit.core.errors import BadArgument, LabError
-from labkit.plan.cluster import NVLINK3, NVLINK4
+from labkit.plan.cluster.constants import NVLINK3, NVLINK4
 from labkit.plan.costs.collectives import (
     Link,
     all_gather_s,
     all_reduce_in_node_s,
     all_reduce_s,
-    all_to_all_s,
     fit_link,
     hierarchical_all_reduce_s,
     point_to_point_s,
@@ -33,7 +32,6 @@ def test_a_ring_s_all_reduce_is_its_reduce_scatter_and_its_all_gather(ranks):
     assert all_reduce_s(12345, ranks, LINK) == pytest.approx(
         reduce_scatter_s(12345, ranks, LINK) + all_gather_s(12345, ranks, LINK)
     )
-    assert all_to_all_s(12345, ranks, LINK) == all_gather_s(12345, ranks, LINK)
 
 
 def test_closed_forms_by_hand():

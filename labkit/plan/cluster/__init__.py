@@ -1,7 +1,6 @@
 """One training step of a model on a cluster, its time and memory; and a search over layouts."""
 
 from labkit.plan.cluster import topologies
-from labkit.plan.cluster.constants import CONSTANTS, NVLINK3, NVLINK4, Constants
 from labkit.plan.cluster.hardware import Cluster, network
 from labkit.plan.cluster.layout import Layout
 from labkit.plan.cluster.rank_memory import PURPOSES
@@ -13,14 +12,10 @@ from labkit.plan.costs.transformers import MODELS, Transformer, model
 
 __all__ = [
     "COMPARISONS",
-    "CONSTANTS",
     "MODELS",
-    "NVLINK3",
-    "NVLINK4",
     "PARTS",
     "PURPOSES",
     "Cluster",
-    "Constants",
     "Layout",
     "Step",
     "Transformer",

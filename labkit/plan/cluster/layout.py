@@ -91,6 +91,14 @@ def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[float, fl
     return None
 
 
+def layers_of_stage(model: Transformer, layout: Layout, stage: int) -> float:
+    """Layers of a stage; a fraction where they don't divide."""
+    inner, edge = (
+        stage_layers(model.layers, layout.pipeline, layout.interleave) or (model.layers / layout.pipeline,) * 2
+    )
+    return edge if stage in (0, layout.pipeline - 1) else inner
+
+
 def check_layout(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> None:
     """Raise LayoutError, with the nearest that would do, unless `layout` divides model, cluster and batch."""
     check_model(model, batch)

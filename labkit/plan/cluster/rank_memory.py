@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.plan.cluster.layout import Layout, stage_layers
+from labkit.plan.cluster.layout import Layout, layers_of_stage
 from labkit.plan.costs.memory_costs import optimizer_states, precision
 from labkit.plan.costs.transformers import Transformer
 
@@ -60,8 +60,7 @@ def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
 def stage_params(model: Transformer, layout: Layout, stage: int) -> float:
     """Parameters on a GPU of a stage without ZeRO; for a tied head the last stage has a copy of the embedding."""
     p = layout.pipeline
-    inner, edge = stage_layers(model.layers, p, layout.interleave) or (model.layers / p, model.layers / p)
-    params = (edge if stage in (0, p - 1) else inner) * model.block_params
+    params = layers_of_stage(model, layout, stage) * model.block_params
     if stage == 0:
         params += model.embedding_params
     if stage == p - 1:
@@ -72,8 +71,7 @@ def stage_params(model: Transformer, layout: Layout, stage: int) -> float:
 def stage_memory(model: Transformer, layout: Layout, stage: int, microbatches: int) -> dict[str, float]:
     """Bytes by purpose on one GPU of a stage. Sources: block_kept_bytes; Rajbhandari et al. 2020, ZeRO, section 3."""
     kind, p = precision(layout.dtype), layout.pipeline
-    inner, edge = stage_layers(model.layers, p, layout.interleave) or (model.layers / p, model.layers / p)
-    layers = edge if stage in (0, p - 1) else inner
+    layers = layers_of_stage(model, layout, stage)
     params = stage_params(model, layout, stage)
     split = [params / layout.data if layout.zero >= level else params for level in (3, 2, 1)]
     block = model.block_params / layout.tensor

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from labkit.core.arguments import check_number
-from labkit.core.display import Shown, Table
+from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import LayoutError
 from labkit.core.units import format_bytes, format_seconds
 from labkit.plan.cluster.hardware import Cluster
@@ -25,7 +25,7 @@ _SEARCHED = ("data", "tensor", "pipeline", "interleave", "zero", "micro_batch", 
 
 
 @dataclass(frozen=True, repr=False)
-class Best(Shown):
+class Best(ShownAsTable):
     """The fastest layout that fits, the next ones, and how many were rejected for each reason."""
 
     step: Step
@@ -57,12 +57,6 @@ class Best(Shown):
         out = "; ".join(f"{count:,} {reason}" for reason, count in self.rejected.items())
         headings = ("layout", "step", "MFU", "memory a GPU", "largest cost beside compute")
         return Table(tuple(rows), headings, notes=(f"Rejected of {self.tried:,} layouts: {out or 'none'}.",))
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
 
 
 def _shapes(model: Transformer, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
@@ -122,17 +116,17 @@ def best_layout(
         raise LayoutError(f"Expected a device with a known memory, got {cluster.gpu.name}.")
     rejected: Counter[str] = Counter()
     timed: list[tuple[float, float, Layout]] = []
-    leanest: tuple[float, Layout] | None = None
+    too_large: list[tuple[float, Layout]] = []
     for layout in _layouts(model, cluster, batch, {"dtype": dtype, "optimizer": optimizer}, rejected):
         held = sum(memory(model, layout, batch).values())
-        if leanest is None or held < leanest[0]:
-            leanest = held, layout
         if held > capacity:
-            rejected["that don't fit in memory"] += 1
-            continue
-        timed.append((sum(parts(model, cluster, layout, batch).values()), held, layout))
+            too_large.append((held, layout))
+        else:
+            timed.append((sum(parts(model, cluster, layout, batch).values()), held, layout))
     if not timed:
-        raise LayoutError(_no_layout(model, cluster, batch, leanest))
+        raise LayoutError(_no_layout(model, cluster, batch, capacity, too_large))
+    if too_large:
+        rejected["that don't fit in memory"] = len(too_large)
     timed.sort(key=lambda entry: entry[:2])
     if len(timed) > 1:
         rejected["that fit and are slower"] = len(timed) - 1
@@ -140,15 +134,16 @@ def best_layout(
     return Best(steps[0], tuple(steps[1:]), MappingProxyType(dict(rejected)))
 
 
-def _no_layout(model: Transformer, cluster: Cluster, batch: int, leanest: tuple[float, Layout] | None) -> str:
-    if leanest is None:
+def _no_layout(
+    model: Transformer, cluster: Cluster, batch: int, capacity: float, too_large: list[tuple[float, Layout]]
+) -> str:
+    if not too_large:
         return (
             f"Expected a layout of {model.layers} layers and {model.heads} heads on {cluster.gpus:,} GPUs with a batch "
             f"of {batch:,} that divides, and there is none. Choose a batch that shares factors with the GPUs, such as "
             f"{-(-batch // cluster.gpus) * cluster.gpus:,}."
         )
-    held, layout = leanest
-    capacity = cluster.gpu.memory_bytes or 0.0
+    held, layout = min(too_large, key=lambda entry: entry[0])
     most = max(memory(model, layout, batch).items(), key=lambda item: item[1])
     return (
         f"No layout fits: the leanest ({layout}) needs {format_bytes(held)} of {format_bytes(capacity)} a GPU, "

@@ -8,7 +8,7 @@ from labkit.plan.cluster.communication_time import exchange_s, send_s, tensor_s
 from labkit.plan.cluster.compute_time import PassTimes, block_times, edge_times
 from labkit.plan.cluster.constants import CONSTANTS, Constants
 from labkit.plan.cluster.hardware import Cluster
-from labkit.plan.cluster.layout import Layout, stage_layers
+from labkit.plan.cluster.layout import Layout, layers_of_stage
 from labkit.plan.cluster.rank_memory import stage_params
 from labkit.plan.cluster.rates import rates
 from labkit.plan.costs.memory_costs import optimizer_traffic_bytes, precision
@@ -83,7 +83,6 @@ def _stages(
         model, cluster.gpu, layout.dtype, layout.micro_batch, layout.tensor, layout.sequence_parallel, constants
     )
     edges = edge_times(model, cluster.gpu, layout.dtype, layout.micro_batch, layout.tensor, constants)
-    inner, edge = stage_layers(model.layers, p, layout.interleave) or (model.layers / p, model.layers / p)
     n_bytes = layout.micro_batch * model.seq * model.hidden * precision(layout.dtype).activation_bytes
     once = tensor_s(cluster, n_bytes, layout.tensor, layout.sequence_parallel) if layout.tensor > 1 else 0.0
     again = block.forward_s if layout.recompute == "full" else 0.0
@@ -102,7 +101,8 @@ def _stages(
         )
 
     if p == 1:
-        return [(1, stage(inner, list(edges)))]
+        return [(1, stage(model.layers, list(edges)))]
+    edge, inner = (layers_of_stage(model, layout, rank) for rank in (0, 1))
     return [(1, stage(edge, [edges[0]])), (p - 2, stage(inner, [])), (1, stage(edge, [edges[1]]))]
 
 

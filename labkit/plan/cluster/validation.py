@@ -22,21 +22,22 @@ _SC21 = {
 }  # fmt: skip
 
 
+def _counts(row: Mapping[str, str], *columns: str) -> list[int]:
+    return [int(row[column]) for column in columns]
+
+
 def megatron(constants: Constants = CONSTANTS) -> Agreement[Step]:
     """Narayanan et al. 2021, table 1: FLOP/s a GPU, everything recomputed, attention unfused, 80 GB A100s."""
     rows = []
     for row in table("megatron_table1"):
         micro_batch, chunks = _SC21[row["params_b"]]
-        model = Transformer(
-            int(row["layers"]), int(row["hidden"]), int(row["heads"]), int(row["vocab"]), int(row["seq_len"]),
-            fused_attention=False, dropout=True,
-        )  # fmt: skip
+        layers, hidden, heads, vocab, seq = _counts(row, "layers", "hidden", "heads", "vocab", "seq_len")
+        model = Transformer(layers, hidden, heads, vocab, seq, fused_attention=False, dropout=True)
+        data, tensor, pipeline, gpus, batch = _counts(row, "dp_derived", "tp", "pp", "gpus", "batch_seqs")
         layout = Layout(
-            int(row["dp_derived"]), int(row["tp"]), int(row["pp"]), chunks, 0, micro_batch, "full", False,
-            "mixed float16", overlap=int(row["pp"]) == 1,
-        )  # fmt: skip
-        cluster = Cluster("A100 SXM4 80GB", int(row["gpus"]))
-        made = step(model, cluster, layout, int(row["batch_seqs"]), constants=constants)
+            data, tensor, pipeline, chunks, 0, micro_batch, "full", False, "mixed float16", overlap=pipeline == 1
+        )
+        made = step(model, Cluster("A100 SXM4 80GB", gpus), layout, batch, constants=constants)
         rows.append(
             Compared(f"{row['params_b']}B", made.hardware_flop_per_s / TERA, float(row["tflops_per_gpu"]), made)
         )
@@ -51,9 +52,8 @@ def llmfoundry(constants: Constants = CONSTANTS) -> Agreement[Step]:
     """
     rows = []
     for row in table("llmfoundry_throughput_a100"):
-        model = Transformer(
-            int(row["layers"]), int(row["d_model"]), int(row["heads"]), int(row["vocab"]), int(row["seq_len"])
-        )
+        layers, hidden, heads, vocab, seq = _counts(row, "layers", "d_model", "heads", "vocab", "seq_len")
+        model = Transformer(layers, hidden, heads, vocab, seq)
         gpus, device = int(row["gpus"]), f"A100 SXM4 {row['gpu'][-4:-2]}GB"
         layout = Layout(
             gpus, zero=3, micro_batch=int(row["micro_batch"]),
@@ -72,11 +72,8 @@ def _zero_bubble_runs(constants: Constants) -> Iterator[tuple[Mapping[str, str],
     for row in table("zero_bubble_throughput_small"):
         if not row["schedule"].startswith("1F1B"):
             continue
-        model = Transformer(
-            int(row["layers"]), int(row["hidden"]), int(row["heads"]), 50_304, int(row["seq_len"]),
-            fused_attention=False, dropout=True,
-        )  # fmt: skip
-        stages = int(row["pp"])
+        layers, hidden, heads, seq, stages = _counts(row, "layers", "hidden", "heads", "seq_len", "pp")
+        model = Transformer(layers, hidden, heads, 50_304, seq, fused_attention=False, dropout=True)
         layout = Layout(
             pipeline=stages, interleave=(model.layers + 2) // stages if row["schedule"] == "1F1B-I" else 1,
             micro_batch=int(row["micro_batch"]), dtype="autocast bfloat16", overlap=False,

@@ -3,18 +3,13 @@
 from labkit.plan.costs.cnns import resnet50, simple_cnn
 from labkit.plan.costs.collectives import (
     Link,
-    all_gather_s,
     all_reduce_s,
-    all_to_all_s,
     fit_link,
     hierarchical_all_reduce_s,
     point_to_point_s,
-    reduce_scatter_s,
 )
 from labkit.plan.costs.failures import checkpoint_interval_s, cluster_mtbf_s, goodput
 from labkit.plan.costs.layers import (
-    BACKWARD_OVER_FORWARD,
-    Cost,
     attention,
     batch_norm,
     conv2d,
@@ -29,32 +24,23 @@ from labkit.plan.costs.layers import (
     window,
 )
 from labkit.plan.costs.memory_costs import (
-    OPTIMIZER_STATES,
     PRECISIONS,
     TrainingMemory,
     block_activation_bytes,
     training_memory,
 )
-from labkit.plan.costs.money import J_PER_KWH, amortised_usd, break_even_steps, electricity_usd, run_cost_usd
-from labkit.plan.costs.networks import Network
+from labkit.plan.costs.money import amortised_usd, break_even_steps, electricity_usd, run_cost_usd
 from labkit.plan.costs.roofline import attainable_flop_per_s, intensity, ridge_flop_per_byte
 from labkit.plan.costs.step_costs import NETWORKS, TrainingStep, network, training_step
 from labkit.plan.costs.transformer_layers import decoder
 
 __all__ = [
-    "BACKWARD_OVER_FORWARD",
-    "J_PER_KWH",
     "NETWORKS",
-    "OPTIMIZER_STATES",
     "PRECISIONS",
-    "Cost",
     "Link",
-    "Network",
     "TrainingMemory",
     "TrainingStep",
-    "all_gather_s",
     "all_reduce_s",
-    "all_to_all_s",
     "amortised_usd",
     "attainable_flop_per_s",
     "attention",
@@ -80,7 +66,6 @@ __all__ = [
     "network",
     "point_to_point_s",
     "pool",
-    "reduce_scatter_s",
     "resnet50",
     "ridge_flop_per_byte",
     "run_cost_usd",

@@ -1,7 +1,7 @@
 """How long a collective takes by the alpha-beta model: a latency for each hop, and bytes over a bandwidth.
 
-`n_bytes` is the whole tensor on one rank: what all-reduce reduces, what all-gather ends with, what reduce-scatter and
-all-to-all start from, as in nccl-tests. Sources: Thakur, Rabenseifner and Gropp 2005, Optimization of collective
+`n_bytes` is the whole tensor on one rank: what all-reduce reduces, what all-gather ends with and what reduce-scatter
+starts from, as in nccl-tests. Sources: Thakur, Rabenseifner and Gropp 2005, Optimization of collective
 communication operations in MPICH (ring); Sanders, Speck and Träff 2009, Two-tree algorithms for full bandwidth
 broadcast, reduction and scan (tree); nccl-tests, doc/PERFORMANCE.md (bytes over the busiest wire).
 """
@@ -98,11 +98,6 @@ def all_gather_s(n_bytes: float, ranks: int, link: Link) -> float:
 
 def reduce_scatter_s(n_bytes: float, ranks: int, link: Link) -> float:
     """Seconds until every rank holds its n-th part of the sum: an all-gather run backwards."""
-    return all_gather_s(n_bytes, ranks, link)
-
-
-def all_to_all_s(n_bytes: float, ranks: int, link: Link) -> float:
-    """Seconds until every rank has sent each other one 1/n of its `n_bytes`: (n-1) sends on one wire."""
     return all_gather_s(n_bytes, ranks, link)
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from labkit.core.arguments import check_number, lookup
-from labkit.core.display import Shown, Table
+from labkit.core.display import ShownAsTable, Table
 from labkit.core.units import format_bytes
 
 Count = TypeVar("Count", int, float)
@@ -21,33 +21,26 @@ class Precision:
     compute_dtype: str
     param_bytes: int
     gradient_bytes: int
-    master_bytes: int  # float32 weights beside 16-bit ones; 0 where there is one copy only
+    master_bytes: int  # float32 weights beside 16-bit ones; 0 where there is only one copy
     state_bytes: int
     activation_bytes: int
-    source: str
 
 
-def _two_copies(compute_dtype: str, gradient_bytes: int, source: str) -> Precision:
-    return Precision(compute_dtype, 2, gradient_bytes, 4, 4, 2, source)
-
-
-_AUTOCAST = (
-    "torch.autocast: weights, gradients and optimizer state stay float32; each matrix product works on a 16-bit copy "
-    "of its weight, which lives until the backward pass (PyTorch documentation, torch.amp)"
-)
-_ZERO = (
-    "16-bit weights and gradients, float32 master weights and states: 16 bytes a parameter with Adam "
-    "(Rajbhandari et al. 2020, ZeRO, section 3.1; Micikevicius et al. 2018)"
-)
 PRECISIONS: Mapping[str, Precision] = MappingProxyType(
     {
-        "float32": Precision("float32", 4, 4, 0, 4, 4, "everything in float32"),
-        "tf32": Precision("tf32", 4, 4, 0, 4, 4, "stored as float32; tensor cores round the inputs to TF32"),
-        "bfloat16": Precision("bfloat16", 2, 2, 0, 2, 2, "everything in bfloat16, model.to(torch.bfloat16)"),
-        "autocast float16": _two_copies("float16", 4, _AUTOCAST),
-        "autocast bfloat16": _two_copies("bfloat16", 4, _AUTOCAST),
-        "mixed float16": _two_copies("float16", 2, _ZERO),
-        "mixed bfloat16": _two_copies("bfloat16", 2, _ZERO),
+        "float32": Precision("float32", 4, 4, 0, 4, 4),
+        # stored as float32; tensor cores round the inputs to TF32
+        "tf32": Precision("tf32", 4, 4, 0, 4, 4),
+        # model.to(torch.bfloat16)
+        "bfloat16": Precision("bfloat16", 2, 2, 0, 2, 2),
+        # torch.autocast: weights, gradients and optimizer state stay float32; each matrix product works on a 16-bit
+        # copy of its weight, which lives until the backward pass (PyTorch documentation, torch.amp)
+        "autocast float16": Precision("float16", 2, 4, 4, 4, 2),
+        "autocast bfloat16": Precision("bfloat16", 2, 4, 4, 4, 2),
+        # 16-bit weights and gradients, float32 master weights and states: 16 bytes a parameter with Adam
+        # (Rajbhandari et al. 2020, ZeRO, section 3.1; Micikevicius et al. 2018)
+        "mixed float16": Precision("float16", 2, 2, 4, 4, 2),
+        "mixed bfloat16": Precision("bfloat16", 2, 2, 4, 4, 2),
     }
 )
 # numbers of state a parameter: none; velocity (Polyak 1964); two moments (Kingma and Ba 2015; Loshchilov, Hutter 2019)
@@ -65,7 +58,7 @@ def optimizer_states(optimizer: str) -> int:
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingMemory(Shown):
+class TrainingMemory(ShownAsTable):
     """Bytes that one training step holds, by purpose."""
 
     param_bytes: int
@@ -77,28 +70,19 @@ class TrainingMemory(Shown):
     @property
     def total_bytes(self) -> int:
         """Bytes of all parts, held at once."""
-        return sum(n_bytes for _, n_bytes in self.rows())
-
-    def rows(self) -> list[tuple[str, int]]:
-        """Purpose and bytes, in the order of a table or a stacked bar."""
-        return [
-            ("parameters", self.param_bytes),
-            ("gradients", self.gradient_bytes),
-            ("float32 master weights", self.master_bytes),
-            ("optimizer state", self.optimizer_bytes),
-            ("kept for the backward pass", self.activation_bytes),
-        ]
+        return sum(vars(self).values())
 
     def table(self) -> Table:
         """Bytes by purpose, and in all."""
-        rows = [*self.rows(), ("total", self.total_bytes)]
-        return Table(tuple((purpose, format_bytes(n_bytes)) for purpose, n_bytes in rows))
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+        rows = {
+            "parameters": self.param_bytes,
+            "gradients": self.gradient_bytes,
+            "float32 master weights": self.master_bytes,
+            "optimizer state": self.optimizer_bytes,
+            "kept for the backward pass": self.activation_bytes,
+            "total": self.total_bytes,
+        }
+        return Table(tuple((purpose, format_bytes(n_bytes)) for purpose, n_bytes in rows.items()))
 
 
 def training_memory(

@@ -12,8 +12,6 @@ from labkit.core.display import Shown
 from labkit.core.errors import LayoutError
 from labkit.core.units import GIGA, MEGA, significant
 
-_NARAYANAN = "Narayanan et al. 2021, Efficient large-scale language model training on GPU clusters, table 1"
-
 
 @dataclass(frozen=True, repr=False)
 class Transformer(Shown):
@@ -109,58 +107,47 @@ class Transformer(Shown):
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
+        billion = self.params / GIGA
+        count = f"{significant(billion)} billion" if billion >= 1 else f"{significant(self.params / MEGA)} million"
         return (
-            f"{name}{billions(self.params)} parameters, {self.layers} layers of {self.hidden:,}, "
+            f"{name}{count} parameters, {self.layers} layers of {self.hidden:,}, "
             f"{self.heads} heads, {self.seq:,} tokens"
         )
 
 
-def billions(count: float) -> str:
-    """A count of parameters in words: 1.75e11 -> '175 billion'."""
-    return f"{significant(count / GIGA)} billion" if count >= GIGA else f"{significant(count / MEGA)} million"
-
-
-def _gpt(name: str, layers: int, hidden: int, heads: int) -> Transformer:
-    return Transformer(layers, hidden, heads, name=name, source=_NARAYANAN)
-
-
-def _llama(
-    name: str,
-    layers: int,
-    hidden: int,
-    heads: int,
-    inner: int,
-    *,
-    kv_heads: int,
-    vocab: int = 32_000,
-    seq: int = 4096,
-    source: str = "Touvron et al. 2023, Llama 2",
-) -> Transformer:
-    return Transformer(
-        layers, hidden, heads, vocab, seq, feed_forward=inner, kv_heads=kv_heads, gated=True, name=name, source=source
-    )
-
-
-_DUBEY = "Llama team 2024, The Llama 3 herd of models, table 3"
+_gpt = functools.partial(
+    Transformer,
+    source="Narayanan et al. 2021, Efficient large-scale language model training on GPU clusters, table 1",
+)
+_gpt_2022 = functools.partial(Transformer, source="Korthikanti et al. 2022, table 3")
+_llama2 = functools.partial(Transformer, vocab=32_000, seq=4096, gated=True, source="Touvron et al. 2023, Llama 2")
+_llama3 = functools.partial(
+    Transformer,
+    vocab=128_256,
+    seq=8192,
+    kv_heads=8,
+    gated=True,
+    source="Llama team 2024, The Llama 3 herd of models, table 3",
+)
 _KNOWN = (
-    _gpt("GPT 1.7B", 24, 2304, 24),
-    _gpt("GPT 3.6B", 30, 3072, 32),
-    _gpt("GPT 7.5B", 36, 4096, 32),
-    _gpt("GPT 18B", 40, 6144, 48),
-    Transformer(48, 6144, 64, name="GPT 22B", source="Korthikanti et al. 2022, table 3"),
-    _gpt("GPT 39B", 48, 8192, 64),
-    _gpt("GPT 76B", 60, 10_240, 80),
-    _gpt("GPT 145B", 80, 12_288, 96),
-    Transformer(96, 12_288, 96, name="GPT-3 175B", source="Korthikanti et al. 2022, table 3"),
-    _gpt("GPT 310B", 96, 16_384, 128),
-    _gpt("GPT 530B", 105, 20_480, 128),
-    _gpt("GPT 1T", 128, 25_600, 160),
-    _llama("Llama-2-7B", 32, 4096, 32, 11_008, kv_heads=32),
-    _llama("Llama-2-13B", 40, 5120, 40, 13_824, kv_heads=40),
-    _llama("Llama-2-70B", 80, 8192, 64, 28_672, kv_heads=8),
-    _llama("Llama-3-8B", 32, 4096, 32, 14_336, kv_heads=8, vocab=128_256, seq=8192, source=_DUBEY),
-    _llama("Llama-3-70B", 80, 8192, 64, 28_672, kv_heads=8, vocab=128_256, seq=8192, source=_DUBEY),
-    _llama("Llama-3-405B", 126, 16_384, 128, 53_248, kv_heads=8, vocab=128_256, seq=8192, source=_DUBEY),
+    _gpt(24, 2304, 24, name="GPT 1.7B"),
+    _gpt(30, 3072, 32, name="GPT 3.6B"),
+    _gpt(36, 4096, 32, name="GPT 7.5B"),
+    _gpt(40, 6144, 48, name="GPT 18B"),
+    _gpt_2022(48, 6144, 64, name="GPT 22B"),
+    _gpt(48, 8192, 64, name="GPT 39B"),
+    _gpt(60, 10_240, 80, name="GPT 76B"),
+    _gpt(80, 12_288, 96, name="GPT 145B"),
+    _gpt_2022(96, 12_288, 96, name="GPT-3 175B"),
+    _gpt(96, 16_384, 128, name="GPT 310B"),
+    _gpt(105, 20_480, 128, name="GPT 530B"),
+    _gpt(128, 25_600, 160, name="GPT 1T"),
+    _llama2(32, 4096, 32, feed_forward=11_008, kv_heads=32, name="Llama-2-7B"),
+    _llama2(40, 5120, 40, feed_forward=13_824, kv_heads=40, name="Llama-2-13B"),
+    _llama2(80, 8192, 64, feed_forward=28_672, kv_heads=8, name="Llama-2-70B"),
+    _llama3(32, 4096, 32, feed_forward=14_336, name="Llama-3-8B"),
+    _llama3(80, 8192, 64, feed_forward=28_672, name="Llama-3-70B"),
+    _llama3(126, 16_384, 128, feed_forward=53_248, name="Llama-3-405B"),
 )
 MODELS: Mapping[str, Transformer] = MappingProxyType({model.name: model for model in _KNOWN})
 

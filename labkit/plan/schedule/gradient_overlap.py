@@ -59,7 +59,12 @@ def overlap(
     first bucket is full at 1 MiB, as in torch.nn.parallel.DistributedDataParallel. Raises ScheduleError for numbers
     below zero, or lists of different lengths.
     """
-    layers = _layers(backward_s, n_bytes)
+    seconds, sizes = _numbers("backward_s", backward_s), _numbers("n_bytes", n_bytes)
+    if len(seconds) != len(sizes):
+        raise ScheduleError(
+            f"Expected as many numbers in n_bytes as in backward_s, got {len(sizes)} and {len(seconds)}. "
+            "Both need one for each layer, last layer first."
+        )
     if not isinstance(link, Link):
         raise ScheduleError(f"Expected link to be a Link, got {brief_repr(link)}.")
     check_number("ranks", ranks, least=1, whole=True, error=ScheduleError)
@@ -69,12 +74,12 @@ def overlap(
     buckets: list[tuple[int, ...]] = []
     filling: list[int] = []
     now_s, free_s, size = 0.0, 0.0, 0.0
-    for layer, (took_s, layer_bytes) in enumerate(layers):
+    for layer, (took_s, layer_bytes) in enumerate(zip(seconds, sizes, strict=True)):
         spans.append(Span(0, now_s, now_s + took_s, "B", str(layer)))
         now_s += took_s
         filling.append(layer)
         size += layer_bytes
-        if size >= (bucket_bytes if buckets else first_bucket_bytes) or layer == len(layers) - 1:
+        if size >= (bucket_bytes if buckets else first_bucket_bytes) or layer == len(sizes) - 1:
             start_s = max(now_s, free_s)
             free_s = start_s + (all_reduce_s(size, ranks, link) if size else 0.0)
             sent.append(Span(0, start_s, free_s, "communication", f"bucket {len(buckets)}"))
@@ -84,17 +89,9 @@ def overlap(
     return Overlap(tuple(spans + sent), tuple(buckets), now_s, communication_s, max(now_s, free_s))
 
 
-def _layers(backward_s: Any, n_bytes: Any) -> list[tuple[float, float]]:
-    lists: list[list[float]] = []
-    for name, values in (("backward_s", backward_s), ("n_bytes", n_bytes)):
-        if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-            raise ScheduleError(f"Expected {name} to be a list with a number for each layer, got {brief_repr(values)}.")
-        for value in values:
-            check_number(f"every number in {name}", value, least=0, error=ScheduleError)
-        lists.append([float(value) for value in values])
-    if len(lists[0]) != len(lists[1]):
-        raise ScheduleError(
-            f"Expected as many numbers in n_bytes as in backward_s, got {len(lists[1])} and {len(lists[0])}. "
-            "Both need one for each layer, last layer first."
-        )
-    return list(zip(*lists, strict=True))
+def _numbers(name: str, values: Any) -> list[float]:
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        raise ScheduleError(f"Expected {name} to be a list with a number for each layer, got {brief_repr(values)}.")
+    for value in values:
+        check_number(f"every number in {name}", value, least=0, error=ScheduleError)
+    return [float(value) for value in values]

@@ -1,4 +1,7 @@
-"""The published pipeline schedules, each written as a list of steps for every rank."""
+"""The published pipeline schedules, each written as a list of steps for every rank.
+
+All raise ScheduleError unless ranks and micro-batches are whole numbers of at least 1.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,7 @@ from labkit.core.errors import ScheduleError
 
 
 def gpipe(ranks: int, microbatches: int) -> list[list[str]]:
-    """All forwards, then all backwards (Huang et al. 2019, GPipe). One micro-batch is the naive pipeline.
-
-    Raises ScheduleError unless both are whole numbers of at least 1.
-    """
+    """All forwards, then all backwards (Huang et al. 2019, GPipe). One micro-batch is the naive pipeline."""
     check_sizes(ranks, microbatches)
     steps = [f"{kind}{i}" for kind in "FB" for i in range(microbatches)]
     return [list(steps) for _ in range(ranks)]
@@ -19,8 +19,7 @@ def gpipe(ranks: int, microbatches: int) -> list[list[str]]:
 def one_f_one_b(ranks: int, microbatches: int) -> list[list[str]]:
     """After one forward for each later rank, a forward and a backward in turn (1F1B, Narayanan et al. 2019).
 
-    PipeDream's schedule with a flush, in which rank r holds at most ranks - r activations. Raises
-    ScheduleError unless both are whole numbers of at least 1.
+    PipeDream's schedule with a flush, in which rank r holds at most ranks - r activations.
     """
     check_sizes(ranks, microbatches)
     return [_alternating(min(ranks - 1 - rank, microbatches), microbatches) for rank in range(ranks)]
@@ -72,8 +71,7 @@ def zb_h1(ranks: int, microbatches: int) -> list[list[str]]:
     """1F1B with W split from B, and delayed by r micro-batches on rank r (ZB-H1, Qi et al. 2024).
 
     Every rank holds at most as many activations as 1F1B's first rank. With F, B and W of the same length, and `ranks`
-    micro-batches or more, it idles for a third of 1F1B's time. Raises ScheduleError unless both are whole numbers of
-    at least 1.
+    micro-batches or more, it idles for a third of 1F1B's time.
     """
     check_sizes(ranks, microbatches)
     return [_split(ranks - rank, rank, microbatches) for rank in range(ranks)]
@@ -83,8 +81,7 @@ def zb_h2(ranks: int, microbatches: int) -> list[list[str]]:
     """Twice as many forwards first as in 1F1B, and W delayed twice as long as in ZB-H1 (ZB-H2, Qi et al. 2024).
 
     With F, B and W of the same length, and 2 * ranks - 1 micro-batches or more, no rank is idle from its first step to
-    its last; each holds up to 2 * ranks - 1 activations. Raises ScheduleError unless both are whole numbers of at
-    least 1.
+    its last; each holds up to 2 * ranks - 1 activations.
     """
     check_sizes(ranks, microbatches)
     return [_split(2 * (ranks - rank) - 1, 2 * rank, microbatches) for rank in range(ranks)]

@@ -188,5 +188,6 @@ def _peak(checked: CheckedSchedule, rank: int, kept: float) -> float:
     changes = [by / checked.chunks for by in (1.0, -frees[0], -frees[1])]
     for code in checked.steps[rank]:
         now += changes[code % 3]
-        peak = max(peak, now)
+        if now > peak:  # faster than max() in this loop
+            peak = now
     return peak
