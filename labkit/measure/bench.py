@@ -153,17 +153,9 @@ def time_call(
     if repeats is not None:
         check_number("repeats", repeats, least=1, whole=True)
     budget_s = _granted_s(budget_s)
-    reading = _Reading(fn, sync, clock)
-    first_s = reading.seconds(1)
-    repeats = _choose_repeats(reading)[0] if repeats is None else repeats
-    samples_s: list[float] = []
-    spent_s = 0.0
-    while len(samples_s) < min_runs or (spent_s < budget_s and len(samples_s) < _MOST_READINGS):
-        samples_s.append(reading.seconds(repeats))
-        spent_s += samples_s[-1] * repeats
-        if on_sample is not None:
-            on_sample(Timing(label, first_s, tuple(samples_s), repeats))
-    return Timing(label, first_s, tuple(samples_s), repeats)
+    series = _Series(label, fn, sync, clock)
+    repeats = _choose_repeats(series)[0] if repeats is None else repeats
+    return _sampled([series], repeats, budget_s, min_runs, on_sample)[0]
 
 
 def compare(
@@ -186,24 +178,12 @@ def compare(
     check_alternatives(alternatives)
     _check_amounts(budget_s, min_runs, least=5, why="Fewer give no interval.")
     budget_s = _granted_s(budget_s)
-    readings = {label: _Reading(fn, sync, clock) for label, fn in alternatives.items()}
-    first_s = {label: reading.seconds(1) for label, reading in readings.items()}
-    chosen = [_choose_repeats(reading) for reading in readings.values()]
+    series = [_Series(label, fn, sync, clock) for label, fn in alternatives.items()]
+    chosen = [_choose_repeats(one) for one in series]
     # The same number for all, or the fixed cost of a reading would be shared by more calls of one than of another.
     affordable = budget_s / (min_runs * len(chosen) * max(call_s for _, call_s in chosen))
     repeats = max(1, min(max(n for n, _ in chosen), int(affordable)))
-    order = list(readings)
-    samples: dict[str, list[float]] = {label: [] for label in order}
-    spent_s = 0.0
-    rounds = 0
-    while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
-        for label in (order, order[::-1])[rounds % 2]:
-            samples[label].append(readings[label].seconds(repeats))
-            spent_s += samples[label][-1] * repeats
-            if on_sample is not None:
-                on_sample(Timing(label, first_s[label], tuple(samples[label]), repeats))
-        rounds += 1
-    timings = tuple(Timing(k, first_s[k], tuple(samples[k]), repeats) for k in readings)
+    timings = _sampled(series, repeats, budget_s, min_runs, on_sample)
     return Comparison(timings, tuple(speedup(timings[0], other) for other in timings[1:]))
 
 
@@ -253,11 +233,13 @@ def _check_took_time(timing: Timing) -> None:
         )
 
 
-class _Reading:
-    """One synchronised reading of the clock around some calls of a function."""
+class _Series:
+    """Synchronised readings of the clock around calls of one function; the first, cold call is made at once."""
 
-    def __init__(self, fn: Callable[[], object], sync: Callable[[], None], clock: Clock) -> None:
-        self.fn, self.sync, self.clock = fn, sync, clock
+    def __init__(self, label: str, fn: Callable[[], object], sync: Callable[[], None], clock: Clock) -> None:
+        self.label, self.fn, self.sync, self.clock = label, fn, sync, clock
+        self.first_s = self.seconds(1)
+        self.samples_s: list[float] = []
 
     def seconds(self, repeats: int) -> float:
         """Seconds of one call, averaged over `repeats` calls inside one reading."""
@@ -269,17 +251,36 @@ class _Reading:
         sync()
         return (self.clock() - start) / repeats
 
+    def timing(self, repeats: int) -> Timing:
+        """What has been measured so far."""
+        return Timing(self.label, self.first_s, tuple(self.samples_s), repeats)
 
-def _choose_repeats(reading: _Reading) -> tuple[int, float]:
+
+def _sampled(
+    series: list[_Series], repeats: int, budget_s: float, min_runs: int, on_sample: Callable[[Timing], None] | None
+) -> tuple[Timing, ...]:
+    """Take readings in turn, every other round backwards, until the budget and the fewest rounds are spent."""
+    spent_s, rounds = 0.0, 0
+    while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
+        for one in (series, series[::-1])[rounds % 2]:
+            one.samples_s.append(one.seconds(repeats))
+            spent_s += one.samples_s[-1] * repeats
+            if on_sample is not None:
+                on_sample(one.timing(repeats))
+        rounds += 1
+    return tuple(one.timing(repeats) for one in series)
+
+
+def _choose_repeats(series: _Series) -> tuple[int, float]:
     """How many calls go into one reading, and about the seconds of one call: 1, or enough to fill a millisecond."""
-    short_s = SHORT_CALL_S if reading.sync is no_sync else SHORT_ASYNC_CALL_S
+    short_s = SHORT_CALL_S if series.sync is no_sync else SHORT_ASYNC_CALL_S
     for _ in range(3):  # the first may still warm something up
-        if (warm_s := reading.seconds(1)) >= 20 * short_s:
+        if (warm_s := series.seconds(1)) >= 20 * short_s:
             return 1, warm_s
     if warm_s >= short_s:
         return 1, warm_s
     repeats = 10
-    while (total_s := reading.seconds(repeats) * repeats) < 20 * SHORT_CALL_S:
+    while (total_s := series.seconds(repeats) * repeats) < 20 * SHORT_CALL_S:
         if repeats > _MOST_REPEATS:
             raise BadMeasurement(
                 f"{repeats:,} calls took {format_seconds(total_s)} by this clock: it does not advance."
