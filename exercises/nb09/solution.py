@@ -5,7 +5,7 @@
 
 # %% 09.1
 def decode(sign, exponent, fraction):
-    """The number that bits stand for, given as text of 0 and 1: normal, subnormal or zero."""
+    """The value of a number (normal, subnormal or zero) from its bits, strings of 0 and 1."""
     bias = 2 ** (len(exponent) - 1) - 1
     power = int(exponent, 2)
     part = int(fraction, 2) / 2 ** len(fraction)
@@ -16,7 +16,7 @@ def decode(sign, exponent, fraction):
 
 # %% 09.2
 def total(numbers, add):
-    """The sum of a list of numbers, with add(a, b) as the only addition; 0.0 for none."""
+    """The sum of a list of positive numbers; 0.0 for an empty list."""
     sums = list(numbers)
     while len(sums) > 1:
         pairs = [add(a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)]
@@ -41,7 +41,7 @@ def scaled_step(loss, optimizer, scale, good):
 
 # %% 09.4
 def trouble(operation, x):
-    """'overflows', 'vanishes' or 'fits': what operation(x) does when it is calculated in float16."""
+    """What operation(x) does when calculated in float16; x is a float32 tensor."""
     rounded = x.half()
     half, exact = operation(rounded), operation(rounded.float())
     if (exact.isfinite() & ~half.isfinite()).any():
@@ -53,7 +53,7 @@ def trouble(operation, x):
 
 # %% 09.5
 def master_step(weights, masters, lr):
-    """One step of SGD on float32 masters, in place; then each bfloat16 weight becomes its master, rounded."""
+    """Step the float32 masters by lr times the gradients, then round them into the weights."""
     with torch.no_grad():
         for weight, master in zip(weights, masters, strict=True):
             master -= lr * weight.grad.float()

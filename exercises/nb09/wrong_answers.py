@@ -335,7 +335,7 @@ WRONG = {
         (bias_off_by_one, "Off by a power of two"),
         (ten_bits_of_fraction, "1 plus its fraction"),
         (no_sign, "the sign is not"),
-        (no_negative_zero, "-0.0"),
+        (no_negative_zero, "expected -0"),
         (only_the_example, "expected 1."),
     ],
     "09.2": [
