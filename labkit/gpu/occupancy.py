@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -38,7 +39,6 @@ class Limits:
     shared_granularity_bytes: int
     register_granularity: int
     sub_partitions: int
-    source: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,8 +70,7 @@ class Occupancy(Shown):
         major, minor = self.compute_capability
         return (
             f"{self.fraction:.0%} occupancy: {self.blocks_per_sm} block{'s' * (self.blocks_per_sm != 1)}, "
-            f"{self.warps_per_sm} of "
-            f"{self.max_warps_per_sm} warps an SM (compute capability {major}.{minor}). "
+            f"{self.warps_per_sm} of {self.max_warps_per_sm} warps an SM (compute capability {major}.{minor}). "
             f"Limited by {' and '.join(self.limited_by)}. Blocks allowed by each: {each}."
         )
 
@@ -81,7 +80,7 @@ def capabilities() -> dict[tuple[int, int], Limits]:
     """The limits of every compute capability in data/compute_capabilities.csv; DataError if it can't be read."""
     try:
         with CAPABILITIES.open(newline="", encoding="utf-8") as lines:
-            return dict(_row(row) for row in csv.DictReader(lines))
+            return dict(map(_limits_of_row, csv.DictReader(lines)))
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise DataError(
             f"Expected the limits of compute capabilities at {CAPABILITIES}, got {error!r}. "
@@ -89,10 +88,9 @@ def capabilities() -> dict[tuple[int, int], Limits]:
         ) from error
 
 
-def _row(row: dict[str, str]) -> tuple[tuple[int, int], Limits]:
-    major, minor = row.pop("compute_capability").split(".")
-    source = row.pop("source")
-    return (int(major), int(minor)), Limits(**{name: int(value) for name, value in row.items()}, source=source)
+def _limits_of_row(row: dict[str, str]) -> tuple[tuple[int, int], Limits]:
+    major, minor = row["compute_capability"].split(".")
+    return (int(major), int(minor)), Limits(*(int(row[field.name]) for field in dataclasses.fields(Limits)))
 
 
 def limits(compute_capability: tuple[int, int]) -> Limits:
@@ -167,8 +165,7 @@ def _check(threads: int, registers: int, shared_bytes: int, sm: Limits) -> None:
     if shared_bytes > sm.shared_bytes_per_block:
         raise BadArgument(
             f"Expected at most {sm.shared_bytes_per_block:,} B of shared memory a block ({_DEFAULT_SHARED_BYTES:,} B "
-            f"unless the launch opts in), got {shared_bytes:,} B. "
-            "Use a smaller tile."
+            f"unless the launch opts in), got {shared_bytes:,} B. Use a smaller tile."
         )
 
 

@@ -40,7 +40,7 @@ def device(request, monkeypatch, program):
     if request.param == "cpu":
 
         def run(file, kernel, grid, block, arguments, *, options=(), shared_bytes=0):
-            assert shared_bytes <= driver.shared_bytes_limit(None)
+            assert shared_bytes <= driver.properties(None).shared_memory_per_block_optin
             for backwards in (False, True):
                 if kernel == "saxpy" and backwards:  # works in place: a second run would add again
                     continue
@@ -48,10 +48,13 @@ def device(request, monkeypatch, program):
 
         monkeypatch.setattr(driver, "run", run)
         monkeypatch.setattr(driver, "check_devices", lambda **tensors: None)
-        monkeypatch.setattr(driver, "multiprocessors", lambda device: 1)
-        monkeypatch.setattr(driver, "shared_bytes_limit", lambda device: 99 * 1024)
-        monkeypatch.setattr(driver, "compute_capability", lambda device: (8, 6))
+        monkeypatch.setattr(driver, "properties", lambda device: gpu(8, 6))
     return request.param
+
+
+def gpu(major, minor):
+    """Stands in for torch's properties of a GPU with one multiprocessor."""
+    return SimpleNamespace(major=major, minor=minor, multi_processor_count=1, shared_memory_per_block_optin=99 * 1024)
 
 
 def random(*shape, device, dtype=torch.float32):
@@ -198,7 +201,7 @@ def test_other_shapes_and_old_gpus_are_refused(device, monkeypatch):
     ones = torch.ones(8, 12, dtype=torch.bfloat16, device=device)
     with pytest.raises(LabError, match="multiples of 8 for bfloat16, got k = 12 and n = 8"):
         kernels.matmul(ones, ones.view(12, 8))
-    monkeypatch.setattr(driver, "compute_capability", lambda device: (7, 5))
+    monkeypatch.setattr(driver, "properties", lambda device: gpu(7, 5))
     with pytest.raises(LabError, match=r"needs compute capability 8\.0 .* got 7\.5"):
         kernels.matmul(ones, ones.view(12, 8))
 

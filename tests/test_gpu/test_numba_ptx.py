@@ -65,7 +65,7 @@ def test_the_solutions_compile(number, capability, monkeypatch):
         assert compile_numba(answer, cases[0].args, compute_capability=capability).registers
         raise Compiled
 
-    for room in (nb03, nb04):
-        monkeypatch.setattr(room, "correct", compile_instead)
+    for module in (nb03, nb04):
+        monkeypatch.setattr(module, "correct", compile_instead)
     with pytest.raises(Compiled):
         exercise_files.exercise(number).check(kernel_of(number))

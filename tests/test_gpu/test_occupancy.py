@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from labkit.core.errors import BadArgument, DataError
-from labkit.gpu import occupancy as room
+from labkit.gpu import occupancy as occupancy_module
 from labkit.gpu.occupancy import capabilities, limits, occupancy
 
 HEADER = next(Path("/usr/local").glob("cuda*/include/cuda_occupancy.h"), None)
@@ -95,7 +95,7 @@ def test_what_no_gpu_can_launch_is_one_clear_error(arguments, words):
 def test_a_damaged_table_is_a_data_error(monkeypatch, tmp_path):
     damaged = tmp_path / "table.csv"
     damaged.write_text("compute_capability,max_warps_per_sm\n8.0,many\n")
-    monkeypatch.setattr(room, "CAPABILITIES", damaged)
+    monkeypatch.setattr(occupancy_module, "CAPABILITIES", damaged)
     capabilities.cache_clear()
     with pytest.raises(DataError, match="Fetch the file"):
         capabilities()

@@ -134,9 +134,7 @@ def _number(pattern: str, text: str) -> int:
 def _launch_bound(directives: str) -> int:
     """Threads a block that `.maxntid` or `.reqntid` allows."""
     match = re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", directives)
-    if match is None:
-        return _MAX_BLOCK
-    return math.prod(int(extent) for extent in match[1].split(","))
+    return math.prod(map(int, match[1].split(","))) if match else _MAX_BLOCK
 
 
 def _short_names(symbols: tuple[str, ...]) -> dict[str, str]:

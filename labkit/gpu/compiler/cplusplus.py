@@ -10,7 +10,7 @@ from typing import Any
 from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, LabError
 from labkit.gpu.compiler.compiled import Compiled, compiled
-from labkit.gpu.compiler.toolchain import header_folders, nvrtc, target
+from labkit.gpu.compiler.toolchain import bindings, header_folders, target
 
 _FILE = "kernel.cu"
 _ERROR = re.compile(rf"{re.escape(_FILE)}\((\d+)\): (?:catastrophic )?error\S*:? (.*)")
@@ -38,7 +38,8 @@ def compile_cuda(
     architecture = "sm_{}{}".format(*compute_capability)
     command = [f"--gpu-architecture={architecture}", "--ptxas-options=-v", *options]
     command += [f"--include-path={folder}" for folder in header_folders()]
-    output = _run(nvrtc(), source, architecture, command)
+    api = bindings("nvrtc", "nvrtcVersion", "NVRTC, CUDA's compiler for C++,")
+    output = _run(api, source, architecture, command)
     return compiled(*output, compute_capability=compute_capability, why=why)
 
 

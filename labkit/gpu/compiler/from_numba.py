@@ -60,6 +60,7 @@ def _compile_to_ltoir(
         raise missing("numba-cuda, which compiles for GPUs,")
     known = inspect.signature(cuda.compile).parameters  # older versions know fewer options
     options = {name: value for name, value in options.items() if name in known}
+    # As for a launch: numba's own calling convention, and code that is optimised when it is linked.
     target_options = {"device": False, "cc": capability, "abi": "numba", "output": "ltoir"}
     try:
         with _pretended_device(capability):
@@ -130,6 +131,6 @@ def _type(value: Any) -> Any:
         return numba.typeof(value)
     except ValueError as error:
         raise LabError(
-            f"Expected numba types, arrays or numbers in the signature, "
-            f"got {brief_repr(value)}: numba has no type for it."
+            f"Expected numba types, arrays or numbers in the signature, got {brief_repr(value)}: "
+            "numba has no type for it."
         ) from error

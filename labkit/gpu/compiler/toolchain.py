@@ -11,7 +11,6 @@ import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from labkit.core.arguments import is_whole
@@ -72,13 +71,16 @@ def _requirement() -> str:
     return "numba-cuda[cu12]"
 
 
-def nvrtc() -> ModuleType:
-    """CUDA's runtime compiler for C++; MissingExtra where it isn't installed."""
+def bindings(name: str, version: str, what: str) -> Any:
+    """A module of CUDA's Python bindings; MissingExtra, which says `what` is missing, where its library doesn't load.
+
+    `version` names a function of the module: the library is loaded by the first call, not by the import.
+    """
     try:
-        module = importlib.import_module("cuda.bindings.nvrtc")
-        module.nvrtcVersion()
+        module = importlib.import_module(f"cuda.bindings.{name}")
+        getattr(module, version)()
     except (ImportError, RuntimeError) as error:
-        raise missing("NVRTC, CUDA's compiler for C++,") from error
+        raise missing(what) from error
     return module
 
 
@@ -118,7 +120,7 @@ def link(ltoir: bytes, architecture: str, max_registers: int | None) -> tuple[st
 
 
 def _linked(ltoir: bytes, options: list[str], output: str) -> tuple[bytes, str]:
-    handle, api = None, _nvjitlink()
+    handle, api = None, bindings("nvjitlink", "version", "nvJitLink, CUDA's linker,")
     try:
         handle = api.create(len(options), options)
         api.add_data(handle, api.InputType.LTOIR, ltoir, len(ltoir), "kernel")
@@ -134,15 +136,6 @@ def _linked(ltoir: bytes, options: list[str], output: str) -> tuple[bytes, str]:
     finally:
         if handle:
             api.destroy(handle)
-
-
-def _nvjitlink() -> Any:
-    try:
-        api: Any = importlib.import_module("cuda.bindings.nvjitlink")
-        api.version()
-    except (ImportError, RuntimeError) as error:
-        raise missing("nvJitLink, CUDA's linker,") from error
-    return api
 
 
 def _read(api: Any, what: str, handle: int) -> bytes:

@@ -12,7 +12,6 @@ from labkit.gpu.kernels import driver
 _THREADS = 256
 _COPY_FLOATS = _THREADS * 4 * 4  # floats a block moves: threads x LOADS of copy.cu x floats a load
 _SAXPY_FLOATS = _THREADS * 2 * 4
-_TILE_32, _TILE_64 = 32, 64
 _DEPTH = 32  # DEPTH and STAGE_SIZE of matmul_bfloat16.cu, in steps and in bytes; 64 spills registers
 _STAGE_BYTES = 2 * (128 * (_DEPTH + 8) + _DEPTH * (256 + 8))
 _MOST_STAGES = 4
@@ -38,13 +37,13 @@ def saxpy(a: float, x: Tensor, y: Tensor) -> None:
         driver.run("saxpy", "saxpy", (_blocks(n, _SAXPY_FLOATS),), (_THREADS,), arguments)
 
 
-def transpose(a: Tensor, *, out: Tensor | None = None, tile: int = _TILE_32) -> Tensor:
+def transpose(a: Tensor, *, out: Tensor | None = None, tile: int = 32) -> Tensor:
     """The transpose (columns, rows) of float32 `a` (rows, columns), written out in memory, into `out` if given.
 
     `tile` is 32 or 64: the side of the square that a block transposes. LabError for tensors the kernel can't take.
     """
-    if tile not in (_TILE_32, _TILE_64):
-        raise LabError(f"Expected tile to be {_TILE_32} or {_TILE_64}, got {tile!r}.")
+    if tile not in (32, 64):
+        raise LabError(f"Expected tile to be 32 or 64, got {tile!r}.")
     rows, columns = _matrix("a", a)
     out = a.new_empty(columns, rows) if out is None else out
     driver.check_tensors(torch.float32, a=a, out=out)
@@ -65,7 +64,7 @@ def reduce_sum(x: Tensor) -> Tensor:
     driver.check_tensors(torch.float32, x=x)
     n = x.numel()
     # Eight blocks of 256 threads fill a multiprocessor; a small x gets no more blocks than it has groups of 4 floats.
-    blocks = min(8 * driver.multiprocessors(x.device), _blocks(n, 4 * _THREADS)) or 1
+    blocks = min(8 * driver.properties(x.device).multi_processor_count, _blocks(n, 4 * _THREADS)) or 1
     partial, total = x.new_empty(blocks), x.new_empty(())
     driver.run("reduce", "reduce_sum", (blocks,), (_THREADS,), (x, partial, np.int64(n)))
     driver.run("reduce", "reduce_sum", (1,), (_THREADS,), (partial, total, np.int64(blocks)))
@@ -98,15 +97,15 @@ def _matmul_float32(a: Tensor, b: Tensor, out: Tensor, m: int, n: int, k: int) -
 
 
 def _matmul_bfloat16(a: Tensor, b: Tensor, out: Tensor, m: int, n: int, k: int) -> None:
-    capability = driver.compute_capability(a.device)
-    if capability < (8, 0):
+    gpu = driver.properties(a.device)
+    if gpu.major < 8:
         raise LabError(
-            f"matmul in bfloat16 needs compute capability 8.0 (Ampere) or later, got {capability[0]}.{capability[1]}. "
+            f"matmul in bfloat16 needs compute capability 8.0 (Ampere) or later, got {gpu.major}.{gpu.minor}. "
             "Use float32 here."
         )
     if k % 8 or n % 8:
         raise LabError(f"Expected k and n to be multiples of 8 for bfloat16, got k = {k} and n = {n}. Pad with zeros.")
-    stages = min(_MOST_STAGES, driver.shared_bytes_limit(a.device) // _STAGE_BYTES)
+    stages = min(_MOST_STAGES, gpu.shared_memory_per_block_optin // _STAGE_BYTES)
     name, grid = "matmul_bfloat16", (_blocks(m, 128) * _blocks(n, 256),)
     options, shared_bytes = (f"-DDEPTH={_DEPTH}", f"-DSTAGES={stages}"), stages * _STAGE_BYTES
     arguments: tuple[Tensor | driver.Scalar, ...] = (a, b, out, *_int32(m, n, k))

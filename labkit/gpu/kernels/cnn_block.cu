@@ -7,7 +7,7 @@
 // Expected, forward: 8 N C_IN C_OUT KERNEL^2 POOLED_HEIGHT POOLED_WIDTH FLOP (a multiply-add is two, a pooled cell
 // four sums) over the float32 rate; device memory sees x once and 5 bytes a pooled number, while separate library
 // calls write the unpooled result, four times the size, three times (convolution, bias, ReLU) and read it three times
-// (bias, ReLU, pooling). What of that fits the L2 cache is not device memory's traffic.
+// (bias, ReLU, pooling). Whatever of that fits the L2 cache causes no traffic to device memory.
 // Backward: a pooled number's gradient belongs to one of its four cells, so the weights' gradient needs
 // 2 N C_IN C_OUT KERNEL^2 POOLED_HEIGHT POOLED_WIDTH FLOP, a quarter of the dense convolution's; the input's
 // gradient is computed densely: 2 N C_IN C_OUT KERNEL^2 HEIGHT WIDTH FLOP.
@@ -100,8 +100,8 @@ cnn_block_forward(const float* __restrict__ x, const float* __restrict__ weight,
     }
 }
 
-// The gradient of x: the convolution of the unpooled gradient, spread out in shared memory, with the weights turned
-// round. One block an image; a thread takes 2 x 2 pixels of IN_GROUP channels.
+// The gradient of x: the convolution of the unpooled gradient, spread out in shared memory, with the weights
+// rotated by 180 degrees. One block an image; a thread takes 2 x 2 pixels of IN_GROUP channels.
 #define BORDER (KERNEL - 1 - PADDING)
 #define GRID_HEIGHT ((HEIGHT + 1) / 2 * 2 + KERNEL - 1)
 #define GRID_WIDTH ((WIDTH + 1) / 2 * 2 + KERNEL - 1)
@@ -112,7 +112,7 @@ cnn_block_grad_x(const float* __restrict__ grad_pooled, const unsigned char* __r
                  const float* __restrict__ weight, float* __restrict__ grad_x)
 {
     __shared__ __align__(16) float grid[C_OUT * GRID_HEIGHT * GRID_WIDTH];
-    __shared__ __align__(16) float weights[C_OUT * C_IN * TAPS];  // (group, C_OUT, turned tap, channel in the group)
+    __shared__ __align__(16) float weights[C_OUT * C_IN * TAPS];  // (group, C_OUT, rotated tap, channel in the group)
     const long long image = blockIdx.x;
     for (int i = threadIdx.x; i < C_OUT * GRID_HEIGHT * GRID_WIDTH; i += blockDim.x) grid[i] = 0.0f;
     for (int i = threadIdx.x; i < C_OUT * C_IN * TAPS; i += blockDim.x) {
@@ -177,7 +177,7 @@ cnn_block_grad_weight(const float* __restrict__ grad_pooled, const unsigned char
 
     for (int i = threadIdx.x; i < C_IN * IMAGE; i += blockDim.x) padded[i] = 0.0f;
     for (long long image = blockIdx.x; image < images; image += gridDim.x) {
-        __syncthreads();  // nobody reads the image before any more
+        __syncthreads();  // no thread still reads the previous image
         for (int i = threadIdx.x; i < C_IN * HEIGHT * WIDTH; i += blockDim.x) {
             const int channel = i / (HEIGHT * WIDTH), row = i / WIDTH % HEIGHT + PADDING, column = i % WIDTH + PADDING;
             padded[channel * IMAGE + row * PITCH + column] = x[image * C_IN * HEIGHT * WIDTH + i];

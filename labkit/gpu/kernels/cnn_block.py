@@ -61,7 +61,7 @@ class _Constants:
         return tuple(f"-D{name.upper()}={value}" for name, value in values.items())
 
     def shared_floats(self) -> int:
-        """Floats that the hungriest of the kernels keeps in shared memory."""
+        """Floats of shared memory in a block of the kernel that needs most."""
         spread = (self.height + self.kernel) * (self.width + self.kernel)
         padded = (self.height + 2 * self.padding) * (self.width + 2 * self.padding + self.kernel)
         forward = self.c_in * self.kernel**2 * self.out_group
@@ -123,7 +123,8 @@ def _grad_weight(
     sizes: _Constants, grad_pooled: Tensor, choice: Tensor, x: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
     images, columns = x.shape[0], sizes.weights + sizes.c_out
-    blocks = min(images, 4 * driver.multiprocessors(x.device))  # few partial sums, and still several blocks to overlap
+    # Four blocks a multiprocessor: few partial sums, and still several blocks to overlap.
+    blocks = min(images, 4 * driver.properties(x.device).multi_processor_count)
     partial, total = x.new_empty(blocks, columns), x.new_empty(columns)
     arguments = (grad_pooled, choice, x, partial, np.int32(images))
     driver.run(_FILE, "cnn_block_grad_weight", (blocks,), (sizes.weight_threads,), arguments, options=sizes.options)

@@ -83,20 +83,9 @@ def run(
         function(grid, block, values, shared_mem=shared_bytes, stream=_stream(device))
 
 
-def multiprocessors(device: torch.device) -> int:
-    """Streaming multiprocessors of a GPU."""
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def shared_bytes_limit(device: torch.device) -> int:
-    """Bytes of shared memory that a block may opt in to."""
-    properties: Any = torch.cuda.get_device_properties(device)  # torch's stubs leave this field out
-    return int(properties.shared_memory_per_block_optin)
-
-
-def compute_capability(device: torch.device) -> tuple[int, int]:
-    """The GPU's compute capability, such as (9, 0) for Hopper."""
-    return torch.cuda.get_device_capability(device)
+def properties(device: torch.device) -> Any:
+    """Torch's properties of a GPU; Any, since torch's stubs leave out the shared memory that a block may opt in to."""
+    return torch.cuda.get_device_properties(device)
 
 
 @functools.cache

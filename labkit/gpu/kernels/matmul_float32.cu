@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 matmul_float32(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int m, int n, int k)
 {
     // Two slices: the next is filled while this one is read, so that a slice needs one barrier instead of two.
-    __shared__ __align__(16) float tile_a[2][DEPTH][PITCH];  // turned round: a step in k is then a row, like b's
+    __shared__ __align__(16) float tile_a[2][DEPTH][PITCH];  // transposed: a step in k is then a row, as in b
     __shared__ __align__(16) float tile_b[2][DEPTH][TILE];
 
     // A warp covers 4 x 8 of the 16 x 16 threads: its reads of a tile are 4 and 8 different quads, and no quarter of a

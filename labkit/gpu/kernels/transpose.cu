@@ -2,8 +2,8 @@
 //
 // Expected: 8 rows columns bytes and no arithmetic, so a perfect transpose takes as long as a copy.
 //
-// Rows of a lie along memory, rows of out too, but they cross: whoever reads along memory would write across it. So a
-// block turns a tile round in shared memory, and both its reads and its writes run along memory.
+// Rows of both a and out are contiguous, but a row of one is a column of the other: reads that run along memory would
+// make writes that run across it. So a block transposes a tile in shared memory, and both run along memory.
 
 #ifndef TILE
 #define TILE 32  // a multiple of 32: a warp then moves 128 bytes in one piece

@@ -12,6 +12,7 @@ import numpy as np
 from labkit.core.errors import KernelError
 from labkit.gpu.trace.traced_memory import Add, Array, TracedArray, TracedTuple
 
+# Each space has a range of its own, so that an address alone tells the space of an access.
 SHARED_END = 1 << 30
 """Lower addresses lie in shared memory, and are the same in every block."""
 DYNAMIC_SHARED = 1 << 29

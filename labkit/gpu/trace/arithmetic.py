@@ -41,7 +41,7 @@ class IntegerInference:
 
     def is_integer(self, node: ast.expr | None) -> bool:
         """Whether `node` can only be an integer (or a tuple of integers)."""
-        match node:
+        match node:  # whatever their ctx: the target of an augmented assignment comes here too
             case ast.Constant():
                 return isinstance(node.value, int)
             case ast.Name():
@@ -74,7 +74,7 @@ class IntegerInference:
                 case ast.BinOp():
                     done = done.plus(self._of(node))
                 case ast.AugAssign():
-                    done = done.plus(self._of(ast.BinOp(_loaded(node.target), node.op, node.value)))
+                    done = done.plus(self._of(ast.BinOp(node.target, node.op, node.value)))
                 case ast.UnaryOp(op=ast.USub() | ast.Invert()) if not isinstance(node.operand, ast.Constant):
                     done = done.plus(self._of(node))
                 case ast.Call():
@@ -112,14 +112,6 @@ def _makes_integer_array(value: ast.expr) -> bool:
     return any(_dotted(kind)[-1].startswith(("int", "uint")) for kind in types)
 
 
-def _loaded(target: ast.expr) -> ast.expr:
-    if isinstance(target, ast.Name):
-        return ast.Name(target.id, ast.Load())
-    if isinstance(target, ast.Subscript):
-        return ast.Subscript(target.value, target.slice, ast.Load())
-    return target
-
-
 def _assignments(function: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
     """Pairs (name, expression that decides its type) for every binding in the function."""
     found: list[tuple[str, ast.expr]] = []
@@ -131,7 +123,7 @@ def _assignments(function: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
             case ast.AnnAssign(value=ast.expr() as value):
                 found += _pairs(node.target, value)
             case ast.AugAssign(target=ast.Name() as target):
-                found.append((target.id, ast.BinOp(_loaded(target), node.op, node.value)))
+                found.append((target.id, ast.BinOp(target, node.op, node.value)))
             case ast.For():
                 found += _pairs(node.target, node.iter)
             case ast.NamedExpr():

@@ -17,8 +17,7 @@ from typing import Any
 from labkit.core.errors import TraceTooLarge
 from labkit.core.units import format_bytes
 
-SITE_BITS = 12
-SITES = 1 << SITE_BITS
+SITES = 1 << 12  # a power of 2, so that a key is a context plus a site
 BYTES_PER_EVENT = 100  # 16 for the event itself; the rest is what counting it needs for a moment
 EAGER = 1 << 16  # iterations; shorter loops get all their contexts before they run, for speed
 

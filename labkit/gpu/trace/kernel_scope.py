@@ -12,7 +12,8 @@ from labkit.core.errors import KernelError
 from labkit.gpu.trace.arithmetic import local_names
 from labkit.gpu.trace.traced_thread import KEYED, PLAIN, VALUES
 
-_MISSING = object()
+MISSING = object()
+"""What `resolve` gives for a name that is not from the surroundings: None may be a value."""
 
 
 def python_function(kernel: Any) -> types.FunctionType:
@@ -37,17 +38,13 @@ class KernelScope:
         self._imported = _members_of_cuda()
 
     def resolve(self, node: ast.expr) -> Any:
-        """The value of a name or dotted name from the surroundings; `is_outer` tells whether there was one."""
+        """The value of a name or dotted name from the surroundings; MISSING where there is none."""
         if isinstance(node, ast.Name):
-            return _MISSING if node.id in self._local else self.names.get(node.id, _MISSING)
+            return MISSING if node.id in self._local else self.names.get(node.id, MISSING)
         if isinstance(node, ast.Attribute):
             owner = self.resolve(node.value)
-            return getattr(owner, node.attr, _MISSING) if isinstance(owner, types.ModuleType | type) else _MISSING
-        return _MISSING
-
-    def is_outer(self, value: Any) -> bool:
-        """Whether `resolve` found something in the surroundings."""
-        return value is not _MISSING
+            return getattr(owner, node.attr, MISSING) if isinstance(owner, types.ModuleType | type) else MISSING
+        return MISSING
 
     def integers(self) -> set[str]:
         """Outer names that hold integers, such as TILE."""
@@ -68,7 +65,7 @@ class KernelScope:
     def device_function(self, node: ast.expr) -> types.FunctionType | None:
         """The Python function that a call inside the kernel runs; None for builtins, types and library functions."""
         value = self.resolve(node)
-        if value is _MISSING or isinstance(value, type | types.BuiltinFunctionType):
+        if value is MISSING or isinstance(value, type | types.BuiltinFunctionType):
             return None
         inner = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
         if not isinstance(inner, types.FunctionType) or inner.__module__.split(".")[0] in ("numpy", "math"):

@@ -16,7 +16,7 @@ from labkit.gpu.trace.arithmetic import Operations
 from labkit.gpu.trace.counts import Branches, Counts, branches, count, operations
 from labkit.gpu.trace.diagnostics import Finding
 from labkit.gpu.trace.event_log import SITES
-from labkit.gpu.trace.events import KINDS
+from labkit.gpu.trace.events import KINDS, Events
 from labkit.gpu.trace.execution import Execution
 from labkit.gpu.trace.traced_memory import Array
 from labkit.gpu.trace.traced_thread import WARP
@@ -85,27 +85,37 @@ class Trace(ShownAsTable):
         return count(self._run.accesses, self._run.requests, self._mask(array, line, space, kind))
 
     def _mask(self, array: str = "", line: int = 0, space: str = "", kind: str = "") -> Array:
-        requests, accesses, sites = self._run.requests, self._run.accesses, self._run.sites
-        mask = np.ones(len(requests.site), bool)
-        if array:
-            mask &= self._request_arrays == self.arrays.index(self._region(array).name)
-        if line:
-            mask &= self._at(line)[requests.site]
         if kind:
             _known("kind", kind, KINDS)
-            mask &= np.array([site.kind == kind for site in sites])[requests.site]
+        mask = self._sites(kind, line=line)[self._run.requests.site]
+        if array:
+            mask &= self._request_arrays == self.arrays.index(self._region(array).name)
         if space:
-            _known("space", space, ("global", "shared", "constant"))
-            first = requests.order[requests.first]
-            shared, constant = accesses.only(first).shared, accesses.only(first).constant
-            mask &= {"shared": shared, "constant": constant, "global": ~shared & ~constant}[space]
+            shared, constant = self._first_accesses.shared, self._first_accesses.constant
+            spaces = {"shared": shared, "constant": constant, "global": ~shared & ~constant}
+            _known("space", space, spaces)
+            mask &= spaces[space]
         return mask
+
+    def _sites(self, *kinds: str, line: int = 0) -> Array:
+        """Which sites are of certain kinds ("" for any), and in a line of the kernel itself.
+
+        Lines of its device functions don't count: these may be in another cell or file.
+        """
+        sites = self._run.sites
+        mask = np.array(["" in kinds or site.kind in kinds for site in sites])
+        return mask & [not line or (site.function, site.line) == (self.kernel, line) for site in sites]
+
+    @cached_property
+    def _first_accesses(self) -> Events:
+        """The first access of each request."""
+        requests = self._run.requests
+        return self._run.accesses.only(requests.order[requests.first])
 
     @cached_property
     def _request_arrays(self) -> Array:
         """For each request the index in `arrays` of the first array that its first address lies in."""
-        requests, accesses = self._run.requests, self._run.accesses
-        address = accesses.only(requests.order[requests.first]).address
+        address = self._first_accesses.address
         found = np.full(len(address), -1)
         for region in self._run.regions:
             low, high = region.span
@@ -120,12 +130,7 @@ class Trace(ShownAsTable):
 
     def branches(self, line: int = 0) -> Branches:
         """Count the branches of warps and those that diverge, in the whole kernel or in one source line."""
-        kinds = np.array([site.kind in ("branch", "for") for site in self._run.sites])
-        return branches(self._run.events, kinds & self._at(line) if line else kinds)
-
-    def _at(self, line: int) -> Array:
-        """Which sites are in a line of the kernel itself; its device functions may be in another cell or file."""
-        return np.array([(site.function, site.line) == (self.kernel, line) for site in self._run.sites])
+        return branches(self._run.events, self._sites("branch", "for", line=line))
 
     @cached_property
     def _operations(self) -> Operations:
@@ -152,8 +157,7 @@ class Trace(ShownAsTable):
                 f"Warp {warp} made {len(mine):,} such requests, there is no number {number}. Warps count from 0 to"
                 f" {self.warps - 1:,}, arrays are {', '.join(self.arrays)}."
             )
-        times = accesses.at[requests.order[requests.first[mine]]]
-        chosen = int(mine[np.argsort(times, kind="stable")[number]])
+        chosen = int(mine[np.argsort(self._first_accesses.at[mine], kind="stable")[number]])
         members = accesses.only(requests.order[requests.first[chosen] :][: requests.lanes[chosen]])
         site, address = sites[requests.site[chosen]], members.address
         region, _ = self._run.region_of(int(address[0]))
@@ -171,8 +175,8 @@ class Trace(ShownAsTable):
         mine, element = self._run.accesses.reaching(self._region(array))
         if kind:
             _known("kind", kind, KINDS)
-            picked = np.array([site.kind == kind for site in self._run.sites])[mine.site]
-            mine, element = mine.only(picked), element[picked]
+        picked = self._sites(kind)[mine.site]
+        mine, element = mine.only(picked), element[picked]
         return mine.thread, element
 
     def busiest(self, array: str, kind: str = "load") -> int:
@@ -187,8 +191,7 @@ class Trace(ShownAsTable):
         taken, 0 for not taken, -1 for lanes that do not reach it.
         """
         events, sites = self._run.events, self._run.sites
-        kind = np.array([site.kind == "branch" for site in sites])
-        mine = events.only(kind[events.site] & (events.warp == warp))
+        mine = events.only(self._sites("branch")[events.site] & (events.warp == warp))
         keys, row = np.unique(mine.key, return_inverse=True)
         found = np.full((len(keys), WARP), -1)
         found[row, mine.lane] = mine.value

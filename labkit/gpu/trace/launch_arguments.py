@@ -89,14 +89,11 @@ def _copied(value: Any, copies: dict[int, Array]) -> Any:
 def launch_arguments(fn: types.FunctionType, args: tuple[Any, ...]) -> LaunchArguments:
     """Match `args` to the parameters of `fn`; KernelError for a wrong number of them or a type that no kernel takes."""
     parameters = list(inspect.signature(fn).parameters.values())
-    least = sum(p.default is p.empty for p in parameters)
+    names, least = [p.name for p in parameters], sum(p.default is p.empty for p in parameters)
     if not least <= len(args) <= len(parameters):
-        wanted = ", ".join(p.name for p in parameters)
-        raise KernelError(
-            f"{fn.__name__}({wanted}) takes {len(parameters)} argument{'s' * (len(parameters) != 1)}, got {len(args)}."
-        )
+        many = "s" * (len(names) != 1)
+        raise KernelError(f"{fn.__name__}({', '.join(names)}) takes {len(names)} argument{many}, got {len(args)}.")
     back: list[Callable[[], object]] = []
-    names = [p.name for p in parameters]
     values = {name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)}
     return LaunchArguments(values, tuple(back))
 
@@ -119,7 +116,9 @@ def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:
         )
     if array.dtype.kind not in "fiubcV" or array.dtype.hasobject:
         kind = "Python objects" if array.dtype.hasobject else f"the type {array.dtype}"
-        raise KernelError(f"{name!r} is an array of {kind}, which no GPU computes with: {name}.astype(np.float32)?")
+        raise KernelError(
+            f"{name!r} is an array of {kind}, which no GPU computes with. Convert it: {name}.astype(np.float32)."
+        )
     return array
 
 

@@ -1,4 +1,4 @@
-"""Replace the types, constants and mathematical functions that a kernel uses by some that compute as numba does.
+"""Replace the types, constants and mathematical functions that a kernel uses by ones that compute as numba does.
 
 numba computes literals and Python floats in float64, integers in 64 bits, and `math` functions in the type of their
 argument; Python has one float and one unbounded integer.

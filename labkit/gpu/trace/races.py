@@ -33,6 +33,8 @@ def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> 
     access and one before the second.
     """
     log = accesses.log
+    # Pairs (group, owner): owners race within a group. Threads of a warp race between two syncwarps, warps of a block
+    # between two barriers, and blocks anywhere in the launch.
     in_step = np.unique(_joined(log.phases, _joined(log.warp_epochs, log.warps)), return_inverse=True)[1]
     in_a_warp, in_a_block = (in_step.astype("i4"), log.threads), (log.phases, log.warps)
     between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)

@@ -18,7 +18,7 @@ import numpy as np
 
 from labkit.core.errors import KernelError, nearest
 from labkit.gpu.trace.arithmetic import IntegerInference, Operations
-from labkit.gpu.trace.kernel_scope import KernelScope
+from labkit.gpu.trace.kernel_scope import MISSING, KernelScope
 from labkit.gpu.trace.numba_types import stand_in
 from labkit.gpu.trace.program import Program
 from labkit.gpu.trace.traced_thread import KEYED, PLAIN, VALUES, WAITING
@@ -126,7 +126,7 @@ class Rewriter(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
         if not isinstance(node.target, ast.Name | ast.Tuple):
-            raise self._error(node, "a for loop in a kernel counts with a plain name.")
+            raise self._error(node, "the target of a for loop in a kernel is a plain name.")
         saved = self._new_name("s")
         over = _call("loop", self._key("for", node.iter), self.visit(node.iter))
         target = ast.Tuple([ast.Name(PREFIX + "c", ast.Store()), node.target], ast.Store())
@@ -240,7 +240,7 @@ class Rewriter(ast.NodeTransformer):
                 raise self._unsupported(node, path)
             return ast.Attribute(_load("t"), path.replace(".", "_"), ast.Load())
         value = self.scope.resolve(node)
-        if not self.scope.is_outer(value):
+        if value is MISSING:
             return None
         new = stand_in(value)
         if isinstance(new, np.ndarray):
@@ -257,7 +257,7 @@ class Rewriter(ast.NodeTransformer):
         keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
         if path == "syncthreads":
             if args:
-                raise self._error(node, "cuda.syncthreads() takes nothing in its brackets.")
+                raise self._error(node, "cuda.syncthreads() takes no arguments.")
             return ast.Yield(self._key("barrier", node))
         if path in KEYED:
             key = self._key(KEYED[path], node, text=self._target_name if KEYED[path] == "array" else "")

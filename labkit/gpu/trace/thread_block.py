@@ -174,16 +174,21 @@ class ThreadBlock:
         """Lanes that a warp has: fewer than 32 only in the last one."""
         return (1 << min(WARP, len(self.threads) - warp * WARP)) - 1
 
+    def _waiting(self) -> dict[tuple[int, str], list[TracedThread]]:
+        """The threads that wait, by the line and text of the place."""
+        waiting: dict[tuple[int, str], list[TracedThread]] = {}
+        for thread in self.alive:
+            site = self.program.sites[thread.key % SITES]
+            waiting.setdefault((site.line, site.text), []).append(thread)
+        return waiting
+
     def _partial_barrier(self) -> None:
         """Report a barrier that some threads of the block don't reach: a GPU may hang, or go on with wrong data."""
-        diagnostics, sites = self.execution.diagnostics, self.program.sites
-        at: dict[int, list[TracedThread]] = {}
-        for thread in self.alive:
-            at.setdefault(sites[thread.key % SITES].line, []).append(thread)
-        line, here = next(iter(at.items()))
+        diagnostics, waiting = self.execution.diagnostics, self._waiting()
+        (line, _), here = next(iter(waiting.items()))
         who = diagnostics.where(here[0].in_grid)
         words = f"{who} and {len(here) - 1:,} others wait here" if len(here) > 1 else f"{who} waits here"
-        for other, threads in list(at.items())[1:]:
+        for (other, _), threads in list(waiting.items())[1:]:
             words += f", {len(threads):,} threads wait at line {other} instead"
         gone = [thread for thread in self.threads if thread.key < 0]
         if gone:
@@ -194,17 +199,13 @@ class ThreadBlock:
         diagnostics.add("barrier", line, words, thread=here[0].in_grid)
 
     def _deadlock(self) -> None:
-        sites, diagnostics = self.program.sites, self.execution.diagnostics
-        at: dict[tuple[int, str], list[TracedThread]] = {}
-        for thread in self.alive:
-            site = sites[thread.key % SITES]
-            at.setdefault((site.line, site.text), []).append(thread)
+        diagnostics, waiting = self.execution.diagnostics, self._waiting()
         groups = [
             f"{len(threads):,} at line {line} ({text}; the first: {diagnostics.where(threads[0].in_grid)})"
-            for (line, text), threads in at.items()
+            for (line, text), threads in waiting.items()
         ]
         words = f"no thread of the block can go on. They wait for each other: {'; '.join(groups)}."
-        diagnostics.add("deadlock", min(at)[0], words, thread=self.alive[0].in_grid)
+        diagnostics.add("deadlock", min(waiting)[0], words, thread=self.alive[0].in_grid)
         raise Stopped
 
 
@@ -213,7 +214,7 @@ _EXPLANATIONS = {
     "TracedArray": "A kernel works on single elements: index the array.",
     "'Dim3'": "threadIdx, blockIdx and the like have three parts: take .x of it.",
     "has no attribute 'place'": "Atomics take the array, the index, and the value: cuda.atomic.add(array, i, value).",
-    "'method'": "Is a function of cuda named without calling it? cuda.grid(1).",
+    "'method'": "Is a function of cuda named but not called? Write cuda.grid(1).",
 }
 """What an error of Python means in a kernel, by a part of its message."""
 
@@ -221,7 +222,7 @@ _EXPLANATIONS = {
 def _explained(error: Exception) -> str:
     """The error's message without names that the rewriting adds, and what it means where that is known."""
     if isinstance(error, AttributeError) and error.name in ("ld", "st"):
-        return f"something that is no array was indexed (a {type(error.obj).__name__})."
+        return f"something that is not an array was indexed (a {type(error.obj).__name__})."
     known = next((words for part, words in _EXPLANATIONS.items() if part in str(error)), "")
     return f"{error}. {known}" if known else str(error)
 

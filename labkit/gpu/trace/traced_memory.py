@@ -65,7 +65,7 @@ class TracedArray:
         )
 
     def __bool__(self) -> bool:
-        raise TypeError(f"the truth of the whole array {self.name!r} was asked for; index it")
+        raise TypeError(f"the whole array {self.name!r} is neither true nor false; index it")
 
     def view(self, array: Array) -> TracedArray:
         """A part of this array, under the same name and at its own address."""
@@ -90,7 +90,7 @@ class TracedArray:
         return full if all(0 <= i < n for i, n in zip(full, self.array.shape, strict=True)) else None
 
     def report(self, place: tuple[int, ...], key: int) -> None:
-        """EventLog an access to the element at `place`."""
+        """Log an access to the element at `place`."""
         if self.add is not None:
             address = self.base + sum(i * stride for i, stride in zip(place, self.array.strides, strict=True))
             self.add(key)
@@ -154,14 +154,10 @@ def _accessors(traced: TracedArray) -> tuple[Load, Store]:
     # A memoryview gives Python integers and is twice as fast; floating-point numbers keep their own type.
     read: Callable[[int], Any] = (memoryview(flat.data) if integers else flat).__getitem__
     write = _writer(flat)
-    add = traced.add or _nothing
+    add = traced.add or (lambda _: None)  # local memory is not logged
     steps = tuple(s // size for s in traced.array.strides)
     make: Callable[..., tuple[Load, Store]] = _fast_1d if traced.array.ndim == 1 else _fast_2d
     return make(traced, read, write, add, steps, 8 * traced.base + code, 8 * size)
-
-
-def _nothing(_: int) -> None:
-    """Local memory is not logged."""
 
 
 def _writer(flat: Array) -> Callable[[int, Any], None]:
@@ -182,6 +178,7 @@ def _fast_1d(traced: TracedArray, read: Any, write: Any, add: Add, steps: Any, b
     n, (step,) = traced.array.shape[0], steps
     ld_any, st_any = _general(traced)
     size *= step
+    # Both access before they log, so that an access that fails leaves no event.
 
     def ld(i: Any, key: int) -> Any:
         try:

@@ -94,12 +94,12 @@ class TracedThread:
     warpsize = WARP
     __slots__ = (
         "_block", "answer", "blockDim", "blockIdx", "brought", "generator", "gridDim", "in_grid", "key", "kind",
-        "laneid", "mask", "number", "threadIdx", "warp",
+        "laneid", "mask", "threadIdx", "warp",
     )  # fmt: skip
 
     def __init__(self, block: Any, index: Dim3, number: int) -> None:
         """`number` counts the threads of the block, x fastest; `block` is its ThreadBlock."""
-        self._block, self.threadIdx, self.number = block, index, number
+        self._block, self.threadIdx = block, index
         self.blockIdx, self.blockDim, self.gridDim = block.index, block.dim, block.grid
         self.in_grid = block.first + number
         self.laneid, self.warp = number % WARP, number // WARP
@@ -248,10 +248,7 @@ class TracedThread:
         """`a` if `choose` else `b`, without a branch."""
         return a if choose else b
 
-    @staticmethod
-    def cbrt(x: Any) -> Any:
-        """Cube root."""
-        return np.cbrt(x)
+    cbrt = staticmethod(np.cbrt)
 
 
 def _bits(x: int) -> int:

@@ -61,7 +61,7 @@ def trace(
     if (threads := math.prod(dims[0]) * math.prod(dims[1])) > settings.max_events:
         raise too_large(f"{threads:,} threads need", settings.max_events)
     arguments = launch_arguments(fn, args)
-    before = arguments.copy()
+    before = arguments.copy()  # the first run overwrites what the others start from
     done = _execute(settings, arguments)
     mistakes = find_mistakes(done, lambda watch: _execute(settings, before.copy(), watch=watch))
     findings = {_identity(finding): finding for finding in mistakes}
