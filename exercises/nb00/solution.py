@@ -8,14 +8,14 @@ numbers_per_ms = ceilings.copy_bytes_per_s / 1000 / 8  # 4 bytes read and 4 writ
 
 # %% 00.3
 def efficiency_percent(one_thread_s, all_threads_s, threads):
-    """Percent of the ideal speed-up, from the seconds a step takes with one thread and with all."""
+    """Percent of the ideal speed-up, from the seconds per step with one thread and with all."""
     speedup = one_thread_s / all_threads_s
     return 100 * speedup / threads
 
 
 # %% 00.5
 def accuracy_by_digit(logits, labels):
-    """Ten percentages: of the rows whose label is 0, 1, ... 9, how many have their largest logit there."""
+    """Ten percentages, for 0 to 9: of the images with that label, how many are right."""
     right = logits.argmax(dim=1) == labels
     return [100 * right[labels == digit].float().mean().item() for digit in range(10)]
 

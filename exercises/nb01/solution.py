@@ -5,19 +5,19 @@
 
 # %% 01.1
 def fp32_peak(cores, boost_hz):
-    """Float32 peak in FLOP/s of `cores` cores that each finish one multiply-add a tick."""
+    """Float32 peak in FLOP/s of `cores` cores that each finish one multiply-add per cycle."""
     return cores * 2 * boost_hz
 
 
 # %% 01.3
 def matmul_intensity(n, element_bytes):
-    """FLOP per byte of an n x n matrix times another, each element crossing memory once."""
+    """FLOP per byte of multiplying two n x n matrices, each element crossing memory once."""
     return 2 * n**3 / (3 * n**2 * element_bytes)
 
 
 # %% 01.4
 def step_bytes(params, saved_activation_bytes, batch):
-    """Bytes of a float32 training step with Adam; `saved_activation_bytes` is what each image keeps for the backward pass."""
+    """Bytes of a float32 training step with Adam."""
     per_parameter = 4 * (1 + 1 + 2)  # weight, gradient, Adam's two averages
     return per_parameter * params + saved_activation_bytes * batch
 

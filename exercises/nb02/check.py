@@ -7,7 +7,7 @@ import random
 import statistics
 
 from exercises.nb02.benchmark import benchmark
-from labkit.lesson.checks import NotYet, as_number, call, function, number_close, over_cases
+from labkit.lesson.checks import NotYet, as_number, call, close, function, number_close, over_cases
 from labkit.measure.simulated import SimulatedDevice
 
 
@@ -104,18 +104,15 @@ def speedup(answer: object) -> str:
     cases = [(draw.random(), draw.uniform(1, 100)) for _ in range(5)]
     cases += [(0.0, 10.0), (1.0, 10.0), (0.9, 1.0), (0.75, math.inf), (0.0, math.inf), (0.5, 0.5)]
 
-    def expected(share: float, factor: float) -> float:
-        return 1 / ((1 - share) + share / factor)
+    def hint(value: float, share: float, factor: float) -> str:
+        if abs(value - left(share, factor)) < 1e-6:
+            return "That is the time that is left of 1. How many times faster is that?"
+        return "What is left of a time of 1: the part that stays, and the other part divided by the factor."
 
-    def compare(got: object, right: float, given: str, share: float, factor: float) -> None:
-        if math.isinf(factor) and isinstance(got, float) and math.isnan(got):
-            raise NotYet("For factor=inf your formula gives infinity over infinity: divide both by factor.")
-        hint = "What is left of a time of 1: the part that stays, and the other part divided by the factor."
-        if abs(as_number(got, "x", given) * right - 1) < 1e-6:
-            hint = "That is the time that is left of 1. How many times faster is that?"
-        number_close(got, right, rel=1e-6, unit="x", given=given, hint=hint)
+    def left(share: float, factor: float) -> float:
+        return (1 - share) + share / factor
 
-    over_cases(answer, cases, expected, compare)
+    over_cases(answer, cases, lambda share, factor: 1 / left(share, factor), close("x", hint=hint))
     return "Right for random shares and factors, for shares 0 and 1, and for an infinite factor."
 
 

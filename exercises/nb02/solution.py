@@ -5,7 +5,7 @@
 
 # %% 02.1
 def timed(work, wait, clock):
-    """Seconds that work() takes, all that it orders included. wait() returns when the device has nothing left to do."""
+    """Seconds that work() takes, including everything it queues."""
     wait()  # else earlier work is charged to this one
     start_s = clock()
     work()
@@ -25,7 +25,7 @@ def relative_spread(readings_s):
 
 # %% 02.6
 def speedup(share, factor):
-    """How many times faster the whole gets when a share (0 to 1) of its time gets `factor` times faster."""
+    """How many times faster the whole gets when a share of it gets `factor` times faster."""
     return 1 / ((1 - share) + share / factor)
 
 
@@ -34,9 +34,10 @@ import statistics
 
 
 def benchmark(station, n):
-    """Seconds of a blur of n float32 numbers, on the CPU and on the GPU, and the relative spread of the GPU's readings.
+    """Seconds to blur n float32 numbers on the CPU and on the GPU.
 
-    The numbers start in the CPU's memory, so bringing them over belongs to the GPU's time. The result stays there.
+    gpu_spread is the relative spread of the GPU's readings. The numbers start in the
+    CPU's memory, so the GPU's time includes copying them over. The result stays on the GPU.
     """
 
     def reading(run):

@@ -194,7 +194,7 @@ WRONG = {
         (lambda share, factor: 1 / (1 - share), "share="),
         (
             lambda share, factor: factor / (factor * (1 - share) + share),
-            "divide both by factor",
+            "infinity / infinity",
         ),
         (lambda share, factor: 2 / (1 + 1 / factor), "share="),  # right at a half only
     ],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
-from exercises.traced_kernels import Array, Case, cases_of_sizes, correct, unwritten, within
+from exercises.traced_kernels import Array, Case, correct, unwritten, within
 from labkit.gpu.trace import Trace
 from labkit.gpu.trace.events import SECTOR_BYTES
 
@@ -30,21 +31,28 @@ def _judge_sharing(done: Trace, array: str, kind: str, n: int) -> None:
     within(done, f"sectors of {SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)
 
 
-def _elementwise(seed: int, launches: Iterable[tuple[int, int, int]], of: Callable[[Array], Array]) -> list[Case]:
-    """Cases of out = of(x), one for each (elements, blocks, threads a block)."""
-    rng = np.random.default_rng(seed)
+def _cases(
+    seed: int,
+    launches: Iterable[tuple[int, int, int]],
+    args: Callable[[np.random.Generator, int], tuple[Any, ...]],
+    expected: Callable[..., dict[str, Array]],
+) -> list[Case]:
+    """A case for each (elements, blocks, threads a block) of a launch, with args(rng, elements) and expected(*args)."""
+    rng, cases = np.random.default_rng(seed), []
+    for n, grid, block in launches:
+        given, drawn = f"{n:,} element{'s' * (n != 1)} and {grid} block{'s' * (grid != 1)} of {block}", args(rng, n)
+        cases.append(Case(given, grid, block, drawn, expected(*drawn)))
+    return cases
 
-    def arrays(n: int) -> tuple[tuple[Array, Array], dict[str, Array]]:
-        x = _floats(rng, n)
-        return (x, unwritten(n)), {"out": of(x), "x": x}
 
-    return cases_of_sizes(launches, arrays)
+def _one_input(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
+    return _floats(rng, n), unwritten(n)
 
 
 def double(answer: object) -> str:
     """One thread an element: index by hand, and a guard."""
     launches = ((10, 3, 4), (256, 1, 256), (1023, 4, 256), (1, 1, 64), (0, 1, 32), (37, 9, 5))
-    traces = correct(answer, "x, out", _elementwise(31, launches, lambda x: 2 * x))
+    traces = correct(answer, "x, out", _cases(31, launches, _one_input, lambda x, out: {"out": 2 * x}))
     _judge_sharing(traces[2], "out", "store", 1023)
     return "Right for 0 to 1,023 elements, with the last block full, partly empty or completely empty."
 
@@ -52,9 +60,21 @@ def double(answer: object) -> str:
 def relu(answer: object) -> str:
     """A grid-stride loop: any number of elements with any grid."""
     launches = ((20, 2, 4), (4096, 2, 64), (1023, 2, 64), (1, 2, 32), (0, 1, 32), (100, 4, 256))
-    traces = correct(answer, "x, out", _elementwise(32, launches, lambda x: np.maximum(x, 0)))
+    traces = correct(answer, "x, out", _cases(32, launches, _one_input, lambda x, out: {"out": np.maximum(x, 0)}))
     _judge_sharing(traces[1], "x", "load", 4096)
     return "Right for fewer and for more elements than threads, and neighbours work on neighbours."
+
+
+def saxpy(answer: object) -> str:
+    """SAXPY in place, for any grid."""
+
+    def args(rng: np.random.Generator, n: int) -> tuple[np.float32, Array, Array]:
+        return np.float32(rng.uniform(1, 3)), _floats(rng, n), _floats(rng, n)
+
+    launches = ((1023, 4, 256), (4096, 2, 64), (1, 1, 32), (0, 1, 32), (1000, 3, 96), (64, 8, 64))
+    traces = correct(answer, "a, x, y", _cases(36, launches, args, lambda a, x, y: {"y": a * x + y}))
+    _judge_sharing(traces[1], "y", "store", 4096)
+    return "Right for 0 to 4,096 elements, with more threads than elements and with fewer."
 
 
 def histogram(answer: object) -> str:
@@ -70,25 +90,11 @@ def histogram(answer: object) -> str:
     ):
         values = drawn.astype(np.int32)
         given = f"{what}, {grid} block{'s' * (grid != 1)} of {block}"
-        expected = {"counts": np.bincount(values, minlength=8), "values": values}
-        cases.append(Case(given, grid, block, (values, np.zeros(8, np.int32)), expected))
+        args = values, np.zeros(8, np.int32)
+        cases.append(Case(given, grid, block, args, {"counts": np.bincount(values, minlength=8)}))
     traces = correct(answer, "values, counts", cases)
     _judge_sharing(traces[0], "values", "load", 1000)
     return "All three bugs are fixed: every value is counted once, in whatever order the threads run."
-
-
-def saxpy(answer: object) -> str:
-    """SAXPY in place, for any grid."""
-    rng = np.random.default_rng(36)
-
-    def arrays(n: int) -> tuple[tuple[np.float32, Array, Array], dict[str, Array]]:
-        a, x, y = np.float32(rng.uniform(1, 3)), _floats(rng, n), _floats(rng, n)
-        return (a, x, y), {"y": a * x + y, "x": x}
-
-    launches = ((1023, 4, 256), (4096, 2, 64), (1, 1, 32), (0, 1, 32), (1000, 3, 96), (64, 8, 64))
-    traces = correct(answer, "a, x, y", cases_of_sizes(launches, arrays))
-    _judge_sharing(traces[1], "y", "store", 4096)
-    return "Right for 0 to 4,096 elements, with more threads than elements and with fewer."
 
 
 def blur(answer: object) -> str:
@@ -105,7 +111,7 @@ def blur(answer: object) -> str:
     ):
         image = _floats(rng, *shape)
         given = f"{shape[0]} rows, {shape[1]} columns and a grid of {grid} blocks of {block}"
-        cases.append(Case(given, grid, block, (image, unwritten(*shape)), {"out": _blurred(image), "image": image}))
+        cases.append(Case(given, grid, block, (image, unwritten(*shape)), {"out": _blurred(image)}))
     traces = correct(answer, "image, out", cases)
     why = "Few threads do the work of many: let every thread have a pixel."
     within(traces[0], "pixels written by one thread", traces[0].busiest("out", "store"), 1, why)

@@ -6,7 +6,7 @@
 # %% 03.1
 @cuda.jit
 def double(x, out):
-    """out[i] = 2 * x[i]; one thread an element, and there may be more threads than elements."""
+    """out[i] = 2 * x[i]; one thread per element, perhaps more threads than elements."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if i < x.size:  # threads beyond the end have nothing to do
         out[i] = 2 * x[i]
@@ -23,7 +23,7 @@ def relu(x, out):
 # %% 03.5
 @cuda.jit
 def histogram(values, counts):
-    """counts[v] += 1 for every v of values; one thread a value."""
+    """counts[v] += 1 for every v of values; one thread per value."""
     i = cuda.grid(1)
     if i < values.size:
         cuda.atomic.add(counts, values[i], 1)

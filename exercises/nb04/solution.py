@@ -12,7 +12,7 @@ def sectors(stride, offset, element_bytes):
 # %% 04.2
 @cuda.jit
 def add_bias(x, bias, out):
-    """out[r, c] = x[r, c] + bias[c]; blocks of 32 x 8, with threads enough either way round."""
+    """out[r, c] = x[r, c] + bias[c]; no sector of x or out moves twice."""
     column, row = cuda.grid(2)  # neighbouring lanes: neighbouring columns
     if row < x.shape[0] and column < x.shape[1]:
         out[row, column] = x[row, column] + bias[column]
@@ -35,7 +35,7 @@ def padded(a, out):
 # %% 04.5
 @cuda.jit
 def few_atomics(x, total):
-    """total[0] += the sum of x; blocks of 256 threads, at least one thread a number."""
+    """total[0] += the sum of x; blocks of 256 threads, at least one thread per number."""
     sums = cuda.shared.array(8, float32)  # one for each warp
     i, t = cuda.grid(1), cuda.threadIdx.x
     mine = x[i] if i < x.size else float32(0)
@@ -53,7 +53,7 @@ def few_atomics(x, total):
 # %% 04.6
 @cuda.jit
 def tiled_matmul(a, b, c):
-    """c = a b for any sizes; blocks of 16 x 16 threads, one thread a product."""
+    """c = a b for any sizes; blocks of 16 x 16 threads, one thread per element of c."""
     tile_a = cuda.shared.array((16, 16), float32)
     tile_b = cuda.shared.array((16, 16), float32)
     x, y = cuda.threadIdx.x, cuda.threadIdx.y

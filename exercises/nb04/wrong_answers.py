@@ -402,7 +402,7 @@ WRONG = {
         (lines_of_128, "sectors begin at multiples of 32"),
         (always_from_a_boundary, "offset=1"),
         (only_floats, "element_bytes=8"),
-        (by_formula, "got"),
+        (by_formula, "what we expect"),
         (lambda stride, offset, element_bytes: 4, "stride=8"),
     ],
     "04.2": [

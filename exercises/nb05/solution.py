@@ -34,7 +34,7 @@ extern "C" __global__ void gelu(const float* x, float* y, int n)
 
 # %% 05.6
 def best_cap(builds, block):
-    """The cap of the build that fills an SM best without spills; of several, the largest cap."""
+    """The cap whose build fills an SM best without spills; if several tie, the largest."""
 
     def fraction(build):
         return lab.occupancy(
@@ -50,5 +50,5 @@ def best_cap(builds, block):
 
 # %% 05.7
 def rectify(x):
-    """Set the negative numbers of x to 0, in x's own memory; the torch tensor that shares it."""
+    """Set x's negative numbers to 0, in x's own memory; return the tensor that shares it."""
     return torch.from_dlpack(x).clamp_(min=0)

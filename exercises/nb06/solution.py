@@ -5,7 +5,7 @@
 
 # %% 06.4
 def block_bytes(images, channels, outputs, size, kernel):
-    """Bytes that cross memory: (four separate kernels, one fused kernel)."""
+    """Bytes moved to and from memory: (four separate kernels, one fused kernel)."""
     side = size - kernel + 1
     x, weights = images * channels * size**2, outputs * channels * kernel**2
     sums = images * outputs * side**2
@@ -18,7 +18,7 @@ def block_bytes(images, channels, outputs, size, kernel):
 # %% 06.5
 @numba.njit(parallel=True)
 def fused_forward(x, weight, bias, pooled, choice):
-    """pooled = max_pool2d(relu(conv2d(x, weight, bias)), 2), and which of the four cells it was."""
+    """pooled = max_pool2d(relu(conv2d(x, weight, bias)), 2); choice: which of four cells."""
     images, outputs, rows, columns = pooled.shape
     channels, kernel = weight.shape[1:3]
     width = x.shape[3]
@@ -50,7 +50,7 @@ def fused_forward(x, weight, bias, pooled, choice):
 # %% 06.6
 @numba.njit(parallel=True, fastmath={"reassoc", "nsz"})
 def fused_backward(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
-    """Gradients of x, and image by image of weight and bias; all of them come in as zeros."""
+    """Gradients of x and, image by image, of weight and bias; all three start as zeros."""
     images, outputs, rows, columns = grad_pooled.shape
     channels, kernel = weight.shape[1:3]
     width = x.shape[3]
@@ -87,20 +87,20 @@ def fused_backward(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_bi
 
 # %% 06.7
 def fake(x, weight, bias):
-    """Empty tensors of the shapes and dtypes that cnn_block returns."""
+    """Empty tensors of the shapes that cnn_block returns: pooled, and choice in uint8."""
     pooled = empty_pooled(x, weight)
     return pooled, torch.empty_like(pooled, dtype=torch.uint8)
 
 
 def remember(ctx, inputs, output):
-    """Keep what the backward pass will need."""
+    """Keep what the backward pass will need, with ctx.save_for_backward(...)."""
     x, weight, _ = inputs
     _, choice = output
     ctx.save_for_backward(choice, x, weight)
 
 
 def gradients(ctx, grad_pooled, grad_choice):
-    """Gradients of x, weight and bias; that of x is None where nobody needs it."""
+    """Gradients of x (None unless ctx.needs_input_grad[0]), weight and bias: block_backward."""
     wants_x = ctx.needs_input_grad[0]
     grad_x, grad_weight, grad_bias = block_backward(grad_pooled, *ctx.saved_tensors, wants_x)
     return grad_x if wants_x else None, grad_weight, grad_bias

@@ -238,7 +238,7 @@ WRONG = {
         (bytes_of(lambda x, w, s, p, o: right_separate(x, w, s, p, o) - 8 * p, right_fused), "4 + 8 bytes"),
         (bytes_of(right_separate, lambda x, w, s, p, o: right_fused(x, w, s, p, o) + 4 * s), "4 + 1 bytes"),
         (bytes_of(right_separate, right_fused, odd=1), "what is written was written"),
-        (lambda *given: np.add(bytes_of(right_separate, right_fused)(*given), [4, 0]), "bytes, but"),
+        (lambda *given: np.add(bytes_of(right_separate, right_fused)(*given), [4, 0]), "bytes is close, but"),
         (even_side, "what is written was written"),
         (lambda *given: bytes_of(right_separate, right_fused)(*given)[::-1], "what we expect"),
         (lambda *given: bytes_of(right_separate, right_fused)(*given)[0], "Expected two numbers"),

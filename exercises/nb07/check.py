@@ -128,18 +128,16 @@ def _networks(draw: random.Random) -> dict[str, tuple[list[float], float, float,
     def drawn(n: int, low: float, high: float) -> list[float]:
         return [10 ** draw.uniform(low, high) for _ in range(n)]
 
-    def rate() -> float:
-        return draw.uniform(0.5, 30) * 1e12
-
+    rates = iter([draw.uniform(0.5e12, 30e12) for _ in range(7)])
     return {
-        "one operator": (drawn(1, 5, 7), rate(), 8e-6, 2e-6),
-        "40 equal operators": (drawn(1, 6, 6.5) * 40, rate(), 10e-6, 3e-6),
-        "one large operator among 60 small ones": ([*drawn(60, 3, 4), *drawn(1, 7, 8)], rate(), 9e-6, 2.5e-6),
-        "operators of every size": (drawn(80, 3, 8), rate(), 7e-6, 3e-6),
-        "operators without arithmetic among others": ([0.0] * 30 + drawn(20, 5, 7), rate(), 10e-6, 3e-6),
-        "kernels that are never shorter than a launch": (drawn(10, 3, 5), rate(), 4e-6, 5e-6),
+        "one operator": (drawn(1, 5, 7), next(rates), 8e-6, 2e-6),
+        "40 equal operators": (drawn(1, 6, 6.5) * 40, next(rates), 10e-6, 3e-6),
+        "one large operator among 60 small ones": ([*drawn(60, 3, 4), *drawn(1, 7, 8)], next(rates), 9e-6, 2.5e-6),
+        "operators of every size": (drawn(80, 3, 8), next(rates), 7e-6, 3e-6),
+        "operators without arithmetic among others": ([0.0] * 30 + drawn(20, 5, 7), next(rates), 10e-6, 3e-6),
+        "kernels that are never shorter than a launch": (drawn(10, 3, 5), next(rates), 4e-6, 5e-6),
         "a batch for which both need exactly as long": ([2.0**20], 2.0**40, 2.0**-18, 2.0**-21),
-        "a slow host": (drawn(30, 6, 7), rate(), 60e-6, 3e-6),
+        "a slow host": (drawn(30, 6, 7), next(rates), 60e-6, 3e-6),
     }
 
 

@@ -16,7 +16,7 @@ def busy_share(kernels, start_s, end_s):
 
 # %% 07.2
 def mean_loss(job, steps):
-    """The mean loss of some steps, each on a new batch; the host waits once."""
+    """The mean loss of the steps, each on a new batch; the host waits only once."""
     total = 0.0
     for _ in range(steps):
         total = total + job.step(job.prepare())  # an order: the sum stays on the device
@@ -25,7 +25,7 @@ def mean_loss(job, steps):
 
 # %% 07.3
 def break_even(flop_per_image, rate, order_s, least_s):
-    """The smallest batch for which the device needs as long as the host, or longer."""
+    """The smallest batch for which the device needs at least as long as the host."""
 
     def device_s(batch):
         return sum(max(least_s, flop * batch / rate) for flop in flop_per_image)
@@ -38,7 +38,7 @@ def break_even(flop_per_image, rate, order_s, least_s):
 
 # %% 07.5
 def gains(load_s, step_s, factor, workers):
-    """How many times faster a loop gets that loads a batch, then trains on it, in turns."""
+    """How many times faster each fix makes a loop that takes load_s + step_s per batch."""
     before_s, faster_s, loaded_s = load_s + step_s, step_s / factor, load_s / workers
     return {
         "faster device": before_s / (load_s + faster_s),
@@ -49,7 +49,7 @@ def gains(load_s, step_s, factor, workers):
 
 # %% 07.6
 def mended(model, images, labels, device, batch, lr):
-    """The script above, without its six faults: the same weights, loss and accuracy."""
+    """One epoch of SGD with momentum 0.9: the mean training loss, the accuracy at the end."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     x = (
         torch.from_numpy(images).to(device) / 255 - 0.5

@@ -121,9 +121,8 @@ def number_close(answer: object, expected: float, *, rel: float, unit: str, hint
         raise NotYet(f"{where}{value:g} {unit} is not what we expect. {hint}".rstrip())
     if abs(value / expected - 1) < 0.05:
         got, right = _told_apart(value, expected)
-        raise NotYet(
-            f"{where}{got} {unit} is close, but {right} {unit} was expected: return it unrounded. {hint}".rstrip()
-        )
+        advice = "" if value.is_integer() and float(expected).is_integer() else ": return it unrounded"
+        raise NotYet(f"{where}{got} {unit} is close, but {right} {unit} was expected{advice}. {hint}".rstrip())
     raise NotYet(f"{where}{value:.4g} {unit} is {value / expected:.3g}x what we expect. {hint}".rstrip())
 
 
@@ -138,7 +137,7 @@ def as_number(answer: object, unit: str, given: str = "") -> float:
     if value is None:
         raise NotYet(f"{where} a number in {unit}, got {brief_repr(answer)}.")
     if math.isnan(value):
-        raise NotYet(f"{where} a number in {unit}, got NaN: something divided 0 by 0, or a value was never set.")
+        raise NotYet(f"{where} a number in {unit}, got NaN: 0 / 0, infinity / infinity, or a value that was never set.")
     return value
 
 
