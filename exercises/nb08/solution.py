@@ -1,7 +1,5 @@
 """Solutions of notebook 08, one block an exercise."""
 
-# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
-
 
 # %% 08.2
 def throughput(prepare_s, train_s, workers, cores, train_cores):

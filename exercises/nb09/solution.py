@@ -1,7 +1,5 @@
 """Solutions of notebook 09, one block an exercise."""
 
-# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
-
 
 # %% 09.1
 def decode(sign, exponent, fraction):

@@ -51,12 +51,8 @@ def break_even(answer: object) -> str:
     never = [(8.0, 0.25, 0.25), (8.0, 0.25, 0.5), (1e-9, 0.25, 0.25)]
     free = [(0.0, 0.5, 0.25), (0.0, 0.5, 0.5)]
     drawn = [(draw.uniform(1, 60), draw.uniform(0.02, 0.05), draw.uniform(0.001, 0.019)) for _ in range(5)]
-    over_cases(answer, exact + drawn + never + free, _break_even_steps, _judge_steps)
+    over_cases(answer, exact + drawn + never + free, break_even_steps, _judge_steps)
     return "Right where it pays off at once, later and never, and in whole steps."
-
-
-def _break_even_steps(compile_s: float, eager_s: float, compiled_s: float) -> float:
-    return break_even_steps(compile_s, eager_s, compiled_s)
 
 
 def _judge_steps(got: object, expected: float, given: str, compile_s: float, eager_s: float, compiled_s: float) -> None:

@@ -13,7 +13,7 @@ from exercises.answers import mistake
 from exercises.nb11.stratified_split import split
 from exercises.nb11.time_to_accuracy import recipe
 from exercises.whole_batch import WholeBatch
-from labkit.lesson.checks import NotYet, as_number, call, close, function, over_cases
+from labkit.lesson.checks import NotYet, call, close, function, over_cases
 from labkit.train.training import noise_scale
 
 
@@ -22,7 +22,7 @@ def learning_rate(answer: object) -> str:
     draw = random.Random(1103)
     cases = [(0, 256, 10), (10, 256, 10), (500, 256, 10), (0, 256, 0), (3, 256, 0), (5, 32, 10), (0, 8, 4), (2, 8, 4)]
     cases += [(draw.randrange(1, 60), draw.choice([64, 96, 128, 1000]), draw.randrange(2, 60)) for _ in range(8)]
-    over_cases(answer, cases, _learning_rate, _judge_rate)
+    over_cases(answer, cases, _learning_rate, close("(no unit)", hint=_rate_hint))
     return "Right for large and small batches, before, at and after the warm-up's end, and without one."
 
 
@@ -31,21 +31,16 @@ def _learning_rate(step: int, batch: int, warm_up: int) -> float:
     return 0.02 + (goal - 0.02) * min(step / warm_up, 1) if warm_up else goal
 
 
-def _judge_rate(got: object, expected: float, given: str, step: int, batch: int, warm_up: int) -> None:
-    value, goal = as_number(got, "(no unit)", given), 0.02 * batch / 32
-    if math.isclose(value, expected, rel_tol=1e-6):
-        return
+def _rate_hint(value: float, step: int, batch: int, warm_up: int) -> str:
+    goal = 0.02 * batch / 32
     wrong = {0.02 * (batch / 32) ** 0.5: "That is the root of the factor; the linear rule takes the factor itself."}
+    if step > warm_up:
+        return mistake(value, wrong, "From step warm_up on the rate stays at 0.02 * batch / 32.")
     if step < warm_up:
         from_0 = "The ramp begins at 0.02, the rate of batch 32, and not at 0."
         wrong |= {goal: "That is the rate at the end of the warm-up, too early."}
         wrong |= {goal * step / warm_up: from_0, goal * (step + 1) / warm_up: f"{from_0} Steps count from 0."}
-    otherwise = (
-        "From step warm_up on the rate stays at 0.02 * batch / 32."
-        if step > warm_up
-        else "A straight line from 0.02 at step 0 to 0.02 * batch / 32 at step warm_up; then it stays."
-    )
-    raise NotYet(f"For {given}: {value:.4g}, but {expected:.4g} was expected. {mistake(value, wrong, otherwise)}")
+    return mistake(value, wrong, "A straight line from 0.02 at step 0 to 0.02 * batch / 32 at step warm_up.")
 
 
 def critical_batch(answer: object) -> str:

@@ -1,7 +1,5 @@
 """Solutions of notebook 11, one block an exercise."""
 
-# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
-
 
 # %% 11.1
 def split(labels, share, seed):

@@ -292,9 +292,9 @@ WRONG = {
         (rate(start=0.0, shift=1), "begins at 0.02"),
         (rate(shift=1), "A straight line from 0.02 at step 0"),
         (rate(stays=False), "From step warm_up on the rate stays"),
-        (rate(scale=lambda batch: max(batch / 32, 1)), "was expected"),
+        (rate(scale=lambda batch: max(batch / 32, 1)), "we expect"),
         (lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / warm_up, 1), "ZeroDivisionError"),
-        (lambda step, batch, warm_up: 0.02, "was expected"),
+        (lambda step, batch, warm_up: 0.02, "we expect"),
     ],
     "11.4": [
         (noise(power=1), "those of the squared norms"),

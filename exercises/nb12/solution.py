@@ -1,7 +1,5 @@
 """Solutions of notebook 12, one block an exercise."""
 
-# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
-
 
 # %% 12.1
 def gradients(model, images, labels):

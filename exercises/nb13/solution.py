@@ -1,7 +1,5 @@
 """Solutions of notebook 13, one block an exercise."""
 
-# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
-
 
 # %% 13.2
 def cut(sizes, ranks):

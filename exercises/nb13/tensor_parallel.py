@@ -21,33 +21,22 @@ from labkit.dist.collective_traffic import Traffic
 from labkit.lesson.checks import NotYet, Todo, is_open, mapping
 
 _SHAPE = (3, 4)
-# operator and pass -> what its right result is made of, and words for the wrong ones seen most often
+_MEAN = "gives the mean over ranks. The ranks hold parts of one sum: nothing is divided."
+# operator and pass -> whether its result is this rank's "own" or the "sum" of all, and words for the other of the two
 _PASSES = {
     ("Copy", "forward"): (
         "own",
-        {"sum": "adds up the inputs, which are the same on all ranks. It passes its input on, no more."},
+        "adds up the inputs, which are the same on all ranks. It passes its input on, no more.",
     ),
     ("Copy", "backward"): (
         "sum",
-        {
-            "own": "passes this rank's gradient only. Every rank used the input for its own columns, so the gradients "
-            "of all ranks must be added up.",
-            "mean": "gives the mean over ranks. The ranks hold parts of one sum: nothing is divided.",
-        },
+        "passes this rank's gradient only. Every rank used the input for its own columns, so the gradients of all "
+        "ranks must be added up.",
     ),
-    ("Sum", "forward"): (
-        "sum",
-        {
-            "own": "passes this rank's part on. The result is the sum of all ranks' parts.",
-            "mean": "gives the mean over ranks. The ranks hold parts of one sum.",
-        },
-    ),
+    ("Sum", "forward"): ("sum", "passes this rank's part on. The result is the sum of all ranks' parts."),
     ("Sum", "backward"): (
         "own",
-        {
-            "sum": "adds up gradients. Each rank's part enters the sum with factor 1, so its gradient is the same.",
-            "mean": "gives the mean over ranks. Each rank's part enters the sum with factor 1.",
-        },
+        "adds up gradients. Each rank's part enters the sum with factor 1, so its gradient is the same.",
     ),
 }
 
@@ -110,11 +99,11 @@ def _checked(value: Any, what: str) -> Tensor:
 
 def _judge_operators(rank: int, found: Sequence[dict[str, Passes]]) -> None:
     ranks, where = len(found), f"On rank {rank} of {len(found)}:"
-    for (name, way), (right, words) in _PASSES.items():
-        total = torch.stack([one[name].given[way] for one in found]).sum(0)
-        results = {"own": found[rank][name].given[way], "sum": total, "mean": total / ranks}
-        wrong = [(results[kind], text) for kind, text in words.items()]
-        _compare(f"{where} {name}'s {way}", found[rank][name].found[way], results[right], wrong)
+    for (name, way), (kind, words) in _PASSES.items():
+        own, total = found[rank][name].given[way], torch.stack([one[name].given[way] for one in found]).sum(0)
+        right, other = (own, total) if kind == "own" else (total, own)
+        wrong = [(other, words), (total / ranks, _MEAN)]
+        _compare(f"{where} {name}'s {way}", found[rank][name].found[way], right, wrong)
     for name, factor in (("Copy", ranks), ("Sum", 1)):
         passes = found[rank][name]
         for way, what in (("forward", "input"), ("backward", "gradient that it was given")):

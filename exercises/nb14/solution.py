@@ -1,6 +1,6 @@
 """Solutions of notebook 14, one block an exercise."""
 
-# ruff: noqa: F821, SIM905 - each block runs in the notebook, after the cells above it
+# ruff: noqa: SIM905 - a text that is split is how the notebook writes a list of steps
 
 
 # %% 14.2

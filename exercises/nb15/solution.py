@@ -1,7 +1,5 @@
 """Solutions of notebook 15, one block an exercise."""
 
-# ruff: noqa: F821 - each block runs in the notebook, after the cells above it
-
 
 # %% 15.1
 def two_level_s(n_bytes, nodes, per_node, inside, between):
