@@ -92,10 +92,10 @@ def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[float, fl
 
 
 def layers_of_stage(model: Transformer, layout: Layout, stage: int) -> float:
-    """Layers of a stage; a fraction where they don't divide."""
-    inner, edge = (
-        stage_layers(model.layers, layout.pipeline, layout.interleave) or (model.layers / layout.pipeline,) * 2
-    )
+    """Layers of a stage of a layout that divides them."""
+    divided = stage_layers(model.layers, layout.pipeline, layout.interleave)
+    assert divided is not None  # check_layout refuses the others
+    inner, edge = divided
     return edge if stage in (0, layout.pipeline - 1) else inner
 
 

@@ -33,9 +33,8 @@ def block_kept_bytes(model: Transformer, layout: Layout, recompute: str | None =
         return e * tokens * model.hidden / shared
     # the inputs of two norms and of two products, and a mask of one byte an element after each of the two outputs
     whole = tokens * model.hidden * (4 * e + 2 * model.dropout) / shared
-    inner = (
-        3 if model.gated else 2
-    ) * model.inner  # SwiGLU in one kernel keeps the gate, the other factor and their product
+    # SwiGLU in one kernel keeps the gate, the other factor and their product; GELU its input and its output
+    inner = (3 if model.gated else 2) * model.inner
     split = tokens * e * (2 * model.hidden + 2 * model.kv_width + inner) / t
     scores = 0.0
     if model.fused_attention:

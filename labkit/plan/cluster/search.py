@@ -25,7 +25,7 @@ _SEARCHED = ("data", "tensor", "pipeline", "interleave", "zero", "micro_batch", 
 
 
 @dataclass(frozen=True, repr=False)
-class Best(ShownAsTable):
+class BestLayout(ShownAsTable):
     """The fastest layout that fits, the next ones, and how many were rejected for each reason."""
 
     step: Step
@@ -103,7 +103,7 @@ def best_layout(
     dtype: str = "mixed bfloat16",
     optimizer: str = "adam",
     runners_up: int = 5,
-) -> Best:
+) -> BestLayout:
     """The fastest layout of `batch` sequences that fits, of all data x tensor x pipeline x ZeRO that divide.
 
     Micro-batches are powers of two up to 64, chunks up to 8, sequence parallelism on. Raises LayoutError where nothing
@@ -131,7 +131,7 @@ def best_layout(
     if len(timed) > 1:
         rejected["that fit and are slower"] = len(timed) - 1
     steps = [step(model, cluster, layout, batch) for _, _, layout in timed[: runners_up + 1]]
-    return Best(steps[0], tuple(steps[1:]), MappingProxyType(dict(rejected)))
+    return BestLayout(steps[0], tuple(steps[1:]), MappingProxyType(dict(rejected)))
 
 
 def _no_layout(

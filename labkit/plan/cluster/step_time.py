@@ -93,9 +93,8 @@ def _stages(
     def stage(layers: float, ends: list[PassTimes]) -> _Stage:
         forward = layers * block.forward_s + sum(end.forward_s for end in ends)
         backward = layers * block.backward_s + sum(end.backward_s for end in ends)
-        tensor = (
-            layers * times + len(ends)
-        ) * once  # embedding and head each have one all-reduce forward and one backward
+        # embedding and head each have one all-reduce forward and one backward
+        tensor = (layers * times + len(ends)) * once
         return _Stage(
             forward + backward, layers * again, tensor, backward + layers * again + (times - 1) / times * tensor
         )

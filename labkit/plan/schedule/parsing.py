@@ -117,14 +117,11 @@ def _check(checked: CheckedSchedule, rank: int) -> None:
         return
     code = next(c for c in range(len(done)) if not done[c] and c % 3 in kinds)
     chunk = code // 3 // checked.microbatches
-    has = [
-        other
-        for other in range(checked.ranks)
-        if any(c // 3 // checked.microbatches == chunk for c in checked.steps[other])
-    ]
-    if rank not in has:
+    has = [any(c // 3 // checked.microbatches == chunk for c in steps) for steps in checked.steps]
+    if not has[rank]:
         raise ScheduleError(
-            f"Rank {has[0]} has a chunk {chunk} and rank {rank} has none. Give each rank the same number of chunks."
+            f"Rank {has.index(True)} has a chunk {chunk} and rank {rank} has none. Give each rank the same number of "
+            "chunks."
         )
     why = " Where there is a W, each B needs one." if code % 3 == WEIGHTS else ""
     raise ScheduleError(f"Rank {rank} never does {checked.name(code)}. Add it to that rank's list.{why}")
