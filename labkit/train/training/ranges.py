@@ -76,9 +76,7 @@ def range_test(
     model, optimizer = make()
     model.train()
     batches = Batches(images, labels, min(batch, len(images)), seed)
-    rates: list[float] = []
-    losses: list[float] = []
-    smooth: list[float] = []
+    tried: list[tuple[float, float, float]] = []  # rate, loss, smoothed loss
     mean = 0.0
     for i, rows in zip(range(steps), itertools.chain.from_iterable(batches.epochs()), strict=False):
         rate = low * (high / low) ** (i / (steps - 1))
@@ -91,12 +89,12 @@ def range_test(
         value = float(checked_loss(found))
         if not math.isfinite(value):
             break
-        rates.append(rate)
-        losses.append(value)
         mean = _SMOOTHING * mean + (1 - _SMOOTHING) * value
-        smooth.append(mean / (1 - _SMOOTHING ** (i + 1)))  # Adam's correction, as the mean starts from 0
-        if smooth[-1] >= _DIVERGED * min(smooth):
+        smoothed = mean / (1 - _SMOOTHING ** (i + 1))  # Adam's correction, as the mean starts from 0
+        tried.append((rate, value, smoothed))
+        if smoothed >= _DIVERGED * min(lowest for _, _, lowest in tried):
             break
-    if not losses:
+    if not tried:
         raise BadArgument("The loss is not finite even at the lowest rate: check the data and the model.")
-    return RangeTest(tuple(rates), tuple(losses), tuple(smooth))
+    rates, losses, smooth = zip(*tried, strict=True)
+    return RangeTest(rates, losses, smooth)
