@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from labkit.core.arguments import is_whole
@@ -11,11 +12,24 @@ from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet
 
 
+@contextmanager
+def about(given: str) -> Iterator[None]:
+    """Say for what a NotYet is that is raised inside the `with`: "For 7 images on 2 ranks: ..."."""
+    try:
+        yield
+    except NotYet as wrong:
+        raise NotYet(f"For {given}: {str(wrong).replace('Expected', 'expected', 1)}") from wrong
+
+
 def parts(answer: object, n: int, expected: str, given: str = "") -> tuple[Any, ...]:
     """The n parts of a tuple or list; NotYet for anything else, which says what was `expected` (for which `given`)."""
     if isinstance(answer, tuple | list) and len(answer) == n:
         return tuple(answer)
-    raise NotYet(f"{f'For {given}: expected' if given else 'Expected'} {expected}, got {brief_repr(answer)}.")
+    raise NotYet(f"{_expected(given)} {expected}, got {brief_repr(answer)}.")
+
+
+def _expected(given: str) -> str:
+    return f"For {given}: expected" if given else "Expected"
 
 
 def as_list(answer: Any) -> list[Any] | None:
@@ -26,12 +40,12 @@ def as_list(answer: Any) -> list[Any] | None:
     return listed if isinstance(listed, list) else None
 
 
-def whole_numbers(answer: object, expected: str, given: str) -> list[int]:
+def whole_numbers(answer: object, expected: str, given: str = "") -> list[int]:
     """The answer as a list of integers; NotYet for anything else, floats and booleans included."""
     listed = as_list(answer)
     if listed is None or not all(map(is_whole, listed)):
         dtype = f", {answer.dtype}" if hasattr(answer, "dtype") else ""
-        raise NotYet(f"For {given}: expected {expected}, got {brief_repr(answer)}{dtype}.")
+        raise NotYet(f"{_expected(given)} {expected}, got {brief_repr(answer)}{dtype}.")
     return [int(number) for number in listed]
 
 

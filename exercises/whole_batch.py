@@ -71,19 +71,17 @@ class Left:
     right_loss: float
     right_gradient: Tensor
 
-    def judge(
-        self, where: str, *, no_gradient: str, scaled: Mapping[float, str], otherwise: str, loss: str = ""
-    ) -> None:
+    def judge(self, *, no_gradient: str, scaled: Mapping[float, str], otherwise: str, loss: str = "") -> None:
         """NotYet unless all is right. Hints: for no gradient, one `scaled` by a factor, any other, and the loss."""
         if self.moved:
-            raise NotYet(f"{where}: the weights changed. Compute only the gradients: the optimizer comes later.")
+            raise NotYet("the weights changed. Compute only the gradients: the optimizer comes later.")
         if self.gradient is None:
-            raise NotYet(f"{where}: a weight has no gradient afterwards. {no_gradient}")
+            raise NotYet(f"a weight has no gradient afterwards. {no_gradient}")
         if not near(self.gradient, self.right_gradient):
-            raise NotYet(f"{where}: {self._gradient_hint(self.gradient, scaled, otherwise)}")
+            raise NotYet(self._gradient_hint(self.gradient, scaled, otherwise))
         if not isinstance(self.loss, float) or not math.isclose(self.loss, self.right_loss, rel_tol=1e-9):
             right = f"the whole batch's mean is {self.right_loss:.6g}"
-            raise NotYet(f"{where}: the loss returned is {self.loss}; {right}. {loss}".rstrip())
+            raise NotYet(f"the loss returned is {self.loss}; {right}. {loss}".rstrip())
 
     def _gradient_hint(self, found: Tensor, scaled: Mapping[float, str], otherwise: str) -> str:
         right = self.right_gradient

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from exercises.answers import mistake
+from exercises.answers import about, mistake
 from exercises.nb08.pipeline import pipeline
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, call, close, function, over_cases
@@ -110,32 +110,31 @@ def own_shards(answer: object) -> str:
     """Every shard goes to exactly one worker, whatever their numbers, and no worker gets more than its part."""
     fn = function(answer)
     for n, workers in ((6, 2), (7, 3), (5, 4), (3, 8), (1, 5), (10, 1), (4, 0), (1, 0), (0, 2), (257, 16)):
-        shards, given = [f"digits-{i:06d}.tar" for i in range(n)], f"{n} shards and {workers} workers"
-        _judge_parts([_part(fn, shards, i, workers, given) for i in range(max(workers, 1))], shards, given)
+        shards = [f"digits-{i:06d}.tar" for i in range(n)]
+        with about(f"{n} shards and {workers} workers"):
+            _judge_parts([_part(fn, shards, i, workers) for i in range(max(workers, 1))], shards)
     return "Every shard is read exactly once, with fewer and more shards than workers, and without any worker."
 
 
-def _part(fn: Callable[..., Any], shards: list[str], worker: int, workers: int, given: str) -> list[str]:
+def _part(fn: Callable[..., Any], shards: list[str], worker: int, workers: int) -> list[str]:
     passed = list(shards)
     part = call(fn, passed, worker, workers)
     if not isinstance(part, list | tuple) or not set(part) <= set(shards):
-        raise NotYet(f"For {given}: expected a list of some of the shards for worker {worker}, got {brief_repr(part)}.")
+        raise NotYet(f"expected a list of some of the shards for worker {worker}, got {brief_repr(part)}.")
     if passed != shards:
-        raise NotYet(f"For {given}: it has changed the list that it was given, which the other workers share.")
+        raise NotYet("it has changed the list that it was given, which the other workers share.")
     return list(part)
 
 
-def _judge_parts(parts: list[list[str]], shards: list[str], given: str) -> None:
+def _judge_parts(parts: list[list[str]], shards: list[str]) -> None:
     counts = Counter(itertools.chain.from_iterable(parts))
     if doubled := [n for n in counts.values() if n > 1]:
-        raise NotYet(
-            f"For {given}: {len(doubled)} shards are read {doubled[0]} times an epoch: each image comes again."
-        )
+        raise NotYet(f"{len(doubled)} shards are read {doubled[0]} times an epoch: each image comes again.")
     if missing := [shard for shard in shards if not counts[shard]]:
-        raise NotYet(f"For {given}: nobody reads {len(missing)} of the shards, {missing[0]} among them.")
+        raise NotYet(f"nobody reads {len(missing)} of the shards, {missing[0]} among them.")
     most, least = max(map(len, parts)), min(map(len, parts))
     if most > least + 1:
-        raise NotYet(f"For {given}: one worker gets {most} shards and another {least}. The others would wait for it.")
+        raise NotYet(f"one worker gets {most} shards and another {least}. The others would wait for it.")
 
 
 def shift_batch(answer: object) -> str:

@@ -1,7 +1,8 @@
-"""Checks of notebook 11, whether a bigger batch learns faster. Two long ones are in the modules beside this one."""
+"""Checks of notebook 11, whether a bigger batch learns faster. That of the time to 97 % is in time_to_accuracy."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -9,12 +10,83 @@ from typing import Any
 
 import torch
 
-from exercises.answers import mistake
-from exercises.nb11.stratified_split import split
+from exercises.answers import about, mistake, parts, whole_numbers
 from exercises.nb11.time_to_accuracy import recipe
 from exercises.whole_batch import WholeBatch
 from labkit.lesson.checks import NotYet, call, close, function, over_cases
 from labkit.train.training import noise_scale
+
+_CLASS_SIZES = ((142, 143, 147, 141), (10, 7, 3, 1), (5, 5), (1000, 40))
+
+
+def split(answer: object) -> str:
+    """Rows in two parts, class by class, for awkward class sizes, sorted and mixed labels."""
+    fn = function(answer)
+    draw = random.Random(1101)
+    for sizes in _CLASS_SIZES:
+        for mixed in (False, True):
+            labels = [3 * label + 1 for label, size in enumerate(sizes) for _ in range(size)]
+            if mixed:
+                draw.shuffle(labels)
+            share, seed = draw.choice([0.1, 0.2, 0.25, 0.5]), draw.randrange(1000)
+            with about(f"classes of {', '.join(map(str, sizes))} images, share {share:g}"):
+                _judge_split(fn, labels, share, seed)
+    return "Disjoint, complete, drawn at random by the seed, each class in proportion, in classes of 1 to 1,000."
+
+
+def _judge_split(fn: Callable[..., Any], labels: list[int], share: float, seed: int) -> None:
+    tensor = torch.tensor(labels)
+
+    def called(seed: int) -> list[list[int]]:
+        pair = parts(call(fn, tensor, share, seed), 2, "two parts, (training, validation)")
+        return [_rows(part, len(labels)) for part in pair]
+
+    training, validation = called(seed)
+    if both := set(training) & set(validation):
+        raise NotYet(f"{len(both)} images are in both parts, so training images are judged too.")
+    if any(len(part) != len(set(part)) for part in (training, validation)):
+        raise NotYet("an image is in the same part twice.")
+    if lost := len(labels) - len(training) - len(validation):
+        raise NotYet(f"{lost} of {len(labels)} images are in neither part.")
+    if tensor.tolist() != labels:
+        raise NotYet("the labels were changed. Only read them.")
+    for label in sorted(set(labels)):
+        size, found = labels.count(label), sum(labels[row] == label for row in validation)
+        if abs(found - share * size) >= 1:
+            raise NotYet(
+                f"{found} of the {size} images of one class are in validation; share * size is "
+                f"{share * size:g}. Draw class by class. Which part comes first?"
+            )
+    again, other = (sorted(called(s)[1]) for s in (seed, seed + 1))
+    if sorted(validation) != again:
+        raise NotYet("the same seed gave another split later. Draw with a generator of its own.")
+    if max(map(labels.count, set(labels))) > 30 and sorted(validation) == other:
+        raise NotYet(
+            "another seed gave the same split. Neighbouring digits may be by one writer, so draw at "
+            "random within each class."
+        )
+    _judge_order(labels, set(validation))
+
+
+def _judge_order(labels: list[int], chosen: set[int]) -> None:
+    """Of a large class, those held out are neither side by side nor at equal distances."""
+    for label in sorted(set(labels)):
+        of_class = [row for row, name in enumerate(labels) if name == label]
+        places = [place for place, row in enumerate(of_class) if row in chosen]
+        steps = [after - before for before, after in itertools.pairwise(places)]
+        if len(places) >= 14 and max(map(steps.count, steps)) >= len(steps) - 1:
+            raise NotYet(
+                "within a class the validation images are in a row or at equal distances. Let the seed "
+                "choose them; torch.randperm gives a random order."
+            )
+
+
+def _rows(part: Any, images: int) -> list[int]:
+    """Row numbers as integers."""
+    rows = whole_numbers(part, f"row numbers, integers from 0 to {images - 1}")
+    if any(not 0 <= row < images for row in rows):
+        raise NotYet(f"a row number is not from 0 to {images - 1}.")
+    return rows
 
 
 def learning_rate(answer: object) -> str:
@@ -93,11 +165,12 @@ def accumulate(answer: object) -> str:
     """Gradients and loss in parts are those of the whole batch, which no part may be as large as."""
     fn = function(answer)
     for images, part in ((32, 8), (37, 8), (10, 3), (9, 9), (5, 64), (7, 1)):
-        _judge_parts(fn, WholeBatch(images, seed=1105 + images), part, f"{images} images in parts of {part}")
+        with about(f"{images} images in parts of {part}"):
+            _judge_parts(fn, WholeBatch(images, seed=1105 + images), part)
     return "Loss and gradients are those of the whole batch, also where the last part is smaller."
 
 
-def _judge_parts(answer: Callable[..., Any], batch: WholeBatch, part: int, given: str) -> None:
+def _judge_parts(answer: Callable[..., Any], batch: WholeBatch, part: int) -> None:
     seen: list[int] = []  # images of each part
     waiting: list[int] = []  # of each part: how many parts before it hadn't run backward yet
     back: list[int] = []
@@ -112,17 +185,16 @@ def _judge_parts(answer: Callable[..., Any], batch: WholeBatch, part: int, given
         left = batch.left_by(call(answer, batch.model, batch.x, batch.y, part))
     images = len(batch.x)
     if not seen or max(seen) > part:
-        raise NotYet(f"For {given}: the model was given {max(seen, default=0)} images at once; {part} have room.")
+        raise NotYet(f"the model was given {max(seen, default=0)} images at once; {part} have room.")
     if sum(seen) != images:
         why = "Is the smaller last part left out?" if sum(seen) < images else "Each is to be read once."
-        raise NotYet(f"For {given}: the model saw {sum(seen)} images. {why}")
+        raise NotYet(f"the model saw {sum(seen)} images. {why}")
     if any(waiting):
         raise NotYet(
-            f"For {given}: a part was read before the one ahead of it had run backward, so what backward needs of all "
+            "a part was read before the one ahead of it had run backward, so what backward needs of all "
             "parts is kept at once, and no memory is saved. Call backward() for each part."
         )
     left.judge(
-        f"For {given}",
         no_gradient="Each part needs its backward pass.",
         scaled={math.ceil(images / part): "a sum over the parts, not a mean"},
         otherwise="the gradients are not those of the whole batch. "

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 
 from exercises.answers import mistake
-from exercises.nb12.gradients import gradients
+from exercises.nb12.data_parallel import gradients, training
 from exercises.nb12.ring_all_reduce import ring_all_reduce
-from exercises.nb12.training import training
 from labkit.lesson.checks import NotYet, as_number, close, over_cases
 from labkit.plan.costs.collectives import Link, all_reduce_s
 

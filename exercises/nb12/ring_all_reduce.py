@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from exercises.answers import about
 from exercises.several_ranks import on_ranks
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, function
@@ -33,7 +34,8 @@ class Reduction:
 def ring_all_reduce(answer: object) -> str:
     """Sums on every rank, by messages between neighbours that carry 2 (n - 1) / n of the bytes."""
     for length, calls in on_ranks(function(answer), _observe, _LENGTHS, ranks=(2, 3, 4)):
-        _judge(calls, f"{length} number{'s' * (length > 1)} on {len(calls)} ranks")
+        with about(f"{length} number{'s' * (length > 1)} on {len(calls)} ranks"):
+            _judge(calls)
     return (
         "The sum is on every rank, for 1 to 1,001 numbers on 2, 3 and 4 ranks, by messages to one neighbour of "
         "2 (n - 1) / n of the bytes."
@@ -68,20 +70,19 @@ def _observe(answer: Callable[..., object], length: int, seed: int) -> Reduction
     return call
 
 
-def _judge(calls: Sequence[Reduction], given: str) -> None:
+def _judge(calls: Sequence[Reduction]) -> None:
     ranks, length = len(calls), len(calls[0].given)
     if others := [name for call in calls for name in call.others]:
         raise NotYet(f"It calls {others[0]}. Here only messages from one rank to another are allowed: isend and recv.")
     expected = [math.fsum(values) for values in zip(*(call.given for call in calls), strict=True)]
     right = [_close(call.result, expected) for call in calls]
     if not all(right):
-        raise NotYet(f"For {given}: {_wrong_sum(calls, expected, right)}")
+        raise NotYet(f"{_wrong_sum(calls, expected, right)}")
     for rank, call in enumerate(calls):
         peers = sorted({peer for peer, _ in call.sent})
         if len(peers) > 1 or not set(peers) <= {(rank + 1) % ranks, (rank - 1) % ranks}:
             raise NotYet(
-                f"For {given}: rank {rank} sends to {peers}. In a ring each rank sends to one neighbour and receives "
-                "from the other."
+                f"rank {rank} sends to {peers}. In a ring each rank sends to one neighbour and receives from the other."
             )
     most = max(sum(n_bytes for _, n_bytes in call.sent) for call in calls)
     largest = math.ceil(length / ranks)
@@ -89,7 +90,7 @@ def _judge(calls: Sequence[Reduction], given: str) -> None:
     if most > allowed:
         whole = most >= (ranks - 1) * length * _FLOAT64
         raise NotYet(
-            f"For {given}: the sum is right, but a rank sends {most} bytes; a ring needs only {allowed}, 2 (n - 1) "
+            f"the sum is right, but a rank sends {most} bytes; a ring needs only {allowed}, 2 (n - 1) "
             f"parts of {largest}. "
             + ("Whole tensors travel: send one part at a time." if whole else "Is a part sent twice, or padded?")
         )

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from exercises.answers import as_list, mistake, parts, whole_numbers
+from exercises.answers import about, as_list, mistake, parts, whole_numbers
 from exercises.nb13.tensor_parallel import operators, plan
 from exercises.stages import best_edges, sums
 from labkit.core.display import brief_repr
@@ -34,25 +34,26 @@ def bounds(answer: object) -> str:
         cases.append(([draw.randint(1, 99) for _ in range(draw.randint(ranks, 9))], ranks, "drawn at random"))
     for sizes, ranks, why in cases:
         passed = list(sizes)
-        _judge_cuts(call(fn, passed, ranks), sizes, ranks, f"{brief_repr(sizes)} on {ranks} ranks ({why})")
+        with about(f"{brief_repr(sizes)} on {ranks} ranks ({why})"):
+            _judge_cuts(call(fn, passed, ranks), sizes, ranks)
         if passed != sizes:
             raise NotYet("It has changed the list that it was given. Sort or pop from a copy.")
     return "The largest rank is as small as it can be, for one to four ranks, with a heavy embedding or head too."
 
 
-def _judge_cuts(found: Any, sizes: list[int], ranks: int, given: str) -> None:
-    cuts = whole_numbers(found, "a list of whole numbers (int, as slices of layers need them)", given)
+def _judge_cuts(found: Any, sizes: list[int], ranks: int) -> None:
+    cuts = whole_numbers(found, "a list of whole numbers (int, as slices of layers need them)")
     if len(cuts) != ranks + 1 or cuts[0] != 0 or cuts[-1] != len(sizes):
         raise NotYet(
-            f"For {given}: expected {ranks + 1} numbers from 0 to {len(sizes)}, got {brief_repr(found)}. "
+            f"expected {ranks + 1} numbers from 0 to {len(sizes)}, got {brief_repr(found)}. "
             "Rank r has layers found[r] to found[r + 1] - 1."
         )
     if any(later <= earlier for earlier, later in itertools.pairwise(cuts)):
-        raise NotYet(f"For {given}: {brief_repr(found)} leaves a rank without a layer, or isn't in ascending order.")
+        raise NotYet(f"{brief_repr(found)} leaves a rank without a layer, or isn't in ascending order.")
     got, least = (max(sums(sizes, edges)) for edges in (cuts, best_edges(sizes, ranks)))
     if got > least:
         raise NotYet(
-            f"For {given}: {brief_repr(found)} puts {got} on the fullest rank, and {least} is possible. "
+            f"{brief_repr(found)} puts {got} on the fullest rank, and {least} is possible. "
             "Which of all cuts has the smallest maximum?"
         )
 
@@ -77,7 +78,8 @@ def recomputation(answer: object) -> str:
         found = call(fn, *passed, limit)
         if passed != (saved, kept, forward_s):
             raise NotYet("It has changed a list that it was given, which others still need. Work on a copy.")
-        _judge_plan(found, saved, kept, forward_s, limit, f"{sizes} and limit {limit} ({why})")
+        with about(f"{sizes} and limit {limit} ({why})"):
+            _judge_plan(found, saved, kept, forward_s, limit)
     return "Always the least extra time that fits, and None where nothing does."
 
 
@@ -98,7 +100,7 @@ def _memories() -> Iterator[tuple[list[int], list[int], list[float], int, str]]:
         yield saved, kept, seconds, draw.randint(low, high), "drawn at random"
 
 
-def _judge_plan(found: Any, saved: list[int], kept: list[int], forward_s: list[float], limit: int, given: str) -> None:
+def _judge_plan(found: Any, saved: list[int], kept: list[int], forward_s: list[float], limit: int) -> None:
     def extra_s(chosen: Plan) -> float:
         return sum(itertools.compress(forward_s, chosen))
 
@@ -106,13 +108,13 @@ def _judge_plan(found: Any, saved: list[int], kept: list[int], forward_s: list[f
     fitting = [one for one in every if peak_bytes(one, saved, kept) <= limit]
     if not fitting:
         if found is not None:
-            raise NotYet(f"For {given}: nothing fits, so None is expected; got {brief_repr(found)}.")
+            raise NotYet(f"nothing fits, so None is expected; got {brief_repr(found)}.")
         return
     if found is None:
-        raise NotYet(f"For {given}: got None, but {brief_repr(fitting[-1])} fits. Is your peak's sum too large?")
+        raise NotYet(f"got None, but {brief_repr(fitting[-1])} fits. Is your peak's sum too large?")
     listed = as_list(found) or []
     if len(listed) != len(saved) or any(getattr(one, "ndim", 0) or one not in (0, 1) for one in listed):
-        raise NotYet(f"For {given}: expected {len(saved)} times True or False, got {brief_repr(found)}.")
+        raise NotYet(f"expected {len(saved)} times True or False, got {brief_repr(found)}.")
     chosen = tuple(map(bool, listed))
     if (peak := peak_bytes(chosen, saved, kept)) > limit:
         forward = sum(stored_bytes(chosen, saved, kept))
@@ -122,11 +124,11 @@ def _judge_plan(found: Any, saved: list[int], kept: list[int], forward_s: list[f
             if forward <= limit
             else f"The forward pass alone leaves {forward}."
         )
-        raise NotYet(f"For {given}: {brief_repr(chosen)} holds {peak} at its peak. {why}")
+        raise NotYet(f"{brief_repr(chosen)} holds {peak} at its peak. {why}")
     best = min(fitting, key=extra_s)
     if extra_s(chosen) > extra_s(best) * (1 + 1e-9) + 1e-12:
         raise NotYet(
-            f"For {given}: {brief_repr(chosen)} fits and costs {extra_s(chosen):.4g} s more; {brief_repr(best)} fits "
+            f"{brief_repr(chosen)} fits and costs {extra_s(chosen):.4g} s more; {brief_repr(best)} fits "
             f"too and costs {extra_s(best):.4g} s. Is your peak's sum too large?"
         )
 
