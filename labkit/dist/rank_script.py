@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.core.source_text import is_plain_function, with_imports
+from labkit.measure.source_text import is_plain_function, with_imports
 
 PORT = 29500  # torchrun's own default
 _ENDPOINT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")

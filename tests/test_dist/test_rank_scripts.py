@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import labkit as lab
 from labkit.core.errors import BadArgument
-from labkit.core.source_text import with_imports
+from labkit.measure.source_text import with_imports
 from labkit.dist.rank_script import as_script, returned
 
 TORCHRUN = Path(sys.executable).parent / "torchrun"

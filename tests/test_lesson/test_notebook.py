@@ -6,6 +6,8 @@ from nbclient import NotebookClient
 
 from labkit.lesson import notebook
 
+pytestmark = pytest.mark.slow  # starts kernels
+
 TORCH_CUDA = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a capacity of 139 GiB, 10 GiB is free."
 TORCH_CPU = (
     "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes."

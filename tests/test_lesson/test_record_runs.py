@@ -7,6 +7,8 @@ from labkit.core import results
 from labkit.core.errors import LabError
 from labkit.lesson import exercise_files, record_runs
 
+pytestmark = pytest.mark.slow  # starts kernels
+
 
 def notebook(*sources):
     return dict(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources]))

@@ -11,7 +11,7 @@ from typing import Any
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.core.source_text import is_plain_function, with_imports
+from labkit.measure.source_text import is_plain_function, with_imports
 
 _FUNCTION = """\
 # Written by lab.profiling.as_script: profilers start with the marked call, the ones before warm up.
