@@ -219,10 +219,4 @@ def _judge_shifts(moves: list[tuple[int, int]], most: int) -> None:
         )
 
 
-CHECKS = {
-    "08.2": throughput,
-    "08.3": waiting_share,
-    "08.4": own_shards,
-    "08.6": shift_batch,
-    "08.7": pipeline,
-}
+CHECKS = {"08.2": throughput, "08.3": waiting_share, "08.4": own_shards, "08.6": shift_batch, "08.7": pipeline}

@@ -143,10 +143,4 @@ def trouble(answer: object) -> str:
     return "Right for thirteen operations: one bad number among many, NaN, and zeros and infinities that belong there."
 
 
-CHECKS = {
-    "09.1": decode,
-    "09.2": total,
-    "09.3": scaled_step,
-    "09.4": trouble,
-    "09.5": master_step,
-}
+CHECKS = {"09.1": decode, "09.2": total, "09.3": scaled_step, "09.4": trouble, "09.5": master_step}

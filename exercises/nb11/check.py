@@ -202,10 +202,4 @@ def _judge_parts(answer: Callable[..., Any], batch: WholeBatch, part: int) -> No
     )
 
 
-CHECKS = {
-    "11.1": split,
-    "11.3": learning_rate,
-    "11.4": critical_batch,
-    "11.5": accumulate,
-    "11.7": recipe,
-}
+CHECKS = {"11.1": split, "11.3": learning_rate, "11.4": critical_batch, "11.5": accumulate, "11.7": recipe}

@@ -85,10 +85,4 @@ def _ranks_hint(value: int, compute_s: float, times: dict[int, float]) -> str:
     return "compute_s / n + ring_seconds(...) for every n from 1 to most: the n of the least."
 
 
-CHECKS = {
-    "12.1": gradients,
-    "12.2": training,
-    "12.3": ring_all_reduce,
-    "12.4": ring_seconds,
-    "12.4b": best_ranks,
-}
+CHECKS = {"12.1": gradients, "12.2": training, "12.3": ring_all_reduce, "12.4": ring_seconds, "12.4b": best_ranks}

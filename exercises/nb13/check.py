@@ -184,10 +184,4 @@ def _judge_sent(got: Any, expected: tuple[float, float, float], given: str, *cas
     number_close(found[2], crossover, rel=1e-9, unit="tokens", given=f"{given}, crossover", hint=hint)
 
 
-CHECKS = {
-    "13.2": bounds,
-    "13.4": operators,
-    "13.5": plan,
-    "13.6": recomputation,
-    "13.7": traffic,
-}
+CHECKS = {"13.2": bounds, "13.4": operators, "13.5": plan, "13.6": recomputation, "13.7": traffic}

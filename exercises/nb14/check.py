@@ -125,10 +125,4 @@ def _judge_balance(got: object, best: list[int], given: str, times: list[float],
         )
 
 
-CHECKS = {
-    "14.2": bubble,
-    "14.3": by_hand,
-    "14.4": fewest,
-    "14.5": split,
-    "14.6": balance,
-}
+CHECKS = {"14.2": bubble, "14.3": by_hand, "14.4": fewest, "14.5": split, "14.6": balance}

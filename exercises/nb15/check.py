@@ -22,12 +22,6 @@ from labkit.plan.costs.money import J_PER_KWH
 
 _BATCH = 512
 _SLOWER = 1.10  # the slowest layout accepted, in times of the fastest
-_COSTS = {
-    "days": "time of the run",
-    "GPU hours": "hours times GPUs",
-    "US$": "rent of all GPUs",
-    "kWh": "energy of all GPUs",
-}
 _COST_HINTS = {
     "days": "6 FLOP per parameter and token, over gpus x flop_per_s x mfu, are seconds; a day has 86,400.",
     "GPU hours": "Every GPU is busy for the whole run: hours times gpus.",
@@ -188,7 +182,7 @@ def _run_cost(
 
 def _judge_costs(got: object, expected: dict[str, float], given: str, *case: float) -> None:
     _, _, gpus, _, mfu, _, _ = case
-    found = mapping(got, _COSTS)
+    found = mapping(got, _COST_HINTS)
     for name, value in expected.items():
         wrong = {
             value
@@ -235,10 +229,4 @@ def _interval_hint(value: float, save_s: float, gpus: int, hours: float) -> str:
     return mistake(value, wrong, "save_s / interval + interval / 2 / between_s is smallest where its derivative is 0.")
 
 
-CHECKS = {
-    "15.1": two_level,
-    "15.2": place,
-    "15.4": fits,
-    "15.5": run_cost,
-    "15.6": best_interval,
-}
+CHECKS = {"15.1": two_level, "15.2": place, "15.4": fits, "15.5": run_cost, "15.6": best_interval}
