@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Sequence
@@ -30,8 +31,7 @@ JOBS = {
 def fp32_peak(answer: object) -> str:
     """Cores x 2 x clock, on rows of the catalogue and on random numbers."""
     draw = random.Random(2101)
-    devices = map(catalog.find, SIX)
-    sizes: list[tuple[str, Any, Any]] = [(f"{one.name}, ", one.fp32_cores, one.boost_hz) for one in devices]
+    sizes: list[tuple[str, Any, Any]] = [(f"{d.name}, ", d.fp32_cores, d.boost_hz) for d in map(catalog.find, SIX)]
     sizes += [("", draw.randrange(100, 20_000), draw.uniform(0.8e9, 3e9)) for _ in range(3)]
     cases = {f"{name}{cores:,} cores at {format_si(hz, 'Hz')}": (cores, hz) for name, cores, hz in sizes}
     hint = "A multiply-add counts as two operations; FLOP/s, not TFLOP/s."
@@ -59,13 +59,15 @@ def step_bytes(answer: object) -> str:
     draw = random.Random(2104)
     cases = [(62_006, 57_280, 1), (62_006, 57_280, 4096), (10, 0, 5), (0, 16, 3)]
     cases += [(draw.randrange(1, 10**9), draw.randrange(1, 10**7), draw.randrange(2, 512)) for _ in range(4)]
-
-    def expected(params: int, saved_activation_bytes: int, batch: int) -> int:
-        return 16 * params + batch * saved_activation_bytes
-
     hint = "Each parameter has its weight, its gradient and two averages of Adam, 4 bytes each, whatever the batch."
-    over_cases(answer, cases, expected, close("B", hint=hint))
-    return f"Right. SimpleCNN at batch 4,096 holds {format_bytes(expected(*cases[1]))} by this count."
+    compare = close("B", hint=hint)
+    over_cases(
+        answer,
+        cases,
+        lambda params, saved_activation_bytes, batch: 16 * params + batch * saved_activation_bytes,
+        compare,
+    )
+    return f"Right. SimpleCNN at batch 4,096 holds {format_bytes(16 * 62_006 + 4096 * 57_280)} by this count."
 
 
 def choice(answer: object) -> str:
@@ -84,12 +86,9 @@ def choice(answer: object) -> str:
 def _device_name(chosen: Any) -> object:
     """The catalogue's name of a device, however it was written; whatever else it is comes back as it is."""
     name = getattr(chosen, "name", chosen)
-    if not isinstance(name, str) or name == HERE:
-        return name
-    try:
-        return catalog.find(name).name
-    except UnknownDevice:
-        return name
+    with contextlib.suppress(UnknownDevice):
+        return catalog.find(name).name if isinstance(name, str) else name
+    return name
 
 
 def _doubt(here: Candidate, limit_s: float) -> str:

@@ -104,7 +104,14 @@ def benchmark(answer: object) -> str:
     """The fixed benchmark; NotYet names the faults that remain."""
     fn = function(answer)
     draw = random.Random(2207)
-    _right_without_traps(fn, draw)
+    report = _report(fn, draw)
+    for processor in report.off():
+        true_s = statistics.median(run.seconds for run in report.runs[processor])
+        got_s = report.seconds[processor]
+        raise NotYet(
+            f"Even on a workstation without traps {_NAMES[processor]}'s number is wrong: {got_s:.4g} s is "
+            f"{got_s / true_s:.3g}x what one blur takes. Seconds, of one blur, on the right processor?"
+        )
     faults = []
     for trap, (value, words) in _TRAPS.items():
         if off := _report(fn, draw, **{trap: value(draw)}).off():
@@ -141,17 +148,6 @@ def _counted(runs: list[Blur], n: int, processor: str) -> list[Blur]:
             "cold call: use n, on both processors."
         )
     return counted
-
-
-def _right_without_traps(fn: Benchmark, draw: random.Random) -> None:
-    report = _report(fn, draw)
-    for processor in report.off():
-        true_s = statistics.median(run.seconds for run in report.runs[processor])
-        got_s = report.seconds[processor]
-        raise NotYet(
-            f"Even on a workstation without traps {_NAMES[processor]}'s number is wrong: {got_s:.4g} s is "
-            f"{got_s / true_s:.3g}x what one blur takes. Seconds, of one blur, on the right processor?"
-        )
 
 
 def _different_work(fn: Benchmark, draw: random.Random) -> Iterator[str]:

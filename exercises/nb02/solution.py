@@ -41,9 +41,7 @@ def benchmark(station, n):
     """
 
     def reading(run):
-        x = station.random(
-            n, "float32"
-        )  # new for every reading, of one dtype, before the clock starts
+        x = station.random(n, "float32")  # new for each reading, before the clock starts
         station.synchronize()
         start_s = station.clock()
         run(x)

@@ -81,13 +81,11 @@ def _judge_on_stand_in(fn: Any, logits: Any, labels: Any, expected: float, given
     _judge_loss(found.get(), expected, given)
 
 
-PARTS = {"map": "of x and y", "reduce": "of a and b", "post": "z = ... of a", "identity": "a number"}
-
-
 @np.errstate(all="ignore")
 def distance(answer: object) -> str:
     """The four expressions, worked out in the order of a GPU's threads."""
-    parts = Reduction(mapping(answer, PARTS))
+    keys = {"map": "of x and y", "reduce": "of a and b", "post": "z = ... of a", "identity": "a number"}
+    parts = Reduction(mapping(answer, keys))
     draw = np.random.default_rng(504)
     for n in (1, 5, 0, 1023, 4096):
         x, y = draw.standard_normal((2, n))

@@ -89,19 +89,12 @@ def _blocks() -> Iterator[_BlockCase]:
         yield _block(f"fractions in {dtype}", (1, 6, 2, 9, 8, 5), dtype=dtype, whole=False, seed=9)
 
 
-def _compiled_blocks() -> Iterator[_BlockCase]:
-    yield _block("64 images of SimpleCNN, compiled", (64, 3, 6, 32, 32, 5), seed=21)
-    yield _block("float64, compiled", (2, 2, 3, 9, 8, 3), dtype="float64", seed=22)
-
-
 def forward(answer: object) -> str:
     """The fused forward kernel: as Python at awkward sizes, then compiled."""
     plain = _plain(answer, "x, weight, bias, pooled, choice")
     for block in _blocks():
         _judge_forward(plain, block)
-    _needs_compiling(answer)
-    for block in _compiled_blocks():
-        _judge_forward(answer, block, repeats=_REPEATS)
+    _judge_compiled(answer, _judge_forward)
     return "Right at even and odd sizes, with ties, in float32 and float64, and compiled for several threads."
 
 
@@ -114,9 +107,11 @@ def _plain(answer: object, parameters: str) -> Callable[..., Any]:
     return fn
 
 
-def _needs_compiling(answer: object) -> None:
+def _judge_compiled(answer: object, judge: Callable[..., None]) -> None:
     if not hasattr(answer, "py_func"):
         raise NotYet("Right, but not compiled: Python would need minutes. Put @numba.njit(parallel=True) above it.")
+    judge(answer, _block("64 images of SimpleCNN, compiled", (64, 3, 6, 32, 32, 5), seed=21), repeats=_REPEATS)
+    judge(answer, _block("float64, compiled", (2, 2, 3, 9, 8, 3), dtype="float64", seed=22), repeats=_REPEATS)
 
 
 def _judge_forward(fn: Any, block: _BlockCase, *, repeats: int = 1) -> None:
@@ -153,9 +148,7 @@ def backward(answer: object) -> str:
         _judge_backward(plain, block)
     unneeded = "nobody who needs grad_x (it has no images)"
     _judge_backward(plain, _block(unneeded, next(iter(_SHAPES.values()))), wants_x=False)
-    _needs_compiling(answer)
-    for block in _compiled_blocks():
-        _judge_backward(answer, block, repeats=_REPEATS)
+    _judge_compiled(answer, _judge_backward)
     return "Right at even and odd sizes, with and without grad_x, in float32 and float64, and compiled."
 
 

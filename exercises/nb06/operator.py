@@ -112,7 +112,7 @@ def _judge_values(fn: Any, height: int, width: int, *, wants_x: bool, where: str
 
     given = _given(height, width)
     gradient = torch.linspace(1, 2, _expected(*given).numel(), dtype=torch.float64).view_as(_expected(*given))
-    found, grads = _run(lambda *inputs: _pooled(fn, *inputs), given, gradient, wants_x=wants_x)
+    found, grads = _run(lambda *inputs: fn(*inputs)[0], given, gradient, wants_x=wants_x)
     right, wanted = _run(_expected, given, gradient, wants_x=wants_x)
     where = where or f"With x {tuple(given[0].shape)}{'' if wants_x else ', whose gradient nobody needs'}"
     if not torch.allclose(found, right):
@@ -124,10 +124,6 @@ def _judge_values(fn: Any, height: int, width: int, *, wants_x: bool, where: str
             raise NotYet(f"{where}: no gradient of {name} comes back. gradients returns one for each input, in order.")
         if not torch.allclose(got, expected):
             raise NotYet(f"{where}: the gradient of {name} is not torch's. Does exercise 06.6 pass? Which order?")
-
-
-def _pooled(fn: Any, *inputs: Tensor) -> Any:
-    return fn(*inputs)[0]
 
 
 def _run(fn: Any, given: list[Tensor], gradient: Tensor, *, wants_x: bool) -> tuple[Tensor, list[Tensor | None]]:
@@ -146,7 +142,7 @@ def _judge_gradcheck(answer: Any) -> None:
 
     given = [tensor.requires_grad_() for tensor in _given(7, 6)]
     try:
-        torch.autograd.gradcheck(lambda *inputs: _pooled(answer, *inputs), given)
+        torch.autograd.gradcheck(lambda *inputs: answer(*inputs)[0], given)
     except Exception as error:  # GradcheckError is a RuntimeError, but the reader's code may raise anything
         raise NotYet(f"gradcheck, which changes each number a little and compares, says: {str(error)[:300]}") from error
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import Any
 
 from labkit.core.units import format_seconds
-from labkit.lesson.checks import NotYet, as_number, call, function, mapping, number_close, over_cases
+from labkit.lesson.checks import NotYet, as_number, call, close, function, mapping, number_close, over_cases
 from labkit.measure.simulated import TrainingJob
 from labkit.measure.simulated.training_loop import LAUNCH_S
 
@@ -19,7 +18,7 @@ _SLACK = 1.08  # of the least time: launches and sums that a loop may take besid
 
 def busy_share(answer: object) -> str:
     """The share of a window in which at least one kernel ran."""
-    over_cases(answer, _windows(random.Random(2701)), _busy_share, _judge_share)
+    over_cases(answer, _windows(random.Random(2701)), _busy_share, close("of the time", rel=1e-9, hint=_share_hint))
     return "Right for kernels in any order, in parallel, one inside another, beyond the window, and for none."
 
 
@@ -51,25 +50,20 @@ def _busy_share(kernels: Sequence[Stretch], start_s: float, end_s: float) -> flo
     return busy_s / (end_s - start_s)
 
 
-def _judge_share(
-    got: object, right: float, given: str, kernels: Sequence[Stretch], start_s: float, end_s: float
-) -> None:
-    value, window_s = as_number(got, "of the time", given), end_s - start_s
-    if abs(value - right) <= 1e-9:
-        return
+def _share_hint(value: float, kernels: Sequence[Stretch], start_s: float, end_s: float) -> str:
+    right, window_s = _busy_share(kernels, start_s, end_s), end_s - start_s
     begin_s, last_s = min([start_s, *(a for a, _ in kernels)]), max([end_s, *(b for _, b in kernels)])
     whole_s = _busy_share(kernels, begin_s, last_s) * (last_s - begin_s)
-    why = "From the window's start to its end, during which part was at least one kernel running?"
     for found, words in (
-        (1 - right, "That is the idle share; the busy share was asked for."),
-        (right * window_s, "That is in seconds: divide it by the window's length."),
-        (100 * right, "That is in percent; a share is 0 to 1."),
-        (sum(b - a for a, b in kernels) / window_s, "Kernels that run in parallel count once, and only in the window."),
         (whole_s / window_s, "What lies outside the window doesn't count."),
+        (sum(b - a for a, b in kernels) / window_s, "Kernels that run in parallel count once, and only in the window."),
+        (100 * right, "That is in percent; a share is 0 to 1."),
+        (right * window_s, "That is in seconds: divide it by the window's length."),
+        (1 - right, "That is the idle share; the busy share was asked for."),
     ):
         if abs(value - found) <= 1e-9:
-            why = words
-    raise NotYet(f"For {given}: {value:.4g}, expected {right:.4g}. {why}")
+            return words
+    return "From the window's start to its end, during which part was at least one kernel running?"
 
 
 def mean_loss(answer: object) -> str:
@@ -118,7 +112,7 @@ def _judge_seconds(job: TrainingJob, steps: int, given: str) -> None:
 
 def break_even(answer: object) -> str:
     """The smallest batch for which the device needs at least as long as the host."""
-    over_cases(answer, _networks(random.Random(2703)), _smallest_batch, _judge_batch)
+    over_cases(answer, _networks(random.Random(2703)), _smallest_batch, close("images", rel=0.0, hint=_batch_hint))
     return "Right for one operator and many, for large and small ones together, and where one image is enough."
 
 
@@ -157,22 +151,17 @@ def _smallest_batch(flop: Sequence[float], rate: float, order_s: float, least_s:
     return high
 
 
-def _judge_batch(got: object, right: int, given: str, *network: Any) -> None:
-    value = as_number(got, "images", given)
-    flop, rate, order_s, _ = network
-    if value == right:
-        return
-    if value != int(value):
-        raise NotYet(f"For {given}: {value:.6g} images; a batch is a whole number, and {right} was expected.")
+def _batch_hint(value: float, flop: Sequence[float], rate: float, order_s: float, least_s: float) -> str:
+    right = _smallest_batch(flop, rate, order_s, least_s)
+    if not value.is_integer():
+        return "A batch is a whole number."
     if value == right - 1:
-        why = "One image less than needed: the host is still slower."
-    elif value == right + 1:
-        why = "With one image less, the device already needs as long as the host, and that counts."
-    elif value == _smallest_batch(flop, rate, order_s, 0.0):
-        why = "A kernel takes at least least_s, however few images it has."
-    else:
-        why = "Host: order_s for each operator. Device: for each, the longer of least_s and flop x batch / rate."
-    raise NotYet(f"For {given}: a batch of {value:,.0f}, expected {right:,}. {why}")
+        return "One image less than needed: the host is still slower."
+    if value == right + 1:
+        return "With one image less, the device already needs as long as the host, and that counts."
+    if value == _smallest_batch(flop, rate, order_s, 0.0):
+        return "A kernel takes at least least_s, however few images it has."
+    return "Host: order_s for each operator. Device: for each, the longer of least_s and flop x batch / rate."
 
 
 _GAINS = {

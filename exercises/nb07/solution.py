@@ -51,9 +51,8 @@ def gains(load_s, step_s, factor, workers):
 def mended(model, images, labels, device, batch, lr):
     """One epoch of SGD with momentum 0.9: the mean training loss, the accuracy at the end."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    x = (
-        torch.from_numpy(images).to(device) / 255 - 0.5
-    ) / 0.5  # once, all images together, float32
+    # once, all images together; uint8 / 255 is float32
+    x = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5
     y = torch.from_numpy(labels).to(device)
     total = torch.zeros((), device=device)
     for part in zip(x.split(batch), y.split(batch), strict=True):
