@@ -141,7 +141,7 @@ def as_number(answer: object, unit: str, given: str = "") -> float:
     return value
 
 
-def function(answer: object, *_: Any) -> Callable[..., Any]:
+def function(answer: object) -> Callable[..., Any]:
     """The answer as a function; Todo while it is a stub."""
     if not callable(answer):
         raise NotYet(f"Expected a function, got {brief_repr(answer)}. Pass its name without brackets.")
