@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -61,20 +62,17 @@ class _Problem:
     def loss(self, *, bad: str = "") -> Tensor:
         """Its gradient is `slope` in each weight, rounded to float16 on the way; `bad` puts inf or NaN into one."""
 
-        def through_float16(gradient: Tensor) -> Tensor:
+        def through_float16(gradient: Tensor, spoilt: str) -> Tensor:
             self.sent = float(gradient[0])
-            return gradient.half().float()
-
-        def spoilt(gradient: Tensor) -> Tensor:
-            rounded = through_float16(gradient)
-            if bad:
-                rounded[-1] = float(bad)
+            rounded = gradient.half().float()
+            if spoilt:
+                rounded[-1] = float(spoilt)
             return rounded
 
         total = self.weights[0].new_zeros(())
-        for weight, hook in zip(self.weights, (through_float16, spoilt), strict=True):
+        for weight, spoilt in zip(self.weights, ("", bad), strict=True):
             passed: Any = weight * 1.0
-            passed.register_hook(hook)
+            passed.register_hook(functools.partial(through_float16, spoilt=spoilt))
             total = total + self.slope * passed.sum()
         return total
 

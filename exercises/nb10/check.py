@@ -105,8 +105,8 @@ def _judge_chain(fn: Callable[..., Any], inputs: list[Tensor]) -> None:
         )
     if counted.new_bytes > wanted.nbytes:
         raise NotYet(
-            f"Right, but it takes {counted.new_bytes:,} B of new memory, and the result has {wanted.nbytes:,} B: "
-            "let the later operators overwrite what the first one made. Their names end in an underscore."
+            f"Right, but it takes {counted.new_bytes:,} B of new memory, and the result has {wanted.nbytes:,} B: let "
+            "the later operators overwrite what the first one made. Their names end in an underscore."
         )
 
 

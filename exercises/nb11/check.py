@@ -54,16 +54,16 @@ def _judge_split(fn: Callable[..., Any], labels: list[int], share: float, seed: 
         size, found = labels.count(label), sum(labels[row] == label for row in validation)
         if abs(found - share * size) >= 1:
             raise NotYet(
-                f"{found} of the {size} images of one class are in validation; share * size is "
-                f"{share * size:g}. Draw class by class. Which part comes first?"
+                f"{found} of the {size} images of one class are in validation; share * size is {share * size:g}. Draw "
+                "class by class. Which part comes first?"
             )
     again, other = (sorted(called(s)[1]) for s in (seed, seed + 1))
     if sorted(validation) != again:
         raise NotYet("the same seed gave another split later. Draw with a generator of its own.")
     if max(map(labels.count, set(labels))) > 30 and sorted(validation) == other:
         raise NotYet(
-            "another seed gave the same split. Neighbouring digits may be by one writer, so draw at "
-            "random within each class."
+            "another seed gave the same split. Neighbouring digits may be by one writer, so draw at random within "
+            "each class."
         )
     _judge_order(labels, set(validation))
 
@@ -76,8 +76,8 @@ def _judge_order(labels: list[int], chosen: set[int]) -> None:
         steps = [after - before for before, after in itertools.pairwise(places)]
         if len(places) >= 14 and max(map(steps.count, steps)) >= len(steps) - 1:
             raise NotYet(
-                "within a class the validation images are in a row or at equal distances. Let the seed "
-                "choose them; torch.randperm gives a random order."
+                "within a class the validation images are in a row or at equal distances. Let the seed choose them; "
+                "torch.randperm gives a random order."
             )
 
 
@@ -191,8 +191,8 @@ def _judge_parts(answer: Callable[..., Any], batch: WholeBatch, part: int) -> No
         raise NotYet(f"the model saw {sum(seen)} images. {why}")
     if any(waiting):
         raise NotYet(
-            "a part was read before the one ahead of it had run backward, so what backward needs of all "
-            "parts is kept at once, and no memory is saved. Call backward() for each part."
+            "a part was read before the one ahead of it had run backward, so what backward needs of all parts is kept "
+            "at once, and no memory is saved. Call backward() for each part."
         )
     left.judge(
         no_gradient="Each part needs its backward pass.",

@@ -85,13 +85,13 @@ def _judge_shares(rows: Sequence[Sequence[int]], images: int) -> None:
         raise NotYet("an image is read by two ranks, or twice. Shares must not overlap.")
     if len(everything) < images:
         raise NotYet(
-            f"{images - len(everything)} images are read by no rank. If the batch can't be divided "
-            "evenly, some shares are larger by one."
+            f"{images - len(everything)} images are read by no rank. If the batch can't be divided evenly, some shares "
+            "are larger by one."
         )
     if max(map(len, rows)) > math.ceil(images / len(rows)):
         raise NotYet(
-            f"shares of {', '.join(str(len(own)) for own in rows)} images. The step lasts as long as its "
-            "largest share; let sizes differ by at most one."
+            f"shares of {', '.join(str(len(own)) for own in rows)} images. The step lasts as long as its largest "
+            "share; let sizes differ by at most one."
         )
 
 
@@ -148,15 +148,15 @@ def _judge_batches(copies: Sequence[TrainedCopy], images: int) -> None:
             raise NotYet(f"rank {rank}'s model was given none of the images.")
         if reads >= _EPOCHS * images:
             raise NotYet(
-                f"rank {rank} reads all {images} images in every epoch, as every other rank does: {ranks} "
-                "ranks do the same work. Which sampler gives each rank a share?"
+                f"rank {rank} reads all {images} images in every epoch, as every other rank does: {ranks} ranks do the "
+                "same work. Which sampler gives each rank a share?"
             )
         if largest > _BATCH:
             raise NotYet(f"rank {rank} has a batch of {largest}. `batch` is the batch of one rank.")
         if len(copy.batches) > steps:
             raise NotYet(
-                f"rank {rank} takes {len(copy.batches)} steps, and {steps} are enough: a rank's batch has "
-                "`batch` images, and isn't divided by the number of ranks again."
+                f"rank {rank} takes {len(copy.batches)} steps, and {steps} are enough: a rank's batch has `batch` "
+                "images, and isn't divided by the number of ranks again."
             )
 
 
@@ -170,8 +170,8 @@ def _judge_epochs(copies: Sequence[TrainedCopy], images: int) -> None:
             raise NotYet(f"in an epoch {read.total() - images} images are read twice. By which ranks?")
     if per_rank[0][0] == per_rank[0][1]:
         raise NotYet(
-            "rank 0 reads its images in the same order in every epoch. A DistributedSampler shuffles "
-            "again only after sampler.set_epoch(epoch)."
+            "rank 0 reads its images in the same order in every epoch. A DistributedSampler shuffles again only after "
+            "sampler.set_epoch(epoch)."
         )
 
 
@@ -182,12 +182,12 @@ def _judge_weights(copies: Sequence[TrainedCopy]) -> None:
         moves = [copy.after - copy.before for copy in copies]
         if all(_distance(move, moves[0]) < 1e-9 for move in moves):
             raise NotYet(
-                f"all copies take the same steps, but they began with different weights, so they end "
-                f"{apart:.1g} apart (relative). Which rank's weights should all begin with?"
+                f"all copies take the same steps, but they began with different weights, so they end {apart:.1g} apart "
+                "(relative). Which rank's weights should all begin with?"
             )
         raise NotYet(
-            f"the copies end {apart:.1g} apart (relative). They take different steps: nothing averages "
-            "the gradients over the ranks."
+            f"the copies end {apart:.1g} apart (relative). They take different steps: nothing averages the gradients "
+            "over the ranks."
         )
     # Torch may broadcast any rank's weights. A step with fewer images may weigh ranks alike, as DDP does, or images.
     replays = [_replay(copy.before, copies, exact=exact) for copy in copies for exact in (False, True)]
@@ -197,7 +197,7 @@ def _judge_weights(copies: Sequence[TrainedCopy]) -> None:
     if any(_distance(first, replay) < 1e-7 for replay in summed):
         raise NotYet(f"the gradients are summed over ranks, so each step is {len(copies)} times too long.")
     raise NotYet(
-        f"the copies agree, but one process with the joint batches would end with other weights, "
+        "the copies agree, but one process with the joint batches would end with other weights, "
         f"{_distance(first, replays[0]):.1g} away (relative). Average the gradients in every step, before the plain "
         "SGD step at `rate`."
     )

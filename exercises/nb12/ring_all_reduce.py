@@ -37,8 +37,8 @@ def ring_all_reduce(answer: object) -> str:
         with about(f"{length} number{'s' * (length > 1)} on {len(calls)} ranks"):
             _judge(calls)
     return (
-        "The sum is on every rank, for 1 to 1,001 numbers on 2, 3 and 4 ranks, by messages to one neighbour of "
-        "2 (n - 1) / n of the bytes."
+        "The sum is on every rank, for 1 to 1,001 numbers on 2, 3 and 4 ranks, by messages to one neighbour of 2 (n - "
+        "1) / n of the bytes."
     )
 
 

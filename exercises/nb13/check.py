@@ -45,16 +45,16 @@ def _judge_cuts(found: Any, sizes: list[int], ranks: int) -> None:
     cuts = whole_numbers(found, "a list of whole numbers (int, as slices of layers need them)")
     if len(cuts) != ranks + 1 or cuts[0] != 0 or cuts[-1] != len(sizes):
         raise NotYet(
-            f"expected {ranks + 1} numbers from 0 to {len(sizes)}, got {brief_repr(found)}. "
-            "Rank r has layers found[r] to found[r + 1] - 1."
+            f"expected {ranks + 1} numbers from 0 to {len(sizes)}, got {brief_repr(found)}. Rank r has layers found[r] "
+            "to found[r + 1] - 1."
         )
     if any(later <= earlier for earlier, later in itertools.pairwise(cuts)):
         raise NotYet(f"{brief_repr(found)} leaves a rank without a layer, or isn't in ascending order.")
     got, least = (max(sums(sizes, edges)) for edges in (cuts, best_edges(sizes, ranks)))
     if got > least:
         raise NotYet(
-            f"{brief_repr(found)} puts {got} on the fullest rank, and {least} is possible. "
-            "Which of all cuts has the smallest maximum?"
+            f"{brief_repr(found)} puts {got} on the fullest rank, and {least} is possible. Which of all cuts has the "
+            "smallest maximum?"
         )
 
 
@@ -128,8 +128,8 @@ def _judge_plan(found: Any, saved: list[int], kept: list[int], forward_s: list[f
     best = min(fitting, key=extra_s)
     if extra_s(chosen) > extra_s(best) * (1 + 1e-9) + 1e-12:
         raise NotYet(
-            f"{brief_repr(chosen)} fits and costs {extra_s(chosen):.4g} s more; {brief_repr(best)} fits "
-            f"too and costs {extra_s(best):.4g} s. Is your peak's sum too large?"
+            f"{brief_repr(chosen)} fits and costs {extra_s(chosen):.4g} s more; {brief_repr(best)} fits too and costs "
+            f"{extra_s(best):.4g} s. Is your peak's sum too large?"
         )
 
 
