@@ -1,7 +1,6 @@
-"""Time callables honestly: synchronised, cold call apart, spread kept, alternatives interleaved.
+"""Time callables: synchronised, the cold call kept apart, the spread reported, alternatives interleaved.
 
-Everything here takes the clock and the `sync` function as arguments, so that the rules can be tested with a
-device that works asynchronously in a simulated time.
+The clock and `sync` are arguments, so that tests and lessons can time a simulated asynchronous device.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from labkit.measure.bootstrap import median_ratio_interval
 
 Clock = Callable[[], float]
 
-# Reading a clock costs about a microsecond: below this a single call is not timed alone.
+# Reading a clock costs about a microsecond, so shorter calls share one reading.
 SHORT_CALL_S = 50e-6
-# Ordering work and waiting for it costs a GPU's call tens of microseconds: there, more calls share one wait.
+# Launching work and waiting for it takes tens of microseconds on a GPU, so shorter calls share one wait.
 SHORT_ASYNC_CALL_S = 1e-3
 _MOST_REPEATS = 1_000_000
 _MOST_READINGS = 2000
 
 
 def no_sync() -> None:
-    """The `sync` of a device that finishes its work before a call returns, as a CPU does."""
+    """Return at once: the `sync` of a CPU, which finishes its work before a call returns."""
 
 
 def sync_of(device: str) -> Callable[[], None]:
-    """What blocks until the queued work of "cuda" or "cuda:1" is done; for any other device, nothing to wait for."""
+    """Return a function that waits for all queued work of "cuda" or "cuda:1"; for other devices, `no_sync`."""
     if not device.startswith("cuda"):
         return no_sync
     import torch
@@ -46,9 +45,9 @@ def sync_of(device: str) -> Callable[[], None]:
 class Timing(Shown):
     """Durations of one function's calls, in seconds, in the order taken.
 
-    `first_s` is the cold call: compilation, allocation, cache misses. Each sample is the mean of `repeats`
-    calls made inside one reading of the clock; `repeats` is 1 unless a call is short: under 50 µs, or under 1 ms where
-    the clock has to wait for a device.
+    `first_s` is the cold call: compilation, allocation, cache misses. Each sample is the mean of `repeats` calls
+    between two readings of the clock. `repeats` is 1 unless a call takes under 50 µs, or under 1 ms on a device that
+    has to be waited for.
     """
 
     label: str
@@ -76,7 +75,7 @@ class Timing(Shown):
         return (high - low) / self.median_s
 
     def rate(self, items: float) -> float:
-        """Items per second when one call handles `items` of them. BadMeasurement where a call took no time."""
+        """Items per second if one call handles `items` of them. Raises BadMeasurement if a call took no time."""
         _check_took_time(self)
         return items / self.median_s
 
@@ -140,19 +139,18 @@ def time_call(
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
 ) -> Timing:
-    """Call `fn` until `budget_s` seconds of it or 2,000 readings are taken, and at least `min_runs` readings.
+    """Time `fn` for `budget_s` seconds or 2,000 readings, whichever is less, but at least `min_runs` readings.
 
-    `sync` blocks until queued device work is done. It runs on both sides of the clock, so a GPU call is not
-    credited with merely being enqueued. Short calls are repeated inside the clock, and the result says how often;
-    `repeats` sets it. `on_sample` is called outside the clock with what has been measured so far.
-    The readings taken before Ctrl-C reach `on_sample`; the interrupt itself goes on to the caller.
-    Raises BadArgument for what can't be called, and for fewer than 2 runs, which have no spread.
+    `sync` waits for queued device work. It is called before each reading of the clock, so that a GPU call is timed to
+    its end and not only to its launch. Short calls share a reading; `repeats` sets how many, by default as few as are
+    needed. `on_sample` gets the timing so far after each reading, outside the timed region; after Ctrl-C it has had all
+    readings, and KeyboardInterrupt reaches the caller.
+    Raises BadArgument if `fn` can't be called, and for fewer than 2 runs, which have no spread.
     """
     check_function(label, fn)
-    _check_amounts(budget_s, min_runs, least=2, why="Fewer have no spread.")
+    budget_s = _checked_budget(budget_s, min_runs, least=2, why="Fewer have no spread.")
     if repeats is not None:
         check_number("repeats", repeats, least=1, whole=True)
-    budget_s = _granted_s(budget_s)
     series = _Series(label, fn, sync, clock)
     repeats = _choose_repeats(series)[0] if repeats is None else repeats
     return _sampled([series], repeats, budget_s, min_runs, on_sample)[0]
@@ -167,20 +165,18 @@ def compare(
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
 ) -> Comparison:
-    """Time two or more functions in turn, A B B A, and bootstrap an interval on each ratio to the first.
+    """Time two or more functions in turn, A B B A, and give each one's ratio to the first with a bootstrap interval.
 
-    Taking turns lets a drifting clock speed or a busy neighbour hit all of them alike; every other round is taken
-    backwards, since what ran before leaves its traces in caches and memory. Every reading has the
-    same number of calls. `budget_s` is the measured time of all alternatives together; `on_sample` is called
-    outside the clock with what has been measured of one of them.
-    Raises BadArgument for fewer than two alternatives, what can't be called, or fewer than 5 runs.
+    Turns expose all of them equally to a drifting clock rate or a busy neighbour; every other round runs in reverse,
+    since each function leaves its traces in caches and memory. `budget_s` is the measured time of all together, and
+    `on_sample` gets the timing so far of the function just read.
+    Raises BadArgument for fewer than two alternatives, for one that can't be called, and for fewer than 5 runs.
     """
     check_alternatives(alternatives)
-    _check_amounts(budget_s, min_runs, least=5, why="Fewer give no interval.")
-    budget_s = _granted_s(budget_s)
+    budget_s = _checked_budget(budget_s, min_runs, least=5, why="Fewer give no interval.")
     series = [_Series(label, fn, sync, clock) for label, fn in alternatives.items()]
     chosen = [_choose_repeats(one) for one in series]
-    # The same number for all, or the fixed cost of a reading would be shared by more calls of one than of another.
+    # All get the same number: otherwise a reading's fixed cost would be shared by more calls of one than of another.
     affordable = budget_s / (min_runs * len(chosen) * max(call_s for _, call_s in chosen))
     repeats = max(1, min(max(n for n, _ in chosen), int(affordable)))
     timings = _sampled(series, repeats, budget_s, min_runs, on_sample)
@@ -188,9 +184,9 @@ def compare(
 
 
 def speedup(baseline: Timing, other: Timing) -> Ratio:
-    """How many times faster `other` is than `baseline`: the ratio of medians, and a 95 % interval.
+    """How many times faster `other` is than `baseline`: the ratio of medians, with a 95 % interval.
 
-    Raises BadMeasurement for fewer than 5 readings on a side.
+    Raises BadMeasurement if either has fewer than 5 readings.
     """
     for side in (baseline, other):
         if not isinstance(side, Timing):
@@ -215,14 +211,11 @@ def check_alternatives(alternatives: object) -> None:
         check_function(label, fn)
 
 
-def _granted_s(budget_s: float) -> float:
-    """The budget, or nothing in the smoke profile, which asks only whether the code runs: the fewest readings do."""
-    return 0.0 if results.profile() == "smoke" else budget_s
-
-
-def _check_amounts(budget_s: float, min_runs: int, *, least: int, why: str) -> None:
+def _checked_budget(budget_s: float, min_runs: int, *, least: int, why: str) -> float:
+    """Check both, and return the budget; the smoke profile, which only asks whether the code runs, gets none."""
     check_number("budget_s", budget_s, least=0, advice="It is a time in seconds.")
     check_number("min_runs", min_runs, least=least, whole=True, advice=why)
+    return 0.0 if results.profile() == "smoke" else budget_s
 
 
 def _check_took_time(timing: Timing) -> None:
@@ -234,7 +227,7 @@ def _check_took_time(timing: Timing) -> None:
 
 
 class _Series:
-    """Synchronised readings of the clock around calls of one function; the first, cold call is made at once."""
+    """Synchronised readings of one function's calls; the constructor makes the cold call."""
 
     def __init__(self, label: str, fn: Callable[[], object], sync: Callable[[], None], clock: Clock) -> None:
         self.label, self.fn, self.sync, self.clock = label, fn, sync, clock
@@ -242,7 +235,7 @@ class _Series:
         self.samples_s: list[float] = []
 
     def seconds(self, repeats: int) -> float:
-        """Seconds of one call, averaged over `repeats` calls inside one reading."""
+        """Mean seconds of a call over `repeats` calls inside one reading."""
         fn, sync = self.fn, self.sync
         sync()
         start = self.clock()
@@ -252,14 +245,14 @@ class _Series:
         return (self.clock() - start) / repeats
 
     def timing(self, repeats: int) -> Timing:
-        """What has been measured so far."""
+        """The timing so far."""
         return Timing(self.label, self.first_s, tuple(self.samples_s), repeats)
 
 
 def _sampled(
     series: list[_Series], repeats: int, budget_s: float, min_runs: int, on_sample: Callable[[Timing], None] | None
 ) -> tuple[Timing, ...]:
-    """Take readings in turn, every other round backwards, until the budget and the fewest rounds are spent."""
+    """Take readings in turn, every other round in reverse, until budget and `min_runs` are both used up."""
     spent_s, rounds = 0.0, 0
     while rounds < min_runs or (spent_s < budget_s and rounds < _MOST_READINGS):
         for one in (series, series[::-1])[rounds % 2]:
@@ -272,9 +265,9 @@ def _sampled(
 
 
 def _choose_repeats(series: _Series) -> tuple[int, float]:
-    """How many calls go into one reading, and about the seconds of one call: 1, or enough to fill a millisecond."""
+    """Calls per reading, 1 or as many as take a millisecond, and a first estimate of a call's seconds."""
     short_s = SHORT_CALL_S if series.sync is no_sync else SHORT_ASYNC_CALL_S
-    for _ in range(3):  # the first may still warm something up
+    for _ in range(3):  # a call after the cold one may still warm something up
         if (warm_s := series.seconds(1)) >= 20 * short_s:
             return 1, warm_s
     if warm_s >= short_s:

@@ -1,4 +1,4 @@
-"""How sure is a ratio of two medians? An interval from the readings alone, by resampling them."""
+"""The uncertainty of a ratio of two medians, by resampling the readings (bootstrap)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _RESAMPLES = 2000
 def median_ratio_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     """95 % expanded percentile bootstrap interval of median(a) / median(b), for at least 5 readings each.
 
-    Equally many readings are resampled as pairs, so that a disturbance that hit both cancels. From 16 readings on,
-    blocks of neighbours are resampled, since a slow moment lasts for several; the interval is still too narrow where
-    disturbances last longer than a block.
+    Series of equal length are resampled in pairs, so that a disturbance common to both cancels. From 16 readings on,
+    blocks of neighbours are resampled, since a slow moment lasts for several readings; a disturbance longer than a
+    block still makes the interval too narrow.
     Sources: Politis and Romano, A circular block-resampling procedure for stationary data (1992); Hesterberg, What
     teachers should know about the bootstrap (2015), for the expansion that few readings need.
     """
     import numpy as np
 
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(0)  # fixed: the same readings give the same interval
     rows = _resampled_rows(len(a), generator)
     others = rows if len(a) == len(b) else _resampled_rows(len(b), generator)
     ratios = np.median(np.asarray(a)[rows], axis=1) / np.median(np.asarray(b)[others], axis=1)
@@ -30,7 +30,7 @@ def median_ratio_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float
 
 
 def _resampled_rows(n: int, generator: Any) -> Any:
-    """Indices (resamples, n) of readings, in blocks of neighbours."""
+    """Indices of resampled readings, in blocks of neighbours: an array (resamples, n)."""
     import numpy as np
 
     block = _block(n)
@@ -39,12 +39,12 @@ def _resampled_rows(n: int, generator: Any) -> Any:
 
 
 def _block(n: int) -> int:
-    """Readings in a block: about the square root of their number, one where there are few."""
+    """Readings in a block: about the square root of their number, or one for fewer than 16."""
     return round(n**0.5) if n >= 16 else 1
 
 
 def _expanded_tail(blocks: int) -> float:
-    """The share to cut off on each side, below 2.5 %: what Student's t would need for so few independent blocks.
+    """The share to cut off on each side: below 2.5 %, by as much as Student's t is wider for so few blocks.
 
     Source of the approximation to t: Abramowitz and Stegun, Handbook of mathematical functions (1964), 26.7.5.
     """

@@ -1,4 +1,4 @@
-"""Measured ceilings of this machine: what no program here should beat. Measured once and kept with their conditions."""
+"""The ceilings of this machine, rates that no program here should beat: measured once, kept with their conditions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _NO_FLOAT16 = "never timed on a CPU: where the hardware lacks it, a matmul takes
 
 @dataclass(frozen=True, repr=False)
 class Ceilings(ShownAsTable):
-    """Highest rates measured on `device`: a copy in B/s, and a matmul per dtype in FLOP/s.
+    """The highest rates measured on `device`: of a copy in B/s, and of a matmul in FLOP/s by dtype.
 
-    A ceiling is the best median over a few shapes. `peaks` are the data sheet's, in the same units and under the same
-    names ('copy', 'float32'), None where unknown. `remarks` say why something is missing or in doubt, `conditions`
-    under what it was measured, `note` where it could not be kept. `threads` is None on a GPU.
+    `peaks` are the data sheet's, in the same units, by 'copy' and dtype; None if unknown. `remarks` say why a rate is
+    missing or in doubt, `conditions` what it was measured under, `note` why it could not be kept. `threads` is None on
+    a GPU.
     """
 
     device: str
@@ -48,25 +48,25 @@ class Ceilings(ShownAsTable):
 
     @property
     def copy_bytes_per_s(self) -> float:
-        """Bytes read plus bytes written a second when a large tensor is copied."""
+        """Bytes read plus bytes written per second when a large tensor is copied."""
         return self.copy.value
 
     @property
     def matmul_flop_per_s(self) -> dict[str, float]:
-        """FLOP/s of a matmul by dtype name; dtypes that weren't measured are absent."""
+        """FLOP/s of a matmul by dtype; dtypes that weren't measured are absent."""
         return {dtype: ceiling.value for dtype, ceiling in self.matmul.items()}
 
     def limit(self, dtype: object) -> float | None:
-        """FLOP/s that a matmul in `dtype` ('float32' or torch.float32) reached; None if it wasn't measured here."""
+        """FLOP/s that a matmul reached in `dtype` ('float32' or torch.float32); None if it wasn't measured."""
         ceiling = self.matmul.get(_dtype_name(dtype))
         return None if ceiling is None else ceiling.value
 
     def peak(self, what: object) -> float | None:
-        """The data sheet's figure for a dtype, in FLOP/s, or for 'copy', in B/s; None where unknown."""
+        """The data sheet's peak for a dtype, in FLOP/s, or for 'copy', in B/s; None if unknown."""
         return self.peaks.get("copy" if what == "copy" else _dtype_name(what))
 
     def table(self) -> Table:
-        """A row for each ceiling, with its spread and its share of the data sheet's figure."""
+        """A row for each ceiling, with its quartiles and its share of the data sheet's peak."""
         with_threads = "" if self.threads is None else f", {self.threads} thread{'s' * (self.threads != 1)}"
         rows = [("copy (read + write)", self.copy, self.peak("copy"))]
         rows += [(f"matmul {dtype}", ceiling, self.peak(dtype)) for dtype, ceiling in self.matmul.items()]
@@ -80,12 +80,12 @@ class Ceilings(ShownAsTable):
 
 
 def measure_ceilings(*, threads: int | None = None, remeasure: bool = False) -> Ceilings:
-    """The ceilings of this machine's device, measured in a few seconds the first time and then kept.
+    """The ceilings of this machine's device: measured in a few seconds the first time, then kept on disk.
 
-    `threads` selects the CPU with that number of torch threads, even on a machine with a GPU. None selects the GPU, or
-    the CPU with torch's threads but no more than usable_cores(). They are measured again when torch, the driver, the
-    device, the threads, the sizes or the data sheet's figures change, or on `remeasure`; otherwise a kernel is always
-    given the same ones. A failed self-check is shown, not raised. Raises BadArgument for fewer than 1 thread.
+    `threads` selects the CPU with that many torch threads, even if there is a GPU. None selects the GPU, or the CPU
+    with torch's threads, but no more than usable_cores(). A change of torch, driver, device, threads, sizes or the data
+    sheet's peaks, or `remeasure`, makes them be measured again; otherwise a kernel always gets the same ones.
+    A failed self-check is shown, not raised. Raises BadArgument for fewer than 1 thread.
     """
     import torch
 
@@ -120,10 +120,10 @@ def measure_ceilings(*, threads: int | None = None, remeasure: bool = False) -> 
 def measure(
     probe: Probe, flags: tuple[str, ...]
 ) -> tuple[Ceiling, dict[str, Ceiling], tuple[SelfCheck, ...], dict[str, str]]:
-    """Measure the copy, each dtype's matmul and the doubling checks, and say why something is missing or in doubt."""
+    """Measure copy, matmul by dtype and doubling checks; the last dict says why one is missing or in doubt."""
     copy, copy_check = probe.copy()
     remarks = {}
-    if remark := probe.cache_remark():  # with a cache that large, twice the bytes need not take twice the time
+    if remark := probe.cache_remark():  # from a cache, twice the bytes need not take twice the time
         remarks["copy"] = remark
         copy_check = dataclasses.replace(copy_check, passed=None)
     checks = [copy_check]
@@ -141,7 +141,7 @@ def measure(
         remarks["float16"] = _NO_FLOAT16
     if "float32" in matmul:
         checks.append(probe.matmul_doubling(matmul["float32"].n))
-    # The median, since one glance may catch a program that wakes for a millisecond.
+    # The median, since a single look may catch a program that wakes for a millisecond.
     if probe.device == "cpu" and (wanting := statistics.median_low(crowds)) > (os.cpu_count() or 1):
         remarks["busy"] = (
             f"{wanting} threads wanted {os.cpu_count()} cores meanwhile, so these ceilings may be too low."
@@ -149,32 +149,26 @@ def measure(
     return copy, matmul, tuple(checks), remarks
 
 
-def doubt(found: Ceilings) -> str:
-    """Why these ceilings shouldn't outlive this kernel; empty where they may."""
-    if "busy" in found.remarks:
-        return "the machine was busy"
-    return "a self-check failed" if any(check.passed is False for check in found.checks) else ""
-
-
 class Store:
-    """A file of ceilings, one a line, that several kernels share; in memory where the file can't be written.
+    """A file of ceilings, one a line, that several kernels share; in memory if the file can't be written.
 
-    A kernel is always given the same ceilings for the same conditions, whatever others measure meanwhile.
+    A kernel always gets the same ceilings for the same conditions, whatever other kernels measure meanwhile.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self._given = path, list[Ceilings]()
 
     def find(self, conditions: dict[str, str]) -> Ceilings | None:
-        """The latest that was measured under exactly these conditions, or None."""
+        """The latest ceilings measured under exactly these conditions, or None."""
         entries = [*self._given, *reversed(read_lines(self.path, _from_line)[0])]
         found = next((entry for entry in entries if entry.conditions == conditions), None)
         return None if found is None else self._give(found)
 
     def keep(self, new: Ceilings) -> Ceilings:
-        """Write it to the file and give it from now on; `note` says what went wrong."""
+        """Write new ceilings to the file, and give them from now on; their `note` says what went wrong."""
         notes = read_lines(self.path, _from_line)[1]
-        if reason := doubt(new):
+        failed = any(check.passed is False for check in new.checks)
+        if reason := "the machine was busy" if "busy" in new.remarks else "a self-check failed" * failed:
             notes.append(f"Not kept on disk, because {reason}: measured again in the next kernel.")
         else:
             try:
@@ -191,13 +185,11 @@ class Store:
         return entry
 
 
-@functools.cache
-def _store_at(path: Path) -> Store:
-    return Store(path)
+_store_at = functools.cache(Store)  # one per file: it remembers what this kernel was given
 
 
 def _from_line(line: str) -> Ceilings:
-    """The ceilings of a line of JSON; ValueError where a field is missing or of a wrong type."""
+    """Ceilings from a line of JSON; raises ValueError if a field is missing or of a wrong type."""
     try:
         fields: dict[str, Any] = json.loads(line)
         fields["copy"] = Ceiling(**fields["copy"])
@@ -215,7 +207,7 @@ def _from_line(line: str) -> Ceilings:
 
 
 def _peaks(device: str, name: str) -> tuple[dict[str, float | None], str]:
-    """The data sheet's figures, and a sentence for when there are none."""
+    """The data sheet's peaks, and why there are none."""
     if device == "cpu":
         return {}, "The catalogue holds no CPUs, so no peak is known to compare with."
     try:
@@ -223,7 +215,7 @@ def _peaks(device: str, name: str) -> tuple[dict[str, float | None], str]:
     except UnknownDevice:
         return {}, f"{name} is not in the catalogue, so its data-sheet peaks are unknown (None)."
     return {"copy": row.bandwidth_bytes_per_s, **{d: catalog.peak(row, d) for d in DTYPES["cuda"]}}, (
-        f"The catalogue holds {name}, but none of these figures."
+        f"The catalogue holds {name}, but none of these peaks."
     )
 
 

@@ -1,4 +1,4 @@
-"""Run work under torch's profiler, and read what it wrote as a Chrome trace: the one format with every event in it."""
+"""Run work under torch's profiler and read its Chrome trace, the only output that has every event."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def profiled(
 ) -> list[TraceEvent]:
     """Call `work` once under torch.profiler, write the Chrome trace to `path`, and return its events.
 
-    Times in it, `ts` and `dur`, are in microseconds. `options` go to torch.profiler.profile, such as
-    profile_memory=True. What `work` returns is alive until the profiler has stopped. `quiet` also holds back what C++
-    code writes to stderr meanwhile.
+    `ts` and `dur` of an event are in microseconds. `options` go to torch.profiler.profile, such as profile_memory=True.
+    The result of `work` is kept alive until the profiler has stopped. `quiet` discards what C++ code writes to stderr
+    during `work`.
     Format: Trace Event Format (Google, 2016), as torch's Kineto writes it.
     """
     from torch.profiler import ProfilerActivity, profile
@@ -46,7 +46,7 @@ def profiled(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the lines that the profiler's C++ part writes to stderr, which no log level turns off."""
+    """Discard what the profiler's C++ code writes to stderr; no log level turns that off."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

@@ -1,4 +1,4 @@
-"""What this machine is: cores and memory this process may use, GPUs, versions; and sizes that suit it."""
+"""Describe this machine (cores, memory, GPUs, versions), and choose sizes and threads for it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Gpu:
 
 @dataclass(frozen=True, repr=False)
 class Machine(ShownAsTable):
-    """The machine in front of the reader. `cores` and `memory_bytes` are what this process may use.
+    """The machine that runs this code. `cores` and `memory_bytes` are what this process may use.
 
-    `flags` are the instruction sets that matter to a matmul, on x86 Linux; elsewhere it is empty.
-    `versions` holds what results depend on; `cuda` and `driver` are there only with a GPU.
+    `flags` are the instruction sets that matter to a matmul, empty except on x86 Linux. `versions` are those that
+    results depend on; `cuda` and `driver` are among them only with a GPU.
     """
 
     cpu: str
@@ -54,12 +54,12 @@ class Machine(ShownAsTable):
 
     @property
     def device(self) -> str:
-        """'cuda' with a GPU, else 'cpu': what torch takes as a device."""
+        """The device to use, as torch names it: 'cuda' with a GPU, else 'cpu'."""
         return "cuda" if self.gpus else "cpu"
 
     @property
     def sync(self) -> Callable[[], None]:
-        """Blocks until the device's queued work is done; does nothing on a CPU."""
+        """A function that waits for the device's queued work; on a CPU it does nothing."""
         return sync_of(self.device)
 
     @property
@@ -70,7 +70,7 @@ class Machine(ShownAsTable):
 
     @property
     def name(self) -> str:
-        """A short name for labels: the GPU's, with their number when there are several, else `cpu_name`."""
+        """A short name for labels: the GPU's, with the number of GPUs if there are several, else `cpu_name`."""
         if not self.gpus:
             return self.cpu_name
         first = self.gpus[0].name
@@ -86,7 +86,7 @@ class Machine(ShownAsTable):
         return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
     def table(self) -> Table:
-        """Hardware, versions, and where results go."""
+        """Hardware, versions, and where results are kept."""
         cores = f"{self.cores} usable of {self.total_cores}" if self.cores != self.total_cores else f"{self.cores}"
         log = results.results()
         rows = (
@@ -103,7 +103,7 @@ class Machine(ShownAsTable):
 
 
 def machine() -> Machine:
-    """Look at this machine anew: some files of the system, and torch for the GPUs. Nothing is measured."""
+    """Describe this machine, as the system and torch report it at this moment. Nothing is measured."""
     gpus = _gpus()
     return Machine(
         cpu=host.cpu_model(),
@@ -117,7 +117,7 @@ def machine() -> Machine:
 
 
 def pick(*, ci: T, cpu: T, gpu: T) -> T:
-    """The size that suits: `ci` when LABKIT_PROFILE is ci or smoke, `gpu` with a CUDA GPU, else `cpu`."""
+    """Choose a size: `ci` if LABKIT_PROFILE is ci or smoke, else `gpu` with a CUDA GPU, else `cpu`."""
     if results.profile() != "full":
         return ci
     return gpu if _gpus() else cpu
@@ -125,9 +125,10 @@ def pick(*, ci: T, cpu: T, gpu: T) -> T:
 
 @contextlib.contextmanager
 def threads(n: int) -> Iterator[int]:
-    """Let torch use `n` CPU threads inside the block, and as many as before after it.
+    """Let torch use `n` CPU threads within the block.
 
-    More than usable_cores() is allowed, to see what it costs. Raises BadArgument for fewer than 1 or no integer.
+    More than usable_cores() are allowed, to see what that costs. Raises BadArgument unless `n` is an integer of at
+    least 1.
     """
     check_threads(n)
     import torch
@@ -155,7 +156,7 @@ def _gpus() -> tuple[Gpu, ...]:
 
 
 def _versions(*, has_gpu: bool) -> dict[str, str]:
-    """Versions of Python and of what is installed, read without importing it; packages not installed are absent."""
+    """Versions of Python and of installed packages, read without importing them; absent packages are left out."""
     versions = {"python": platform.python_version()}
     for package in ("torch", "numpy", "numba"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""Measure the most memory that a piece of work holds at once, on a GPU or a CPU."""
+"""Measure the peak memory of a piece of work, on a GPU or a CPU."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from labkit.measure.bench import sync_of
 from labkit.measure.chrome_trace import profiled
 from labkit.measure.machine import machine
 
-_ON_CPU = "every allocation that torch's profiler saw, summed in their order"
+_ON_CPU = "every allocation that torch's profiler saw, summed in order"
 
 
 @dataclass(frozen=True, repr=False)
 class PeakMemory(Shown):
-    """The most bytes that a call's tensors held at once, what they held at its end, and how that was found.
+    """The most bytes that a call held at once, the bytes at its end with its result alive, and how they were measured.
 
-    Both are beyond what was held before the call; what it returned is alive at its end. Tensors and what torch's
-    allocator gives to libraries as workspace count. The driver's context and memory that a library takes behind
-    torch's back don't, so a process holds more.
+    Both are in addition to what was held before the call. Tensors and the workspace that libraries get from torch's
+    allocator count; the driver's context and memory that a library allocates itself don't, so a process holds more.
     """
 
     peak_bytes: int
@@ -41,11 +40,11 @@ class PeakMemory(Shown):
 
 
 def peak_memory(work: Callable[[], object], *, device: str | None = None) -> PeakMemory:
-    """Run `work` once and measure the most bytes its tensors held at once on `device` ("cpu", "cuda"; None: machine's).
+    """Run `work` once and measure the most bytes that its tensors held at once on `device`.
 
-    What `work` itself creates counts, also when it is freed again before the end; so let it build the model too if
-    parameters should count. Raises BadArgument for another device and for "cuda" on a machine without one,
-    BadMeasurement where nothing was allocated there.
+    `device` is "cpu" or "cuda", by default this machine's. Only what `work` creates counts: let it build the model if
+    parameters should count. Raises BadArgument for another device and for "cuda" without a GPU, BadMeasurement if
+    nothing was allocated there.
     """
     import torch
 
@@ -57,7 +56,7 @@ def peak_memory(work: Callable[[], object], *, device: str | None = None) -> Pea
         )
     if device == "cuda" and not torch.cuda.is_available():
         raise BadArgument("Expected a GPU that torch can use for device='cuda', found none. Pass device='cpu'.")
-    gc.collect()  # what earlier cells dropped must not be freed inside
+    gc.collect()  # garbage of earlier cells, freed during the work, would lower the sum
     if device == "cuda":
         (peak_bytes, held_bytes), how = _on_gpu(work), "torch.cuda.max_memory_allocated"
     else:
@@ -84,21 +83,17 @@ def _on_gpu(work: Callable[[], object]) -> tuple[int, int]:
 
 
 def trace_events(work: Callable[[], object], *, quiet: bool = False) -> list[dict[str, Any]]:
-    """Run `work` once under torch's profiler; the events of its Chrome trace, "[memory]" events among them.
+    """Run `work` once under torch's profiler; return its trace events, "[memory]" events among them.
 
-    Allocators report from the host, a GPU's too, so nothing else is traced. What `work` returned is alive until the
-    last event. `quiet` also holds back what C++ code writes to stderr meanwhile: torch warns there of memory that is
-    freed and was allocated before.
+    Only the host is traced, since allocators report from there, a GPU's too. `quiet` discards what C++ code writes to
+    stderr: torch warns there of every free whose allocation came before the profiler.
     """
     with tempfile.TemporaryDirectory() as folder:
         return profiled(work, Path(folder) / "trace.json", quiet=quiet, profile_memory=True)
 
 
 def peak_and_end(events: list[dict[str, Any]]) -> tuple[int, int]:
-    """Peak and end in bytes of the running sum over a trace's "[memory]" events of the CPU, by their time.
-
-    No clock decides anything in it, so two runs agree.
-    """
+    """Peak and final value, in bytes, of the running sum over a trace's "[memory]" events on the CPU."""
     on_cpu = [e for e in events if e.get("name") == "[memory]" and e["args"].get("Device Type") == 0]
     steps = (int(e["args"]["Bytes"]) for e in sorted(on_cpu, key=lambda e: float(e["ts"])))
     sums = list(itertools.accumulate(steps, initial=0))

@@ -1,4 +1,4 @@
-"""Measure how fast a device copies memory and multiplies matrices, and whether twice the work takes twice the time."""
+"""Measure how fast a device copies memory and multiplies matrices; check that twice the work takes twice as long."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from labkit.measure.machine import threads
 
 DTYPES = {"cpu": ("float32", "bfloat16", "float64"), "cuda": ("float32", "tf32", "bfloat16", "float16", "float64")}
 
-# Two measurements of the same thing differ by a few per cent: clocks drift, neighbours come and go.
+# Two measurements of the same thing differ by a few per cent: clock rates drift, neighbours come and go.
 TOLERANCE = 0.05
-# Boards run above the boost clock that the data sheet computes its peak with: up to this much it is no mistake.
+# Boards run above the boost clock that the data sheet's peak is computed with: up to this much is plausible.
 ABOVE_PEAK = 0.25
-# Twice the work takes 1.6 to 2.5 times as long: fixed costs make it less, a half that fits a cache makes it more.
+# Plausible growth when the work doubles: fixed costs make it less than 2, a half that fits a cache makes it more.
 DOUBLING = (1.6, 2.5)
-_CALLS_AT_LEAST = 9  # of time_call: a cold one, up to three warm ones, five readings
+_CALLS_AT_LEAST = 9  # that time_call makes: one cold, up to three warm, five readings
 _SHAPE_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True)
 class ProbeSizes:
-    """How much to measure: bytes of each of the copy's two tensors, matmul shapes n x n (rising), seconds for each."""
+    """Sizes to measure: bytes of each of the copy's two tensors, rising n of n x n matmuls, seconds for each timing."""
 
     copy_bytes: int
     matmul_n: tuple[int, ...]
@@ -36,10 +36,10 @@ class ProbeSizes:
 
 
 def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> ProbeSizes:
-    """Sizes for 'cpu' or 'cuda'. A tensor takes at most an eighth of the memory: Binder gives 2 GB in all."""
+    """Sizes for 'cpu' or 'cuda'; a tensor takes at most an eighth of the memory, since Binder has only 2 GB."""
     copy_bytes, budget_s = (128 * MIB, 0.04) if profile == "ci" else (256 * MIB, 0.2)
     matmul_n: tuple[int, ...] = (512, 1024, 2048)
-    if device == "cuda":  # which copies and multiplies less than this in tens of microseconds
+    if device == "cuda":  # smaller sizes would take only tens of microseconds
         copy_bytes, matmul_n = (copy_bytes if profile == "ci" else 2 * GIB), (1024, 4096, 8192)
     matmul_n = matmul_n[:2] if profile == "ci" else matmul_n
     return ProbeSizes(min(copy_bytes, memory_bytes // 8), matmul_n, budget_s)
@@ -47,10 +47,10 @@ def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> Probe
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The highest rate seen, in `unit` ('B/s' or 'FLOP/s'): the best shape's median, with its slow and fast quartile.
+    """The highest measured rate, in `unit` ('B/s' or 'FLOP/s'): the best shape's median, with its quartiles.
 
-    `at` names the shape, `n` is its size: that of an n x n matrix, or the bytes of the copied tensor. `runs` readings
-    were taken there.
+    `at` names that shape; `n` is the n of its n x n matrices, or the bytes of the copied tensor. `runs` counts its
+    readings.
     """
 
     value: float
@@ -74,32 +74,31 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """Whether the measuring can be trusted. `passed` is None where it could not be checked."""
+    """Whether the measurement can be trusted. `passed` is None if that could not be checked."""
 
     what: str
     passed: bool | None
     detail: str
 
     def __str__(self) -> str:
-        state = {True: "passed", False: "A MISTAKE TO LOOK FOR", None: "not checked"}[self.passed]
+        state = {True: "passed", False: "FAILED", None: "not checked"}[self.passed]
         return f"{self.what}: {state}. {self.detail}"
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Measures 'cpu' or 'cuda' with work of some sizes."""
+    """Measures the rates of `device`, 'cpu' or 'cuda'."""
 
     device: str
     sizes: ProbeSizes
     clock: Clock = time.perf_counter
 
     def copy(self) -> tuple[Ceiling, SelfCheck]:
-        """Rate of copying a tensor onto another, bytes read plus bytes written, in B/s, and its doubling check.
+        """The rate of copying a tensor, bytes read plus bytes written in B/s, and its doubling check.
 
-        The better of torch's copy_ (on a GPU a memcpy of the driver's) and of a kernel that adds 1 on the way: either
-        may be the faster one, and a ceiling has to be above both.
-        Source of the way of counting: McCalpin, STREAM (1995), "Copy". Lines that a cache fetches before it writes them
-        aren't counted.
+        The better of torch's copy_ (on a GPU, the driver's memcpy) and of a kernel that adds 1: either may be faster,
+        and a ceiling has to be above both. Cache lines that are fetched before they are overwritten don't count.
+        Source of the counting: McCalpin, STREAM (1995), "Copy".
         """
         import torch
 
@@ -114,17 +113,22 @@ class Probe:
         return Ceiling.of(timing, 2 * source.nbytes, "B/s", at=at, n=size), check
 
     def cache_remark(self) -> str:
-        """Where a cache may have served part of the copy, a sentence that says so."""
-        cache = host.last_level_cache_bytes() if self.device == "cpu" else _l2_bytes()
+        """Say that a cache may have served part of the copy; empty if it was too small for that."""
+        if self.device == "cpu":
+            cache = host.last_level_cache_bytes()
+        else:
+            import torch
+
+            cache = int(torch.cuda.get_device_properties(0).L2_cache_size)
         if cache is None or 2 * self.sizes.copy_bytes >= 4 * cache:
             return ""
         return f"this system reports a cache of {format_bytes(cache)}, which may have served part of the copy."
 
     def matmul(self, dtype: str) -> Ceiling | None:
-        """Best rate over the shapes of multiplying two n x n matrices, 2 n^3 FLOP, in FLOP/s.
+        """The best rate, over the shapes, of multiplying two n x n matrices (2 n^3 FLOP), in FLOP/s.
 
-        A larger shape is left out where its calls would take ten times the budget (and over 1 s), or memory runs out;
-        None where no shape fits.
+        Shapes whose calls would take over ten times the budget (and over 1 s), or that don't fit in memory, are left
+        out; None if no shape fits.
         Source of the count: Golub and Van Loan, Matrix Computations (4th edition, 2013), section 1.1.
         """
         import torch
@@ -143,7 +147,7 @@ class Probe:
         return max(found, key=lambda ceiling: ceiling.value, default=None)
 
     def matmul_doubling(self, n: int) -> SelfCheck:
-        """Whether n x n times n x n takes about twice as long as its upper half of the rows, in float32."""
+        """Check that an n x n matmul in float32 takes about twice as long as one with half the rows."""
         with (
             _matmul(self.device, "float32", rows=n // 2, n=n) as half,
             _matmul(self.device, "float32", rows=n, n=n) as whole,
@@ -151,7 +155,7 @@ class Probe:
             return self.doubling("matmul, twice the rows", half, whole)
 
     def doubling(self, what: str, half: Callable[[], object], whole: Callable[[], object]) -> SelfCheck:
-        """Time both in turn; `whole`, with twice the work of `half`, should take 1.6 to 2.5 times as long."""
+        """Time both in turn, and check that `whole`, with twice the work, takes 1.6 to 2.5 times as long as `half`."""
         timed = compare(
             {"half": half, "whole": whole},
             sync=sync_of(self.device),
@@ -168,7 +172,7 @@ class Probe:
         return SelfCheck(what, False, f"{detail}, expected {low} to {high}: {where}, or something else ran beside it.")
 
     def unsuited(self, dtype: str, flags: tuple[str, ...]) -> str:
-        """Why a dtype isn't timed on this device; empty where it is. `flags` are the CPU's, as machine() gives them."""
+        """Why a dtype isn't timed on this device; empty if it is. `flags` are machine().flags."""
         if self.device == "cpu":
             native = dtype != "bfloat16" or bool({"avx512_bf16", "amx_bf16"} & set(flags))
             return "" if native else bfloat16_is_slow(clock=self.clock)
@@ -184,16 +188,10 @@ class Probe:
         return time_call(call, label=label, sync=sync, budget_s=self.sizes.budget_s, clock=self.clock)
 
 
-def _l2_bytes() -> int:
-    import torch
-
-    return int(torch.cuda.get_device_properties(0).L2_cache_size)
-
-
 def peak_check(found: dict[str, Ceiling], peaks: dict[str, float | None], unknown: str) -> SelfCheck:
-    """Whether no ceiling is above the data sheet's peak; `unknown` says why there is none to check.
+    """Check that no ceiling is above the data sheet's peak; `unknown` is the detail if no peak is known.
 
-    5 % above counts as equal, 25 % as a board that clocks above its printed boost; more is a mistake.
+    Up to 5 % above passes, up to 25 % is left undecided (the board may clock above its printed boost), more fails.
     """
     known = {what: peak for what, ceiling in found.items() if (peak := peaks.get(what)) is not None}
     if not known:
@@ -206,23 +204,23 @@ def peak_check(found: dict[str, Ceiling], peaks: dict[str, float | None], unknow
         for what, peak in above.items()
     )
     if all(found[what].value <= peak * (1 + ABOVE_PEAK) for what, peak in above.items()):
-        why = "above the printed peak, as a card can be that clocks above its printed boost"
+        why = "above the printed peak, which a board that clocks above its printed boost can reach"
         return SelfCheck("data sheet", None, f"{why}: {words}.")
     return SelfCheck("data sheet", False, f"Nothing runs that much faster than its peak, but {words}.")
 
 
 def crowd() -> int:
-    """Threads that want a core during a measurement: those of other programs now, and torch's."""
+    """Threads that compete for cores during a measurement: those of other processes at this moment, and torch's."""
     import torch
 
     return (host.others_running() or 0) + torch.get_num_threads()
 
 
 def bfloat16_is_slow(*, clock: Clock = time.perf_counter, n: int = 128) -> str:
-    """Why bfloat16 shouldn't be timed at size on this CPU, or '': a tiny matmul takes over twice float32's time.
+    """Why bfloat16 shouldn't be timed on this CPU: a tiny matmul takes over twice float32's time. Empty if it doesn't.
 
-    Without bfloat16 in hardware it is emulated, and the shapes of a ceiling could take minutes. Both run on one
-    thread: two that wait for each other on a busy machine slow the fast one down the most.
+    A CPU without bfloat16 instructions emulates them, and full-size shapes could take minutes. Both run on one thread:
+    on a busy machine, threads that wait for each other would slow down the faster dtype the most.
     """
     single, brain = (_matmul("cpu", dtype, rows=n, n=n) for dtype in ("float32", "bfloat16"))
     with threads(1), single as float32, brain as bfloat16:
@@ -230,16 +228,16 @@ def bfloat16_is_slow(*, clock: Clock = time.perf_counter, n: int = 128) -> str:
     slower = 1 / timed.ratio("bfloat16").value
     if slower <= 2:
         return ""
-    return f"not timed at size: at {n} × {n} it takes {significant(slower)} times as long as float32 on this CPU."
+    return f"not timed at full size: at {n} × {n} it takes {significant(slower)} times as long as float32 on this CPU."
 
 
 @contextlib.contextmanager
 def _matmul(device: str, dtype: str, *, rows: int, n: int) -> Iterator[Callable[[], object]]:
-    """A call that multiplies rows x n by n x n in a dtype; "tf32" is float32 that a GPU may compute as TF32."""
+    """A call that multiplies rows x n by n x n; "tf32" is float32 that a GPU may compute in TF32."""
     import torch
 
     stored = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
-    # Random numbers: a GPU draws less power on constant ones, clocks higher, and would promise too much.
+    # Random, since a GPU draws less power on constant data, clocks higher, and would give a ceiling too high.
     a = torch.randn(rows, n, device=device).to(stored)
     b = torch.randn(n, n, device=device).to(stored)
     out = torch.empty(rows, n, device=device, dtype=stored)
@@ -249,9 +247,9 @@ def _matmul(device: str, dtype: str, *, rows: int, n: int) -> Iterator[Callable[
 
 @contextlib.contextmanager
 def float32_precision(precision: str) -> Iterator[None]:
-    """Within the block float32 matmuls and convolutions are computed as "ieee" (full float32) or "tf32" says.
+    """Within the block, compute float32 matmuls and convolutions in "ieee" (full float32) or "tf32".
 
-    Sets all of torch's switches alike: torch refuses to read its older, global one while they differ.
+    All of torch's switches are set alike: torch raises when its older, global one is read while they differ.
     """
     import torch
 

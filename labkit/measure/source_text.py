@@ -1,4 +1,4 @@
-"""Turn a notebook's function into the text of a file: its source, and the imports of what it uses."""
+"""Turn a notebook's function into text for a file: its source, and the imports that it needs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from labkit.core.errors import BadMeasurement
 
 
 def is_plain_function(work: object) -> bool:
-    """Whether `work` was made with def, so that it has a name and a text."""
+    """Whether `work` was made with def, so that it has a name and its own source."""
     return inspect.isfunction(work) and work.__name__ != "<lambda>"
 
 
 def with_imports(work: Callable[..., object], *, advice: str) -> tuple[str, str]:
-    """(imports, source) of a function: a file that begins with both has all that the function uses.
+    """Import lines and source of a function: all that a file needs to define it.
 
-    Modules, and functions and classes that a module offers, become import lines. Raises BadMeasurement for a function
-    that uses a variable or another function of the notebook, or whose source isn't known; the message ends with
-    `advice`.
+    Modules, and functions and classes that a module defines, are imported. Raises BadMeasurement, ending with `advice`,
+    for a function that uses a variable or another function of the notebook, or whose source isn't known.
     """
     if not isinstance(work, FunctionType):
         raise BadMeasurement(f"Expected a function made with def, got {brief_repr(work)}.")
@@ -48,7 +47,7 @@ def with_imports(work: Callable[..., object], *, advice: str) -> tuple[str, str]
 
 
 def _import_of(name: str, value: Any) -> str:
-    """The line that imports `value` as `name`; empty if no module offers it."""
+    """The line that imports `value` as `name`; empty if no module defines it."""
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}" if value.__name__ != name else f"import {name}"
     home, own = getattr(value, "__module__", None) or "__main__", getattr(value, "__qualname__", "")
@@ -58,7 +57,7 @@ def _import_of(name: str, value: Any) -> str:
 
 
 def _globals_of(code: CodeType) -> Iterator[str]:
-    """Global names that a function's code looks up, including functions and classes defined inside it."""
+    """Global names that a function's code looks up, in functions and classes defined inside it too."""
     instructions = list(dis.get_instructions(code))
     own = {found.argval for found in instructions if found.opname == "STORE_NAME"}  # a class's own names
     for found in instructions:
@@ -72,17 +71,6 @@ def _globals_of(code: CodeType) -> Iterator[str]:
 def _names_of_the_header(source: str) -> Iterator[str]:
     """Names in a function's decorators, defaults and annotations, which are looked up when it is defined."""
     (made,) = ast.parse(source).body
-    if not isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef):
-        return
-    arguments = made.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    parts = [
-        *made.decorator_list,
-        *arguments.defaults,
-        *arguments.kw_defaults,
-        *(argument.annotation for argument in every if argument is not None),
-        made.returns,
-    ]
-    for part in parts:
-        if part is not None:
-            yield from (node.id for node in ast.walk(part) if isinstance(node, ast.Name))
+    if isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef):
+        made.body = []
+        yield from (node.id for node in ast.walk(made) if isinstance(node, ast.Name))

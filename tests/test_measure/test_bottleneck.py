@@ -72,7 +72,7 @@ def test_in_a_balanced_loop_nothing_dominates(time):
 def test_the_evidence_names_each_experiment(time):
     step, fetch = planted_loops.slow_source(time)
     evidence = " ".join(profiling.find_bottleneck(step, fetch, budget_s=0.5, ceilings=CEILINGS).evidence)
-    for words in ("already in memory", "No model at all", "Batch doubled", "timed one by one", "ceilings' pace"):
+    for words in ("already in memory", "Input alone", "Batch doubled", "timed one by one", "By the ceilings"):
         assert words in evidence
 
 

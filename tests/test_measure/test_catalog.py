@@ -204,7 +204,7 @@ def test_reasons_in_and_out_have_numbers():
     l4, rtx = catalog.find("L4"), catalog.find("RTX 4070")
     assert catalog.judge(l4, JOB).fits is True
     assert "needs 20.0 GB of 24.0 GB memory (83%)" in catalog.judge(l4, JOB).why
-    out = catalog.judge(rtx, dataclasses.replace(JOB, budget_usd=500, max_power_w=250))
+    out = catalog.judge(rtx, dataclasses.replace(JOB, budget_usd=500))
     assert out.fits is False
     assert out.why[:2] == ("needs 20.0 GB of 12.0 GB memory (167%)", "launch price 599 US$, limit 500 US$")
 
@@ -241,10 +241,10 @@ def test_this_machine_can_be_judged_too():
         bandwidth_bytes_per_s=20e9,
         vector_flop_per_s={"float32": 100e9},
     )
-    job = catalog.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32", max_power_w=100)
+    job = catalog.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32", budget_usd=1000)
     assert catalog.judge(laptop, job).step_s == 10
     assert catalog.judge(laptop, job).fits is None
-    assert "board power unknown" in str(catalog.judge(laptop, job))
+    assert "launch price unknown" in str(catalog.judge(laptop, job))
 
 
 def test_tables_mark_what_was_not_read():

@@ -241,7 +241,7 @@ def test_a_device_that_takes_constant_time_fails_the_doubling_checks(monkeypatch
     _, _, checks, _ = module.measure(dataclasses.replace(TINY, clock=lambda: next(tick)), NATIVE)
     assert [check.passed for check in checks] == [False, False]
     assert "took 1.00 times as long, expected 1.6 to 2.5" in checks[0].detail
-    assert "A MISTAKE TO LOOK FOR" in str(checks[1])
+    assert "FAILED" in str(checks[1])
 
 
 @pytest.mark.parametrize(("share", "passed"), [(1.04, True), (1.11, None), (1.3, False)])

@@ -77,7 +77,7 @@ def test_over_the_ceiling_is_a_mistake_to_find_and_never_clipped():
     assert found.of_ceiling == pytest.approx(2.0)
     said = str(found)
     assert "200% of 50.0 TFLOP/s" in said
-    assert "Over 100 % is a mistake to find" in said
+    assert "A share over 100 % means that something is wrong" in said
     first, second, third = found.suspects
     assert first.startswith("the dtype: in bfloat16 it would be 14% of the ceiling")
     assert second.startswith("the FLOP: a multiply-add counts 2")
@@ -104,7 +104,7 @@ def test_over_the_peak_alone_is_possible_where_the_ceiling_is_too():
     ceilings = dataclasses.replace(GPU, matmul={"float32": matmul(65e12)})
     found = utilization(62e12, 1.0, ceilings=ceilings)
     assert found.suspects == ()
-    assert "103% of 60.0 TFLOP/s, as the ceiling can be" in str(found)
+    assert "103% of 60.0 TFLOP/s: possible" in str(found)
     unmeasured = utilization(1000e12, 1.0, dtype="float16", ceilings=GPU)
     assert unmeasured.suspects
 

@@ -1,7 +1,7 @@
-"""Load the table of devices and find one by name.
+"""Load the catalogue of devices and find one by name.
 
-Peaks are dense (no sparsity) and as printed; sizes as printed too, with 1 GB = 1e9 bytes. What no source was read for
-is named in `Device.unread` and shown with an asterisk; what is unknown is None, and never another device's number.
+Peaks are dense (no sparsity), and peaks and sizes are as printed, with 1 GB = 1e9 bytes. Facts that were not read from
+a source are named in `Device.unread` and shown with an asterisk. An unknown fact is None, never another device's.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import csv
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from labkit.core.arguments import lookup
@@ -33,30 +32,34 @@ _TENSOR = {
     "fp8_tensor_tflops": "float8",
     "int8_tensor_tops": "int8",
 }
-# column -> (field of Device, size of the column's unit)
-_NUMBERS = {
-    "boost_mhz": ("boost_hz", MEGA),
-    "bandwidth_gbs": ("bandwidth_bytes_per_s", GIGA),
-    "l2_mb": ("l2_bytes", float(MIB)),  # caches are sized in powers of two
-    "nvlink_or_ici_gbs": ("interconnect_bytes_per_s", GIGA),
-    "tdp_w": ("tdp_w", 1.0),
-    "launch_price_usd": ("launch_price_usd", 1.0),
-}
-_COUNTS = ("year", "sms", "fp32_cores")
-_WORDS = {"pcie_gen": "pcie", "compute_capability": "compute_capability", "memory_type": "memory_type"}  # may be empty
-_TEXTS = ("name", "vendor", "family", "architecture", "source", "notes")
-_FIELDS = {
-    "memory_gb": "memory_bytes",
-    "architecture": "architecture",
-    **_VECTOR,
-    **_TENSOR,
-    **_WORDS,
-    **{column: name for column, (name, _) in _NUMBERS.items()},
-    **{name: name for name in _COUNTS},
-}
+_TEXTS = ("name", "vendor", "family", "source", "notes")
 
-# What drivers print, where it isn't the row's own name. A driver's name that fits two rows (or a row and a device that
-# isn't here, as "NVIDIA GeForce RTX 3060": 8 or 12 GB) is left out on purpose.
+
+def _times(size: float) -> Callable[[str], float]:
+    return lambda text: float(text) * size
+
+
+# column -> field of Device, and how its text is read; an empty text leaves the default
+_FACTS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "architecture": ("architecture", str),
+    "memory_type": ("memory_type", str),
+    "pcie_gen": ("pcie", str),
+    "compute_capability": ("compute_capability", str),
+    "year": ("year", int),
+    "sms": ("sms", int),
+    "fp32_cores": ("fp32_cores", int),
+    "boost_mhz": ("boost_hz", _times(MEGA)),
+    "memory_gb": ("memory_bytes", lambda text: float(text.split("/")[0]) * GIGA),  # "16/32": the smaller of two builds
+    "bandwidth_gbs": ("bandwidth_bytes_per_s", _times(GIGA)),
+    "l2_mb": ("l2_bytes", _times(MIB)),  # caches are sized in powers of two
+    "nvlink_or_ici_gbs": ("interconnect_bytes_per_s", _times(GIGA)),
+    "tdp_w": ("tdp_w", float),
+    "launch_price_usd": ("launch_price_usd", float),
+}
+_FIELD_OF = {column: name for column, (name, _) in _FACTS.items()} | _VECTOR | _TENSOR
+
+# Names that drivers report, where they differ from the row's. One that fits two rows, or a row and a device that isn't
+# in the catalogue ("NVIDIA GeForce RTX 3060": 8 or 12 GB), is left out on purpose.
 _REPORTED = {
     "AMD Instinct MI250X": "AMD Instinct MI250X (one of its two GCDs)",
     "Tesla K80": "Tesla K80 (one of its two GPUs)",
@@ -73,21 +76,18 @@ _REPORTED = {
     "NVIDIA RTX 6000 Ada Generation": "RTX 6000 Ada",
     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "RTX PRO 6000 Blackwell",
 }
-_BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # words that never tell two rows apart (a test holds it)
-
-
-def _no_peaks() -> Mapping[str, float]:
-    return MappingProxyType({})
+_BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # no two rows differ only in these (a test checks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One device; None where no source says. Rates a second, sizes in bytes, power in watts, prices in US dollars.
+    """One device; a fact that no source gives is None.
 
-    `vector_flop_per_s` and `tensor_flop_per_s` map a dtype to a dense peak (int8: operations) outside and inside the
-    tensor cores (matrix cores, MXU). `unread` names the fields and dtypes that are recalled or derived, not read.
-    `interconnect_bytes_per_s` is NVLink, XGMI or ICI, both directions together. To compare this machine with the
-    catalogue, make a Device of what was measured and say so in `source`.
+    `vector_flop_per_s` and `tensor_flop_per_s` map dtypes to the dense peaks outside and inside the tensor cores
+    (matrix cores, MXU); int8's are operations per second. `unread` names the fields and dtypes that were recalled or
+    derived, not read from a source. `interconnect_bytes_per_s` is NVLink, XGMI or ICI, both directions together;
+    `boost_hz` is in Hz, `tdp_w` in watts, `launch_price_usd` in US dollars. To compare this machine with the catalogue,
+    make a Device of its measurements and say so in `source`.
     """
 
     name: str
@@ -110,12 +110,12 @@ class Device:
     launch_price_usd: float | None = None
     notes: str = ""
     unread: frozenset[str] = frozenset()
-    vector_flop_per_s: Mapping[str, float] = field(default_factory=_no_peaks, hash=False)
-    tensor_flop_per_s: Mapping[str, float] = field(default_factory=_no_peaks, hash=False)
+    vector_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+    tensor_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def peaks(self) -> Mapping[str, float]:
-        """Dense peak by dtype, in FLOP/s: the tensor cores' where the device has them, else the vector units'."""
+        """Dense peak by dtype, in FLOP/s: the tensor cores', or the vector units' for dtypes that those don't have."""
         return {**self.vector_flop_per_s, **self.tensor_flop_per_s}
 
     def __str__(self) -> str:
@@ -126,33 +126,24 @@ class Device:
 def _unread(row: Mapping[str, str]) -> frozenset[str]:
     listed = {name for key in ("fields_from_memory", "fields_derived") for name in row[key].split(";") if name}
     if "all" in listed:
-        listed = {column for column in _FIELDS if row[column]}
+        listed = {column for column in _FIELD_OF if row[column]}
     if "sms" in listed and row["fp32_cores"]:
         listed.add("fp32_cores")  # cores are counted as SMs times cores per SM
-    return frozenset(_FIELDS[column] for column in listed)
+    return frozenset(_FIELD_OF[column] for column in listed)
 
 
 def _device(row: Mapping[str, str]) -> Device:
     def peaks(columns: Mapping[str, str]) -> Mapping[str, float]:
-        return MappingProxyType({t: float(row[column]) * TERA for column, t in columns.items() if row[column]})
+        return {dtype: float(row[column]) * TERA for column, dtype in columns.items() if row[column]}
 
     fields: dict[str, Any] = {name: row[name] for name in _TEXTS}
-    fields |= {name: row[column] or None for column, name in _WORDS.items()}
-    fields |= {name: int(row[name]) if row[name] else None for name in _COUNTS}
-    fields |= {name: float(row[c]) * size if row[c] else None for c, (name, size) in _NUMBERS.items()}
-    memory = row["memory_gb"].split("/")[0]  # "16/32" is two builds: the smaller one, which is what is certain
-    return Device(
-        **fields,
-        memory_bytes=float(memory) * GIGA if memory else None,
-        unread=_unread(row),
-        vector_flop_per_s=peaks(_VECTOR),
-        tensor_flop_per_s=peaks(_TENSOR),
-    )
+    fields |= {name: read(row[column]) for column, (name, read) in _FACTS.items() if row[column]}
+    return Device(**fields, unread=_unread(row), vector_flop_per_s=peaks(_VECTOR), tensor_flop_per_s=peaks(_TENSOR))
 
 
 @functools.cache
 def devices() -> tuple[Device, ...]:
-    """Every device of data/gpus.csv, in the file's order. Raises DataError for a missing or damaged file."""
+    """All devices of data/gpus.csv, in the file's order. Raises DataError for a missing or damaged file."""
     try:
         with GPUS.open(newline="", encoding="utf-8") as lines:
             return tuple(_device(row) for row in csv.DictReader(lines))
@@ -164,7 +155,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def _key(name: str) -> str:
-    """`name` without case, spaces, punctuation and brands: 'NVIDIA A100-SXM4-80GB' and 'a100 sxm4 80gb' agree."""
+    """Strip case, spaces, punctuation and brands: 'NVIDIA A100-SXM4-80GB' and 'a100 sxm4 80gb' have the same key."""
     words = re.findall(r"[a-z0-9]+", name.casefold())
     return "".join(word for word in words if word not in _BRANDS)
 
@@ -182,8 +173,8 @@ def _index() -> dict[str, Device]:
 def find(name: str) -> Device:
     """Find a device by its name in the catalogue or by the name that its driver reports.
 
-    Case, spaces, hyphens and brands don't matter. Raises UnknownDevice with the nearest names, also for a name that
-    fits several devices ("H100"): a similar card's peaks are never given.
+    Case, spaces, hyphens and brands don't matter. Raises UnknownDevice, with the nearest names, for an unknown name and
+    for one that fits several devices ("H100"), since a similar card's peaks would be wrong.
     """
     if not isinstance(name, str):
         raise UnknownDevice(
@@ -202,14 +193,15 @@ def find(name: str) -> Device:
 
 
 def named(device: Device | str) -> Device:
-    """A Device as it is, or the one that `find` gives for a name."""
+    """The device itself, or the one that `find` returns for its name."""
     return device if isinstance(device, Device) else find(device)
 
 
 def peak(device: Device | str, dtype: object) -> float | None:
-    """Dense peak of a device (or its name) in FLOP/s for a dtype of DTYPES, or None where no source says.
+    """Dense peak of a device, or of the device of that name, in FLOP/s; None if no source gives it.
 
-    torch's dtypes count by their name. Raises LabError for another dtype, UnknownDevice for another device.
+    `dtype` is one of DTYPES or torch's dtype of that name. Raises LabError for another, UnknownDevice for an unknown
+    device.
     """
     name = lookup(str(dtype).removeprefix("torch."), {known: known for known in DTYPES}, "dtype", LabError)
     return named(device).peaks.get(name)

@@ -1,4 +1,4 @@
-"""Judge the catalogue's devices for a job: in, out or undecided, and why, with the numbers that decide it."""
+"""Judge whether a device fits a job: in, out or undecided, and why, with the numbers that decide."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from labkit.measure.catalog.device import Device, devices, peak
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What one device has to do in one training step: bytes held, FLOP and bytes moved a step; limits in US$ and W."""
+    """One device's work in a training step: bytes held, FLOP and bytes moved, with a limit on its launch price."""
 
     memory_bytes: float
     flop: float
     n_bytes: float
     dtype: str
     budget_usd: float | None = None
-    max_power_w: float | None = None
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A device judged for a job. `fits` is None where a fact is missing that would decide it; `why` says which.
+    """A device judged for a job. `fits` is None if a fact that would decide is unknown; `why` says which.
 
-    A number with an asterisk in `why` wasn't read from a source. `step_s` is the roofline time of the job's FLOP and
-    bytes, a floor as far as those are the fewest; `energy_j` is that time at full board power; `cost_usd` is the
-    launch price of one device.
+    An asterisk in `why` marks a number that was not read from a source. `step_s` is the roofline time of the job's FLOP
+    and bytes, a lower bound if those are minimal; `energy_j` is that time at full board power; `cost_usd` is the
+    device's launch price.
     """
 
     device: Device
@@ -43,7 +42,7 @@ class Candidate:
         return f"{self.device.name}: {verdict}; {'; '.join(self.why)}"
 
 
-Finding = tuple[bool | None, str]  # does the device pass, or None for unknown; the sentence that says so
+Finding = tuple[bool | None, str]  # whether the device passes, None if unknown; and why
 
 
 def _star(device: Device, name: str) -> str:
@@ -60,15 +59,15 @@ def _memory(device: Device, need_bytes: float) -> Finding:
     )
 
 
-def _within(device: Device, name: str, limit: float, what: str, unit: str) -> Finding:
-    value: float | None = getattr(device, name)
-    if value is None:
-        return None, f"{what} unknown, so the limit of {limit:,.0f} {unit} can't be checked"
-    return value <= limit, f"{what} {value:,.0f} {unit}{_star(device, name)}, limit {limit:,.0f} {unit}"
+def _price(device: Device, limit: float) -> Finding:
+    price = device.launch_price_usd
+    if price is None:
+        return None, f"launch price unknown, so the limit of {limit:,.0f} US$ can't be checked"
+    return price <= limit, f"launch price {price:,.0f} US${_star(device, 'launch_price_usd')}, limit {limit:,.0f} US$"
 
 
 def _step(device: Device, job: Job) -> tuple[float | None, str]:
-    """The roofline time of a step in seconds (Williams, Waterman and Patterson 2009), and the sentence."""
+    """The roofline time of a step in seconds (Williams, Waterman and Patterson 2009), and what limits it."""
     rate, bandwidth = peak(device, job.dtype), device.bandwidth_bytes_per_s
     if rate is None or bandwidth is None:
         unknown = f"{job.dtype} peak" if rate is None else "memory bandwidth"
@@ -82,13 +81,11 @@ def _step(device: Device, job: Job) -> tuple[float | None, str]:
 
 
 def judge(device: Device, job: Job) -> Candidate:
-    """Judge one device for a job: in, out, or undecided where a size, peak, price or power is unknown."""
+    """Judge one device for a job: in, out, or undecided if its memory, peak, bandwidth or price is unknown."""
     step_s, about_step = _step(device, job)
     findings = [_memory(device, job.memory_bytes), (None if step_s is None else True, about_step)]
     if job.budget_usd is not None:
-        findings.append(_within(device, "launch_price_usd", job.budget_usd, "launch price", "US$"))
-    if job.max_power_w is not None:
-        findings.append(_within(device, "tdp_w", job.max_power_w, "board power", "W"))
+        findings.append(_price(device, job.budget_usd))
     by_verdict = {verdict: [why for passes, why in findings if passes is verdict] for verdict in (False, None, True)}
     return Candidate(
         device=device,
@@ -102,10 +99,10 @@ def judge(device: Device, job: Job) -> Candidate:
 
 
 def shortlist(job: Job, among: Iterable[Device] | None = None) -> list[Candidate]:
-    """Judge `among` (every device if None) for a job: first what fits, then the undecided, then what is out.
+    """Judge the devices `among`, or all, for a job: those that fit first, then the undecided, then those that don't.
 
-    Inside each of the three the roofline time decides, unknown last. It is made of the vendor's peaks: a real step
-    rarely reaches it. Every device is judged alone: out by memory means out for one device, not for several.
+    Each group is sorted by roofline time, unknown last; it comes from the vendor's peaks, which a real step rarely
+    reaches. Each device is judged alone: a job that is too large for one may fit on several.
     """
     order = {True: 0, None: 1, False: 2}
     judged = [judge(device, job) for device in (devices() if among is None else among)]

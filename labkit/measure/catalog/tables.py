@@ -1,4 +1,4 @@
-"""The catalogue and a shortlist as tables, in text and HTML. An asterisk marks what was not read from a source."""
+"""Tables of the catalogue and of a shortlist. An asterisk marks a number that was not read from a source."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def _cell(device: Device, column: str) -> str:
 
 
 def table(among: Iterable[Device | str] | None = None, columns: Sequence[str] = COLUMNS) -> Table:
-    """Table of devices or their names (all if None); `columns` are fields of Device or dtypes, LabError for others.
+    """Table of devices, given as such or by name (by default all), with fields of Device or dtypes as `columns`.
 
-    A dtype's column is the peak that `peak` gives: inside the tensor cores where there are any.
+    A dtype's column has the device's `peak`. Raises LabError for other columns.
     """
     known = dict.fromkeys([*(field.name for field in dataclasses.fields(Device)), *DTYPES])
     for column in _listed(columns, "columns"):
@@ -61,7 +61,7 @@ def _listed(values: object, what: str) -> list[Any]:
 
 
 def shortlist_table(candidates: Iterable[Candidate]) -> Table:
-    """Table of judged devices, in the order given: verdict, roofline time, memory, energy, price and reasons."""
+    """Table of judged devices in the given order: verdict, roofline time, memory, energy, price and reasons."""
     rows = []
     for one in candidates:
         price = "*" * ("launch_price_usd" in one.device.unread)

@@ -1,7 +1,7 @@
-"""Where the time of a training step went, what limits a training loop, how much of the machine a step uses."""
+"""Where a training step's time and memory go, what limits its loop, and how much of the machine it uses."""
 
 from labkit.measure.profiling.annotations import PARTS, part
-from labkit.measure.profiling.bottleneck import LIMITS, Limit, find_bottleneck
+from labkit.measure.profiling.bottleneck import Limit, find_bottleneck
 from labkit.measure.profiling.memory_by_category import MemoryTimeline, memory_timeline
 from labkit.measure.profiling.mfu import Utilization, utilization
 from labkit.measure.profiling.nsight import (
@@ -15,15 +15,13 @@ from labkit.measure.profiling.nsight import (
 from labkit.measure.profiling.partition import PartSpan
 from labkit.measure.profiling.saved_activations import saved_activation_bytes
 from labkit.measure.profiling.standalone_script import as_script
-from labkit.measure.profiling.step import OperatorTime, StepProfile, profile_step
+from labkit.measure.profiling.step import StepProfile, profile_step
 
 __all__ = [
-    "LIMITS",
     "PARTS",
     "Command",
     "Limit",
     "MemoryTimeline",
-    "OperatorTime",
     "PartSpan",
     "StepProfile",
     "Utilization",

@@ -1,4 +1,4 @@
-"""Allocations of memory in a Chrome trace: when each was made and freed, in which phase of a step, and what for."""
+"""Memory allocations in a Chrome trace: when each was made and freed, in which phase of a step, for what purpose."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Held = Mapping[int, tuple[str, int]]  # address -> category and bytes of memory 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of the step: 'forward', 'backward' or 'optimizer'. In seconds from the step's begin."""
+    """A phase of the step: 'forward', 'backward' or 'optimizer', in seconds since the step began."""
 
     name: str
     start_s: float
@@ -28,13 +28,13 @@ class Phase:
 
 
 def phase_at(phases: Sequence[Phase], at_s: float) -> str:
-    """The name of the phase at a time; empty outside of all."""
+    """The name of the phase at a time; empty between phases."""
     return next((phase.name for phase in phases if phase.start_s <= at_s <= phase.end_s), "")
 
 
 @dataclass
 class Allocation:
-    """`n_bytes` at an address from `start` until before `end`, in the trace's microseconds; infinite where not seen."""
+    """`n_bytes` at an address from `start` until `end`, in the trace's microseconds; infinite if outside the trace."""
 
     address: int
     n_bytes: int
@@ -43,7 +43,7 @@ class Allocation:
     category: str = OTHER
 
     def lives(self, at: float) -> bool:
-        """Whether the memory is allocated at a time."""
+        """Whether the memory is in use at a time."""
         return self.start <= at < self.end
 
 
@@ -65,12 +65,12 @@ class StepTrace:
         self.allocations, self._frees = _allocations(own)
 
     def operator_at(self, at: float) -> str:
-        """The name of the outermost operator that runs at a time; empty between operators."""
+        """The name of the outermost operator running at a time; empty between operators."""
         operator = self._operator(at)
         return "" if operator is None else str(operator["name"]).removeprefix(_BACKWARD)
 
     def sort(self, before: Held, after: Held) -> list[Allocation]:
-        """All allocations alive within the step, each with its category, those older than the trace among them.
+        """All allocations in use during the step, older ones included, each with its category.
 
         `before` and `after` are what model and optimizer held at BEGIN and at END.
         """
@@ -79,7 +79,7 @@ class StepTrace:
             by_address.setdefault(one.address, []).append(one)
             if self._is_activation(one):
                 one.category = ACTIVATIONS
-        # An address is used again and again: who claims it, claims what lives there at that moment.
+        # Addresses are reused, so a claim goes to the allocation that is at the address at the time of the claim.
         claims = [(at, address, GRADIENTS) for at, address in self.gradients]
         claims += [(at, a, c) for at, held in ((self.begin, before), (self.end, after)) for a, (c, _) in held.items()]
         for at, address, category in claims:
@@ -101,7 +101,7 @@ class StepTrace:
         return kept and at_s > 0 and phase_at(self.phases, at_s) == "forward"
 
     def _freed(self, address: int) -> float:
-        """When an allocation older than the trace was freed; never on a CPU, whose allocator doesn't report that."""
+        """When an allocation older than the trace was freed; infinite on a CPU, whose allocator doesn't report it."""
         return next((at for at, freed in self._frees if freed == address and at > self.begin), math.inf)
 
     def _operator(self, at: float) -> TraceEvent | None:
@@ -110,14 +110,14 @@ class StepTrace:
 
 
 def series(found: Sequence[Allocation], begin: float, end: float) -> tuple[list[float], dict[str, list[int]]]:
-    """The moments from `begin` to `end` at which the bytes of a category change, and these bytes from then on."""
+    """The times from `begin` to `end` at which memory changes, and each category's bytes from then on."""
     changes = [(max(one.start, begin), one.category, one.n_bytes) for one in found]
     changes += [(one.end, one.category, -one.n_bytes) for one in found if one.end <= end]
     now = dict.fromkeys(CATEGORIES, 0)
     rows = [(begin, *now.values())]
     for at, category, n_bytes in sorted(changes, key=lambda change: change[0]):
         now[category] += n_bytes
-        if at == begin:  # what is older than the step is there from its first moment on
+        if at == begin:  # allocations older than the step make up its first row
             rows.clear()
         rows.append((at, *now.values()))
     times, *columns = zip(*rows, strict=True)
@@ -129,7 +129,7 @@ def _end(event: TraceEvent) -> float:
 
 
 def _outermost(operators: Sequence[TraceEvent]) -> list[TraceEvent]:
-    """Operators that lie within no other; they come in the order of their begins."""
+    """Operators, sorted by start, that lie within no other."""
     found: list[TraceEvent] = []
     for operator in operators:
         if not found or float(operator["ts"]) >= _end(found[-1]):
@@ -138,7 +138,7 @@ def _outermost(operators: Sequence[TraceEvent]) -> list[TraceEvent]:
 
 
 def _allocations(memory: Sequence[TraceEvent]) -> tuple[list[Allocation], list[tuple[float, int]]]:
-    """Allocations in their order, and time and address of frees whose allocation was not seen."""
+    """Allocations in order, and the times and addresses of frees whose allocation is not in the trace."""
     alive: dict[int, Allocation] = {}
     blocks: list[Allocation] = []
     frees: list[tuple[float, int]] = []
@@ -155,14 +155,14 @@ def _allocations(memory: Sequence[TraceEvent]) -> tuple[list[Allocation], list[t
 
 
 def _phases(inside: Sequence[TraceEvent], operators: Sequence[TraceEvent], begin: float) -> tuple[Phase, ...]:
-    """Backward passes and updates as torch marks them; forward is what runs operators before a backward pass."""
+    """Backward passes and updates as torch marks them; operators that run before a backward pass are forward."""
     spans = [("backward", float(e["ts"]), _end(e)) for e in operators if e["name"].startswith(_BACKWARD)]
     spans += [("optimizer", float(e["ts"]), _end(e)) for e in inside if e["name"].startswith(_UPDATE)]
     others = [float(e["ts"]) for e in operators if not e["name"].startswith(_BACKWARD)]
     merged: list[tuple[str, float, float]] = []
     for name, start, end in sorted(spans, key=lambda span: span[1]):
         gap = bool(merged) and bisect.bisect(others, merged[-1][2]) < bisect.bisect(others, start)
-        if merged and merged[-1][0] == name == "backward" and not gap:  # one backward pass is many operators
+        if merged and merged[-1][0] == name == "backward" and not gap:  # one pass is marked as many operators
             merged[-1] = (name, merged[-1][1], end)
         else:
             merged.append((name, start, end))

@@ -1,4 +1,4 @@
-"""Name the parts of a step, and hand it its batches: what profile_step and find_bottleneck share."""
+"""Name the parts of a step and supply its batches, for profile_step and find_bottleneck."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from labkit.core.arguments import lookup
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 
-# What a step's time is divided into. Gaps: the GPU is idle while the CPU works. Other: no operator runs.
+# The parts of a step's time. Gaps: the GPU is idle while the CPU works. Other: no operator runs.
 PARTS = ("input", "copies", "forward", "backward", "optimizer", "gaps", "communication", "other")
 NAMED = ("input", "copies", "forward", "backward", "optimizer", "communication")
 PREFIX = "labkit: "
@@ -20,10 +20,10 @@ Batch = Any
 
 @contextlib.contextmanager
 def part(name: str) -> Iterator[None]:
-    """Name what runs inside the block, for torch's profiler and, with a GPU, as an NVTX range for nsys and ncu.
+    """Name the work inside the block for torch's profiler and, on a GPU, as an NVTX range for nsys and ncu.
 
-    Names are input, copies, forward, backward, optimizer and communication. torch names DataLoaders, backward,
-    optimisers and collectives by itself; what stays without a name and runs an operator counts as forward.
+    `name` is input, copies, forward, backward, optimizer or communication. torch names DataLoaders, backward passes,
+    optimizers and collectives by itself; operators without a name count as forward.
     Raises BadArgument for another name. Source: NVTX, nvidia.github.io/NVTX.
     """
     import torch
@@ -35,10 +35,10 @@ def part(name: str) -> Iterator[None]:
 
 
 def supply(batches: object) -> Callable[[], Batch]:
-    """A function that gives the next batch: of a function, an iterable (from its start again at its end) or one batch.
+    """Return a function that returns the next batch.
 
-    A tensor, a dict, and a tuple or list of tensors is one batch, given again and again. Raises BadArgument for
-    anything else, and for an iterable without a batch.
+    `batches` is such a function, an iterable (started again at its end), or one batch, returned every time: a tensor, a
+    dict, or a tuple or list of tensors. Raises BadArgument for anything else, and for an empty iterable.
     """
     if is_batch(batches):
         return lambda: batches
@@ -62,7 +62,7 @@ def is_batch(found: object) -> bool:
 
 
 def same_work(operators: Sequence[int]) -> bool:
-    """Whether steps that ran so many operators each did the same work, but for a few that happen now and then."""
+    """Whether steps did the same work, judged by their numbers of operators, which may differ by 2 or by 5 %."""
     return max(operators) - min(operators) <= max(2, 0.05 * max(operators))
 
 
@@ -73,4 +73,4 @@ def _again(batches: Iterable[Batch]) -> Iterator[Batch]:
             empty = False
             yield batch
         if empty:
-            raise BadArgument("Expected batches that can be gone through more than once, got none. Pass a list.")
+            raise BadArgument("Expected batches that can be iterated more than once, got none. Pass a list.")

@@ -1,4 +1,4 @@
-"""What limits a training loop: found by experiments on the loop itself, not by rules of thumb."""
+"""Find what limits a training loop, by experiments on the loop itself."""
 
 from __future__ import annotations
 
@@ -22,18 +22,14 @@ from labkit.measure.profiling.operator_timing import OperatorCall
 from labkit.measure.profiling.step import distributed, profile_step
 
 LIMITS = ("input", "launch overhead", "memory bandwidth", "arithmetic", "communication")
-_DOMINATES = 0.5  # of the loop's time: without it, the loop would be twice as fast
-_READING_S = 0.02  # of plain steps between two timed ones: many clock ticks, and short beside a busy moment
-_ROUNDS = 3  # fewest of which one may be disturbed
+_DOMINATES = 0.5  # share of the loop's time: without it, the loop would be twice as fast
+_READING_S = 0.02  # of plain steps between two operator timings: many clock ticks, yet shorter than a busy moment
+_ROUNDS = 3  # the fewest whose median survives one disturbed round
 
 
 @dataclass(frozen=True, repr=False)
 class Limit(ShownAsTable):
-    """What limits a training loop. `shares` of its time by limit, 0 to 1, sum to 1.
-
-    `dominant` is the limit that takes more than half of the time, None where none does. `gain` is the speed-up if the
-    largest one vanished and nothing else changed: an upper bound. `evidence` has a sentence for each experiment.
-    """
+    """What limits a training loop: `shares` of its time by limit, which sum to 1, and a sentence per experiment."""
 
     shares: dict[str, float]
     evidence: tuple[str, ...]
@@ -46,16 +42,16 @@ class Limit(ShownAsTable):
 
     @property
     def dominant(self) -> str | None:
-        """The limit that takes more than half of the time."""
+        """The limit that takes more than half of the time; None if none does."""
         return self.largest if self.shares[self.largest] > _DOMINATES else None
 
     @property
     def gain(self) -> float:
-        """How many times faster the loop would be at most if the largest limit vanished."""
+        """The highest possible speed-up from removing the largest limit."""
         return self.bound(self.largest)
 
     def bound(self, limit: str) -> float:
-        """How many times faster the loop would be at most if `limit` vanished (Amdahl 1967)."""
+        """The highest possible speed-up from removing `limit`, if nothing else changes (Amdahl 1967)."""
         rest = 1 - self.shares[limit]
         return 1 / rest if rest > 0 else math.inf
 
@@ -73,16 +69,14 @@ class Limit(ShownAsTable):
 def find_bottleneck(
     step: Callable[[Batch], object], batches: object, *, budget_s: float = 8.0, ceilings: Ceilings | None = None
 ) -> Limit:
-    """Find what limits the loop that calls `step(batch)` for each of `batches`, by experiments in about `budget_s`.
+    """Find what limits the loop that calls `step(batch)` for each of `batches`, in about `budget_s` seconds.
 
     `batches` is a DataLoader or other iterable, a function that returns the next batch, or one batch in memory (then
-    there is no input to judge). The experiments: the whole loop; the step on one batch that is there already; the input
-    alone, without a model; the step with twice the batch; every operator timed by itself against this machine's
-    ceilings (`measure_ceilings()`); with torch.distributed, a profile. They train `step`'s model. In a distributed run
-    every rank calls it.
-    Shares are of the loop as it overlaps today, so a loader's work that hides behind a step counts for nothing.
-    Raises BadArgument for what can't be called or is no batch, BadMeasurement for a step that doesn't do the same work
-    twice.
+    input takes no time). The experiments are: the whole loop; the step on a batch already in memory; the input alone;
+    the step with twice the batch; each operator timed by itself and compared with `ceilings`, by default this
+    machine's; with torch.distributed, a profile. They train `step`'s model. All ranks of a distributed run must call
+    this. Shares are of the loop as it is: a loader's work that overlaps with steps has no share.
+    Raises BadArgument for a step that can't be called and for no batches, BadMeasurement for a step whose work varies.
     """
     check_function("step", step)
     check_number("budget_s", budget_s, above=0)
@@ -96,7 +90,7 @@ def find_bottleneck(
 
 
 class _Experiments:
-    """Runs pieces of a loop and times them; all ranks of a distributed run do so equally often."""
+    """Runs and times pieces of a loop, equally often on all ranks of a distributed run."""
 
     def __init__(self, step: Callable[[Batch], object], budget_s: float) -> None:
         self.step, self.budget_s = step, budget_s
@@ -104,15 +98,15 @@ class _Experiments:
         self.sync = sync_of(self.device)
 
     def input(self, batches: object) -> tuple[Batch, float, list[str]]:
-        """A batch to keep, the share of the loop's time that steps would take without any input, and what was seen."""
+        """A batch to keep, the share of the loop's time that steps alone would take, and the evidence."""
         next_batch = supply(batches)
         batch = next_batch()
         if is_batch(batches):
             return batch, 1.0, []
         ready = _prefetched(batches)
         whole_s, held_s = [], []
-        for turn in range(_ROUNDS):  # in turn, so that a busy neighbour hits both
-            skip = 0 if turn and ready == 1 else ready  # nothing is warmed up, or fetched ahead, in later turns
+        for turn in range(_ROUNDS):  # in turn, so that a busy neighbour affects both
+            skip = 0 if turn and ready == 1 else ready  # later turns need no warm-up, but drain prefetched batches
             whole_s.append(self._seconds(lambda: self.step(next_batch()), share=0.25 / _ROUNDS, skip=skip))
             held_s.append(self._seconds(lambda: self.step(batch), share=0.1 / _ROUNDS, skip=int(not turn)))
         alone_s = self._seconds(next_batch, share=0.1, skip=ready - 1)
@@ -120,12 +114,12 @@ class _Experiments:
         held, whole = (format_seconds(statistics.median(seconds)) for seconds in (held_s, whole_s))
         evidence = [
             f"Batch already in memory: {held} a step instead of {whole}.",
-            f"No model at all: a batch is ready every {format_seconds(alone_s)}.",
+            f"Input alone, without a model: a batch every {format_seconds(alone_s)}.",
         ]
         return batch, in_steps, evidence
 
     def timed(self, work: Callable[[], object]) -> tuple[float, list[list[OperatorCall]]]:
-        """Median seconds of a step, and the timed calls of others, taken in turn so that a busy neighbour hits both."""
+        """Median seconds of a plain step, and the timed operators of other steps, measured in turn."""
         work()
         trial_s = self._mean(work, 1)
         timed_s = self._mean(lambda: operator_timing.timed_calls(work, self.sync), 1)
@@ -139,7 +133,7 @@ class _Experiments:
     def inside(
         self, batch: Batch, step_s: float, runs: list[list[OperatorCall]], ceilings: Ceilings
     ) -> tuple[dict[str, float], list[str]]:
-        """Shares of a step by limit, and what was seen. Communication comes from a profile, all else from timing."""
+        """Shares of a step by limit, and the evidence. Communication is from a profile, the rest from operators."""
         _check_same_work(runs)
         launch_s = operator_timing.launch_seconds(self.device, self.sync)
         pace = operator_timing.Pace(ceilings.matmul_flop_per_s, ceilings.copy_bytes_per_s, launch_s)
@@ -150,7 +144,7 @@ class _Experiments:
         found["communication"] = talk.share("communication") * step_s if talk else 0.0
         busy_s = found["memory"] + found["arithmetic"] + found["copies"]
         work_s = max(step_s - found["communication"], 0.0)
-        shrink = min(1.0, work_s / busy_s) if busy_s else 1.0  # timed alone, operators lose a cache's warmth
+        shrink = min(1.0, work_s / busy_s) if busy_s else 1.0  # timed one by one, operators find colder caches
         shares = {
             "input": found["copies"] * shrink / step_s,
             "memory bandwidth": found["memory"] * shrink / step_s,
@@ -161,7 +155,7 @@ class _Experiments:
         return shares, evidence + _words(calls, found, step_s, busy_s * shrink, launch_s)
 
     def _doubled(self, batch: Batch, step_s: float) -> tuple[list[OperatorCall] | None, list[str]]:
-        """Timed calls with twice the batch, None where it can't be doubled; and what was seen."""
+        """Timed operators with twice the batch, None if it can't be doubled; and the evidence."""
         try:
             twice = _twice(batch)
             twice_s, runs = self.timed(lambda: self.step(twice))
@@ -172,7 +166,7 @@ class _Experiments:
         return operator_timing.median_calls(runs), [f"Batch doubled: a step takes {growth} times as long."]
 
     def _seconds(self, work: Callable[[], object], *, share: float, skip: int) -> float:
-        """Mean seconds of `work` over calls in `share` of the budget, after `skip` calls that don't count."""
+        """Mean seconds of `work` over the calls that fit in `share` of the budget, after `skip` uncounted calls."""
         for _ in range(skip):
             work()
         trial_s = self._mean(work, 1)
@@ -180,7 +174,7 @@ class _Experiments:
         return self._mean(work, runs) if runs > 1 else trial_s
 
     def _mean(self, work: Callable[[], object], runs: int) -> float:
-        """Mean seconds of some calls in a row."""
+        """Mean seconds of `runs` calls in a row."""
         self.sync()
         start = perf_counter()
         for _ in range(runs):
@@ -189,10 +183,7 @@ class _Experiments:
         return (perf_counter() - start) / runs
 
     def _often(self, each_s: float, *, share: float, most: int, least: int = 1) -> int:
-        """How many calls fit into a share of the budget: the same number on all ranks.
-
-        Otherwise there would be collectives that only some of them call.
-        """
+        """How many calls fit in a share of the budget: the same on all ranks, or a collective would wait forever."""
         import torch
 
         n = min(max(int(share * self.budget_s / max(each_s, 1e-7)), least), most)
@@ -204,7 +195,7 @@ class _Experiments:
 
 
 def _prefetched(batches: object) -> int:
-    """How many batches the workers of a loader, torch's or labkit's, may have ready before anybody asks."""
+    """How many batches a loader, torch's or labkit's, may have ready before they are asked for."""
     workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
     return min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
 
@@ -216,12 +207,12 @@ def _check_same_work(runs: Sequence[Sequence[OperatorCall]]) -> None:
     if not same_work(counts):
         raise BadMeasurement(
             f"Expected a step that does the same work each time, got {', '.join(map(str, counts))} operators. "
-            "Take what happens only now and then (logging, evaluation) out of it."
+            "Take occasional work (logging, evaluation) out of it."
         )
 
 
 def _twice(batch: Any) -> Any:
-    """A batch with every tensor's rows there twice."""
+    """The batch with every tensor's rows repeated."""
     import torch
     from torch.utils._pytree import tree_map
 
@@ -237,9 +228,9 @@ def _words(
     evidence = [
         f"{len(calls)} operators, timed one by one, work for {format_seconds(busy_s)} of a step's "
         f"{format_seconds(step_s)}; launching them takes {rest} (one on a single number: {format_seconds(launch_s)}).",
-        f"At the ceilings' pace they wait for memory {format_seconds(found['memory'])}, for arithmetic "
+        f"By the ceilings, memory bandwidth limits {format_seconds(found['memory'])} of it and arithmetic "
         f"{format_seconds(found['arithmetic'])}; the longest is {longest.name}, {format_seconds(longest.seconds)}.",
     ]
     if talk:
-        evidence.append(f"In a profile, communication that nothing hides takes {format_seconds(talk)} a step.")
+        evidence.append(f"In a profile, exposed communication takes {format_seconds(talk)} a step.")
     return evidence

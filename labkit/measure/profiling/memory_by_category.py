@@ -1,4 +1,4 @@
-"""Bytes alive over one training step, by what they are for: parameters, gradients, optimizer state, activations."""
+"""Memory in use over one training step, by purpose: parameters, gradients, optimizer state, activations."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _NOT_COUNTED = "What existed before the steps and belongs to neither model nor o
 
 @dataclass(frozen=True, repr=False)
 class MemoryTimeline(Shown):
-    """Bytes of live tensors over one step on `device`, by category, at the moments when they changed.
+    """Bytes of live tensors over one step on `device`, by category, at each moment when they changed.
 
-    `n_bytes[category][i]` holds from `times_s[i]` on, in seconds from the step's begin by the host's clock. Parameters
-    include buffers. Activations are what the forward pass allocated and kept beyond one operator.
+    `n_bytes[category][i]` are the bytes from `times_s[i]` on, in seconds since the step began, by the host's clock.
+    Parameters include buffers. Activations are what the forward pass allocated and kept after the allocating operator.
     """
 
     device: str
@@ -66,34 +66,29 @@ class MemoryTimeline(Shown):
 
     @property
     def peak_s(self) -> float:
-        """When the peak was first reached, in seconds from the step's begin."""
+        """When the peak was first reached, in seconds since the step began."""
         return self.times_s[self._peak]
 
     @property
     def peak_phase(self) -> str:
-        """The phase in which the peak was reached; 'between phases' outside of all."""
+        """The phase in which the peak was reached, or 'between phases'."""
         return phase_at(self.phases, self.peak_s) or "between phases"
 
     @property
     def at_peak(self) -> dict[str, int]:
-        """What the peak consists of: bytes by category."""
+        """Bytes by category at the peak."""
         return {category: series[self._peak] for category, series in self.n_bytes.items()}
-
-    @property
-    def most(self) -> dict[str, int]:
-        """The most bytes of each category at any moment: more than at the peak where it is reached at another time."""
-        return {category: max(series) for category, series in self.n_bytes.items()}
 
     @property
     def _peak(self) -> int:
         return self.total_bytes.index(self.peak_bytes)
 
     def against(self, predicted: Any) -> Table:
-        """A table of bytes predicted and measured, by category: at most, and at the peak.
+        """Table of predicted and measured bytes by category: the most at any moment, and at the peak.
 
-        `predicted` is a TrainingMemory of lab.costs, or a TrainingStep, which has one.
-        Predicted master weights count as parameters, which they are under autocast. Nothing is predicted for temporary
-        tensors. The last row compares the sum of all with the peak.
+        `predicted` is a TrainingMemory of lab.costs, or a TrainingStep, which has one. Its master weights count as
+        parameters, as they are under autocast; temporary tensors are not predicted. The last row compares the total
+        with the peak.
         """
         memory: Any = getattr(predicted, "memory", predicted)
         expected: dict[str, int | None] = {
@@ -103,8 +98,8 @@ class MemoryTimeline(Shown):
             ACTIVATIONS: memory.activation_bytes,
             OTHER: None,
         }
-        at_peak, most = self.at_peak, self.most
-        rows = [_row(name, expected[name], most[name], at_peak[name]) for name in CATEGORIES]
+        at_peak = self.at_peak
+        rows = [_row(name, expected[name], max(self.n_bytes[name]), at_peak[name]) for name in CATEGORIES]
         rows.append(_row("all", memory.total_bytes, self.peak_bytes, self.peak_bytes))
         headings = ("", "predicted", "measured at most", "of predicted", "at the peak")
         return Table(tuple(rows), headings, f"Memory of a step on {self.device}", self.notes)
@@ -124,21 +119,21 @@ def _row(name: str, expected: int | None, most: int, at_peak: int) -> tuple[str,
 
 
 def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Optimizer | None = None) -> MemoryTimeline:
-    """Run `step` three times and follow the bytes alive through the third: warm, with the gradients of the one before.
+    """Run `step` three times, and follow the memory in use during the third, which is warm and finds gradients.
 
-    The device is that of the model's parameters, "cpu" or "cuda". Memory is counted when the host allocates it, before
+    The device is that of the model's parameters, "cpu" or "cuda". Memory counts from when the host allocates it, before
     a GPU's kernels run. Raises BadArgument for a step that can't be called, a model without parameters and another
-    device, BadMeasurement for a step that allocates nothing there, as a replayed CUDA graph does.
+    device, BadMeasurement for a step that allocates nothing there, as when it replays a CUDA graph.
     """
     check_function("step", step)
     device = _device_of(model)
-    step()  # the state of the optimizer is created here, and everything else that is made once
+    step()  # creates the optimizer's state, and all else that is created once
     held: list[Held] = []
 
     def work() -> None:
         from torch.profiler import record_function
 
-        step()  # so that what is alive when the next step begins was seen when it was allocated
+        step()  # so that the profiler has seen the allocation of what is alive when the next step begins
         held.append(_held(model, optimizer))
         with record_function(BEGIN):
             pass
@@ -148,7 +143,7 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
         held.append(_held(model, optimizer))
 
     with _gradients_named(model):
-        events = trace_events(work, quiet=True)  # what the step itself writes, it wrote in the call above
+        events = trace_events(work, quiet=True)  # the first step's own output to stderr was not discarded
     notes = () if optimizer is not None else ("No optimizer was passed, so its state is not counted.",)
     return timeline_of(events, device, held[0], held[1], notes=(*notes, _NOT_COUNTED))
 
@@ -156,7 +151,7 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
 def timeline_of(
     events: Sequence[TraceEvent], device: str, before: Held, after: Held, *, notes: tuple[str, ...] = ()
 ) -> MemoryTimeline:
-    """The timeline of the step between the marks in a trace; `before` and `after` are what was held at the marks."""
+    """The timeline of the step between a trace's marks; `before` and `after` are what was held at the marks."""
     trace = StepTrace(events, device)
     allocations = trace.sort(before, after)
     if not any(one.start > trace.begin for one in allocations):
@@ -187,7 +182,7 @@ def _device_of(model: nn.Module) -> str:
 
 
 def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
-    """Category and bytes of the memory that model and optimizer hold now, by address."""
+    """Category and bytes of the memory that model and optimizer hold at this moment, by address."""
     import torch
 
     state = [] if optimizer is None else [v for values in optimizer.state.values() for v in values.values()]
@@ -200,23 +195,23 @@ def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
     return {
         tensor.untyped_storage().data_ptr(): (category, tensor.untyped_storage().nbytes())
         for category, tensor in tensors
-        if tensor.layout == torch.strided and tensor.device.type == device  # Adam's counts of steps are on the host
+        if tensor.layout == torch.strided and tensor.device.type == device  # Adam's step counters are on the host
     }
 
 
 @contextlib.contextmanager
 def _gradients_named(model: nn.Module) -> Iterator[None]:
-    """Within the block, the trace says each time where a parameter's gradient lies, also if it is dropped later."""
+    """Within the block, mark the address of each parameter's gradient in the trace when it has been accumulated."""
     import torch
     from torch.profiler import record_function
 
-    def say(parameter: Tensor) -> None:
+    def mark(parameter: Tensor) -> None:
         if parameter.grad is not None and parameter.grad.layout == torch.strided:
             with record_function(f"{GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
                 pass
 
     hooks = [
-        p.register_post_accumulate_grad_hook(say)  # type: ignore[no-untyped-call]
+        p.register_post_accumulate_grad_hook(mark)  # type: ignore[no-untyped-call]
         for p in model.parameters()
         if p.requires_grad
     ]

@@ -1,4 +1,4 @@
-"""How much of the machine a step uses: FLOP a second against the measured ceiling and the data sheet's peak."""
+"""How much of the machine a step uses: its FLOP/s compared with the measured ceiling and the data sheet's peak."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from labkit.measure.ceilings import Ceilings, measure_ceilings
 
 @dataclass(frozen=True, repr=False)
 class Utilization(Shown):
-    """FLOP a second of a step, and their shares of what this machine reached and of what its data sheet prints.
+    """A step's FLOP/s, and its shares of the measured ceiling and of the data sheet's peak.
 
-    `ceiling` and `peak` are in FLOP/s, None where unknown; shares are fractions, above 1 where something is wrong.
-    `suspects` say what to look at then, the likeliest first; empty where nothing is above its limit.
+    `ceiling` and `peak` are in FLOP/s, None if unknown. Shares are fractions; above 1, something is wrong, and
+    `suspects` say what to check, the likeliest first.
     """
 
     flop: float
@@ -28,27 +28,27 @@ class Utilization(Shown):
 
     @property
     def flop_per_s(self) -> float:
-        """FLOP a second."""
+        """The step's FLOP per second."""
         return self.flop / self.seconds
 
     @property
     def ceiling(self) -> float | None:
-        """FLOP/s that a matmul in this dtype reached; None where it was not measured."""
+        """FLOP/s that a matmul reached in this dtype; None if it was not measured."""
         return self.ceilings.limit(self.dtype)
 
     @property
     def peak(self) -> float | None:
-        """The data sheet's FLOP/s in this dtype; None where unknown."""
+        """The data sheet's FLOP/s in this dtype; None if unknown."""
         return self.ceilings.peak(self.dtype)
 
     @property
     def of_ceiling(self) -> float | None:
-        """Share of the measured ceiling; None where this dtype was not measured."""
+        """Share of the measured ceiling; None if this dtype was not measured."""
         return None if self.ceiling is None else self.flop_per_s / self.ceiling
 
     @property
     def of_peak(self) -> float | None:
-        """Share of the data sheet's peak, what the literature calls MFU; None where the peak is unknown."""
+        """Share of the data sheet's peak, known as MFU; None if the peak is unknown."""
         return None if self.peak is None else self.flop_per_s / self.peak
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Utilization(Shown):
         if self.ceiling is not None and self.of_ceiling is not None:
             ceiling = f"{_percent(self.of_ceiling)} of {format_si(self.ceiling, 'FLOP/s')}, a matmul on this machine"
         if self.peak is not None and self.of_peak is not None:
-            faster = ", as the ceiling can be: a board may run above the clock that its sheet computes with"
+            faster = ": possible, since a board may run above the boost clock that its data sheet assumes"
             faster *= self.of_peak > 1 and not self.suspects
             peak = f"{_percent(self.of_peak)} of {format_si(self.peak, 'FLOP/s')}{faster}"
         lines = [
@@ -70,7 +70,7 @@ class Utilization(Shown):
             f"share of the data sheet's peak: {peak}",
         ]
         if self.suspects:
-            lines.append("Over 100 % is a mistake to find. Look at, in this order:")
+            lines.append("A share over 100 % means that something is wrong. Check, in this order:")
             lines += [f"{i}. {suspect}" for i, suspect in enumerate(self.suspects, start=1)]
         return "\n".join(lines)
 
@@ -82,28 +82,27 @@ def utilization(
     dtype: object = "float32",
     ceilings: Ceilings | None = None,
 ) -> Utilization:
-    """How much of the machine a step of `flop` FLOP uses that takes `seconds`, a number or a Timing (its median).
+    """How much of the machine a step uses that takes `flop` FLOP and `seconds`, a number or a Timing (its median).
 
-    `flop` is what the model needs, costs.training_step(...).flop say: work that is done twice, as with activation
-    checkpointing, isn't counted, and so this is model FLOP utilisation, MFU (Chowdhery et al. 2022, PaLM, appendix B,
-    arXiv:2204.02311). It is compared with the measured ceiling too, since no program here should beat that one.
-    `ceilings` are those of this machine's device where None.
-    Raises BadArgument for numbers not above 0 and for a dtype that ceilings don't know.
+    `flop` is what the model needs, such as costs.training_step(...).flop. Recomputation, as by activation
+    checkpointing, doesn't count, so this is model FLOP utilisation, MFU (Chowdhery et al. 2022, PaLM, appendix B,
+    arXiv:2204.02311). The step is compared with `ceilings` too, by default those of this machine's device.
+    Raises BadArgument for numbers that aren't above 0 and for an unknown dtype.
     """
     median_s = seconds.median_s if isinstance(seconds, Timing) else seconds
-    check_number("flop", flop, above=0, advice="It counts multiplications and additions of a step.")
+    check_number("flop", flop, above=0, advice="It counts a step's multiplications and additions.")
     check_number("seconds", median_s, above=0, advice="Pass the seconds of one step, or a Timing.")
     ceilings = measure_ceilings() if ceilings is None else ceilings
     name = str(dtype).removeprefix("torch.")
     rate = float(flop) / float(median_s)
-    # What was measured judges where it can: boards run above the clock that the data sheet computes its peak with.
+    # The measured ceiling decides where there is one: boards may run above the clock that the data sheet assumes.
     limit = ceilings.limit(name) or ceilings.peak(name)
     suspects = tuple(_suspects(rate, name, ceilings)) if limit is not None and rate > limit else ()
     return Utilization(float(flop), float(median_s), name, ceilings, suspects)
 
 
 def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
-    """What may be wrong with a rate above its limit; what can be seen from here comes first."""
+    """What may be wrong if a rate is above its limit; causes that can be detected come first."""
     import torch
 
     on_gpu, now = ceilings.threads is None, torch.get_num_threads()
@@ -123,7 +122,7 @@ def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
         "(torch.utils.flop_counter.FlopCounterMode counts what torch did)."
     )
     if on_gpu:
-        yield "the clock: without a wait for the GPU (sync=machine.sync) it stops when the work is queued, not done."
+        yield "the clock: without a wait for the GPU (sync=machine.sync), it stops when the work is queued, not done."
     measured = ceilings.matmul.get(dtype)
     if measured is not None and rate <= measured.high:
         high = format_si(measured.high, measured.unit)

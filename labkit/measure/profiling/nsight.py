@@ -1,7 +1,7 @@
-"""NVIDIA's profilers, Nsight Systems (nsys) and Nsight Compute (ncu): the commands that run them, and their reports.
+"""Commands that run NVIDIA's profilers, Nsight Systems (nsys) and Nsight Compute (ncu), and their reports.
 
-Both run a whole program: lab.profiling.as_script writes what a cell does into one. Sources for options, reports and
-the columns of their CSV: Nsight Systems User Guide and Nsight Compute CLI documentation (docs.nvidia.com).
+Both profile a whole program: lab.profiling.as_script writes what a cell does to one. Sources for options, reports and
+CSV columns: Nsight Systems User Guide and Nsight Compute CLI documentation (docs.nvidia.com).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from labkit.core.errors import DataError
 from labkit.core.paths import RECORDED
 from labkit.core.units import format_seconds
 
-# What a reader asks for first of what `--set basic` measures, in this order.
+# The columns shown of `--set basic`, in this order.
 _DETAILS = (
     "Duration",
     "Compute (SM) Throughput",
@@ -45,7 +45,7 @@ _NOT_ALLOWED = (
 
 @dataclass(frozen=True, repr=False)
 class Command(Shown):
-    """A command line: its `parts` for subprocess.run, its words for a shell, as in `!{command}` in a cell."""
+    """A command line: `parts` for subprocess.run, str() for a shell, as in `!{command}` in a cell."""
 
     parts: tuple[str, ...]
 
@@ -54,10 +54,10 @@ class Command(Shown):
 
 
 def nsys_command(script: str | Path) -> Command:
-    """The command that records a timeline of `script` with Nsight Systems, in <script>.nsys-rep beside it.
+    """The command that records a timeline of `script` with Nsight Systems, to <script>.nsys-rep beside it.
 
-    CUDA calls and kernels, NVTX ranges and calls of the operating system. Where the script calls
-    torch.cuda.profiler.start(), only what follows until stop() is recorded.
+    It has CUDA calls and kernels, NVTX ranges and calls of the operating system. If the script calls
+    torch.cuda.profiler.start(), recording begins there and ends at stop().
     """
     path = Path(script)
     capture = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop") if _marks_a_range(path) else ()
@@ -67,13 +67,13 @@ def nsys_command(script: str | Path) -> Command:
 
 
 def nsys_stats_command(script: str | Path, *, report: str = "cuda_gpu_kern_sum") -> Command:
-    """The command that writes a table of what nsys_command(script) recorded, as <script>_<report>.csv beside it.
+    """The command that writes a report on the recording of nsys_command(script), to <script>_<report>.csv beside it.
 
     Reports: 'cuda_gpu_kern_sum' (kernels), 'cuda_api_sum' (calls on the host), 'cuda_gpu_mem_time_sum' (copies),
     'nvtx_sum' (ranges); `nsys stats --help-reports` lists all.
     """
     stem = Path(script).with_suffix("")
-    # Without force-export, nsys would show the table of an earlier recording.
+    # Without --force-export, nsys would report on an earlier recording.
     options = ("--format=csv", f"--output={stem}", "--force-overwrite=true", "--force-export=true")
     return Command(("nsys", "stats", f"--report={report}", *options, f"{stem}.nsys-rep"))
 
@@ -83,16 +83,17 @@ def ncu_command(
 ) -> Command:
     """The command that reads the GPU's counters for each kernel of `script` with Nsight Compute, as CSV.
 
-    Without `metrics` it is the set 'basic'; with them, these counters in base units, one row a launch. `launches`
-    stops after so many. For a path the CSV goes to <script>-ncu.csv beside it, and where the script calls
-    torch.cuda.profiler.start() only what follows is measured. A sequence of arguments for Python (such as
-    ("-m", "package")) prints to the terminal. Every kernel is repeated a few times, so the script runs much longer.
+    By default ncu measures its set 'basic'; `metrics` selects counters instead, in base units, one row per launch.
+    `launches` limits the number of launches measured. For a path, the CSV goes to <script>-ncu.csv beside it, and if
+    the script calls torch.cuda.profiler.start(), measuring begins there. For a sequence of arguments to Python (such as
+    ("-m", "package")), the CSV goes to the terminal. ncu repeats each kernel a few times, so the script runs much
+    longer.
     """
     if launches is not None:
         check_number("launches", launches, least=1, whole=True, advice="It counts kernels.")
     page = ("--page", "raw", "--print-units", "base") if metrics else ("--page", "details")
     what = ("--metrics", ",".join(metrics)) if metrics else ("--set", "basic", "--nvtx")
-    clock = ("--clock-control", "none")  # as without ncu, so that durations compare
+    clock = ("--clock-control", "none")  # ncu would lock the base clock, and durations would be longer than without it
     count = () if launches is None else ("--launch-count", str(launches))
     files: tuple[str, ...] = ()
     if isinstance(script, str | Path):
@@ -104,10 +105,10 @@ def ncu_command(
 
 
 def read_report(path: str | Path) -> Table:
-    """The table in a CSV file of `nsys stats --format csv` or `ncu --csv`, whatever lines stand before it.
+    """The table in the CSV output of `nsys stats --format csv` or `ncu --csv`, which may begin with other lines.
 
-    It has the kernels of nsys with their shares and times, or the launches of ncu with their metrics. Raises DataError
-    with what to do for a missing file, one without a table, and one in which ncu may not read the counters.
+    It has nsys's kernels with their shares and times, or ncu's launches with their metrics. Raises DataError, with
+    what to do, for a missing file, for one without a table, and if ncu had no permission to read the counters.
     """
     source = Path(path)
     try:
@@ -122,9 +123,9 @@ def read_report(path: str | Path) -> Table:
 
 
 def recorded_report(tool: Literal["nsys", "ncu"], folder: Path = RECORDED) -> Table:
-    """The report of 'nsys' or 'ncu' that was recorded on a real machine, or a sentence that there is none yet.
+    """A report of 'nsys' or 'ncu' recorded on a real machine, named in the title; a note if there is none yet.
 
-    Recorded reports are <machine>-nsys.csv and <machine>-ncu.csv in data/recorded/; the title names the machine.
+    Recorded reports are <machine>-nsys.csv and <machine>-ncu.csv in data/recorded/.
     """
     how = lookup(tool, _HOW, "the tool")
     paths = sorted(folder.glob(f"*-{tool}.csv"))
@@ -140,10 +141,10 @@ def recorded_report(tool: Literal["nsys", "ncu"], folder: Path = RECORDED) -> Ta
 
 
 def csv_rows(text: str) -> list[dict[str, str]]:
-    """The rows of the first table in what nsys or ncu wrote, by column; DataError says why there is none."""
+    """The rows, by column, of the first table in the output of nsys or ncu; DataError says why there is none."""
     lines = text.splitlines()
     begin = next((i for i, line in enumerate(lines) if _is_header(line)), None)
-    # the table ends where the tool's own lines begin again
+    # lines that begin with == are the tool's messages, not rows
     table = [line for line in lines[begin:] if line.strip() and not line.startswith("==")] if begin is not None else []
     heads, *rows = csv.reader(table) if table else [[]]
     found = [dict(zip(heads, row, strict=True)) for row in rows if len(row) == len(heads)]
@@ -153,7 +154,7 @@ def csv_rows(text: str) -> list[dict[str, str]]:
         raise DataError(_NOT_ALLOWED)
     said = next((line for line in lines if "==ERROR==" in line or "No kernels were profiled" in line), "")
     hint = f" It says: {cut(said.strip(), 200)}" if said else " Did the script run a kernel on the GPU?"
-    raise DataError(f"Expected the table of nsys or ncu in CSV, found no row of one.{hint}")
+    raise DataError(f"Expected a table of nsys or ncu as CSV, found no row.{hint}")
 
 
 def _is_header(line: str) -> bool:
@@ -162,7 +163,7 @@ def _is_header(line: str) -> bool:
 
 
 def _of_nsys(rows: list[dict[str, str]], name: str) -> Table:
-    """Times in nanoseconds become words; names of kernels, which fill a line with template arguments, are cut."""
+    """Format times, given in nanoseconds, and cut kernel names, whose template arguments can fill a line."""
     columns = [head for head in rows[0] if not head.startswith(("Med", "StdDev"))]
     headings = tuple(head.replace(" (ns)", "") for head in columns)
     body = tuple(
@@ -172,7 +173,7 @@ def _of_nsys(rows: list[dict[str, str]], name: str) -> Table:
 
 
 def _of_ncu(rows: list[dict[str, str]], name: str) -> Table:
-    """A row of ncu's page "details" holds one metric of a launch: they are gathered by the launch's ID."""
+    """Gather the rows of ncu's page "details", each of which has one metric of a launch, by the launch's ID."""
     launches: dict[str, dict[str, str]] = {}
     for row in rows:
         launch = launches.setdefault(row["ID"], {"kernel": cut(row["Kernel Name"], 60)})
@@ -185,7 +186,7 @@ def _of_ncu(rows: list[dict[str, str]], name: str) -> Table:
 
 
 def _with_unit(value: str, unit: str) -> str:
-    """A cell as text; seconds in any unit as format_seconds writes them."""
+    """A cell's text; times in any unit are formatted by format_seconds."""
     seconds = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1.0}
     with contextlib.suppress(KeyError, ValueError):
         return format_seconds(float(value.replace(",", "")) * seconds[unit])
@@ -193,7 +194,5 @@ def _with_unit(value: str, unit: str) -> str:
 
 
 def _marks_a_range(path: Path) -> bool:
-    try:
-        return "profiler.start(" in path.read_text(encoding="utf-8")
-    except OSError:
-        return False
+    """Whether the script at `path`, which need not exist yet, limits what is profiled to a part of it."""
+    return path.is_file() and "profiler.start(" in path.read_text(encoding="utf-8")

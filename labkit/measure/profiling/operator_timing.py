@@ -1,4 +1,4 @@
-"""Time every operator of a step by itself, and tell what it waited for: memory, arithmetic, or its own launch."""
+"""Time every operator of a step by itself, and split its time into memory, arithmetic and launch overhead."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch.utils.flop_counter import flop_registry
 
 from labkit.measure.torch_calls import EachOperator
 
-_LOOKS_UP = ("embedding", "gather", "index", "take")  # read what they return, not all that they are given
-_EXPLAINED = 0.25  # of an operator's time; a real operator seldom reaches its floor
-_MOVES = 0.02  # of the time of an operator without products: only heavy functions are slower than this
-_SMALL = 3  # launches: below that an operator is mostly its own overhead
+_LOOKS_UP = ("embedding", "gather", "index", "take")  # read as many bytes as they return, not all of their input
+_EXPLAINED = 0.25  # share of its time that a lower bound must reach to explain an operator, which seldom reaches it
+_MOVES = 0.02  # share of its time that copying its bytes takes: below it, an operator without products calculates
+_SMALL = 3  # times the launch overhead: below that, an operator is mostly overhead
 
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """One call of an operator: seconds between waits for the device, FLOP of products, bytes read and written."""
+    """One call of an operator: its synchronised seconds, FLOP of its products, bytes read and written."""
 
     name: str
     seconds: float
@@ -33,7 +33,7 @@ class OperatorCall:
 
     @property
     def group(self) -> str:
-        """What it is: work, copies between devices, or communication."""
+        """Its kind: "work", "copies" between devices, or "communication"."""
         if self.name.startswith("c10d"):
             return "communication"
         return "copies" if self.name.startswith("between devices: ") else "work"
@@ -41,25 +41,25 @@ class OperatorCall:
 
 @dataclass(frozen=True)
 class Pace:
-    """FLOP/s of a matmul by dtype, B/s of a copy, and the seconds of an operator on one number."""
+    """FLOP/s of a matmul by dtype, B/s of a copy, and seconds of an operator on one number."""
 
     flop_per_s: dict[str, float]
     bytes_per_s: float
     launch_s: float
 
     def arithmetic_s(self, call: OperatorCall) -> float:
-        """The least time in which the call's FLOP can be done. On a GPU, torch lets float32 convolutions use TF32."""
+        """Seconds of the call's FLOP at the matmul's rate. On a GPU, torch lets float32 convolutions use TF32."""
         tf32 = call.dtype == "float32" and "convolution" in call.name and "tf32" in self.flop_per_s
         best = self.flop_per_s.get("tf32" if tf32 else call.dtype) or self.flop_per_s["float32"]
         return call.flop / best
 
     def memory_s(self, call: OperatorCall) -> float:
-        """The time in which a copy would move the call's bytes."""
+        """Seconds in which a copy would move the call's bytes."""
         return call.n_bytes / self.bytes_per_s
 
 
 def timed_calls(work: Callable[[], object], sync: Callable[[], None]) -> list[OperatorCall]:
-    """Run `work` once, each operator timed by itself, with a wait for the device before and after."""
+    """Run `work` once, and time each operator by itself, with a wait for the device before and after."""
     calls: list[OperatorCall] = []
 
     def timed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -76,7 +76,7 @@ def timed_calls(work: Callable[[], object], sync: Callable[[], None]) -> list[Op
 
 
 def median_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
-    """Each call at the median of its seconds in runs that called the same operators; else the shortest run."""
+    """Each call with its median seconds over the runs; if the runs' operators differ, the shortest run."""
     if any([call.name for call in run] != [call.name for call in runs[0]] for run in runs):
         return list(min(runs, key=lambda run: sum(call.seconds for call in run)))
     medians = (statistics.median(call.seconds for call in same) for same in zip(*runs, strict=True))
@@ -84,7 +84,7 @@ def median_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
 
 
 def launch_seconds(device: str, sync: Callable[[], None]) -> float:
-    """Seconds of an operator that has one number to work on, timed in the same way."""
+    """Median seconds of an operator on one number, timed in the same way."""
     x = torch.ones(1, device=device)
     runs = [timed_calls(lambda: x.add_(1), sync) for _ in range(300)]
     return statistics.median(call.seconds for run in runs[100:] for call in run)
@@ -93,16 +93,17 @@ def launch_seconds(device: str, sync: Callable[[], None]) -> float:
 def split_by_wait(
     calls: Sequence[OperatorCall], doubled: Sequence[OperatorCall] | None, pace: Pace
 ) -> dict[str, float]:
-    """Seconds of all calls by what they waited for: memory, arithmetic, launch, communication, copies.
+    """Seconds of all calls by what limits them: memory, arithmetic, launch, communication, copies.
 
-    The overhead of a call on one number is launch. An operator that takes up to four times the higher of its floors
-    waits for that one, memory or arithmetic. Of one that takes longer, what grows when the batch doubles (`doubled`
-    holds the calls with twice the batch) is work, and the rest is launch. Operators without products wait for memory,
-    unless a copy of their bytes takes a fiftieth of their time or less: then they calculate.
+    A call's lower bounds are its bytes at the copy's rate and its FLOP at the matmul's; its first `pace.launch_s` are
+    launch. If the rest is at most four times the higher bound, it belongs to that bound. Otherwise the seconds by which
+    the call grows in `doubled`, the calls with twice the batch, are work, and the remainder is launch too. Operators
+    without products count as memory, unless copying their bytes would take less than a fiftieth of their time: then
+    they count as arithmetic.
     """
     seconds = dict.fromkeys(("memory", "arithmetic", "launch", "communication", "copies"), 0.0)
     if doubled is None or [c.name for c in calls] != [c.name for c in doubled]:
-        doubled = calls  # nothing to compare with: nothing is seen to grow
+        doubled = calls  # without a comparison, no call grows
     for call, twice in zip(calls, doubled, strict=True):
         if call.group != "work":
             seconds[call.group] += call.seconds
@@ -114,7 +115,7 @@ def split_by_wait(
 
 
 def _work(call: OperatorCall, net_s: float, growth_s: float, pace: Pace) -> tuple[float, str]:
-    """Seconds of a call that are work, and what it waits for meanwhile."""
+    """Seconds of a call that are work, and what limits that work."""
     memory_s, arithmetic_s = pace.memory_s(call), pace.arithmetic_s(call)
     if max(memory_s, arithmetic_s) >= _EXPLAINED * net_s:
         return net_s, "arithmetic" if arithmetic_s > memory_s else "memory"
@@ -125,7 +126,7 @@ def _work(call: OperatorCall, net_s: float, growth_s: float, pace: Pace) -> tupl
 
 
 def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> OperatorCall:
-    """The call of an operator that took some seconds, with its FLOP and its bytes."""
+    """The record of an operator's call: its FLOP and bytes, from its arguments and its result."""
     given, made = _tensors((args, kwargs)), _tensors(out)
     name = str(func).removeprefix("aten.").removesuffix(".default")
     base = name.partition(".")[0]
@@ -142,12 +143,12 @@ def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> Op
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    """The tensors of a tree; sparse ones have no single storage and are left out."""
+    """The tensors of a tree, without sparse ones, which have no single storage."""
     return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor) and x.layout == torch.strided]
 
 
 def _is_view(func: Any, given: Sequence[Any], made: Sequence[Any]) -> bool:
-    """Whether the result lies in an input's memory and nothing was written."""
+    """Whether the result shares an input's memory and nothing was written."""
     if func._schema.is_mutable or not made:
         return not made
     storages = {x.untyped_storage().data_ptr() for x in given}
@@ -155,5 +156,5 @@ def _is_view(func: Any, given: Sequence[Any], made: Sequence[Any]) -> bool:
 
 
 def _bytes(x: torch.Tensor) -> int:
-    """Bytes of a tensor, or of what it is an expansion of."""
+    """Bytes of a tensor's elements; an expanded tensor's are those of its storage."""
     return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())

@@ -1,4 +1,4 @@
-"""Divide a profiled stretch of time into parts: every instant belongs to exactly one."""
+"""Divide a profiled interval of time into parts: every instant belongs to exactly one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _COMMUNICATION = ("c10d::", "gloo:", "nccl:", "record_param_comms")
 _EMPTY = PARTS.index("other")
 
-Paint = tuple[float, float, int]  # from, to, in microseconds, and the part's place in PARTS
+Paint = tuple[float, float, int]  # start and end in microseconds, and the part's index in PARTS
 
 
 @dataclass(frozen=True)
 class PartSpan:
-    """A stretch of a step on one lane, "host" or "device"; seconds from the step's begin."""
+    """An interval of one part on a lane, "host" or "device", in seconds since the step began."""
 
     lane: str
     part: str
@@ -34,7 +34,7 @@ class PartSpan:
 
 
 class Strip:
-    """A stretch of time in which each instant has one part: a later paint covers earlier ones."""
+    """An interval of time in which each instant has one part: later paints cover earlier ones."""
 
     def __init__(self, paints: Iterable[Paint], start: float, end: float) -> None:
         inside = [(max(a, start), min(b, end), code) for a, b, code in paints if b > start and a < end]
@@ -46,17 +46,17 @@ class Strip:
             self.codes[place[a] : place[b]] = code
 
     def at(self, instant: float) -> int:
-        """The part's place in PARTS at an instant."""
+        """The index in PARTS of the part at an instant."""
         found = int(np.searchsorted(self.edges, instant, side="right")) - 1
         return int(self.codes[found]) if 0 <= found < len(self.codes) else _EMPTY
 
     def microseconds(self) -> dict[str, float]:
-        """How long each part lasts."""
+        """The duration of each part, in microseconds."""
         lengths = np.bincount(self.codes, weights=np.diff(self.edges), minlength=len(PARTS))
         return dict(zip(PARTS, map(float, lengths), strict=True))
 
     def runs(self, start: float, end: float) -> Iterator[Paint]:
-        """Stretches of one part each, between two instants, neighbours of the same part joined."""
+        """The intervals of one part each between two instants, adjacent ones of the same part joined."""
         turns = np.flatnonzero(np.diff(self.codes, prepend=-1))
         bounds = [*self.edges[turns], self.edges[-1]]
         for i, (a, b) in enumerate(itertools.pairwise(bounds)):
@@ -65,17 +65,18 @@ class Strip:
 
 
 def host(events: list[TraceEvent], thread: object, start: float, end: float) -> Strip:
-    """The parts of what a thread of the CPU did.
+    """The parts of what a CPU thread did.
 
-    Named ranges first, innermost last; where no operator runs inside one, communication of another thread in flight is
-    what it waits for. Between two pieces of backward lies backward.
+    An operator has the part of the innermost named range around it, else the part that torch's names imply. Time
+    between two neighbouring operators of backward is backward. Time without an operator, during which another thread
+    communicates, is communication: the thread waits for it.
     """
-    own = [e for e in events if e["tid"] == thread and e.get("cat") in _OPERATORS and not _is_step(e)]
+    own = [e for e in events if e["tid"] == thread and e.get("cat") in _OPERATORS and not e["name"].startswith(STEP)]
     own.sort(key=lambda e: (e["ts"], -e["dur"]))
     others = (e for e in events if e["tid"] != thread and e.get("cat") in _OPERATORS)
     flying = [e for e in others if _part(e) == "communication"]
     ranges = [e for e in own if e["name"].removeprefix(PREFIX) in NAMED]
-    # A named range says what its operators are for, whatever torch calls them; but input and communication are known.
+    # A named range overrides torch's names for its operators, except for input and communication, which are certain.
     inner = Strip([_paint(e, e["name"].removeprefix(PREFIX)) for e in ranges], start, end)
     paints = [(a, b, PARTS.index("backward")) for a, b in _between_backward(own)]
     paints += [_paint(e, e["name"].removeprefix(PREFIX)) for e in ranges]
@@ -93,9 +94,9 @@ def host(events: list[TraceEvent], thread: object, start: float, end: float) -> 
 
 
 def device(events: list[TraceEvent], main: Strip, threads: dict[object, Strip], start: float, end: float) -> Strip:
-    """The parts of what the GPU did: a kernel belongs to the part that launched it, idle time to what the CPU did then.
+    """The parts of what the GPU did: a kernel has the part that launched it, idle time is gaps, input or communication.
 
-    Communication and copies count only where no other kernel runs beside them: that is what they cost.
+    Communication and copies count only while no other kernel runs: hidden behind one, they cost nothing.
     """
     launched = {e["args"]["correlation"]: e for e in events if e.get("cat") in _LAUNCHES and "correlation" in e["args"]}
     work = [e for e in events if e.get("cat") in DEVICE]
@@ -111,7 +112,7 @@ def device(events: list[TraceEvent], main: Strip, threads: dict[object, Strip], 
 
 
 def _kernel_part(e: TraceEvent, launched: dict[object, TraceEvent], threads: dict[object, Strip]) -> str:
-    """What a piece of the GPU's work is for."""
+    """The part of a kernel, a copy or a fill on the GPU."""
     if "nccl" in e["name"].lower():
         return "communication"
     if e.get("cat") == "gpu_memcpy" and "HtoD" in e["name"]:
@@ -123,18 +124,14 @@ def _kernel_part(e: TraceEvent, launched: dict[object, TraceEvent], threads: dic
 
 
 def spans(lanes: dict[str, Strip], start: float, end: float) -> Iterator[PartSpan]:
-    """The stretches of one step on each lane."""
+    """The intervals of one step on each lane."""
     for lane, strip in lanes.items():
         for a, b, code in strip.runs(start, end):
             yield PartSpan(lane, PARTS[code], (a - start) * 1e-6, (b - start) * 1e-6)
 
 
-def _is_step(e: TraceEvent) -> bool:
-    return bool(e["name"].startswith(STEP))
-
-
 def _part(e: TraceEvent) -> str:
-    """What an event of the CPU is, by the name that torch gave it."""
+    """The part that the name of a CPU event implies."""
     name = e["name"]
     if name.startswith(PREFIX):
         name = name.removeprefix(PREFIX)
@@ -151,7 +148,7 @@ def _part(e: TraceEvent) -> str:
 
 
 def _foreign(e: TraceEvent) -> bool:
-    """Whether a range has a name of the user's own, which tells nothing about parts."""
+    """Whether the event is a range that the user named, which implies no part."""
     return e.get("cat") == "user_annotation" and _part(e) == "forward"
 
 
@@ -164,7 +161,7 @@ def _paint(e: TraceEvent, part: str) -> Paint:
 
 
 def _between_backward(own: list[TraceEvent]) -> Iterator[tuple[float, float]]:
-    """What lies between two neighbouring pieces of backward, nothing else having begun in between."""
+    """The gaps between two consecutive operators of backward."""
     last: float | None = None
     covered = 0.0
     for e in own:

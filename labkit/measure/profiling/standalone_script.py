@@ -1,4 +1,4 @@
-"""Write what a cell does as a program of its own, which a profiler can run."""
+"""Write what a cell does to a Python file that a profiler can run."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ if torch.cuda.is_available():
 def as_script(work: Callable[[], object] | str, path: str | Path, *, warm_ups: int = 3) -> Path:
     """Write `work` to a Python file that nsys and ncu can run, and return its path.
 
-    Text is written as it is. A function without arguments is written with the imports of the modules that it uses,
-    then called `warm_ups` times, and once more between cudaProfilerStart and cudaProfilerStop, so that a profiler sees
-    that call alone. It has to make all else itself: nothing of the notebook is there. Raises BadArgument for a
-    function that uses a name of the notebook, and for text that isn't Python.
+    Text is written as it is. A function without arguments is written with the imports that it needs, then called
+    `warm_ups` times, and once more between cudaProfilerStart and cudaProfilerStop, so that a profiler sees only that
+    call. It has to create everything else that it uses. Raises BadMeasurement for a function that uses a variable of
+    the notebook, BadArgument for a function with arguments and for text that isn't Python.
     """
     text = work if isinstance(work, str) else _calling(work, warm_ups)
     try:
         ast.parse(text)
     except SyntaxError as error:
         raise BadArgument(
-            f"Expected the text of a Python program, got something else in line {error.lineno} ({error.msg}). "
+            f"Expected the text of a Python program, got a syntax error in line {error.lineno} ({error.msg}). "
             "Leave out lines that begin with % or !, which only a notebook understands."
         ) from error
     target = Path(path)
@@ -65,5 +65,5 @@ def _calling(work: Any, warm_ups: int) -> str:
         raise BadArgument(
             f"Expected a function without arguments, made with def, or the text of a program; got {brief_repr(work)}."
         )
-    imports, source = with_imports(work, advice="Make it inside the function, or pass the whole program as text.")
+    imports, source = with_imports(work, advice="Create it inside the function, or pass the whole program as text.")
     return _FUNCTION.format(imports=imports, source=source, name=work.__name__, warm_ups=warm_ups)

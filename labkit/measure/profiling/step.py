@@ -21,13 +21,13 @@ from labkit.measure.profiling.annotations import part, same_work, supply
 from labkit.measure.profiling.partition import END, STEP, PartSpan
 
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
-_WOULD_WAIT = "aten::_local_scalar_dense"  # what .item(), float() and printing a tensor end in
+_WOULD_WAIT = "aten::_local_scalar_dense"  # what .item(), float() and printing a tensor call
 _SHOWN_OPERATORS = 6
 
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """An operator of torch on the "host", or a kernel on the "device": calls and its own seconds per step."""
+    """One of torch's operators on the "host", or a kernel on the "device": its calls and own seconds per step."""
 
     name: str
     calls: float
@@ -39,11 +39,11 @@ class OperatorTime:
 class StepProfile(Shown):
     """Where the time of a step went: seconds per step for each of PARTS, which sum to the mean step.
 
-    On a GPU the parts are the GPU's: "gaps" is time in which it had nothing to do while the CPU worked, and copies and
-    communication count only where no other kernel ran beside them. On a CPU they are the thread's that trains, and
-    "other" is time in which no operator ran: Python. `step_s` are the seconds of each profiled step, `spans` the
-    stretches of one step. `waits` counts, per step, calls that make the CPU wait for a GPU, such as .item(); on a
-    machine without one, those that would. `trace_path` is the Chrome trace.
+    On a GPU the parts are the GPU's: "gaps" is its idle time while the CPU worked, and copies and communication count
+    only while no other kernel ran. On a CPU they are those of the training thread, and "other" is time in which no
+    operator ran: Python. `step_s` are the seconds of each profiled step, `spans` the parts of one step in order.
+    `waits` counts, per step, the calls that make the CPU wait for a GPU, such as .item(), or without a GPU those that
+    would. `trace_path` is the Chrome trace.
     """
 
     device: str
@@ -62,7 +62,7 @@ class StepProfile(Shown):
         return sum(self.step_s) / len(self.step_s)
 
     def share(self, part: str) -> float:
-        """The share of a part in the mean step, 0 to 1."""
+        """A part's share of the mean step, 0 to 1."""
         return self.parts[part] / self.mean_s
 
     def __str__(self) -> str:
@@ -89,13 +89,13 @@ class StepProfile(Shown):
 def profile_step(
     step: Callable[..., object], batches: object = None, *, steps: int = 5, warmup: int = 2, path: Path | None = None
 ) -> StepProfile:
-    """Run `step` under torch's profiler and say where its time went.
+    """Run `step` under torch's profiler, and say where its time went.
 
-    `step(batch)` is called when `batches` is given: a DataLoader or other iterable, a function that returns the next
-    batch, or one batch; fetching it is the part "input". Without, `step()` does it all. `warmup` calls come before and
-    don't count. On a GPU the profiler waits for the device before the first and after the last step, not between.
-    The Chrome trace goes to `path` (by default into the folder of your results, one file a rank); ui.perfetto.dev opens
-    it. Raises BadMeasurement for numbers below 1, and where the profiler saw nothing.
+    With `batches` (a DataLoader or other iterable, a function that returns the next batch, or one batch), `step(batch)`
+    is called, and fetching the batch is the part "input"; without, `step()` is. `warmup` calls come first and don't
+    count. On a GPU, the device is waited for before the first and after the last step, not between them. The Chrome
+    trace goes to `path`, by default in the folder of your results, one file per rank; ui.perfetto.dev opens it. Raises
+    BadArgument for fewer than 1 step, BadMeasurement if the profiler saw nothing.
     """
     check_function("step", step)
     check_number("steps", steps, least=1, whole=True)
@@ -126,7 +126,7 @@ def _trace_path() -> Path:
 
 
 def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], object]:
-    """A call without arguments for a step, its batch fetched inside the part "input"."""
+    """A function without arguments that runs a whole step, and fetches its batch as the part "input"."""
     if batches is None:
         return step
     next_batch = supply(batches)
@@ -140,7 +140,7 @@ def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], ob
 
 
 def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[], None]) -> None:
-    """The last warm-up runs under the profiler too, whose own first events take long."""
+    """Run the steps; the last warm-up is profiled too, since the profiler's own first events take long."""
     from torch.profiler import record_function
 
     for _ in range(warmup):
@@ -155,7 +155,7 @@ def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[],
 
 
 def read_profile(events: Sequence[TraceEvent], *, device: str, path: Path, gpu: bool) -> StepProfile:
-    """The profile in a Chrome trace's events. BadMeasurement where the profiler saw no step, operator or kernel."""
+    """The profile from a Chrome trace's events. Raises BadMeasurement if they have no step, operator or kernel."""
     whole = [e for e in events if e.get("ph") == "X" and "dur" in e and "args" in e]
     steps = sorted((e for e in whole if e["name"] == STEP and e["cat"] == "user_annotation"), key=lambda e: e["ts"])
     _check_seen(whole, steps, gpu)
@@ -184,16 +184,16 @@ def _check_seen(whole: list[TraceEvent], steps: list[TraceEvent], gpu: bool) -> 
         )
     if gpu and not any(e.get("cat") == "kernel" for e in whole):
         raise BadMeasurement(
-            "torch's profiler returned no kernels of the GPU. Either the step runs on the CPU, or reading the GPU's "
-            "events is not permitted or taken by another profiler (nsys, ncu): profile without it, as root, or ask for "
+            "torch's profiler returned no kernels of the GPU. Either the step runs on the CPU, or another profiler "
+            "(nsys, ncu) is reading the GPU's events, or you may not read them: run as root, or ask for "
             "NVreg_RestrictProfilingToAdminUsers=0."
         )
 
 
 def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]:
-    """Calls and own time per step: of an operator without those that it calls, of a kernel all of it.
+    """Calls and own time per step; an operator's own time is without the operators that it calls.
 
-    The profiler's key_averages() would count the warm-up step too, which runs under it.
+    The profiler's key_averages() would include the profiled warm-up step.
     """
     own_us: dict[tuple[str, str], float] = defaultdict(float)
     calls: Counter[tuple[str, str]] = Counter()
@@ -215,7 +215,7 @@ def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]
 
 
 def _waits(events: list[TraceEvent], steps: int, *, gpu: bool) -> dict[str, float]:
-    """Calls that wait for a GPU; without one, those that would, but for an optimiser's own counters on the CPU."""
+    """Calls that wait for a GPU, or without one those that would, except on an optimizer's counters on the CPU."""
     ours = [e for e in events if e["name"] == END or (not gpu and e["name"].startswith("Optimizer."))]
     names = _WAITS if gpu else (_WOULD_WAIT,)
     waits = [e for e in events if e["name"] in names]
@@ -226,7 +226,7 @@ def _waits(events: list[TraceEvent], steps: int, *, gpu: bool) -> dict[str, floa
 def _notes(events: list[TraceEvent], steps: list[TraceEvent]) -> Iterator[str]:
     counts = [sum(e.get("cat") == "cpu_op" and s["ts"] <= e["ts"] < s["ts"] + s["dur"] for e in events) for s in steps]
     if not same_work(counts):
-        yield f"The steps did not do the same work: {', '.join(map(str, counts))} operators. The means hide that."
+        yield f"The steps did not do the same work: {', '.join(map(str, counts))} operators, so the means may mislead."
     longest, shortest = max(s["dur"] for s in steps), min(s["dur"] for s in steps)
     if longest > 3 * shortest:
         yield f"The steps took {format_seconds(shortest * 1e-6)} to {format_seconds(longest * 1e-6)}."

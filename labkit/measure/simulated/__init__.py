@@ -1,4 +1,4 @@
-"""Simulated hardware, whose clock is virtual and whose work costs no time."""
+"""Simulated hardware with a virtual clock: its results are exact, and its work takes no real time."""
 
 from labkit.measure.simulated.gpu import LOGGED_EVENTS, Event, SimulatedDevice
 from labkit.measure.simulated.training_loop import TrainingJob

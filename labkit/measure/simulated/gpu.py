@@ -1,4 +1,4 @@
-"""A simulated asynchronous accelerator: what a GPU's queue does to a clock, shown on any machine, in exact numbers."""
+"""A simulated asynchronous accelerator: how a GPU's queue misleads a timer, shown on any machine, in exact numbers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from labkit.core.display import Shown
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import format_seconds, format_si
 
-# A benchmark may launch hundreds of thousands of kernels; the log keeps the last ones.
+# The log keeps the latest events only, since a benchmark may launch hundreds of thousands of kernels.
 LOGGED_EVENTS = 10_000
-# Enough for any program; one that waits for a virtual clock to move by itself would wait for ever.
+# More than any program needs; one that waits for a virtual clock to advance by itself would never end.
 _MOST_IDLE_CALLS = 1_000_000
 
 
 @dataclass(frozen=True)
 class Event:
-    """What ran, where (the host, the device, or the bus between them), and when: seconds of the device's clock."""
+    """What ran, where (host, device, or the bus between them), and when, in seconds of the virtual clock."""
 
     name: str
     where: Literal["host", "device", "bus"]
@@ -28,33 +28,32 @@ class Event:
 
 
 class SimulatedDevice(Shown):
-    """An accelerator that queues work and does it in order, while the host goes on.
+    """An accelerator that queues work and runs it in order while the host continues.
 
     `launch` and `copy_to` return after `launch_s` seconds, whatever they queued; `copy_from` and `synchronize` wait
-    until the queue is empty. The first launch of each kernel name holds the host for another `compile_s`. The queue has
-    no limit; a real one holds the host up once it is full.
+    until the queue is empty. The first launch of each kernel name blocks the host for another `compile_s`. The queue is
+    unlimited; a real one blocks the host when it is full.
 
-    The clock is virtual: a number that launches, host work and waits move on, so that a lesson's results are exact and
-    cost no time. Reading it a million times without anything that moves it raises BadMeasurement.
-    The defaults are round numbers for teaching, of no particular card. Raises BadArgument for times and rates that
-    can't be.
+    Only launches, host work and waits advance the virtual clock. A million readings or waits in a row that don't
+    advance it raise BadMeasurement. The defaults are round numbers for teaching, of no particular card. Raises
+    BadArgument for impossible times and rates.
     """
 
     def __init__(self, *, launch_s: float = 10e-6, bus_bytes_per_s: float = 10e9, compile_s: float = 0.5) -> None:
-        # A launch that took no time would leave an unsynchronised benchmark repeating it for ever.
+        # With launches that take no time, an unsynchronised benchmark would repeat them forever.
         check_number("launch_s", launch_s, above=0)
-        if bus_bytes_per_s != float("inf"):  # a bus that takes no time
+        if bus_bytes_per_s != float("inf"):  # which makes copies take no time
             check_number("bus_bytes_per_s", bus_bytes_per_s, above=0)
         check_number("compile_s", compile_s, least=0)
         self.launch_s, self.bus_bytes_per_s, self.compile_s = launch_s, bus_bytes_per_s, compile_s
         self._now_s = 0.0
         self._idle_calls = 0  # readings and waits since the clock last moved
-        self._idle_from_s = 0.0  # when the queue will have been worked through
+        self._idle_from_s = 0.0  # when the queue will be empty
         self._compiled: set[str] = set()
         self._events: deque[Event] = deque(maxlen=LOGGED_EVENTS)
 
     def clock(self) -> float:
-        """Seconds on the device's virtual clock, from 0."""
+        """Seconds on the virtual clock, which starts at 0."""
         self._count_idle_call()
         return self._now_s
 
@@ -72,13 +71,13 @@ class SimulatedDevice(Shown):
         self._queue("copy to device", "bus", n_bytes / self.bus_bytes_per_s)
 
     def copy_from(self, n_bytes: float) -> None:
-        """Copy `n_bytes` from device to host, and wait for it and for all that was queued before."""
+        """Copy `n_bytes` from device to host, and wait for that and for all work queued before."""
         check_number("n_bytes", n_bytes, least=0)
         self._queue("copy to host", "bus", n_bytes / self.bus_bytes_per_s)
         self.synchronize()
 
     def host(self, seconds: float, *, name: str = "host work") -> None:
-        """Keep the host busy for `seconds`, with random numbers for instance; the device goes on meanwhile."""
+        """Keep the host busy for `seconds`, while the device continues with its queue."""
         check_number("seconds", seconds, least=0)
         start_s = self._now_s
         self._wait_until(start_s + seconds)
@@ -90,7 +89,7 @@ class SimulatedDevice(Shown):
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The last 10,000 pieces of work in the order they were queued; device work may lie in the future."""
+        """The latest 10,000 events in the order they were queued; device work may end in the future."""
         return tuple(self._events)
 
     def _queue(self, name: str, where: Literal["device", "bus"], work_s: float) -> None:

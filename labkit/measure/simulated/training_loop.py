@@ -1,4 +1,4 @@
-"""A training loop on a simulated device: what the order of the host's calls does to the time of a job."""
+"""Training on a simulated device: how the order of the host's calls decides how long a loop takes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from labkit.measure.simulated.gpu import SimulatedDevice
 LAUNCH_S = 10e-6
 _ADD_S = 2e-6
 _LOSS_BYTES = 4
-# A loop that never ends is stopped here.
+# Stops a loop that would never end.
 _MOST_BATCHES = 100_000
 
 
 class DeviceLoss:
-    """A loss in the device's memory: `+`, `*` and `/` are queued there; item(), float(), `<` and printing wait."""
+    """A loss in the device's memory: `+`, `*` and `/` queue work; item(), float(), `<` and printing wait for it."""
 
     def __init__(self, job: TrainingJob, value: float) -> None:
         self._job, self._value = job, value
 
     def item(self) -> float:
-        """The number, once everything queued before it is done."""
+        """Wait for all queued work, and return the number."""
         self._job.device.copy_from(_LOSS_BYTES)
         self._job.reads += 1
         return self._value
@@ -67,8 +67,8 @@ class DeviceLoss:
 class TrainingJob:
     """Training on a simulated device: prepare() keeps the host busy, step(batch) queues work on the device.
 
-    A batch takes the host `prepare_s` seconds and the device `step_s`. `losses` has every step's loss, drawn from
-    `seed`; `reads` counts how often the host asked the device for one.
+    A batch takes the host `prepare_s` seconds and the device `step_s`. `losses` has every step's loss, random but fixed
+    by `seed`; `reads` counts how often the host read a loss from the device.
     """
 
     def __init__(self, *, prepare_s: float, step_s: float, seed: int = 0) -> None:
@@ -80,7 +80,7 @@ class TrainingJob:
         self._prepared: set[int] = set()
 
     def prepare(self) -> int:
-        """Prepare the next batch on the host and return its number; BadMeasurement from 100,000 batches on."""
+        """Prepare the next batch on the host and return its number. Raises BadMeasurement after 100,000 batches."""
         number = len(self._prepared) + len(self.losses)
         if number > _MOST_BATCHES:
             raise BadMeasurement(f"{_MOST_BATCHES:,} batches are enough: does the loop end after `steps`?")
@@ -102,6 +102,6 @@ class TrainingJob:
 
     @property
     def seconds(self) -> float:
-        """Seconds on the device's clock until all queued work is done; waits for it."""
+        """Wait for all queued work, and return the seconds on the device's clock."""
         self.device.synchronize()
         return self.device.clock()

@@ -1,4 +1,4 @@
-"""A simulated computer with a CPU, a GPU and a bus between them, for benchmarks to be fooled by."""
+"""A simulated computer with a CPU, a GPU and a bus between them, which misleads a careless benchmark."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.units import format_seconds, format_si
 from labkit.measure.simulated.gpu import SimulatedDevice
 
-# A benchmark that never ends is stopped here.
+# Stops a benchmark that would never end.
 _MOST_RUNS = 100_000
 _BYTES = {"float32": 4, "float64": 8}
 
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """`n` random numbers in the memory of the CPU or the GPU. `content` is the same object in every copy of them."""
+    """`n` random numbers in the memory of the CPU or the GPU. Copies share the same `content` object."""
 
     n: int
     dtype: str
@@ -35,9 +35,9 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Blur:
-    """One blur: where, of what, its seconds when nothing is cached, and those of copying its input to the GPU.
+    """One blur: its processor, its input, its seconds without caches, and those of copying the input to the GPU.
 
-    `reading` is how often the clock had been read before: blurs that share it were timed together, or not at all.
+    `reading` is how often the clock had been read before: blurs with the same one were timed together or not at all.
     """
 
     processor: Literal["cpu", "gpu"]
@@ -49,15 +49,14 @@ class Blur:
 
 
 class Workstation(Shown):
-    """A simulated computer that blurs `n` numbers on its CPU or its GPU, with every trap that a benchmark falls into.
+    """A simulated computer that blurs `n` numbers on its CPU or its GPU, with the common traps of benchmarking.
 
-    Blurring takes the bytes of the input over a processor's rate. The traps: the GPU queues work and the host goes on
-    (unless `waits`); a processor's first blur takes `compile_s` more; numbers that it has blurred before take
-    `cached_share` of the time; drawing a random number holds the host for `random_s`; bytes reach the GPU at
-    `bus_bytes_per_s`; `jitter` is the sigma of a log-normal factor on each blur, `cpu_jitter` that of the CPU
-    where it differs. The clock is virtual. `on_run` is told of every blur; the workstation itself keeps no record that
-    a benchmark could read its times from.
-    The defaults are round numbers for teaching, of no particular machine.
+    A blur takes the input's bytes over the processor's rate. The traps: the GPU queues work while the host continues
+    (unless `waits`); a processor's first blur takes `compile_s` more; blurring the same numbers again takes only
+    `cached_share` of the time; drawing a random number takes the host `random_s`; bytes reach the GPU at
+    `bus_bytes_per_s`; each blur's time varies by a log-normal factor of sigma `jitter` (on the CPU `cpu_jitter`, if
+    given). The clock is virtual. `on_run` gets every Blur; the workstation itself keeps no record, so that a benchmark
+    can't read its times there. The defaults are round numbers for teaching, of no particular machine.
     """
 
     def __init__(
