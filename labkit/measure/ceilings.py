@@ -58,8 +58,7 @@ class Ceilings(ShownAsTable):
 
     def limit(self, dtype: object) -> float | None:
         """FLOP/s that a matmul reached in `dtype` ('float32' or torch.float32); None if it wasn't measured."""
-        ceiling = self.matmul.get(_dtype_name(dtype))
-        return None if ceiling is None else ceiling.value
+        return self.matmul_flop_per_s.get(_dtype_name(dtype))
 
     def peak(self, what: object) -> float | None:
         """The data sheet's peak for a dtype, in FLOP/s, or for 'copy', in B/s; None if unknown."""

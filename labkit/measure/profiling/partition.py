@@ -17,7 +17,9 @@ STEP, END = PREFIX + "step", PREFIX + "end"
 _OPERATORS = ("cpu_op", "user_annotation")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
-_COMMUNICATION = ("c10d::", "gloo:", "nccl:", "record_param_comms")
+# How torch's own names begin -> part; all else that runs an operator counts as forward.
+_PART_OF = {"enumerate(DataLoader)#": "input", "Optimizer.": "optimizer", "autograd::engine::": "backward"}
+_PART_OF |= dict.fromkeys(("c10d::", "gloo:", "nccl:", "record_param_comms"), "communication")
 _EMPTY = PARTS.index("other")
 
 Paint = tuple[float, float, int]  # start and end in microseconds, and the part's index in PARTS
@@ -75,14 +77,13 @@ def host(events: list[TraceEvent], thread: object, start: float, end: float) -> 
     own.sort(key=lambda e: (e["ts"], -e["dur"]))
     others = (e for e in events if e["tid"] != thread and e.get("cat") in _OPERATORS)
     flying = [e for e in others if _part(e) == "communication"]
-    ranges = [e for e in own if e["name"].removeprefix(PREFIX) in NAMED]
+    names = [(e, e["name"].removeprefix(PREFIX)) for e in own]
+    ranges = [_paint(e, name) for e, name in names if name in NAMED]
     # A named range overrides torch's names for its operators, except for input and communication, which are certain.
-    inner = Strip([_paint(e, e["name"].removeprefix(PREFIX)) for e in ranges], start, end)
+    inner = Strip(ranges, start, end)
     paints = [(a, b, PARTS.index("backward")) for a, b in _between_backward(own)]
-    paints += [_paint(e, e["name"].removeprefix(PREFIX)) for e in ranges]
-    paints += [_paint(e, "communication") for e in flying]
-    known = []
-    covered = float("-inf")
+    paints += [*ranges, *(_paint(e, "communication") for e in flying)]
+    known, covered = [], float("-inf")
     for e in own:
         if (kind := _part(e)) in ("input", "communication"):
             known.append(_paint(e, kind))
@@ -136,15 +137,7 @@ def _part(e: TraceEvent) -> str:
     if name.startswith(PREFIX):
         name = name.removeprefix(PREFIX)
         return name if name in NAMED else "other"
-    if name.startswith("enumerate(DataLoader)#"):
-        return "input"
-    if name.startswith("Optimizer."):
-        return "optimizer"
-    if name.startswith("autograd::engine::"):
-        return "backward"
-    if name.startswith(_COMMUNICATION):
-        return "communication"
-    return "forward"
+    return next((part for begin, part in _PART_OF.items() if name.startswith(begin)), "forward")
 
 
 def _foreign(e: TraceEvent) -> bool:
