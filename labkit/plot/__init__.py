@@ -7,8 +7,9 @@ Four series always look the same: prediction (open diamond), limit (line), measu
 recorded or simulated (hatched, its origin in the label). Colour is never the only mark.
 """
 
+from labkit.plot.bars import Bar, curves, images, readings, speed_bars
 from labkit.plot.bounds import blocks_allowed, time_bounds
-from labkit.plot.clusters import agreement, memory_parts, scales, step_parts
+from labkit.plot.clusters import agreement, scales, step_parts
 from labkit.plot.compiled import register_caps
 from labkit.plot.core import Drawing, Picture, new_axes, resize, to_png
 from labkit.plot.formats import accuracy_by_seed, bits, gradients, loses
@@ -18,13 +19,12 @@ from labkit.plot.input_pipelines import queue
 from labkit.plot.kernels import banks, warp_lines
 from labkit.plot.parallel import bytes_by_tokens
 from labkit.plot.profiles import memory_timeline, shares, step_strip
-from labkit.plot.results import Bar, curves, images, readings, speed_bars
 from labkit.plot.scaling import speedup_by_ranks
 from labkit.plot.schedules import gantt, replays
 from labkit.plot.threads import grey_images, owners, passes
 from labkit.plot.timing import amdahl, ratios, single_runs, timeline
-from labkit.plot.traces import divergence, heat_map
 from labkit.plot.training import range_test, seed_bands, time_to_accuracy
+from labkit.plot.warp_paths import divergence
 
 __all__ = [
     "Bar",
@@ -43,11 +43,9 @@ __all__ = [
     "gantt",
     "gradients",
     "grey_images",
-    "heat_map",
     "images",
     "jobs_by_device",
     "loses",
-    "memory_parts",
     "memory_timeline",
     "new_axes",
     "owners",

@@ -15,12 +15,11 @@ _ON_WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5
 
 
 @Drawing
-def time_bounds(ax: Axes, rows: Mapping[str, tuple[float, float]], *, gpu: str, title: str = "") -> str:
+def time_bounds(ax: Axes, rows: Mapping[str, tuple[float, float]], *, gpu: str) -> str:
     """Seconds that a kernel needs at least, and seconds it would need if no cache helped, a row each.
 
     `rows` maps a name to these two, calculated from counts and the rates of `gpu`. On a logarithmic scale.
     """
-    ax.clear()
     for y, (least_s, uncached_s) in enumerate(rows.values()):
         ax.barh(y, uncached_s - least_s, 0.45, left=least_s, **HATCHED)
         ax.plot([least_s, least_s], [y - 0.35, y + 0.35], color=LIMIT, linewidth=2.5)
@@ -40,7 +39,6 @@ def time_bounds(ax: Axes, rows: Mapping[str, tuple[float, float]], *, gpu: str, 
     ax.set_yticks(range(len(rows)), list(rows))
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlabel("calculated time; black line: at least, end of the hatched bar: if no cache helped")
-    ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 1.1 + 0.45 * len(rows))
     each = (
         f"{name}: at least {format_seconds(least_s)}, {format_seconds(uncached_s)} without a cache"
@@ -59,7 +57,6 @@ def _ticks_s(low_s: float, high_s: float) -> list[float]:
 @Drawing
 def blocks_allowed(ax: Axes, found: Occupancy) -> str:
     """The blocks that one SM could hold if each of its resources were the only one; the shortest bar decides."""
-    ax.clear()
     for y, blocks in enumerate(found.allows.values()):
         tight = blocks == found.blocks_per_sm
         ax.barh(y, blocks, 0.5, color=PREDICTED if tight else RECORDED)

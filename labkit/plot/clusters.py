@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from labkit.core.units import GIB, format_bytes, format_quantity, format_seconds
-from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, resize
+from labkit.core.units import format_bytes, format_quantity, format_seconds
+from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, legend_below, resize
 
 if TYPE_CHECKING:
     from labkit.plan.cluster import Step
@@ -31,25 +31,15 @@ _PARTS: dict[str, tuple[str, str]] = {
     "data communication": (CYCLE[3], "xx"),
     "optimizer": (CYCLE[2], "++"),
 }
-_PURPOSES: dict[str, tuple[str, str]] = {
-    "parameters": (CYCLE[0], ""),
-    "gradients": (CYCLE[5], ".."),
-    "float32 master weights": (CYCLE[1], "//"),
-    "optimizer state": (CYCLE[4], "\\\\"),
-    "kept for the backward pass": (CYCLE[2], "++"),
-    "logits and loss": (CYCLE[3], "xx"),
-    "gathered for a moment": ("#ffffff", ""),
-}
 _EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.5}
 
 
 @Drawing
-def agreement(ax: Axes, tables: Sequence[Agreement[Step]], *, title: str = "") -> str:
+def agreement(ax: Axes, tables: Sequence[Agreement[Step]]) -> str:
     """Predicted against published share of the GPUs' peak, a dot a run; the grey band is 10 % to each side of equal.
 
     The share is model FLOP utilisation, so that tables in different units meet on one pair of axes.
     """
-    ax.clear()
     most = 0.0
     for i, table in enumerate(tables):
         predicted = [100 * row.by.mfu for row in table.rows]
@@ -62,16 +52,14 @@ def agreement(ax: Axes, tables: Sequence[Agreement[Step]], *, title: str = "") -
     ax.fill_between(ends, 0.9 * ends, 1.1 * ends, color=RECORDED, alpha=0.2, linewidth=0)
     ax.plot(ends, ends, color=LIMIT, linewidth=1)
     ax.set(xlim=ends, ylim=ends, xlabel="published: % of peak (MFU)", ylabel="calculated: % of peak")
-    ax.set_title(title, loc="left", fontsize=11)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.16), borderpad=0)
     resize(ax, 4.9, 4.4)
     return f"{'. '.join(map(str, tables))}. On the black line both agree."
 
 
 @Drawing
-def step_parts(ax: Axes, steps: Mapping[str, Step], *, title: str = "") -> str:
+def step_parts(ax: Axes, steps: Mapping[str, Step]) -> str:
     """One bar a layout: the parts of its calculated step; beside it the share of peak and the memory a GPU needs."""
-    ax.clear()
     seen: dict[str, None] = {}
     for y, step in enumerate(steps.values()):
         left = 0.0
@@ -95,70 +83,19 @@ def step_parts(ax: Axes, steps: Mapping[str, Step], *, title: str = "") -> str:
         lambda value, _: "0" if not value else f"{value:,.0f} s" if in_seconds else format_seconds(value)
     )
     ax.set_xlabel("time of a step (calculated)")
-    ax.set_title(title, loc="left", fontsize=11)
     handles = [
         Patch(facecolor=_PARTS[part][0], hatch=_PARTS[part][1], label=part, **_EDGES) for part in _PARTS if part in seen
     ]
     resize(ax, 1.5 + 0.55 * max(len(steps), 1))
-    _legend_below(ax, handles)
+    legend_below(ax, handles, ncols=3)
     said = [f"{name}: {format_seconds(step.seconds)}, {_largest(step)}" for name, step in steps.items()]
     return "; ".join(said) + "." if said else "No layout to draw."
-
-
-@Drawing
-def memory_parts(ax: Axes, steps: Mapping[str, Step], *, title: str = "") -> str:
-    """One bar a layout: what the fullest GPU holds, by purpose; the black line is that GPU's memory."""
-    ax.clear()
-    seen: dict[str, None] = {}
-    for y, step in enumerate(steps.values()):
-        left = 0.0
-        for purpose, n_bytes in step.memory.items():
-            if n_bytes > 0:
-                color, hatch = _PURPOSES[purpose]
-                ax.barh(y, n_bytes / GIB, 0.55, left / GIB, color=color, hatch=hatch, **_EDGES)
-                seen[purpose] = None
-                left += n_bytes
-        ax.plot([step.capacity_bytes / GIB] * 2, [y - 0.42, y + 0.42], color=LIMIT, linewidth=2)
-        words = format_bytes(left) + ("" if step.fits else ": does not fit")
-        place = max(left, step.capacity_bytes) / GIB
-        ax.annotate(words, (place, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8)
-    ax.set_yticks(range(len(steps)), list(steps))
-    ax.set_ylim(max(len(steps), 1) - 0.5, -0.5)
-    most = max((max(step.memory_bytes, step.capacity_bytes) for step in steps.values()), default=float(GIB))
-    ax.set_xlim(0, 1.02 * most / GIB)
-    ax.xaxis.set_major_locator(MaxNLocator(5))
-    ax.set_xlabel("GiB on the fullest GPU (calculated)")
-    ax.set_title(title, loc="left", fontsize=11)
-    handles = [
-        Patch(facecolor=color, hatch=hatch, label=purpose, **_EDGES)
-        for purpose, (color, hatch) in _PURPOSES.items()
-        if purpose in seen
-    ]
-    resize(ax, 1.5 + 0.55 * max(len(steps), 1))
-    _legend_below(ax, handles)
-    said = [f"{name}: {_fullness(step)}" for name, step in steps.items()]
-    return "; ".join(said) + ". The black line is a GPU's memory." if said else "No layout to draw."
-
-
-def _fullness(step: Step) -> str:
-    purpose = max(step.memory, key=lambda one: step.memory[one])
-    share = step.memory[purpose] / step.memory_bytes
-    held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}"
-    return f"{held}, {share:.0%} of it {purpose}" + ("" if step.fits else ", does not fit")
 
 
 def _largest(step: Step) -> str:
     rest = {part: s for part, s in step.parts.items() if part != "compute"}
     part = max(rest, key=lambda one: rest[one])
     return f"{step.parts['compute'] / step.seconds:.0%} of it compute, then {part} {rest[part] / step.seconds:.0%}"
-
-
-def _legend_below(ax: Axes, handles: Sequence[Patch]) -> None:
-    height_in = ax.get_position().height * ax.get_figure(root=True).get_size_inches()[1]  # type: ignore[union-attr]
-    ax.legend(
-        handles=handles, ncols=3, frameon=False, fontsize=8, borderpad=0, loc="upper left",
-        bbox_to_anchor=(0, -0.5 / height_in),
-    )  # fmt: skip
 
 
 @Drawing
@@ -171,13 +108,11 @@ def scales(
     unit: str = "",
     marks: Mapping[str, float] | None = None,
     log_y: bool = True,
-    title: str = "",
 ) -> str:
     """Lines of a value in `unit` over a size, {name: {size: value}}; sizes logarithmic, values too unless told.
 
     `marks` are sizes with a name, drawn as dashed lines. Values that aren't finite are left out.
     """
-    ax.clear()
     said = []
     for i, (name, points) in enumerate(series.items()):
         there = sorted((size, value) for size, value in points.items() if math.isfinite(value))
@@ -201,7 +136,6 @@ def scales(
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_formatter(NullFormatter())
     ax.set(xlabel=x, ylabel=y)
-    ax.set_title(title, loc="left", fontsize=11)
     if series:
         ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.2), borderpad=0)
     resize(ax, 3.8)

@@ -13,18 +13,12 @@ from labkit.plot.core import ACCENT, MEASURED, Drawing, resize
 
 @Drawing
 def register_caps(
-    ax: Axes,
-    builds: Mapping[int, KernelResources],
-    *,
-    block: int,
-    compute_capability: tuple[int, int],
-    title: str = "",
+    ax: Axes, builds: Mapping[int, KernelResources], *, block: int, compute_capability: tuple[int, int]
 ) -> str:
     """Bytes that each build spills a thread, stores and loads together, with its registers and occupancy beside it.
 
     `builds` are by register cap, in the order drawn; `block` is in threads.
     """
-    ax.clear()
     spills = [one.spill_store_bytes + one.spill_load_bytes for one in builds.values()]
     filled = [
         occupancy(
@@ -41,7 +35,6 @@ def register_caps(
     ax.set_ylim(len(builds) - 0.5, -0.5)
     ax.set_xlim(0, 1.9 * max([*spills, 1]))
     ax.set_xlabel("spilled and read back, bytes a thread (from the compiler's log, not a time)")
-    ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 1.3 + 0.42 * len(builds))
     each = (
         f"at most {cap} registers: {spill} B of spills, {fraction:.0%} occupancy"

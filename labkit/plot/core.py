@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, Generic, ParamSpec
+from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 from PIL import Image
-
-P = ParamSpec("P")
 
 # Okabe and Ito's colours (2008), which stay apart for colour-blind readers.
 MEASURED, PREDICTED, LIMIT, RECORDED, ACCENT = "#0072B2", "#D55E00", "#000000", "#8a8a8a", "#009E73"
@@ -52,6 +53,17 @@ def resize(ax: Axes, height_in: float, width_in: float = 5.9) -> None:
     figure.set_size_inches(left + width + right, bottom + height + top)
     total_width, total_height = figure.get_size_inches()
     ax.set_position((left / total_width, bottom / total_height, width / total_width, height / total_height))
+
+
+def legend_below(ax: Axes, handles: Sequence[Artist], ncols: int) -> None:
+    """Put a legend under the axis label, at a distance in inches, however high the figure is."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # new_axes made it
+    place = ax.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans)
+    ax.legend(
+        handles=handles, ncols=ncols, frameon=False, fontsize=8, borderpad=0, loc="upper left",
+        bbox_to_anchor=(0, 0), bbox_transform=place,
+    )  # fmt: skip
 
 
 def to_png(figure: Figure) -> bytes:
@@ -98,14 +110,29 @@ class Picture:
         display({"text/markdown": self.sentence, "text/plain": self.sentence}, raw=True)  # type: ignore[no-untyped-call]
 
 
-class Drawing(Generic[P]):
-    """A function that draws on axes, callable without them."""
+class Drawing:
+    """A figure: a function that draws on empty axes and returns the sentence that goes below them.
 
-    def __init__(self, draw: Callable[Concatenate[Axes, P], str]) -> None:
-        self.on = draw
+    Called, it makes its own axes; `on` draws on given ones, again and again for a live picture. Every figure takes a
+    `title`; a function that declares one itself places it itself.
+    """
+
+    def __init__(self, draw: Callable[..., str], *, clear: Callable[[Axes], None] = Axes.clear) -> None:
+        self._draw, self._clear = draw, clear
+        self._places_title = "title" in inspect.signature(draw).parameters
         functools.update_wrapper(self, draw)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Picture:
-        """Draw on new axes; `height_in` of the figure follows from the function's own needs."""
+    def on(self, ax: Axes, *args: Any, title: str = "", **kwargs: Any) -> str:
+        """Clear the axes and draw on them; the sentence."""
+        self._clear(ax)
+        if self._places_title:
+            return self._draw(ax, *args, title=title, **kwargs)
+        sentence = self._draw(ax, *args, **kwargs)
+        if title:
+            ax.set_title(title, loc="left", fontsize=11)
+        return sentence
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Picture:
+        """Draw on new axes."""
         axes = new_axes()
         return Picture(axes, self.on(axes, *args, **kwargs))

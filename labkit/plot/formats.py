@@ -30,7 +30,6 @@ _SMALLEST_POWER = -60  # what is smaller still is drawn in the first bar
 @Drawing
 def bits(ax: Axes, value: float, shown: Sequence[Format] = formats.ALL) -> str:
     """The bits of a number in some formats, a row each, and the number that they stand for with its relative error."""
-    ax.clear()
     widest = max(each.exponent_bits for each in shown)
     words = []
     for y, each in enumerate(shown):
@@ -75,7 +74,6 @@ def gradients(ax: Axes, values: Any, number_format: Format = formats.float16, *,
 
     `values` is an array or tensor; those that are 0, infinite or NaN are left out. LabError where no number is left.
     """
-    ax.clear()
     given = np.abs(np.asarray(values, dtype=np.float64).ravel())
     kept = scale * given[np.isfinite(given) & (given > 0)]
     shares = number_format.shares(kept)
@@ -115,15 +113,12 @@ def gradients(ax: Axes, values: Any, number_format: Format = formats.float16, *,
 
 
 @Drawing
-def accuracy_by_seed(
-    ax: Axes, accuracies: Mapping[str, Sequence[float]], *, notes: Mapping[str, str], title: str = ""
-) -> str:
+def accuracy_by_seed(ax: Axes, accuracies: Mapping[str, Sequence[float]], *, notes: Mapping[str, str]) -> str:
     """Held-out accuracy (0 to 1) of each way to train, a dot a seed, with its speed in words in `notes`.
 
     The first row is the baseline; the band is from its worst seed to its best. A row that `loses` against it is
     marked: whatever its speed, it does other work. A way whose note begins with "simulated" is drawn hollow.
     """
-    ax.clear()
     baseline, *others = accuracies
     first = accuracies[baseline]
     ax.axvspan(100 * min(first), 100 * max(first), color="#e6e6e6", zorder=0)
@@ -148,7 +143,6 @@ def accuracy_by_seed(
     ax.xaxis.set_major_locator(MaxNLocator(6))
     ax.yaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(f"held-out accuracy in % (dot: a seed, line: median, band: {baseline}, worst to best)")
-    ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 1.3 + 0.42 * len(accuracies), width_in=4.2)
     return "Median held-out accuracy of " + "; ".join(words) + "."
 

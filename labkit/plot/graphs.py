@@ -16,9 +16,8 @@ _ON_WHITE = ON_WHITE | {"alpha": 0.8}
 
 
 @Drawing
-def time_by_size(ax: Axes, seconds: Mapping[int, float], *, overhead_s: float | None = None, title: str = "") -> str:
+def time_by_size(ax: Axes, seconds: Mapping[int, float], *, overhead_s: float | None = None) -> str:
     """Seconds of one call by the number of elements, both logarithmic; a line at `overhead_s` where it is known."""
-    ax.clear()
     sizes = sorted(seconds)
     ax.plot(sizes, [seconds[n] for n in sizes], "o-", color=MEASURED, label="measured, one call")
     if overhead_s:
@@ -29,22 +28,18 @@ def time_by_size(ax: Axes, seconds: Mapping[int, float], *, overhead_s: float | 
     ax.yaxis.set_major_formatter(lambda value, _: format_seconds(value))
     ax.minorticks_off()
     ax.set(xlabel="elements", ylabel="time of one call")
-    ax.set_title(title, loc="left", fontsize=11)
     ax.legend(frameon=False, fontsize=9, loc="upper left")
     ends = [f"{n:,} element{'s' * (n != 1)} in {format_seconds(seconds[n])}" for n in (sizes[0], sizes[-1])]
     return f"{'; '.join(ends)}."
 
 
 @Drawing
-def break_even(
-    ax: Axes, *, compile_s: float, eager_s: float, compiled_s: float, steps: int | None = None, title: str = ""
-) -> str:
+def break_even(ax: Axes, *, compile_s: float, eager_s: float, compiled_s: float, steps: int | None = None) -> str:
     """Total time by steps, eager and compiled, calculated from seconds of compiling and of a step; x up to `steps`.
 
     `steps` None shows three times as many as it takes to pay, or where it never does, some that last as long as
     compiling. Raises BadArgument for negative numbers or steps of no time.
     """
-    ax.clear()
     even = break_even_steps(compile_s, eager_s, compiled_s)
     until = steps or math.ceil(3 * even if 0 < even < math.inf else 3 * max(compile_s, eager_s) / eager_s)
     x = np.array([0, until])
@@ -60,7 +55,6 @@ def break_even(
     ax.xaxis.set_major_formatter(lambda value, _: _count(value))
     ax.yaxis.set_major_formatter(lambda value, _: format_seconds(value) if value else "0")
     ax.set(xlabel="steps", ylabel="time from the start (calculated)")
-    ax.set_title(title, loc="left", fontsize=11)
     ax.legend(frameon=False, fontsize=9, loc="upper left")
     resize(ax, 3.4)
     each = (

@@ -25,14 +25,7 @@ _COLUMNS = "{:<9} {:<9} {:<9} {}"  # time, memory, energy, launch price, right o
 
 
 @Drawing
-def roofline(
-    ax: Axes,
-    points: Mapping[str, tuple[float, float]],
-    *,
-    flop_per_s: float,
-    bytes_per_s: float,
-    title: str = "",
-) -> str:
+def roofline(ax: Axes, points: Mapping[str, tuple[float, float]], *, flop_per_s: float, bytes_per_s: float) -> str:
     """Measured points (FLOP per byte, FLOP/s) under the roof that two ceilings make; both axes logarithmic.
 
     Source: Williams, Waterman and Patterson (2009), Roofline. Raises BadArgument for ceilings or points at or
@@ -41,7 +34,6 @@ def roofline(
     ridge = costs.ridge_flop_per_byte(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
     if wrong := [name for name, point in points.items() if not min(point) > 0]:
         raise BadArgument(f"Expected FLOP per byte and FLOP/s above zero, got {points[wrong[0]]} for {wrong[0]!r}.")
-    ax.clear()
     resize(ax, 4.2, width_in=4.8)
     shown = [ridge, *(x for x, _ in points.values())]
     x = np.geomspace(min(shown) / 4, max(shown) * 4, 200)
@@ -57,7 +49,6 @@ def roofline(
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.yaxis.set_major_formatter(lambda value, _: format_si(value, "FLOP/s"))
     ax.set(xlabel="arithmetic intensity (FLOP per byte counted)", ylabel="rate of arithmetic")
-    ax.set_title(title, loc="left", fontsize=11)
     ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return _roofline_words(shares, ridge)
 
@@ -78,7 +69,6 @@ def reached(
 
     `here` maps a label to (measured FLOP/s, peak FLOP/s); leave out what has no known peak.
     """
-    ax.clear()
     mine = dict(here or {})
     rows = [(label, rate / peak, peak, True) for label, (rate, peak) in mine.items()]
     rows += [(one.device, one.share, one.peak_flop_per_s, False) for one in published]
@@ -116,7 +106,6 @@ def shortlist(ax: Axes, candidates: Sequence[Candidate], *, title: str = "", mos
 
     Of each verdict the fastest are shown, `most` in all; the sentence counts every candidate.
     """
-    ax.clear()
     rows = _fair_selection(candidates, most)
     resize(ax, 1.1 + 0.27 * max(len(rows), 1), width_in=3.6)  # the columns stand to the right of the axes
     for y, one in enumerate(rows):
@@ -226,7 +215,6 @@ def shortlist_of(
 @Drawing
 def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> str:
     """A step's roofline time of several jobs on the same devices, in the first job's order; open markers are out."""
-    ax.clear()
     names = [one.device.name for one in next(iter(judged.values()), ())]
     resize(ax, 1.1 + 0.35 * max(len(names), 1))
     words = []

@@ -31,7 +31,6 @@ def queue(ax: Axes, times: Sequence[BatchTimes], *, title: str = "") -> str:
     """
     if not isinstance(times, Sequence) or len(times) < 2:
         raise BadArgument(f"Expected the times of two batches or more, got {brief_repr(times)}. Run an epoch first.")
-    ax.clear()
     zero_s = min([times[0].asked_s, *(batch.begun_s for batch in times)])
     end_s = times[-1].taken_s - zero_s
     workers = sorted({batch.worker for batch in times if batch.worker >= 0})

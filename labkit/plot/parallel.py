@@ -21,14 +21,12 @@ def bytes_by_tokens(
     hidden: int,
     ranks: int,
     element_bytes: int = 4,
-    title: str = "",
 ) -> str:
     """Bytes that a rank sends in a step, by tokens of the global batch: lines predicted, dots counted.
 
     `counted` maps "FSDP" and "tensor parallel" to bytes by tokens. FSDP moves all `params` three times, (n - 1) / n of
     them from each rank; tensor parallelism all-reduces tokens * hidden numbers four times a block by a ring.
     """
-    ax.clear()
     share = (ranks - 1) / ranks * element_bytes
     per_token = 8 * share * blocks * hidden
     lines = {"FSDP": (3 * share * params, 0.0), "tensor parallel": (0.0, per_token)}
@@ -50,7 +48,6 @@ def bytes_by_tokens(
     ax.yaxis.set_major_formatter(lambda value, _: format_bytes(value))
     ax.minorticks_off()
     ax.set(xlabel="tokens of the global batch in a step", ylabel="bytes sent by a rank")
-    ax.set_title(title, loc="left", fontsize=11)
     ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     resize(ax, 3.6)
     return f"Left of {equal:,.0f} tokens tensor parallelism sends less, right of it FSDP does."

@@ -56,13 +56,12 @@ _NO_EDGES: dict[str, Any] = {
 
 
 @Drawing
-def step_strip(ax: Axes, profile: StepProfile, *, title: str = "") -> str:
+def step_strip(ax: Axes, profile: StepProfile) -> str:
     """One step as bars over time, a row for host and device each, and below them the share of each part in all steps.
 
     Spans shorter than a pixel are drawn a pixel wide, neighbours of one part that are closer together as one. The
     rows are one step; the shares are those of the mean of all profiled ones.
     """
-    ax.clear()
     mean_s = sum(profile.parts.values())
     length_s = max([span.end_s for span in profile.spans], default=mean_s) or mean_s
     lanes = [lane for lane in ("host", "device") if any(span.lane == lane for span in profile.spans)]
@@ -76,7 +75,6 @@ def step_strip(ax: Axes, profile: StepProfile, *, title: str = "") -> str:
     ax.xaxis.set_major_locator(MaxNLocator(6))
     ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
     ax.set_xlabel(f"time in one step on {profile.device}")
-    ax.set_title(title, loc="left", fontsize=11)
     shown = [part for part in _PARTS if profile.parts.get(part, 0) > 0 or any(s.part == part for s in profile.spans)]
     _legend_right(ax, [(part, *_PARTS[part]) for part in shown])
     resize(ax, 2.0 + 0.55 * len(lanes))
@@ -148,17 +146,12 @@ def _legend_right(ax: Axes, entries: Sequence[tuple[str, str, str]], lines: Sequ
 
 @Drawing
 def memory_timeline(
-    ax: Axes,
-    timeline: MemoryTimeline,
-    *,
-    predicted: TrainingMemory | TrainingStep | None = None,
-    title: str = "",
+    ax: Axes, timeline: MemoryTimeline, *, predicted: TrainingMemory | TrainingStep | None = None
 ) -> str:
     """Bytes alive over one step, stacked by category, with the peak marked; the line is the sum that costs predicts.
 
     Phases are named above. Between two changes the bytes stay what they are, so the areas have steps.
     """
-    ax.clear()
     times = np.array(timeline.times_s)
     end_s = max([float(times[-1]), *(phase.end_s for phase in timeline.phases)])
     series = {name: values for name, values in timeline.n_bytes.items() if max(values) > 0}
@@ -182,7 +175,6 @@ def memory_timeline(
     ax.set_yticks(_byte_ticks(1.3 * top))
     ax.yaxis.set_major_formatter(lambda value, _: format_bytes(value))
     ax.set_xlabel("time in the step, by the host's clock")
-    ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 3.8)
     return _in_words(timeline, predicted)
 
@@ -230,12 +222,11 @@ def _in_words(timeline: MemoryTimeline, predicted: TrainingMemory | TrainingStep
 
 
 @Drawing
-def shares(ax: Axes, limit: Limit, *, title: str = "") -> str:
+def shares(ax: Axes, limit: Limit) -> str:
     """The loop's time by what limits it, the largest first, and how much faster the loop would be at most without it.
 
     The bound is 1 / (1 - share): nothing else changes when a limit vanishes (Amdahl 1967).
     """
-    ax.clear()
     ordered = sorted(limit.shares, key=lambda name: -limit.shares[name])
     for y, name in enumerate(ordered):
         share = limit.shares[name]
@@ -250,7 +241,6 @@ def shares(ax: Axes, limit: Limit, *, title: str = "") -> str:
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     ax.set_xlabel(f"share of the loop's time ({format_seconds(limit.loop_s)} a step)")
-    ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 1.2 + 0.42 * len(ordered))
     largest = limit.largest
     share = limit.shares[largest]

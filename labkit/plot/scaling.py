@@ -30,7 +30,6 @@ def speedup_by_ranks(
     `predicted` has a dashed line with open diamonds for each name; `simulated`, on stand-in devices, are hatched bars,
     `measured` solid ones. BadArgument where there is nothing to draw or a number isn't above 0.
     """
-    ax.clear()
     series = [*predicted.values(), simulated, measured]
     values = [(n, x) for points in series for n, x in points.items()]
     if not values or any(not (n >= 1 and x > 0) for n, x in values):

@@ -55,7 +55,6 @@ def gantt(
     spans = _spans(ranks)
     if until_s is not None:
         check_number("until_s", until_s, above=0)
-    ax.clear()
     zero_s = min(span.start_s for span in spans)
     spent_s = max(span.end_s for span in spans) - zero_s
     length_s = until_s or spent_s or 1.0
@@ -197,9 +196,8 @@ def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> s
 
 
 @Drawing
-def replays(ax: Axes, runs: Agreement[str], *, title: str = "") -> str:
+def replays(ax: Axes, runs: Agreement[str]) -> str:
     """How far each published run's predicted throughput is off, a row for each schedule; the band is 5 % each way."""
-    ax.clear()
     names = list(dict.fromkeys(row.by for row in runs.rows))
     models = list(dict.fromkeys(row.label.partition(",")[0] for row in runs.rows))
     for i, model in enumerate(models):
@@ -215,7 +213,6 @@ def replays(ax: Axes, runs: Agreement[str], *, title: str = "") -> str:
     ax.set_yticks(range(len(names)), names)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g}%" if value else "0")
     ax.set_xlabel(f"predicted over published {runs.unit}, less 1; grey: within 5 %")
-    ax.set_title(title, loc="left", fontsize=11)
     ax.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(models))
     resize(ax, 1.4 + 0.42 * len(names))
     return f"{runs}. Source: {runs.source}."

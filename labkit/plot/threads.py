@@ -21,7 +21,7 @@ _FEW = 12  # columns up to which a square has room for whole words
 
 
 @Drawing
-def owners(ax: Axes, blocks: Any, threads: Any, *, title: str = "") -> str:
+def owners(ax: Axes, blocks: Any, threads: Any) -> str:
     """Every element of an array as a square with the block and the thread that wrote it; -1 means that none did.
 
     `blocks` and `threads` are whole numbers of the same shape (n,) or (rows, columns), at most 400 of them. Longer
@@ -33,13 +33,11 @@ def owners(ax: Axes, blocks: Any, threads: Any, *, title: str = "") -> str:
             f"Expected blocks and threads of one shape, (n,) or (rows, columns), with 1 to {_LONGEST} elements, got "
             f"{blocks.shape} and {threads.shape}. Draw a smaller array."
         )
-    ax.clear()
     columns = blocks.shape[1] if blocks.ndim == 2 else min(len(blocks), _ROW)
     rows = -(-blocks.size // columns)
     for i, (block, thread) in enumerate(zip(blocks.flat, threads.flat, strict=True)):
         _square(ax, i % columns, i // columns, int(block), int(thread), columns <= _FEW)
     _frame(ax, rows, columns, "element" if blocks.ndim == 1 else "column")
-    ax.set_title(title, loc="left", fontsize=11)
     return _shares(blocks)
 
 
@@ -89,7 +87,7 @@ def _shares(blocks: Any) -> str:
 
 
 @Drawing
-def passes(ax: Axes, *, cpu_s: float, transfer_s: float, kernel_s: float, origin: str, title: str = "") -> str:
+def passes(ax: Axes, *, cpu_s: float, transfer_s: float, kernel_s: float, origin: str) -> str:
     """Time against how often data is worked on: on the CPU, and on a GPU that it is brought to once and back once.
 
     `cpu_s` and `kernel_s` are seconds of one pass, `transfer_s` those of both copies; `origin` says where the GPU's
@@ -97,7 +95,6 @@ def passes(ax: Axes, *, cpu_s: float, transfer_s: float, kernel_s: float, origin
     """
     for name, value in (("cpu_s", cpu_s), ("transfer_s", transfer_s), ("kernel_s", kernel_s)):
         check_number(name, value, above=0, advice="It is a time in seconds.")
-    ax.clear()
     count = np.geomspace(1, 1000, 200)
     ends: Any = {"markevery": [0, -1], "markersize": 7}
     ax.plot(count, count * cpu_s, color=MEASURED, marker=MARKERS[0], label="CPU, measured here", **ends)
@@ -108,7 +105,6 @@ def passes(ax: Axes, *, cpu_s: float, transfer_s: float, kernel_s: float, origin
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     ax.yaxis.set_major_formatter(lambda value, _: format_seconds(value))
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_title(title, loc="left", fontsize=11)
     ax.legend(frameon=False, fontsize=8)
     whole_s = transfer_s + kernel_s
     first = f"One pass: CPU {format_seconds(cpu_s)}, GPU {format_seconds(whole_s)} with transfers ({origin})."
@@ -123,14 +119,11 @@ def passes(ax: Axes, *, cpu_s: float, transfer_s: float, kernel_s: float, origin
 
 
 @Drawing
-def grey_images(ax: Axes, named: Mapping[str, Any], *, title: str = "") -> str:
+def grey_images(ax: Axes, named: Mapping[str, Any]) -> str:
     """Images (rows, columns) of one shape side by side, their names below; white is 0, black the largest value."""
-    ax.clear()
     shapes = {np.shape(image) for image in named.values()}
     if len(shapes) != 1 or len(shape := shapes.pop()) != 2:
-        raise BadArgument(
-            f"Expected images (rows, columns) of one shape, got {[np.shape(i) for i in named.values()]}."
-        )
+        raise BadArgument(f"Expected images (rows, columns) of one shape, got {[np.shape(i) for i in named.values()]}.")
     rows, columns = shape
     gap = max(1, columns // 12)
     for i, image in enumerate(named.values()):
@@ -145,6 +138,5 @@ def grey_images(ax: Axes, named: Mapping[str, Any], *, title: str = "") -> str:
     ax.set_yticks([])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 0.9 + 5.9 * rows / width)
     return f"{' and '.join(named)}: {rows} rows and {columns} columns each."

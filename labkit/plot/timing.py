@@ -18,12 +18,11 @@ _LANES = {"host": CYCLE[0], "bus": CYCLE[3], "device": CYCLE[2]}
 
 
 @Drawing
-def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float], title: str = "") -> str:
+def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float]) -> str:
     """What ran on host, bus and device, as bars over the clock; `reads` are names and seconds of clock readings.
 
     The last event to end and the readings set the width. All of it is simulated, and the label says so.
     """
-    ax.clear()
     events = [event for event in events if event.end_s > event.start_s]
     lanes = [lane for lane in _LANES if any(event.where == lane for event in events)]
     end_s = max([event.end_s for event in events] + list(reads.values()))
@@ -47,7 +46,6 @@ def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float], t
     ax.xaxis.set_major_locator(MaxNLocator(6))
     ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
     ax.set_xlabel("time (simulated)")
-    ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 1.3 + 0.45 * len(lanes) + 0.2 * len(reads))
     busy = [f"{lane} busy for {format_seconds(_busy_s(events, lane))}" for lane in lanes]
     read = [f"{name} at {format_seconds(at_s)}" for name, at_s in reads.items()]
@@ -69,9 +67,8 @@ def _busy_s(events: Sequence[Event], lane: str) -> float:
 
 
 @Drawing
-def single_runs(ax: Axes, speedups: Sequence[float], *, title: str = "") -> str:
+def single_runs(ax: Axes, speedups: Sequence[float]) -> str:
     """What each single comparison would have claimed, in the order taken; the line at 1 is 'no difference'."""
-    ax.clear()
     turns = range(1, len(speedups) + 1)
     ax.axhline(1.0, color=LIMIT, linewidth=2)
     ax.plot(turns, speedups, "o", color=MEASURED, markersize=5, alpha=0.8)
@@ -81,7 +78,6 @@ def single_runs(ax: Axes, speedups: Sequence[float], *, title: str = "") -> str:
         ax.yaxis.set_major_locator(FixedLocator([f * 10.0**e for e in range(-4, 5) for f in (1, 2, 5)]))
         ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
-    ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 3.0)
     off = sum(abs(ratio - 1) > 0.05 for ratio in speedups)
     low, middle, high = min(speedups), statistics.median(speedups), max(speedups)
@@ -92,9 +88,8 @@ def single_runs(ax: Axes, speedups: Sequence[float], *, title: str = "") -> str:
 
 
 @Drawing
-def ratios(ax: Axes, named: Mapping[str, Ratio], *, title: str = "") -> str:
+def ratios(ax: Axes, named: Mapping[str, Ratio]) -> str:
     """Speed-ups with their 95 % intervals, a row each; an interval that crosses the line at 1 shows nothing."""
-    ax.clear()
     for y, ratio in enumerate(named.values()):
         color = RECORDED if ratio.verdict == "no difference seen" else MEASURED
         ax.plot([ratio.low, ratio.high], [y, y], color=color, linewidth=3, marker="|", markersize=10)
@@ -109,7 +104,6 @@ def ratios(ax: Axes, named: Mapping[str, Ratio], *, title: str = "") -> str:
     ax.set_xlim(left=0, right=1.25 * max([1.0, *(ratio.high for ratio in named.values())]))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.set_xlabel("speed-up (dot) and its 95 % interval; black line: no difference")
-    ax.set_title(title, loc="left", fontsize=11)
     resize(ax, 1.1 + 0.55 * len(named))
     return "; ".join(f"{name}: {significant(ratio.value)}x, {ratio.verdict}" for name, ratio in named.items()) + "."
 
@@ -121,7 +115,6 @@ def amdahl(ax: Axes, *, share: float, factor: float) -> str:
     Whole speed-up = 1 / ((1 - share) + share / factor), at most 1 / (1 - share). Source: G. M. Amdahl, Validity of
     the single processor approach to achieving large scale computing capabilities, AFIPS spring joint conference (1967).
     """
-    ax.clear()
     factors = np.geomspace(1, 1000, 200)
     whole = 1 / ((1 - share) + share / factor)
     ax.plot(factors, 1 / ((1 - share) + share / factors), color=CYCLE[0], label=f"share {share:.0%}")

@@ -34,18 +34,12 @@ class _Band(NamedTuple):
 
 @Drawing
 def seed_bands(
-    ax: Axes,
-    named: Mapping[str, Sequence[Run]],
-    *,
-    x: Axis = "seconds",
-    accuracy: float | None = None,
-    title: str = "",
+    ax: Axes, named: Mapping[str, Sequence[Run]], *, x: Axis = "seconds", accuracy: float | None = None
 ) -> str:
     """Validation accuracy by seconds, epochs, images or steps: median over the seeds, band from lowest to highest.
 
     A seed that has ended keeps its last accuracy. A black line marks `accuracy` (0 to 1), where it is given.
     """
-    ax.clear()
     for i, (name, runs) in enumerate((name, runs) for name, runs in named.items() if len(runs)):
         color, marker = CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]
         band = _band(runs, x)
@@ -56,7 +50,6 @@ def seed_bands(
         ax.axhline(100 * accuracy, color=LIMIT, linewidth=1)
     ax.set(xlabel=_X_LABELS[x], ylabel="validation accuracy, %", ylim=(0, 101))
     ax.set_xlim(left=0)
-    ax.set_title(title, loc="left", fontsize=11)
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, fontsize=8, loc="lower right")
     resize(ax, 3.6)
@@ -109,7 +102,6 @@ def time_to_accuracy(
     An open end at the top says that some seeds never got there, a cross that half of them or more didn't. `noise`
     adds the critical batch that the gradient noise scale predicts, with its interval.
     """
-    ax.clear()
     get = {"seconds": "time_to", "steps": "steps_to", "epochs": "epochs_to"}[what]
     found = {name: {batch: getattr(runs, get)(accuracy) for batch, runs in by.items()} for name, by in named.items()}
     finite = [v for by in found.values() for r in by.values() for v in r.values if math.isfinite(v)]
@@ -166,9 +158,8 @@ def _log_axes(ax: Axes, batches: Sequence[int], shown: Sequence[float], what: st
 
 
 @Drawing
-def range_test(ax: Axes, found: RangeTest, *, title: str = "") -> str:
+def range_test(ax: Axes, found: RangeTest) -> str:
     """Loss by learning rate: a dot a step, the running mean as a line, and the rates that the test suggests."""
-    ax.clear()
     ax.plot(found.rates, found.losses, "o", color=RECORDED, markersize=3, alpha=0.6, label="loss of one step")
     ax.plot(found.rates, found.smooth, color=MEASURED, label="running mean")
     ax.axvline(found.lowest, color=LIMIT, linewidth=1.5, label=f"lowest mean, at {found.lowest:.2g}")
@@ -176,6 +167,5 @@ def range_test(ax: Axes, found: RangeTest, *, title: str = "") -> str:
     ax.set_xscale("log")
     ax.set(xlabel="learning rate", ylabel="loss")
     ax.set_ylim(0, 1.3 * max(found.smooth[0], found.losses[0]))
-    ax.set_title(title, loc="left", fontsize=11)
     ax.legend(frameon=False, fontsize=8, loc="lower left")
     return f"{found}."

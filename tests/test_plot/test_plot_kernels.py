@@ -8,7 +8,7 @@ import labkit as lab
 from labkit import plot
 from labkit.core.errors import KernelError
 from labkit.gpu.trace import Request
-from labkit.plot import kernels, traces
+from labkit.plot import kernels, warp_paths
 
 
 def strided(out, x, stride, offset):
@@ -289,7 +289,7 @@ def test_the_lanes_of_a_reduction_part_six_times(reduced):
     picture = plot.divergence(reduced)
     assert picture.sentence == "Warp 0 comes 14 times to an if or a turn of a while; its lanes part at 6."
     assert words(picture.ax).count("lanes part ▸") == 6
-    taken = [row for _, row, _ in boxes(picture.ax, traces._TAKEN)]
+    taken = [row for _, row, _ in boxes(picture.ax, warp_paths._TAKEN)]
     halves = [32, 16, 8, 4, 2, 1]
     assert [taken.count(row) for row in range(14)] == [32] * 6 + [0, *halves, 1]  # 7 turns, 6 times the if, the last if
 
@@ -310,8 +310,8 @@ def test_the_other_warp_of_the_reduction_stays_together(reduced):
 def test_lanes_that_do_not_exist_are_neither_taken_nor_not():
     trace = lab.trace(countdown, 1, 5, np.zeros(5), 0)
     picture = plot.divergence(trace)
-    assert len(boxes(picture.ax, traces._ABSENT)) == 2 * 27
-    assert len(boxes(picture.ax, traces._TAKEN)) + len(boxes(picture.ax, traces._NOT_TAKEN)) == 2 * 5
+    assert len(boxes(picture.ax, warp_paths._ABSENT)) == 2 * 27
+    assert len(boxes(picture.ax, warp_paths._TAKEN)) + len(boxes(picture.ax, warp_paths._NOT_TAKEN)) == 2 * 5
 
 
 def test_long_labels_are_cut_and_long_loops_shortened():
@@ -335,82 +335,13 @@ def test_a_warp_that_is_not_there_is_refused(reduced, warp):
         plot.divergence(reduced, warp=warp)
 
 
-@pytest.mark.parametrize("draw", [plot.divergence, lambda given: plot.heat_map(given, "x")])
-def test_what_is_no_trace_is_refused(draw):
+def test_what_is_no_trace_is_refused():
     with pytest.raises(KernelError, match=r"Expected a trace, got 'copy'\. Make one with lab.trace"):
-        draw("copy")
-
-
-# -- heat maps
-
-
-def colours(ax):
-    """The counts behind the colours; what nobody visits is masked."""
-    return ax.images[0].get_array()
+        plot.divergence("copy")
 
 
 def keys(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
-
-
-def test_a_strip_shows_each_element_and_what_was_never_read():
-    trace = lab.trace(strided, 1, 8, np.zeros(8, "f4"), np.ones(20, "f4"), 2, 1)
-    picture = plot.heat_map(trace, "x", "load")
-    assert colours(picture.ax).filled(0).tolist() == [[0, 1] * 8 + [0] * 4]
-    assert colours(picture.ax).mask.sum() == 12
-    assert keys(picture.ax) == ["1 time", "never"]
-    assert picture.sentence == "8 of 20 elements of x are read, 1 time each, 8 in all; 12 never."
-
-
-def test_a_long_array_is_wrapped_and_the_sentence_says_so():
-    trace = lab.trace(strided, 1, 64, np.zeros(64, "f4"), np.ones(70, "f4"), 1, 0)
-    picture = plot.heat_map(trace, "x")
-    assert colours(picture.ax).filled(0).sum(axis=1).tolist() == [32, 32, 0]
-    assert picture.sentence.endswith("; 6 never. A row holds 32 elements.")
-
-
-def test_a_matrix_keeps_its_shape():
-    x = np.ones((32, 32), "f4")
-    trace = lab.trace(column, 1, (32, 32), x.copy(), x, 33, shared_bytes=4 * 32 * 33)
-    assert colours(plot.heat_map(trace, "x").ax).shape == (32, 32)
-    padded = plot.heat_map(trace, "tile")
-    assert padded.sentence.startswith("1,024 of 1,056 elements of tile are visited, 2 times each, 2,048 in all")
-    assert (colours(padded.ax).filled(0).reshape(-1)[:1056].reshape(32, 33)[:, 32] == 0).all()  # the padding
-
-
-def test_three_dimensions_become_two():
-    trace = lab.trace(cube, 1, (2, 3, 4), np.zeros((4, 3, 2)))
-    picture = plot.heat_map(trace, "out", "store")
-    assert colours(picture.ax).shape == (12, 2)
-    assert picture.sentence.endswith("Its 3 dimensions are flattened to rows of 2.")
-
-
-def test_a_large_array_shows_the_most_visited_of_each_block():
-    trace = lab.trace(strided, 1, 32, np.zeros(32, "f4"), np.ones(200_000, "f4"), 512, 7)
-    picture = plot.heat_map(trace, "x")
-    assert colours(picture.ax).shape == (196, 256)
-    assert colours(picture.ax).filled(0).sum() == 16  # every other of 64 rows, in blocks of 4
-    assert picture.sentence.endswith("A row holds 256 elements. A cell shows the most visited of 4 × 1 elements.")
-
-
-def test_atomics_are_counted_and_a_hot_element_makes_the_colours_logarithmic():
-    trace = lab.trace(histogram, 2, 32, np.zeros(4, "i4"), np.array([0] * 60 + [1, 1, 1, 2]))
-    picture = plot.heat_map(trace, "bins", "atomic")
-    assert picture.sentence == "3 of 4 elements of bins are changed by atomics, 1 to 60 times each, 64 in all; 1 never."
-    assert keys(picture.ax) == ["60 times", "3 times", "1 time", "never"]
-    assert lanes_in_cells(picture.ax) == ["60", "3", "1"]
-    assert type(picture.ax.images[0].norm).__name__ == "LogNorm"
-
-
-def test_nothing_visited_is_drawn_and_said(reduced):
-    assert plot.heat_map(reduced, "x", "store").sentence == "No element of x is written. A row holds 32 elements."
-
-
-def test_an_array_or_kind_that_is_not_there_names_the_nearest(reduced):
-    with pytest.raises(KernelError, match=r"There is no array 'parts' in this trace\. The nearest: part"):
-        plot.heat_map(reduced, "parts")
-    with pytest.raises(KernelError, match="There is no kind 'read'"):
-        plot.heat_map(reduced, "x", "read")
 
 
 def guarded(out):
@@ -419,25 +350,12 @@ def guarded(out):
         out[i, 0] = 1
 
 
-def test_an_array_without_elements_is_refused():
-    with pytest.raises(KernelError, match=r"'out' has no elements to draw: its shape is \(0, 3\)"):
-        plot.heat_map(lab.trace(guarded, 1, 1, np.zeros((0, 3))), "out")
-
-
-def test_one_element_has_one_tick():
-    picture = plot.heat_map(lab.trace(no_branch, 1, 1, np.zeros(1)), "out")
-    assert picture.sentence == "1 of 1 elements of out are visited, 1 time each, 1 in all."
-    assert list(picture.ax.get_xticks()) == [0]
-
-
 # -- on axes that are there already
 
 
 def test_every_picture_can_follow_every_other_on_the_same_axes(reduced, wide):
     axes = plot.new_axes()
     plot.divergence.on(axes, reduced)
-    plot.heat_map.on(axes, reduced, "part")
-    assert axes.axison
     plot.banks.on(axes, wide.request("tile", kind="load"))
     plot.warp_lines.on(axes, load(1))
     assert not axes.images

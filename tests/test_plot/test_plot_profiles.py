@@ -144,7 +144,9 @@ def test_a_span_of_a_microsecond_in_a_step_of_a_second_is_seen():
 
 
 def test_neighbours_that_touch_are_one_bar_and_short_ones_are_widened():
-    spans = [PartSpan("host", "input", a, b) for a, b in ((0.0, 0.1), (0.1, 0.2), (0.15, 0.18), (0.5, 0.5), (0.505, 0.51))]
+    spans = [
+        PartSpan("host", "input", a, b) for a, b in ((0.0, 0.1), (0.1, 0.2), (0.15, 0.18), (0.5, 0.5), (0.505, 0.51))
+    ]
     spans += [PartSpan("host", "other", 0.2, 0.4), PartSpan("device", "input", 0.3, 0.4)]
     assert _merged(spans, "host", "input", 0.01) == [(0.0, 0.2), (0.5, pytest.approx(0.515))]
     assert _merged(spans, "device", "input", 0.01) == [(0.3, 0.4)]

@@ -1,9 +1,10 @@
-"""Figures of results: boards of bars, curves, readings and images."""
+"""Figures of what was measured: a board's bars, curves that grow, single readings, and images."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullFormatter
-from matplotlib.transforms import ScaledTranslation
 
 from labkit.core.units import format_quantity, format_seconds, significant
 from labkit.measure.bench import Timing
-from labkit.plot.core import CYCLE, DIAMOND, HATCHED, LIMIT, MARKERS, MEASURED, Drawing, resize
+from labkit.plot.core import CYCLE, DIAMOND, HATCHED, LIMIT, MARKERS, MEASURED, Drawing, legend_below, resize
 
 
 @dataclass
@@ -36,10 +36,17 @@ class Bar:
     simulated: bool = False
 
 
-@Drawing
+def _wipe(ax: Axes) -> None:
+    """Remove what was drawn and keep the axes: `clear` makes every tick anew, a third of a live frame's time."""
+    for artist in (*ax.patches, *ax.lines, *ax.collections, *ax.texts):
+        artist.remove()
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
+
+
+@partial(Drawing, clear=_wipe)
 def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, title: str = "", log: bool = False) -> str:
     """Bars of what was measured, with each row's prediction, limit and recorded values; x in `unit`."""
-    _wipe(ax)
     for y, bar in enumerate(bars):
         _draw_bar(ax, y, bar, unit)
     ax.set_yticks(range(len(bars)), [bar.name for bar in bars])
@@ -56,19 +63,10 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, title: str = "", log
     ax.xaxis.set_major_formatter(lambda value, _: _tick(value, unit))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel("time" if unit == "s" else unit)
-    ax.set_title(title, loc="left", fontsize=11)
     handles = _legend_handles(bars)
     if handles:
-        _legend_below(ax, handles)
+        legend_below(ax, handles, ncols=len(handles))
     return "; ".join(_in_words(bar, unit) for bar in bars) + "." if bars else "Nothing measured yet."
-
-
-def _wipe(ax: Axes) -> None:
-    """Remove what was drawn and keep the axes: `clear` makes every tick anew, a third of a live frame's time."""
-    for artist in (*ax.patches, *ax.lines, *ax.collections, *ax.texts):
-        artist.remove()
-    if (legend := ax.get_legend()) is not None:
-        legend.remove()
 
 
 def _range(bars: Sequence[Bar]) -> tuple[float, float]:
@@ -115,15 +113,6 @@ def _draw_bar(ax: Axes, y: float, bar: Bar, unit: str) -> None:
         ax.plot(bar.predicted, y, markersize=9, **DIAMOND)
 
 
-def _legend_below(ax: Axes, handles: Sequence[Patch | Line2D]) -> None:
-    """A legend under the axis label, at a distance in inches, however high the figure is."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None  # axes are always made with one
-    below = ax.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans)
-    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
-    ax.legend(handles=handles, ncols=len(handles), frameon=False, fontsize=8, borderpad=0, **place)
-
-
 def _label(ax: Axes, x: float, y: float, text: str) -> None:
     on_white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # a limit may run behind it
     ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, bbox=on_white)
@@ -157,7 +146,6 @@ def _in_words(bar: Bar, unit: str) -> str:
 @Drawing
 def images(ax: Axes, pixels: Any, labels: Any) -> str:
     """Images side by side with their labels below; `pixels` is (n, channels, height, width) in 0..1."""
-    ax.clear()
     ax.imshow(np.concatenate([np.asarray(image).mean(axis=0) for image in pixels], axis=1), cmap="gray_r")
     width = pixels.shape[-1]
     ax.set_xticks([width * (i + 0.5) for i in range(len(labels))], [str(int(label)) for label in labels])
@@ -169,16 +157,12 @@ def images(ax: Axes, pixels: Any, labels: Any) -> str:
 
 
 @Drawing
-def curves(
-    ax: Axes, series: Mapping[str, Sequence[float]], *, x: str = "step", y: str = "loss", title: str = ""
-) -> str:
+def curves(ax: Axes, series: Mapping[str, Sequence[float]], *, x: str = "step", y: str = "loss") -> str:
     """Lines over their index, one a name, each with a marker of its own at its end."""
-    ax.clear()
     for i, (name, values) in enumerate(series.items()):
         marker, color = MARKERS[i % len(MARKERS)], CYCLE[i % len(CYCLE)]
         ax.plot(range(1, len(values) + 1), values, color=color, marker=marker, markevery=[-1], label=name)
     ax.set(xlabel=x, ylabel=y)
-    ax.set_title(title, loc="left", fontsize=11)
     ax.set_ylim(bottom=0)
     if series:
         ax.legend(frameon=False, fontsize=8)
@@ -187,9 +171,8 @@ def curves(
 
 
 @Drawing
-def readings(ax: Axes, timings: Sequence[Timing], *, title: str = "", log: bool = False) -> str:
+def readings(ax: Axes, timings: Sequence[Timing], log: bool = False) -> str:
     """Every reading of some timings as a dot, the median as a line, the cold call as an open circle; x in seconds."""
-    ax.clear()
     for y, timing in enumerate(timings):
         spread = np.linspace(-0.18, 0.18, len(timing.samples_s))
         color, marker = CYCLE[y % len(CYCLE)], MARKERS[y % len(MARKERS)]
@@ -204,5 +187,4 @@ def readings(ax: Axes, timings: Sequence[Timing], *, title: str = "", log: bool 
         ax.set_xlim(left=0)
     ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
     ax.set_xlabel("time of one call (dot: a reading, line: median, open circle: the first, cold call)")
-    ax.set_title(title, loc="left", fontsize=11)
     return "; ".join(f"{t.label}: median {format_seconds(t.median_s)}, spread {t.spread:.0%}" for t in timings) + "."

@@ -1,0 +1,97 @@
+"""The paths of a warp's lanes through a kernel's branches, and where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from labkit.core.arguments import is_whole
+from labkit.core.display import brief_repr, cut
+from labkit.core.errors import KernelError
+from labkit.gpu.trace import Trace
+from labkit.gpu.trace.traced_thread import WARP
+from labkit.plot.core import MEASURED, Drawing
+from labkit.plot.kernels import canvas, cells, key, words
+
+Array = np.ndarray[Any, Any]
+_TAKEN: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white"}
+_NOT_TAKEN: dict[str, Any] = {"facecolor": "#fbe6bf", "edgecolor": "#d9a441", "hatch": "\\\\\\\\"}
+_ABSENT: dict[str, Any] = {"facecolor": "white", "edgecolor": "#e0e0e0"}
+_MOST_ROWS = 48
+_STRIP_IN = 4.4  # leaves room for source lines of 60 characters in the width of a page
+
+
+@Drawing
+def divergence(ax: Axes, trace: Trace, warp: int = 0) -> str:
+    """What each lane of a warp did at each `if` and each turn of a `while`: taken, not taken, or not there.
+
+    Rows are in the order of the source; the turns of a loop follow each other. Long loops are cut to 48 rows in all,
+    and the sentence says so. Raises KernelError for a warp that the launch does not have.
+    """
+    labels, lanes = _expect(trace).paths(_warp(trace, warp))
+    if not labels:
+        canvas(ax, f"{trace.kernel}, warp {warp}", columns=WARP, rows=1, width_in=_STRIP_IN)
+        words(ax, 0, 0.5, "no if, no while")
+        return f"Warp {warp} comes to no if and no while: its lanes can't part there."
+    order, turns = _in_source_order(labels)
+    drawn = _shortened(order, turns)
+    canvas(ax, f"{trace.kernel}, warp {warp}", columns=WARP, rows=len(drawn), width_in=_STRIP_IN)
+    for style, value in ((_TAKEN, 1), (_NOT_TAKEN, 0), (_ABSENT, -1)):
+        row, lane = np.nonzero(lanes[drawn] == value)
+        cells(ax, lane, row, 1, {"linewidth": 0.6, **style})
+    for y, i in enumerate(drawn):
+        again = y > 0 and labels[i] == labels[drawn[y - 1]]
+        told = f"    turn {turns[i]}" if again else cut(labels[i], 60)
+        words(ax, WARP + 0.6, y + 0.5, told, family="monospace", parse_math=False)
+        if _parts(lanes[i]):
+            words(ax, -0.4, y + 0.5, "lanes part ▸", ha="right")
+    for lane in (*range(0, WARP, 4), WARP - 1):
+        words(ax, lane + 0.5, -0.55, str(lane), ha="center")
+    words(ax, WARP + 0.6, -0.55, "lane")
+    key(ax, len(drawn), {"taken": _TAKEN, "not taken": _NOT_TAKEN, "not there": _ABSENT})
+    parted = sum(_parts(row) for row in lanes)
+    cut_off = f" Drawn are {len(drawn)} of them." if len(drawn) < len(labels) else ""
+    return (
+        f"Warp {warp} comes {len(labels):,} time{'s' * (len(labels) > 1)} to an if or a turn of a while; "
+        f"its lanes part at {parted:,}.{cut_off}"
+    )
+
+
+def _parts(row: Array) -> bool:
+    return bool((row == 1).any() and (row == 0).any())
+
+
+def _in_source_order(labels: Sequence[str]) -> tuple[list[int], dict[int, int]]:
+    """Numbers of the branches by line and label, and which turn, from 1, each is."""
+    seen: dict[str, list[int]] = {}
+    for i, label in enumerate(labels):
+        seen.setdefault(label, []).append(i)
+    lines = sorted(seen, key=lambda label: int(label.split(":")[0].removeprefix("line ")))
+    turns = {i: turn for same in seen.values() for turn, i in enumerate(same, 1)}
+    return [i for label in lines for i in seen[label]], turns
+
+
+def _shortened(order: Sequence[int], turns: dict[int, int]) -> list[int]:
+    """At most 48 branches: of each loop its first turns, as many as all fit."""
+    most = max(turns.values())
+    while most > 1 and sum(turns[i] <= most for i in order) > _MOST_ROWS:
+        most -= 1
+    return [i for i in order if turns[i] <= most][:_MOST_ROWS]
+
+
+def _expect(trace: Any) -> Trace:
+    """KernelError unless this is a trace."""
+    if not isinstance(trace, Trace):
+        raise KernelError(
+            f"Expected a trace, got {brief_repr(trace)}. Make one with lab.trace(kernel, grid, block, ...)."
+        )
+    return trace
+
+
+def _warp(trace: Trace, warp: Any) -> int:
+    if is_whole(warp) and 0 <= warp < trace.warps:
+        return int(warp)
+    raise KernelError(f"Expected a warp from 0 to {trace.warps - 1:,}, got {brief_repr(warp)}.")
