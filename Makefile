@@ -18,7 +18,7 @@ lab: setup ## set up, then open JupyterLab on the first notebook
 	$(BIN)/jupyter lab $(ROOT_ARGS) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
 
 # Two workers; what must not share a core runs on one of them (conftest.py).
-PYTEST := -m pytest -n 2 --dist loadgroup
+PYTEST := -m pytest -n 2
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=200
 # NB=04 narrows the tests to one notebook: its form, its exercises, and the notebook as it is and solved.
 NAMES := $(notdir $(wildcard notebooks/$(NB)*.ipynb))

@@ -1,12 +1,14 @@
 """For every test and every notebook under test: a profile, a state folder of their own, and what may run side by side."""
 
 import os
+import re
 import tempfile
 
 import pytest
 
 _home = tempfile.TemporaryDirectory(prefix="labkit-test-")
-ON_RANKS = ("12", "13", "14", "15")  # notebooks whose cells, and exercises whose answers, run on several processes
+# What must not share its core with other tests: ranks, the browser, and the notebooks and exercises that run on ranks.
+_ALONE = re.compile(r"tests/(browser|test_dist)/|/1[2-5]_\w+\.ipynb|test_every_exercise\.py::.*\[1[2-5]\.")
 
 
 def pytest_configure(config):
@@ -24,30 +26,23 @@ def pytest_runtest_setup(item):
     os.environ["LABKIT_PROFILE"] = "smoke" if item.path.parent.name == "notebooks" else "ci"
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what must not share its core (ranks, the browser, timed tests) as alone, and leave it out of `make quick`.
-
-    With `pytest -n 2 --dist loadgroup` one worker runs all of these, first, and everything else is handed out by file.
-    """
+    """Leave what needs a core of its own, and the exercises, out of `make quick`."""
     for item in items:
-        if alone := _is_alone(item):
-            item.add_marker("alone")
-        if alone or item.path.parent.name == "test_exercises":
+        if _ALONE.search(item.nodeid) or "/test_exercises/" in item.nodeid:
             item.add_marker("slow")
-        item.add_marker(pytest.mark.xdist_group("alone" if alone else str(item.path)))
-    items.sort(key=lambda item: item.get_closest_marker("alone") is None)
 
 
-def _is_alone(item):
-    if item.path.suffix == ".ipynb":
-        return item.path.name.startswith(ON_RANKS)
-    number = str(item.callspec.params.get("number")) if hasattr(item, "callspec") else ""
-    return (
-        item.get_closest_marker("alone") is not None
-        or item.path.parent.name in ("browser", "test_dist")
-        or (item.path.parent.name == "test_exercises" and number.startswith(ON_RANKS))
-    )
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist the tests run one after the other
+def pytest_xdist_make_scheduler(config, log):
+    """Hand tests out file by file, and all that needs a core of its own to one worker (`pytest -n 2`)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return "alone" if _ALONE.search(nodeid) else nodeid.split("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture

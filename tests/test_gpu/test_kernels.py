@@ -15,6 +15,8 @@ from labkit.gpu.kernels import driver
 from tests.test_gpu import cuda_on_cpu
 from tests.test_gpu.cuda_on_cpu import Fault, Program, guarded, unwritten
 
+pytestmark = pytest.mark.slow  # compiles CUDA C++ with g++ and runs it on the CPU
+
 needs_compiler = pytest.mark.skipif(
     cuda_on_cpu.COMPILER is None, reason="running CUDA C++ on the CPU needs Linux and g++"
 )

@@ -13,6 +13,8 @@ from labkit.gpu.kernels import numba_kernels
 from labkit.lesson import exercise_files
 from tests.test_gpu.textbook import ENTRIES
 
+pytestmark = pytest.mark.slow  # compiles every kernel four times
+
 CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0)]
 LINE, MATRIX = np.zeros(64, np.float32), np.zeros((64, 64), np.float32)
 SIGNATURES = {

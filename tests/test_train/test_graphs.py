@@ -19,6 +19,8 @@ from labkit.train.graphs import capture, compiling
 from labkit.train.graphs.breaking import _meaning
 from labkit.train.graphs.operators import _read
 
+pytestmark = pytest.mark.slow  # runs torch.compile
+
 needs_compiler = pytest.mark.skipif(bool(graphs.missing()), reason=f"torch.compile needs {graphs.missing()}")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
