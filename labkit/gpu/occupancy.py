@@ -104,11 +104,7 @@ def limits(compute_capability: tuple[int, int]) -> Limits:
 
 
 def occupancy(
-    block: int | tuple[int, ...],
-    *,
-    registers: int,
-    shared_bytes: int = 0,
-    compute_capability: tuple[int, int],
+    block: int | tuple[int, ...], *, registers: int, shared_bytes: int = 0, compute_capability: tuple[int, int]
 ) -> Occupancy:
     """Count the blocks of `block` threads (a number, or up to three extents) that one SM holds at the same time.
 

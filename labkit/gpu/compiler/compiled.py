@@ -81,12 +81,7 @@ class Compiled(ShownAsTable):
         headings = ("kernel", "registers", "spill stores", "spill loads", "stack", "shared", "constant", "max threads")
         sizes = ("spill_store_bytes", "spill_load_bytes", "stack_bytes", "shared_bytes", "constant_bytes")
         rows = tuple(
-            (
-                kernel,
-                str(one.registers),
-                *(f"{getattr(one, name)} B" for name in sizes),
-                str(one.max_threads),
-            )
+            (kernel, str(one.registers), *(f"{getattr(one, name)} B" for name in sizes), str(one.max_threads))
             for kernel, one in self.kernels.items()
         )
         major, minor = self.compute_capability

@@ -1,13 +1,7 @@
 """Pure arithmetic of training: FLOP, bytes, roofline, memory, collectives, failures and money, each with its source."""
 
 from labkit.plan.costs.cnns import resnet50, simple_cnn
-from labkit.plan.costs.collectives import (
-    Link,
-    all_reduce_s,
-    fit_link,
-    hierarchical_all_reduce_s,
-    point_to_point_s,
-)
+from labkit.plan.costs.collectives import Link, all_reduce_s, fit_link, hierarchical_all_reduce_s, point_to_point_s
 from labkit.plan.costs.failures import checkpoint_interval_s, cluster_mtbf_s, goodput
 from labkit.plan.costs.layers import (
     attention,
@@ -23,12 +17,7 @@ from labkit.plan.costs.layers import (
     pool,
     window,
 )
-from labkit.plan.costs.memory_costs import (
-    PRECISIONS,
-    TrainingMemory,
-    block_activation_bytes,
-    training_memory,
-)
+from labkit.plan.costs.memory_costs import PRECISIONS, TrainingMemory, block_activation_bytes, training_memory
 from labkit.plan.costs.money import amortised_usd, break_even_steps, electricity_usd, run_cost_usd
 from labkit.plan.costs.roofline import attainable_flop_per_s, intensity, ridge_flop_per_byte
 from labkit.plan.costs.step_costs import NETWORKS, TrainingStep, network, training_step

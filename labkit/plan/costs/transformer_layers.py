@@ -6,16 +6,7 @@ in large transformer models, section 4.1: in 16 bit 34 sbh + 5 as²b bytes for a
 
 from __future__ import annotations
 
-from labkit.plan.costs.layers import (
-    Cost,
-    attention,
-    cross_entropy,
-    dropout,
-    elementwise,
-    embedding,
-    layer_norm,
-    linear,
-)
+from labkit.plan.costs.layers import Cost, attention, cross_entropy, dropout, elementwise, embedding, layer_norm, linear
 from labkit.plan.costs.networks import BatchShape, LayerCost, Network
 from labkit.plan.costs.transformers import Transformer
 

@@ -116,8 +116,7 @@ class Transformer(Shown):
 
 
 _gpt = functools.partial(
-    Transformer,
-    source="Narayanan et al. 2021, Efficient large-scale language model training on GPU clusters, table 1",
+    Transformer, source="Narayanan et al. 2021, Efficient large-scale language model training on GPU clusters, table 1"
 )
 _gpt_2022 = functools.partial(Transformer, source="Korthikanti et al. 2022, table 3")
 _llama2 = functools.partial(Transformer, vocab=32_000, seq=4096, gated=True, source="Touvron et al. 2023, Llama 2")

@@ -44,12 +44,7 @@ class Overlap(Shown):
 
 
 def overlap(
-    backward_s: Sequence[float],
-    n_bytes: Sequence[float],
-    *,
-    link: Link,
-    ranks: int,
-    bucket_bytes: float = BUCKET_BYTES,
+    backward_s: Sequence[float], n_bytes: Sequence[float], *, link: Link, ranks: int, bucket_bytes: float = BUCKET_BYTES
 ) -> Overlap:
     """The Overlap of a backward pass with ring all-reduces over a `link` between `ranks`.
 
