@@ -45,7 +45,7 @@ def _wipe(ax: Axes) -> None:
 
 
 @partial(Drawing, clear=_wipe)
-def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, title: str = "", log: bool = False) -> str:
+def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -> str:
     """Bars of what was measured, with each row's prediction, limit and recorded values; x in `unit`."""
     for y, bar in enumerate(bars):
         _draw_bar(ax, y, bar, unit)

@@ -82,3 +82,11 @@ def images():
 def test_drawing_leaves_pyplot_alone():
     plot.curves({"loss": [1.0]})
     assert plt.get_fignums() == []
+
+
+def test_a_title_stands_above_the_figure_also_after_it_is_drawn_again():
+    picture = plot.speed_bars(BARS, unit="images/s", title="Now")
+    assert picture.ax.get_title(loc="left") == "Now"
+    plot.speed_bars.on(picture.ax, BARS, unit="images/s", title="Then")
+    assert picture.ax.get_title(loc="left") == "Then"
+    assert plot.curves({"loss": [1.0, 0.5]}, title="Learning").ax.get_title(loc="left") == "Learning"
