@@ -1,4 +1,4 @@
-"""For every test and every notebook under test: a profile, a state folder of their own, and what may run side by side."""
+"""For every test and notebook under test: a profile, a state folder of its own, and what may run side by side."""
 
 import os
 import re

@@ -182,9 +182,9 @@ def _run(notebook: dict[str, Any]) -> dict[str, Any]:
     import nbclient
     import nbformat
 
-    run = nbformat.reads(json.dumps(notebook), as_version=4)  # type: ignore[no-untyped-call]
+    run = nbformat.reads(json.dumps(notebook), as_version=4)
     nbclient.NotebookClient(run, timeout=200, store_widget_state=False).execute()
-    return dict(json.loads(nbformat.writes(run)))  # type: ignore[no-untyped-call]
+    return dict(json.loads(nbformat.writes(run)))
 
 
 def _lines(text: str) -> list[str]:

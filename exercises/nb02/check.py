@@ -75,6 +75,7 @@ def _spread_range(readings_s: list[float]) -> tuple[float, float]:
         *("linear", "weibull", "hazen", "median_unbiased", "normal_unbiased", "lower", "higher", "nearest", "midpoint"),
         *("inverted_cdf", "averaged_inverted_cdf", "closest_observation"),
     ]
+    # The methods are names that numpy takes.
     quartiles = [np.percentile(readings_s, [25, 75], method=method) for method in methods]  # type: ignore[call-overload]
     ordered = sorted(readings_s)
     half = len(ordered) // 2

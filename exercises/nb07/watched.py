@@ -44,11 +44,11 @@ _READS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equ
 _READING_METHODS = ("tolist", "numpy", "__array__", "cpu")
 
 
-class _ScriptWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own, untyped
+class _ScriptWatch(TorchDispatchMode):
     """Sees every operator of this thread, forward and backward, and counts the traces of faults."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # torch gives it no types
         self.forward: list[int] = []  # images in each pass through the network
         self.trained: list[int] = []  # images in each backward pass
         self.reads = 0  # moments at which the host asked for a value

@@ -186,7 +186,7 @@ def _step() -> Callable[[Batch], Batch]:
     def step(batch: Batch) -> Batch:
         images, labels = batch
         optimizer.zero_grad()
-        functional.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+        functional.cross_entropy(model(images), labels).backward()
         optimizer.step()
         return batch
 

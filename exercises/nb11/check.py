@@ -179,7 +179,7 @@ def _judge_parts(answer: Callable[..., Any], batch: WholeBatch, part: int) -> No
         waiting.append(len(seen) - len(back))
         seen.append(len(inputs[0]))
         if output.requires_grad:
-            output.register_hook(lambda gradient: back.append(len(gradient)))  # type: ignore[no-untyped-call]
+            output.register_hook(lambda gradient: back.append(len(gradient)))
 
     with batch.model.register_forward_hook(note):
         left = batch.left_by(call(answer, batch.model, batch.x, batch.y, part))

@@ -48,7 +48,7 @@ def baseline() -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], int]:
     def step(images: Tensor, labels: Tensor) -> Tensor:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         return loss
 

@@ -215,7 +215,7 @@ def _replay(start: Tensor, copies: Sequence[TrainedCopy], *, exact: bool, times:
     for batches in _joint_batches(copies):
         parts = [[row for batch in batches for row in batch]] if exact else batches
         optimizer.zero_grad()
-        torch.stack([cross_entropy(model(x[rows]), y[rows]) for rows in parts]).mean().backward()  # type: ignore[no-untyped-call]
+        torch.stack([cross_entropy(model(x[rows]), y[rows]) for rows in parts]).mean().backward()
         optimizer.step()
     return flat(model)
 

@@ -42,11 +42,11 @@ def ring_all_reduce(answer: object) -> str:
     )
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(TorchDispatchMode):
     """Notes every operator of torch.distributed, whichever function of Python calls it."""
 
     def __init__(self, call: Reduction) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # torch gives it no types
         self.call = call
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch has it and does not declare it
 
 from labkit.dist import rank_failures, worker
 from labkit.dist.coordinator import Coordinator, RankState
@@ -59,6 +59,7 @@ class Agent:
         context = multiprocessing.get_context(METHOD)
         with _without_main_module():
             for rank in range(task.nproc):
+                # Every context has it.
                 process = context.Process(target=worker.main, args=(rank, task))  # type: ignore[attr-defined]
                 # Known before it starts, so that a Stop in between ends it too.
                 self.coordinator.states.append(RankState(rank, process))

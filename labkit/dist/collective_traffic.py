@@ -30,7 +30,7 @@ class CollectiveCall(NamedTuple):
     n_bytes: int
 
 
-class Traffic(EachOperator):  # type: ignore[no-untyped-call]
+class Traffic(EachOperator):
     """Inside `with Traffic() as traffic:`, counts the collectives that this rank calls, and their bytes.
 
     All-reduce, all-gather, reduce-scatter, send and receive are seen as operators that torch dispatches, in backward

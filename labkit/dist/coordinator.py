@@ -89,7 +89,7 @@ class Coordinator:
         asked = [state for state in self.states if state.at_work and state.channel is not None]
         for state in asked:
             with contextlib.suppress(OSError):
-                state.channel.send("activity")  # type: ignore[union-attr]
+                state.channel.send("activity")  # type: ignore[union-attr]  # asked have a channel
         end_s = self.now_s() + within_s
         while self.now_s() < end_s and any(s.activity is None and s.at_work for s in asked):
             self.attend(end_s - self.now_s())
@@ -108,7 +108,7 @@ class Coordinator:
             if state.unfinished:
                 self._show(state, "\n")
         for key in list((self._selector.get_map() or {}).values()):  # the port, and all channels still open
-            key.fileobj.close()  # type: ignore[union-attr]
+            key.fileobj.close()  # type: ignore[union-attr]  # only channels and sockets are registered
         self._selector.close()
 
     def _accept(self) -> None:

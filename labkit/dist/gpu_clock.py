@@ -26,7 +26,7 @@ class GpuClock:
 
     def stamp(self) -> Any:
         """The moment at which the GPU reaches this place in its work."""
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 

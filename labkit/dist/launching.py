@@ -48,7 +48,7 @@ class Launched(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, list | tuple | Launched) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # how Python says: not hashable
 
     def __repr__(self) -> str:
         ranks = "1 rank" if len(self) == 1 else f"{len(self)} ranks"

@@ -10,7 +10,7 @@ import cloudpickle
 import torch
 
 
-class _ResultPickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _ResultPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is torch.Tensor and _is_plain(obj):
             flat = obj.contiguous().reshape(-1).view(torch.uint8)  # NumPy has no bfloat16, but any tensor is bytes

@@ -75,7 +75,7 @@ class OwnSchedule(_PipelineScheduleRuntime):
     def __init__(
         self, stages: Sequence[WatchedStage], n_microbatches: int, loss_fn: Loss, *, order: Sequence[Sequence[str]]
     ) -> None:
-        super().__init__(list(stages), n_microbatches, loss_fn=loss_fn)  # type: ignore[no-untyped-call]
+        super().__init__(list(stages), n_microbatches, loss_fn=loss_fn)  # type: ignore[no-untyped-call]  # torch gives it no types
         split = any(step.startswith("W") for steps in order for step in steps)
         names = {"F": "F", "B": "I" if split else "B", "W": "W"}
         with tempfile.TemporaryDirectory() as folder:  # torch's runtime reads orders from a file

@@ -17,6 +17,7 @@ from labkit.dist import comm_trace, packing, standin, worker  # noqa: F401
 
 def _tidy(server: int) -> None:
     """Remove the server's socket and its folder, which a kernel that was killed can't."""
+    # Private, and the only way to know its socket.
     address = forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
     if os.getpid() == server and isinstance(address, str) and Path(address).parent.name.startswith("pymp-"):
         shutil.rmtree(Path(address).parent, ignore_errors=True)

@@ -89,6 +89,7 @@ class RankContext:
             return
         self.gpu.synchronize()
         seconds, trace = self.gpu.seconds, self.trace
+        # Tuples are made anew with the same fields.
         trace.spans = [(seconds(start), seconds(end), *rest) for start, end, *rest in trace.spans]  # type: ignore[misc]
         trace.arrivals = [(key, seconds(at)) for key, at in trace.arrivals]
 

@@ -87,5 +87,5 @@ class _StandInLayer(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled() and not x.requires_grad and x.is_floating_point():
             x = x.detach().requires_grad_()  # so that the first layer's backward takes its time too
-        out: torch.Tensor = _Pass.apply(x, self)  # type: ignore[no-untyped-call]
+        out: torch.Tensor = _Pass.apply(x, self)  # type: ignore[no-untyped-call]  # torch gives it no types
         return out

@@ -132,6 +132,7 @@ def _end_with_parent() -> None:
     if sys.platform == "linux":
         from multiprocessing import forkserver
 
+        # Private, and the only name for it.
         from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
 
         _prctl_pr_set_pdeathsig(signal.SIGKILL)

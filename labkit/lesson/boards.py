@@ -61,7 +61,7 @@ class Live:
     def redraw(self) -> None:
         """Draw a frame now."""
         sentence = self.draw(self._axes)
-        self._png = plot.to_png(self._axes.get_figure(root=True))  # type: ignore[arg-type]
+        self._png = plot.to_png(self._axes.get_figure(root=True))  # type: ignore[arg-type]  # new_axes made the figure
         self._image.value = self._png
         self.say(sentence)
         self.frames += 1

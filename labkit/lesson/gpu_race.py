@@ -34,7 +34,7 @@ def race(
         from IPython.display import Markdown, display
 
         words = "Not measured here: this needs a CUDA GPU, and no recorded run has it yet."
-        display(Markdown(f"**{title}.** {words}"))  # type: ignore[no-untyped-call]
+        display(Markdown(f"**{title}.** {words}"))
         return None
     board = SpeedBoard(section, title, log=bool(here.gpus))
     if not here.gpus:

@@ -85,7 +85,7 @@ def _run(path: Path, home: str) -> None:
     except ImportError as error:
         raise MissingExtra(f"Recording needs {error.name}: pip install nbclient ipykernel") from error
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    filled = nbformat.reads(json.dumps(solved(notebook, exercise_files.solutions(path.name[:2]))), as_version=4)  # type: ignore[no-untyped-call]
+    filled = nbformat.reads(json.dumps(solved(notebook, exercise_files.solutions(path.name[:2]))), as_version=4)
     client = nbclient.NotebookClient(
         filled, timeout=600, store_widget_state=False, resources={"metadata": {"path": str(NOTEBOOKS)}}
     )

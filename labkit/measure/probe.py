@@ -255,9 +255,9 @@ def float32_precision(precision: str) -> Iterator[None]:
 
     modes: Any = (
         torch.backends.cuda.matmul,
-        torch.backends.cudnn.conv,  # type: ignore[attr-defined]
+        torch.backends.cudnn.conv,  # type: ignore[attr-defined]  # torch has it and does not declare it
         torch.backends.cudnn.rnn,
-        torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
+        torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]  # torch has it and does not declare it
     )
     before = [mode.fp32_precision for mode in modes]
     for mode in modes:

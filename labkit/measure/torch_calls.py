@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 Around = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
-class EachOperator(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives its modes no types
+class EachOperator(TorchDispatchMode):
     """Within the block, `around(func, args, kwargs)` is called in place of each operator that this thread dispatches.
 
     It returns the operator's result, usually func(*args, **kwargs). Operators, such as aten.mm.default, are dispatched
@@ -18,7 +18,7 @@ class EachOperator(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
     """
 
     def __init__(self, around: Around) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # torch gives it no types
         self.around = around
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -64,7 +64,7 @@ def _parsed(fn: types.FunctionType) -> ast.FunctionDef:
         lines, first = inspect.getsourcelines(fn)
         indented = lines[0][:1].isspace()  # ast takes that within a block only, and textwrap trips over comments
         body = ast.parse("".join(["if 1:\n" * indented, *lines])).body
-        tree = body[0].body if indented else body  # type: ignore[attr-defined]
+        tree = body[0].body if indented else body  # type: ignore[attr-defined]  # indented source stands in an `if`
     except (OSError, TypeError, SyntaxError) as error:
         raise KernelError(
             f"The source of {fn.__name__} can't be read ({error}). Define the kernel with `def` in a cell or in a file."

@@ -210,11 +210,7 @@ def _gradients_named(model: nn.Module) -> Iterator[None]:
             with record_function(f"{GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
                 pass
 
-    hooks = [
-        p.register_post_accumulate_grad_hook(mark)  # type: ignore[no-untyped-call]
-        for p in model.parameters()
-        if p.requires_grad
-    ]
+    hooks = [p.register_post_accumulate_grad_hook(mark) for p in model.parameters() if p.requires_grad]
     try:
         yield
     finally:

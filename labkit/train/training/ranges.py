@@ -84,7 +84,7 @@ def range_test(
             group["lr"] = rate
         optimizer.zero_grad()
         found = loss(model(images[rows]), labels[rows])
-        found.backward()  # type: ignore[no-untyped-call]
+        found.backward()
         optimizer.step()
         value = float(checked_loss(found))
         if not math.isfinite(value):
