@@ -56,18 +56,14 @@ def jpeg_shards(
     check_at_least_one(size=size, images=total, per_shard=per_shard)
 
     def build(building: Path) -> Iterator[Path]:
-        from tqdm.auto import tqdm
-
-        with tqdm(total=total, desc=f"JPEG shards, {size} px", unit="image", delay=1) as bar:
-            for number, start in enumerate(range(0, total, per_shard)):
-                path = building / f"digits-{number:06d}.tar"
-                with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
-                    for i in range(start, min(start + per_shard, total)):
-                        again, row = divmod(i, len(labels))
-                        _add(shard, f"{i:06d}.jpg", _jpeg(pixels[row], size, moved_by=i if again else 0))
-                        _add(shard, f"{i:06d}.cls", str(labels[row]).encode())
-                        bar.update()
-                yield path
+        for number, start in enumerate(range(0, total, per_shard)):
+            path = building / f"digits-{number:06d}.tar"
+            with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
+                for i in range(start, min(start + per_shard, total)):
+                    again, row = divmod(i, len(labels))
+                    _add(shard, f"{i:06d}.jpg", _jpeg(pixels[row], size, moved_by=i if again else 0))
+                    _add(shard, f"{i:06d}.cls", str(labels[row]).encode())
+            yield path
 
     name = f"digits-{size}px-{total}-by-{per_shard}" + ("" if split == "all" else f"-{split}")
     return build_once(folder, name, build)
