@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -26,6 +27,14 @@ def cut(text: str, longest: int) -> str:
     if not text[longest - 3].isspace():
         head = head.rpartition(" ")[0] or head
     return f"{head.rstrip()}..."
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal, such as SIGKILL; "signal 40" where it has none, as most real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Shown:

@@ -42,11 +42,6 @@ class CommCall:
     peer: int | None = None
 
     @property
-    def with_what(self) -> str:
-        """Its first tensor, in brackets."""
-        return f" ({self.what})" if self.what else ""
-
-    @property
     def label(self) -> str:
         """What a picture writes on it: "send to 1"."""
         if self.peer is None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.arguments import check_number
-from labkit.core.display import cut
+from labkit.core.display import cut, signal_name
 from labkit.core.errors import LabError, RankFailed
 from labkit.dist.rank_script import PORT, as_script, returned
 
@@ -243,7 +243,7 @@ def _why(failed: Sequence[HostCommand]) -> str:
 def _how(command: HostCommand) -> str:
     status = command.process.returncode
     if status < 0:
-        return f"was killed by {signal.Signals(-status).name} (last words: {_last_words(command.text())})"
+        return f"was killed by {signal_name(-status)} (last words: {_last_words(command.text())})"
     return f"failed with exit status {status}: {_last_words(command.text())}"
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 from collections.abc import Sequence
 
+from labkit.core.display import signal_name
 from labkit.core.units import format_seconds
 from labkit.dist.coordinator import CRASHES, Failure, RankState
 
@@ -116,10 +116,7 @@ def _how_it_failed(state: RankState) -> str:
             f"gloo ended it, for it got {got} bytes from a peer where its own tensor has room for {wanted}: tensors "
             "have to be alike on all ranks, and calls in the same order"
         )
-    try:
-        name = signal.Signals(-failure.code).name
-    except ValueError:
-        name = f"signal {-failure.code}"
+    name = signal_name(-failure.code)
     memory = ", by the system if memory ran out: use fewer ranks or smaller tensors" if name == "SIGKILL" else ""
     return f"it was killed by {name}{memory}"
 
@@ -149,17 +146,14 @@ def _one_line(state: RankState) -> str:
     activity = state.activity
     if activity is None:
         return f"  rank {state.rank} doesn't answer: it is starting, or stopped, or computes outside of Python"
-    own = [frame for frame in activity.frames if _is_readers(frame[0])]
+    others = re.compile(rf"site-packages|labkit|^{re.escape(sys.base_prefix)}|^<frozen")
+    own = [frame for frame in activity.frames if not others.search(frame[0])]
     at = f", at {_frame(own[-1]).strip()}" if own else ""
     if activity.call:
         what = f" ({activity.what})" if activity.what else ""
         return f"  rank {state.rank} waits in {activity.call}{what} for {format_seconds(activity.for_s)}{at}"
     last = f", after {activity.last}" if activity.last else ""
     return f"  rank {state.rank} is at work{last}{at}"
-
-
-def _is_readers(file: str) -> bool:
-    return not ("site-packages" in file or "labkit" in file or file.startswith((sys.base_prefix, "<frozen")))
 
 
 def _frame(frame: tuple[str, int, str, str]) -> str:

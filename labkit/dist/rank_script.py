@@ -107,7 +107,9 @@ def as_script(
     check_number("hours", hours, above=0)
     imports, source = with_imports(fn, advice="Make it inside the function, or pass it as an argument.")
     start = _torchrun(nproc, nnodes, rendezvous)
-    job = _SLURM.format(name=fn.__name__, nnodes=nnodes, nproc=nproc, time=_clock(hours))
+    minutes = math.ceil(hours * 60)
+    time = f"{minutes // 60:02d}:{minutes % 60:02d}:00"  # as Slurm reads it: HH:MM:SS
+    job = _SLURM.format(name=fn.__name__, nnodes=nnodes, nproc=nproc, time=time)
     train = _TRAIN.format(imports=imports, source=source, name=fn.__name__, arguments=_literals(fn, args))
     found = Scripts(*(Path(folder) / name for name in ("train.py", "torchrun.sh", "job.slurm")))
     found.train.parent.mkdir(parents=True, exist_ok=True)
@@ -162,9 +164,3 @@ def _literals(fn: Callable[..., object], args: tuple[Any, ...]) -> str:
                 f"got {brief_repr(arg)}. Make it inside the function."
             )
     return ", ".join(map(repr, args))
-
-
-def _clock(hours: float) -> str:
-    """Hours as Slurm writes them, HH:MM:SS, rounded up to a minute."""
-    minutes = math.ceil(hours * 60)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:00"

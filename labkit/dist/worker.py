@@ -79,7 +79,9 @@ def main(rank: int, task: Task) -> None:
         result = _call(task, context)
     except BaseException as error:  # SystemExit too: whoever leaves early has to be named
         words = "".join(traceback.format_exception_only(error)).strip()[:_LONGEST]
-        last = "" if tracer.last is None else f"{tracer.last.label}{tracer.last.with_what}"
+        last = ""
+        if call := tracer.last:
+            last = f"{call.label} ({call.what})" if call.what else call.label
         context.send("failed", context.now_s(), words, _own_traceback(error), last)
         threading.Event().wait()  # peers keep their connections, and so don't fail in turn, until all are ended
     context.send("done", result, context.trace)

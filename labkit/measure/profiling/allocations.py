@@ -86,8 +86,10 @@ class StepTrace:
             for one in by_address.get(address, []):
                 if one.lives(at):
                     one.category = category
+        # The first time that each address was freed; a CPU's allocator reports none for what is older than the trace.
+        freed = {address: at for at, address in reversed(self._frees) if at > self.begin}
         older = [
-            Allocation(address, n_bytes, end=self._freed(address), category=category)
+            Allocation(address, n_bytes, end=freed.get(address, math.inf), category=category)
             for address, (category, n_bytes) in before.items()
             if not any(one.lives(self.begin) for one in by_address.get(address, []))
         ]
@@ -99,10 +101,6 @@ class StepTrace:
         kept = operator is None or one.end > _end(operator)
         at_s = (one.start - self.begin) / 1e6
         return kept and at_s > 0 and phase_at(self.phases, at_s) == "forward"
-
-    def _freed(self, address: int) -> float:
-        """When an allocation older than the trace was freed; infinite on a CPU, whose allocator doesn't report it."""
-        return next((at for at, freed in self._frees if freed == address and at > self.begin), math.inf)
 
     def _operator(self, at: float) -> TraceEvent | None:
         index = bisect.bisect_right(self._starts, at) - 1

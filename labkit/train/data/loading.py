@@ -18,6 +18,7 @@ from typing import Any, cast
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from labkit.core.arguments import check_number
+from labkit.core.display import signal_name
 from labkit.core.errors import DataError, LabError, WorkerFailed
 from labkit.core.units import format_bytes, format_seconds
 from labkit.measure.host import memory_bytes
@@ -198,8 +199,7 @@ def _check_fits(dataset: Dataset[Any], batch: int, workers: int, prefetch: int) 
 def _ended(code: int) -> str:
     if code >= 0:
         return f"exited with code {code}"
-    names = {each.value: each.name for each in signal.Signals}  # without most real-time signals
-    return f"was killed by {names.get(-code, f'signal {-code}')}"
+    return f"was killed by {signal_name(-code)}"
 
 
 @contextlib.contextmanager
