@@ -195,15 +195,8 @@ def test_what_belongs_to_the_notebook_is_named(tmp_path):
     assert not (tmp_path / "a.py").exists()
 
 
-def test_text_is_written_as_it_is_and_magics_are_refused(tmp_path):
-    path = as_script("x = 1", tmp_path / "a.py")
-    assert path.read_text(encoding="utf-8") == "x = 1\n"
-    with pytest.raises(BadArgument, match=r"in line 2.*Leave out lines that begin with %"):
-        as_script("x = 1\n%timeit x", tmp_path / "b.py")
-
-
 def test_the_commands_are_exact(tmp_path):
-    plain = as_script("x = 1", tmp_path / "a b.py")
+    plain = saved(tmp_path, "x = 1", "a b.py")
     stem = str(tmp_path / "a b")
     assert nsys_command(plain).parts == (
         "nsys", "profile", "--trace=cuda,nvtx,osrt", f"--output={stem}", "--force-overwrite=true", sys.executable,
