@@ -150,7 +150,7 @@ def test_counts_of_what_is_not_there():
         (lambda: done.count("y"), "There is no array 'y' in this trace. The nearest: x"),
         (lambda: done.count(kind="read"), "There is no kind 'read'"),
         (lambda: done.count(space="local"), "There is no space 'local'"),
-        (lambda: done.visits("z"), "There is no array 'z'"),
+        (lambda: done.busiest("z"), "There is no array 'z'"),
         (lambda: done.request("x", number=7), "Warp 0 made 1 such requests, there is no number 7"),
         (lambda: done.request("x", warp=7), "Warp 7 made 0 such requests"),
     ):

@@ -103,6 +103,7 @@ def compiled(ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int,
     for symbol, text in _FUNCTION.findall(log):
         if symbol not in entries:  # a device function that was not inlined
             continue
+        bound = re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", entries[symbol])
         found[symbol] = KernelResources(
             registers=_number(r"Used (\d+) registers", text),
             spill_store_bytes=_number(r"(\d+) bytes spill stores", text),
@@ -110,7 +111,7 @@ def compiled(ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int,
             stack_bytes=_number(r"(\d+) bytes stack frame", text),
             shared_bytes=max(0, sizes.get(f".nv.shared.{symbol}", 0) - reserved),
             constant_bytes=sizes.get(".nv.constant3", 0) + sizes.get(f".nv.constant2.{symbol}", 0),
-            max_threads=_launch_bound(entries[symbol]),
+            max_threads=math.prod(map(int, bound[1].split(","))) if bound else _MAX_BLOCK,
         )
     if set(found) != set(entries):
         missing = ", ".join(sorted(set(entries) - set(found)))
@@ -124,12 +125,6 @@ def _number(pattern: str, text: str) -> int:
     if match is None:
         raise LabError(f"Expected {pattern!r} in the assembler's log, got: {text}")
     return int(match[1])
-
-
-def _launch_bound(directives: str) -> int:
-    """Threads a block that `.maxntid` or `.reqntid` allows."""
-    match = re.search(r"\.(?:max|req)ntid\s+([\d,\s]+)", directives)
-    return math.prod(map(int, match[1].split(","))) if match else _MAX_BLOCK
 
 
 def _short_names(symbols: tuple[str, ...]) -> dict[str, str]:

@@ -20,21 +20,21 @@ _INT32 = 2**31
 
 def copy(x: Tensor, out: Tensor) -> None:
     """Copy float32 `x` into `out` of the same shape. LabError for tensors the kernel can't take."""
-    driver.check_tensors(torch.float32, x=x, out=out)
-    driver.check_shape("out", out, tuple(x.shape))
-    n = x.numel()
-    if n:
-        driver.run("copy", "copy", (_blocks(n, _COPY_FLOATS),), (_THREADS,), (x, out, np.int64(n)))
+    _elementwise("copy", _COPY_FLOATS, x, out=out)
 
 
 def saxpy(a: float, x: Tensor, y: Tensor) -> None:
     """Set float32 `y` to a x + y in place; `x` has y's shape. LabError for tensors the kernel can't take."""
-    driver.check_tensors(torch.float32, x=x, y=y)
-    driver.check_shape("y", y, tuple(x.shape))
-    n = x.numel()
-    if n:
-        arguments = (np.float32(a), x, y, np.int64(n))
-        driver.run("saxpy", "saxpy", (_blocks(n, _SAXPY_FLOATS),), (_THREADS,), arguments)
+    _elementwise("saxpy", _SAXPY_FLOATS, x, np.float32(a), y=y)
+
+
+def _elementwise(kernel: str, block_floats: int, x: Tensor, *numbers: np.float32, **output: Tensor) -> None:
+    """Launch a kernel (*numbers, x, output, n) on float32 tensors of one shape; a block covers `block_floats`."""
+    ((name, out),) = output.items()
+    driver.check_tensors(torch.float32, x=x, **output)
+    driver.check_shape(name, out, tuple(x.shape))
+    if n := x.numel():
+        driver.run(kernel, kernel, (_blocks(n, block_floats),), (_THREADS,), (*numbers, x, out, np.int64(n)))
 
 
 def transpose(a: Tensor, *, out: Tensor | None = None, tile: int = 32) -> Tensor:

@@ -71,6 +71,7 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
     outer = requests.sectors > 0
     touched = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)])
     size = touched.size
+    begin, end = touched.address // SECTOR_BYTES, (touched.address + size - 1) // SECTOR_BYTES
     return Counts(
         reads=int(lanes[kind != 2].sum()),
         writes=int(lanes[kind > 1].sum()),
@@ -78,15 +79,10 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
         bytes_asked=int(size.sum()),
         memory_requests=int(outer[picked].sum()),
         sectors=int(requests.sectors[picked].sum()),
-        footprint_bytes=SECTOR_BYTES * _distinct_sectors(touched.address, size),
+        footprint_bytes=SECTOR_BYTES * len(np.unique(np.concatenate([begin, end]))),
         wavefronts=int(requests.wavefronts[picked].sum()),
         ways=int(requests.ways[picked].max(initial=0)),
     )
-
-
-def _distinct_sectors(address: Array, size: Array) -> int:
-    first, last = address // SECTOR_BYTES, (address + size - 1) // SECTOR_BYTES
-    return len(np.unique(np.concatenate([first, last[last != first]])))
 
 
 @dataclass(frozen=True, repr=False)

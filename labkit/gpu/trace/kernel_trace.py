@@ -164,24 +164,12 @@ class Trace(ShownAsTable):
         name, space, base = (region.name, region.space, region.base) if region else ("", "", 0)
         return Request(members.lane, address, int(members.size[0]), base, name, space, site.line, site.text)
 
-    def visits(self, array: str, kind: str = "") -> Array:
-        """How often each element of `array` is accessed, or accessed by one `kind`, in the array's shape."""
-        shape = self._region(array).array.shape
-        found: Array = np.bincount(self._reaching(array, kind)[1], minlength=math.prod(shape)).reshape(shape)
-        return found
-
-    def _reaching(self, array: str, kind: str) -> tuple[Array, Array]:
-        """The thread and the element's flat number of each access to `array`, of one kind or of any."""
-        mine, element = self._run.accesses.reaching(self._region(array))
-        if kind:
-            _known("kind", kind, KINDS)
-        picked = self._sites(kind)[mine.site]
-        mine, element = mine.only(picked), element[picked]
-        return mine.thread, element
-
     def busiest(self, array: str, kind: str = "load") -> int:
         """The most distinct elements of `array` that one thread reads, or accesses by another `kind`."""
-        pairs = np.unique(np.stack(self._reaching(array, kind)), axis=1)
+        _known("kind", kind, KINDS)
+        mine, element = self._run.accesses.reaching(self._region(array))
+        picked = self._sites(kind)[mine.site]
+        pairs = np.unique(np.stack([mine.thread[picked], element[picked]]), axis=1)
         return int(np.unique(pairs[0], return_counts=True)[1].max(initial=0))
 
     def paths(self, warp: int = 0) -> tuple[list[str], Array]:

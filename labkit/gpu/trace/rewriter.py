@@ -237,7 +237,9 @@ class Rewriter(ast.NodeTransformer):
         path = self.scope.cuda_path(node)
         if path:
             if path not in VALUES and path not in PLAIN:
-                raise self._unsupported(node, path)
+                names = ", ".join(f"cuda.{name}" for name in nearest(path, [*VALUES, *PLAIN, *KEYED], n=2))
+                words = f"cuda.{path} is not supported by lab.trace. The nearest it knows: {names}."
+                raise self._error(node, words)
             return ast.Attribute(_load("t"), path.replace(".", "_"), ast.Load())
         value = self.scope.resolve(node)
         if value is MISSING:
@@ -246,10 +248,6 @@ class Rewriter(ast.NodeTransformer):
         if isinstance(new, np.ndarray):
             return self._bound(self.program.constant(new, ast.unparse(node)))
         return None if new is value else self._bound(new)
-
-    def _unsupported(self, node: ast.AST, path: str) -> KernelError:
-        names = ", ".join(f"cuda.{name}" for name in nearest(path, [*VALUES, *PLAIN, *KEYED], n=2))
-        return self._error(node, f"cuda.{path} is not supported by lab.trace. The nearest it knows: {names}.")
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         path = self.scope.cuda_path(node.func)

@@ -45,10 +45,6 @@ class ThreadBlock:
         """A new array that belongs to one thread."""
         return self.execution.memory.local(shape, as_dtype(dtype), self.program.sites[key % SITES].text)
 
-    def alive_mask(self, warp: int) -> int:
-        """Lanes of a warp that have not returned."""
-        return sum(1 << t.laneid for t in self.alive if t.warp == warp)
-
     def run(self, kernel: Callable[..., Any], args: tuple[Any, ...], order: random.Random | None) -> None:
         """Run until every thread has returned; Stopped where that can't happen."""
         self.log.phase()
@@ -140,7 +136,8 @@ class ThreadBlock:
                 waiting.setdefault((thread.warp, thread.mask, here), []).append(thread)
         for (warp, mask, _), lanes in waiting.items():
             present = sum(1 << t.laneid for t in lanes)
-            if mask == ANY_LANES or mask & self.alive_mask(warp) & ~present == 0:
+            alive = sum(1 << t.laneid for t in self.alive if t.warp == warp)
+            if mask == ANY_LANES or mask & alive & ~present == 0:
                 self._check_warp(mask, lanes)
                 brought = {t.laneid: t.brought for t in lanes}
                 for thread in lanes:
