@@ -46,21 +46,42 @@ def train(
     fault.
     """
     present = _known(faults)
-    script = _Script(model, device, lr, present)
+    dtype = torch.float64 if "float64" in present else torch.float32
+    prepare = functools.partial(_prepared, device=device, dtype=dtype, one_by_one="preparation" in present)
+    optimizer = torch.optim.SGD(model.to(dtype).parameters(), lr=lr, momentum=0.9)
+    total: Any = 0.0
     with torch.autograd.set_detect_anomaly("anomaly mode" in present):
-        pixels = None if "preparation" in present else script.prepare(images)
+        pixels = None if "preparation" in present else prepare(images)
         targets = torch.from_numpy(labels).to(device)
-
-        def prepared(rows: slice) -> Tensor:
-            return script.prepare(images[rows]) if pixels is None else pixels[rows]
-
         for start in range(0, len(images), batch):
             rows = slice(start, start + batch)
-            script.step(prepared(rows), targets[rows])
+            x = prepare(images[rows]) if pixels is None else pixels[rows]
+            optimizer.zero_grad()
+            for loss in _backward(model, x, targets[rows], 1 if "one by one" in present else len(x)):
+                total += sum(one.item() for one in loss) if "reading back" in present else loss.sum()
+            optimizer.step()
             if "evaluation" in present or start + batch >= len(images):
-                accuracy = script.accuracy(prepared(slice(None)), targets)
+                with torch.no_grad():
+                    found = model(prepare(images) if pixels is None else pixels).argmax(1)
+                accuracy = (found == targets).double().mean()  # stays on the device until the end
     model.float()
-    return {"loss": float(script.total) / len(images), "accuracy": float(accuracy)}
+    return {"loss": float(total) / len(images), "accuracy": float(accuracy)}
+
+
+def _prepared(images: NDArray[np.uint8], device: str, dtype: torch.dtype, *, one_by_one: bool) -> Tensor:
+    """The images on the device, as the network wants them: (N, 3, 32, 32)."""
+    if one_by_one:
+        pixels = [torch.tensor(image.tolist(), dtype=dtype, device=device) for image in images]
+        return torch.stack([(x / 255 - 0.5) / 0.5 for x in pixels])
+    return (torch.from_numpy(images).to(device).to(dtype) / 255 - 0.5) / 0.5
+
+
+def _backward(model: nn.Module, x: Tensor, targets: Tensor, size: int) -> Iterator[Tensor]:
+    """Add the gradient of the batch's mean loss, `size` images at a time; yield the losses of their images."""
+    for piece, wanted in zip(x.split(size), targets.split(size), strict=True):
+        losses: Any = cross_entropy(model(piece), wanted, reduction="none")  # torch leaves backward untyped
+        (losses.sum() / len(x)).backward()
+        yield losses.detach()
 
 
 def mended_in_turn(order: Iterable[str] = tuple(FAULTS)) -> Iterator[tuple[str, Script]]:
@@ -81,41 +102,3 @@ def _known(faults: Iterable[str]) -> frozenset[str]:
     if unknown := sorted(present - set(FAULTS)):
         raise BadArgument(f"Expected faults out of {', '.join(FAULTS)}; got {brief_repr(unknown)}.")
     return present
-
-
-class _Script:
-    """One run's model, optimiser and sum of losses."""
-
-    def __init__(self, model: nn.Module, device: str, lr: float, faults: frozenset[str]) -> None:
-        self.dtype = torch.float64 if "float64" in faults else torch.float32
-        self.model, self.device, self.faults = model.to(self.dtype), device, faults
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-        self.total: Any = 0.0
-
-    def prepare(self, images: NDArray[np.uint8]) -> Tensor:
-        """The images on the device, as the network wants them: (N, 3, 32, 32)."""
-        if "preparation" in self.faults:
-            one_by_one = [torch.tensor(image.tolist(), dtype=self.dtype, device=self.device) for image in images]
-            return torch.stack([(x / 255 - 0.5) / 0.5 for x in one_by_one])
-        return (torch.from_numpy(images).to(self.device).to(self.dtype) / 255 - 0.5) / 0.5
-
-    def step(self, x: Tensor, targets: Tensor) -> None:
-        """Update the weights once."""
-        self.optimizer.zero_grad()
-        size = 1 if "one by one" in self.faults else len(x)
-        for start in range(0, len(x), size):
-            piece, wanted = x[start : start + size], targets[start : start + size]
-            losses: Any = cross_entropy(self.model(piece), wanted, reduction="none")  # torch leaves backward untyped
-            (losses.sum() / len(x)).backward()
-            if "reading back" in self.faults:
-                for loss in losses.detach():
-                    self.total += loss.item()
-            else:
-                self.total = self.total + losses.detach().sum()
-        self.optimizer.step()
-
-    def accuracy(self, x: Tensor, targets: Tensor) -> Tensor:
-        """The share of images that are classified right; it stays on the device."""
-        with torch.no_grad():
-            right: Tensor = (self.model(x).argmax(1) == targets).double().mean()
-        return right
