@@ -6,14 +6,15 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from labkit.core.display import cut
 from labkit.core.errors import LabError, RankFailed
+from labkit.dist import launch
 from labkit.lesson.checks import NotYet
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 TIMEOUT_S = 12.0  # some thirty times what a right answer takes
 _LONGEST_MESSAGE = 400
@@ -50,8 +51,6 @@ def on_ranks(
 
 def _observe_cases(answer: Any, observe: Callable[[Any, int, int], Any], cases: Sequence[int], seed: int) -> list[Any]:
     """Runs on each rank."""
-    import torch.distributed as dist
-
     dist.init_process_group("gloo")
     found = []
     for case in cases:
@@ -63,15 +62,11 @@ def _observe_cases(answer: Any, observe: Callable[[Any, int, int], Any], cases: 
 @functools.cache
 def _warm_up() -> None:
     """Launch once for nothing: a kernel's first launch loads torch, which must not count as the answer's time."""
-    from labkit.dist import launch
-
     launch(int, 1)
 
 
 def _launched(ranks: int, fn: Callable[..., Any], *args: Any) -> Any:
     """What `fn(*args)` returns on each rank; NotYet where one fails, or hangs for TIMEOUT_S."""
-    from labkit.dist import launch
-
     _warm_up()
     try:
         return launch(fn, ranks, *args, timeout_s=TIMEOUT_S)

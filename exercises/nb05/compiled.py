@@ -95,8 +95,7 @@ def _gelu(x: Any) -> Any:
 
 
 def _run_gelu(source: Any) -> None:
-    cupy = cupy_here()
-    if cupy is None:
+    if (cupy := cupy_here()) is None:
         return
     x = np.random.default_rng(505).standard_normal(1023).astype(np.float32)
     given, found = cupy.asarray(x), cupy.full(1024, np.nan, dtype=np.float32)

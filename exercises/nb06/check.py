@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import functional
 
 from exercises.nb06.operator import block_bytes, operator
 from exercises.traced_kernels import Array, kernel
@@ -41,9 +43,6 @@ class _BlockCase:
 
     def reference(self) -> dict[str, Array]:
         """Pooled and choice by torch in float64, and pooled after two common mistakes."""
-        import torch
-        from torch.nn import functional
-
         x, weight, bias = (torch.from_numpy(a).double() for a in (self.x, self.weight, self.bias))
         sums = functional.conv2d(x, weight, bias)
         pooled, index = functional.max_pool2d(sums.relu(), 2, return_indices=True)
@@ -56,9 +55,6 @@ class _BlockCase:
 
     def gradients(self, grad_pooled: Array) -> dict[str, Array]:
         """Gradients by torch in float64, those of weight and bias image by image."""
-        import torch
-        from torch.nn import functional
-
         images = []
         for image, back in zip(self.x, grad_pooled, strict=True):
             given = [torch.from_numpy(a.astype(float)).requires_grad_() for a in (image[None], self.weight, self.bias)]

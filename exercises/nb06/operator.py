@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import random
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, Todo, call, is_open, number_close, over_cases
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _NAMES = ("x", "weight", "bias")
 
@@ -54,8 +55,6 @@ _FUSED = "One kernel reads x, weights and biases once, and writes 4 + 1 bytes a 
 
 def operator(answer: object) -> str:
     """A custom operator (x, weight, bias) -> (pooled, choice) with a fake and a gradient."""
-    import torch
-
     library: Any = torch.library  # which doesn't list the class among its exports for type checkers
     if not isinstance(answer, library.CustomOpDef):
         raise NotYet(
@@ -76,22 +75,16 @@ def operator(answer: object) -> str:
 
 
 def _given(height: int, width: int) -> list[Tensor]:
-    import torch
-
     generator = torch.Generator().manual_seed(2607 + width)
     shapes = ((2, 2, height, width), (3, 2, 3, 3), (3,))
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
 def _expected(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    from torch.nn import functional
-
     return functional.max_pool2d(functional.conv2d(x, weight, bias).relu(), 2)
 
 
 def _judge_shapes(answer: Any) -> None:
-    import torch
-
     for height, width in ((8, 8), (9, 7)):
         given = _given(height, width)
         wanted = _expected(*given)
@@ -108,8 +101,6 @@ def _judge_shapes(answer: Any) -> None:
 
 
 def _judge_values(fn: Any, height: int, width: int, *, wants_x: bool, where: str = "") -> None:
-    import torch
-
     given = _given(height, width)
     gradient = torch.linspace(1, 2, _expected(*given).numel(), dtype=torch.float64).view_as(_expected(*given))
     found, grads = _run(lambda *inputs: fn(*inputs)[0], given, gradient, wants_x=wants_x)
@@ -138,8 +129,6 @@ def _run(fn: Any, given: list[Tensor], gradient: Tensor, *, wants_x: bool) -> tu
 
 
 def _judge_gradcheck(answer: Any) -> None:
-    import torch
-
     given = [tensor.requires_grad_() for tensor in _given(7, 6)]
     try:
         torch.autograd.gradcheck(lambda *inputs: answer(*inputs)[0], given)
@@ -149,8 +138,6 @@ def _judge_gradcheck(answer: Any) -> None:
 
 def _judge_compile(answer: Any) -> None:
     """Compiled into one graph, forward and backward, without a code generator: that would take long on a CPU."""
-    import torch
-
     compiled = torch.compile(answer, backend="aot_eager", fullgraph=True)
     try:
         with warnings.catch_warnings():

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -131,12 +132,8 @@ def critical_batch(answer: object) -> str:
     return "Right for drawn norms at four pairs of batch sizes: both estimates are unbiased."
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _mean_square(values: list[float]) -> float:
-    return _mean([value**2 for value in values])
+    return fmean([value**2 for value in values])
 
 
 def _critical_batch(small: int, big: int, small_norms: list[float], big_norms: list[float]) -> float:
@@ -151,9 +148,9 @@ def _critical_batch_hint(value: float, small: int, big: int, *norms: list[float]
 
     noise, signal = noise_scale(small, big, *map(_mean_square, norms))
     wrong = {
-        solved(lambda values: _mean(values) ** 2): "Square each norm before you average: the mean of squares is not "
+        solved(lambda values: fmean(values) ** 2): "Square each norm before you average: the mean of squares is not "
         "the square of the mean.",
-        solved(_mean): "The two equations are those of the squared norms.",
+        solved(fmean): "The two equations are those of the squared norms.",
         noise / _mean_square(norms[1]): "A big batch's squared norm is not yet |G|^2: it includes tr(Sigma) / big.",
         signal / noise: "That is |G|^2 / tr(Sigma): invert it.",
     }
