@@ -81,9 +81,7 @@ def stage_memory(model: Transformer, layout: Layout, stage: int, microbatches: i
     if stage == p - 1:
         loss = tokens * (model.vocab * 4 / layout.tensor + 2 * kind.activation_bytes * model.hidden / layout.tensor)
     gathered = 0.0
-    if (
-        layout.zero == 3 and layout.data > 1
-    ):  # weights of the block at work and of the next one, and one block's gradient
+    if layout.zero == 3 and layout.data > 1:  # weights of this block and of the next one, and one block's gradient
         gathered = 2 * block * kind.param_bytes + block * kind.gradient_bytes
     return {
         "parameters": split[0] * kind.param_bytes,

@@ -61,11 +61,6 @@ class Step(Shown):
         return self.tokens / self.seconds
 
     @property
-    def samples_per_s(self) -> float:
-        """Sequences a second, of the whole cluster."""
-        return self.batch / self.seconds
-
-    @property
     def model_flop_per_s(self) -> float:
         """FLOP/s a GPU by 6 N + 12 L h s a token (Chowdhery et al. 2022, PaLM): nothing recomputed counts."""
         return self.tokens * self.model.flop_per_token / self.seconds / self.cluster.gpus

@@ -50,9 +50,11 @@ def parts(
     mean = [
         sum(count * getattr(stage, part) for count, stage in stages) / p for part in ("compute", "recompute", "tensor")
     ]
-    send = _send(model, cluster, layout)
+    # each tensor rank sends its part to the next stage (Narayanan et al. 2021, section 4.1)
+    sent_bytes = _boundary_bytes(model, layout) / layout.tensor
+    send = send_s(cluster, sent_bytes, layout.tensor * layout.data) if p > 1 else 0.0
     exposed_sends = 0.0 if layout.overlap and v > 1 else 2 * send * v
-    fill = (in_all - slowest) / v + (2 * (p - 1) * send if p > 1 else 0.0)
+    fill = (in_all - slowest) / v + 2 * (p - 1) * send
     first = stages[0][1]  # has the embedding, so the most parameters to exchange
     data = exchange_s(
         cluster,
@@ -63,6 +65,10 @@ def parts(
         microbatches=m,
         contention=constants.contention,
     )
+    # the update of a GPU's share of the parameters is bound by memory
+    updated = stage_params(model, layout, 0) / (layout.data if layout.zero else 1)
+    update_bytes = optimizer_traffic_bytes(updated, dtype=layout.dtype, optimizer=layout.optimizer)
+    memory_bytes_per_s = rates(cluster.gpu, precision(layout.dtype).compute_dtype, constants).bytes_per_s
     return {
         "compute": m * mean[0],
         "recompute": m * mean[1],
@@ -70,7 +76,7 @@ def parts(
         "pipeline communication": m * exposed_sends,
         "bubble": m * (slowest - in_all / p) + fill,
         "data communication": data,
-        "optimizer": _optimizer(model, cluster, layout, constants),
+        "optimizer": update_bytes / memory_bytes_per_s,
     }
 
 
@@ -83,7 +89,7 @@ def _stages(
         model, cluster.gpu, layout.dtype, layout.micro_batch, layout.tensor, layout.sequence_parallel, constants
     )
     edges = edge_times(model, cluster.gpu, layout.dtype, layout.micro_batch, layout.tensor, constants)
-    n_bytes = layout.micro_batch * model.seq * model.hidden * precision(layout.dtype).activation_bytes
+    n_bytes = _boundary_bytes(model, layout)
     once = tensor_s(cluster, n_bytes, layout.tensor, layout.sequence_parallel) if layout.tensor > 1 else 0.0
     again = block.forward_s if layout.recompute == "full" else 0.0
     if layout.recompute == "selective" and not model.fused_attention:
@@ -105,16 +111,6 @@ def _stages(
     return [(1, stage(edge, [edges[0]])), (p - 2, stage(inner, [])), (1, stage(edge, [edges[1]]))]
 
 
-def _send(model: Transformer, cluster: Cluster, layout: Layout) -> float:
-    """Seconds to send a micro-batch to the next stage; each tensor rank sends its part (Narayanan et al. 2021, 4.1)."""
-    if layout.pipeline == 1:
-        return 0.0
-    n_bytes = layout.micro_batch * model.seq * model.hidden * precision(layout.dtype).activation_bytes
-    return send_s(cluster, n_bytes / layout.tensor, layout.tensor * layout.data)
-
-
-def _optimizer(model: Transformer, cluster: Cluster, layout: Layout, constants: Constants) -> float:
-    """Seconds of the update of a GPU's share of the parameters, which is bound by memory."""
-    params = stage_params(model, layout, 0) / (layout.data if layout.zero else 1)
-    moved = optimizer_traffic_bytes(params, dtype=layout.dtype, optimizer=layout.optimizer)
-    return moved / rates(cluster.gpu, precision(layout.dtype).compute_dtype, constants).bytes_per_s
+def _boundary_bytes(model: Transformer, layout: Layout) -> int:
+    """Bytes of the activations between two blocks, of one micro-batch."""
+    return layout.micro_batch * model.seq * model.hidden * precision(layout.dtype).activation_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from labkit.core.arguments import lookup
@@ -67,8 +67,11 @@ def llmfoundry(constants: Constants = CONSTANTS) -> Agreement[Step]:
     return Agreement("llm-foundry", "tokens/s a GPU", tuple(rows), "mosaicml/llm-foundry, benchmarking/README.md")
 
 
-def _zero_bubble_runs(constants: Constants) -> Iterator[tuple[Mapping[str, str], str, Step]]:
-    """The runs of Qi et al. 2024, table 4, with 1F1B, plain and interleaved: row, label and predicted step."""
+def _zero_bubble(
+    name: str, unit: str, column: str, predicted: Callable[[Step], float], constants: Constants = CONSTANTS
+) -> Agreement[Step]:
+    """Qi et al. 2024, table 4, 1F1B plain and interleaved: a `column` of the table beside what a step predicts."""
+    rows = []
     for row in table("zero_bubble_throughput_small"):
         if not row["schedule"].startswith("1F1B"):
             continue
@@ -80,25 +83,22 @@ def _zero_bubble_runs(constants: Constants) -> Iterator[tuple[Mapping[str, str],
         )  # fmt: skip
         batch = layout.micro_batch * int(row["microbatches_m"])
         made = step(model, Cluster("A100 SXM4 80GB", int(row["gpus"])), layout, batch, constants=constants)
-        yield row, f"{row['model']}, {row['schedule']}, {row['microbatches_m']} micro-batches", made
+        label = f"{row['model']}, {row['schedule']}, {row['microbatches_m']} micro-batches"
+        rows.append(Compared(label, predicted(made), float(row[column]), made))
+    return Agreement(name, unit, tuple(rows), "Qi et al. 2024, table 4")
 
 
 def zero_bubble(constants: Constants = CONSTANTS) -> Agreement[Step]:
     """Qi et al. 2024, table 4, 1F1B plain and interleaved: samples a second and GPU. Nothing was fitted to it."""
-    rows = tuple(
-        Compared(label, made.samples_per_s / made.cluster.gpus, float(row["samples_per_gpu_per_s"]), made)
-        for row, label, made in _zero_bubble_runs(constants)
+    unit, column = "samples/s a GPU", "samples_per_gpu_per_s"
+    return _zero_bubble(
+        "Zero bubble's 1F1B", unit, column, lambda made: made.batch / made.seconds / made.cluster.gpus, constants
     )
-    return Agreement("Zero bubble's 1F1B", "samples/s a GPU", rows, "Qi et al. 2024, table 4")
 
 
 def zero_bubble_memory() -> Agreement[Step]:
     """Qi et al. 2024, table 4, 1F1B plain and interleaved: GB (1e9 B) on the fullest GPU."""
-    rows = tuple(
-        Compared(label, made.memory_bytes / GIGA, float(row["memory_gb"]), made)
-        for row, label, made in _zero_bubble_runs(CONSTANTS)
-    )
-    return Agreement("Zero bubble's memory", "GB", rows, "Qi et al. 2024, table 4")
+    return _zero_bubble("Zero bubble's memory", "GB", "memory_gb", lambda made: made.memory_bytes / GIGA)
 
 
 COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(

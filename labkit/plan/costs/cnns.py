@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from labkit.plan.costs.layers import Cost, batch_norm, conv2d, cross_entropy, elementwise, linear, pool, window
-from labkit.plan.costs.networks import BatchShape, LayerCost, Network
+from labkit.plan.costs.layers import batch_norm, conv2d, cross_entropy, elementwise, linear, pool, window
+from labkit.plan.costs.networks import LayerCost, Network
 
 
 def simple_cnn() -> Network:
@@ -41,27 +41,19 @@ def _conv_norm(name: str, channels: int, outputs: int, size: int, kernel: int, s
     yield LayerCost(f"{name}.norm", lambda b: batch_norm(b.size, outputs, window(size, **shape)))
 
 
-def _shortcut(name: str, channels: int, outputs: int, size: int, stride: int) -> Iterator[LayerCost]:
-    conv, norm = _conv_norm(name, channels, outputs, size, 1, stride)
-    # its input is the block's input, which the block's first convolution keeps already
-    yield LayerCost(conv.name, lambda b: replace(conv.cost(b), saved_elements=0))
-    yield norm
-
-
 def _bottleneck(name: str, channels: int, width: int, size: int, stride: int) -> Iterator[LayerCost]:
     small, outputs = size // stride, 4 * width
-
-    def add(b: BatchShape) -> Cost:
-        return elementwise(b.size * outputs * small**2, inputs=2)
-
     yield from _conv_norm(f"{name}.1", channels, width, size, 1)
     yield _relu(f"{name}.1.relu", width * size**2)
     yield from _conv_norm(f"{name}.2", width, width, size, 3, stride)
     yield _relu(f"{name}.2.relu", width * small**2)
     yield from _conv_norm(f"{name}.3", width, outputs, small, 1)
     if channels != outputs:
-        yield from _shortcut(f"{name}.shortcut", channels, outputs, size, stride)
-    yield LayerCost(f"{name}.add", add)
+        conv, norm = _conv_norm(f"{name}.shortcut", channels, outputs, size, 1, stride)
+        # its input is the block's input, which the block's first convolution keeps already
+        yield LayerCost(conv.name, lambda b: replace(conv.cost(b), saved_elements=0))
+        yield norm
+    yield LayerCost(f"{name}.add", lambda b: elementwise(b.size * outputs * small**2, inputs=2))
     yield _relu(f"{name}.relu", outputs * small**2)
 
 

@@ -135,20 +135,18 @@ def fit_link(
         raise BadArgument(f"Expected at least {2 * protocols} sizes to fit a link, got {len(points)} measurements.")
     hops, factor = lookup(algorithm, ALGORITHMS, "algorithm")(ranks)
     if protocols == 1:
-        return _as_link(_line(points), hops, factor)
+        return _fitted(points, hops, factor)
 
     def error(link: Link) -> float:
         return sum((link.seconds(hops, factor * size) / time - 1) ** 2 for size, time in points)
 
-    links = [
-        _as_link(_line(points[split:]), hops, factor, _as_link(_line(points[:split]), hops, factor))
-        for split in range(2, len(points) - 1)
-    ]
+    splits = range(2, len(points) - 1)
+    links = [_fitted(points[i:], hops, factor, _fitted(points[:i], hops, factor)) for i in splits]
     return min(links, key=error)
 
 
-def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Start a >= 0 in seconds and b > 0 in seconds a byte that minimise the squares of (a + b size) / time - 1."""
+def _fitted(points: Sequence[tuple[float, float]], hops: float, factor: float, low_latency: Link | None = None) -> Link:
+    """The Link of the line, a >= 0 s and b > 0 s a byte, that minimises the squares of (a + b size) / time - 1."""
     aa = sum(1 / t**2 for _, t in points)
     ab = sum(s / t**2 for s, t in points)
     bb = sum(s**2 / t**2 for s, t in points)
@@ -156,12 +154,8 @@ def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     determinant = aa * bb - ab**2
     start = (a1 * bb - b1 * ab) / determinant if determinant > 0 else -1.0
     if start < 0:
-        return 0.0, b1 / bb
+        return Link(0.0, factor / (b1 / bb), low_latency)
     slope = (b1 * aa - a1 * ab) / determinant
     if slope <= 0:  # a flat line is all start: the wire is too fast to show, and a Link needs a finite rate
         slope = 1e-3 * min(t / s for s, t in points)
-    return start, slope
-
-
-def _as_link(line: tuple[float, float], hops: float, factor: float, low_latency: Link | None = None) -> Link:
-    return Link(line[0] / hops, factor / line[1], low_latency)
+    return Link(start / hops, factor / slope, low_latency)

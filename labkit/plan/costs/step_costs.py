@@ -15,18 +15,9 @@ from labkit.plan.costs.networks import Network
 from labkit.plan.costs.transformer_layers import bert_base, decoder, gpt2_xl
 from labkit.plan.costs.transformers import MODELS
 
+_LLAMAS = (decoder(MODELS["Llama-2-7B"]), decoder(MODELS["Llama-2-70B"]))
 NETWORKS: Mapping[str, Network] = MappingProxyType(
-    {
-        net.name: net
-        for net in (
-            simple_cnn(),
-            resnet50(),
-            bert_base(),
-            gpt2_xl(),
-            decoder(MODELS["Llama-2-7B"]),
-            decoder(MODELS["Llama-2-70B"]),
-        )
-    }
+    {net.name: net for net in (simple_cnn(), resnet50(), bert_base(), gpt2_xl(), *_LLAMAS)}
 )
 
 

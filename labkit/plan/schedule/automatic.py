@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 from labkit.core.arguments import check_number
 from labkit.core.errors import ScheduleError
@@ -54,24 +55,22 @@ def zero_bubble(
     return min(found, key=lambda each: each[0])[1]
 
 
+@dataclass
 class _Builder:
     """Builds a schedule step by step, on all ranks at once."""
 
-    def __init__(
-        self,
-        seconds: list[list[float]],
-        transfer_s: float,
-        microbatches: int,
-        limit: float,
-        kept: float,
-        early: bool,
-        patient: bool,
-        greedy: bool,
-    ) -> None:
-        self.seconds, self.transfer_s, self.microbatches, self.limit = seconds, transfer_s, microbatches, limit
-        self.change = (1.0, kept - 1.0, -kept)  # of the activations held, by kind of step
-        self.greedy = greedy
-        self.ranks = len(seconds[0])
+    seconds: list[list[float]]  # by kind of step and rank
+    transfer_s: float
+    microbatches: int
+    limit: float
+    kept: float
+    early: bool
+    patient: bool
+    greedy: bool
+
+    def __post_init__(self) -> None:
+        self.change = (1.0, self.kept - 1.0, -self.kept)  # of the activations held, by kind of step
+        self.ranks = len(self.seconds[0])
         self.steps: list[list[str]] = [[] for _ in range(self.ranks)]
         self.count = [[0, 0, 0] for _ in range(self.ranks)]
         self.free_s = [0.0] * self.ranks
@@ -79,18 +78,18 @@ class _Builder:
         self.held = [0.0] * self.ranks
         self.idle_s = [0.0] * self.ranks
         self.ends: tuple[list[list[float]], ...] = tuple([[] for _ in range(self.ranks)] for _ in range(3))
-        self._warm_up(early)
-        for _ in range(1, microbatches):
-            self._forwards(patient)
+        self._warm_up()
+        for _ in range(1, self.microbatches):
+            self._forwards()
             for rank in reversed(range(self.ranks)):
                 self._make_room(rank, BACKWARD)
                 self._fill(rank, self._arrival(rank, BACKWARD))
-                if rank == 0 and self.count[0][0] == microbatches:  # no rank waits for the first one's backwards
+                if rank == 0 and self.count[0][0] == self.microbatches:  # no rank waits for the first one's backwards
                     while self.count[0][2] < self.count[0][1]:
                         self._put(0, WEIGHTS)
                 self._put(rank, BACKWARD)
         for rank in range(self.ranks):
-            while self.count[rank][2] < microbatches:
+            while self.count[rank][2] < self.microbatches:
                 self._put(rank, WEIGHTS)
         self.period_s = max(end_s - start_s for start_s, end_s in zip(self.first_s, self.free_s, strict=True))
 
@@ -115,7 +114,7 @@ class _Builder:
         self.count[rank][kind] += 1
         self.held[rank] += self.change[kind]
 
-    def _warm_up(self, early: bool) -> None:
+    def _warm_up(self) -> None:
         """Forwards until the first backward can arrive, within the limit and no more than the rank before; then B."""
         for rank in range(self.ranks):
             self._put(rank, FORWARD)
@@ -123,7 +122,7 @@ class _Builder:
         for rank in reversed(range(self.ranks - 1)):
             forward_s, busy_s, due_s = self.seconds[0][rank], self.free_s[rank], back_s + self.transfer_s
             while 1 + more[rank] < self.microbatches and 2 + more[rank] <= self.limit:
-                if (busy_s + forward_s > due_s) if early else (busy_s >= due_s):
+                if (busy_s + forward_s > due_s) if self.early else (busy_s >= due_s):
                     break
                 busy_s += forward_s
                 more[rank] += 1
@@ -137,10 +136,10 @@ class _Builder:
         for rank in reversed(range(self.ranks)):
             self._put(rank, BACKWARD)
 
-    def _forwards(self, patient: bool) -> None:
-        """One forward on each rank that has any left; where `patient`, a rank may let its next backward go first."""
+    def _forwards(self) -> None:
+        """One forward on each rank that has any left; where patient, a rank may let its next backward go first."""
         wanted = [
-            self.count[rank][0] < self.microbatches and not (patient and self._better_wait(rank))
+            self.count[rank][0] < self.microbatches and not (self.patient and self._better_wait(rank))
             for rank in range(self.ranks)
         ]
         for rank in reversed(range(self.ranks - 1)):  # a rank must stay ahead of the next one

@@ -110,7 +110,9 @@ def _check(checked: CheckedSchedule, rank: int) -> None:
         if done[code]:
             raise ScheduleError(f"Rank {rank} does {checked.name(code)} twice. Remove one of the two.")
         if code % 3 and not done[code - 1]:
-            raise ScheduleError(_too_early(checked, rank, code))
+            first, then = checked.name(code - 1), checked.name(code)
+            wrong = f"before {first}" if code - 1 in checked.steps[rank] else f"and never {first}"
+            raise ScheduleError(f"Rank {rank} does {then} {wrong}. Put {first} in front of {then}.")
         done[code] = 1
     kinds = (FORWARD, BACKWARD, WEIGHTS) if checked.split else (FORWARD, BACKWARD)
     if sum(done) == len(kinds) * checked.microbatches * checked.chunks:
@@ -125,10 +127,3 @@ def _check(checked: CheckedSchedule, rank: int) -> None:
         )
     why = " Where there is a W, each B needs one." if code % 3 == WEIGHTS else ""
     raise ScheduleError(f"Rank {rank} never does {checked.name(code)}. Add it to that rank's list.{why}")
-
-
-def _too_early(checked: CheckedSchedule, rank: int, code: int) -> str:
-    first, then = checked.name(code - 1), checked.name(code)
-    if code - 1 not in checked.steps[rank]:
-        return f"Rank {rank} does {then} and never {first}. Put {first} in front of {then}."
-    return f"Rank {rank} does {then} before {first}. Put {first} in front of {then}."

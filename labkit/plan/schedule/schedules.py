@@ -5,6 +5,8 @@ All raise ScheduleError unless ranks and micro-batches are whole numbers of at l
 
 from __future__ import annotations
 
+import itertools
+
 from labkit.core.arguments import check_number
 from labkit.core.errors import ScheduleError
 
@@ -22,15 +24,15 @@ def one_f_one_b(ranks: int, microbatches: int) -> list[list[str]]:
     PipeDream's schedule with a flush, in which rank r holds at most ranks - r activations.
     """
     check_sizes(ranks, microbatches)
-    return [_alternating(min(ranks - 1 - rank, microbatches), microbatches) for rank in range(ranks)]
+    forward, backward = ([f"{kind}{i}" for i in range(microbatches)] for kind in "FB")
+    return [_alternating(forward, backward, ranks - 1 - rank) for rank in range(ranks)]
 
 
-def _alternating(ahead: int, microbatches: int) -> list[str]:
+def _alternating(forward: list[str], backward: list[str], ahead: int) -> list[str]:
     """`ahead` forwards, then a forward and a backward in turn, then the backwards that are left."""
-    steps = [f"F{i}" for i in range(ahead)]
-    for i in range(microbatches - ahead):
-        steps += [f"F{ahead + i}", f"B{i}"]
-    return steps + [f"B{i}" for i in range(microbatches - ahead, microbatches)]
+    ahead = min(ahead, len(forward))
+    pairs = zip(forward[ahead:], backward, strict=False)
+    return [*forward[:ahead], *itertools.chain.from_iterable(pairs), *backward[len(forward) - ahead :]]
 
 
 def interleaved(ranks: int, microbatches: int, chunks: int) -> list[list[str]]:
@@ -51,14 +53,8 @@ def interleaved(ranks: int, microbatches: int, chunks: int) -> list[list[str]]:
         )
     forward = [f"F{i}.{chunk}" for i, chunk in _turns(ranks, microbatches, chunks)]
     backward = [f"B{i}.{chunks - 1 - chunk}" for i, chunk in _turns(ranks, microbatches, chunks)]
-    found = []
-    for rank in range(ranks):
-        ahead = min(2 * (ranks - rank - 1) + (chunks - 1) * ranks, len(forward))
-        steps = forward[:ahead]
-        for f, b in zip(forward[ahead:], backward, strict=False):
-            steps += [f, b]
-        found.append(steps + backward[len(forward) - ahead :])
-    return found
+    aheads = [2 * (ranks - rank - 1) + (chunks - 1) * ranks for rank in range(ranks)]
+    return [_alternating(forward, backward, ahead) for ahead in aheads]
 
 
 def _turns(ranks: int, microbatches: int, chunks: int) -> list[tuple[int, int]]:
