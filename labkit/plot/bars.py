@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 from labkit.core.units import format_quantity, format_seconds, significant
 from labkit.measure.bench import Timing
 from labkit.plot.core import CYCLE, DIAMOND, HATCHED, LIMIT, MARKERS, MEASURED, Drawing, legend_below, resize
+from labkit.plot.labels import label_ticks, name_rows, write_beside
 
 
 @dataclass
@@ -49,8 +50,7 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -
     """Bars of what was measured, with each row's prediction, limit and recorded values; x in `unit`."""
     for y, bar in enumerate(bars):
         _draw_bar(ax, y, bar, unit)
-    ax.set_yticks(range(len(bars)), [bar.name for bar in bars])
-    ax.set_ylim(max(len(bars), 1) - 0.5, -0.5)
+    name_rows(ax, [bar.name for bar in bars])
     least, most = _range(bars)
     if log:
         ax.set_xscale("log")
@@ -60,7 +60,7 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -
         ax.xaxis.set_major_locator(MaxNLocator(5))
     if all(bar.measured is None and not bar.others for bar in bars):
         ax.set_xticks([])
-    ax.xaxis.set_major_formatter(lambda value, _: _tick(value, unit))
+    label_ticks(ax.xaxis, lambda value: _tick(value, unit))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel("time" if unit == "s" else unit)
     handles = _legend_handles(bars)
@@ -88,21 +88,12 @@ def _draw_bar(ax: Axes, y: float, bar: Bar, unit: str) -> None:
     if bar.measured is not None:
         low, high = bar.low or bar.measured, bar.high or bar.measured
         style = HATCHED if bar.simulated else {"color": MEASURED}
-        ax.barh(
-            y - 0.25 + height / 2,
-            bar.measured,
-            height,
-            xerr=[[bar.measured - low], [high - bar.measured]],
-            capsize=3,
-            **style,
-        )
-        _label(ax, max(high, bar.measured), y - 0.25 + height / 2, format_quantity(bar.measured, unit))
+        at, whiskers = y - 0.25 + height / 2, [[bar.measured - low], [high - bar.measured]]
+        ax.barh(at, bar.measured, height, xerr=whiskers, capsize=3, **style)
+        _label(ax, max(high, bar.measured), at, format_quantity(bar.measured, unit))
     elif bar.note:
-        left_edge: dict[str, Any] = {
-            "xycoords": ax.get_yaxis_transform(),
-            "textcoords": "offset points",
-        }  # a log axis has no 0
-        ax.annotate(bar.note, (0, y + 0.25), xytext=(6, 0), va="center", fontsize=8, style="italic", **left_edge)
+        left = ax.get_yaxis_transform()  # a log axis has no 0
+        write_beside(ax, 0, y + 0.25, bar.note, style="italic", xycoords=left)
     for i, (label, value) in enumerate(bar.others, start=1):
         at = y - 0.25 + (i + 0.5) * height
         ax.barh(at, value, height * 0.8, **HATCHED)
@@ -115,7 +106,7 @@ def _draw_bar(ax: Axes, y: float, bar: Bar, unit: str) -> None:
 
 def _label(ax: Axes, x: float, y: float, text: str) -> None:
     on_white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}  # a limit may run behind it
-    ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, bbox=on_white)
+    write_beside(ax, x, y, text, bbox=on_white)
 
 
 def _legend_handles(bars: Sequence[Bar]) -> list[Patch | Line2D]:
@@ -179,12 +170,11 @@ def readings(ax: Axes, timings: Sequence[Timing], log: bool = False) -> str:
         ax.plot(timing.samples_s, y + spread, marker, color=color, markersize=4, alpha=0.6)
         ax.plot([timing.median_s] * 2, [y - 0.32, y + 0.32], color=LIMIT, linewidth=2)
         ax.plot(timing.first_s, y, "o", color=color, fillstyle="none", markersize=10)
-    ax.set_yticks(range(len(timings)), [timing.label for timing in timings])
-    ax.set_ylim(len(timings) - 0.5, -0.5)
+    name_rows(ax, [timing.label for timing in timings])
     if log:
         ax.set_xscale("log")
     else:
         ax.set_xlim(left=0)
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    label_ticks(ax.xaxis, format_seconds)
     ax.set_xlabel("time of one call (dot: a reading, line: median, open circle: the first, cold call)")
     return "; ".join(f"{t.label}: median {format_seconds(t.median_s)}, spread {t.spread:.0%}" for t in timings) + "."

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from labkit.core.units import format_seconds
 from labkit.gpu.occupancy import Occupancy
-from labkit.plot.core import HATCHED, LIMIT, PREDICTED, RECORDED, Drawing, resize
-
-_ON_WHITE = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
+from labkit.plot.core import HATCHED, LIMIT, ON_WHITE, PREDICTED, RECORDED, Drawing, resize
+from labkit.plot.labels import label_ticks, name_rows, write_beside
 
 
 @Drawing
@@ -26,18 +25,13 @@ def time_bounds(ax: Axes, rows: Mapping[str, tuple[float, float]], *, gpu: str) 
         text = format_seconds(least_s)
         if uncached_s > 1.01 * least_s:
             text += f" to {format_seconds(uncached_s)}"
-        ax.annotate(
-            text, (max(least_s, uncached_s), y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8,
-            bbox=_ON_WHITE,
-        )  # fmt: skip
+        write_beside(ax, max(least_s, uncached_s), y, text, bbox=ON_WHITE | {"alpha": 0.8, "pad": 0.5})
     times_s = [seconds for pair in rows.values() for seconds in pair]
     ax.set_xscale("log")
-    ax.set_xlim(min(times_s) / 1.5, max(times_s) * 2.5)
-    ax.xaxis.set_major_locator(FixedLocator(_ticks_s(min(times_s) / 1.5, max(times_s) * 2.5)))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
-    ax.set_yticks(range(len(rows)), list(rows))
-    ax.set_ylim(len(rows) - 0.5, -0.5)
+    low_s, high_s = min(times_s) / 1.5, max(times_s) * 2.5
+    ax.set_xlim(low_s, high_s)
+    label_ticks(ax.xaxis, format_seconds, at=_ticks_s(low_s, high_s))
+    name_rows(ax, rows)
     ax.set_xlabel("calculated time; black line: at least, end of the hatched bar: if no cache helped")
     resize(ax, 1.1 + 0.45 * len(rows))
     each = (
@@ -61,10 +55,9 @@ def blocks_allowed(ax: Axes, found: Occupancy) -> str:
         tight = blocks == found.blocks_per_sm
         ax.barh(y, blocks, 0.5, color=PREDICTED if tight else RECORDED)
         text = f"{blocks}{', limits' if tight else ''}"
-        ax.annotate(text, (blocks, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9)
+        write_beside(ax, blocks, y, text, offset=(5, 0), fontsize=9)
     ax.axvline(found.blocks_per_sm, color=LIMIT, linewidth=2)
-    ax.set_yticks(range(len(found.allows)), list(found.allows))
-    ax.set_ylim(len(found.allows) - 0.5, -0.5)
+    name_rows(ax, found.allows)
     ax.set_xlim(0, 1.2 * max(found.allows.values()))
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.set_xlabel("blocks an SM could hold by this resource alone")

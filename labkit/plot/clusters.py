@@ -6,16 +6,17 @@ Nothing here was measured on this machine: the axes say "calculated" or "publish
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from labkit.core.units import format_bytes, format_quantity, format_seconds
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, legend_below, resize
+from labkit.plot.labels import label_ticks, name_rows, write_beside
 
 if TYPE_CHECKING:
     from labkit.plan.cluster import Step
@@ -72,16 +73,12 @@ def step_parts(ax: Axes, steps: Mapping[str, Step]) -> str:
         over = "" if step.fits else ": does not fit"
         held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}{over}"
         words = f"{format_seconds(step.seconds)}, MFU {step.mfu:.0%}\n{held}"
-        ax.annotate(words, (left, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8)
-    ax.set_yticks(range(len(steps)), list(steps))
-    ax.set_ylim(max(len(steps), 1) - 0.5, -0.5)
+        write_beside(ax, left, y, words)
+    name_rows(ax, steps)
     longest = max((step.seconds for step in steps.values()), default=1.0)
     ax.set_xlim(0, 1.02 * longest)
-    ax.xaxis.set_major_locator(MaxNLocator(5))
-    in_seconds = longest > 60  # else minutes would have labels such as 3.33 min
-    ax.xaxis.set_major_formatter(
-        lambda value, _: "0" if not value else f"{value:,.0f} s" if in_seconds else format_seconds(value)
-    )
+    plain: Callable[[float], str] = "{:,.0f} s".format  # minutes would have labels such as 3.33 min
+    label_ticks(ax.xaxis, lambda s: (plain if longest > 60 else format_seconds)(s) if s else "0", most=5)
     ax.set_xlabel("time of a step (calculated)")
     handles = [
         Patch(facecolor=_PARTS[part][0], hatch=_PARTS[part][1], label=part, **_EDGES) for part in _PARTS if part in seen
@@ -130,9 +127,12 @@ def scales(
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
     else:
         ax.set_ylim(bottom=0)
-    _name_marks(ax, marks or {})
-    ax.xaxis.set_major_formatter(lambda value, _: _count(value))
-    ax.yaxis.set_major_formatter(lambda value, _: format_quantity(value, unit) if value else "0")
+    for i, (name, at) in enumerate((marks or {}).items()):
+        ax.axvline(at, color=LIMIT, linestyle="--", linewidth=1)
+        inside: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "va": "top", "bbox": ON_WHITE}
+        write_beside(ax, at, 0.97 - 0.09 * i, name, offset=(4, 0), **inside)
+    label_ticks(ax.xaxis, _count)
+    label_ticks(ax.yaxis, lambda value: format_quantity(value, unit) if value else "0")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_formatter(NullFormatter())
     ax.set(xlabel=x, ylabel=y)
@@ -140,13 +140,6 @@ def scales(
         ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.2), borderpad=0)
     resize(ax, 3.8)
     return f"{y} by {x}: {'; '.join(said)}." if said else "Nothing drawn yet."
-
-
-def _name_marks(ax: Axes, marks: Mapping[str, float]) -> None:
-    for i, (name, at) in enumerate(marks.items()):
-        ax.axvline(at, color=LIMIT, linestyle="--", linewidth=1)
-        place: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
-        ax.annotate(name, (at, 0.97 - 0.09 * i), xytext=(4, 0), va="top", fontsize=8, bbox=ON_WHITE, **place)
 
 
 def _count(value: float) -> str:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from labkit.gpu.compiler import KernelResources
 from labkit.gpu.occupancy import occupancy
 from labkit.plot.core import ACCENT, MEASURED, Drawing, resize
+from labkit.plot.labels import name_rows, write_beside
 
 
 @Drawing
@@ -29,10 +30,8 @@ def register_caps(
     ax.barh(range(len(builds)), spills, 0.55, color=[MEASURED if spill else ACCENT for spill in spills])
     for y, (spill, one, fraction) in enumerate(zip(spills, builds.values(), filled, strict=True)):
         spilt = f"{spill} B spilt" if spill else "no spills"
-        text = f"{spilt}, {one.registers} registers, {fraction:.0%} occupancy"
-        ax.annotate(text, (spill, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
-    ax.set_yticks(range(len(builds)), [f"at most {cap}" for cap in builds])
-    ax.set_ylim(len(builds) - 0.5, -0.5)
+        write_beside(ax, spill, y, f"{spilt}, {one.registers} registers, {fraction:.0%} occupancy", fontsize=9)
+    name_rows(ax, [f"at most {cap}" for cap in builds])
     ax.set_xlim(0, 1.9 * max([*spills, 1]))
     ax.set_xlabel("spilled and read back, bytes a thread (from the compiler's log, not a time)")
     resize(ax, 1.3 + 0.42 * len(builds))

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from labkit.core.errors import LabError
 from labkit.core.units import significant
 from labkit.plot.core import CYCLE, LIMIT, MEASURED, PREDICTED, Drawing, resize
+from labkit.plot.labels import name_rows
 from labkit.train import formats
 from labkit.train.formats import Format
 
@@ -41,8 +42,7 @@ def bits(ax: Axes, value: float, shown: Sequence[Format] = formats.ALL) -> str:
                 x += 1
         words.append(_stored(value, each))
         ax.text(x + 0.5, y, words[-1], va="center", fontsize=9)
-    ax.set_yticks(range(len(shown)), [each.name for each in shown])
-    ax.set_ylim(len(shown) - 0.5, -0.6)
+    name_rows(ax, [each.name for each in shown], top=-0.6)
     ax.set_xlim(0, 32)
     ax.set_xticks([])
     ax.spines[:].set_visible(False)
@@ -135,13 +135,9 @@ def accuracy_by_seed(ax: Axes, accuracies: Mapping[str, Sequence[float]], *, not
         ax.annotate(
             label, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False
         )
-        words.append(
-            f"{name}: {significant(middle)} %{', loses accuracy' if lost else ''}{f' ({note})' if note else ''}"
-        )
-    ax.set_yticks(range(len(accuracies)), list(accuracies))
-    ax.set_ylim(len(accuracies) - 0.5, -0.5)
+        words.append(f"{name}: {significant(middle)} %" + ", loses accuracy" * lost + f" ({note})" * bool(note))
+    name_rows(ax, accuracies)
     ax.xaxis.set_major_locator(MaxNLocator(6))
-    ax.yaxis.set_minor_locator(NullLocator())
     ax.set_xlabel(f"held-out accuracy in % (dot: a seed, line: median, band: {baseline}, worst to best)")
     resize(ax, 1.3 + 0.42 * len(accuracies), width_in=4.2)
     return "Median held-out accuracy of " + "; ".join(words) + "."

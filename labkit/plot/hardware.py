@@ -16,11 +16,11 @@ from labkit.measure.catalog import Candidate
 from labkit.plan import costs
 from labkit.plan.published import PublishedMatmul
 from labkit.plot.core import CYCLE, HATCHED, LIMIT, MARKERS, MEASURED, Drawing, resize
+from labkit.plot.labels import name_rows
 
 # How far above the roof a point may lie before it is called a mistake: two measurements differ by some per cent.
 ABOVE = 1.1
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
-_VERDICTS = {True: "in", None: "undecided", False: "out"}
 _COLUMNS = "{:<9} {:<9} {:<9} {}"  # time, memory, energy, launch price, right of a shortlist
 
 
@@ -79,8 +79,8 @@ def reached(
         text = f"{share:.0%} of {format_si(peak, 'FLOP/s')}"
         ax.annotate(text, (102, y), va="center", fontsize=8, annotation_clip=False)
     ax.axvline(100, color=LIMIT, linewidth=2, label="limit: the vendor's peak")
-    ax.set_yticks(range(len(rows)), [row[0] for row in rows])
-    ax.set(ylim=(max(len(rows), 1) - 0.5, -0.5), xlim=(0, 100), xlabel="share of the dense peak reached (%)")
+    name_rows(ax, [row[0] for row in rows])
+    ax.set(xlim=(0, 100), xlabel="share of the dense peak reached (%)")
     sources = sorted({one.source.split(" (")[0] for one in published})
     handles: list[Any] = [Patch(**HATCHED, label="published: " + "; ".join(sources))]
     handles += [Patch(color=MEASURED, label="measured here")] * bool(mine)
@@ -111,12 +111,14 @@ def shortlist(ax: Axes, candidates: Sequence[Candidate], *, title: str = "", mos
     for y, one in enumerate(rows):
         if one.step_s is not None:
             ax.barh(y, one.step_s, 0.7, **(HATCHED if one.fits else _REFUSED))
-        _row_text(ax, y, one)
+        if one.fits:
+            _beside(ax, y, _COLUMNS.format(*one.amounts))
+        else:
+            _beside(ax, y, f"{one.verdict}: {one.why[0].partition(', so ')[0]}", color="#767676")
     _beside(ax, -1, _COLUMNS.format("time", "memory", "energy", "launch price"), weight="bold")
-    ax.set_yticks(range(len(rows)), [one.device.name for one in rows])
+    name_rows(ax, [one.device.name for one in rows])
     for tick, one in zip(ax.get_yticklabels(), rows, strict=True):
         tick.set_color("black" if one.fits else "#767676")
-    ax.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     ax.set_xlim(left=0)
     ax.locator_params(axis="x", nbins=4)
     ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
@@ -127,7 +129,7 @@ def shortlist(ax: Axes, candidates: Sequence[Candidate], *, title: str = "", mos
 
 def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidate]:
     """Half of the rows for what is in, a quarter each for undecided and out; rows left over go on in this order."""
-    groups = {verdict: [one for one in candidates if one.fits is verdict] for verdict in _VERDICTS}
+    groups = {verdict: [one for one in candidates if one.fits is verdict] for verdict in (True, None, False)}
     room = {True: most // 2, None: most // 4, False: most // 4}
     left = most - sum(min(room[verdict], len(group)) for verdict, group in groups.items())
     for verdict, group in groups.items():
@@ -144,46 +146,23 @@ def _beside(ax: Axes, y: float, text: str, **style: Any) -> None:
     ax.annotate(plain, (1.02, y), fontsize=8, family="monospace", **place, **style)
 
 
-def _row_text(ax: Axes, y: int, one: Candidate) -> None:
-    if not one.fits:
-        _beside(ax, y, f"{_VERDICTS[one.fits]}: {one.why[0].partition(', so ')[0]}", color="#767676")
-        return
-    star = "*" * ("launch_price_usd" in one.device.unread)
-    cells = (
-        "unknown" if one.step_s is None else format_seconds(one.step_s),
-        "unknown" if one.memory_share is None else _percent(one.memory_share),
-        "unknown" if one.energy_j is None else f"{significant(one.energy_j)} J",
-        "unknown" if one.cost_usd is None else f"{one.cost_usd:,.0f} US${star}",
-    )
-    _beside(ax, y, _COLUMNS.format(*cells))
-
-
-def _percent(share: float) -> str:
-    return "< 1 %" if share < 0.01 else f"{share:.0%}"
-
-
 def _shortlist_words(candidates: Sequence[Candidate], rows: Sequence[Candidate]) -> str:
     if not candidates:
         return "No device to judge."
-    groups = {verdict: [one for one in candidates if one.fits is verdict] for verdict in _VERDICTS}
+    groups = {verdict: [one for one in candidates if one.fits is verdict] for verdict in (True, None, False)}
     words = [f"Of {len(candidates)} devices {len(groups[True])} are in"]
     if groups[True]:
         first = groups[True][0]
-        time = "" if first.step_s is None else f" ({format_seconds(first.step_s)}, energy {_energy(first)})"
-        words[0] += f", the fastest {first.device.name}{time}"
-    for verdict in (None, False):
-        if groups[verdict]:
-            example = groups[verdict][0]
-            words.append(
-                f"{len(groups[verdict])} {_VERDICTS[verdict]}, such as {example.device.name}: {example.why[0]}"
-            )
+        time, _, energy, _ = first.amounts
+        energy += "" if first.energy_j is None else " at full board power"
+        words[0] += f", the fastest {first.device.name}" + (f" ({time}, energy {energy})" if first.step_s else "")
+    for group in (groups[None], groups[False]):
+        if group:
+            example = group[0]
+            words.append(f"{len(group)} {example.verdict}, such as {example.device.name}: {example.why[0]}")
     shown = "" if len(rows) == len(candidates) else f" {len(rows)} of them are shown."
     starred = any("launch_price_usd" in one.device.unread if one.fits else "*" in one.why[0] for one in rows)
     return "; ".join(words) + "." + shown + " * recalled or derived, not read from a source." * starred
-
-
-def _energy(one: Candidate) -> str:
-    return "unknown" if one.energy_j is None else f"{significant(one.energy_j)} J at full board power"
 
 
 @Drawing
@@ -227,8 +206,7 @@ def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> str:
                 ax.plot(one.step_s, names.index(one.device.name), fillstyle=fill, **style)
         inside = [one.device.name for one in candidates if one.fits]
         words.append(f"{job}: {', '.join(inside) if inside else 'no device'} in")
-    ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(max(len(names), 1) - 0.5, -0.5)
+    name_rows(ax, names)
     ax.set_xscale("log")
     ax.locator_params(axis="x", numticks=7)
     ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.units import format_seconds
 from labkit.plot.core import ACCENT, MEASURED, PREDICTED, Drawing, resize
+from labkit.plot.labels import label_ticks, name_rows
 
 if TYPE_CHECKING:
     from labkit.train.data import BatchTimes
@@ -37,14 +37,12 @@ def queue(ax: Axes, times: Sequence[BatchTimes], *, title: str = "") -> str:
     lanes = ["trainer", *(f"worker {worker}" for worker in workers)]
     for number, batch in enumerate(times):
         lane = 1 + workers.index(batch.worker) if workers else 0
-        _bar(ax, lane, batch.begun_s - zero_s, batch.ready_s - zero_s, facecolor=ACCENT, edgecolor="white")
-        _name(ax, lane, batch.begun_s - zero_s, batch.ready_s - zero_s, number, end_s)
+        _numbered_bar(ax, lane, batch.begun_s - zero_s, batch.ready_s - zero_s, number, end_s, ACCENT)
         if workers:
-            _bar(ax, 0, batch.asked_s - zero_s, batch.taken_s - zero_s, **_WAITING)
+            waited_s = max(batch.taken_s - batch.asked_s, 0.0)
+            ax.barh(0, waited_s, 0.6, left=batch.asked_s - zero_s, linewidth=0.5, **_WAITING)
     for number, (batch, following) in enumerate(itertools.pairwise(times)):
-        start_s, stop_s = batch.taken_s - zero_s, following.asked_s - zero_s
-        _bar(ax, 0, start_s, stop_s, facecolor=MEASURED, edgecolor="white")
-        _name(ax, 0, start_s, stop_s, number, end_s)
+        _numbered_bar(ax, 0, batch.taken_s - zero_s, following.asked_s - zero_s, number, end_s, MEASURED)
     _label(ax, lanes, end_s, title, waits=bool(workers))
     worked_s = sum(after.asked_s - batch.taken_s for batch, after in itertools.pairwise(times))
     waited_s = sum(batch.waited_s for batch in times)
@@ -54,26 +52,22 @@ def queue(ax: Axes, times: Sequence[BatchTimes], *, title: str = "") -> str:
     )
 
 
-def _bar(ax: Axes, lane: int, start_s: float, stop_s: float, **look: Any) -> None:
-    ax.barh(lane, max(stop_s - start_s, 0.0), 0.6, left=start_s, linewidth=0.5, **look)
-
-
-def _name(ax: Axes, lane: int, start_s: float, stop_s: float, number: int, end_s: float) -> None:
-    """The batch's number, where the bar has room for it."""
+def _numbered_bar(ax: Axes, lane: int, start_s: float, stop_s: float, number: int, end_s: float, color: str) -> None:
+    """Draw a bar, and the batch's number where the bar has room for it."""
+    length_s = max(stop_s - start_s, 0.0)
+    ax.barh(lane, length_s, 0.6, left=start_s, linewidth=0.5, facecolor=color, edgecolor="white")
     if stop_s - start_s > end_s / _NAMED:
         ax.text((start_s + stop_s) / 2, lane, str(number), ha="center", va="center", fontsize=8, color="white")
 
 
 def _label(ax: Axes, lanes: Sequence[str], end_s: float, title: str, *, waits: bool) -> None:
-    ax.set_yticks(range(len(lanes)), lanes)
-    ax.set_ylim(len(lanes) - 0.5, -0.5)
+    name_rows(ax, lanes)
     ax.set_xlim(-0.01 * end_s, 1.01 * end_s)
-    ax.xaxis.set_major_locator(MaxNLocator(6))
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    label_ticks(ax.xaxis, format_seconds, most=6)
     ax.set_xlabel("time; a batch has the same number where it is loaded and where it is used")
     ax.set_title(title, loc="left", fontsize=11)
     kinds = [Patch(facecolor=MEASURED, label="trains"), Patch(facecolor=ACCENT, label="loads")]
     if waits:
-        kinds.append(Patch(facecolor="white", edgecolor=PREDICTED, hatch="xx", label="waits"))
+        kinds.append(Patch(**_WAITING, label="waits"))
     ax.legend(handles=kinds, frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1.0, 1.0))
     resize(ax, 1.3 + 0.4 * len(lanes))

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 _ROW_IN, _LOW_ROW_IN, _MANY = 0.19, 0.155, 16  # rows are lower when there are many
 _WIDTH_IN, _LEAST_IN = 5.9, 0.4  # what resize gives
 _GAP = 0.6  # rows that a break takes
+_LEFT = -LINE_BYTES * 0.95 / _WIDTH_IN  # labels start here in every figure, so that a redrawn one does not jump
 ASKED: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white", "linewidth": 0.8}
 MOVED: dict[str, Any] = {"facecolor": "#fbe6bf", "edgecolor": "#b87a00", "hatch": "////", "linewidth": 0.0}
 CONFLICT: dict[str, Any] = {"facecolor": "#E69F00", "edgecolor": "black", "linewidth": 1.2}
@@ -131,7 +132,7 @@ def _draw_given(ax: Axes, top: float, given: Array) -> float:
         crowded = np.flatnonzero(row > 1)
         cells(ax, crowded * BANK_BYTES, np.full(len(crowded), y), BANK_BYTES, {**CONFLICT, "zorder": 1})
         label = "words" if len(given) == 1 else f"lanes {i * lanes}-{(i + 1) * lanes - 1}"
-        words(ax, _left(), y + 0.5, label)
+        words(ax, _LEFT, y + 0.5, label)
         words(ax, LINE_BYTES + 3, y + 0.5, f"{_count(int(row.max()), 'round')}")
     return top + len(given)
 
@@ -141,8 +142,8 @@ def _banks_words(request: Request, given: Array, different: int) -> str:
     verdict = "no bank has to give more than one at a time: no conflict"
     if most > 1:
         verdict = f"a bank has to give up to {most} at a time: a {most}-way conflict"
-    parts = {1: "", 2: " 8-byte accesses are served by half-warps, each for itself.", 4: " 16-byte accesses are served"}
-    tail = parts[len(given)] + (" by quarters of a warp, each for itself." if len(given) == 4 else "")
+    split = {1: "", 2: "8-byte accesses are served by half-warps", 4: "16-byte accesses are served by quarter-warps"}
+    tail = f" {split[len(given)]}, each for itself." if len(given) > 1 else ""
     asked = n * max(request.size // BANK_BYTES, 1)
     same = " Lanes that ask for the same word share it, which is no conflict." if different < asked else ""
     return (
@@ -208,21 +209,16 @@ def _draw_rows(ax: Axes, request: Request, lines: Array) -> Array:
     skipped = np.diff(lines, prepend=lines[0] - 1) - 1
     rows: Array = np.arange(len(lines)) + _GAP * np.cumsum(skipped > 0)
     canvas(ax, f"line {request.line}: {cut(request.text, 60)}", columns=LINE_BYTES, rows=rows[-1] + 1)
-    words(ax, _left(), -0.55, f"{_name(request)} from" if len(_name(request)) < 9 else "array from")
+    words(ax, _LEFT, -0.55, f"{_name(request)} from" if len(_name(request)) < 9 else "array from")
     before = 0
     for line, y, gap in zip(lines, rows, skipped, strict=True):
-        words(ax, _left(), y + 0.5, f"byte {line * LINE_BYTES - request.base:,}")
+        words(ax, _LEFT, y + 0.5, f"byte {line * LINE_BYTES - request.base:,}")
         if gap:
             ax.plot([0, LINE_BYTES], [y - _GAP / 2] * 2, color="#888888", linewidth=1.2, linestyle=(0, (1, 4)))
             told = "" if gap == before else f" {_count(int(gap), 'line')} left out"
             words(ax, LINE_BYTES + 3, y - _GAP / 2, f"⋮{told}", color="#555555", fontsize=7)
         before = gap
     return rows
-
-
-def _left() -> float:
-    """Where labels start, left of the rows: always the same place, so that a redrawn picture does not jump."""
-    return -LINE_BYTES * 0.95 / _WIDTH_IN
 
 
 def _number(ax: Axes, x: float, y: float, lane: int, times: int, **style: Any) -> None:

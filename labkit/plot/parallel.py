@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from labkit.core.units import format_bytes
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, Drawing, resize
+from labkit.plot.labels import label_ticks, write_beside
 
 
 @Drawing
@@ -40,12 +42,10 @@ def bytes_by_tokens(
     ax.axvline(equal, color=LIMIT, linewidth=1, linestyle=":")
     ax.set_xscale("log", base=4)
     ax.set_yscale("log", base=4)
-    ax.annotate(
-        f"equal at {equal:,.0f} tokens", (equal, ax.get_ylim()[0]), xytext=(6, 8), textcoords="offset points",
-        fontsize=9, bbox=ON_WHITE,
-    )  # fmt: skip
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    ax.yaxis.set_major_formatter(lambda value, _: format_bytes(value))
+    place: dict[str, Any] = {"offset": (6, 8), "va": "baseline", "fontsize": 9, "bbox": ON_WHITE}
+    write_beside(ax, equal, ax.get_ylim()[0], f"equal at {equal:,.0f} tokens", **place)
+    label_ticks(ax.xaxis, "{:,.0f}".format)
+    label_ticks(ax.yaxis, format_bytes)
     ax.minorticks_off()
     ax.set(xlabel="tokens of the global batch in a step", ylabel="bytes sent by a rank")
     ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))

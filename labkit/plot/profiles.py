@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from labkit.core.units import format_bytes, format_seconds, significant
 from labkit.plot.core import CYCLE, LIMIT, ON_WHITE, PREDICTED, RECORDED, Drawing, resize
+from labkit.plot.labels import label_ticks, name_rows, write_beside
 
 if TYPE_CHECKING:
     from labkit.measure.profiling import Limit, PartSpan, StepProfile
@@ -49,10 +49,7 @@ _LIMITS: dict[str, str] = {
 _NARROWEST = 1 / 590  # of the width: a pixel, so that a short span can be seen
 _TEXTURED = 1 / 80  # of the width: wider bars have a texture
 _EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.4}
-_NO_EDGES: dict[str, Any] = {
-    "edgecolor": "#404040",
-    "linewidth": 0,
-}  # edges would hide narrow bars; textures need a colour
+_NO_EDGES: dict[str, Any] = _EDGES | {"linewidth": 0}  # edges would hide narrow bars; textures need a colour
 
 
 @Drawing
@@ -72,8 +69,7 @@ def step_strip(ax: Axes, profile: StepProfile) -> str:
     ax.set_yticks([*range(len(lanes)), len(lanes) + 0.15], [*lanes, f"all {profile.steps}: shares"])
     ax.set_ylim(len(lanes) + 0.65, -0.5)
     ax.set_xlim(0, length_s)
-    ax.xaxis.set_major_locator(MaxNLocator(6))
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    label_ticks(ax.xaxis, format_seconds, most=6)
     ax.set_xlabel(f"time in one step on {profile.device}")
     shown = [part for part in _PARTS if profile.parts.get(part, 0) > 0 or any(s.part == part for s in profile.spans)]
     _legend_right(ax, [(part, *_PARTS[part]) for part in shown])
@@ -129,9 +125,8 @@ def _shares_below(ax: Axes, parts: dict[str, float], row: int, length_s: float) 
         if len(label) * 0.0155 * length_s > width:  # about so wide is a letter
             label = label.split()[-1]
         if label:
-            ax.text(
-                left + width / 2, row + 0.15, label, ha="center", va="center", fontsize=8, color="black", bbox=ON_WHITE
-            )
+            middle = left + width / 2
+            ax.text(middle, row + 0.15, label, ha="center", va="center", fontsize=8, color="black", bbox=ON_WHITE)
         left += width
 
 
@@ -164,48 +159,36 @@ def memory_timeline(
     top = max(timeline.peak_bytes, 0 if predicted is None else _total_bytes(predicted))
     ax.set_ylim(0, 1.3 * top)
     ax.set_xlim(0, end_s)
-    _phases_above(ax, timeline, end_s, 1.22 * top)
+    for phase in timeline.phases:  # a line where it begins, and its name where there is room for it
+        ax.axvline(phase.start_s, color=RECORDED, linestyle=":", linewidth=1, ymax=0.97)
+        if (phase.end_s - phase.start_s) > 0.014 * len(phase.name) * end_s:
+            middle_s = (phase.start_s + phase.end_s) / 2
+            ax.text(middle_s, 1.22 * top, phase.name, ha="center", va="center", fontsize=9)
     _mark_peak(ax, timeline, end_s)
     lines = []
     if predicted is not None:
         lines = [ax.axhline(_total_bytes(predicted), color=PREDICTED, linestyle="--", linewidth=2, label="predicted")]
     _legend_right(ax, [(name, *_CATEGORIES[name]) for name in reversed(series)], lines)
-    ax.xaxis.set_major_locator(MaxNLocator(6))
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
-    ax.set_yticks(_byte_ticks(1.3 * top))
-    ax.yaxis.set_major_formatter(lambda value, _: format_bytes(value))
+    label_ticks(ax.xaxis, format_seconds, most=6)
+    step_bytes = 2.0 ** math.floor(math.log2(1.3 * top / 3))  # four or so round sizes in powers of two
+    ax.set_yticks(np.arange(0, 1.3 * top, step_bytes))
+    label_ticks(ax.yaxis, format_bytes)
     ax.set_xlabel("time in the step, by the host's clock")
     resize(ax, 3.8)
     return _in_words(timeline, predicted)
 
 
 def _total_bytes(predicted: TrainingMemory | TrainingStep) -> int:
-    memory: TrainingMemory = getattr(predicted, "memory", predicted)  # type: ignore[arg-type]
+    memory: TrainingMemory = getattr(predicted, "memory", predicted)  # type: ignore[arg-type]  # a TrainingStep has one
     return memory.total_bytes
-
-
-def _phases_above(ax: Axes, timeline: MemoryTimeline, end_s: float, at: float) -> None:
-    """A line where a phase begins, and its name where there is room for it."""
-    for phase in timeline.phases:
-        ax.axvline(phase.start_s, color=RECORDED, linestyle=":", linewidth=1, ymax=0.97)
-        if (phase.end_s - phase.start_s) > 0.014 * len(phase.name) * end_s:
-            ax.text((phase.start_s + phase.end_s) / 2, at, phase.name, ha="center", va="center", fontsize=9)
 
 
 def _mark_peak(ax: Axes, timeline: MemoryTimeline, end_s: float) -> None:
     right = timeline.peak_s < 0.6 * end_s
     ax.plot(timeline.peak_s, timeline.peak_bytes, "v", color=LIMIT, markersize=8)
-    ax.annotate(
-        f"peak {format_bytes(timeline.peak_bytes)}", (timeline.peak_s, timeline.peak_bytes),
-        xytext=(8 if right else -8, 9), textcoords="offset points", fontsize=9, va="center",
-        ha="left" if right else "right", bbox=ON_WHITE,
-    )  # fmt: skip
-
-
-def _byte_ticks(most: float) -> list[float]:
-    """Four or so round sizes in powers of two up to `most` bytes."""
-    step = 2.0 ** math.floor(math.log2(most / 3))
-    return list(np.arange(0, most, step))
+    place: dict[str, Any] = {"offset": (8, 9), "ha": "left"} if right else {"offset": (-8, 9), "ha": "right"}
+    peak = f"peak {format_bytes(timeline.peak_bytes)}"
+    write_beside(ax, timeline.peak_s, timeline.peak_bytes, peak, fontsize=9, bbox=ON_WHITE, **place)
 
 
 def _in_words(timeline: MemoryTimeline, predicted: TrainingMemory | TrainingStep | None) -> str:
@@ -235,11 +218,10 @@ def shares(ax: Axes, limit: Limit) -> str:
         text = f"{share:.0%}, without it at most {significant(limit.bound(name))}x" if share < 1 else "100%"
         if name == limit.dominant:
             text += ", dominates"
-        ax.annotate(text, (share, y), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
-    ax.set_yticks(range(len(ordered)), ordered)
-    ax.set_ylim(len(ordered) - 0.5, -0.5)
+        write_beside(ax, share, y, text, fontsize=9)
+    name_rows(ax, ordered)
     ax.set_xlim(0, 1)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    label_ticks(ax.xaxis, "{:.0%}".format)
     ax.set_xlabel(f"share of the loop's time ({format_seconds(limit.loop_s)} a step)")
     resize(ax, 1.2 + 0.42 * len(ordered))
     largest = limit.largest

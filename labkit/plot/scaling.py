@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.units import significant
 from labkit.plot.core import CYCLE, DIAMOND, HATCHED, LIMIT, MEASURED, Drawing
+from labkit.plot.labels import label_ticks
 
 _BAR = 1.18  # a bar reaches from n / 1.18 to 1.18 n: on a logarithmic axis all are as wide
 _NO_POINTS: Mapping[int, float] = {}
@@ -57,10 +58,8 @@ def _dress(ax: Axes, most: int, least: float, highest: float, title: str) -> Non
     ax.set_xlim(1 / 1.4, most * 1.4)
     ax.set_ylim(least / 1.6, max(highest, 2.0) * 2)
     ticks = [2**i for i in range(0, 21, 1 if most <= 64 else 2) if 2**i <= most]
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
-    ax.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}")
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}x")
-    ax.xaxis.set_minor_locator(NullLocator())
+    label_ticks(ax.xaxis, "{:,}".format, at=ticks)
+    label_ticks(ax.yaxis, "{:,.10g}x".format)
     ax.yaxis.set_minor_locator(NullLocator())
     ax.set(xlabel="ranks", ylabel="times as fast as one rank")
     ax.set_title(title, loc="left", fontsize=11)

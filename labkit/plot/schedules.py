@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
@@ -22,6 +21,7 @@ from labkit.core.units import format_seconds, significant
 from labkit.plan.published import Agreement
 from labkit.plan.schedule import Overlap, Timetable
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, resize
+from labkit.plot.labels import label_ticks, name_rows
 
 # Name, colour and texture of each kind. A letter in the bar takes the texture's place where there is room for one.
 _KINDS: dict[str, tuple[str, str, str]] = {
@@ -164,8 +164,7 @@ def _dress(ax: Axes, rows: Mapping[int, int], length_s: float, kinds: set[str]) 
     ax.set_yticks(list(rows.values())[::every], [f"rank {rank}" for rank in rows][::every])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlim(0, length_s)
-    ax.xaxis.set_major_locator(MaxNLocator(8))
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    label_ticks(ax.xaxis, format_seconds, most=8)
     present = [kind for kind in _KINDS if kind in kinds] + sorted(kinds - set(_KINDS))
     looks = [_look(kind) for kind in present] + [("white: idle", "#ffffff", "")] * ("idle" not in kinds)
     handles = [Patch(facecolor=c, hatch=hatch, edgecolor=_EDGE, linewidth=0.5, label=name) for name, c, hatch in looks]
@@ -209,9 +208,8 @@ def replays(ax: Axes, runs: Agreement[str]) -> str:
     ax.axvline(0, color=LIMIT, linewidth=1)
     widest = max(10.0, 100 * abs(runs.worst.error))
     ax.set_xlim(-1.05 * widest, 1.05 * widest)
-    ax.set_ylim(len(names) - 0.5, -0.5)
-    ax.set_yticks(range(len(names)), names)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g}%" if value else "0")
+    name_rows(ax, names)
+    label_ticks(ax.xaxis, lambda percent: f"{percent:+g}%" if percent else "0")
     ax.set_xlabel(f"predicted over published {runs.unit}, less 1; grey: within 5 %")
     ax.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(models))
     resize(ax, 1.4 + 0.42 * len(names))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
@@ -14,6 +15,7 @@ from labkit.core.arguments import check_number
 from labkit.core.errors import BadArgument
 from labkit.core.units import format_seconds, significant
 from labkit.plot.core import ACCENT, CYCLE, LIMIT, MARKERS, MEASURED, RECORDED, Drawing, resize
+from labkit.plot.labels import label_ticks
 
 _ROW = 20  # elements of a one-dimensional array in a row of the figure
 _LONGEST = 400  # more elements than that can't be told apart
@@ -46,26 +48,17 @@ def _square(ax: Axes, column: int, row: int, block: int, thread: int, words: boo
         ax.add_patch(Rectangle((column, row), 1, 1, facecolor="white", edgecolor=RECORDED, hatch="xx"))
         return
     color = CYCLE[block % len(CYCLE)]
-    ax.add_patch(Rectangle((column, row), 1, 1, facecolor=(*_rgb(color), 0.3), edgecolor="white", linewidth=2))
+    ax.add_patch(Rectangle((column, row), 1, 1, facecolor=to_rgba(color, 0.3), edgecolor="white", linewidth=2))
     text = f"block {block}\nthread {thread}" if words else f"b{block}\nt{thread}"
     ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6.5 if words else 7)
-
-
-def _rgb(color: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb
-
-    return to_rgb(color)
 
 
 def _frame(ax: Axes, rows: int, columns: int, name: str) -> None:
     """Number the columns, and the rows by their first element or by their own number."""
     step = 1 if columns <= _ROW else 4
     ax.set_xticks([c + 0.5 for c in range(0, columns, step)], [str(c) for c in range(0, columns, step)])
-    ax.set_yticks(
-        [r + 0.5 for r in range(rows)], [str(r) if name == "column" else f"{r * columns} +" for r in range(rows)]
-    )
-    if name == "element" and rows == 1:
-        ax.set_yticks([])
+    numbered = range(rows if name == "column" or rows > 1 else 0)  # a single row of elements needs no number
+    ax.set_yticks([r + 0.5 for r in numbered], [str(r) if name == "column" else f"{r * columns} +" for r in numbered])
     ax.set_ylabel("row" if name == "column" else "")
     ax.set_xlabel(name)
     ax.set_xlim(0, columns)
@@ -102,8 +95,8 @@ def passes(ax: Axes, *, cpu_s: float, transfer_s: float, kernel_s: float, origin
     ax.plot(count, transfer_s + count * kernel_s, color=ACCENT, marker=MARKERS[1], label=label, **ends)
     ax.plot(count, count * kernel_s, color=LIMIT, linestyle=":", label=f"GPU, data already there, {origin}")
     ax.set(xscale="log", yscale="log", xlabel="passes over the data", ylabel="time")
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    ax.yaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    label_ticks(ax.xaxis, "{:,.0f}".format)
+    label_ticks(ax.yaxis, format_seconds)
     ax.yaxis.set_minor_locator(NullLocator())
     ax.legend(frameon=False, fontsize=8)
     whole_s = transfer_s + kernel_s

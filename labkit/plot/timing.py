@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator
 
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio
 from labkit.measure.simulated import Event
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, ON_WHITE, PREDICTED, RECORDED, Drawing, resize
+from labkit.plot.labels import label_ticks, name_rows, write_beside
 
 _LANES = {"host": CYCLE[0], "bus": CYCLE[3], "device": CYCLE[2]}
 
@@ -26,44 +28,29 @@ def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float]) -
     events = [event for event in events if event.end_s > event.start_s]
     lanes = [lane for lane in _LANES if any(event.where == lane for event in events)]
     end_s = max([event.end_s for event in events] + list(reads.values()))
+    busy_s = dict.fromkeys(lanes, 0.0)
     for event in events:
-        color = _LANES[event.where]
-        thin = event.end_s - event.start_s < 0.01 * end_s  # a white edge would hide it
-        edge = color if thin else "white"
-        width_s = event.end_s - event.start_s
-        ax.barh(lanes.index(event.where), width_s, 0.5, left=event.start_s, color=color, edgecolor=edge)
-    _name_events(ax, events, lanes, end_s)
+        y, color, width_s = lanes.index(event.where), _LANES[event.where], event.end_s - event.start_s
+        busy_s[event.where] += width_s
+        edge = color if width_s < 0.01 * end_s else "white"  # a white edge would hide a thin bar
+        ax.barh(y, width_s, 0.5, left=event.start_s, color=color, edgecolor=edge)
+        if width_s > len(event.name) / 75 * end_s:  # about 75 characters fit into the width of the figure
+            ink = "black" if event.where == "bus" else "white"  # white on its pink is hard to read
+            middle_s = event.start_s + width_s / 2
+            ax.text(middle_s, y, event.name, ha="center", va="center", fontsize=8, color=ink)
     for i, (name, at_s) in enumerate(reads.items()):
         ax.axvline(at_s, color=PREDICTED, linestyle="--", linewidth=1.5)
         side, ha = (4, "left") if at_s < 0.8 * end_s else (-4, "right")
-        ax.annotate(
-            name, (at_s, -0.62 - 0.34 * i), xytext=(side, 0), textcoords="offset points", fontsize=9, color=PREDICTED,
-            ha=ha, va="center", bbox=ON_WHITE,
-        )  # fmt: skip
-    ax.set_yticks(range(len(lanes)), lanes)
-    ax.set_ylim(len(lanes) - 0.5, -0.7 - 0.34 * len(reads))
+        style: dict[str, Any] = {"fontsize": 9, "color": PREDICTED, "ha": ha, "bbox": ON_WHITE}
+        write_beside(ax, at_s, -0.62 - 0.34 * i, name, offset=(side, 0), **style)
+    name_rows(ax, lanes, top=-0.7 - 0.34 * len(reads))
     ax.set_xlim(-0.02 * end_s, 1.02 * end_s)
-    ax.xaxis.set_major_locator(MaxNLocator(6))
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    label_ticks(ax.xaxis, format_seconds, most=6)
     ax.set_xlabel("time (simulated)")
     resize(ax, 1.3 + 0.45 * len(lanes) + 0.2 * len(reads))
-    busy = [f"{lane} busy for {format_seconds(_busy_s(events, lane))}" for lane in lanes]
+    busy = [f"{lane} busy for {format_seconds(spent_s)}" for lane, spent_s in busy_s.items()]
     read = [f"{name} at {format_seconds(at_s)}" for name, at_s in reads.items()]
     return f"Simulated: {', '.join(busy)}. Clock read: {', '.join(read) or 'never'}."
-
-
-def _name_events(ax: Axes, events: Sequence[Event], lanes: Sequence[str], end_s: float) -> None:
-    """Write an event's name into its bar where there is room for it, at about 75 characters a figure."""
-    for event in events:
-        width_s = event.end_s - event.start_s
-        if width_s > len(event.name) / 75 * end_s:
-            middle_s = event.start_s + width_s / 2
-            color = "black" if event.where == "bus" else "white"  # white on its pink is hard to read
-            ax.text(middle_s, lanes.index(event.where), event.name, ha="center", va="center", fontsize=8, color=color)
-
-
-def _busy_s(events: Sequence[Event], lane: str) -> float:
-    return sum(event.end_s - event.start_s for event in events if event.where == lane)
 
 
 @Drawing
@@ -73,11 +60,11 @@ def single_runs(ax: Axes, speedups: Sequence[float]) -> str:
     ax.axhline(1.0, color=LIMIT, linewidth=2)
     ax.plot(turns, speedups, "o", color=MEASURED, markersize=5, alpha=0.8)
     ax.set(xlabel="comparison, in the order taken", ylabel="claimed speed-up")
+    round_ratios = None
     if max(speedups) > 4 * min(speedups):  # a stray would flatten all others
         ax.set_yscale("log")
-        ax.yaxis.set_major_locator(FixedLocator([f * 10.0**e for e in range(-4, 5) for f in (1, 2, 5)]))
-        ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+        round_ratios = [f * 10.0**e for e in range(-4, 5) for f in (1, 2, 5)]
+    label_ticks(ax.yaxis, "{:g}x".format, at=round_ratios)
     resize(ax, 3.0)
     off = sum(abs(ratio - 1) > 0.05 for ratio in speedups)
     low, middle, high = min(speedups), statistics.median(speedups), max(speedups)
@@ -94,15 +81,12 @@ def ratios(ax: Axes, named: Mapping[str, Ratio]) -> str:
         color = RECORDED if ratio.verdict == "no difference seen" else MEASURED
         ax.plot([ratio.low, ratio.high], [y, y], color=color, linewidth=3, marker="|", markersize=10)
         ax.plot(ratio.value, y, MARKERS[0], color=color, markersize=8)
-        text = f"{significant(ratio.value)}x, {ratio.verdict}"
-        ax.annotate(
-            text, (ratio.value, y), xytext=(0, 10), textcoords="offset points", ha="center", fontsize=8, bbox=ON_WHITE
-        )
+        above: dict[str, Any] = {"offset": (0, 10), "ha": "center", "va": "baseline", "bbox": ON_WHITE}
+        write_beside(ax, ratio.value, y, f"{significant(ratio.value)}x, {ratio.verdict}", **above)
     ax.axvline(1.0, color=LIMIT, linewidth=2, zorder=1)
-    ax.set_yticks(range(len(named)), list(named))
-    ax.set_ylim(len(named) - 0.5, -0.7)
+    name_rows(ax, named, top=-0.7)
     ax.set_xlim(left=0, right=1.25 * max([1.0, *(ratio.high for ratio in named.values())]))
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    label_ticks(ax.xaxis, "{:g}x".format)
     ax.set_xlabel("speed-up (dot) and its 95 % interval; black line: no difference")
     resize(ax, 1.1 + 0.55 * len(named))
     return "; ".join(f"{name}: {significant(ratio.value)}x, {ratio.verdict}" for name, ratio in named.items()) + "."

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
 
 from labkit.core.units import format_seconds, significant
 from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
+from labkit.plot.labels import label_ticks
 
 if TYPE_CHECKING:
     from labkit.train.training import GradientNoise, RangeTest, Run, Runs
@@ -25,13 +25,6 @@ _X_LABELS = {
 }
 
 
-class _Band(NamedTuple):
-    x: list[float]
-    low: list[float]
-    middle: list[float]
-    high: list[float]
-
-
 @Drawing
 def seed_bands(
     ax: Axes, named: Mapping[str, Sequence[Run]], *, x: Axis = "seconds", accuracy: float | None = None
@@ -42,10 +35,10 @@ def seed_bands(
     """
     for i, (name, runs) in enumerate((name, runs) for name, runs in named.items() if len(runs)):
         color, marker = CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]
-        band = _band(runs, x)
+        grid, low, middle, high = _band(runs, x)
         seeds = f"{name} ({len(runs)} seed{'s' * (len(runs) != 1)})"
-        ax.fill_between(band.x, band.low, band.high, color=color, alpha=0.2, linewidth=0)
-        ax.plot(band.x, band.middle, color=color, marker=marker, markevery=[-1], label=seeds)
+        ax.fill_between(grid, low, high, color=color, alpha=0.2, linewidth=0)
+        ax.plot(grid, middle, color=color, marker=marker, markevery=[-1], label=seeds)
     if accuracy is not None:
         ax.axhline(100 * accuracy, color=LIMIT, linewidth=1)
     ax.set(xlabel=_X_LABELS[x], ylabel="validation accuracy, %", ylim=(0, 101))
@@ -66,13 +59,12 @@ def _at(run: Run, x: Axis) -> Sequence[float]:
     return run.images if x == "images" else [images // run.batch for images in run.images]
 
 
-def _band(runs: Sequence[Run], x: Axis) -> _Band:
-    """Lowest, median and highest accuracy in percent, wherever an epoch of some seed ends and all seeds have begun."""
+def _band(runs: Sequence[Run], x: Axis) -> tuple[list[float], ...]:
+    """Where an epoch of some seed ends, once all have begun; there the lowest, median and highest accuracy in %."""
     first = max(_at(run, x)[0] for run in runs)
     grid = np.array(sorted({at for run in runs for at in _at(run, x) if at >= first}), dtype=float)
     values = 100 * np.array([np.interp(grid, list(_at(run, x)), run.accuracies) for run in runs])
-    low, middle, high = (np.quantile(values, share, axis=0).tolist() for share in (0, 0.5, 1))
-    return _Band(grid.tolist(), low, middle, high)
+    return grid.tolist(), *(np.quantile(values, share, axis=0).tolist() for share in (0, 0.5, 1))
 
 
 def _ends(name: str, runs: Sequence[Run], x: Axis, accuracy: float | None) -> str:
@@ -146,14 +138,10 @@ def _amount(value: float, what: str) -> str:
 def _log_axes(ax: Axes, batches: Sequence[int], shown: Sequence[float], what: str) -> None:
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.xaxis.set_major_locator(FixedLocator(batches))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    label_ticks(ax.xaxis, "{:g}".format, at=batches)
     if shown:
         ax.set_xlim(min(shown) / 1.4, max(shown) * 1.4)
-    ax.yaxis.set_major_locator(FixedLocator([f * 10.0**e for e in range(-4, 7) for f in (1, 1.5, 2, 3, 5, 7)]))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    label_ticks(ax.yaxis, "{:,g}".format, at=[f * 10.0**e for e in range(-4, 7) for f in (1, 1.5, 2, 3, 5, 7)])
     ax.set(xlabel="batch, images a step", ylabel=f"{what} to the accuracy")
 
 

@@ -31,7 +31,8 @@ def divergence(ax: Axes, trace: Trace, warp: int = 0) -> str:
     Rows are in the order of the source; the turns of a loop follow each other. Long loops are cut to 48 rows in all,
     and the sentence says so. Raises KernelError for a warp that the launch does not have.
     """
-    labels, lanes = _expect(trace).paths(_warp(trace, warp))
+    _expect(trace, warp)
+    labels, lanes = trace.paths(warp)
     if not labels:
         canvas(ax, f"{trace.kernel}, warp {warp}", columns=WARP, rows=1, width_in=_STRIP_IN)
         words(ax, 0, 0.5, "no if, no while")
@@ -82,16 +83,11 @@ def _shortened(order: Sequence[int], turns: dict[int, int]) -> list[int]:
     return [i for i in order if turns[i] <= most][:_MOST_ROWS]
 
 
-def _expect(trace: Any) -> Trace:
-    """KernelError unless this is a trace."""
+def _expect(trace: Any, warp: Any) -> None:
+    """KernelError unless this is a trace, and a number of one of its warps."""
     if not isinstance(trace, Trace):
         raise KernelError(
             f"Expected a trace, got {brief_repr(trace)}. Make one with lab.trace(kernel, grid, block, ...)."
         )
-    return trace
-
-
-def _warp(trace: Trace, warp: Any) -> int:
-    if is_whole(warp) and 0 <= warp < trace.warps:
-        return int(warp)
-    raise KernelError(f"Expected a warp from 0 to {trace.warps - 1:,}, got {brief_repr(warp)}.")
+    if not is_whole(warp) or not 0 <= warp < trace.warps:
+        raise KernelError(f"Expected a warp from 0 to {trace.warps - 1:,}, got {brief_repr(warp)}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from labkit.core.units import format_seconds, format_si
+from labkit.core.units import format_seconds, format_si, significant
 from labkit.measure.catalog.device import Device, devices, peak
 
 
@@ -37,9 +37,25 @@ class Candidate:
     energy_j: float | None
     cost_usd: float | None
 
+    @property
+    def verdict(self) -> str:
+        """`fits` in a word: in, undecided or out."""
+        return {True: "in", None: "undecided", False: "out"}[self.fits]
+
+    @property
+    def amounts(self) -> tuple[str, str, str, str]:
+        """Roofline time, share of the memory, energy and launch price in words, for a row of a table or figure."""
+        share = self.memory_share
+        star = _star(self.device, "launch_price_usd")
+        return (
+            "unknown" if self.step_s is None else format_seconds(self.step_s),
+            "unknown" if share is None else "< 1 %" if share < 0.01 else f"{share:.0%}",
+            "unknown" if self.energy_j is None else f"{significant(self.energy_j)} J",
+            "unknown" if self.cost_usd is None else f"{self.cost_usd:,.0f} US${star}",
+        )
+
     def __str__(self) -> str:
-        verdict = {True: "in", False: "out", None: "undecided"}[self.fits]
-        return f"{self.device.name}: {verdict}; {'; '.join(self.why)}"
+        return f"{self.device.name}: {self.verdict}; {'; '.join(self.why)}"
 
 
 Finding = tuple[bool | None, str]  # whether the device passes, None if unknown; and why

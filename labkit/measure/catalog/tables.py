@@ -9,7 +9,7 @@ from typing import Any
 from labkit.core.arguments import lookup
 from labkit.core.display import Table, brief_repr
 from labkit.core.errors import LabError
-from labkit.core.units import format_seconds, format_si, significant
+from labkit.core.units import format_si
 from labkit.measure.catalog.device import DTYPES, Device, devices, named, peak
 from labkit.measure.catalog.jobs import Candidate
 
@@ -62,19 +62,7 @@ def _listed(values: object, what: str) -> list[Any]:
 
 def shortlist_table(candidates: Iterable[Candidate]) -> Table:
     """Table of judged devices in the given order: verdict, roofline time, memory, energy, price and reasons."""
-    rows = []
-    for one in candidates:
-        price = "*" * ("launch_price_usd" in one.device.unread)
-        cells = (
-            one.device.name,
-            {True: "in", False: "out", None: "undecided"}[one.fits],
-            "unknown" if one.step_s is None else format_seconds(one.step_s),
-            "unknown" if one.memory_share is None else f"{one.memory_share:.0%}",
-            "unknown" if one.energy_j is None else f"{significant(one.energy_j)} J",
-            "unknown" if one.cost_usd is None else f"{one.cost_usd:,.0f} US${price}",
-            "; ".join(one.why),
-        )
-        rows.append(cells)
+    rows = [(one.device.name, one.verdict, *one.amounts, "; ".join(one.why)) for one in candidates]
     headings = ("device", "fits", "roofline time", "memory", "energy a step at full power", "launch price", "why")
     note = "Times from the vendors' dense peaks. * recalled or derived, not read from a source."
     return Table(tuple(rows), headings, notes=(note,))
