@@ -103,9 +103,9 @@ def _compare(results: dict[str, Any], case: Case, where: str) -> None:
 def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
     from numba import config, cuda
 
-    if config.ENABLE_CUDASIM or not cuda.is_available():  # type: ignore[attr-defined, no-untyped-call]
+    if config.ENABLE_CUDASIM or not cuda.is_available():  # type: ignore[attr-defined]  # set at import
         return
-    compiled = fn if hasattr(fn, "py_func") else cuda.jit(fn)  # type: ignore[no-untyped-call]
+    compiled = fn if hasattr(fn, "py_func") else cuda.jit(fn)
     for case in cases:
         if any(isinstance(arg, np.ndarray) and not arg.size for arg in case.args):
             continue  # numba has no device array without elements

@@ -78,9 +78,7 @@ def test_it_opens_with_a_question_and_acts_within_five_cells(path):
     title, *rest = lines_of(markdown(path)[0])
     assert re.fullmatch(rf"# {path.name[:2]} .+\?", title)
     assert "minutes" in " ".join(rest)
-    assert (
-        len([line for line in rest if not line.startswith("[Open in Colab]")]) == 2
-    )
+    assert len([line for line in rest if not line.startswith("[Open in Colab]")]) == 2
     kinds = [kind for kind, _, tags, _ in cells(path) if not {"setup", "colab"} & set(tags)]
     assert "code" in kinds[:5]
 

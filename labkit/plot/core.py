@@ -104,10 +104,11 @@ class Picture:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
+        # new_axes made the figure
         png, alt = to_png(self.ax.get_figure(root=True)), {"image/png": {"alt": self.sentence}}  # type: ignore[arg-type]
-        display({"image/png": png, "text/plain": "<figure>"}, raw=True, metadata=alt)  # type: ignore[no-untyped-call]
+        display({"image/png": png, "text/plain": "<figure>"}, raw=True, metadata=alt)
         # raw, since IPython's Markdown would take a sentence that happens to be a path for a file
-        display({"text/markdown": self.sentence, "text/plain": self.sentence}, raw=True)  # type: ignore[no-untyped-call]
+        display({"text/markdown": self.sentence, "text/plain": self.sentence}, raw=True)
 
 
 class Drawing:
