@@ -61,7 +61,7 @@ class Live:
     def redraw(self) -> None:
         """Draw a frame now."""
         sentence = self.draw(self._axes)
-        self._png = plot.to_png(self._axes.get_figure(root=True))  # type: ignore[arg-type]  # new_axes made the figure
+        self._png = plot.to_png(self._axes)
         self._image.value = self._png
         self.say(sentence)
         self.frames += 1
@@ -137,8 +137,6 @@ class SpeedBoard(Live):
         while self._newest:
             timing, items = self._newest.popitem()[1]
             self._fill(timing, items)
-        rows = sum(1 + 0.5 * len(bar.others) for bar in self._bars.values())
-        plot.resize(axes, 1.1 + 0.5 * max(rows, 1))
         words = plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
         cut = (f"{row}: stopped after {n} reading{'s' * (n != 1)}." for row, n in self._stopped.items())
         return " ".join([words, *cut])

@@ -1,28 +1,42 @@
-"""Figures of clusters: predicted against published, a step by layout, and what grows with the number of GPUs.
+"""Figures of several devices: speed-up and traffic of ranks, a step by layout, and calculated against published.
 
-Nothing here was measured on this machine: the axes say "calculated" or "published".
+Nothing here was measured on this machine: labels say "predicted", "calculated", "simulated", "counted" or "published".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
-from labkit.core.units import format_bytes, format_quantity, format_seconds
-from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, legend_below, resize
-from labkit.plot.labels import label_ticks, name_rows, write_beside
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadArgument
+from labkit.core.units import format_bytes, format_quantity, format_seconds, significant
+from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
+from labkit.plot.style import (
+    CYCLE,
+    DIAMOND,
+    EDGES,
+    HATCHED,
+    LIMIT,
+    MARKERS,
+    ON_WHITE,
+    RECORDED,
+    patches_of,
+    series_style,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from labkit.plan.cluster import Step
     from labkit.plan.published import Agreement
 
-# colour and texture: either alone tells two parts apart
+_BAR = 1.18  # a bar reaches from n / 1.18 to 1.18 n: on a logarithmic axis all are as wide
+_ELEMENT_BYTES = 4  # float32
+# Colour and texture: either alone tells two parts apart.
 _PARTS: dict[str, tuple[str, str]] = {
     "compute": (CYCLE[0], ""),
     "recompute": (CYCLE[5], ".."),
@@ -32,61 +46,55 @@ _PARTS: dict[str, tuple[str, str]] = {
     "data communication": (CYCLE[3], "xx"),
     "optimizer": (CYCLE[2], "++"),
 }
-_EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.5}
 
 
 @Drawing
-def agreement(ax: Axes, tables: Sequence[Agreement[Step]]) -> str:
+def agreement(ax: Axes, tables: Sequence[Agreement[Step]]) -> FigureSpec:
     """Predicted against published share of the GPUs' peak, a dot a run; the grey band is 10 % to each side of equal.
 
-    The share is model FLOP utilisation, so that tables in different units meet on one pair of axes.
+    The share is model FLOP utilisation, so that tables in different units fit one pair of axes.
     """
     most = 0.0
     for i, table in enumerate(tables):
         predicted = [100 * row.by.mfu for row in table.rows]
         published = [100 * row.by.mfu * row.published / row.predicted for row in table.rows]
         most = max(most, *predicted, *published)
-        style: dict[str, Any] = {"color": CYCLE[i % len(CYCLE)], "fillstyle": "none", "alpha": 0.8}
         label = f"{table.name}: {len(table.rows)} runs, median error {table.median_error:.0%}"
-        ax.plot(published, predicted, MARKERS[i % len(MARKERS)], label=label, **style)
+        ax.plot(published, predicted, label=label, linestyle="", fillstyle="none", alpha=0.8, **series_style(i))
     ends = np.array([0, 1.08 * most])
     ax.fill_between(ends, 0.9 * ends, 1.1 * ends, color=RECORDED, alpha=0.2, linewidth=0)
     ax.plot(ends, ends, color=LIMIT, linewidth=1)
     ax.set(xlim=ends, ylim=ends, xlabel="published: % of peak (MFU)", ylabel="calculated: % of peak")
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.16), borderpad=0)
-    resize(ax, 4.9, 4.4)
-    return f"{'. '.join(map(str, tables))}. On the black line both agree."
+    sentence = f"{'. '.join(map(str, tables))}. On the black line both agree."
+    return FigureSpec(sentence, height_in=4.9, width_in=4.4, legend="below")
 
 
 @Drawing
-def step_parts(ax: Axes, steps: Mapping[str, Step]) -> str:
+def step_parts(ax: Axes, steps: Mapping[str, Step]) -> FigureSpec:
     """One bar a layout: the parts of its calculated step; beside it the share of peak and the memory a GPU needs."""
-    seen: dict[str, None] = {}
     for y, step in enumerate(steps.values()):
         left = 0.0
         for part, seconds in step.parts.items():
+            color, hatch = _PARTS[part]
             if seconds > 0:
-                color, hatch = _PARTS[part]
-                ax.barh(y, seconds, 0.55, left, color=color, hatch=hatch, **_EDGES)
-                seen[part] = None
+                ax.barh(y, seconds, 0.55, left, color=color, hatch=hatch, **EDGES)
                 left += seconds
         over = "" if step.fits else ": does not fit"
         held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}{over}"
-        words = f"{format_seconds(step.seconds)}, MFU {step.mfu:.0%}\n{held}"
-        write_beside(ax, left, y, words)
-    name_rows(ax, steps)
-    longest = max((step.seconds for step in steps.values()), default=1.0)
-    ax.set_xlim(0, 1.02 * longest)
-    plain: Callable[[float], str] = "{:,.0f} s".format  # minutes would have labels such as 3.33 min
-    label_ticks(ax.xaxis, lambda s: (plain if longest > 60 else format_seconds)(s) if s else "0", most=5)
+        text_right_of(ax, left, y, f"{format_seconds(step.seconds)}, MFU {step.mfu:.0%}\n{held}")
+    name_rows(ax, list(steps))
+    ax.set_xlim(0, 1.02 * max((step.seconds for step in steps.values()), default=1.0))
+    label_seconds(ax.xaxis, ticks=5)
     ax.set_xlabel("time of a step (calculated)")
-    handles = [
-        Patch(facecolor=_PARTS[part][0], hatch=_PARTS[part][1], label=part, **_EDGES) for part in _PARTS if part in seen
-    ]
-    resize(ax, 1.5 + 0.55 * max(len(steps), 1))
-    legend_below(ax, handles, ncols=3)
+    there = {part for step in steps.values() for part, seconds in step.parts.items() if seconds > 0}
     said = [f"{name}: {format_seconds(step.seconds)}, {_largest(step)}" for name, step in steps.items()]
-    return "; ".join(said) + "." if said else "No layout to draw."
+    return FigureSpec(
+        "; ".join(said) + "." if said else "No layout to draw.",
+        height_in=1.5 + 0.55 * max(len(steps), 1),
+        legend="below",
+        handles=patches_of({part: look for part, look in _PARTS.items() if part in there}),
+        columns=3,
+    )
 
 
 def _largest(step: Step) -> str:
@@ -104,9 +112,8 @@ def scales(
     y: str,
     unit: str = "",
     marks: Mapping[str, float] | None = None,
-    log_y: bool = True,
-) -> str:
-    """Lines of a value in `unit` over a size, {name: {size: value}}; sizes logarithmic, values too unless told.
+) -> FigureSpec:
+    """Lines of a value in `unit` over a size, {name: {size: value}}, both logarithmic.
 
     `marks` are sizes with a name, drawn as dashed lines. Values that aren't finite are left out.
     """
@@ -117,30 +124,105 @@ def scales(
             said.append(f"{name}: nothing to draw")
             continue
         sizes, values = zip(*there, strict=True)
-        ax.plot(sizes, values, color=CYCLE[i % len(CYCLE)], marker=MARKERS[i % len(MARKERS)], markersize=4, label=name)
+        ax.plot(sizes, values, markersize=4, label=name, **series_style(i))
         ends = [f"{format_quantity(v, unit)} at {_count(s)}" for s, v in (there[0], there[-1])]
         said.append(f"{name}: {', '.join(dict.fromkeys(ends))}")
-    ax.set_xscale("log")
-    if log_y:
-        ax.set_yscale("log")
-        low, high = ax.get_ylim()
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
-    else:
-        ax.set_ylim(bottom=0)
+    ax.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
+    low, high = ax.get_ylim()
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
     for i, (name, at) in enumerate((marks or {}).items()):
         ax.axvline(at, color=LIMIT, linestyle="--", linewidth=1)
-        inside: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "va": "top", "bbox": ON_WHITE}
-        write_beside(ax, at, 0.97 - 0.09 * i, name, offset=(4, 0), **inside)
-    label_ticks(ax.xaxis, _count)
-    label_ticks(ax.yaxis, lambda value: format_quantity(value, unit) if value else "0")
+        place: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
+        ax.annotate(name, (at, 0.97 - 0.09 * i), xytext=(4, 0), va="top", fontsize=8, bbox=ON_WHITE, **place)
+    ax.xaxis.set_major_formatter(lambda value, _: _count(value))
+    ax.yaxis.set_major_formatter(lambda value, _: format_quantity(value, unit))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_formatter(NullFormatter())
-    ax.set(xlabel=x, ylabel=y)
-    if series:
-        ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.2), borderpad=0)
-    resize(ax, 3.8)
-    return f"{y} by {x}: {'; '.join(said)}." if said else "Nothing drawn yet."
+    sentence = f"{y} by {x}: {'; '.join(said)}." if said else "Nothing drawn yet."
+    return FigureSpec(sentence, height_in=3.8, legend="below")
 
 
 def _count(value: float) -> str:
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+@Drawing
+def speedup_by_ranks(
+    ax: Axes, predicted: Mapping[str, Mapping[int, float]], *, simulated: Mapping[int, float] | None = None
+) -> FigureSpec:
+    """Speed-up against one rank by the number of ranks, both logarithmic; the straight line is n ranks, n times.
+
+    `predicted` has a dashed line with open diamonds for each name; `simulated`, on stand-in devices, are hatched
+    bars. Raises BadArgument where there is nothing to draw or a number isn't above 0.
+    """
+    simulated = simulated or {}
+    series = [*predicted.values(), simulated]
+    values = [(n, x) for points in series for n, x in points.items()]
+    if not values or any(not (n >= 1 and x > 0) for n, x in values):
+        raise BadArgument(f"Expected speed-ups above 0 by the number of ranks, got {brief_repr(predicted)}.")
+    most, speedups = max(n for n, _ in values), [x for _, x in values]
+    label = "simulated: stand-in devices, real all-reduce"
+    for n, x in simulated.items():
+        ax.bar(n / _BAR, x, n * (_BAR - 1 / _BAR), align="edge", label=label, **HATCHED)
+    ax.plot([1, most], [1, most], color=LIMIT, linewidth=1.5, label="n ranks, n times")
+    for i, (name, points) in enumerate(predicted.items()):
+        ranks, color = sorted(points), CYCLE[(i + 1) % len(CYCLE)]
+        style: dict[str, Any] = DIAMOND | {"color": color, "linestyle": "--", "markeredgewidth": 1.5}
+        powers = [j for j, n in enumerate(ranks) if n & (n - 1) == 0]
+        ax.plot(ranks, [points[n] for n in ranks], markevery=powers, label=f"predicted: {name}", **style)
+    ax.set(xscale="log", yscale="log", xlabel="ranks", ylabel="times as fast as one rank")
+    ax.set(xlim=(1 / 1.4, most * 1.4), ylim=(min(1.0, *speedups) / 1.6, max(2.0, *speedups) * 2))
+    ax.xaxis.set_major_locator(FixedLocator([2**i for i in range(0, 21, 1 if most <= 64 else 2) if 2**i <= most]))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}")
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}x")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_locator(NullLocator())
+    return FigureSpec(_speedups_in_words(predicted, simulated), legend="upper left")
+
+
+def _speedups_in_words(predicted: Mapping[str, Mapping[int, float]], simulated: Mapping[int, float]) -> str:
+    parts = []
+    for name, points in predicted.items():
+        best = max(points, key=lambda n: points[n])
+        last = max(points)
+        parts.append(
+            f"{name}: {significant(points[last], 2)}x predicted on {last:,} ranks"
+            + (f", at most {significant(points[best], 2)}x, on {best:,}" if best != last else "")
+        )
+    if simulated:
+        parts.append(f"simulated: {', '.join(f'{significant(simulated[n], 2)}x on {n}' for n in sorted(simulated))}")
+    return "; ".join(parts) + "."
+
+
+@Drawing
+def bytes_by_tokens(
+    ax: Axes, counted: Mapping[str, Mapping[int, float]], *, params: int, blocks: int, hidden: int, ranks: int
+) -> FigureSpec:
+    """Bytes that a rank sends in a step of float32, by tokens of the global batch: lines predicted, dots counted.
+
+    `counted` maps "FSDP" and "tensor parallel" to bytes by tokens. FSDP moves all `params` three times, (n - 1) / n of
+    them from each rank; tensor parallelism all-reduces tokens * hidden numbers four times a block by a ring.
+    """
+    share = (ranks - 1) / ranks * _ELEMENT_BYTES
+    per_token = 8 * share * blocks * hidden
+    lines = {"FSDP": (3 * share * params, 0.0), "tensor parallel": (0.0, per_token)}
+    equal = 3 * params / (8 * blocks * hidden)
+    seen = [tokens for found in counted.values() for tokens in found]
+    x = np.geomspace(min([equal, *seen]) / 2, max([equal, *seen]) * 2, 100)
+    for i, (way, (fixed, slope)) in enumerate(lines.items()):
+        ax.plot(x, fixed + slope * x, color=CYCLE[i], linestyle=("-", "--")[i], label=f"{way}, predicted")
+        if found := counted.get(way):
+            ax.plot(list(found), list(found.values()), MARKERS[i], color=CYCLE[i], label=f"{way}, counted")
+    ax.axvline(equal, color=LIMIT, linewidth=1, linestyle=":")
+    ax.set_xscale("log", base=4)
+    ax.set_yscale("log", base=4)
+    ax.annotate(
+        f"equal at {equal:,.0f} tokens", (equal, ax.get_ylim()[0]), xytext=(6, 8), textcoords="offset points",
+        fontsize=9, bbox=ON_WHITE,
+    )  # fmt: skip
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    ax.yaxis.set_major_formatter(lambda value, _: format_bytes(value))
+    ax.minorticks_off()
+    ax.set(xlabel="tokens of the global batch in a step", ylabel="bytes sent by a rank")
+    sentence = f"Left of {equal:,.0f} tokens tensor parallelism sends less, right of it FSDP does."
+    return FigureSpec(sentence, height_in=3.6, legend="right")

@@ -1,4 +1,4 @@
-"""What every figure is made of: colours and markers, axes and their size, PNG, and the picture that a cell shows."""
+"""What all figures share: axes and their size, title and legend, labels of axes, PNG, and what a cell shows."""
 
 from __future__ import annotations
 
@@ -10,68 +10,79 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 from PIL import Image
 
-# Okabe and Ito's colours (2008), which stay apart for colour-blind readers.
-MEASURED, PREDICTED, LIMIT, RECORDED, ACCENT = "#0072B2", "#D55E00", "#000000", "#8a8a8a", "#009E73"
-CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_ROOM_IN = (2.8, 4.5, 0.7, 1.2)  # left, right, top, bottom of the axes; what stays empty is cropped
-HATCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": RECORDED, "hatch": "//"}  # not measured here
-DIAMOND: dict[str, Any] = {
-    "marker": "D",
-    "color": PREDICTED,
-    "fillstyle": "none",
-    "markeredgewidth": 2,
-    "linestyle": "",
-}  # the reader's prediction
-# Words that may lie on a line stay legible.
-ON_WHITE: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+from labkit.core.units import format_seconds
+
+_ROOM_IN = (2.8, 4.5, 0.9, 1.2)  # left, right, top, bottom of the axes; to_png crops what stays empty
+_WIDTH_IN = 5.9
+# Room for tick labels and axis label between the axes and a legend below them. In inches, since a share of the
+# axes' height would put the legend of a low figure into the labels and that of a high one far away.
+_LABELS_IN, _GAP_IN = 0.5, 0.05
+_PLACES: dict[str, dict[str, Any]] = {
+    "right": {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02), "borderaxespad": 0.0},
+    "above": {"loc": "lower left", "bbox_to_anchor": (-0.01, 1.0)},
+    "above right": {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)},
+}
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """What a figure function returns: the sentence below its figure, and how the figure is to be finished.
+
+    `title` is used where the caller gives none; `title_pad` is its distance from the axes in points. Axes keep their
+    size without `height_in`, that of the whole picture in inches. `legend` is "right", "above", "above right" or
+    "below", all outside of the axes, or a `loc` of matplotlib's; it names each label once, and stays away without any.
+    """
+
+    sentence: str
+    title: str = ""
+    title_pad: float = 6.0
+    height_in: float | None = None
+    width_in: float = _WIDTH_IN
+    legend: str = "best"
+    handles: Sequence[Any] = ()  # what the legend shows in place of the artists with a label
+    columns: int = 1
 
 
 def new_axes(height_in: float = 3.4) -> Axes:
-    """Empty axes on a figure of its own, outside pyplot's state, for a picture of about `height_in` inches."""
+    """Make empty axes on a figure of its own, outside pyplot's state, for a picture of about `height_in` inches."""
     figure = Figure(dpi=100)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    resize(axes, height_in)
+    _resize(axes, height_in)
     return axes
 
 
-def resize(ax: Axes, height_in: float, width_in: float = 5.9) -> None:
-    """Give axes `width_in` inches and a height for a picture of `height_in`, on a canvas with room for long labels."""
-    width, height = width_in, max(height_in - 0.9, 0.4)
+def _resize(ax: Axes, height_in: float, width_in: float = _WIDTH_IN) -> None:
+    """Make axes `width_in` wide and high enough for a picture of `height_in`, with room for long labels around."""
+    height = max(height_in - 0.9, 0.1)  # title and labels take about 0.9 inches
     left, right, top, bottom = _ROOM_IN
+    total_width, total_height = left + width_in + right, bottom + height + top
+    _figure_of(ax).set_size_inches(total_width, total_height)
+    ax.set_position((left / total_width, bottom / total_height, width_in / total_width, height / total_height))
+
+
+def _figure_of(ax: Axes) -> Figure:
+    """The figure that `new_axes` made for these axes."""
     figure = ax.get_figure(root=True)
-    assert figure is not None  # new_axes made it
-    figure.set_size_inches(left + width + right, bottom + height + top)
-    total_width, total_height = figure.get_size_inches()
-    ax.set_position((left / total_width, bottom / total_height, width / total_width, height / total_height))
+    assert figure is not None
+    return figure
 
 
-def legend_below(ax: Axes, handles: Sequence[Artist], ncols: int) -> None:
-    """Put a legend under the axis label, at a distance in inches, however high the figure is."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None  # new_axes made it
-    place = ax.transAxes + ScaledTranslation(0, -0.5, figure.dpi_scale_trans)
-    ax.legend(
-        handles=handles, ncols=ncols, frameon=False, fontsize=8, borderpad=0, loc="upper left",
-        bbox_to_anchor=(0, 0), bbox_transform=place,
-    )  # fmt: skip
+def to_png(ax: Axes) -> bytes:
+    """Draw the figure of these axes as PNG, cropped to what is drawn so that no label is cut.
 
-
-def to_png(figure: Figure) -> bytes:
-    """The figure as PNG, cropped to what is drawn so that no label is cut.
-
-    Drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and a live frame has 50 ms.
+    It is drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and a live frame has 50 ms.
     """
-    canvas: Any = figure.canvas  # new_axes made it an Agg canvas
+    canvas: Any = _figure_of(ax).canvas  # new_axes made it an Agg canvas
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())
     inked = pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF  # the four bytes of an opaque white pixel
@@ -104,36 +115,90 @@ class Picture:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        # new_axes made the figure
-        png, alt = to_png(self.ax.get_figure(root=True)), {"image/png": {"alt": self.sentence}}  # type: ignore[arg-type]
+        png, alt = to_png(self.ax), {"image/png": {"alt": self.sentence}}
         display({"image/png": png, "text/plain": "<figure>"}, raw=True, metadata=alt)
         # raw, since IPython's Markdown would take a sentence that happens to be a path for a file
         display({"text/markdown": self.sentence, "text/plain": self.sentence}, raw=True)
 
 
 class Drawing:
-    """A figure: a function that draws on empty axes and returns the sentence that goes below them.
+    """A figure function: `draw(axes, ...)` draws what is particular to it, and this does what all figures need.
 
-    Called, it makes its own axes; `on` draws on given ones, again and again for a live picture. Every figure takes a
-    `title`; a function that declares one itself places it itself.
+    Called, it draws on new axes and returns a Picture; `on` draws on given axes, as live boards do, and returns the
+    sentence. Both take `title` besides the function's own arguments. `clear` empties the axes before.
     """
 
-    def __init__(self, draw: Callable[..., str], *, clear: Callable[[Axes], None] = Axes.clear) -> None:
-        self._draw, self._clear = draw, clear
-        self._places_title = "title" in inspect.signature(draw).parameters
+    def __init__(self, draw: Callable[..., FigureSpec], clear: Callable[[Axes], None] = Axes.clear) -> None:
+        self.draw, self._clear = draw, clear
         functools.update_wrapper(self, draw)
-
-    def on(self, ax: Axes, *args: Any, title: str = "", **kwargs: Any) -> str:
-        """Clear the axes and draw on them; the sentence."""
-        self._clear(ax)
-        if self._places_title:
-            return self._draw(ax, *args, title=title, **kwargs)
-        sentence = self._draw(ax, *args, **kwargs)
-        if title:
-            ax.set_title(title, loc="left", fontsize=11)
-        return sentence
+        own = inspect.signature(draw)
+        title = inspect.Parameter("title", inspect.Parameter.KEYWORD_ONLY, default="", annotation="str")
+        self.__signature__ = own.replace(parameters=[*list(own.parameters.values())[1:], title])  # what help() shows
 
     def __call__(self, *args: Any, **kwargs: Any) -> Picture:
         """Draw on new axes."""
         axes = new_axes()
         return Picture(axes, self.on(axes, *args, **kwargs))
+
+    def on(self, ax: Axes, *args: Any, title: str = "", **kwargs: Any) -> str:
+        """Clear these axes and draw on them; return the sentence."""
+        self._clear(ax)
+        spec = self.draw(ax, *args, **kwargs)
+        if spec.height_in is not None:
+            _resize(ax, spec.height_in, spec.width_in)
+        # no formulas: a title may name prices in US$ or be a line of source code
+        ax.set_title(title or spec.title, loc="left", fontsize=11, pad=spec.title_pad, parse_math=False)
+        _draw_legend(ax, spec)
+        return spec.sentence
+
+
+def _draw_legend(ax: Axes, spec: FigureSpec) -> None:
+    handles = list(spec.handles)
+    if not handles:
+        found, labels = ax.get_legend_handles_labels()
+        handles = [found[labels.index(label)] for label in dict.fromkeys(labels)]
+    if not handles:
+        return
+    place = _PLACES.get(spec.legend, {"loc": spec.legend})
+    if spec.legend == "below":
+        below = ScaledTranslation(0, -_LABELS_IN if ax.get_xlabel() else -_GAP_IN, _figure_of(ax).dpi_scale_trans)
+        place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": ax.transAxes + below, "borderpad": 0}
+    ax.legend(
+        handles=handles, ncols=spec.columns, frameon=False, fontsize=8 if spec.legend == "below" else 9,
+        handleheight=1.2, handlelength=2.2, columnspacing=1.4, **place,
+    )  # fmt: skip
+
+
+# -- what many figure functions draw alike
+
+
+def name_rows(ax: Axes, names: Sequence[str], *, above: float = 0.5, below: float = 0.5) -> None:
+    """Name the rows at y = 0, 1, ... from the top down, with room `above` the first and `below` the last, in rows."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(max(len(names), 1) - 1 + below, -above)
+
+
+def text_right_of(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    """Write a value right of the end of its bar, six points away."""
+    ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", **{"fontsize": 8, **style})
+
+
+def text_beside(ax: Axes, y: float, text: str, **style: Any) -> None:
+    """Write right of the axes, beside row `y`."""
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
+    ax.annotate(text, (1.02, y), fontsize=8, **place, **style)
+
+
+def label_seconds(axis: Axis, ticks: int | None = None) -> None:
+    """Label an axis of seconds in readable units, with about `ticks` ticks where that is given."""
+    if ticks is not None:
+        axis.set_major_locator(MaxNLocator(ticks))
+    axis.set_major_formatter(lambda value, _: _tick_of_seconds(value))
+
+
+def _tick_of_seconds(value: float) -> str:
+    if value == 0:
+        return "0"
+    # whole seconds even above two minutes, where round ticks such as 200 s would read 3.33 min
+    whole = value >= 60 or (value >= 1 and abs(value - round(value)) < 1e-9)
+    return f"{value:,.0f} s" if whole else format_seconds(value)

@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from labkit.core.errors import LabError
 from labkit.core.units import significant
-from labkit.plot.core import CYCLE, LIMIT, MEASURED, PREDICTED, Drawing, resize
-from labkit.plot.labels import name_rows
+from labkit.plot.core import Drawing, FigureSpec, name_rows, text_beside
+from labkit.plot.style import CYCLE, LIMIT, MEASURED, PREDICTED
 from labkit.train import formats
 from labkit.train.formats import Format
 
@@ -29,7 +29,7 @@ _SMALLEST_POWER = -60  # what is smaller still is drawn in the first bar
 
 
 @Drawing
-def bits(ax: Axes, value: float, shown: Sequence[Format] = formats.ALL) -> str:
+def bits(ax: Axes, value: float, shown: Sequence[Format] = formats.ALL) -> FigureSpec:
     """The bits of a number in some formats, a row each, and the number that they stand for with its relative error."""
     widest = max(each.exponent_bits for each in shown)
     words = []
@@ -42,18 +42,19 @@ def bits(ax: Axes, value: float, shown: Sequence[Format] = formats.ALL) -> str:
                 x += 1
         words.append(_stored(value, each))
         ax.text(x + 0.5, y, words[-1], va="center", fontsize=9)
-    name_rows(ax, [each.name for each in shown], top=-0.6)
+    name_rows(ax, [each.name for each in shown], above=0.6)
     ax.set_xlim(0, 32)
     ax.set_xticks([])
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    ax.legend(
-        handles=[Patch(color=color, label=part) for part, color in _PARTS.items()], ncols=3, frameon=False, fontsize=8,
-        loc="upper left", bbox_to_anchor=(0, 0),
-    )  # fmt: skip
-    ax.set_title(f"{value:.8g}, rounded to each format", loc="left", fontsize=11)
-    resize(ax, 1.3 + 0.36 * len(shown))
-    return f"{value:.8g} in bits: {'; '.join(f'{each} {word}' for each, word in zip(shown, words, strict=True))}."
+    return FigureSpec(
+        f"{value:.8g} in bits: {'; '.join(f'{each} {word}' for each, word in zip(shown, words, strict=True))}.",
+        title=f"{value:.8g}, rounded to each format",
+        height_in=1.3 + 0.36 * len(shown),
+        legend="below",
+        handles=[Patch(color=color, label=part) for part, color in _PARTS.items()],
+        columns=len(_PARTS),
+    )
 
 
 def _stored(value: float, each: Format) -> str:
@@ -69,10 +70,10 @@ def _stored(value: float, each: Format) -> str:
 
 
 @Drawing
-def gradients(ax: Axes, values: Any, number_format: Format = formats.float16, *, scale: float = 1.0) -> str:
+def gradients(ax: Axes, values: Any, number_format: Format = formats.float16, *, scale: float = 1.0) -> FigureSpec:
     """How many numbers have which magnitude, by powers of two, and what a format makes of them after `scale`.
 
-    `values` is an array or tensor; those that are 0, infinite or NaN are left out. LabError where no number is left.
+    `values` is an array or tensor; those that are 0, infinite or NaN are left out. Raises LabError where none is left.
     """
     given = np.abs(np.asarray(values, dtype=np.float64).ravel())
     kept = scale * given[np.isfinite(given) & (given > 0)]
@@ -103,21 +104,20 @@ def gradients(ax: Axes, values: Any, number_format: Format = formats.float16, *,
     ax.set(xlabel=f"magnitude{scaled}; lines: limits of {number_format}", ylabel="% of the numbers")
     named = zip(_FATES.items(), shares, strict=True)
     handles = [Patch(**style, label=f"{fate}: {share:.1%}") for (fate, style), share in named if share > 0]
-    ax.legend(handles=handles, frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
-    resize(ax, 3.6, width_in=4.8)
     zeros = int((given == 0).sum())
-    return (
+    sentence = (
         f"{len(kept):,} numbers{scaled} in {number_format}: {shares.flushed:.1%} are flushed to zero, "
         f"{shares.subnormal:.1%} subnormal, {shares.overflow:.1%} overflow; {zeros:,} more were 0 before."
     )
+    return FigureSpec(sentence, height_in=3.6, width_in=4.8, legend="right", handles=handles)
 
 
 @Drawing
-def accuracy_by_seed(ax: Axes, accuracies: Mapping[str, Sequence[float]], *, notes: Mapping[str, str]) -> str:
+def accuracy_by_seed(ax: Axes, accuracies: Mapping[str, Sequence[float]], *, notes: Mapping[str, str]) -> FigureSpec:
     """Held-out accuracy (0 to 1) of each way to train, a dot a seed, with its speed in words in `notes`.
 
-    The first row is the baseline; the band is from its worst seed to its best. A row that `loses` against it is
-    marked: whatever its speed, it does other work. A way whose note begins with "simulated" is drawn hollow.
+    The first row is the baseline; the band reaches from its worst seed to its best. A row that `loses` against it is
+    marked: a speed without the accuracy is no speed-up. A way whose note begins with "simulated" is drawn hollow.
     """
     baseline, *others = accuracies
     first = accuracies[baseline]
@@ -131,23 +131,22 @@ def accuracy_by_seed(ax: Axes, accuracies: Mapping[str, Sequence[float]], *, not
         ax.plot(100 * np.asarray(values), offsets, "X" if lost else "o", color=color, fillstyle=fill, markersize=7)
         middle = 100 * statistics.median(values)
         ax.plot([middle, middle], [y - 0.32, y + 0.32], color=LIMIT, linewidth=2)
-        label = note + (" · loses accuracy: no speed-up" if lost else "")
-        ax.annotate(
-            label, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False
+        text_beside(ax, y, note + " · loses accuracy: no speed-up" * lost)
+        words.append(
+            f"{name}: {significant(middle)} %{', loses accuracy' if lost else ''}{f' ({note})' if note else ''}"
         )
-        words.append(f"{name}: {significant(middle)} %" + ", loses accuracy" * lost + f" ({note})" * bool(note))
-    name_rows(ax, accuracies)
+    name_rows(ax, list(accuracies))
     ax.xaxis.set_major_locator(MaxNLocator(6))
     ax.set_xlabel(f"held-out accuracy in % (dot: a seed, line: median, band: {baseline}, worst to best)")
-    resize(ax, 1.3 + 0.42 * len(accuracies), width_in=4.2)
-    return "Median held-out accuracy of " + "; ".join(words) + "."
+    sentence = f"Median held-out accuracy of {'; '.join(words)}."
+    return FigureSpec(sentence, height_in=1.3 + 0.42 * len(accuracies), width_in=4.2)
 
 
 def loses(values: Sequence[float], baseline: Sequence[float]) -> bool:
     """Whether accuracies are lower than a baseline's by more than its spread over seeds.
 
     That is: their median is below the baseline's worst, and their best below the baseline's median. With five seeds
-    on each side, two ways that are equally good look so once in 42 times. LabError where a side is empty.
+    on each side, two ways that are equally good differ as much once in 42 times. Raises LabError for an empty side.
     """
     if not len(values) or not len(baseline):
         raise LabError("Expected accuracies on both sides, got none on one. Train with at least one seed.")

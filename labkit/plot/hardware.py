@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
 from labkit.core.errors import BadArgument, LabError
-from labkit.core.units import format_seconds, format_si, significant
+from labkit.core.units import format_si, significant
 from labkit.measure import catalog
-from labkit.measure.catalog import Candidate
 from labkit.plan import costs
-from labkit.plan.published import PublishedMatmul
-from labkit.plot.core import CYCLE, HATCHED, LIMIT, MARKERS, MEASURED, Drawing, resize
-from labkit.plot.labels import name_rows
+from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_beside
+from labkit.plot.style import HATCHED, LIMIT, MEASURED, series_style
 
-# How far above the roof a point may lie before it is called a mistake: two measurements differ by some per cent.
-ABOVE = 1.1
+if TYPE_CHECKING:
+    from labkit.measure.catalog import Candidate
+    from labkit.plan.published import PublishedMatmul
+
+_ABOVE = 1.1  # of the roof; points up to here are no mistake, since two measurements differ by some per cent
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
+_GREY = "#767676"
 _COLUMNS = "{:<9} {:<9} {:<9} {}"  # time, memory, energy, launch price, right of a shortlist
 
 
 @Drawing
-def roofline(ax: Axes, points: Mapping[str, tuple[float, float]], *, flop_per_s: float, bytes_per_s: float) -> str:
+def roofline(
+    ax: Axes, points: Mapping[str, tuple[float, float]], *, flop_per_s: float, bytes_per_s: float
+) -> FigureSpec:
     """Measured points (FLOP per byte, FLOP/s) under the roof that two ceilings make; both axes logarithmic.
 
     Source: Williams, Waterman and Patterson (2009), Roofline. Raises BadArgument for ceilings or points at or
@@ -34,7 +38,6 @@ def roofline(ax: Axes, points: Mapping[str, tuple[float, float]], *, flop_per_s:
     ridge = costs.ridge_flop_per_byte(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
     if wrong := [name for name, point in points.items() if not min(point) > 0]:
         raise BadArgument(f"Expected FLOP per byte and FLOP/s above zero, got {points[wrong[0]]} for {wrong[0]!r}.")
-    resize(ax, 4.2, width_in=4.8)
     shown = [ridge, *(x for x, _ in points.values())]
     x = np.geomspace(min(shown) / 4, max(shown) * 4, 200)
     ax.loglog(x, np.minimum(flop_per_s, x * bytes_per_s), color=LIMIT, linewidth=2, label="roof (measured ceilings)")
@@ -45,18 +48,17 @@ def roofline(ax: Axes, points: Mapping[str, tuple[float, float]], *, flop_per_s:
         roof = costs.attainable_flop_per_s(flop_per_byte, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
         shares[name] = rate / roof
         label = f"{name}: {shares[name]:.0%} of the roof"
-        ax.plot(flop_per_byte, rate, MARKERS[i % len(MARKERS)], color=CYCLE[i % len(CYCLE)], markersize=9, label=label)
+        ax.plot(flop_per_byte, rate, linestyle="", markersize=9, label=label, **series_style(i))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.yaxis.set_major_formatter(lambda value, _: format_si(value, "FLOP/s"))
     ax.set(xlabel="arithmetic intensity (FLOP per byte counted)", ylabel="rate of arithmetic")
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    return _roofline_words(shares, ridge)
+    return FigureSpec(_roofline_in_words(shares, ridge), height_in=4.2, width_in=4.8, legend="right")
 
 
-def _roofline_words(shares: Mapping[str, float], ridge: float) -> str:
+def _roofline_in_words(shares: Mapping[str, float], ridge: float) -> str:
     words = [f"The ridge is at {significant(ridge)} FLOP per byte"]
     words += [f"{name} reaches {share:.0%} of the roof" for name, share in shares.items()]
-    above = [name for name, share in shares.items() if share > ABOVE]
+    above = [name for name, share in shares.items() if share > _ABOVE]
     mistake = f" {' and '.join(above)} above the roof: a wrong count, a wrong clock, or data that a cache served."
     return "; ".join(words) + "." + (mistake if above else "")
 
@@ -64,32 +66,27 @@ def _roofline_words(shares: Mapping[str, float], ridge: float) -> str:
 @Drawing
 def reached(
     ax: Axes, published: Sequence[PublishedMatmul], *, here: Mapping[str, tuple[float, float]] | None = None
-) -> str:
+) -> FigureSpec:
     """Matmul rates as a share of the vendor's dense peak: others' hatched with their source, `here` solid.
 
     `here` maps a label to (measured FLOP/s, peak FLOP/s); leave out what has no known peak.
     """
-    mine = dict(here or {})
-    rows = [(label, rate / peak, peak, True) for label, (rate, peak) in mine.items()]
-    rows += [(one.device, one.share, one.peak_flop_per_s, False) for one in published]
-    resize(ax, 1.1 + 0.28 * max(len(rows), 1), width_in=4.5)
-    for y, (_, share, peak, measured) in enumerate(rows):
-        style = {"color": MEASURED} if measured else HATCHED
+    sources = "published: " + "; ".join(sorted({one.source.split(" (")[0] for one in published}))
+    mine: dict[str, Any] = {"color": MEASURED, "label": "measured here"}
+    others = {**HATCHED, "label": sources}
+    rows = [(label, rate / peak, peak, mine) for label, (rate, peak) in (here or {}).items()]
+    rows += [(one.device, one.share, one.peak_flop_per_s, others) for one in published]
+    for y, (_, share, peak, style) in enumerate(rows):
         ax.barh(y, 100 * share, 0.7, **style)
-        text = f"{share:.0%} of {format_si(peak, 'FLOP/s')}"
-        ax.annotate(text, (102, y), va="center", fontsize=8, annotation_clip=False)
+        text_beside(ax, y, f"{share:.0%} of {format_si(peak, 'FLOP/s')}")
     ax.axvline(100, color=LIMIT, linewidth=2, label="limit: the vendor's peak")
     name_rows(ax, [row[0] for row in rows])
     ax.set(xlim=(0, 100), xlabel="share of the dense peak reached (%)")
-    sources = sorted({one.source.split(" (")[0] for one in published})
-    handles: list[Any] = [Patch(**HATCHED, label="published: " + "; ".join(sources))]
-    handles += [Patch(color=MEASURED, label="measured here")] * bool(mine)
-    handles += ax.get_legend_handles_labels()[0]
-    ax.legend(handles=handles, frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0))
-    return _reached_words(published, mine)
+    height_in = 1.1 + 0.28 * max(len(rows), 1)
+    return FigureSpec(_reached_in_words(published, here or {}), height_in=height_in, width_in=4.5, legend="above")
 
 
-def _reached_words(published: Sequence[PublishedMatmul], here: Mapping[str, tuple[float, float]]) -> str:
+def _reached_in_words(published: Sequence[PublishedMatmul], here: Mapping[str, tuple[float, float]]) -> str:
     words = [f"{label}: {rate / peak:.0%} of the peak, measured here" for label, (rate, peak) in here.items()]
     if published:
         low, high = min(published, key=lambda one: one.share), max(published, key=lambda one: one.share)
@@ -101,30 +98,29 @@ def _reached_words(published: Sequence[PublishedMatmul], here: Mapping[str, tupl
 
 
 @Drawing
-def shortlist(ax: Axes, candidates: Sequence[Candidate], *, title: str = "", most: int = 14) -> str:
+def shortlist(ax: Axes, candidates: Sequence[Candidate], *, most: int = 14) -> FigureSpec:
     """Judged devices as bars of a step's roofline time, with memory, energy and launch price, or the reason against.
 
     Of each verdict the fastest are shown, `most` in all; the sentence counts every candidate.
     """
     rows = _fair_selection(candidates, most)
-    resize(ax, 1.1 + 0.27 * max(len(rows), 1), width_in=3.6)  # the columns stand to the right of the axes
     for y, one in enumerate(rows):
         if one.step_s is not None:
             ax.barh(y, one.step_s, 0.7, **(HATCHED if one.fits else _REFUSED))
-        if one.fits:
-            _beside(ax, y, _COLUMNS.format(*one.amounts))
-        else:
-            _beside(ax, y, f"{one.verdict}: {one.why[0].partition(', so ')[0]}", color="#767676")
-    _beside(ax, -1, _COLUMNS.format("time", "memory", "energy", "launch price"), weight="bold")
+        reason = f"{one.verdict}: {one.why[0].partition(', so ')[0]}"
+        text, color = (_COLUMNS.format(*one.amounts), "black") if one.fits else (reason, _GREY)
+        _write_columns(ax, y, text, color=color)
+    _write_columns(ax, -1, _COLUMNS.format("time", "memory", "energy", "launch price"), weight="bold")
     name_rows(ax, [one.device.name for one in rows])
     for tick, one in zip(ax.get_yticklabels(), rows, strict=True):
-        tick.set_color("black" if one.fits else "#767676")
+        tick.set_color("black" if one.fits else _GREY)
     ax.set_xlim(left=0)
-    ax.locator_params(axis="x", nbins=4)
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    label_seconds(ax.xaxis, ticks=4)
     ax.set_xlabel("roofline time of a step, from dense peaks (calculated)")
-    ax.set_title(title, loc="left", fontsize=10, pad=24)
-    return _shortlist_words(candidates, rows)
+    sentence = _shortlist_in_words(candidates, rows)
+    height_in = 1.1 + 0.27 * max(len(rows), 1)
+    # narrow, since the columns are to the right of the axes; their header is between the axes and the title
+    return FigureSpec(sentence, height_in=height_in, width_in=3.6, title_pad=24)
 
 
 def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidate]:
@@ -139,14 +135,13 @@ def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidat
     return [one for verdict, group in groups.items() for one in group[: room[verdict]]]
 
 
-def _beside(ax: Axes, y: float, text: str, **style: Any) -> None:
-    """One text a row, in a font whose columns align: a text for each cell would cost a live frame too long."""
+def _write_columns(ax: Axes, y: float, text: str, **style: Any) -> None:
+    """Write one text a row, in a font whose columns align: a text for each cell would cost a live frame too long."""
     plain = text.replace("$", r"\$")  # US$ twice in a line would be set as a formula
-    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
-    ax.annotate(plain, (1.02, y), fontsize=8, family="monospace", **place, **style)
+    text_beside(ax, y, plain, family="monospace", **style)
 
 
-def _shortlist_words(candidates: Sequence[Candidate], rows: Sequence[Candidate]) -> str:
+def _shortlist_in_words(candidates: Sequence[Candidate], rows: Sequence[Candidate]) -> str:
     if not candidates:
         return "No device to judge."
     groups = {verdict: [one for one in candidates if one.fits is verdict] for verdict in (True, None, False)}
@@ -167,20 +162,18 @@ def _shortlist_words(candidates: Sequence[Candidate], rows: Sequence[Candidate])
 
 @Drawing
 def shortlist_of(
-    ax: Axes, *, model: str, batch: int, sequence: int, dtype: str, optimizer: str, budget: int | str, most: int = 14
-) -> str:
+    ax: Axes, *, model: str, batch: int, sequence: int, dtype: str, optimizer: str, budget: int | str
+) -> FigureSpec:
     """The shortlist of the whole catalogue for one training step, as sliders set it; `budget` is US$ or words for none.
 
-    A setting that the model doesn't allow is said in words in place of the figure.
+    A setting that the model doesn't allow is explained in words in place of the figure.
     """
     try:
         step = costs.training_step(model, batch=batch, seq=sequence, dtype=dtype, optimizer=optimizer)
     except LabError as error:
-        ax.clear()
         ax.set_axis_off()
         ax.annotate(str(error), (0, 0.5), xycoords="axes fraction", wrap=True)
-        return str(error)
-    ax.set_axis_on()
+        return FigureSpec(str(error))
     job = catalog.Job(
         memory_bytes=step.memory.total_bytes,
         flop=step.flop,
@@ -188,17 +181,16 @@ def shortlist_of(
         dtype=step.compute_dtype,
         budget_usd=budget if isinstance(budget, int) else None,
     )
-    return shortlist.on(ax, catalog.shortlist(job), title=str(step), most=most)
+    return dataclasses.replace(shortlist.draw(ax, catalog.shortlist(job)), title=str(step).replace(": ", ":\n", 1))
 
 
 @Drawing
-def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> str:
+def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> FigureSpec:
     """A step's roofline time of several jobs on the same devices, in the first job's order; open markers are out."""
     names = [one.device.name for one in next(iter(judged.values()), ())]
-    resize(ax, 1.1 + 0.35 * max(len(names), 1))
     words = []
     for i, (job, candidates) in enumerate(judged.items()):
-        style: dict[str, Any] = {"marker": MARKERS[i], "color": CYCLE[i], "markersize": 9, "linestyle": ""}
+        style = {**series_style(i), "markersize": 9, "linestyle": ""}
         ax.plot([], [], label=job, **style)
         for one in candidates:
             if one.step_s is not None:
@@ -209,10 +201,9 @@ def jobs_by_device(ax: Axes, judged: Mapping[str, Sequence[Candidate]]) -> str:
     name_rows(ax, names)
     ax.set_xscale("log")
     ax.locator_params(axis="x", numticks=7)
-    ax.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+    label_seconds(ax.xaxis)
     ax.xaxis.set_minor_formatter(lambda _value, _: "")
     ax.grid(axis="y", linewidth=0.4)
     ax.set_xlabel("roofline time of a step (calculated). Open marker: out. No marker: a fact is missing")
-    if judged:
-        ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0))
-    return "; ".join(words) + "." if words else "No job to draw."
+    sentence = "; ".join(words) + "." if words else "No job to draw."
+    return FigureSpec(sentence, height_in=1.1 + 0.35 * max(len(names), 1), legend="above")

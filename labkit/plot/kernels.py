@@ -1,4 +1,4 @@
-"""Figures of single requests: the memory lines that a warp touches, and the banks of shared memory it asks."""
+"""Figures of one request of a warp: the lines of memory that it touches, the banks of shared memory that it reads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from labkit.core.errors import KernelError
 from labkit.gpu.trace import Request
 from labkit.gpu.trace.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
 from labkit.gpu.trace.traced_thread import WARP
-from labkit.plot.core import MEASURED, Drawing, resize
+from labkit.plot.core import Drawing, FigureSpec
+from labkit.plot.style import MEASURED
 
 Array = np.ndarray[Any, Any]
-_ROW_IN, _LOW_ROW_IN, _MANY = 0.19, 0.155, 16  # rows are lower when there are many
-_WIDTH_IN, _LEAST_IN = 5.9, 0.4  # what resize gives
-_GAP = 0.6  # rows that a break takes
-_LEFT = -LINE_BYTES * 0.95 / _WIDTH_IN  # labels start here in every figure, so that a redrawn one does not jump
+_ROW_IN, _LOW_ROW_IN, _MANY = 0.19, 0.155, 16  # rows are lower where there are more than 16
+_WIDTH_IN = 5.9
+_GAP = 0.6  # height of a break, in rows
+_LEFT = -LINE_BYTES * 0.95 / _WIDTH_IN  # x of the labels, the same in all pictures: one that is redrawn mustn't jump
+_HEADER = -0.55  # y of the column names above the first row
 ASKED: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white", "linewidth": 0.8}
 MOVED: dict[str, Any] = {"facecolor": "#fbe6bf", "edgecolor": "#b87a00", "hatch": "////", "linewidth": 0.0}
 CONFLICT: dict[str, Any] = {"facecolor": "#E69F00", "edgecolor": "black", "linewidth": 1.2}
@@ -29,7 +31,7 @@ UNTOUCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#b0b0b0", "line
 
 
 @Drawing
-def warp_lines(ax: Axes, request: Request) -> str:
+def warp_lines(ax: Axes, request: Request) -> FigureSpec:
     """The 128-byte lines of memory that one request of a warp touches, a row each, with their 32-byte sectors.
 
     A number in a cell is the lane that asks for these bytes, "4×" stands for four lanes. Rows are in the order of
@@ -47,23 +49,24 @@ def warp_lines(ax: Axes, request: Request) -> str:
     shared = _draw_asked(ax, request, lines, rows)
     cells(ax, sectors * SECTOR_BYTES % LINE_BYTES, at, SECTOR_BYTES, {"facecolor": "none", "edgecolor": "black"})
     for byte in (*columns, LINE_BYTES):
-        words(ax, byte, -0.55, str(byte), ha="center")
-    words(ax, LINE_BYTES + 6, -0.55, "byte of the line")
+        words(ax, byte, _HEADER, str(byte), ha="center")
+    words(ax, LINE_BYTES + 6, _HEADER, "byte of the line")
     many = "; 4×: of four lanes" if shared else ""
     told = "number: lane" if request.size > 1 else "lanes on the right"
-    key(ax, rows[-1] + 1, {f"asked for ({told}{many})": ASKED, "moved, not asked for": MOVED, "not moved": UNTOUCHED})
-    return _lines_words(request, len(touched), len(sectors), len(lines))
+    key = {f"asked for ({told}{many})": ASKED, "moved, not asked for": MOVED, "not moved": UNTOUCHED}
+    sentence = _lines_in_words(request, len(touched), len(sectors), len(lines))
+    return finished(ax, sentence, _source_line(request), columns=LINE_BYTES, rows=rows[-1] + 1, key=key)
 
 
 def _draw_asked(ax: Axes, request: Request, lines: Array, rows: Array) -> bool:
-    """Draw the bytes each lane asks for; whether several lanes ask for the same."""
+    """Draw the bytes that each lane asks for, and say whether several lanes ask for the same."""
     addresses, first, times = np.unique(request.addresses, return_index=True, return_counts=True)
     line, left = addresses // LINE_BYTES, addresses % LINE_BYTES
     y = rows[np.searchsorted(lines, line)]
     width = np.minimum(request.size, LINE_BYTES - left)
     cells(ax, left, y, width, ASKED)
     rest = request.size - width
-    over = rest > 0  # an address that is no multiple of its size may reach into the next line
+    over = rest > 0  # an access at an address that is no multiple of its size may reach into the next line
     cells(ax, 0 * left[over], rows[np.searchsorted(lines, line[over] + 1)], rest[over], ASKED)
     if request.size > 1:
         for x, at, w, i, n in zip(left, y, width, first, times, strict=True):
@@ -75,7 +78,7 @@ def _draw_asked(ax: Axes, request: Request, lines: Array, rows: Array) -> bool:
     return bool((times > 1).any())
 
 
-def _lines_words(request: Request, different: int, sectors: int, lines: int) -> str:
+def _lines_in_words(request: Request, different: int, sectors: int, lines: int) -> str:
     n, asked, moved = len(request.lanes), len(request.lanes) * request.size, sectors * SECTOR_BYTES
     again = f", {different} of them different" if different < asked else ""
     once = f"; counted once a lane, asked/moved is {asked / moved:.0%}" if again else ""
@@ -87,11 +90,12 @@ def _lines_words(request: Request, different: int, sectors: int, lines: int) -> 
 
 
 @Drawing
-def banks(ax: Axes, request: Request) -> str:
-    """The words of shared memory that one request of a warp asks for, a column a bank, a row for 128 bytes in a row.
+def banks(ax: Axes, request: Request) -> FigureSpec:
+    """The words of shared memory that one request of a warp asks for, a column a bank, a row for every 128 bytes.
 
-    Below stands how many different words each bank has to give: more than one is a conflict. A word that several
-    lanes ask for counts once. 8-byte accesses are served by half-warps and 16-byte ones by quarters, counted apart.
+    The row below counts the different words that each bank has to give: more than one is a conflict. A word that
+    several lanes ask for counts once. 8-byte accesses are served by half-warps and 16-byte ones by quarters of a
+    warp, each with a row of its own.
     Source: CUDA C++ Programming Guide, "Shared Memory". Raises KernelError for a request to other memory.
     """
     _expect(request, shared=True)
@@ -112,16 +116,18 @@ def banks(ax: Axes, request: Request) -> str:
         for i in np.flatnonzero(which):
             _number(ax, x[i] + wide * BANK_BYTES / 2, y[i], request.lanes[first[i]], times[i], color=color)
     for bank in range(BANKS):
-        words(ax, (bank + 0.5) * BANK_BYTES, -0.55, str(bank), ha="center", fontsize=7)
-    words(ax, LINE_BYTES + 3, -0.55, "bank")
-    end = _draw_given(ax, rows[-1] + 1.5, given)
+        words(ax, (bank + 0.5) * BANK_BYTES, _HEADER, str(bank), ha="center", fontsize=7)
+    words(ax, LINE_BYTES + 3, _HEADER, "bank")
+    _draw_given(ax, rows[-1] + 1.5, given)
     many = "; 4×: one word of four lanes" if (times > 1).any() else ""
-    key(ax, end, {f"asked for (number: lane{many})": ASKED, "in a bank that has to give more than one word": CONFLICT})
-    return _banks_words(request, given, len(np.unique(word)))
+    key = {f"asked for (number: lane{many})": ASKED, "in a bank that has to give more than one word": CONFLICT}
+    sentence = _banks_in_words(request, given, len(np.unique(word)))
+    end = rows[-1] + 1.5 + len(given)
+    return finished(ax, sentence, _source_line(request), columns=LINE_BYTES, rows=end, key=key)
 
 
-def _draw_given(ax: Axes, top: float, given: Array) -> float:
-    """Draw how many words each bank has to give, a row for each part of the warp; where the rows end."""
+def _draw_given(ax: Axes, top: float, given: Array) -> None:
+    """Draw how many words each bank has to give, a row for each part of the warp, from `top` down."""
     lanes = WARP // len(given)
     for i, row in enumerate(given):
         y = top + i
@@ -134,16 +140,18 @@ def _draw_given(ax: Axes, top: float, given: Array) -> float:
         label = "words" if len(given) == 1 else f"lanes {i * lanes}-{(i + 1) * lanes - 1}"
         words(ax, _LEFT, y + 0.5, label)
         words(ax, LINE_BYTES + 3, y + 0.5, f"{_count(int(row.max()), 'round')}")
-    return top + len(given)
 
 
-def _banks_words(request: Request, given: Array, different: int) -> str:
+def _banks_in_words(request: Request, given: Array, different: int) -> str:
     n, used, most = len(request.lanes), int(given.any(axis=0).sum()), int(given.max())
     verdict = "no bank has to give more than one at a time: no conflict"
     if most > 1:
         verdict = f"a bank has to give up to {most} at a time: a {most}-way conflict"
-    split = {1: "", 2: "8-byte accesses are served by half-warps", 4: "16-byte accesses are served by quarter-warps"}
-    tail = f" {split[len(given)]}, each for itself." if len(given) > 1 else ""
+    tail = {
+        1: "",
+        2: " 8-byte accesses are served by half-warps, each for itself.",
+        4: " 16-byte accesses are served by quarters of a warp, each for itself.",
+    }[len(given)]
     asked = n * max(request.size // BANK_BYTES, 1)
     same = " Lanes that ask for the same word share it, which is no conflict." if different < asked else ""
     return (
@@ -153,11 +161,11 @@ def _banks_words(request: Request, given: Array, different: int) -> str:
     )
 
 
-# -- what these figures and those of whole traces are made of
+# -- what these figures share with that of a warp's paths
 
 
 def cells(ax: Axes, x: Any, y: Any, width: Any, style: dict[str, Any]) -> None:
-    """Draw boxes of a row's height, `width` wide, their upper left corners at `x` and `y`."""
+    """Draw boxes one row high and `width` wide, with their upper left corners at `x` and `y`."""
     x, y, width = np.broadcast_arrays(np.asarray(x, float), np.asarray(y, float), np.asarray(width, float))
     corners: Any = np.stack([x, y, x + width, y, x + width, y + 1, x, y + 1], axis=-1).reshape(-1, 4, 2)
     look: Any = {"zorder": 2, "linewidth": 0.8, "clip_on": False, **style}  # edges on the border are drawn whole
@@ -165,32 +173,38 @@ def cells(ax: Axes, x: Any, y: Any, width: Any, style: dict[str, Any]) -> None:
 
 
 def words(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    """Write at a place in rows and columns."""
+    """Write at column `x` and row `y`."""
     ax.text(x, y, text, **{"fontsize": 8, "va": "center", "zorder": 3, **style})
 
 
-def canvas(ax: Axes, title: str, *, columns: int, rows: float, width_in: float = _WIDTH_IN) -> None:
-    """Clear the axes and give them room for `rows` rows, x from 0 to `columns`; y is 0 at the top and counts rows."""
-    ax.clear()
+def finished(
+    ax: Axes,
+    sentence: str,
+    title: str,
+    *,
+    columns: int,
+    rows: float,
+    key: dict[str, dict[str, Any]],
+    width_in: float = _WIDTH_IN,
+) -> FigureSpec:
+    """Set limits for `rows` rows from y = 0 at the top and x from 0 to `columns`; `key` names the styles of cells."""
     ax.set_axis_off()
     row_in = _ROW_IN if rows <= _MANY else _LOW_ROW_IN
-    height_in = max(rows * row_in, _LEAST_IN)
-    ax.set(xlim=(0, columns), ylim=(height_in / row_in, 0))
-    resize(ax, height_in + 0.9, width_in=width_in)
-    ax.text(0, -1.35, title, fontsize=11, va="bottom", parse_math=False)
-
-
-def key(ax: Axes, below: float, styles: dict[str, dict[str, Any]]) -> None:
-    """Say below a row what each style stands for."""
-    handles: list[Any] = [Patch(**style, label=label) for label, style in styles.items()]
-    ax.legend(
-        handles=handles, ncols=len(handles), frameon=False, fontsize=8, loc="upper left", borderaxespad=0, borderpad=0,
-        bbox_to_anchor=(0, below + 0.4), bbox_transform=ax.transData, columnspacing=1.4, handlelength=1.6,
-    )  # fmt: skip
+    ax.set(xlim=(0, columns), ylim=(rows, 0))
+    return FigureSpec(
+        sentence,
+        title=title,
+        title_pad=1.4 * 72 * row_in,  # above the column names; 72 points an inch
+        height_in=rows * row_in + 0.9,
+        width_in=width_in,
+        legend="below",
+        handles=[Patch(**style, label=label) for label, style in key.items()],
+        columns=max(len(key), 1),
+    )
 
 
 def _expect(request: Any, *, shared: bool) -> None:
-    """KernelError unless this is a request to the memory that is drawn."""
+    """Raise KernelError unless this is a request to the memory that is drawn."""
     if not isinstance(request, Request):
         raise KernelError(
             f"Expected one request of a trace, got {brief_repr(request)}. "
@@ -205,11 +219,10 @@ def _expect(request: Any, *, shared: bool) -> None:
 
 
 def _draw_rows(ax: Axes, request: Request, lines: Array) -> Array:
-    """Clear the axes for rows of 128 bytes, label them and mark where lines are left out; the y of each."""
+    """Label a row for each line of 128 bytes, mark where lines are left out, and return the y of each row."""
     skipped = np.diff(lines, prepend=lines[0] - 1) - 1
     rows: Array = np.arange(len(lines)) + _GAP * np.cumsum(skipped > 0)
-    canvas(ax, f"line {request.line}: {cut(request.text, 60)}", columns=LINE_BYTES, rows=rows[-1] + 1)
-    words(ax, _LEFT, -0.55, f"{_name(request)} from" if len(_name(request)) < 9 else "array from")
+    words(ax, _LEFT, _HEADER, f"{_name(request)} from" if len(_name(request)) < 9 else "array from")
     before = 0
     for line, y, gap in zip(lines, rows, skipped, strict=True):
         words(ax, _LEFT, y + 0.5, f"byte {line * LINE_BYTES - request.base:,}")
@@ -222,7 +235,7 @@ def _draw_rows(ax: Axes, request: Request, lines: Array) -> Array:
 
 
 def _number(ax: Axes, x: float, y: float, lane: int, times: int, **style: Any) -> None:
-    """Write the lane, or how many lanes, into a cell."""
+    """Write the lane into a cell, or how many lanes there are."""
     text, size = (str(lane), 6.5) if times == 1 else (f"{times}×", 6)
     words(ax, x, y + 0.5, text, **{"fontsize": size, "ha": "center", **style})
 
@@ -241,3 +254,7 @@ def _count(n: int, noun: str) -> str:
 
 def _name(request: Request) -> str:
     return request.array or "memory"
+
+
+def _source_line(request: Request) -> str:
+    return f"line {request.line}: {cut(request.text, 60)}"

@@ -1,29 +1,30 @@
-"""The Gantt picture: which rank did what when, simulated or measured; and predicted against published throughput."""
+"""Figures of schedules: which rank did what when, simulated or measured; predicted against published throughput."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
-from matplotlib.patches import Patch
 
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
-from labkit.plan.published import Agreement
 from labkit.plan.schedule import Overlap, Timetable
-from labkit.plot.core import CYCLE, LIMIT, MARKERS, ON_WHITE, RECORDED, Drawing, resize
-from labkit.plot.labels import label_ticks, name_rows
+from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
+from labkit.plot.style import CYCLE, EDGES, LIMIT, ON_WHITE, RECORDED, patches_of, series_style
 
-# Name, colour and texture of each kind. A letter in the bar takes the texture's place where there is room for one.
+if TYPE_CHECKING:
+    from labkit.plan.published import Agreement
+
+# Name, colour and texture of each kind. A bar with room for a letter has no texture, which would hide the letter.
 _KINDS: dict[str, tuple[str, str, str]] = {
     "F": ("F: forward", CYCLE[5], ""),
     "B": ("B: backward", CYCLE[1], "///"),
@@ -33,24 +34,21 @@ _KINDS: dict[str, tuple[str, str, str]] = {
     "optimizer": ("optimizer", CYCLE[4], "---"),
     "idle": ("idle", "#ffffff", ""),
 }
-_EDGE = "#303030"
 _WIDTH_IN = 8.0
 _PIXELS = round(100 * _WIDTH_IN)
-_EDGED = 5 / _PIXELS  # of the width; narrower bars would be all edge, and show nothing of a texture
-_MANY = 4000  # more bars than this are narrower than a pixel or two
+_EDGED = 5 / _PIXELS  # of the width; narrower bars would be all edge, and no texture could be seen
+_MANY = 4000  # spans; more would be narrower than a pixel or two, and hide each other
 _HIGH = 0.42  # half a bar
 
 
 @Drawing
-def gantt(
-    ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, title: str = "", until_s: float | None = None
-) -> str:
+def gantt(ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_s: float | None = None) -> FigureSpec:
     """A row for each rank, a bar for each span, with its kind as colour and as a letter or texture; white is idle.
 
     Takes what `lab.schedule.simulate` and `overlap` return, what `lab.launch` returns, or spans. Where transfers run
     beside compute, a rank's row has two halves; later chunks of a rank are paler. `until_s` is where the axis ends, so
-    that two pictures can have the same. Thousands of spans are drawn as one mixed colour a pixel. Raises
-    BadArgument for no spans.
+    that two pictures can have the same. Thousands of spans are drawn as one mixed colour a pixel. Raises BadArgument
+    for no spans.
     """
     spans = _spans(ranks)
     if until_s is not None:
@@ -59,16 +57,20 @@ def gantt(
     spent_s = max(span.end_s for span in spans) - zero_s
     length_s = until_s or spent_s or 1.0
     rows = {rank: y for y, rank in enumerate(sorted({span.rank for span in spans}))}
-    if len(spans) > _MANY:
-        _draw_mixed(ax, spans, rows, zero_s, length_s)
-    else:
-        _draw_bars(ax, spans, rows, zero_s, length_s)
-    _dress(ax, rows, length_s, {span.kind for span in spans})
+    many = len(spans) > _MANY
+    (_draw_mixed if many else _draw_bars)(ax, spans, rows, zero_s, length_s)
+    every = math.ceil(len(rows) / 16)
+    name_rows(ax, [f"rank {rank}" if y % every == 0 else "" for rank, y in rows.items()])
+    ax.set_xlim(0, length_s)
+    label_seconds(ax.xaxis, ticks=8)
     what = "time (simulated)" if isinstance(ranks, Timetable | Overlap) else "time"
-    chunks = len(spans) <= _MANY and any(map(_chunk, spans))
-    ax.set_xlabel(f"{what}; paler: a rank's later chunk" if chunks else what)
-    ax.set_title(title, loc="left", fontsize=11, pad=26)
-    return _in_words(ranks, spans, len(rows), spent_s)
+    ax.set_xlabel(what if many or not any(map(_chunk, spans)) else f"{what}; paler: a rank's later chunk")
+    handles = patches_of(_legend({span.kind for span in spans}))
+    height_in, sentence = 1.35 + min(0.34 * len(rows), 5.0), _in_words(ranks, spans, len(rows), spent_s)
+    return FigureSpec(
+        sentence, title_pad=26, height_in=height_in, width_in=_WIDTH_IN, legend="above", handles=handles,
+        columns=len(handles),
+    )  # fmt: skip
 
 
 def _spans(ranks: Any) -> list[Span]:
@@ -83,7 +85,7 @@ def _spans(ranks: Any) -> list[Span]:
 
 
 def _draw_bars(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s: float, length_s: float) -> None:
-    """A bar for each span, those of one look as a collection: a patch for each would take long."""
+    """Draw a bar for each span, those of one look as one collection: a patch for each would take long."""
     looks: dict[tuple[str, int, bool], list[Any]] = defaultdict(list)
     halves = _halved(spans)
     for span in spans:
@@ -99,7 +101,7 @@ def _draw_bars(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s:
         for wide in (True, False):
             some = [box for box in boxes if (box[2][0] - box[0][0] > _EDGED * length_s) is wide]
             if some:
-                edge: dict[str, Any] = {"edgecolor": _EDGE, "linewidth": 0.5 if wide else 0.0}
+                edge: dict[str, Any] = EDGES if wide else {**EDGES, "linewidth": 0.0}
                 texture = hatch if wide and not named else ""
                 bars = PolyCollection(some, facecolor=_paler(color, chunk), hatch=texture, **edge)
                 ax.add_collection(bars, autolim=False)
@@ -115,7 +117,7 @@ def _paler(color: str, chunk: int) -> tuple[float, ...]:
 
 
 def _halved(spans: Sequence[Span]) -> set[int]:
-    """Ranks whose communication runs beside something else."""
+    """Ranks whose communication runs at the same time as something else."""
     found, until = set(), dict[int, tuple[float, str]]()
     for span in sorted(span for span in spans if span.seconds > 0 and span.kind != "idle"):
         end_s, kind = until.get(span.rank, (span.start_s, span.kind))
@@ -132,7 +134,7 @@ def _chunk(span: Span) -> int:
 
 
 def _write(ax: Axes, span: Span, x: float, y: float, length_s: float) -> bool:
-    """Write letter and micro-batch, or the letter alone, into a bar with room for them; whether it has its letter."""
+    """Write letter and micro-batch, or the letter alone, into a bar with room for them; True if it has its letter."""
     letter = span.kind if len(span.kind) == 1 else ""
     for text in (letter + span.label, letter + span.label.partition(".")[0], letter):
         for size, wide in ((7.5, 6.5), (6.0, 5.0)):  # points, pixels a letter
@@ -144,7 +146,7 @@ def _write(ax: Axes, span: Span, x: float, y: float, length_s: float) -> bool:
 
 
 def _draw_mixed(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s: float, length_s: float) -> None:
-    """A pixel's colour is that of its kinds and of white, mixed by the time that each takes of it."""
+    """Draw pixels whose colour is mixed from those of their kinds and white, by the time that each takes of a pixel."""
     edges = np.linspace(zero_s, zero_s + length_s, _PIXELS + 1)
     image = np.ones((len(rows), _PIXELS, 3))
     groups: dict[tuple[int, str], list[Span]] = defaultdict(list)
@@ -159,20 +161,10 @@ def _draw_mixed(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s
     ax.imshow(image.clip(0, 1), extent=extent, aspect="auto", interpolation="nearest")
 
 
-def _dress(ax: Axes, rows: Mapping[int, int], length_s: float, kinds: set[str]) -> None:
-    every = math.ceil(len(rows) / 16)
-    ax.set_yticks(list(rows.values())[::every], [f"rank {rank}" for rank in rows][::every])
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_xlim(0, length_s)
-    label_ticks(ax.xaxis, format_seconds, most=8)
+def _legend(kinds: set[str]) -> dict[str, tuple[str, str]]:
     present = [kind for kind in _KINDS if kind in kinds] + sorted(kinds - set(_KINDS))
-    looks = [_look(kind) for kind in present] + [("white: idle", "#ffffff", "")] * ("idle" not in kinds)
-    handles = [Patch(facecolor=c, hatch=hatch, edgecolor=_EDGE, linewidth=0.5, label=name) for name, c, hatch in looks]
-    ax.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(handles), frameon=False, fontsize=9,
-        handleheight=1.3, handlelength=2.4, columnspacing=1.4,
-    )  # fmt: skip
-    resize(ax, 1.35 + min(0.34 * len(rows), 5.0), _WIDTH_IN)
+    looks = {name: (color, hatch) for name, color, hatch in map(_look, present)}
+    return looks if "idle" in kinds else looks | {"white: idle": ("#ffffff", "")}
 
 
 def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> str:
@@ -195,22 +187,21 @@ def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> s
 
 
 @Drawing
-def replays(ax: Axes, runs: Agreement[str]) -> str:
+def replays(ax: Axes, runs: Agreement[str]) -> FigureSpec:
     """How far each published run's predicted throughput is off, a row for each schedule; the band is 5 % each way."""
     names = list(dict.fromkeys(row.by for row in runs.rows))
     models = list(dict.fromkeys(row.label.partition(",")[0] for row in runs.rows))
     for i, model in enumerate(models):
         some = [row for row in runs.rows if row.label.partition(",")[0] == model]
         places = [names.index(row.by) + 0.24 * (i - (len(models) - 1) / 2) for row in some]
-        style: dict[str, Any] = {"color": CYCLE[i], "fillstyle": "none", "markersize": 7, "linestyle": ""}
-        ax.plot([100 * row.error for row in some], places, MARKERS[i], label=model, **style)
+        style: dict[str, Any] = {**series_style(i), "fillstyle": "none", "markersize": 7, "linestyle": ""}
+        ax.plot([100 * row.error for row in some], places, label=model, **style)
     ax.axvspan(-5, 5, color=RECORDED, alpha=0.2, linewidth=0)
     ax.axvline(0, color=LIMIT, linewidth=1)
-    widest = max(10.0, 100 * abs(runs.worst.error))
-    ax.set_xlim(-1.05 * widest, 1.05 * widest)
+    widest = 1.05 * max(10.0, 100 * abs(runs.worst.error))
+    ax.set_xlim(-widest, widest)
     name_rows(ax, names)
-    label_ticks(ax.xaxis, lambda percent: f"{percent:+g}%" if percent else "0")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g}%" if value else "0")
     ax.set_xlabel(f"predicted over published {runs.unit}, less 1; grey: within 5 %")
-    ax.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(models))
-    resize(ax, 1.4 + 0.42 * len(names))
-    return f"{runs}. Source: {runs.source}."
+    sentence, height_in = f"{runs}. Source: {runs.source}.", 1.4 + 0.42 * len(names)
+    return FigureSpec(sentence, height_in=height_in, legend="above right", columns=len(models))

@@ -1,99 +1,88 @@
-"""Figures of time: who worked when, what single runs say, which ratios are real, and how far a speed-up reaches."""
+"""Figures of times: readings and what they claim, how far a speed-up goes, and which costs pay off when."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from labkit.core.arguments import check_number
 from labkit.core.units import format_seconds, significant
-from labkit.measure.bench import Ratio
-from labkit.measure.simulated import Event
-from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, ON_WHITE, PREDICTED, RECORDED, Drawing, resize
-from labkit.plot.labels import label_ticks, name_rows, write_beside
+from labkit.plan.costs import break_even_steps
+from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
+from labkit.plot.style import ACCENT, CYCLE, LIMIT, MARKERS, MEASURED, ON_WHITE, PREDICTED, RECORDED, series_style
 
-_LANES = {"host": CYCLE[0], "bus": CYCLE[3], "device": CYCLE[2]}
-
-
-@Drawing
-def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float]) -> str:
-    """What ran on host, bus and device, as bars over the clock; `reads` are names and seconds of clock readings.
-
-    The last event to end and the readings set the width. All of it is simulated, and the label says so.
-    """
-    events = [event for event in events if event.end_s > event.start_s]
-    lanes = [lane for lane in _LANES if any(event.where == lane for event in events)]
-    end_s = max([event.end_s for event in events] + list(reads.values()))
-    busy_s = dict.fromkeys(lanes, 0.0)
-    for event in events:
-        y, color, width_s = lanes.index(event.where), _LANES[event.where], event.end_s - event.start_s
-        busy_s[event.where] += width_s
-        edge = color if width_s < 0.01 * end_s else "white"  # a white edge would hide a thin bar
-        ax.barh(y, width_s, 0.5, left=event.start_s, color=color, edgecolor=edge)
-        if width_s > len(event.name) / 75 * end_s:  # about 75 characters fit into the width of the figure
-            ink = "black" if event.where == "bus" else "white"  # white on its pink is hard to read
-            middle_s = event.start_s + width_s / 2
-            ax.text(middle_s, y, event.name, ha="center", va="center", fontsize=8, color=ink)
-    for i, (name, at_s) in enumerate(reads.items()):
-        ax.axvline(at_s, color=PREDICTED, linestyle="--", linewidth=1.5)
-        side, ha = (4, "left") if at_s < 0.8 * end_s else (-4, "right")
-        style: dict[str, Any] = {"fontsize": 9, "color": PREDICTED, "ha": ha, "bbox": ON_WHITE}
-        write_beside(ax, at_s, -0.62 - 0.34 * i, name, offset=(side, 0), **style)
-    name_rows(ax, lanes, top=-0.7 - 0.34 * len(reads))
-    ax.set_xlim(-0.02 * end_s, 1.02 * end_s)
-    label_ticks(ax.xaxis, format_seconds, most=6)
-    ax.set_xlabel("time (simulated)")
-    resize(ax, 1.3 + 0.45 * len(lanes) + 0.2 * len(reads))
-    busy = [f"{lane} busy for {format_seconds(spent_s)}" for lane, spent_s in busy_s.items()]
-    read = [f"{name} at {format_seconds(at_s)}" for name, at_s in reads.items()]
-    return f"Simulated: {', '.join(busy)}. Clock read: {', '.join(read) or 'never'}."
+if TYPE_CHECKING:
+    from labkit.measure.bench import Ratio, Timing
 
 
 @Drawing
-def single_runs(ax: Axes, speedups: Sequence[float]) -> str:
+def readings(ax: Axes, timings: Sequence[Timing]) -> FigureSpec:
+    """Each timing's readings as dots, its median as a line, its cold call as an open circle; seconds, logarithmic."""
+    for y, timing in enumerate(timings):
+        spread = np.linspace(-0.18, 0.18, len(timing.samples_s))
+        style = series_style(y)
+        ax.plot(timing.samples_s, y + spread, linestyle="", markersize=4, alpha=0.6, **style)
+        ax.plot([timing.median_s] * 2, [y - 0.32, y + 0.32], color=LIMIT, linewidth=2)
+        ax.plot(timing.first_s, y, "o", color=style["color"], fillstyle="none", markersize=10)
+    name_rows(ax, [timing.label for timing in timings])
+    ax.set_xscale("log")
+    label_seconds(ax.xaxis)
+    ax.set_xlabel("time of one call (dot: a reading, line: median, open circle: the first, cold call)")
+    each = [f"{t.label}: median {format_seconds(t.median_s)}, spread {t.spread:.0%}" for t in timings]
+    return FigureSpec("; ".join(each) + ".")
+
+
+@Drawing
+def single_runs(ax: Axes, speedups: Sequence[float]) -> FigureSpec:
     """What each single comparison would have claimed, in the order taken; the line at 1 is 'no difference'."""
-    turns = range(1, len(speedups) + 1)
     ax.axhline(1.0, color=LIMIT, linewidth=2)
-    ax.plot(turns, speedups, "o", color=MEASURED, markersize=5, alpha=0.8)
+    ax.plot(range(1, len(speedups) + 1), speedups, "o", color=MEASURED, markersize=5, alpha=0.8)
     ax.set(xlabel="comparison, in the order taken", ylabel="claimed speed-up")
-    round_ratios = None
-    if max(speedups) > 4 * min(speedups):  # a stray would flatten all others
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if max(speedups) > 4 * min(speedups):  # an outlier would flatten all others
         ax.set_yscale("log")
-        round_ratios = [f * 10.0**e for e in range(-4, 5) for f in (1, 2, 5)]
-    label_ticks(ax.yaxis, "{:g}x".format, at=round_ratios)
-    resize(ax, 3.0)
+        ax.yaxis.set_major_locator(FixedLocator([f * 10.0**e for e in range(-4, 5) for f in (1, 2, 5)]))
+        ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     off = sum(abs(ratio - 1) > 0.05 for ratio in speedups)
     low, middle, high = min(speedups), statistics.median(speedups), max(speedups)
-    return (
+    sentence = (
         f"{len(speedups)} single comparisons: {significant(low)}x to {significant(high)}x, median "
         f"{significant(middle)}x; {off} of them are more than 5 % away from 1."
     )
+    return FigureSpec(sentence, height_in=3.0)
 
 
 @Drawing
-def ratios(ax: Axes, named: Mapping[str, Ratio]) -> str:
+def ratios(ax: Axes, named: Mapping[str, Ratio]) -> FigureSpec:
     """Speed-ups with their 95 % intervals, a row each; an interval that crosses the line at 1 shows nothing."""
+    right = 1.25 * max([1.0, *(ratio.high for ratio in named.values())])
     for y, ratio in enumerate(named.values()):
         color = RECORDED if ratio.verdict == "no difference seen" else MEASURED
         ax.plot([ratio.low, ratio.high], [y, y], color=color, linewidth=3, marker="|", markersize=10)
-        ax.plot(ratio.value, y, MARKERS[0], color=color, markersize=8)
-        above: dict[str, Any] = {"offset": (0, 10), "ha": "center", "va": "baseline", "bbox": ON_WHITE}
-        write_beside(ax, ratio.value, y, f"{significant(ratio.value)}x, {ratio.verdict}", **above)
+        ax.plot(ratio.value, y, "o", color=color, markersize=8)
+        side, ha = (0, "center") if ratio.value > 0.15 * right else (-4, "left")  # else it would cross the axis
+        ax.annotate(
+            f"{significant(ratio.value)}x, {ratio.verdict}", (ratio.value, y), xytext=(side, 10),
+            textcoords="offset points", ha=ha, fontsize=8, bbox=ON_WHITE,
+        )  # fmt: skip
     ax.axvline(1.0, color=LIMIT, linewidth=2, zorder=1)
-    name_rows(ax, named, top=-0.7)
-    ax.set_xlim(left=0, right=1.25 * max([1.0, *(ratio.high for ratio in named.values())]))
-    label_ticks(ax.xaxis, "{:g}x".format)
+    name_rows(ax, list(named), above=0.7)
+    ax.set_xlim(0, right)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.set_xlabel("speed-up (dot) and its 95 % interval; black line: no difference")
-    resize(ax, 1.1 + 0.55 * len(named))
-    return "; ".join(f"{name}: {significant(ratio.value)}x, {ratio.verdict}" for name, ratio in named.items()) + "."
+    each = (f"{name}: {significant(ratio.value)}x, {ratio.verdict}" for name, ratio in named.items())
+    return FigureSpec("; ".join(each) + ".", height_in=1.1 + 0.55 * len(named))
 
 
 @Drawing
-def amdahl(ax: Axes, *, share: float, factor: float) -> str:
+def amdahl(ax: Axes, *, share: float, factor: float) -> FigureSpec:
     """Speed-up of the whole against the factor by which a share (0 to 1) of its time gets faster, with the limit.
 
     Whole speed-up = 1 / ((1 - share) + share / factor), at most 1 / (1 - share). Source: G. M. Amdahl, Validity of
@@ -107,16 +96,99 @@ def amdahl(ax: Axes, *, share: float, factor: float) -> str:
     limit = "none" if share == 1 else f"{significant(1 / (1 - share))}x"
     if share < 1:
         ax.axhline(1 / (1 - share), color=LIMIT, linewidth=2, label=f"limit {limit}")
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_ylim(0.8, max(12.0, 1.5 / (1 - share)) if share < 1 else 1000)
+    ax.set(xscale="log", yscale="log", ylim=(0.8, max(12.0, 1.5 / (1 - share)) if share < 1 else 1000))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]))
         axis.set_major_formatter(lambda value, _: f"{value:g}x")
         axis.set_minor_formatter(lambda value, _: "")
     ax.set(xlabel="how many times faster that share gets", ylabel="the whole gets faster by")
-    ax.legend(frameon=False, fontsize=9, loc="lower right")
-    return (
+    sentence = (
         f"When {share:.0%} of the time gets {significant(factor)}x faster, "
         f"the whole gets {significant(whole)}x faster; limit: {limit}."
     )
+    return FigureSpec(sentence, legend="lower right")
+
+
+@Drawing
+def time_by_size(ax: Axes, seconds: Mapping[int, float]) -> FigureSpec:
+    """Seconds of one call by the number of elements, both logarithmic."""
+    sizes = sorted(seconds)
+    ax.plot(sizes, [seconds[n] for n in sizes], "o-", color=MEASURED, label="measured, one call")
+    ax.set(xscale="log", yscale="log", xlabel="elements", ylabel="time of one call")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}" if value >= 1 else "")
+    label_seconds(ax.yaxis)
+    ax.minorticks_off()
+    ends = [f"{n:,} element{'s' * (n != 1)} in {format_seconds(seconds[n])}" for n in (sizes[0], sizes[-1])]
+    return FigureSpec(f"{'; '.join(ends)}.", legend="upper left")
+
+
+@Drawing
+def break_even(ax: Axes, *, compile_s: float, eager_s: float, compiled_s: float) -> FigureSpec:
+    """Total time by steps, eager and compiled, calculated from seconds of compiling and of a step.
+
+    The axis ends at three times the steps that compiling needs to pay, or where it never pays, at three times those
+    that last as long as compiling. Raises BadArgument for negative numbers or steps of no time.
+    """
+    even = break_even_steps(compile_s, eager_s, compiled_s)
+    until = math.ceil(3 * even if 0 < even < math.inf else 3 * max(compile_s, eager_s) / eager_s)
+    x = np.array([0, until])
+    ax.plot(x, x * eager_s, color=MEASURED, linewidth=2, label="eager")
+    ax.plot(x, compile_s + x * compiled_s, color=PREDICTED, linewidth=2, linestyle="--", label="compiled")
+    if 0 < even < math.inf:
+        ax.plot(even, even * eager_s, "o", color=LIMIT, markersize=8)
+        ax.annotate(
+            f"{_count(even)} steps", (even, even * eager_s), xytext=(8, -14), textcoords="offset points",
+            bbox=ON_WHITE | {"alpha": 0.8},
+        )  # fmt: skip
+    ax.set_xlim(0, until)
+    ax.set_ylim(0, None)
+    ax.xaxis.set_major_formatter(lambda value, _: _count(value))
+    label_seconds(ax.yaxis)
+    ax.set(xlabel="steps", ylabel="time from the start (calculated)")
+    each = (
+        f"Compiling takes {format_seconds(compile_s)}, a step {format_seconds(eager_s)} eager and "
+        f"{format_seconds(compiled_s)} compiled: "
+    )
+    outcome = "it never pays, because a compiled step is no faster."
+    if math.isfinite(even):
+        outcome = f"it has paid after {_count(even)} steps, which last {format_seconds(even * eager_s)}."
+    return FigureSpec(each + outcome, height_in=3.4, legend="upper left")
+
+
+def _count(steps: float) -> str:
+    return f"{int(steps):,}" if steps < 1e6 else f"{significant(steps / 1e6)} million"
+
+
+@Drawing
+def passes(ax: Axes, *, cpu_s: float, transfer_s: float, kernel_s: float, origin: str) -> FigureSpec:
+    """Time by the number of passes over data: on the CPU, and on a GPU that it is copied to once and back once.
+
+    `cpu_s` and `kernel_s` are seconds of one pass, `transfer_s` those of both copies; `origin` says where the GPU's
+    numbers come from. The GPU takes transfer_s + passes x kernel_s. Raises BadArgument for times not above zero.
+    """
+    for name, value in (("cpu_s", cpu_s), ("transfer_s", transfer_s), ("kernel_s", kernel_s)):
+        check_number(name, value, above=0, advice="It is a time in seconds.")
+    count = np.geomspace(1, 1000, 200)
+    ends: dict[str, Any] = {"markevery": [0, -1], "markersize": 7}
+    ax.plot(count, count * cpu_s, color=MEASURED, marker=MARKERS[0], label="CPU, measured here", **ends)
+    label = f"GPU with transfers, {origin}"
+    ax.plot(count, transfer_s + count * kernel_s, color=ACCENT, marker=MARKERS[1], label=label, **ends)
+    ax.plot(count, count * kernel_s, color=LIMIT, linestyle=":", label=f"GPU, data already there, {origin}")
+    ax.set(xscale="log", yscale="log", xlabel="passes over the data", ylabel="time")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    label_seconds(ax.yaxis)
+    ax.yaxis.set_minor_locator(NullLocator())
+    even = transfer_s / (cpu_s - kernel_s) if cpu_s > kernel_s else math.inf
+    if 1 < even < math.inf:
+        ax.axvline(even, color=RECORDED, linestyle="--")
+    return FigureSpec(_passes_in_words(cpu_s, transfer_s + kernel_s, kernel_s, origin, even), legend="below")
+
+
+def _passes_in_words(cpu_s: float, whole_s: float, kernel_s: float, origin: str, even: float) -> str:
+    first = f"One pass: CPU {format_seconds(cpu_s)}, GPU {format_seconds(whole_s)} with transfers ({origin})."
+    if math.isinf(even):
+        return f"{first} The GPU never wins: its kernel alone takes as long as the CPU or longer."
+    if even <= 1:
+        gains = f"by {significant(cpu_s / whole_s)}x; without transfers it would be {significant(cpu_s / kernel_s)}x"
+        return f"{first} The GPU wins from the first pass on, {gains}."
+    return f"{first} Both take equally long at {significant(even)} passes; from there on the GPU wins."

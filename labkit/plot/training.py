@@ -1,4 +1,4 @@
-"""Figures of training: accuracy by time with seeds as bands, time to accuracy by batch, and the range test."""
+"""Figures of training: curves, accuracy by time with seeds as bands, time to accuracy by batch, and the range test."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from labkit.core.units import format_seconds, significant
-from labkit.plot.core import CYCLE, LIMIT, MARKERS, MEASURED, PREDICTED, RECORDED, Drawing, resize
-from labkit.plot.labels import label_ticks
+from labkit.plot.core import Drawing, FigureSpec
+from labkit.plot.style import LIMIT, MEASURED, PREDICTED, RECORDED, series_style
 
 if TYPE_CHECKING:
     from labkit.train.training import GradientNoise, RangeTest, Run, Runs
@@ -26,28 +27,39 @@ _X_LABELS = {
 
 
 @Drawing
+def curves(ax: Axes, series: Mapping[str, Sequence[float]], *, x: str = "step", y: str = "loss") -> FigureSpec:
+    """Lines over their index from 1, one a name, each with a marker of its own at its end."""
+    for i, (name, values) in enumerate(series.items()):
+        ax.plot(range(1, len(values) + 1), values, markevery=[-1], label=name, **series_style(i))
+    ax.set(xlabel=x, ylabel=y)
+    ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ends = [f"{name} {significant(values[-1])} after {len(values)}" for name, values in series.items() if len(values)]
+    return FigureSpec(f"{y} by {x}: {'; '.join(ends)}." if ends else "Nothing drawn yet.")
+
+
+@Drawing
 def seed_bands(
     ax: Axes, named: Mapping[str, Sequence[Run]], *, x: Axis = "seconds", accuracy: float | None = None
-) -> str:
+) -> FigureSpec:
     """Validation accuracy by seconds, epochs, images or steps: median over the seeds, band from lowest to highest.
 
     A seed that has ended keeps its last accuracy. A black line marks `accuracy` (0 to 1), where it is given.
     """
-    for i, (name, runs) in enumerate((name, runs) for name, runs in named.items() if len(runs)):
-        color, marker = CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]
-        grid, low, middle, high = _band(runs, x)
+    begun = {name: runs for name, runs in named.items() if len(runs)}
+    for i, (name, runs) in enumerate(begun.items()):
+        style = series_style(i)
+        at, low, middle, high = _band(runs, x)
+        ax.fill_between(at, low, high, color=style["color"], alpha=0.2, linewidth=0)
         seeds = f"{name} ({len(runs)} seed{'s' * (len(runs) != 1)})"
-        ax.fill_between(grid, low, high, color=color, alpha=0.2, linewidth=0)
-        ax.plot(grid, middle, color=color, marker=marker, markevery=[-1], label=seeds)
+        ax.plot(at, middle, markevery=[-1], label=seeds, **style)
     if accuracy is not None:
         ax.axhline(100 * accuracy, color=LIMIT, linewidth=1)
     ax.set(xlabel=_X_LABELS[x], ylabel="validation accuracy, %", ylim=(0, 101))
     ax.set_xlim(left=0)
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False, fontsize=8, loc="lower right")
-    resize(ax, 3.6)
-    ends = [_ends(name, runs, x, accuracy) for name, runs in named.items() if len(runs)]
-    return "; ".join(ends) + "." if ends else "No epoch has ended yet."
+    ends = [_ends(name, runs, x, accuracy) for name, runs in begun.items()]
+    sentence = "; ".join(ends) + "." if ends else "No epoch has ended yet."
+    return FigureSpec(sentence, height_in=3.6, legend="lower right")
 
 
 def _at(run: Run, x: Axis) -> Sequence[float]:
@@ -59,12 +71,16 @@ def _at(run: Run, x: Axis) -> Sequence[float]:
     return run.images if x == "images" else [images // run.batch for images in run.images]
 
 
-def _band(runs: Sequence[Run], x: Axis) -> tuple[list[float], ...]:
-    """Where an epoch of some seed ends, once all have begun; there the lowest, median and highest accuracy in %."""
+def _band(runs: Sequence[Run], x: Axis) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Places on the x axis, and lowest, median and highest accuracy in percent at each.
+
+    The places are wherever an epoch of some seed ends, once all seeds have ended one.
+    """
     first = max(_at(run, x)[0] for run in runs)
     grid = np.array(sorted({at for run in runs for at in _at(run, x) if at >= first}), dtype=float)
     values = 100 * np.array([np.interp(grid, list(_at(run, x)), run.accuracies) for run in runs])
-    return grid.tolist(), *(np.quantile(values, share, axis=0).tolist() for share in (0, 0.5, 1))
+    low, middle, high = (np.quantile(values, share, axis=0).tolist() for share in (0, 0.5, 1))
+    return grid.tolist(), low, middle, high
 
 
 def _ends(name: str, runs: Sequence[Run], x: Axis, accuracy: float | None) -> str:
@@ -87,22 +103,22 @@ def time_to_accuracy(
     *,
     what: Literal["seconds", "steps", "epochs"] = "seconds",
     noise: GradientNoise | None = None,
-    title: str = "",
-) -> str:
+) -> FigureSpec:
     """Median seconds, steps or epochs to an accuracy (0 to 1) by batch; whiskers from the first seed to the last.
 
-    An open end at the top says that some seeds never got there, a cross that half of them or more didn't. `noise`
-    adds the critical batch that the gradient noise scale predicts, with its interval.
+    A whisker that ends at the top says that some seeds never arrived, a cross that half of them or more didn't.
+    `noise` adds the critical batch that the gradient noise scale predicts, with its interval.
     """
     get = {"seconds": "time_to", "steps": "steps_to", "epochs": "epochs_to"}[what]
     found = {name: {batch: getattr(runs, get)(accuracy) for batch, runs in by.items()} for name, by in named.items()}
     finite = [v for by in found.values() for r in by.values() for v in r.values if math.isfinite(v)]
     top = 2 * max(finite, default=1.0)
     for i, (name, by) in enumerate(found.items()):
-        color, marker = CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]
+        style = series_style(i)
+        color = style["color"]
         shift = 1.03**i  # so that whiskers don't hide each other
         there = sorted(batch for batch in by if math.isfinite(by[batch].median))
-        ax.plot([b * shift for b in there], [by[b].median for b in there], color=color, marker=marker, label=name)
+        ax.plot([b * shift for b in there], [by[b].median for b in there], label=name, **style)
         for batch, reached in by.items():
             if reached.arrived:
                 ends = (reached.low, min(reached.high, top))
@@ -111,24 +127,24 @@ def time_to_accuracy(
                 ax.plot(batch * shift, top, "x", color=color, markersize=9, markeredgewidth=2)
     if any(math.isinf(reached.median) for by in found.values() for reached in by.values()):
         ax.plot([], [], "x", color=LIMIT, markersize=9, markeredgewidth=2, label="half of the seeds or more never did")
+    batches = sorted({batch for by in named.values() for batch in by})
+    shown: list[float] = [*batches]
     if noise is not None and math.isfinite(noise.scale):
         ax.axvspan(noise.low, min(noise.high, 1e6), color=PREDICTED, alpha=0.12, linewidth=0)
         ax.axvline(noise.scale, color=PREDICTED, linestyle="--", label="critical batch, predicted from gradient noise")
-    batches = sorted({batch for by in named.values() for batch in by})
-    marked = [] if noise is None or not math.isfinite(noise.scale) else [noise.scale]
-    _log_axes(ax, batches, [*batches, *marked], what)
+        shown.append(noise.scale)
+    _log_axes(ax, batches, shown, what)
     if finite:
         ax.set_ylim(min(finite) / 1.4, 1.3 * top)
-    ax.set_title(title or f"To {significant(100 * accuracy)} % on held-out images", loc="left", fontsize=11)
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(0, -0.18), borderpad=0)
-    resize(ax, 4.2)
     words = [
         f"{name}, batch {batch}: {reached.arrived} of {len(reached.values)} seeds, median "
         + ("never" if math.isinf(reached.median) else _amount(reached.median, what))
         for name, by in found.items()
         for batch, reached in by.items()
     ]
-    return f"To {significant(100 * accuracy)} %: {'; '.join(words)}."
+    percent = f"{significant(100 * accuracy)} %"
+    title = f"To {percent} on held-out images"
+    return FigureSpec(f"To {percent}: {'; '.join(words)}.", title=title, height_in=4.2, legend="below")
 
 
 def _amount(value: float, what: str) -> str:
@@ -136,24 +152,24 @@ def _amount(value: float, what: str) -> str:
 
 
 def _log_axes(ax: Axes, batches: Sequence[int], shown: Sequence[float], what: str) -> None:
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    label_ticks(ax.xaxis, "{:g}".format, at=batches)
+    ax.set(xscale="log", yscale="log", xlabel="batch, images a step", ylabel=f"{what} to the accuracy")
+    ax.xaxis.set_major_locator(FixedLocator(batches))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if shown:
         ax.set_xlim(min(shown) / 1.4, max(shown) * 1.4)
-    label_ticks(ax.yaxis, "{:,g}".format, at=[f * 10.0**e for e in range(-4, 7) for f in (1, 1.5, 2, 3, 5, 7)])
-    ax.set(xlabel="batch, images a step", ylabel=f"{what} to the accuracy")
+    ax.yaxis.set_major_locator(FixedLocator([f * 10.0**e for e in range(-4, 7) for f in (1, 1.5, 2, 3, 5, 7)]))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
 
 
 @Drawing
-def range_test(ax: Axes, found: RangeTest) -> str:
+def range_test(ax: Axes, found: RangeTest) -> FigureSpec:
     """Loss by learning rate: a dot a step, the running mean as a line, and the rates that the test suggests."""
     ax.plot(found.rates, found.losses, "o", color=RECORDED, markersize=3, alpha=0.6, label="loss of one step")
     ax.plot(found.rates, found.smooth, color=MEASURED, label="running mean")
     ax.axvline(found.lowest, color=LIMIT, linewidth=1.5, label=f"lowest mean, at {found.lowest:.2g}")
     ax.axvline(found.suggested, color=PREDICTED, linestyle="--", label=f"a third of it, {found.suggested:.2g}")
-    ax.set_xscale("log")
-    ax.set(xlabel="learning rate", ylabel="loss")
+    ax.set(xscale="log", xlabel="learning rate", ylabel="loss")
     ax.set_ylim(0, 1.3 * max(found.smooth[0], found.losses[0]))
-    ax.legend(frameon=False, fontsize=8, loc="lower left")
-    return f"{found}."
+    return FigureSpec(f"{found}.", legend="lower left")

@@ -1,4 +1,4 @@
-"""The paths of a warp's lanes through a kernel's branches, and where they part."""
+"""The figure of how the lanes of a warp take a kernel's branches, and where they part."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from labkit.core.display import brief_repr, cut
 from labkit.core.errors import KernelError
 from labkit.gpu.trace import Trace
 from labkit.gpu.trace.traced_thread import WARP
-from labkit.plot.core import MEASURED, Drawing
-from labkit.plot.kernels import canvas, cells, key, words
+from labkit.plot.core import Drawing, FigureSpec
+from labkit.plot.kernels import cells, finished, words
+from labkit.plot.style import MEASURED
 
 Array = np.ndarray[Any, Any]
 _TAKEN: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white"}
@@ -25,21 +26,25 @@ _STRIP_IN = 4.4  # leaves room for source lines of 60 characters in the width of
 
 
 @Drawing
-def divergence(ax: Axes, trace: Trace, warp: int = 0) -> str:
+def divergence(ax: Axes, trace: Trace | Any, warp: int = 0) -> FigureSpec:
     """What each lane of a warp did at each `if` and each turn of a `while`: taken, not taken, or not there.
 
     Rows are in the order of the source; the turns of a loop follow each other. Long loops are cut to 48 rows in all,
-    and the sentence says so. Raises KernelError for a warp that the launch does not have.
+    and the sentence says so. Raises KernelError for what is no trace and a warp that the launch does not have.
     """
-    _expect(trace, warp)
+    if not isinstance(trace, Trace):
+        told = brief_repr(trace)
+        raise KernelError(f"Expected a trace, got {told}. Make one with lab.trace(kernel, grid, block, ...).")
+    if not is_whole(warp) or not 0 <= warp < trace.warps:
+        raise KernelError(f"Expected a warp from 0 to {trace.warps - 1:,}, got {brief_repr(warp)}.")
     labels, lanes = trace.paths(warp)
+    title = f"{trace.kernel}, warp {warp}"
     if not labels:
-        canvas(ax, f"{trace.kernel}, warp {warp}", columns=WARP, rows=1, width_in=_STRIP_IN)
         words(ax, 0, 0.5, "no if, no while")
-        return f"Warp {warp} comes to no if and no while: its lanes can't part there."
+        sentence = f"Warp {warp} comes to no if and no while: its lanes can't part there."
+        return finished(ax, sentence, title, columns=WARP, rows=1, key={}, width_in=_STRIP_IN)
     order, turns = _in_source_order(labels)
     drawn = _shortened(order, turns)
-    canvas(ax, f"{trace.kernel}, warp {warp}", columns=WARP, rows=len(drawn), width_in=_STRIP_IN)
     for style, value in ((_TAKEN, 1), (_NOT_TAKEN, 0), (_ABSENT, -1)):
         row, lane = np.nonzero(lanes[drawn] == value)
         cells(ax, lane, row, 1, {"linewidth": 0.6, **style})
@@ -52,13 +57,14 @@ def divergence(ax: Axes, trace: Trace, warp: int = 0) -> str:
     for lane in (*range(0, WARP, 4), WARP - 1):
         words(ax, lane + 0.5, -0.55, str(lane), ha="center")
     words(ax, WARP + 0.6, -0.55, "lane")
-    key(ax, len(drawn), {"taken": _TAKEN, "not taken": _NOT_TAKEN, "not there": _ABSENT})
     parted = sum(_parts(row) for row in lanes)
     cut_off = f" Drawn are {len(drawn)} of them." if len(drawn) < len(labels) else ""
-    return (
+    sentence = (
         f"Warp {warp} comes {len(labels):,} time{'s' * (len(labels) > 1)} to an if or a turn of a while; "
         f"its lanes part at {parted:,}.{cut_off}"
     )
+    key = {"taken": _TAKEN, "not taken": _NOT_TAKEN, "not there": _ABSENT}
+    return finished(ax, sentence, title, columns=WARP, rows=len(drawn), key=key, width_in=_STRIP_IN)
 
 
 def _parts(row: Array) -> bool:
@@ -66,7 +72,7 @@ def _parts(row: Array) -> bool:
 
 
 def _in_source_order(labels: Sequence[str]) -> tuple[list[int], dict[int, int]]:
-    """Numbers of the branches by line and label, and which turn, from 1, each is."""
+    """Indices of the branches in the order of line and label, and the turn of its loop that each is, from 1."""
     seen: dict[str, list[int]] = {}
     for i, label in enumerate(labels):
         seen.setdefault(label, []).append(i)
@@ -76,18 +82,8 @@ def _in_source_order(labels: Sequence[str]) -> tuple[list[int], dict[int, int]]:
 
 
 def _shortened(order: Sequence[int], turns: dict[int, int]) -> list[int]:
-    """At most 48 branches: of each loop its first turns, as many as all fit."""
+    """At most 48 branches: of every loop the same number of first turns, as many as fit."""
     most = max(turns.values())
     while most > 1 and sum(turns[i] <= most for i in order) > _MOST_ROWS:
         most -= 1
     return [i for i in order if turns[i] <= most][:_MOST_ROWS]
-
-
-def _expect(trace: Any, warp: Any) -> None:
-    """KernelError unless this is a trace, and a number of one of its warps."""
-    if not isinstance(trace, Trace):
-        raise KernelError(
-            f"Expected a trace, got {brief_repr(trace)}. Make one with lab.trace(kernel, grid, block, ...)."
-        )
-    if not is_whole(warp) or not 0 <= warp < trace.warps:
-        raise KernelError(f"Expected a warp from 0 to {trace.warps - 1:,}, got {brief_repr(warp)}.")

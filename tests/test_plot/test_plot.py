@@ -1,3 +1,5 @@
+import inspect
+
 import matplotlib.pyplot as plt
 import pytest
 
@@ -7,7 +9,7 @@ from labkit.plot import Bar
 
 
 def png(picture):
-    return plot.to_png(picture.ax.get_figure(root=True))
+    return plot.to_png(picture.ax)
 
 
 def texts(ax):
@@ -61,7 +63,7 @@ def test_the_sentence_says_what_the_figure_shows():
         lambda: plot.speed_bars(BARS, unit="images/s", log=True),
         lambda: plot.curves({"loss": [3.0, 2.0], "accuracy": []}),
         lambda: plot.curves({}),
-        lambda: plot.readings([Timing("a", 1.0, (0.1, 0.2)), Timing("b", 1.0, (0.1,))], log=True),
+        lambda: plot.readings([Timing("a", 1.0, (0.1, 0.2)), Timing("b", 1.0, (0.1,))]),
         lambda: plot.images(*images()),
     ],
 )
@@ -85,6 +87,37 @@ def test_drawing_leaves_pyplot_alone():
 
 
 def test_a_title_stands_above_the_figure_also_after_it_is_drawn_again():
+    picture = plot.speed_bars(BARS, unit="images/s", title="Now")
+    assert picture.ax.get_title(loc="left") == "Now"
+    plot.speed_bars.on(picture.ax, BARS, unit="images/s", title="Then")
+    assert picture.ax.get_title(loc="left") == "Then"
+    assert plot.curves({"loss": [1.0, 0.5]}, title="Learning").ax.get_title(loc="left") == "Learning"
+
+
+def test_what_is_drawn_again_replaces_the_frame_before():
+    axes = plot.new_axes()
+    for _ in range(3):
+        plot.speed_bars.on(axes, BARS, unit="images/s")
+    assert len(axes.get_legend().get_texts()) == 4
+    assert len(axes.patches) == 2
+    assert len(axes.containers) == 3  # two of bars, one of whiskers
+    plot.speed_bars.on(axes, [], unit="images/s")
+    assert axes.get_legend() is None
+
+
+def test_the_signature_has_the_title_that_every_figure_takes_and_no_axes():
+    assert list(inspect.signature(plot.ratios).parameters) == ["named", "title"]
+
+
+def test_a_note_does_not_lie_on_what_was_recorded_elsewhere():
+    picture = plot.speed_bars(BARS, unit="images/s")
+    note, recorded = picture.ax.texts[-2:]
+    assert (note.get_text(), recorded.get_text()) == ("needs a GPU", "90,000 images/s, recorded on an H")
+    plot.to_png(picture.ax)  # text has its place once it is drawn
+    assert not note.get_window_extent().overlaps(recorded.get_window_extent())
+
+
+def test_a_title_is_above_the_figure_also_after_it_is_drawn_again():
     picture = plot.speed_bars(BARS, unit="images/s", title="Now")
     assert picture.ax.get_title(loc="left") == "Now"
     plot.speed_bars.on(picture.ax, BARS, unit="images/s", title="Then")

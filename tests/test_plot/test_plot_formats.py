@@ -21,7 +21,7 @@ def test_a_row_has_a_box_for_each_bit_and_says_what_is_stored():
     assert "".join(text for text in texts[:8]) == "10111101"
     assert texts[8] == "-1.25 (exact)"
     assert "float16 -1.25 (exact)" in picture.sentence
-    assert plot.to_png(picture.ax.figure).startswith(b"\x89PNG")
+    assert plot.to_png(picture.ax).startswith(b"\x89PNG")
 
 
 def test_the_exponents_of_all_formats_end_on_one_line():

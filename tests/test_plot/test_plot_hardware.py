@@ -5,6 +5,7 @@ from labkit.core.errors import BadArgument
 from labkit.lesson.explorer import Explorer
 from labkit.measure import catalog
 from labkit.plan import costs, published
+from labkit.plot import hardware
 
 ROOF = {"flop_per_s": 1e11, "bytes_per_s": 2e10}
 SETTING = {"model": "BERT-base", "batch": 32, "sequence": 128, "dtype": "mixed float16", "optimizer": "adamw"}
@@ -59,7 +60,7 @@ def test_published_rates_are_hatched_with_their_source_and_measured_ones_solid()
 
 
 def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
-    picture = plot.shortlist(judged())
+    picture = hardware.shortlist(judged())
     shown = words(picture.ax)
     assert "4.04 ms   4%        2.82 J    unknown" in shown
     assert "undecided: float16 peak unknown" in shown
@@ -71,14 +72,14 @@ def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
 
 def test_money_is_not_set_as_a_formula():
     candidates = judged(among=("RTX 5090",), budget_usd=1000)
-    text = plot.shortlist(candidates).ax.texts[0].get_text()
+    text = hardware.shortlist(candidates).ax.texts[0].get_text()
     assert text.count(r"\$") == 2
-    assert words(plot.shortlist(candidates).ax)[0] == "out: launch price 1,999 US$*, limit 1,000 US$"
+    assert words(hardware.shortlist(candidates).ax)[0] == "out: launch price 1,999 US$*, limit 1,000 US$"
 
 
 def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
     candidates = judged(among=None, budget_usd=2000)
-    picture = plot.shortlist(candidates, most=12)
+    picture = hardware.shortlist(candidates, most=12)
     shown = [tick.get_text() for tick in picture.ax.get_yticklabels()]
     fits = {one.device.name: one.fits for one in candidates}
     assert len(shown) == 12
@@ -117,12 +118,12 @@ def test_jobs_have_a_marker_each_filled_where_the_device_is_in():
     "picture",
     [
         lambda: plot.roofline({}, **ROOF),
-        lambda: plot.shortlist([]),
+        lambda: hardware.shortlist([]),
         lambda: plot.jobs_by_device({}),
         lambda: plot.shortlist_of(**SETTING, budget="no limit"),
     ],
 )
 def test_every_figure_draws_and_has_a_sentence(picture):
     drawn = picture()
-    assert plot.to_png(drawn.ax.get_figure(root=True)).startswith(b"\x89PNG")
+    assert plot.to_png(drawn.ax).startswith(b"\x89PNG")
     assert drawn.sentence.endswith(".")

@@ -22,7 +22,7 @@ MEASURED = [
 
 
 def picture(drawn):
-    return Image.open(io.BytesIO(plot.to_png(drawn.ax.get_figure(root=True)))).convert("RGB")
+    return Image.open(io.BytesIO(plot.to_png(drawn.ax))).convert("RGB")
 
 
 def bars(drawn):

@@ -1,53 +1,15 @@
 """The figures of time: what they show is read back from the axes, and what they say from their sentence."""
 
 import pytest
-from matplotlib.axes import Axes
 
 from labkit import plot
+from labkit.core.errors import BadArgument
 from labkit.measure.bench import Ratio
-from labkit.measure.simulated import SimulatedDevice
-from labkit.plot import core
-
-
-def bars(ax: Axes, lane: int):
-    """(left, right) of the bars in a lane."""
-    found = [p for p in ax.patches if lane - 0.5 < p.get_y() + p.get_height() / 2 < lane + 0.5]
-    return [(p.get_x(), p.get_x() + p.get_width()) for p in found]
+from labkit.plot import style
 
 
 def words(ax):
     return [text.get_text() for text in ax.texts]
-
-
-@pytest.fixture
-def round_trip():
-    device = SimulatedDevice(launch_s=1.0, bus_bytes_per_s=10.0, compile_s=0.0)
-    device.copy_to(100)
-    device.launch(20.0, name="blur")
-    reads = {"start": 0.0, "stop": device.clock()}
-    device.synchronize()
-    return plot.timeline(device.events, reads=reads)
-
-
-def test_a_timeline_has_a_lane_for_each_place_and_bars_where_the_work_was(round_trip):
-    assert [label.get_text() for label in round_trip.ax.get_yticklabels()] == ["host", "bus", "device"]
-    assert bars(round_trip.ax, 0) == [(0.0, 1.0), (1.0, 2.0)]
-    assert bars(round_trip.ax, 1) == [(1.0, 11.0)]
-    assert bars(round_trip.ax, 2) == [(11.0, 31.0)]
-
-
-def test_a_timeline_marks_the_clock_and_names_what_has_room(round_trip):
-    assert [line.get_xdata()[0] for line in round_trip.ax.lines] == [0.0, 2.0]
-    assert {"start", "stop", "blur", "copy to device"} <= set(words(round_trip.ax))
-    assert "launch blur" not in words(round_trip.ax)
-
-
-def test_a_timeline_says_that_it_is_simulated(round_trip):
-    assert round_trip.sentence.startswith(
-        "Simulated: host busy for 2.00 s, bus busy for 10.0 s, device busy for 20.0 s"
-    )
-    assert round_trip.sentence.endswith("Clock read: start at 0 s, stop at 2.00 s.")
-    assert round_trip.ax.get_xlabel() == "time (simulated)"
 
 
 def test_single_runs_count_what_is_off():
@@ -68,7 +30,7 @@ def test_ratios_mark_what_shows_nothing_by_colour_and_by_word():
     picture = plot.ratios(named)
     intervals = [line for line in picture.ax.lines if line.get_marker() == "|"]
     assert [list(line.get_xdata()) for line in intervals] == [[1.8, 2.2], [0.9, 1.1]]
-    assert [line.get_color() for line in intervals] == [core.MEASURED, core.RECORDED]
+    assert [line.get_color() for line in intervals] == [style.MEASURED, style.RECORDED]
     assert words(picture.ax) == ["2.00x, faster", "1.01x, no difference seen"]
     assert picture.sentence == "new: 2.00x, faster; same: 1.01x, no difference seen."
 
@@ -91,5 +53,39 @@ def test_amdahl_gives_the_whole_and_its_limit(share, factor, whole, limit):
     assert curve[-1] <= 1 / max(1 - share, 1e-3)
 
 
-def test_every_figure_becomes_a_png(round_trip):
-    assert plot.to_png(round_trip.ax.get_figure(root=True)).startswith(b"\x89PNG")
+@pytest.mark.parametrize(
+    ("cpu_s", "words"),
+    [
+        (0.011, "equally long at 10.0 passes"),
+        (1.0, "wins from the first pass on, by 9.9"),
+        (0.001, "never wins"),
+    ],
+)
+def test_passes_says_when_the_gpu_wins(cpu_s, words):
+    assert words in plot.passes(cpu_s=cpu_s, transfer_s=0.1, kernel_s=0.001, origin="calculated").sentence
+
+
+def test_passes_refuses_times_of_nothing():
+    with pytest.raises(BadArgument, match="transfer_s"):
+        plot.passes(cpu_s=1.0, transfer_s=0.0, kernel_s=0.1, origin="measured")
+
+
+def test_the_figure_marks_where_it_pays():
+    picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=0.25)
+    assert "it has paid after 32 steps, which last 16.0 s" in picture.sentence
+    assert [text.get_text() for text in picture.ax.texts] == ["32 steps"]
+    assert picture.ax.get_xlim()[1] == 96
+    assert "calculated" in picture.ax.get_ylabel()
+
+
+@pytest.mark.parametrize("compiled_s", [0.5, 0.7])
+def test_the_figure_says_when_it_never_pays(compiled_s):
+    picture = plot.break_even(compile_s=8.0, eager_s=0.5, compiled_s=compiled_s)
+    assert "it never pays" in picture.sentence
+    assert len(picture.ax.texts) == 0
+
+
+def test_the_figure_of_an_operators_time():
+    picture = plot.time_by_size({1: 4e-6, 1024: 5e-6})
+    assert picture.sentence == "1 element in 4.00 µs; 1,024 elements in 5.00 µs."
+    assert len(picture.ax.lines) == 1

@@ -1,9 +1,12 @@
+"""The figures of what ran when: their bars are read back from the axes."""
+
 import re
 
 import pytest
 
 from labkit import plot
 from labkit.core.errors import BadArgument
+from labkit.measure.simulated import SimulatedDevice
 from labkit.train.data import BatchTimes
 
 
@@ -11,6 +14,45 @@ def bars(ax, lane):
     """(left, right) of the bars in a lane, in seconds, in order."""
     found = [p for p in ax.patches if lane - 0.5 < p.get_y() + p.get_height() / 2 < lane + 0.5]
     return sorted((p.get_x(), p.get_x() + p.get_width()) for p in found)
+
+
+def words(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+@pytest.fixture
+def round_trip():
+    device = SimulatedDevice(launch_s=1.0, bus_bytes_per_s=10.0, compile_s=0.0)
+    device.copy_to(100)
+    device.launch(20.0, name="blur")
+    reads = {"start": 0.0, "stop": device.clock()}
+    device.synchronize()
+    return plot.timeline(device.events, reads=reads)
+
+
+def test_a_timeline_has_a_lane_for_each_place_and_bars_where_the_work_was(round_trip):
+    assert [label.get_text() for label in round_trip.ax.get_yticklabels()] == ["host", "bus", "device"]
+    assert bars(round_trip.ax, 0) == [(0.0, 1.0), (1.0, 2.0)]
+    assert bars(round_trip.ax, 1) == [(1.0, 11.0)]
+    assert bars(round_trip.ax, 2) == [(11.0, 31.0)]
+
+
+def test_a_timeline_marks_the_clock_and_names_what_has_room(round_trip):
+    assert [line.get_xdata()[0] for line in round_trip.ax.lines] == [0.0, 2.0]
+    assert {"start", "stop", "blur", "copy to device"} <= set(words(round_trip.ax))
+    assert "launch blur" not in words(round_trip.ax)
+
+
+def test_a_timeline_says_that_it_is_simulated(round_trip):
+    assert round_trip.sentence.startswith(
+        "Simulated: host busy for 2.00 s, bus busy for 10.0 s, device busy for 20.0 s"
+    )
+    assert round_trip.sentence.endswith("Clock read: start at 0 s, stop at 2.00 s.")
+    assert round_trip.ax.get_xlabel() == "time (simulated)"
+
+
+def test_every_figure_becomes_a_png(round_trip):
+    assert plot.to_png(round_trip.ax).startswith(b"\x89PNG")
 
 
 def two_workers():
@@ -45,7 +87,7 @@ def test_a_trainer_that_loads_for_itself_has_one_lane():
 
 
 def test_numbers_stand_where_there_is_room():
-    assert [text.get_text() for text in plot.queue(two_workers()).ax.texts] == ["0", "1", "2", "0", "1"]
+    assert sorted(text.get_text() for text in plot.queue(two_workers()).ax.texts) == ["0", "0", "1", "1", "2"]
     many = [BatchTimes(0, i, i + 0.5, i, i + 0.5) for i in range(100)]
     assert len(plot.queue(many).ax.texts) == 0
 

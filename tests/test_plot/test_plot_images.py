@@ -1,10 +1,10 @@
-"""The figures of notebook 03: their sentences say what they show, and impossible input is told."""
+"""Figures of images and of the owners of elements: their sentences say what they show; wrong input is refused."""
 
 import numpy as np
 import pytest
 
 from labkit.core.errors import BadArgument
-from labkit.plot.threads import grey_images, owners, passes
+from labkit.plot import grey_images, owners
 
 
 def texts(picture):
@@ -29,23 +29,6 @@ def test_owners_wraps_long_arrays_and_counts_many_blocks():
 def test_owners_refuses_what_it_cannot_draw(shape):
     with pytest.raises(BadArgument, match="Draw a smaller array"):
         owners(np.zeros(shape, int), np.zeros(shape, int))
-
-
-@pytest.mark.parametrize(
-    ("cpu_s", "words"),
-    [
-        (0.011, "equally long at 10.0 passes"),
-        (1.0, "wins from the first pass on, by 9.9"),
-        (0.001, "never wins"),
-    ],
-)
-def test_passes_says_when_the_gpu_wins(cpu_s, words):
-    assert words in passes(cpu_s=cpu_s, transfer_s=0.1, kernel_s=0.001, origin="calculated").sentence
-
-
-def test_passes_refuses_times_of_nothing():
-    with pytest.raises(BadArgument, match="transfer_s"):
-        passes(cpu_s=1.0, transfer_s=0.0, kernel_s=0.1, origin="measured")
 
 
 def test_grey_images_stand_side_by_side():

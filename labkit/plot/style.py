@@ -1,0 +1,29 @@
+"""Colours, markers and textures of all figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.patches import Patch
+
+# Okabe and Ito's colours (2008), which colour-blind readers can tell apart.
+MEASURED, PREDICTED, LIMIT, RECORDED, ACCENT = "#0072B2", "#D55E00", "#000000", "#8a8a8a", "#009E73"
+CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+HATCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": RECORDED, "hatch": "//"}  # not measured here
+DIAMOND: dict[str, Any] = {
+    "marker": "D", "color": PREDICTED, "fillstyle": "none", "markeredgewidth": 2, "linestyle": "",
+}  # fmt: skip  # the reader's prediction
+ON_WHITE: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}  # for text on a line or a texture
+EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.4}
+
+
+def series_style(i: int) -> dict[str, Any]:
+    """Colour and marker of the `i`-th series; both start anew after seven."""
+    return {"color": CYCLE[i % len(CYCLE)], "marker": MARKERS[i % len(MARKERS)]}
+
+
+def patches_of(looks: Mapping[str, tuple[str, str]]) -> list[Patch]:
+    """What a legend shows for bars that differ in colour and texture, by name."""
+    return [Patch(facecolor=color, hatch=hatch, label=name, **EDGES) for name, (color, hatch) in looks.items()]
