@@ -33,7 +33,9 @@ def exercise(number: str) -> Exercise:
 
 
 def numbers() -> list[str]:
-    """Every exercise's number, sorted. Reads the hints only: no check is loaded."""
+    """Every exercise's number, sorted; reads the hints and loads no check. DataError where there are no exercises."""
+    if not EXERCISES.is_dir():
+        raise DataError(f"Expected the workbook's exercises in {EXERCISES}. Work in a clone of the repository.")
     return [number for folder in sorted(EXERCISES.glob("nb*")) for number in sorted(_hints(folder.name[2:]))]
 
 
@@ -68,8 +70,7 @@ def _text(notebook: str, name: str) -> str:
         return (EXERCISES / f"nb{notebook}" / name).read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(
-            f"Expected the workbook's exercises in {EXERCISES}, and {name} of notebook {notebook} can't be read "
-            f"({error.strerror}). Work in a clone of the repository, or fetch it again."
+            f"{name} of notebook {notebook}'s exercises can't be read ({error.strerror}). Fetch the repository again."
         ) from error
 
 
