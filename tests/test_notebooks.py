@@ -120,6 +120,17 @@ def test_at_most_two_code_cells_follow_each_other(path):
 
 
 @every_notebook
+def test_it_imports_labkit_and_nothing_from_inside_it(path):
+    for source in code_cells(path):
+        for node in ast.walk(ast.parse(python_of(source))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            inside = [name for name in names if re.match(r"(labkit\.|exercises)", name)]
+            assert not inside, source
+            assert not (isinstance(node, ast.ImportFrom) and node.module == "labkit"), source
+
+
+@every_notebook
 def test_the_prose_promises_nothing(path):
     for source in markdown(path):
         assert not WORDS.search(source), source
