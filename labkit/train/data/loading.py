@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,7 @@ from labkit.train.data.bundled import check_at_least_one
 from labkit.train.data.timestamps import BatchTimes, Stamped, StampedBatch, StampedStream, now_s, stamped_batch
 
 _POLL_S = 0.5  # torch looks for dead workers only when a wait for a batch ends, so waits are short
+_REPORT_S = 2.0
 _TIMED_OUT = "DataLoader timed out"
 _IN_WORKER = re.compile(r"^Caught \w+ in DataLoader worker process (\d+)")
 _EXPECTED_WARNINGS = (
@@ -115,8 +117,8 @@ class Loader:
             return WorkerFailed(
                 f"Worker {raised[1]} raised {said}; all workers are ended now. Try workers=0 for the whole traceback."
             )
-        for process in self._processes:
-            process.join(timeout=0)
+        # A connection may break before the system reports the end of the worker that broke it.
+        connection.wait([process.sentinel for process in self._processes], timeout=_REPORT_S)
         codes = [process.exitcode for process in self._processes if process.exitcode is not None]
         if not codes:
             return WorkerFailed(
