@@ -1,15 +1,7 @@
-"""Boards that fill while a cell runs.
-
-Plain classes that compose core widgets: a figure drawn with Agg becomes the value of one `widgets.Image`, so the
-picture on the page is replaced without flicker, and the last frame is also stored as PNG for readers without a kernel.
-Drawing happens on the main thread, outside every measured interval, at most five times a second.
-"""
+"""Boards that fill while a cell runs: bars of what is measured, and curves that grow."""
 
 from __future__ import annotations
 
-import base64
-import html
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -22,97 +14,11 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import format_quantity
 from labkit.lesson import journal
-from labkit.lesson.notebook import shell
+from labkit.lesson.live import Live
 from labkit.measure import bench
 from labkit.measure.bench import Comparison, Timing
 
 T = TypeVar("T", Timing, Comparison)
-
-FRAME_S = 0.2
-
-
-class Live:
-    """A picture with a sentence below it that can be redrawn while a cell runs.
-
-    Subclasses implement `draw(axes) -> sentence`. Displaying shows the current frame; `finish` stores the
-    last one in the notebook. Outside a notebook nothing is shown and nothing fails.
-    """
-
-    height_in = 3.2
-
-    def __init__(self) -> None:
-        import ipywidgets as widgets
-
-        self.sentence = ""
-        self.frames = 0
-        self._axes = plot.new_axes(self.height_in)
-        self._png = b""
-        self._last_s = float("-inf")
-        self._shown_in: int | None = None
-        self._display_id = ""
-        self._image = widgets.Image(format="png")
-        self._caption = widgets.HTML()
-        self.box = widgets.VBox([self._image, self._caption])
-
-    def draw(self, axes: Axes) -> str:
-        """Draw the present state; the sentence says what it shows."""
-        raise NotImplementedError
-
-    def redraw(self) -> None:
-        """Draw a frame now."""
-        sentence = self.draw(self._axes)
-        self._png = plot.to_png(self._axes)
-        self._image.value = self._png
-        self.say(sentence)
-        self.frames += 1
-        self._last_s = time.monotonic()
-
-    def say(self, sentence: str) -> None:
-        """Put a sentence below the picture."""
-        self.sentence = sentence
-        self._caption.value = f"<div style='max-width:48em;line-height:1.4'>{html.escape(sentence)}</div>"
-
-    def tick(self) -> None:
-        """Draw a frame if the last one is at least 0.2 s old."""
-        if time.monotonic() - self._last_s >= FRAME_S:
-            self.redraw()
-
-    def show(self) -> None:
-        """Display in the running cell, once a cell: a cell that is run again shows it again."""
-        running = shell()
-        if running is None or self._shown_in == running.execution_count:
-            return
-        self._shown_in = running.execution_count
-        self._display_id = f"labkit-{id(self)}-{self._shown_in}"
-        self._publish(update=False)
-
-    def finish(self) -> None:
-        """Draw the last frame and store it in the notebook."""
-        self.redraw()
-        if shell() is not None and self._shown_in is not None:
-            self._publish(update=True)
-
-    def _publish(self, *, update: bool) -> None:
-        from IPython.display import publish_display_data
-
-        if not self._png:
-            self.redraw()
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        data = {
-            "text/plain": repr(self),
-            "image/png": base64.b64encode(self._png).decode(),
-            "application/vnd.jupyter.widget-view+json": view,
-        }
-        metadata = {"image/png": {"alt": self.sentence}}
-        publish: Any = publish_display_data
-        publish(data, metadata, transient={"display_id": self._display_id}, update=update)
-
-    def _ipython_display_(self) -> None:
-        self._shown_in = None
-        self.show()
-
-    def __repr__(self) -> str:  # constant: a notebook test compares it
-        return f"<{type(self).__name__}>"
 
 
 class SpeedBoard(Live):

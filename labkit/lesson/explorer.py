@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
-from labkit.lesson.boards import FRAME_S, Live
+from labkit.lesson.live import FRAME_S, Live
 
 
 class Explorer(Live):

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from labkit import plot
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
-from labkit.lesson.boards import Live
+from labkit.lesson.live import Live
 from labkit.train import training
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ recorded or simulated (hatched, its origin in the label). Colour is never the on
 
 from labkit.plot.bars import Bar, speed_bars
 from labkit.plot.clusters import agreement, bytes_by_tokens, scales, speedup_by_ranks, step_parts
-from labkit.plot.core import Picture, new_axes, to_png
+from labkit.plot.core import new_axes
 from labkit.plot.formats import accuracy_by_seed, bits, gradients, loses
 from labkit.plot.hardware import jobs_by_device, reached, roofline, shortlist_of
 from labkit.plot.images import grey_images, images, owners
 from labkit.plot.kernel_limits import blocks_allowed, register_caps, time_bounds
 from labkit.plot.kernels import banks, warp_lines
+from labkit.plot.picture import Picture, to_png
 from labkit.plot.profiles import memory_timeline, shares, step_strip
 from labkit.plot.schedules import gantt, replays
 from labkit.plot.timelines import queue, timeline

@@ -1,24 +1,22 @@
-"""What all figures share: axes and their size, title and legend, labels of axes, PNG, and what a cell shows."""
+"""What all figures share: axes and their size, title and legend, and labels of axes."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
-from PIL import Image
 
 from labkit.core.units import format_seconds
+from labkit.plot.picture import DPI, Picture, figure_of
 
 _ROOM_IN = (2.8, 4.5, 0.9, 1.2)  # left, right, top, bottom of the axes; to_png crops what stays empty
 _WIDTH_IN = 5.9
@@ -53,7 +51,7 @@ class FigureSpec:
 
 def new_axes(height_in: float = 3.4) -> Axes:
     """Make empty axes on a figure of its own, outside pyplot's state, for a picture of about `height_in` inches."""
-    figure = Figure(dpi=100)
+    figure = Figure(dpi=DPI)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
@@ -66,59 +64,8 @@ def _resize(ax: Axes, height_in: float, width_in: float = _WIDTH_IN) -> None:
     height = max(height_in - 0.9, 0.1)  # title and labels take about 0.9 inches
     left, right, top, bottom = _ROOM_IN
     total_width, total_height = left + width_in + right, bottom + height + top
-    _figure_of(ax).set_size_inches(total_width, total_height)
+    figure_of(ax).set_size_inches(total_width, total_height)
     ax.set_position((left / total_width, bottom / total_height, width_in / total_width, height / total_height))
-
-
-def _figure_of(ax: Axes) -> Figure:
-    """The figure that `new_axes` made for these axes."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    return figure
-
-
-def to_png(ax: Axes) -> bytes:
-    """Draw the figure of these axes as PNG, cropped to what is drawn so that no label is cut.
-
-    It is drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and a live frame has 50 ms.
-    """
-    canvas: Any = _figure_of(ax).canvas  # new_axes made it an Agg canvas
-    canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())
-    inked = pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF  # the four bytes of an opaque white pixel
-    top, bottom = _extent(inked.any(axis=1))
-    left, right = _extent(inked.any(axis=0))
-    buffer = io.BytesIO()
-    cropped = np.ascontiguousarray(pixels[top:bottom, left:right, :3])
-    Image.fromarray(cropped).save(buffer, format="png", compress_level=1)
-    return buffer.getvalue()
-
-
-def _extent(inked: Any, margin: int = 10) -> tuple[int, int]:
-    """First and last index that is true, with a margin in pixels around them."""
-    (found,) = np.nonzero(inked)
-    if len(found) == 0:
-        return 0, len(inked)
-    return max(int(found[0]) - margin, 0), min(int(found[-1]) + margin, len(inked))
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure and the sentence below it; a cell that ends with it shows both."""
-
-    ax: Axes
-    sentence: str
-
-    def __repr__(self) -> str:
-        return self.sentence
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        png, alt = to_png(self.ax), {"image/png": {"alt": self.sentence}}
-        display({"image/png": png, "text/plain": "<figure>"}, raw=True, metadata=alt)
-        # raw, since IPython's Markdown would take a sentence that happens to be a path for a file
-        display({"text/markdown": self.sentence, "text/plain": self.sentence}, raw=True)
 
 
 class Drawing:
@@ -161,7 +108,7 @@ def _draw_legend(ax: Axes, spec: FigureSpec) -> None:
         return
     place = _PLACES.get(spec.legend, {"loc": spec.legend})
     if spec.legend == "below":
-        below = ScaledTranslation(0, -_LABELS_IN if ax.get_xlabel() else -_GAP_IN, _figure_of(ax).dpi_scale_trans)
+        below = ScaledTranslation(0, -_LABELS_IN if ax.get_xlabel() else -_GAP_IN, figure_of(ax).dpi_scale_trans)
         place = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": ax.transAxes + below, "borderpad": 0}
     ax.legend(
         handles=handles, ncols=spec.columns, frameon=False, fontsize=8 if spec.legend == "below" else 9,

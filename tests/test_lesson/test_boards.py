@@ -6,7 +6,7 @@ import pytest
 
 from labkit.core import results
 from labkit.core.errors import BadArgument, LabError
-from labkit.lesson import boards, journal
+from labkit.lesson import journal, live
 from labkit.lesson.boards import Curves, SpeedBoard
 from labkit.lesson.explorer import Explorer
 from labkit.measure.bench import Timing
@@ -262,4 +262,4 @@ def test_outside_a_notebook_nothing_is_published():
     speed = board()
     speed.show()
     assert speed._shown_in is None
-    assert boards.shell() is None
+    assert live.shell() is None

@@ -1,0 +1,150 @@
+"""A figure that is redrawn while a cell runs, and stays in the notebook as a picture.
+
+In the cell's output there are two parts. The upper is the picture, which the notebook keeps. The lower is a widget
+whose image changes without flicker; while it lives, a style rule hides the picture. When the cell has ended, the
+widget gives way to the sentence that belongs below the picture. Where that never happens, because the kernel was
+killed or because a reader's sliders are to stay, another rule hides the widget once its kernel is gone.
+Drawing happens on the main thread, outside every measured interval, at most five times a second.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+import uuid
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from labkit import plot
+from labkit.lesson.notebook import shell
+from labkit.plot.picture import TEXT, Frame, picture_data, sentence_data
+
+FRAME_S = 0.2
+_KEPT_S = 2.0  # between two pictures that the notebook keeps while a cell runs
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_HIDDEN = ":root:has(.{live}) .{kept}{{display:none}}"
+# A widget without a kernel has no elements, only the text "Error displaying widget: model not found".
+_DEAD = f".jp-OutputArea-child:has(>[data-mime-type='{_WIDGET}']:not(:has(*))){{display:none}}"
+_MOVED = "The board goes on in the cell that added to it last."
+
+
+class Live:
+    """A picture with a sentence below it that can be redrawn while a cell runs.
+
+    Subclasses implement `draw(axes) -> sentence`. `show` displays it in the running cell; where it stood before, its
+    sentence stays. `finish` draws the last frame. Outside a notebook nothing is shown and nothing fails.
+    """
+
+    height_in = 3.2
+    _dead = ""  # what the reader is told below the kept picture when there is no kernel
+    _stays = False  # whether the widget outlives the cell
+
+    def __init__(self) -> None:
+        import ipywidgets as widgets
+
+        self.sentence = ""
+        self.frames = 0
+        self._axes = plot.new_axes(self.height_in)
+        self._frame = Frame()
+        self._png = b""
+        self._last_s = self._kept_s = float("-inf")
+        self._shown_in: int | None = None
+        self._id = ""
+        self._image = widgets.Image(format="png", layout=widgets.Layout(max_width="100%", height="auto"))
+        self._image.add_class("labkit-picture")
+        if self._image.has_trait("tooltip"):  # ipywidgets 8: the image's text alternative
+            self._image.tooltip = "Figure: the sentence below says what it shows"
+        self._caption = widgets.HTML()
+        self.box = widgets.VBox([self._image, self._caption])
+
+    def draw(self, axes: Axes) -> str:
+        """Draw the present state; the sentence says what it shows."""
+        raise NotImplementedError
+
+    def redraw(self) -> None:
+        """Draw a frame now."""
+        sentence = self.draw(self._axes)
+        self._png = plot.to_png(self._axes, self._frame)
+        self._image.layout.width = f"{self._frame.size[0]}px"
+        self._image.value = self._png
+        self.say(sentence)
+        self.frames += 1
+        self._last_s = time.monotonic()
+        if self._stays or self._last_s - self._kept_s >= _KEPT_S:
+            self._keep()
+
+    def say(self, sentence: str) -> None:
+        """Put a sentence below the picture."""
+        self.sentence = sentence
+        self._caption.value = f"<div style='{TEXT}'>{html.escape(sentence)}</div>"
+
+    def tick(self) -> None:
+        """Draw a frame if the last one is at least 0.2 s old."""
+        if time.monotonic() - self._last_s >= FRAME_S:
+            self.redraw()
+
+    def show(self) -> None:
+        """Display in the running cell, once a cell: a cell that is run again shows it again."""
+        running = shell()
+        if running is None or self._shown_in == running.execution_count:
+            return
+        if not self._png:
+            self.redraw()
+        self._move_away()
+        self._shown_in = running.execution_count
+        self._id = f"labkit-{uuid.uuid4().hex[:8]}"
+        self.box.add_class(f"{self._id}-live")
+        self._keep(update=False)
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
+        self._publish("live", {_WIDGET: view, "text/html": "", "text/plain": repr(self)}, update=False)
+        if not self._stays:
+            running.events.register("post_run_cell", self._end)
+
+    def finish(self) -> None:
+        """Draw the last frame and keep it in the notebook."""
+        self.redraw()
+        self._keep()
+
+    def _end(self, *_: object) -> None:
+        """Leave the picture and its sentence in the notebook, without a widget."""
+        if (running := shell()) is not None:
+            running.events.unregister("post_run_cell", self._end)
+        self.redraw()
+        self._keep(live=False)
+        self._publish("live", sentence_data(self.sentence))
+
+    def _move_away(self) -> None:
+        """Leave the sentence where this stood before."""
+        if self._shown_in is not None:
+            self._publish("kept", sentence_data(f"{self.sentence} {_MOVED}"))
+            self._publish("live", {"text/html": "", "text/plain": ""})
+
+    def _keep(self, *, live: bool = True, update: bool = True) -> None:
+        """Put the present picture where the notebook keeps it, with its sentence as long as the widget shows both."""
+        self._kept_s = time.monotonic()
+        if self._shown_in is None:
+            return
+        caption = f"{self.sentence} {self._dead}".rstrip() if live else ""
+        hidden = _HIDDEN.format(live=f"{self._id}-live", kept=f"{self._id}-kept")
+        data, metadata = picture_data(
+            self._png, self._frame.size, self.sentence, caption=caption, css=hidden + _DEAD if live else "",
+            name=f"{self._id}-kept",
+        )  # fmt: skip
+        self._publish("kept", data | {"text/plain": repr(self)}, metadata, update=update)
+
+    def _publish(
+        self, part: str, data: dict[str, Any], metadata: dict[str, Any] | None = None, *, update: bool = True
+    ) -> None:
+        from IPython.display import publish_display_data
+
+        if shell() is not None:
+            publish: Any = publish_display_data
+            publish(data, metadata or {}, transient={"display_id": f"{self._id}-{part}"}, update=update)
+
+    def _ipython_display_(self) -> None:
+        self._shown_in = None
+        self.show()
+
+    def __repr__(self) -> str:  # constant: a notebook test compares it
+        return f"<{type(self).__name__}>"

@@ -1,0 +1,126 @@
+"""A figure as a PNG, and as what a cell shows and a notebook keeps."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+PX_AN_INCH = 100  # as shown; drawn with twice as many, so that a figure is sharp on a high-density screen
+_SHARPER = 2
+DPI = _SHARPER * PX_AN_INCH
+_MARGIN_PX = 10
+
+# Figures are white in every theme. In JupyterLab's dark one they are dimmed, so that they don't glare.
+STYLE = (
+    ".labkit-picture{background:#fff;border-radius:4px}"
+    "[data-jp-theme-light='false'] .labkit-picture{filter:brightness(.85)}"
+)
+TEXT = "max-width:48em;line-height:1.4;margin:0.3em 0"  # of sentences for the reader: lines of a readable length
+
+
+def figure_of(ax: Axes) -> Figure:
+    """The figure that `new_axes` made for these axes."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure
+
+
+@dataclass
+class Frame:
+    """What is cut out of a figure, in pixels from its upper left corner. It only grows, so live frames don't jump."""
+
+    left: int = 10**6
+    top: int = 10**6
+    right: int = 0
+    bottom: int = 0
+
+    def grow(self, inked: Any) -> None:
+        """Take in what is drawn, the true pixels, with a margin."""
+        margin = _SHARPER * _MARGIN_PX
+        rows, columns = (np.flatnonzero(inked.any(axis=axis)) for axis in (1, 0))
+        if len(rows):
+            self.left = max(min(self.left, int(columns[0]) - margin), 0)
+            self.top = max(min(self.top, int(rows[0]) - margin), 0)
+            self.right = max(self.right, int(columns[-1]) + margin)
+            self.bottom = max(self.bottom, int(rows[-1]) + margin)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height as shown, in CSS pixels."""
+        return (self.right - self.left) // _SHARPER, (self.bottom - self.top) // _SHARPER
+
+
+def to_png(ax: Axes, frame: Frame | None = None) -> bytes:
+    """Draw the figure of these axes as PNG, cropped to what is drawn so that no label is cut, or to `frame` if larger.
+
+    It is drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and live frames have 200 ms each.
+    """
+    canvas: Any = figure_of(ax).canvas  # new_axes made it an Agg canvas
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())
+    frame = Frame() if frame is None else frame
+    frame.grow(pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF)  # the four bytes of an opaque white pixel
+    right, bottom = max(frame.right, frame.left + 2), max(frame.bottom, frame.top + 2)
+    cropped = Image.fromarray(np.ascontiguousarray(pixels[frame.top : bottom, frame.left : right, :3]))
+    whole = Image.new("RGB", (right - frame.left, bottom - frame.top), "white")
+    whole.paste(cropped)  # a figure that was larger before keeps its size
+    few = whole.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)  # a third of the bytes
+    few.putpalette([255 if value >= 250 else value for value in few.getpalette() or ()])  # 254 would be no white
+    buffer = io.BytesIO()
+    few.save(buffer, format="png", compress_level=1)
+    return buffer.getvalue()
+
+
+def picture_data(
+    png: bytes, size: tuple[int, int], sentence: str, *, caption: str = "", css: str = "", name: str = ""
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Data and metadata of a cell's output that shows a figure `size` CSS pixels wide and high.
+
+    It is there as HTML and as PNG: front ends and nbconvert's HTML prefer the first, which alone gives an image its
+    text alternative (JupyterLab renders none for PNG); GitHub and nbconvert's other formats have the second to fall
+    back on. `caption` stands below, `css` is added to the page, and `name` to the figure's classes.
+    """
+    width, height = size
+    image = base64.b64encode(png).decode()
+    told = html.escape(sentence, quote=True)
+    below = f'<figcaption style="{TEXT}">{html.escape(caption)}</figcaption>' if caption else ""
+    figure = (
+        f"<style>{STYLE}{css}</style>"
+        f'<figure class="{name}" style="margin:0"><img class="labkit-picture" alt="{told}" width="{width}" '
+        f'height="{height}" style="max-width:100%;height:auto" src="data:image/png;base64,{image}">{below}</figure>'
+    )
+    data = {"text/html": figure, "image/png": image, "text/plain": "<figure>"}
+    return data, {"image/png": {"width": width, "height": height, "alt": sentence}}
+
+
+def sentence_data(sentence: str) -> dict[str, str]:
+    """Data of a cell's output that shows a sentence as it is, with nothing in it taken for Markdown or formulas."""
+    return {"text/html": f'<div style="{TEXT}">{html.escape(sentence)}</div>', "text/plain": sentence}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure and the sentence below it; a cell that ends with it shows both."""
+
+    ax: Axes
+    sentence: str
+    _frame: Frame = field(default_factory=Frame, repr=False)
+
+    def __repr__(self) -> str:
+        return self.sentence
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        png = to_png(self.ax, self._frame)
+        data, metadata = picture_data(png, self._frame.size, self.sentence)
+        display(data, raw=True, metadata=metadata)
+        display(sentence_data(self.sentence), raw=True)
