@@ -2,6 +2,8 @@
 
 A reader's lines go to `results.jsonl` in the state folder; a recorded run in data/recorded/ is the same format, so a
 recorded run *is* somebody's results file with a name. A damaged line is reported and skipped, never lost or fatal.
+So is a line of a kind that only a newer labkit knows. Fields that are not known are passed over: a newer labkit may add
+some, but needs a new kind where the meaning of an old one changes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from typing import Any, Literal
 from labkit.core.arguments import wrong_field
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
-from labkit.core.locked_file import append_line, read_lines
+from labkit.core.locked_file import Lines, append_line
+from labkit.core.own_folder import of_this_user
 from labkit.core.paths import RECORDED
 from labkit.core.units import format_quantity
 
@@ -36,7 +39,9 @@ class Measurement(Shown):
     """A value (the median where there are samples) in `unit`, and everything needed to know what it means.
 
     `section` is notebook and section, "00.3"; `what` names the quantity within it. `predicted` is the
-    reader's guess in the same unit, if one was made before. `claims` are the ids of the claims it bears on.
+    reader's guess in the same unit, if one was made before. `claims` are the ids of the claims it bears on. `size`
+    says what one call handled, "batch 64", and is empty where that isn't known; `dtype` is the number format; `items`
+    is what one call handled as a number, where a rate is counted in it (see `core.comparable`).
     """
 
     section: str
@@ -51,6 +56,9 @@ class Measurement(Shown):
     profile: str = "full"
     claims: tuple[str, ...] = ()
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    size: str = ""
+    dtype: str = ""
+    items: float | None = None
 
     @property
     def key(self) -> str:
@@ -59,7 +67,8 @@ class Measurement(Shown):
 
     def __str__(self) -> str:
         source = f"recorded on {self.machine}" if self.origin == "recorded" else self.origin
-        return f"{self.what}: {format_quantity(self.value, self.unit)} ({source})"
+        known = "; ".join(part for part in (source, self.size, self.dtype) if part)
+        return f"{self.what}: {format_quantity(self.value, self.unit)} ({known})"
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,9 @@ class Verdict:
 
 Entry = Measurement | Prediction | Verdict
 _KINDS: dict[str, type[Entry]] = {"measurement": Measurement, "prediction": Prediction, "verdict": Verdict}
+# What may differ between two entries on the same thing, of which the later one counts.
+_OUTCOME = {"value", "when", "samples", "predicted", "claims", "versions", "waited", "blind", "verdict", "because"}
+_SAME = {cls: [f.name for f in dataclasses.fields(cls) if f.name not in _OUTCOME] for cls in _KINDS.values()}
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -131,25 +143,28 @@ def now() -> str:
 def to_line(entry: Entry) -> str:
     """One line of JSON, without the line's end; samples to seven digits, more than any clock is good for."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(entry, cls))
-    fields = {k: v for k, v in dataclasses.asdict(entry).items() if v not in (None, (), {})}
+    given = dataclasses.asdict(entry).items()
+    fields = {k: v for k, v in given if v not in (None, (), {}) and (v or k not in ("size", "dtype"))}
     if "samples" in fields:
         fields["samples"] = [float(f"{sample:.7g}") for sample in fields["samples"]]
     return json.dumps({"kind": kind, **fields}, ensure_ascii=False)
 
 
-@functools.cache  # boards, guesses and tables read the file anew each time: a line that has been judged stays judged
 def from_line(line: str) -> Entry:
     """The entry of one line; BadMeasurement says what is wrong with it."""
     try:
         fields: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise BadMeasurement(f"Expected a line of JSON, got {brief_repr(line)} ({error}).") from error
-    kind = fields.pop("kind", None) if isinstance(fields, dict) else None
-    if not isinstance(kind, str) or kind not in _KINDS:
+    kind = fields.get("kind") if isinstance(fields, dict) else None
+    if not isinstance(kind, str):
         raise BadMeasurement(f"Expected a JSON object with a kind out of {', '.join(_KINDS)}, got {line.strip()[:60]}.")
+    if kind not in _KINDS:
+        raise BadMeasurement(f"Written by a newer labkit (kind {brief_repr(kind)}), and kept in the file.")
     cls: Any = _KINDS[kind]
+    known = {f.name for f in dataclasses.fields(cls)} & fields.keys()
     try:
-        entry: Entry = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+        entry: Entry = cls(**{k: tuple(v) if isinstance(v := fields[k], list) else v for k in known})
     except TypeError as error:
         raise BadMeasurement(f"Expected the fields of a {kind} ({error}).") from error
     check_entry(entry)
@@ -159,13 +174,14 @@ def from_line(line: str) -> Entry:
 class Results:
     """A results file, and what could not be written to it.
 
-    Lines are appended whole and under a lock, so several kernels may share the file. Where the folder cannot
-    be written, entries stay in memory and `note` says so.
+    Lines are appended whole and under a lock, so several kernels may share the file. Where the folder can't be
+    written, entries stay in memory, `note` says so, and the next append or probe tries again, in their order.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.note = ""
+        self._lines = Lines(path, from_line, _same, own=True)
         self._unsaved: list[Entry] = []
 
     def append(self, entry: Entry) -> None:
@@ -174,45 +190,58 @@ class Results:
         Raises BadMeasurement for an entry that could not be read again.
         """
         check_entry(entry)
-        if not self._write(to_line(entry)):
-            self._unsaved.append(entry)
+        self._unsaved.append(entry)
+        self.probe()
 
     def probe(self) -> None:
-        """Find out whether the file can be written, so that `note` says so before anything is measured."""
-        self._write("")
-
-    def _write(self, line: str) -> bool:
+        """Write what could not be written before, and let `note` say whether the file can be written."""
         try:
-            append_line(self.path, line)
+            append_line(self.path, "")
+            while self._unsaved:
+                append_line(self.path, to_line(self._unsaved[0]))
+                del self._unsaved[0]
         except OSError as error:
             self.note = (
-                f"Results can't be written to {self.path} ({error.__class__.__name__}), so they stay in memory and are "
-                "gone when this kernel stops. Set LABKIT_HOME to a folder you can write to."
+                f"Results can't be written to {self.path} ({error.strerror or error}), so they stay in memory and are "
+                "gone when this kernel stops. Set LABKIT_HOME to a folder of yours with free space."
             )
         else:
             self.note = ""
-        return not self.note
 
     def entries(self) -> list[Entry]:
-        """Every readable entry, oldest first, then those kept in memory."""
-        return [*read(self.path)[0], *self._unsaved]
+        """Of the readable entries on the same thing the last, in the order of writing; then those kept in memory."""
+        saved = self._lines.read()[0]
+        return [*(entry for entry in saved if entry not in self._unsaved), *self._unsaved]
 
     def damaged(self) -> list[str]:
-        """One sentence a damaged line: its number and what is wrong. The line itself stays in the file."""
-        return read(self.path)[1]
+        """A sentence for each reason to skip lines: how many, and what is wrong. They stay in the file."""
+        return self._lines.read()[1]
+
+
+def _same(entry: Entry) -> tuple[object, ...]:
+    """What two entries have in common where the later one replaces the earlier: all but their outcome."""
+    return (type(entry), *(getattr(entry, name) for name in _SAME[type(entry)]))
 
 
 def read(path: Path) -> tuple[list[Entry], list[str]]:
-    """Entries of a results file, and a sentence for each damaged line. A missing file is empty."""
-    return read_lines(path, from_line)
+    """What `Results` reads of a file, whoever owns it: entries, and a sentence for each reason to skip lines."""
+    return _lines_at(path).read()
+
+
+@functools.cache
+def _lines_at(path: Path) -> Lines[Entry]:
+    return Lines(path, from_line, _same)
 
 
 def state_folder() -> Path:
-    """Where a reader's results and ceilings are kept: LABKIT_HOME, or the user's state folder. It may not exist yet."""
+    """Where a reader's results and ceilings are kept: LABKIT_HOME, or the user's state folder. It may not exist yet.
+
+    Users who share one LABKIT_HOME have a folder each in it (see `of_this_user`).
+    """
     import platformdirs
 
     home = os.environ.get("LABKIT_HOME")
-    return Path(home).expanduser() if home else platformdirs.user_state_path("labkit", appauthor=False)
+    return of_this_user(Path(home).expanduser() if home else platformdirs.user_state_path("labkit", appauthor=False))
 
 
 def results() -> Results:
@@ -246,9 +275,17 @@ def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) 
 
 
 def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
-    """What the recorded runs hold under a key, one a machine, marked as recorded. Empty when there is none."""
-    found = [latest(read(path)[0], key) for path in sorted(folder.glob("*.jsonl"))]
-    return [dataclasses.replace(m, origin=_as_recorded(m)) for m in found if isinstance(m, Measurement)]
+    """What the recorded runs hold under a key, marked as recorded: the last of each machine, unit, size and format.
+
+    Set one beside a number of your own only where these and `items` and `profile` are the same.
+    """
+    section, what = split_key(key)
+    found: dict[tuple[object, ...], Measurement] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for entry in read(path)[0]:
+            if isinstance(entry, Measurement) and (entry.section, entry.what) == (section, what):
+                found[path, entry.unit, entry.size, entry.dtype, entry.items, entry.profile] = entry
+    return [dataclasses.replace(m, origin=_as_recorded(m)) for m in found.values()]
 
 
 def _as_recorded(measurement: Measurement) -> Origin:

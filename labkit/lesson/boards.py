@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -9,7 +10,8 @@ from matplotlib.axes import Axes
 
 from labkit import plot
 from labkit.core import results
-from labkit.core.arguments import check_function, check_number
+from labkit.core.arguments import as_float, check_function, check_number
+from labkit.core.comparable import Work, beside
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import format_quantity
@@ -25,15 +27,24 @@ class SpeedBoard(Live):
     """Bars of what is measured in one section: prediction, limit, measured with spread, recorded elsewhere.
 
     `section` is notebook and section, "00.3". A row's prediction is what `lab.predict("00.3 row", ...)`
-    noted, and its recorded values are those under the same key. With `items` a row shows items per second
-    in `unit`; without, seconds. What can't be shown or recorded raises BadMeasurement before it is measured.
+    noted. With `items` a row shows items per second in `unit`; without, seconds. What can't be shown or recorded
+    raises BadMeasurement before it is measured.
+
+    `size` says what one call handles, such as f"batch {batch}", and ends the title; `dtype` is the number format. A
+    row's recorded values are those under the same key that did the same work: unit, size, format, items and profile.
+    For others the sentence below the figure says what differs.
     """
 
-    def __init__(self, section: str, title: str, *, unit: str = "s", log: bool = False) -> None:
+    def __init__(
+        self, section: str, title: str, *, unit: str = "s", size: str = "", dtype: str = "", log: bool = False
+    ) -> None:
         results.check_section(section)
         results.check_unit(unit)
-        self.section, self.title, self.unit, self.log = section, title, unit, log
+        self.section, self.unit, self.log = section, unit, log
+        self._work = Work(unit, size, dtype, None, results.profile())
+        self.title = f"{title}, {size}" if size else title
         self._bars: dict[str, plot.Bar] = {}
+        self._apart: dict[str, list[str]] = {}  # a row's recorded values that did other work, in sentences
         self._newest: dict[str, tuple[Timing, float | None]] = {}  # timings and their items since the last frame
         self._stopped: dict[str, int] = {}  # readings of rows that an error or Ctrl-C ended
         super().__init__()
@@ -45,7 +56,7 @@ class SpeedBoard(Live):
             self._fill(timing, items)
         words = plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
         cut = (f"{row}: stopped after {n} reading{'s' * (n != 1)}." for row, n in self._stopped.items())
-        return " ".join([words, *cut])
+        return " ".join([words, *cut, *self._left_out()])
 
     def limit(self, row: str, value: float) -> None:
         """Draw the limit of a row, in the board's unit."""
@@ -55,9 +66,11 @@ class SpeedBoard(Live):
         self.finish()
 
     def absent(self, row: str, needs: str) -> None:
-        """Show a row that can't be measured here: recorded values where there are any, else what it needs."""
+        """Show a row that can't be measured here: recorded values of the same work, and what it needs."""
+        self._look_up([row], self._work)
         bar = self._row(row)
-        elsewhere = "recorded runs are shown" if bar.others else "no recorded run has it yet"
+        other = "recorded runs did other work" if self._apart[row] else "no recorded run has it yet"
+        elsewhere = "recorded runs are shown" if bar.others else other
         guess = "" if bar.predicted is None else f"; your prediction: {format_quantity(bar.predicted, self.unit)}"
         bar.note = f"not measured here: needs {needs}; {elsewhere}{guess}"
         self.show()
@@ -90,7 +103,7 @@ class SpeedBoard(Live):
 
     def add(self, row: str, timing: Timing, *, items: float | None = None, simulated: bool = False) -> None:
         """Show a timing that was taken elsewhere; nothing is recorded."""
-        journal.check_items("The board", self.unit, items)
+        self._look_up([row], self._with(items))
         self._fill(timing, items, row=row)
         self._row(row).simulated = simulated
         self.show()
@@ -103,8 +116,9 @@ class SpeedBoard(Live):
         claims: Sequence[str],
         run: Callable[[Callable[[Timing], None]], T],
     ) -> T:
-        journal.check_items("The board", self.unit, items)
+        work = self._with(items)
         journal.check_claims(claims)
+        self._look_up(rows, work)
         for row in rows:
             self._begin(row)
         self.show()
@@ -118,7 +132,8 @@ class SpeedBoard(Live):
         try:
             result = run(on_sample)
             for timing in [result] if isinstance(result, Timing) else result.timings:
-                journal.record(f"{self.section} {timing.label}", timing, self.unit, items=items, claims=claims)
+                key, size, dtype = f"{self.section} {timing.label}", self._work.size, self._work.dtype
+                journal.record(key, timing, self.unit, items=items, size=size, dtype=dtype, claims=claims)
         except BaseException:
             self._stopped.update(taken)
             raise
@@ -144,10 +159,27 @@ class SpeedBoard(Live):
             raise BadMeasurement(f"Expected a name for the row, got {brief_repr(name)}.")
         if name not in self._bars:
             key = f"{self.section} {name}"
-            guess = journal.predicted(key, self.unit)
-            others = [(f"{m.origin} on {m.machine}", m.value) for m in results.recorded(key) if m.unit == self.unit]
-            self._bars[name] = plot.Bar(name, predicted=guess, others=others)
+            self._bars[name] = plot.Bar(name, predicted=journal.predicted(key, self.unit))
         return self._bars[name]
+
+    def _with(self, items: float | None) -> Work:
+        """What one call does that handles `items`, which are checked against the board's unit."""
+        journal.check_items("The board", self.unit, items)
+        return dataclasses.replace(self._work, items=as_float(items))
+
+    def _look_up(self, rows: Sequence[str], work: Work) -> None:
+        """Put what is recorded of the same work beside the rows, and what differs in the rest below the figure."""
+        for row in rows:
+            bar = self._row(row)
+            found, self._apart[row] = beside(f"{self.section} {row}", work)
+            bar.others = [(f"{m.origin} on {m.machine}", m.value) for m in found]
+
+    def _left_out(self) -> list[str]:
+        """One sentence for each reason that leaves recorded values out, with the rows' names where it isn't all."""
+        rows: dict[str, list[str]] = {}
+        for row, why in ((row, why) for row, sentences in self._apart.items() for why in sentences):
+            rows.setdefault(why, []).append(row)
+        return [why if len(by) == len(self._apart) else f"{', '.join(by)}: {why}" for why, by in rows.items()]
 
 
 class Curves(Live):

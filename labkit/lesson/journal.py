@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from labkit.core import results
 from labkit.core.arguments import as_float, check_number
+from labkit.core.comparable import Work
 from labkit.core.display import Shown, Table, brief_repr
 from labkit.core.errors import BadMeasurement, DataError, nearest
 from labkit.core.paths import DATA
@@ -77,17 +78,22 @@ def record(
     unit: str,
     *,
     items: float | None = None,
+    size: str = "",
+    dtype: str = "",
     origin: OwnOrigin = "measured",
     claims: Sequence[str] = (),
 ) -> Measurement:
     """Keep a measured number under a key, with its samples, this machine, its versions and the guess made before.
 
-    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given. A number that follows from
-    data sheets alone has the origin "calculated", one from a simulated device "simulated". Raises BadMeasurement, and
-    records nothing, for a malformed key or unit, an unknown claim or origin, and a value that isn't finite.
+    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given. `size` says what one call
+    handled, such as f"batch {batch}", and `dtype` in which number format: without a size, the number stands beside no
+    other. A number that follows from data sheets alone has the origin "calculated", one from a simulated device
+    "simulated". Raises BadMeasurement, and records nothing, for a malformed key, unit, size or format, an unknown
+    claim or origin, and a value that isn't finite.
     """
     section, what = results.split_key(key)
     results.check_unit(unit)
+    work = Work(unit, size, dtype, as_float(items), results.profile())
     check_claims(claims)
     if origin not in get_args(OwnOrigin):
         raise BadMeasurement(f"Expected an origin out of {', '.join(get_args(OwnOrigin))}, got {brief_repr(origin)}.")
@@ -95,7 +101,7 @@ def record(
     number = as_float(value)
     if isinstance(value, Timing):
         check_items(repr(key), unit, items)
-        number, samples = _of_timing(value, items)
+        number, samples = _of_timing(value, work.items)
     if number is None or not math.isfinite(number):
         raise BadMeasurement(
             f"Expected a finite number in {unit} for {key!r}, got {brief_repr(value)}. Nothing was recorded."
@@ -103,7 +109,7 @@ def record(
     here = machine()
     measurement = Measurement(
         section, what, number, unit, origin, here.name, results.now(), samples, predicted(key, unit),
-        results.profile(), tuple(claims), dict(here.versions),
+        work.profile, tuple(claims), dict(here.versions), size, dtype, work.items,
     )  # fmt: skip
     results.results().append(measurement)
     return measurement

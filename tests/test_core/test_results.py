@@ -31,6 +31,7 @@ def changed(entry=GUESS, **fields):
     "entry",
     [
         measurement(samples=(1.0, 2.0), predicted=3.0, claims=("C02",), versions={"torch": "2.13"}),
+        measurement(size="batch 64", dtype="bfloat16", items=64.0),
         measurement(),
         Prediction("00.3", "all threads", 2.0, "s", "2026-01-01", blind=False),
         VERDICT,
@@ -73,6 +74,8 @@ def test_a_missing_file_is_empty(tmp_path):
         (changed(value=0), "Expected a guess above 0, got 0"),
         (changed(value=float("nan")), "Expected value to be a finite number, got nan"),
         (changed(value="3"), "Expected value to be a finite number, got '3'"),
+        (changed(measurement(), size=64), "Expected size to be text, got 64"),
+        (changed(measurement(), items="64"), "Expected items to be float | None, got '64'"),
         (changed(blind="no"), "Expected blind to be true or false, got 'no'"),
         (changed(VERDICT, because=5), "Expected because to be text, got 5"),
         (changed(VERDICT, verdict="maybe"), "Expected verdict to be Literal['holds'"),
@@ -170,6 +173,26 @@ def test_recorded_runs_are_marked_as_recorded_and_simulated_stays_simulated(tmp_
     assert results.recorded("00.3 fake", tmp_path)[0].origin == "simulated"
     assert results.recorded("00.3 nothing", tmp_path) == []
     assert "recorded on big" in str(last)
+
+
+def test_a_machine_has_a_recorded_number_for_each_kind_of_work(tmp_path):
+    small, large = {"size": "batch 64", "dtype": "float32"}, {"size": "batch 256", "dtype": "float32"}
+    runs = [measurement(value=1.0, **small), measurement(value=2.0, **large), measurement(value=3.0, **small)]
+    runs += [measurement(value=4.0, **small | {"dtype": "bfloat16"}), measurement(value=5.0, unit="x")]
+    (tmp_path / "big.jsonl").write_text("".join(results.to_line(e) + "\n" for e in runs))
+    assert sorted(m.value for m in results.recorded("00.3 all threads", tmp_path)) == [2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_line_from_before_sizes_were_kept_is_of_unknown_size():
+    line = '{"kind": "measurement", "section": "00.2", "what": "one thread", "value": 1.0, "unit": "s", '
+    old = results.from_line(line + '"origin": "measured", "machine": "m", "when": "2026-01-01"}')
+    assert (old.size, old.dtype, old.items) == ("", "", None)
+    assert set(json.loads(results.to_line(old))) == set(json.loads(results.to_line(measurement())))
+
+
+def test_a_number_says_what_it_measured():
+    assert str(measurement()) == "all threads: 1.50 s (measured)"
+    assert str(measurement(size="batch 64", dtype="float32")) == "all threads: 1.50 s (measured; batch 64; float32)"
 
 
 def test_the_runs_that_ship_are_readable_and_measured_at_full_size():

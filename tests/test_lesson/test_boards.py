@@ -16,16 +16,30 @@ pytestmark = pytest.mark.usefixtures("home")
 PNG = b"\x89PNG"
 
 
-@pytest.fixture
-def recorded(tmp_path, monkeypatch):
-    """A recorded run that holds one number."""
-    entry = results.Measurement("00.2", "one thread", 9000.0, "images/s", "measured", "big machine", "2026-01-01")
-    (tmp_path / "big.jsonl").write_text(results.to_line(entry) + "\n")
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    """The folder of the recorded runs, in place of those that ship."""
     monkeypatch.setattr(results.recorded, "__defaults__", (tmp_path,))
+    return tmp_path
+
+
+@pytest.fixture
+def recorded(runs):
+    """A recorded run that holds one number, and a function that lets it hold others."""
+
+    def hold(*changes):
+        fields = {"unit": "images/s", "size": "batch 64", "dtype": "float32", "items": 64.0, "profile": "ci"}
+        fields |= {"section": "00.2", "what": "one thread", "value": 9000.0, "origin": "measured"}
+        fields |= {"machine": "big machine", "when": "2026-01-01"}
+        entries = [results.Measurement(**fields | change) for change in changes]
+        (runs / "big.jsonl").write_text("".join(results.to_line(entry) + "\n" for entry in entries))
+
+    hold({})
+    return hold
 
 
 def board(**kwargs):
-    return SpeedBoard("00.2", "Training", unit="images/s", **kwargs)
+    return SpeedBoard("00.2", "Training", **{"unit": "images/s", "size": "batch 64", "dtype": "float32"} | kwargs)
 
 
 def test_a_row_fills_and_is_recorded():
@@ -114,6 +128,8 @@ def test_a_limit_is_a_number_above_zero(value):
         (lambda fn: board().compare([fn, fn], items=64), "Expected a dict of names and functions, got [<function"),
         (lambda fn: SpeedBoard("2", "x").time("a", fn), "Expected a section like '00.3' (notebook.section), got '2'"),
         (lambda fn: SpeedBoard("00.2", "x", unit=None).time("a", fn), "Expected a unit such as"),
+        (lambda fn: board(size=64).time("a", fn, items=64), "Expected size to be text, got 64."),
+        (lambda fn: board(dtype=None).time("a", fn, items=64), "Expected dtype to be text, got None."),
     ],
 )
 def test_what_cannot_be_shown_is_refused_before_it_is_measured(call, words):
@@ -146,6 +162,86 @@ def test_recorded_values_carry_their_machine():
     speed.absent("one thread", needs="a GPU")
     assert "needs a GPU; recorded runs are shown" in speed.sentence
     assert speed._bars["one thread"].others == [("recorded on big machine", 9000.0)]
+    assert "not shown" not in speed.sentence
+
+
+def shown_beside(row="one thread", items=64, **kwargs):
+    """A board with one timing, taken of `items`."""
+    speed = board(**kwargs)
+    speed.add(row, Timing(row, 1.0, (0.01, 0.01)), items=items)
+    return speed
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_recorded_value_of_the_same_work_stands_beside_the_own_bar():
+    speed = shown_beside()
+    assert speed._bars["one thread"].others == [("recorded on big machine", 9000.0)]
+    assert speed.title == "Training, batch 64"
+    assert speed.sentence == "one thread: 6,400 images/s."
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"size": "batch 256"}, "batch 256, here batch 64"),
+        ({"size": "batch 256", "items": 256.0}, "batch 256, here batch 64"),
+        ({"dtype": "bfloat16"}, "bfloat16, here float32"),
+        ({"dtype": ""}, "no number format, here float32"),
+        ({"items": 128.0}, "128 items a call, here 64 items a call"),
+        ({"profile": "full"}, "profile full, here profile ci"),
+        ({"unit": "steps/s"}, "in steps/s, here in images/s"),
+        ({"dtype": "bfloat16", "profile": "full"}, "bfloat16, here float32; profile full, here profile ci"),
+        ({"size": ""}, "its size was not recorded"),
+        ({"size": "", "dtype": "", "items": None, "profile": "full"}, "its size was not recorded"),
+    ],
+)
+def test_a_recorded_value_of_other_work_is_left_out_and_what_differs_is_said(recorded, change, words):
+    recorded(change)
+    for speed in (shown_beside(), board()):
+        if not speed._bars:
+            speed.time("one thread", lambda: time.sleep(1e-4), items=64, budget_s=0.0)
+        assert speed._bars["one thread"].others == []
+        assert speed.sentence.endswith(f" Recorded on big machine, not shown: {words}.")
+
+
+def test_a_board_without_a_size_shows_no_recorded_value(recorded):
+    assert shown_beside(size="")._bars["one thread"].others == []
+    assert "not shown: batch 64, here of unknown size." in shown_beside(size="").sentence
+    recorded({"size": ""})
+    assert shown_beside(size="")._bars["one thread"].others == []
+
+
+def test_of_one_key_measured_twice_the_comparable_number_is_shown(recorded):
+    recorded({}, {"size": "batch 256"}, {"unit": "x", "value": 2.0})
+    assert shown_beside()._bars["one thread"].others == [("recorded on big machine", 9000.0)]
+    assert "not shown" not in shown_beside().sentence
+    recorded({"size": "batch 256"}, {"unit": "x", "value": 2.0})
+    assert "not shown: batch 256, here batch 64." in shown_beside().sentence
+
+
+def test_a_difference_is_said_once_with_the_rows_that_it_concerns(recorded):
+    recorded({"size": "batch 256"}, {"size": "batch 256", "what": "all threads"}, {"what": "a GPU"})
+    speed = shown_beside()
+    speed.add("all threads", Timing("all threads", 1.0, (0.01, 0.01)), items=64)
+    assert speed.sentence.endswith("images/s. Recorded on big machine, not shown: batch 256, here batch 64.")
+    speed.absent("a GPU", needs="a GPU")
+    assert ". one thread, all threads: Recorded on big machine, not shown: batch 256, here batch 64." in speed.sentence
+    assert speed.sentence.count("not shown") == 1
+
+
+def test_where_a_row_is_absent_a_recorded_value_of_other_work_is_left_out_too(recorded):
+    recorded({"size": "batch 256"})
+    speed = board()
+    speed.absent("one thread", needs="a GPU")
+    assert "needs a GPU; recorded runs did other work" in speed.sentence
+    assert "not shown: batch 256, here batch 64." in speed.sentence
+    assert speed._bars["one thread"].others == []
+
+
+def test_a_board_records_what_makes_its_numbers_comparable():
+    board().time("one thread", lambda: time.sleep(1e-4), items=64, budget_s=0.0)
+    (kept,) = results.results().entries()
+    assert (kept.size, kept.dtype, kept.items, kept.profile) == ("batch 64", "float32", 64.0, "ci")
 
 
 def test_without_a_recorded_run_it_says_so():

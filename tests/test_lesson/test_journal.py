@@ -115,6 +115,12 @@ def test_numbers_of_numpy_and_torch_are_guesses_and_spare_spaces_do_not_matter(g
     assert journal.record(KEY, guess, "images/s").predicted == 3
 
 
+def test_a_record_keeps_what_makes_it_comparable():
+    kept = journal.record(KEY, FINE, "images/s", items=np.int64(64), size="batch 64", dtype="float32")
+    assert (kept.size, kept.dtype, kept.items) == ("batch 64", "float32", 64.0)
+    assert results.results().entries() == [kept]
+
+
 def test_a_guess_in_another_unit_is_not_the_measurements():
     journal.predict(KEY, 3, "s")
     assert journal.record(KEY, 400.0, "images/s").predicted is None
@@ -154,6 +160,8 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
         (lambda: journal.record("00.2 a", Timing("x", 1.0, ()), "s"), "Expected a timing with readings, got none"),
         (lambda: journal.record("00.2 a", FINE, "images/s"), "'00.2 a' is in images/s: pass items=, the images that"),
         (lambda: journal.record("00.2 a", FINE, "s", items=64), "'00.2 a' is in s: leave items= out"),
+        (lambda: journal.record("00.2 a", 3, "s", size=64), "Expected size to be text, got 64"),
+        (lambda: journal.record("00.2 a", 3, "s", dtype=torch.float32), "Expected dtype to be text, got torch.float32"),
         (lambda: journal.record("00.2 a", FINE, "images/s", items=0), "Expected items to be a finite number above 0"),
         (
             lambda: journal.verdict("C02", 0.3, section="00.4"),

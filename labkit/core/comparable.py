@@ -1,0 +1,62 @@
+"""Which recorded numbers may stand beside one that is measured here, and what keeps the others away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labkit.core.arguments import wrong_field
+from labkit.core.errors import BadMeasurement
+from labkit.core.results import Measurement, recorded
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a number depends on besides its machine; two numbers are comparable when both did the same work.
+
+    `size` says in words what one call handles, "batch 64", and "" that it is unknown; `dtype` is the number format.
+    `items` is what one call handles as a number, in the unit of a rate; None where nobody said. Raises BadMeasurement
+    for a field of another type.
+    """
+
+    unit: str
+    size: str = ""
+    dtype: str = ""
+    items: float | None = None
+    profile: str = "full"
+
+    def __post_init__(self) -> None:
+        if wrong := wrong_field(self):
+            raise BadMeasurement(f"Expected {wrong}.")
+
+
+_WORDS = {"unit": "in {}", "size": "{}", "dtype": "{}", "items": "{:,.6g} items a call", "profile": "profile {}"}
+
+
+def difference(there: Measurement, here: Work) -> str:
+    """What differs between the work of a recorded number and the work here, in words; empty where they are equal.
+
+    A size that isn't known is a difference.
+    """
+    if not there.size:
+        return "its size was not recorded"
+    if not here.size:
+        return f"{there.size}, here of unknown size"
+    both = {name: (getattr(there, name), getattr(here, name)) for name in _WORDS}
+    apart = {name: pair for name, pair in both.items() if pair[0] != pair[1] and None not in pair}
+    if "size" in apart:
+        apart.pop("items", None)  # the same difference in other words
+    words = [[_WORDS[name].format(value or "no number format") for value in pair] for name, pair in apart.items()]
+    return "; ".join(f"{theirs}, here {own}" for theirs, own in words)
+
+
+def beside(key: str, here: Work) -> tuple[list[Measurement], list[str]]:
+    """The recorded numbers under a key that did this work, and a sentence for each machine that did other work only."""
+    shown: list[Measurement] = []
+    apart: dict[str, str] = {}
+    for found in sorted(recorded(key), key=lambda found: found.unit == here.unit):  # another unit is the last to name
+        if why := difference(found, here):
+            apart[found.machine] = f"{found.origin.capitalize()} on {found.machine}, not shown: {why}."
+        else:
+            shown.append(found)
+    fitting = {found.machine for found in shown}
+    return shown, [sentence for machine, sentence in apart.items() if machine not in fitting]
