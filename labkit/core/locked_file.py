@@ -2,47 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, Generic, TypeVar
+
+from labkit.core.own_folder import check_own, make_private
 
 T = TypeVar("T")
-_LOCK_S = 10  # a line is written in milliseconds: a longer wait means that a process hangs
+_LOCK_S = 2  # a line is written in milliseconds: a longer wait means that a process hangs
+_LONGEST = 4 << 20  # bytes of a line: a file without ends of lines must not fill the memory
+_MOST_REASONS = 5
+_stuck: set[Path] = set()  # files whose lock could not be had: the next line doesn't wait for it again
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line under a lock; with "" only find out whether the file can be written.
+    """Append a line, whole or not at all; with "" only find out whether the file can be written.
 
-    Raises OSError where it can't, and after 10 s of waiting for the lock.
+    Folder and file are made for this user alone. Raises OSError where they are another user's, or can't be written.
+    A power failure may take the last lines: waiting for the disk (fsync) would delay the next measurement.
     """
-    import filelock  # loaded when first needed: `import labkit` stays light
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(f"{path}.lock", timeout=_LOCK_S), open(path, "a+b") as file:
+    make_private(path.parent)
+    # O_NONBLOCK: to open a named pipe would wait for its other end.
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    with _locked(path), open(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
+        _check_plain(file, path, own=True)
         if not line:
             return
         # A process that was killed while it wrote leaves half a line: the new one must not continue it.
-        size = file.seek(0, 2)
+        size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 1, 0))
-        torn = size > 0 and file.read() != b"\n"
-        file.write(("\n" * torn + line + "\n").encode())
+        torn = size > 0 and file.read(1) != b"\n"
+        left = memoryview(("\n" * torn + line + "\n").encode(errors="backslashreplace"))
+        written = 0
+        try:
+            while written < len(left):
+                written += file.write(left[written:])
+        except OSError:  # the disk is full: take back what there was room for
+            with contextlib.suppress(OSError):
+                if file.seek(0, os.SEEK_END) == size + written:
+                    file.truncate(size)
+            raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the file's lock; go on without it where it isn't free soon, or where the file system has none.
+
+    The lock is for what is rare: a short line reaches the end of a local file in one piece without it.
+    """
+    import filelock  # loaded when first needed: `import labkit` stays light
+
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = filelock.FileLock(f"{path}.lock", timeout=0 if path in _stuck else _LOCK_S, mode=0o600)
+            stack.enter_context(lock)
+            _stuck.discard(path)
+        except (OSError, NotImplementedError):
+            _stuck.add(path)
+        yield
+
+
+def _check_plain(file: BinaryIO, path: Path, *, own: bool) -> os.stat_result:
+    """What the system says of an open file; OSError unless it is a regular one, with `own` this user's."""
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"{path} is not a file")
+    if own:
+        check_own(found, path)
+    return found
+
+
+class Lines(Generic[T]):
+    """What `parse` makes of a file's lines. Each is parsed once; a look at an unchanged file costs microseconds.
+
+    Of entries for which `same` gives the same, only the last is kept, so that memory follows what differs and not how
+    often it was written. Without it, all are. `own` refuses to read another user's file.
+    """
+
+    def __init__(
+        self, path: Path, parse: Callable[[str], T], same: Callable[[T], Hashable] | None = None, *, own: bool = False
+    ) -> None:
+        self.path, self._parse, self._same, self._own = path, parse, same, own
+        self._restart()
+
+    def _restart(self) -> None:
+        self._state: tuple[int, ...] = ()
+        self._at, self._number, self._before = 0, 0, b""
+        self._kept: dict[Hashable, T] = {}
+        self._refused: dict[str, list[int]] = {}  # reason -> how many lines, and the number of the first
+
+    def read(self) -> tuple[list[T], list[str]]:
+        """Entries in the order in which they were last written, and a sentence for each reason to skip lines.
+
+        `parse` refuses a line with a ValueError. Empty lines don't count, and a file that can't be read has none.
+        """
+        try:
+            if not self.path.is_file():  # to open a named pipe would wait for its other end
+                raise FileNotFoundError(self.path)
+            with open(self.path, "rb") as file:
+                found = _check_plain(file, self.path, own=self._own)
+                state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+                if state != self._state:
+                    self._catch_up(file, state)
+        except OSError:
+            self._restart()
+        return list(self._kept.values()), [self._sentence(reason) for reason in self._refused]
+
+    def _catch_up(self, file: BinaryIO, state: tuple[int, ...]) -> None:
+        """Parse what was appended; everything, where the file was replaced, cut, or changed before its end."""
+        file.seek(max(self._at - 64, 0))
+        before, following = file.read(min(64, self._at)), file.read(1)
+        continued = before[-1:] not in (b"", b"\n") and following != b"\n"  # the last line was half there
+        if state[:2] != self._state[:2] or state[2] <= self._at or before != self._before or continued:
+            self._restart()
+        file.seek(self._at)
+        while raw := file.readline(_LONGEST):
+            self._number += 1
+            end, whole = raw, raw.endswith(b"\n") or len(raw) < _LONGEST
+            while not whole and end and not end.endswith(b"\n"):
+                end = file.readline(_LONGEST)
+            self._take(raw, whole)
+            if not end.endswith(b"\n"):  # what another process writes at this moment continues it
+                break
+        self._at = file.tell()
+        file.seek(max(self._at - 64, 0))
+        self._before, self._state = file.read(64), state
+
+    def _take(self, raw: bytes, whole: bool) -> None:
+        if not raw.strip():
+            return
+        try:
+            if not whole:
+                raise ValueError(f"it is longer than {_LONGEST >> 20} MiB.")
+            entry = self._parse(raw.removesuffix(b"\n").decode())
+        except ValueError as error:  # also BadMeasurement, and bytes that are no UTF-8
+            reason = str(error)
+            if reason not in self._refused and len(self._refused) >= _MOST_REASONS:
+                reason = "other reasons."
+            self._refused.setdefault(reason, [0, self._number])[0] += 1
+            return
+        key = self._number if self._same is None else self._same(entry)
+        self._kept.pop(key, None)
+        self._kept[key] = entry
+
+    def _sentence(self, reason: str) -> str:
+        count, first = self._refused[reason]
+        if count == 1:
+            return f"{self.path.name}, line {first} is skipped: {reason}"
+        return f"{self.path.name}, {count:,} lines are skipped, the first is line {first}: {reason}"
 
 
 def read_lines(path: Path, parse: Callable[[str], T]) -> tuple[list[T], list[str]]:
-    """What `parse` makes of each line, and a sentence for each that it refuses with a ValueError.
-
-    Empty lines don't count, and a missing file has none.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        return [], []
-    found, damaged = [], []
-    for number, raw in enumerate(lines, start=1):
-        if not raw.strip():
-            continue
-        try:
-            found.append(parse(raw.decode()))
-        except ValueError as error:  # also BadMeasurement, and bytes that are no UTF-8
-            damaged.append(f"{path.name}, line {number} is skipped: {error}")
-    return found, damaged
+    """What `Lines` reads of a file of this user's: all entries, and a sentence for each reason to skip lines."""
+    return Lines(path, parse, own=True).read()

@@ -99,7 +99,8 @@ Entry = Measurement | Prediction | Verdict
 _KINDS: dict[str, type[Entry]] = {"measurement": Measurement, "prediction": Prediction, "verdict": Verdict}
 # What may differ between two entries on the same thing, of which the later one counts.
 _OUTCOME = {"value", "when", "samples", "predicted", "claims", "versions", "waited", "blind", "verdict", "because"}
-_SAME = {cls: [f.name for f in dataclasses.fields(cls) if f.name not in _OUTCOME] for cls in _KINDS.values()}
+_FIELDS = {cls: [field.name for field in dataclasses.fields(cls)] for cls in _KINDS.values()}
+_SAME = {cls: [name for name in names if name not in _OUTCOME] for cls, names in _FIELDS.items()}
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -162,9 +163,9 @@ def from_line(line: str) -> Entry:
     if kind not in _KINDS:
         raise BadMeasurement(f"Written by a newer labkit (kind {brief_repr(kind)}), and kept in the file.")
     cls: Any = _KINDS[kind]
-    known = {f.name for f in dataclasses.fields(cls)} & fields.keys()
+    known = ((name, fields[name]) for name in _FIELDS[cls] if name in fields)
     try:
-        entry: Entry = cls(**{k: tuple(v) if isinstance(v := fields[k], list) else v for k in known})
+        entry: Entry = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known})
     except TypeError as error:
         raise BadMeasurement(f"Expected the fields of a {kind} ({error}).") from error
     check_entry(entry)

@@ -1,8 +1,14 @@
 import concurrent.futures
+import os
+import subprocess
+import sys
+import time
 
+import filelock
 import pytest
 
-from labkit.core.locked_file import append_line, read_lines
+from labkit.core import locked_file
+from labkit.core.locked_file import Lines, append_line, read_lines
 
 
 def test_lines_come_back_in_order_and_damaged_ones_are_named(tmp_path):
@@ -35,3 +41,121 @@ def test_lines_written_at_once_are_all_there(tmp_path):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: append_line(tmp_path / "a.txt", str(n)), range(40)))
     assert sorted(read_lines(tmp_path / "a.txt", int)[0]) == list(range(40))
+
+
+def test_a_lock_that_is_not_given_back_is_waited_for_once(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    waits = []
+
+    class Counted(filelock.FileLock):
+        def __init__(self, *args, timeout, **more):
+            waits.append(timeout)
+            super().__init__(*args, timeout=min(timeout, 0.1), **more)
+
+    held = filelock.FileLock(f"{path}.lock")
+    monkeypatch.setattr(filelock, "FileLock", Counted)
+    with held:
+        for line in "123":
+            append_line(path, line)
+    append_line(path, "4")
+    append_line(path, "5")
+    assert waits == [locked_file._LOCK_S, 0, 0, 0, locked_file._LOCK_S]
+    assert read_lines(path, int)[0] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("error", [OSError("no locks available"), NotImplementedError("no flock")])
+def test_a_file_system_without_locks_is_written_all_the_same(tmp_path, monkeypatch, error):
+    def refuse(*args, **more):
+        raise error
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
+    append_line(tmp_path / "a.txt", "1")
+    assert (tmp_path / "a.txt").read_text() == "1\n"
+
+
+def test_a_line_is_parsed_once(tmp_path):
+    path, parsed = tmp_path / "a.txt", []
+
+    def parse(line):
+        parsed.append(line.strip())
+        return int(line)
+
+    lines = Lines(path, parse)
+    assert lines.read() == ([], [])
+    for n in range(1, 4):
+        append_line(path, str(n))
+        assert lines.read()[0] == list(range(1, n + 1))
+        lines.read()
+    assert parsed == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda path: path.write_text("7\n8\n9\n"), [7, 8, 9]),  # as long as before
+        (lambda path: path.write_text("7\n"), [7]),
+        (lambda path: path.write_text("70\n80\n90\n100\n"), [70, 80, 90, 100]),
+        (lambda path: path.unlink(), []),
+        (lambda path: path.write_text("1\n2\n30\n"), [1, 2, 30]),  # the last line was half there
+        (lambda path: path.with_suffix(".new").write_text("7\n8\n3\n4\n") and path.with_suffix(".new").replace(path),
+         [7, 8, 3, 4]),
+    ],
+)  # fmt: skip
+def test_a_file_that_was_changed_before_its_end_is_read_anew(tmp_path, change, found):
+    path = tmp_path / "a.txt"
+    path.write_text("1\n2\n3")
+    os.utime(path, (1, 1))
+    lines = Lines(path, int)
+    assert lines.read()[0] == [1, 2, 3]
+    change(path)
+    assert lines.read()[0] == found
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(locked_file, "_LONGEST", 1 << 10)
+    path, longest = tmp_path / "a.txt", []
+    path.write_text("1\n" + "2" * 5000 + "\n3\n" + "4" * 5000)
+
+    def parse(line):
+        longest.append(len(line))
+        return int(line)
+
+    found, damaged = Lines(path, parse).read()
+    assert found == [1, 3]
+    assert max(longest) < 1 << 10
+    assert damaged == ["a.txt, 2 lines are skipped, the first is line 2: it is longer than 0 MiB."]
+
+
+def test_many_reasons_end_in_few_sentences(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"no {n}\n" for n in range(3000)))
+    _, damaged = read_lines(path, int)
+    assert len(damaged) == 6
+    assert damaged[-1] == "a.txt, 2,995 lines are skipped, the first is line 6: other reasons."
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_named_pipe_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "a.txt")
+    assert read_lines(tmp_path / "a.txt", int) == ([], [])
+    with pytest.raises(OSError, match="is not a file"):
+        append_line(tmp_path / "a.txt", "1")
+
+
+def test_writers_that_are_killed_cost_no_other_line(tmp_path):
+    path = tmp_path / "a.txt"
+    code = (
+        "import sys; from pathlib import Path; from labkit.core.locked_file import append_line\n"
+        "while True: append_line(Path(sys.argv[1]), '1' * 5000)\n"
+    )
+    for n in range(3):
+        writer = subprocess.Popen([sys.executable, "-c", code, str(path)])
+        deadline = time.monotonic() + 30
+        while not (path.exists() and path.stat().st_size > n * 1_000_000) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        writer.kill()
+        writer.wait()
+        append_line(path, f"{2 + n}")
+    lines = path.read_text().splitlines()
+    assert [line for line in lines if len(line) == 1] == ["2", "3", "4"]
+    assert sum(len(line) not in (1, 5000) for line in lines) <= 3

@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from labkit.core import results
 from labkit.core.errors import BadMeasurement
 from labkit.core.paths import RECORDED
 from labkit.core.results import Measurement, Prediction, Results, Verdict
+from labkit.train.data.build_cache import cache_folder
 
 
 def measurement(what="all threads", value=1.5, **other):
@@ -45,9 +47,9 @@ def test_an_entry_survives_its_line(entry):
 
 def test_results_come_back_in_order(tmp_path):
     results = Results(tmp_path / "deep" / "results.jsonl")
-    for value in (1.0, 2.0, 3.0):
-        results.append(measurement(value=value))
-    assert [e.value for e in results.entries()] == [1.0, 2.0, 3.0]
+    for what, value in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("a", 4.0)):
+        results.append(measurement(what, value=value))
+    assert [(e.what, e.value) for e in results.entries()] == [("b", 2.0), ("c", 3.0), ("a", 4.0)]
     assert results.note == ""
 
 
@@ -59,7 +61,8 @@ def test_a_missing_file_is_empty(tmp_path):
     ("damaged", "why"),
     [
         (b'{"kind": "measurement", "value": 1', "Expected a line of JSON, got"),
-        (b'{"kind": "guess"}', "Expected a JSON object with a kind out of measurement, prediction, verdict, got"),
+        (b'{"kind": "guess"}', "Written by a newer labkit (kind 'guess'), and kept in the file."),
+        (b'{"kind": 5}', "Expected a JSON object with a kind out of measurement, prediction, verdict, got"),
         (b'{"kind": "measurement", "wat": 1}', "Expected the fields of a measurement ("),
         (b"[1, 2]", "verdict, got [1, 2]"),
         (b"null", "Expected a JSON object with a kind out of measurement, prediction, verdict, got null"),
@@ -89,10 +92,10 @@ def test_a_missing_file_is_empty(tmp_path):
 def test_a_damaged_line_is_reported_with_its_number_skipped_and_kept(tmp_path, damaged, why):
     path = tmp_path / "results.jsonl"
     results = Results(path)
-    results.append(measurement(value=1.0))
+    results.append(measurement("a", value=1.0))
     with open(path, "ab") as file:
         file.write(damaged + b"\n")
-    results.append(measurement(value=2.0))
+    results.append(measurement("b", value=2.0))
     assert [e.value for e in results.entries()] == [1.0, 2.0]
     (sentence,) = results.damaged()
     assert "line 2 is skipped" in sentence
@@ -100,17 +103,94 @@ def test_a_damaged_line_is_reported_with_its_number_skipped_and_kept(tmp_path, d
     assert damaged in path.read_bytes()
 
 
-def test_a_folder_that_cannot_be_written_keeps_results_in_memory_and_says_so(tmp_path):
+def test_what_cannot_be_written_stays_in_memory_says_so_and_is_written_when_it_can_be(tmp_path):
     file_in_the_way = tmp_path / "state"
     file_in_the_way.write_text("not a folder")
     results = Results(file_in_the_way / "results.jsonl")
-    results.append(measurement(value=7.0))
-    assert [e.value for e in results.entries()] == [7.0]
+    for what in "abc":
+        results.append(measurement(what))
+    assert [e.what for e in results.entries()] == ["a", "b", "c"]
     assert "stay in memory" in results.note
     assert "LABKIT_HOME" in results.note
     file_in_the_way.unlink()
-    results.probe()
+    results.append(measurement("d"))
     assert results.note == ""
+    assert [json.loads(line)["what"] for line in results.path.read_text().splitlines()] == ["a", "b", "c", "d"]
+    assert [e.what for e in results.entries()] == ["a", "b", "c", "d"]
+
+
+def test_a_full_disk_costs_nothing_that_was_written_before_or_comes_after(tmp_path):
+    path = tmp_path / "results.jsonl"
+    code = (
+        "import resource, sys; from pathlib import Path; from labkit.core.results import *\n"
+        "log, most = Results(Path(sys.argv[1])), resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "def guess(n): log.append(Prediction('00.1', str(n), n, 's', ''))\n"
+        "guess(1)\n"
+        "before = log.path.read_bytes()\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 30, most[1]))\n"
+        "guess(2); guess(3)\n"
+        "assert log.path.read_bytes() == before, 'half a line is left'\n"
+        "assert 'stay in memory' in log.note and [e.value for e in log.entries()] == [1, 2, 3]\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, most)\n"
+        "guess(4)\n"
+        "assert not log.note and [e.value for e in log.entries()] == [1, 2, 3, 4]\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    entries, damaged = results.read(path)
+    assert ([e.value for e in entries], damaged) == ([1, 2, 3, 4], [])
+
+
+def test_lines_of_a_newer_labkit_are_one_sentence_and_its_new_fields_are_passed_over(tmp_path):
+    path = tmp_path / "results.jsonl"
+    newer = b'{"kind": "exercise", "section": "00.3"}\n' * 3000
+    path.write_bytes(newer + changed(color="blue") + b"\n")
+    entries, sentences = results.read(path)
+    assert entries == [GUESS]
+    assert sentences == [
+        "results.jsonl, 3,000 lines are skipped, the first is line 1: "
+        "Written by a newer labkit (kind 'exercise'), and kept in the file."
+    ]
+
+
+def test_memory_follows_what_was_measured_and_not_how_often(tmp_path):
+    path = tmp_path / "results.jsonl"
+    line = results.to_line(measurement(samples=tuple(float(n) for n in range(20)))) + "\n"
+    path.write_text(line)
+    Results(path).entries()  # what is read once for all files is no file's memory
+    path.write_text(line * 10_000)
+    tracemalloc.start()
+    entries = Results(path).entries()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(entries) == 1
+    assert peak < path.stat().st_size / 2
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root may give files to another user")
+def test_users_who_share_a_folder_do_not_share_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "class"))
+    results.results().append(measurement(value=1.0))
+    mine = results.results().path
+    assert mine.stat().st_mode & 0o777 == 0o600
+    assert mine.parent.stat().st_mode & 0o777 == 0o700
+    os.chown(mine.parent, 12345, 12345)  # now it is as another user would find it
+    other = results.results()
+    assert other.path == tmp_path / "class" / "user-0" / "results.jsonl"
+    assert other.entries() == []
+    other.append(measurement(value=2.0))
+    assert len(mine.read_text().splitlines()) == 1
+    os.chown(other.path, 12345, 12345)  # left by sudo, or put there by another
+    assert Results(other.path).entries() == []
+    other.append(measurement(value=3.0))
+    assert "another user owns it" in other.note
+    assert [e.value for e in other.entries()] == [3.0]
+
+
+def test_a_folder_that_everybody_may_write_to_is_divided(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    tmp_path.chmod(0o1777)
+    assert results.state_folder() == tmp_path / f"user-{os.geteuid()}"
+    assert cache_folder() == tmp_path / f"user-{os.geteuid()}" / "cache"
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
@@ -126,14 +206,14 @@ def test_several_processes_append_whole_lines(tmp_path):
     code = (
         "import sys; from pathlib import Path; from labkit.core.results import *\n"
         "for i in range(1, 201):\n"
-        "    Results(Path(sys.argv[1])).append(Prediction('00.1', 'x' * 500, i, 's', sys.argv[2]))\n"
+        "    Results(Path(sys.argv[1])).append(Prediction('00.1', 'x' * 500 + str(i), i, 's' + sys.argv[2], ''))\n"
     )
     writers = [subprocess.Popen([sys.executable, "-c", code, str(path), str(n)]) for n in range(4)]
     assert [w.wait(timeout=60) for w in writers] == [0] * 4
     entries, damaged = results.read(path)
     assert damaged == []
     for n in range(4):
-        assert [e.value for e in entries if e.when == str(n)] == list(range(1, 201))
+        assert [e.value for e in entries if e.unit == f"s{n}"] == list(range(1, 201))
 
 
 def test_the_state_folder_follows_labkit_home(home):

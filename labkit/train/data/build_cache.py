@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from labkit.core.errors import DataError
+from labkit.core.own_folder import of_this_user
+from labkit.core.results import state_folder
 
 _MANIFEST = "files.json"  # path in the folder -> bytes, in the order of building
 
 
 def cache_folder() -> Path:
     """Return where labkit keeps built files: LABKIT_HOME/cache, or the user's cache folder. It may not exist yet."""
-    if home := os.environ.get("LABKIT_HOME"):
-        return Path(home).expanduser() / "cache"
+    if os.environ.get("LABKIT_HOME"):
+        return state_folder() / "cache"
     import platformdirs  # loaded when first needed: `import labkit` stays light
 
-    return platformdirs.user_cache_path("labkit", appauthor=False)
+    return of_this_user(platformdirs.user_cache_path("labkit", appauthor=False))
 
 
 def build_once(folder: Path | None, name: str, build: Callable[[Path], Iterable[Path]]) -> list[Path]:
