@@ -1,13 +1,15 @@
 """Time callables: synchronised, the cold call kept apart, the spread reported, alternatives interleaved.
 
-The clock and `sync` are arguments, so that tests and lessons can time a simulated asynchronous device.
+The clock and `sync` are arguments, so that tests and lessons can time a simulated asynchronous device. By the real
+clock, notebooks on one machine measure in turn, and a timing knows how much of its time other programs took.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,19 +19,11 @@ from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bootstrap import median_ratio_interval
+from labkit.measure.contention import CELLS, Contention, Watch
+from labkit.measure.readings import Clock, Series, choose_repeats, no_sync
+from labkit.measure.turns import turn
 
-Clock = Callable[[], float]
-
-# Reading a clock costs about a microsecond, so shorter calls share one reading.
-SHORT_CALL_S = 50e-6
-# Launching work and waiting for it takes tens of microseconds on a GPU, so shorter calls share one wait.
-SHORT_ASYNC_CALL_S = 1e-3
-_MOST_REPEATS = 1_000_000
 _MOST_READINGS = 2000
-
-
-def no_sync() -> None:
-    """Return at once: the `sync` of a CPU, which finishes its work before a call returns."""
 
 
 def sync_of(device: str) -> Callable[[], None]:
@@ -47,18 +41,25 @@ class Timing(Shown):
 
     `first_s` is the cold call: compilation, allocation, cache misses. Each sample is the mean of `repeats` calls
     between two readings of the clock. `repeats` is 1 unless a call takes under 50 µs, or under 1 ms on a device that
-    has to be waited for.
+    has to be waited for. `contention` is what other programs took meanwhile, None if nobody looked.
     """
 
     label: str
     first_s: float
     samples_s: tuple[float, ...]
     repeats: int = 1
+    contention: Contention | None = None
 
     @property
     def median_s(self) -> float:
         """Median seconds of a call."""
+        CELLS.note(self.contention)
         return statistics.median(self.samples_s)
+
+    @property
+    def busy(self) -> str:
+        """How busy the machine was, if no verdict may rest on this timing; else empty."""
+        return "" if self.contention is None else self.contention.reason
 
     @property
     def quartiles_s(self) -> tuple[float, float]:
@@ -84,22 +85,29 @@ class Timing(Shown):
         return (
             f"{self.label}: {format_seconds(self.median_s)} ± {self.spread:.0%} "
             f"(median and IQR of {len(self.samples_s)} readings{inside}; first call {format_seconds(self.first_s)})"
+            + (f"; {self.busy}" if self.busy else "")
         )
 
 
 @dataclass(frozen=True, repr=False)
 class Ratio(Shown):
-    """How many times faster `label` is than `baseline`, with a 95 % bootstrap interval."""
+    """How many times faster `label` is than `baseline`, with a 95 % bootstrap interval.
+
+    `busy` says how busy the machine was, if that makes the ratio worthless.
+    """
 
     label: str
     baseline: str
     value: float
     low: float
     high: float
+    busy: str = ""
 
     @property
     def verdict(self) -> str:
-        """'faster', 'slower', or 'no difference seen' when the interval contains 1."""
+        """'faster', 'slower', 'no difference seen' when the interval contains 1, or 'not judged' on a busy machine."""
+        if self.busy:
+            return "not judged"
         if self.low > 1:
             return "faster"
         if self.high < 1:
@@ -108,6 +116,10 @@ class Ratio(Shown):
 
     def __str__(self) -> str:
         interval = f"95 % interval {significant(self.low)} to {significant(self.high)}"
+        if self.busy:
+            return (
+                f"{self.label} against {self.baseline}: not judged, since {self.busy} ({significant(self.value)}x seen)"
+            )
         if self.verdict == "no difference seen":
             return f"{self.label} against {self.baseline}: no difference seen ({significant(self.value)}x, {interval})"
         return f"{self.label} is {self.verdict} than {self.baseline}: {significant(self.value)}x ({interval})"
@@ -138,22 +150,24 @@ def time_call(
     repeats: int | None = None,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
+    on_wait: Callable[[], object] | None = None,
 ) -> Timing:
     """Time `fn` for `budget_s` seconds or 2,000 readings, whichever is less, but at least `min_runs` readings.
 
     `sync` waits for queued device work. It is called before each reading of the clock, so that a GPU call is timed to
     its end and not only to its launch. Short calls share a reading; `repeats` sets how many, by default as few as are
     needed. `on_sample` gets the timing so far after each reading, outside the timed region; after Ctrl-C it has had all
-    readings, and KeyboardInterrupt reaches the caller.
+    readings, and KeyboardInterrupt reaches the caller. `on_wait` is called if another notebook measures first.
     Raises BadArgument if `fn` can't be called, and for fewer than 2 runs, which have no spread.
     """
     check_function(label, fn)
     budget_s = _checked_budget(budget_s, min_runs, least=2, why="Fewer have no spread.")
     if repeats is not None:
         check_number("repeats", repeats, least=1, whole=True)
-    series = _Series(label, fn, sync, clock)
-    repeats = _choose_repeats(series)[0] if repeats is None else repeats
-    return _sampled([series], repeats, budget_s, min_runs, on_sample)[0]
+    with _race(sync, clock, on_wait) as watch:
+        series = Series(label, fn, sync, clock)
+        repeats = choose_repeats(series)[0] if repeats is None else repeats
+        return _sampled([series], repeats, budget_s, min_runs, on_sample, watch)[0]
 
 
 def compare(
@@ -164,22 +178,25 @@ def compare(
     min_runs: int = 7,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
+    on_wait: Callable[[], object] | None = None,
 ) -> Comparison:
     """Time two or more functions in turn, A B B A, and give each one's ratio to the first with a bootstrap interval.
 
     Turns expose all of them equally to a drifting clock rate or a busy neighbour; every other round runs in reverse,
     since each function leaves its traces in caches and memory. `budget_s` is the measured time of all together, and
-    `on_sample` gets the timing so far of the function just read.
+    `on_sample` gets the timing so far of the function just read, and `on_wait` is called if another notebook measures
+    first.
     Raises BadArgument for fewer than two alternatives, for one that can't be called, and for fewer than 5 runs.
     """
     check_alternatives(alternatives)
     budget_s = _checked_budget(budget_s, min_runs, least=5, why="Fewer give no interval.")
-    series = [_Series(label, fn, sync, clock) for label, fn in alternatives.items()]
-    chosen = [_choose_repeats(one) for one in series]
-    # All get the same number: otherwise a reading's fixed cost would be shared by more calls of one than of another.
-    affordable = budget_s / (min_runs * len(chosen) * max(call_s for _, call_s in chosen))
-    repeats = max(1, min(max(n for n, _ in chosen), int(affordable)))
-    timings = _sampled(series, repeats, budget_s, min_runs, on_sample)
+    with _race(sync, clock, on_wait) as watch:
+        series = [Series(label, fn, sync, clock) for label, fn in alternatives.items()]
+        chosen = [choose_repeats(one) for one in series]
+        # All get the same number: else a reading's fixed cost would be shared by more calls of one than of another.
+        affordable = budget_s / (min_runs * len(chosen) * max(call_s for _, call_s in chosen))
+        repeats = max(1, min(max(n for n, _ in chosen), int(affordable)))
+        timings = _sampled(series, repeats, budget_s, min_runs, on_sample, watch)
     return Comparison(timings, tuple(speedup(timings[0], other) for other in timings[1:]))
 
 
@@ -195,7 +212,8 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
     if min(len(baseline.samples_s), len(other.samples_s)) < 5:
         raise BadMeasurement("A speed-up needs at least 5 readings on each side; take more with min_runs.")
     low, high = median_ratio_interval(baseline.samples_s, other.samples_s)
-    return Ratio(other.label, baseline.label, baseline.median_s / other.median_s, low, high)
+    value = baseline.median_s / other.median_s
+    return Ratio(other.label, baseline.label, value, low, high, baseline.busy or other.busy)
 
 
 def check_alternatives(alternatives: object) -> None:
@@ -226,31 +244,23 @@ def _check_took_time(timing: Timing) -> None:
         )
 
 
-class _Series:
-    """Synchronised readings of one function's calls; the constructor makes the cold call."""
-
-    def __init__(self, label: str, fn: Callable[[], object], sync: Callable[[], None], clock: Clock) -> None:
-        self.label, self.fn, self.sync, self.clock = label, fn, sync, clock
-        self.first_s = self.seconds(1)
-        self.samples_s: list[float] = []
-
-    def seconds(self, repeats: int) -> float:
-        """Mean seconds of a call over `repeats` calls inside one reading."""
-        fn, sync = self.fn, self.sync
-        sync()
-        start = self.clock()
-        for _ in range(repeats):
-            fn()
-        sync()
-        return (self.clock() - start) / repeats
-
-    def timing(self, repeats: int) -> Timing:
-        """The timing so far."""
-        return Timing(self.label, self.first_s, tuple(self.samples_s), repeats)
+@contextmanager
+def _race(sync: Callable[[], None], clock: Clock, on_wait: Callable[[], object] | None) -> Iterator[Watch | None]:
+    """Hold this machine's turn, and watch what others take of it; neither where the clock is simulated."""
+    if clock is not time.perf_counter:
+        yield None
+        return
+    with turn(on_wait):
+        yield Watch(gpu=sync is not no_sync)
 
 
 def _sampled(
-    series: list[_Series], repeats: int, budget_s: float, min_runs: int, on_sample: Callable[[Timing], None] | None
+    series: list[Series],
+    repeats: int,
+    budget_s: float,
+    min_runs: int,
+    on_sample: Callable[[Timing], None] | None,
+    watch: Watch | None,
 ) -> tuple[Timing, ...]:
     """Take readings in turn, every other round in reverse, until budget and `min_runs` are both used up."""
     spent_s, rounds = 0.0, 0
@@ -259,24 +269,11 @@ def _sampled(
             one.samples_s.append(one.seconds(repeats))
             spent_s += one.samples_s[-1] * repeats
             if on_sample is not None:
-                on_sample(one.timing(repeats))
+                on_sample(_timing(one, repeats))
         rounds += 1
-    return tuple(one.timing(repeats) for one in series)
+    found = None if watch is None else watch.so_far()
+    return tuple(_timing(one, repeats, found) for one in series)
 
 
-def _choose_repeats(series: _Series) -> tuple[int, float]:
-    """Calls per reading, 1 or as many as take a millisecond, and a first estimate of a call's seconds."""
-    short_s = SHORT_CALL_S if series.sync is no_sync else SHORT_ASYNC_CALL_S
-    for _ in range(3):  # a call after the cold one may still warm something up
-        if (warm_s := series.seconds(1)) >= 20 * short_s:
-            return 1, warm_s
-    if warm_s >= short_s:
-        return 1, warm_s
-    repeats = 10
-    while (total_s := series.seconds(repeats) * repeats) < 20 * SHORT_CALL_S:
-        if repeats > _MOST_REPEATS:
-            raise BadMeasurement(
-                f"{repeats:,} calls took {format_seconds(total_s)} by this clock: it does not advance."
-            )
-        repeats = max(2 * repeats, int(repeats * 20 * SHORT_CALL_S / max(total_s, 1e-6)))
-    return repeats, total_s / repeats
+def _timing(series: Series, repeats: int, found: Contention | None = None) -> Timing:
+    return Timing(series.label, series.first_s, tuple(series.samples_s), repeats, found)

@@ -6,8 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import os
-import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,11 @@ from labkit.core.errors import UnknownDevice
 from labkit.core.locked_file import append_line, read_lines
 from labkit.core.units import format_si
 from labkit.measure import catalog
+from labkit.measure.contention import CELLS, Contention, Watch
 from labkit.measure.machine import check_threads, machine
 from labkit.measure.machine import threads as using_threads
-from labkit.measure.probe import DTYPES, Ceiling, Probe, SelfCheck, crowd, peak_check, sizes_for
+from labkit.measure.probe import DTYPES, Ceiling, Probe, SelfCheck, peak_check, sizes_for
+from labkit.measure.turns import turn
 
 _NO_FLOAT16 = "never timed on a CPU: where the hardware lacks it, a matmul takes hundreds of times float32's time."
 
@@ -49,12 +49,18 @@ class Ceilings(ShownAsTable):
     @property
     def copy_bytes_per_s(self) -> float:
         """Bytes read plus bytes written per second when a large tensor is copied."""
+        self._note_use()
         return self.copy.value
 
     @property
     def matmul_flop_per_s(self) -> dict[str, float]:
         """FLOP/s of a matmul by dtype; dtypes that weren't measured are absent."""
+        self._note_use()
         return {dtype: ceiling.value for dtype, ceiling in self.matmul.items()}
+
+    def _note_use(self) -> None:
+        """Mark numbers that the running cell derives from ceilings that were measured on a busy machine."""
+        CELLS.note(Contention(None, self.remarks.get("busy", "")))
 
     def limit(self, dtype: object) -> float | None:
         """FLOP/s that a matmul reached in `dtype` ('float32' or torch.float32); None if it wasn't measured."""
@@ -107,10 +113,11 @@ def measure_ceilings(*, threads: int | None = None, remeasure: bool = False) -> 
         **{k: v for k, v in here.versions.items() if k in ("torch", "cuda", "driver")},
     }
     store = _store_at(results.state_folder() / "ceilings.jsonl")
-    kept = None if remeasure else store.find(conditions)
-    if kept is not None:
+    if not remeasure and (kept := store.find(conditions)):
         return kept
-    with using_threads(threads) if threads is not None else contextlib.nullcontext():
+    with turn(), using_threads(threads) if threads is not None else contextlib.nullcontext():
+        if not remeasure and (kept := store.find(conditions)):  # another notebook measured while this one waited
+            return kept
         copy, matmul, checks, remarks = measure(Probe(device, sizes), here.flags)
     checks = (*checks, peak_check({"copy": copy, **matmul}, peaks, remark))
     return store.keep(Ceilings(name, threads, copy, matmul, checks, peaks, remarks, conditions, results.now()))
@@ -120,6 +127,7 @@ def measure(
     probe: Probe, flags: tuple[str, ...]
 ) -> tuple[Ceiling, dict[str, Ceiling], tuple[SelfCheck, ...], dict[str, str]]:
     """Measure copy, matmul by dtype and doubling checks; the last dict says why one is missing or in doubt."""
+    watch = Watch(gpu=probe.device != "cpu")
     copy, copy_check = probe.copy()
     remarks = {}
     if remark := probe.cache_remark():  # from a cache, twice the bytes need not take twice the time
@@ -127,9 +135,7 @@ def measure(
         copy_check = dataclasses.replace(copy_check, passed=None)
     checks = [copy_check]
     matmul: dict[str, Ceiling] = {}
-    crowds = [crowd()]
     for dtype in DTYPES[probe.device]:
-        crowds.append(crowd())
         if reason := probe.unsuited(dtype, flags):
             remarks[dtype] = reason
         elif (found := probe.matmul(dtype)) is not None:
@@ -140,11 +146,8 @@ def measure(
         remarks["float16"] = _NO_FLOAT16
     if "float32" in matmul:
         checks.append(probe.matmul_doubling(matmul["float32"].n))
-    # The median, since a single look may catch a program that wakes for a millisecond.
-    if probe.device == "cpu" and (wanting := statistics.median_low(crowds)) > (os.cpu_count() or 1):
-        remarks["busy"] = (
-            f"{wanting} threads wanted {os.cpu_count()} cores meanwhile, so these ceilings may be too low."
-        )
+    if reason := watch.so_far().reason:
+        remarks["busy"] = f"{reason}, so these ceilings may be too low."
     return copy, matmul, tuple(checks), remarks
 
 

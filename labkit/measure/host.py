@@ -83,6 +83,21 @@ def memory_limit(root: Path, own: str) -> int | None:
     return min((int(text) for text in texts if text.isdigit() and int(text) > 0), default=None)
 
 
+def throttled(root: Path, own: str) -> tuple[float, float]:
+    """Seconds for which a CPU limit stopped this process's cgroup, and the CPU seconds that the cgroup used.
+
+    Of the cgroups above it, the one that was stopped longest. (0, 0) where none is limited; version 2 only.
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "cpu.stat".
+    """
+    found = [(0.0, 0.0)]
+    for folder in _cgroup_folders(root, own, "cpu"):
+        stat = dict(line.split(maxsplit=1) for line in _text(folder / "cpu.stat").splitlines() if " " in line)
+        numbers = [stat.get(name, "") for name in ("throttled_usec", "usage_usec")]
+        if all(number.isdigit() for number in numbers):
+            found.append((int(numbers[0]) * 1e-6, int(numbers[1]) * 1e-6))
+    return max(found)
+
+
 def _cgroup_folders(root: Path, own: str, controller: str) -> Iterator[Path]:
     """Folders whose limits apply: the process's own cgroup and its parents, up to the mount point."""
     for line in own.splitlines():
@@ -143,18 +158,6 @@ def last_level_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cac
     """Bytes of core 0's largest cache; None if the system doesn't say. A virtual machine may report the host's."""
     sizes = [_text(path) for path in folder.glob("index*/size")]
     return max((int(s[:-1]) * 1024 for s in sizes if re.fullmatch(r"\d+K", s)), default=None)
-
-
-def others_running(proc: Path = Path("/proc")) -> int | None:
-    """Threads of other processes that run or wait for a core now; None if the system doesn't say.
-
-    This process's own are subtracted: a maths library's threads spin for a while after their work.
-    """
-    match = re.search(r" (\d+)/\d+ ", _text(proc / "loadavg"))
-    if match is None:
-        return None
-    states = [_text(path).rpartition(")")[2].split()[:1] for path in proc.glob("self/task/*/stat")]
-    return max(0, int(match[1]) - states.count(["R"]))
 
 
 def nvidia_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:

@@ -11,8 +11,9 @@ from typing import Any
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import GIB, MIB, format_bytes, format_si, significant
 from labkit.measure import host
-from labkit.measure.bench import Clock, Timing, compare, sync_of, time_call
+from labkit.measure.bench import Timing, compare, sync_of, time_call
 from labkit.measure.machine import threads
+from labkit.measure.readings import Clock
 
 DTYPES = {"cpu": ("float32", "bfloat16", "float64"), "cuda": ("float32", "tf32", "bfloat16", "float16", "float64")}
 
@@ -207,13 +208,6 @@ def peak_check(found: dict[str, Ceiling], peaks: dict[str, float | None], unknow
         why = "above the printed peak, which a board that clocks above its printed boost can reach"
         return SelfCheck("data sheet", None, f"{why}: {words}.")
     return SelfCheck("data sheet", False, f"Nothing runs that much faster than its peak, but {words}.")
-
-
-def crowd() -> int:
-    """Threads that compete for cores during a measurement: those of other processes at this moment, and torch's."""
-    import torch
-
-    return (host.others_running() or 0) + torch.get_num_threads()
 
 
 def bfloat16_is_slow(*, clock: Clock = time.perf_counter, n: int = 128) -> str:

@@ -128,9 +128,11 @@ def test_the_largest_cache_counts(tmp_path):
     assert host.last_level_cache_bytes(tmp_path / "none") is None
 
 
-def test_other_programs_are_counted_without_our_own_threads(tmp_path):
-    write(tmp_path, loadavg="1.90 1.15 0.56 4/321 9999")
-    write(tmp_path / "self" / "task" / "1", stat="1 (a) name) R 0 1")
-    write(tmp_path / "self" / "task" / "2", stat="2 (python) S 0 1")
-    assert host.others_running(tmp_path) == 3
-    assert host.others_running(tmp_path / "none") is None
+def test_a_cgroup_that_was_stopped_says_for_how_long_and_what_it_used(tmp_path):
+    write(tmp_path, **{"cpu.stat": "usage_usec 9000000\nthrottled_usec 1000000\n"})
+    write(tmp_path / "a" / "b", **{"cpu.stat": "usage_usec 500000\nnr_throttled 3\nthrottled_usec 2500000\n"})
+    assert host.throttled(tmp_path, "0::/a/b") == (2.5, 0.5)
+    assert host.throttled(tmp_path, "0::/") == (1.0, 9.0)
+    assert host.throttled(tmp_path / "none", "0::/") == (0.0, 0.0)
+    write(tmp_path / "c", **{"cpu.stat": "usage_usec 7\nuser_usec 5\n"})  # without a limit, Linux has no such line
+    assert host.throttled(tmp_path / "c", "0::/") == (0.0, 0.0)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from labkit.core.arguments import check_function, check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.measure.bench import Clock, sync_of
+from labkit.measure.bench import sync_of
+from labkit.measure.readings import Clock
 from labkit.train.data import Labelled
 from labkit.train.training.batches import Batches, Setup, Step
 from labkit.train.training.finite import bad_parameter, explain

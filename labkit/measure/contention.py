@@ -1,0 +1,232 @@
+"""How much of a measurement's time other programs took: a busy machine is told from a slow one.
+
+Linux counts, for each thread, the nanoseconds on a core and those in which it could have run and had none. What a
+process takes from itself, with more threads than cores, makes no busy machine: only what others used counts.
+Source: Linux, Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from labkit.measure import host
+
+# From this share of lost time on, a measurement gives no verdict. On a calm machine of two cores all shares were below
+# 0.01; one busy loop beside a race on both cores made it 0.5, and the race 5 to 60 times slower.
+BUSY = 0.05
+_TICK_S = 0.01  # the steps in which CPU times are counted
+_FULL = 0.9  # of all cores' time in use: where the system doesn't say who waited, somebody will have
+
+
+@dataclass(frozen=True)
+class Contention:
+    """The share of its time, 0 to 1, that a measurement lost to others; None where the system doesn't say.
+
+    `reason` says what was busy, and how much, if no verdict may rest on the measurement; else it is empty.
+    """
+
+    lost: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters at one moment, in seconds.
+
+    `threads` has (on a core, waiting for one) for each thread of this process and of those that it started, None if the
+    system doesn't say; `own_s` is their CPU time, `all_s` that of all programs. `stolen_s` is what a virtual machine's
+    host took. A container's CPU limit stopped it for `stopped_s`, in which its programs used `group_s`.
+    """
+
+    at_s: float
+    cores: int
+    threads: dict[tuple[int, int], tuple[float, float]] | None
+    own_s: float
+    all_s: float
+    stolen_s: float = 0.0
+    stopped_s: float = 0.0
+    group_s: float = 0.0
+
+
+class Watch:
+    """What others take from now on. With `gpu` it looks for their processes on the GPU too."""
+
+    def __init__(self, *, gpu: bool = False) -> None:
+        self.gpu, self._first = gpu, read()
+
+    def so_far(self) -> Contention:
+        """What they took until now."""
+        found = between(self._first, read())
+        strangers = others_on_gpu() if self.gpu else []
+        if not strangers or found.reason:
+            return found
+        words = f"another process uses it (PID {strangers[0]})" if len(strangers) == 1 else f"{len(strangers)} others"
+        return Contention(found.lost, f"this GPU was shared: {words}")
+
+
+def read() -> Reading:
+    """The counters now. It takes milliseconds: read outside what is timed."""
+    family = _family()
+    times = psutil.cpu_times()
+    # Linux counts a guest's time as its host's user time as well.
+    beside = ("idle", "iowait", "steal", "guest", "guest_nice")
+    all_s = sum(seconds for name, seconds in times._asdict().items() if name not in beside)
+    own_s = 0.0
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            own_s += sum(process.cpu_times()[:4])  # user and system, its own and those of its children that have ended
+    stopped_s, group_s = host.throttled(host.CGROUPS, host.own_cgroup())
+    return Reading(
+        time.perf_counter(), host.usable_cores(), _threads(family), own_s, all_s, getattr(times, "steal", 0.0),
+        stopped_s, group_s,
+    )  # fmt: skip
+
+
+def between(first: Reading, last: Reading) -> Contention:
+    """What was lost to others between two readings, and the sentence about it if that is 5 % or more."""
+    wall_s, own_s, all_s = last.at_s - first.at_s, last.own_s - first.own_s, last.all_s - first.all_s
+    others_s = max(all_s - own_s, 0.0)
+    stolen_s = max(last.stolen_s - first.stolen_s - _TICK_S, 0.0)
+    shares = {"this virtual machine was busy: its host gave {} of the time to others": _share(stolen_s, all_s)}
+    if first.threads is not None and last.threads is not None:
+        ran_s, waited_s = _spent(first.threads, last.threads)
+        # More threads than cores wait for each other; and nobody waits for others longer than they run.
+        own_crowd_s = max(ran_s + waited_s - last.cores * wall_s, 0.0)
+        lost_s = min(max(waited_s - own_crowd_s, 0.0), others_s + _TICK_S)
+        shares["this machine was busy: {} of the time waiting for a core"] = _share(lost_s, ran_s)
+        neighbours_s = max(last.group_s - first.group_s - own_s, 0.0)
+        halted_s = min(last.stopped_s - first.stopped_s, neighbours_s)
+        shares["this container was busy: its CPU limit stopped it {} of the time"] = _share(halted_s, ran_s)
+    words, lost = max(shares.items(), key=lambda item: item[1])
+    if lost >= BUSY:
+        return Contention(lost, words.format(f"{100 * lost:.0f} %"))
+    if len(shares) > 1:
+        return Contention(lost)
+    if all_s > _FULL * last.cores * wall_s > 0 and _share(others_s - _TICK_S, own_s) >= BUSY:
+        return Contention(None, f"this machine was busy: other programs used {others_s / wall_s:.1f} of its cores")
+    return Contention()
+
+
+def _share(lost_s: float, used_s: float) -> float:
+    return lost_s / (lost_s + used_s) if lost_s > 0 else 0.0
+
+
+def _spent(
+    first: dict[tuple[int, int], tuple[float, float]], last: dict[tuple[int, int], tuple[float, float]]
+) -> tuple[float, float]:
+    """Seconds on a core and waiting for one, of all threads that are there at the end."""
+    ran_s = waited_s = 0.0
+    for thread, (ran, waited) in last.items():
+        before = first.get(thread, (0.0, 0.0))
+        ran_s, waited_s = ran_s + ran - before[0], waited_s + waited - before[1]
+    return ran_s, waited_s
+
+
+def _family() -> list[psutil.Process]:
+    """The process and all that it started; in a rank or a data worker, those of the notebook that started it."""
+    parent = multiprocessing.parent_process()
+    try:
+        root = psutil.Process(None if parent is None else parent.pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return [psutil.Process()]
+
+
+_ended = (0.0, 0.0)  # of ranks that are gone, and their counters with them
+
+
+def add_ended(spent: Sequence[tuple[float, float]]) -> None:
+    """Add seconds on a core and waiting of processes of this one that have ended."""
+    global _ended
+    _ended = _ended[0] + sum(ran for ran, _ in spent), _ended[1] + sum(waited for _, waited in spent)
+
+
+def own_threads() -> tuple[float, float]:
+    """Seconds on a core and waiting for one of this process's threads since they began; 0 where it isn't said."""
+    return _spent({}, _threads([psutil.Process()]) or {})
+
+
+def _threads(
+    family: Sequence[psutil.Process], proc: Path = Path("/proc")
+) -> dict[tuple[int, int], tuple[float, float]] | None:
+    found = {(0, 0): _ended}
+    for process in family:
+        for path in proc.glob(f"{process.pid}/task/*/schedstat"):
+            with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
+                ran, waited = path.read_text().split()[:2]
+                found[process.pid, int(path.parent.name)] = int(ran) * 1e-9, int(waited) * 1e-9
+    # Linux without scheduler statistics writes zeros.
+    return found if any(ran for thread, (ran, _) in found.items() if thread != (0, 0)) else None
+
+
+def others_on_gpu() -> list[int]:
+    """PIDs of processes that aren't this one's on the GPUs that it uses; empty where nvidia-smi can't say."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return []
+    query = [smi, "--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"]
+    try:
+        lines = subprocess.run(query, capture_output=True, text=True, timeout=5, check=True).stdout.splitlines()
+        found = [(int(pid), gpu.strip()) for pid, _, gpu in (line.partition(",") for line in lines)]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+    own = {process.pid for process in _family()}
+    used = {gpu for pid, gpu in found if pid in own}  # empty in a container that numbers its processes by itself
+    return sorted({pid for pid, gpu in found if gpu in used and pid not in own})
+
+
+class CellMeter:
+    """What others took from the cells of this kernel, for numbers that arrive without a timing.
+
+    A number may have been measured in an earlier cell than the one that records it, so what counts is the worst of the
+    cells since the last one that recorded something.
+    """
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
+        self._found: list[Contention] = []
+        self._recorded = False
+
+    def begin(self) -> None:
+        """A cell begins."""
+        if self._recorded:
+            self._found, self._recorded = [], False
+        self._watch = Watch()
+
+    def end(self) -> None:
+        """The cell has ended."""
+        if self._watch is not None:
+            self._found.append(self._watch.so_far())
+        self._watch = None
+
+    def note(self, found: Contention | None) -> None:
+        """A timing with this contention was used in the running cell."""
+        if self._watch is not None and found is not None and found.reason:
+            self._found.append(found)
+
+    def worst(self, *, recording: bool = False) -> Contention:
+        """The worst so far; with `recording`, the next cell begins anew."""
+        now = []
+        if self._watch is not None:
+            self._watch.gpu = _has_used_gpu()
+            now = [self._watch.so_far()]
+        self._recorded = self._recorded or recording
+        return max([*self._found, *now], key=lambda one: (bool(one.reason), one.lost or 0.0), default=Contention())
+
+
+CELLS = CellMeter()
+
+
+def _has_used_gpu() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())

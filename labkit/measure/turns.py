@@ -1,0 +1,98 @@
+"""Notebooks on one machine take turns: while one measures, the others wait a moment instead of disturbing it."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from labkit.core import results
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]  # there nobody takes turns, and what was disturbed is marked
+
+# As long as a reader waits without stopping the cell. A dozen notebooks that open together need it: each measures
+# ceilings and a race or two, some seconds each.
+PATIENCE_S = 60.0
+_patience_s = PATIENCE_S
+_holding = False
+
+
+@contextlib.contextmanager
+def turn(on_wait: Callable[[], object] | None = None, *, patience_s: float | None = None) -> Iterator[None]:
+    """Wait for this machine's turn, at most `patience_s` seconds (60), and hold it within the block.
+
+    After that time the block runs without: what it measures is marked if the others disturbed it. After a turn that
+    never came, the next are waited for a tenth as long. `on_wait` is called when others are waited for; by default a
+    line is printed. A turn inside a turn is the same one. None is taken in the profiles of the tests, by ranks and data
+    workers, whose notebook has it, or where the system can't lock files.
+    """
+    global _holding, _patience_s
+    ours = multiprocessing.parent_process() is None and "RANK" not in os.environ
+    if _holding or fcntl is None or results.profile() != "full" or not ours or (file := _open(lock_path())) is None:
+        yield
+        return
+    try:
+        limit_s = _patience_s if patience_s is None else patience_s
+        _holding = _wait(file, limit_s, on_wait or _say)
+        _patience_s = PATIENCE_S if _holding else PATIENCE_S / 10
+        yield
+    finally:
+        _holding = False
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a data worker may have a copy of the file
+        os.close(file)
+
+
+def lock_path() -> Path:
+    """The file that is locked, in the folder for temporary files that all users share."""
+    return Path(tempfile.gettempdir()) / "labkit-turn.lock"
+
+
+def _open(path: Path) -> int | None:
+    """The lock file, open; None where that can't be. It may be another user's, and is only read."""
+    # Anyone may have put a link or a pipe in its place.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with contextlib.suppress(FileExistsError):
+            made = os.open(path, os.O_CREAT | os.O_EXCL | flags, 0o444)
+            os.fchmod(made, 0o444)  # whatever the umask is: others must be able to open it
+            return made
+        file = os.open(path, flags)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    return None
+
+
+def _wait(file: int, limit_s: float, on_wait: Callable[[], object]) -> bool:
+    """Whether the file could be locked within `limit_s` seconds."""
+    start_s, told = time.monotonic(), False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            waited_s = time.monotonic() - start_s
+        except OSError:  # this file system has no locks
+            return False
+        if waited_s >= limit_s:
+            return False
+        if not told and waited_s > 0.5:  # a shorter wait needs no words
+            told = True
+            on_wait()
+        # Who has waited longer asks more often, and so is more likely to be next.
+        time.sleep(min(max(0.2 / (1 + waited_s), 0.01), limit_s - waited_s))
+
+
+def _say() -> None:
+    print("Waiting for another notebook on this machine, which is measuring.", flush=True)
