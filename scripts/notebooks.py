@@ -81,7 +81,8 @@ def minutes(notebook: dict[str, Any], number: str) -> int:
     150 words a minute, half a minute a guess, 6 s a line of code, 4 minutes an exercise and 1 a line of its solution;
     and the run itself, as long as it took in the slowest recorded run.
     """
-    prose = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
+    texts = ("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
+    prose = "\n".join(LINKS.sub("", text) for text in texts)  # nobody reads addresses
     code = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code" and not _made(c))
     answers = [_code_lines(text) for text in exercise_files.solutions(number).values()]
     reading = len(re.findall(r"\w+", prose)) / 150 + 0.5 * code.count("lab.predict(") + 0.1 * _code_lines(code)

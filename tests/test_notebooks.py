@@ -161,6 +161,62 @@ def test_its_keys_carry_its_own_sections_and_its_claims_exist(path):
     assert set(re.findall(r'"(C\d\d)"', text)) <= set(journal.claims())
 
 
+# a time, a rate or an amount of memory depends on how much work was done; a ratio, a share and a count need not
+DEPENDS_ON_SIZE = re.compile(r"s|ms|µs|h|B|bytes|[KMG]i?B|.+/s")
+
+
+def keywords_of(call, tree):
+    """The keywords of a call, those of `**task` too, where the notebook says task = {"size": ...}."""
+    given = {keyword.arg for keyword in call.keywords}
+    for name in (k.value.id for k in call.keywords if k.arg is None and isinstance(k.value, ast.Name)):
+        assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+        for node in [node for node in assigned if name in ast.unparse(node.targets[0])]:
+            keys = [key for part in ast.walk(node.value) if isinstance(part, ast.Dict) for key in part.keys]
+            given |= {key.value for key in keys if isinstance(key, ast.Constant)}
+    return given
+
+
+def without_size(source):
+    """The calls whose numbers could stand beside recorded ones and that don't say size and number format."""
+    tree, bare = ast.parse(source), []
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name, given = ast.unparse(call.func), keywords_of(call, tree)
+        if name == "lab.record":
+            origin = next((k.value for k in call.keywords if k.arg == "origin"), None)
+            unit = call.args[2].value
+            if ast.unparse(origin or call) == "'calculated'" or not DEPENDS_ON_SIZE.fullmatch(unit):
+                continue
+        elif name != "lab.SpeedBoard":
+            continue
+        if not {"size", "dtype"} <= given:
+            bare.append(ast.unparse(call))
+    return bare
+
+
+@every_notebook
+def test_what_is_measured_says_its_size_and_number_format(path):
+    bare = without_size("\n".join(map(python_of, code_cells(path))))
+    assert not bare, "size= and dtype= say what makes a number comparable with a recorded one"
+
+
+@pytest.mark.parametrize(
+    ("call", "bare"),
+    [
+        ('lab.SpeedBoard("00.2", "x", unit="images/s")', 1),
+        ('lab.SpeedBoard("00.2", "x", size="batch 64")', 1),
+        ('lab.SpeedBoard("00.2", "x", size="batch 64", dtype="float32")', 0),
+        ('task = {"size": "batch 64", "dtype": "float32"}\nlab.SpeedBoard("00.2", "x", **task)', 0),
+        ('task = {"size": "batch 64"}\nlab.SpeedBoard("00.2", "x", **task)', 1),
+        ('lab.record("00.2 x", 1.0, "B/s")', 1),
+        ('lab.record("00.2 x", 1.0, "MiB", origin="simulated")', 1),
+        ('lab.record("00.2 x", 1.0, "MiB", origin="calculated")', 0),
+        ('lab.record("00.2 x", 1.0, "%")', 0),
+    ],
+)
+def test_a_missing_size_is_found(call, bare):
+    assert len(without_size(call)) == bare
+
+
 @every_notebook
 def test_a_cell_whose_output_is_compared_has_one_stored(path):
     for _, source, tags, cell in cells(path):

@@ -30,7 +30,7 @@ class SpeedBoard(Live):
     noted. With `items` a row shows items per second in `unit`; without, seconds. What can't be shown or recorded
     raises BadMeasurement before it is measured.
 
-    `size` says what one call handles, such as f"batch {batch}", and ends the title; `dtype` is the number format. A
+    `size` says what one call handles, such as f"batch {batch}", `dtype` in which number format; they end the title. A
     row's recorded values are those under the same key that did the same work: unit, size, format, items and profile.
     For others the sentence below the figure says what differs.
     """
@@ -42,7 +42,7 @@ class SpeedBoard(Live):
         results.check_unit(unit)
         self.section, self.unit, self.log = section, unit, log
         self._work = Work(unit, size, dtype, None, results.profile())
-        self.title = f"{title}, {size}" if size else title
+        self.title = ", ".join(part for part in (title, size, dtype) if part)
         self._bars: dict[str, plot.Bar] = {}
         self._apart: dict[str, list[str]] = {}  # a row's recorded values that did other work, in sentences
         self._newest: dict[str, tuple[Timing, float | None]] = {}  # timings and their items since the last frame

@@ -17,13 +17,19 @@ from labkit.measure.machine import Machine, machine
 
 
 def race(
-    section: str, title: str, launches: Mapping[str, tuple[Any, ...]], *, bounds: Mapping[str, tuple[float, float]]
+    section: str,
+    title: str,
+    launches: Mapping[str, tuple[Any, ...]],
+    *,
+    bounds: Mapping[str, tuple[float, float]],
+    size: str,
 ) -> Comparison | None:
     """Time launches in turn on the GPU and record them. Without a GPU, show recorded runs, if any, and return None.
 
     A launch is (kernel, grid, block, *arguments); an argument that is a tuple stands for a float32 array of that shape,
     filled with random numbers on the GPU and shared by the launches. `bounds` maps a row to two times in seconds: the
-    lower limit for arrays much larger than the L2 cache, which is drawn, and the time without any cache.
+    lower limit for arrays much larger than the L2 cache, which is drawn, and the time without any cache. `size` says
+    in words what a launch handles; recorded runs of another size are not shown.
     Raises KernelError for a launch of another form.
     """
     for row, launch in launches.items():
@@ -36,7 +42,7 @@ def race(
         words = "Not measured here: this needs a CUDA GPU, and no recorded run has it yet."
         display(Markdown(f"**{title}.** {words}"))
         return None
-    board = SpeedBoard(section, title, log=bool(here.gpus))
+    board = SpeedBoard(section, title, size=size, dtype="float32", log=bool(here.gpus))
     if not here.gpus:
         for row in launches:
             board.absent(row, needs="a CUDA GPU")

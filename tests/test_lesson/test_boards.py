@@ -176,7 +176,7 @@ def shown_beside(row="one thread", items=64, **kwargs):
 def test_a_recorded_value_of_the_same_work_stands_beside_the_own_bar():
     speed = shown_beside()
     assert speed._bars["one thread"].others == [("recorded on big machine", 9000.0)]
-    assert speed.title == "Training, batch 64"
+    assert speed.title == "Training, batch 64, float32"
     assert speed.sentence == "one thread: 6,400 images/s."
 
 
