@@ -19,10 +19,15 @@ from labkit.lesson.live import FRAME_S, Live
 class Explorer(Live):
     """Sliders over a pure function `draw(axes, **values) -> sentence`, redrawn at most five times a second.
 
-    Each keyword is a control: (low, high) or (low, high, step) makes a slider, a list a slider over its entries, a
-    bool a tick box. `values` holds what they are set to. If the function fails after a slider has moved, its error
-    stands below the picture, which stays. Raises LabError for any other control, and for a `draw` that can't be called.
+    Each keyword is a control: (low, high) or (low, high, step) makes a slider, a list a slider over its entries that
+    starts at the first of them, numbers in ascending order; a bool makes a tick box. `values` holds what they are set
+    to. Axes keep the widest limits so far, so that a line is seen to move, unless what is drawn would become too small.
+    If the function fails after a slider has moved, its error stands below the picture, which stays. Raises LabError for
+    any other control, and for a `draw` that can't be called.
     """
+
+    _stays = True
+    _dead = "Run this cell to move the sliders."
 
     def __init__(self, draw: Callable[..., str], *, height_in: float = 3.6, **controls: Any) -> None:
         import ipywidgets as widgets
@@ -33,6 +38,7 @@ class Explorer(Live):
             )
         self.height_in = height_in
         self._draw = draw
+        self._limits: dict[tuple[str, str], tuple[float, float]] = {}
         super().__init__()
         self.controls = {name: _control(name, spec) for name, spec in controls.items()}
         self._waiting = False
@@ -52,7 +58,25 @@ class Explorer(Live):
         sentence = self._draw(axes, **self.values)
         if not isinstance(sentence, str):
             raise LabError(f"The function must return a sentence, got {brief_repr(sentence)}.")
+        if axes.axison:
+            self._widen("x", axes.get_xlim(), axes.get_xscale(), axes.set_xlim)
+            self._widen("y", axes.get_ylim(), axes.get_yscale(), axes.set_ylim)
         return sentence
+
+    def _widen(self, name: str, new: tuple[float, float], scale: str, put: Callable[[float, float], object]) -> None:
+        """Widen the new limits of an axis to the widest so far; begin anew where the new ones fill an eighth or less.
+
+        Axes that run downwards are left as they are: they are rows, and the figure's height goes with their number.
+        """
+        low, high = new
+        if low < high:
+            size = math.log if scale == "log" else float
+            was_low, was_high = self._limits.get((name, scale), new)
+            wide = min(low, was_low), max(high, was_high)
+            if 8 * (size(high) - size(low)) <= size(wide[1]) - size(wide[0]):
+                wide = new
+            self._limits[name, scale] = wide
+            put(*wide)
 
     def _draw_or_say(self) -> None:
         """Draw; an error of the function becomes the sentence, since a moved slider has no cell to show it in."""
@@ -97,7 +121,9 @@ def _control(name: str, spec: Any) -> Any:
         return widgets.Checkbox(value=spec, **label)
     layout = widgets.Layout(width="32em")
     if isinstance(spec, list) and spec:
-        options = [(str(value), value) for value in spec]  # ipywidgets would take pairs for (label, value)
+        numbers = all(isinstance(value, int | float) for value in spec)
+        values = sorted(spec) if numbers else spec
+        options = [(str(value), value) for value in values]  # ipywidgets would take pairs for (label, value)
         return widgets.SelectionSlider(options=options, value=spec[0], layout=layout, **label)
     low, high, *step = _range(name, spec)
     kind = widgets.IntSlider if all(isinstance(v, int) for v in spec) else widgets.FloatSlider

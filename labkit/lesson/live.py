@@ -23,9 +23,12 @@ from labkit.plot.picture import TEXT, Frame, picture_data, sentence_data
 FRAME_S = 0.2
 _KEPT_S = 2.0  # between two pictures that the notebook keeps while a cell runs
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-_HIDDEN = ":root:has(.{live}) .{kept}{{display:none}}"
-# A widget without a kernel has no elements, only the text "Error displaying widget: model not found".
-_DEAD = f".jp-OutputArea-child:has(>[data-mime-type='{_WIDGET}']:not(:has(*))){{display:none}}"
+_RULES = (
+    ":root:has(.{0}-live) .{0}-kept{{display:none}}"
+    # a widget without a kernel has no elements, only the text "Error displaying widget: model not found"
+    ".jp-OutputArea:has(.{0}-kept) .jp-OutputArea-child:has(>.lm-Panel.jp-OutputArea-output):not(:has(>.lm-Panel>*))"
+    "{{display:none}}"
+)
 _MOVED = "The board goes on in the cell that added to it last."
 
 
@@ -53,8 +56,6 @@ class Live:
         self._id = ""
         self._image = widgets.Image(format="png", layout=widgets.Layout(max_width="100%", height="auto"))
         self._image.add_class("labkit-picture")
-        if self._image.has_trait("tooltip"):  # ipywidgets 8: the image's text alternative
-            self._image.tooltip = "Figure: the sentence below says what it shows"
         self._caption = widgets.HTML()
         self.box = widgets.VBox([self._image, self._caption])
 
@@ -126,11 +127,9 @@ class Live:
         if self._shown_in is None:
             return
         caption = f"{self.sentence} {self._dead}".rstrip() if live else ""
-        hidden = _HIDDEN.format(live=f"{self._id}-live", kept=f"{self._id}-kept")
-        data, metadata = picture_data(
-            self._png, self._frame.size, self.sentence, caption=caption, css=hidden + _DEAD if live else "",
-            name=f"{self._id}-kept",
-        )  # fmt: skip
+        rules = _RULES.format(self._id) if live else ""
+        size, name = self._frame.size, f"{self._id}-kept"
+        data, metadata = picture_data(self._png, size, self.sentence, caption=caption, css=rules, name=name)
         self._publish("kept", data | {"text/plain": repr(self)}, metadata, update=update)
 
     def _publish(

@@ -92,11 +92,12 @@ def amdahl(ax: Axes, *, share: float, factor: float) -> FigureSpec:
     whole = 1 / ((1 - share) + share / factor)
     ax.plot(factors, 1 / ((1 - share) + share / factors), color=CYCLE[0], label=f"share {share:.0%}")
     ax.plot(factor, whole, "o", color=CYCLE[1], markersize=9)
-    ax.annotate(f"{significant(whole)}x", (factor, whole), xytext=(0, -16), textcoords="offset points", fontsize=10)
+    place: dict[str, Any] = {"xytext": (0, 10), "textcoords": "offset points", "ha": "center", "bbox": ON_WHITE}
+    ax.annotate(f"{significant(whole)}x", (factor, whole), **place)
     limit = "none" if share == 1 else f"{significant(1 / (1 - share))}x"
     if share < 1:
         ax.axhline(1 / (1 - share), color=LIMIT, linewidth=2, label=f"limit {limit}")
-    ax.set(xscale="log", yscale="log", ylim=(0.8, max(12.0, 1.5 / (1 - share)) if share < 1 else 1000))
+    ax.set(xscale="log", yscale="log", ylim=(0.8, 1200))  # for any share: the limit's line moves, not the axis
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]))
         axis.set_major_formatter(lambda value, _: f"{value:g}x")
@@ -106,7 +107,7 @@ def amdahl(ax: Axes, *, share: float, factor: float) -> FigureSpec:
         f"When {share:.0%} of the time gets {significant(factor)}x faster, "
         f"the whole gets {significant(whole)}x faster; limit: {limit}."
     )
-    return FigureSpec(sentence, legend="lower right")
+    return FigureSpec(sentence, legend="upper left")
 
 
 @Drawing
