@@ -41,7 +41,8 @@ class Measurement(Shown):
     `section` is notebook and section, "00.3"; `what` names the quantity within it. `predicted` is the
     reader's guess in the same unit, if one was made before. `claims` are the ids of the claims it bears on. `size`
     says what one call handled, "batch 64", and is empty where that isn't known; `dtype` is the number format; `items`
-    is what one call handled as a number, where a rate is counted in it (see `core.comparable`).
+    is what one call handled as a number, where a rate is counted in it (see `core.comparable`). Other programs took
+    the share `waited` of its time (0 to 1, None if unknown); `busy` says so if no verdict may rest on the number.
     """
 
     section: str
@@ -59,6 +60,8 @@ class Measurement(Shown):
     size: str = ""
     dtype: str = ""
     items: float | None = None
+    waited: float | None = None
+    busy: str = ""
 
     @property
     def key(self) -> str:
@@ -67,7 +70,7 @@ class Measurement(Shown):
 
     def __str__(self) -> str:
         source = f"recorded on {self.machine}" if self.origin == "recorded" else self.origin
-        known = "; ".join(part for part in (source, self.size, self.dtype) if part)
+        known = "; ".join(part for part in (source, self.size, self.dtype, self.busy) if part)
         return f"{self.what}: {format_quantity(self.value, self.unit)} ({known})"
 
 
@@ -98,7 +101,8 @@ class Verdict:
 Entry = Measurement | Prediction | Verdict
 _KINDS: dict[str, type[Entry]] = {"measurement": Measurement, "prediction": Prediction, "verdict": Verdict}
 # What may differ between two entries on the same thing, of which the later one counts.
-_OUTCOME = {"value", "when", "samples", "predicted", "claims", "versions", "waited", "blind", "verdict", "because"}
+_OUTCOME = {"value", "when", "samples", "predicted", "claims", "versions", "waited", "busy"}
+_OUTCOME |= {"blind", "verdict", "because"}
 _FIELDS = {cls: [field.name for field in dataclasses.fields(cls)] for cls in _KINDS.values()}
 _SAME = {cls: [name for name in names if name not in _OUTCOME] for cls, names in _FIELDS.items()}
 
@@ -145,7 +149,7 @@ def to_line(entry: Entry) -> str:
     """One line of JSON, without the line's end; samples to seven digits, more than any clock is good for."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(entry, cls))
     given = dataclasses.asdict(entry).items()
-    fields = {k: v for k, v in given if v not in (None, (), {}) and (v or k not in ("size", "dtype"))}
+    fields = {k: v for k, v in given if v not in (None, (), {}) and (v or k not in ("size", "dtype", "busy"))}
     if "samples" in fields:
         fields["samples"] = [float(f"{sample:.7g}") for sample in fields["samples"]]
     return json.dumps({"kind": kind, **fields}, ensure_ascii=False)
@@ -278,15 +282,12 @@ def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) 
 def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
     """What the recorded runs hold under a key, marked as recorded: the last of each machine, unit, size and format.
 
-    Set one beside a number of your own only where these and `items` and `profile` are the same.
+    Set one beside a number of your own only where unit, size, format, `items` and `profile` are the same.
     """
     section, what = split_key(key)
-    found: dict[tuple[object, ...], Measurement] = {}
-    for path in sorted(folder.glob("*.jsonl")):
-        for entry in read(path)[0]:
-            if isinstance(entry, Measurement) and (entry.section, entry.what) == (section, what):
-                found[path, entry.unit, entry.size, entry.dtype, entry.items, entry.profile] = entry
-    return [dataclasses.replace(m, origin=_as_recorded(m)) for m in found.values()]
+    entries = (entry for path in sorted(folder.glob("*.jsonl")) for entry in read(path)[0])
+    found = [m for m in entries if isinstance(m, Measurement) and (m.section, m.what) == (section, what)]
+    return [dataclasses.replace(m, origin=_as_recorded(m)) for m in found]
 
 
 def _as_recorded(measurement: Measurement) -> Origin:

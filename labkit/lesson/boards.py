@@ -46,6 +46,7 @@ class SpeedBoard(Live):
         self._bars: dict[str, plot.Bar] = {}
         self._apart: dict[str, list[str]] = {}  # a row's recorded values that did other work, in sentences
         self._newest: dict[str, tuple[Timing, float | None]] = {}  # timings and their items since the last frame
+        self._busy: dict[str, list[str]] = {}  # why a row gives no verdict
         self._stopped: dict[str, int] = {}  # readings of rows that an error or Ctrl-C ended
         super().__init__()
 
@@ -56,7 +57,7 @@ class SpeedBoard(Live):
             self._fill(timing, items)
         words = plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
         cut = (f"{row}: stopped after {n} reading{'s' * (n != 1)}." for row, n in self._stopped.items())
-        return " ".join([words, *cut, *self._left_out()])
+        return " ".join([words, *cut, *self._by_reason(self._busy), *self._by_reason(self._apart)])
 
     def limit(self, row: str, value: float) -> None:
         """Draw the limit of a row, in the board's unit."""
@@ -87,7 +88,8 @@ class SpeedBoard(Live):
     ) -> Timing:
         """`lab.time_call` whose row fills as it runs; the result is recorded. Ctrl-C keeps the row."""
         check_function(row, fn)
-        return self._measure([row], items, claims, lambda on: bench.time_call(fn, label=row, on_sample=on, **timing))
+        timing |= {"label": row, "on_wait": self.say}
+        return self._measure([row], items, claims, lambda on: bench.time_call(fn, on_sample=on, **timing))
 
     def compare(
         self,
@@ -99,12 +101,14 @@ class SpeedBoard(Live):
     ) -> Comparison:
         """`lab.compare` whose rows fill as they run, taken in turn; each is recorded under this section."""
         bench.check_alternatives(rows)
+        timing["on_wait"] = self.say
         return self._measure(list(rows), items, claims, lambda on: bench.compare(rows, on_sample=on, **timing))
 
     def add(self, row: str, timing: Timing, *, items: float | None = None, simulated: bool = False) -> None:
         """Show a timing that was taken elsewhere; nothing is recorded."""
         self._look_up([row], self._with(items))
         self._fill(timing, items, row=row)
+        self._note_busy(row, timing)
         self._row(row).simulated = simulated
         self.show()
         self.finish()
@@ -132,6 +136,7 @@ class SpeedBoard(Live):
         try:
             result = run(on_sample)
             for timing in [result] if isinstance(result, Timing) else result.timings:
+                self._note_busy(timing.label, timing)
                 key, size, dtype = f"{self.section} {timing.label}", self._work.size, self._work.dtype
                 journal.record(key, timing, self.unit, items=items, size=size, dtype=dtype, claims=claims)
         except BaseException:
@@ -146,6 +151,11 @@ class SpeedBoard(Live):
         bar.note, bar.simulated = "stopped before it was measured", False
         bar.measured = bar.low = bar.high = None
         self._stopped.pop(row, None)
+        self._busy.pop(row, None)
+
+    def _note_busy(self, row: str, timing: Timing) -> None:
+        why = timing.busy and f"{timing.busy[0].upper()}{timing.busy[1:]}. Run the cell again when it is calm."
+        self._busy[row] = [why] if why else []
 
     def _fill(self, timing: Timing, items: float | None, row: str = "") -> None:
         bar = self._row(row or timing.label)
@@ -174,12 +184,12 @@ class SpeedBoard(Live):
             found, self._apart[row] = beside(f"{self.section} {row}", work)
             bar.others = [(f"{m.origin} on {m.machine}", m.value) for m in found]
 
-    def _left_out(self) -> list[str]:
-        """One sentence for each reason that leaves recorded values out, with the rows' names where it isn't all."""
+    def _by_reason(self, sentences: Mapping[str, Sequence[str]]) -> list[str]:
+        """Each of the rows' sentences once, after the names of its rows where those aren't all."""
         rows: dict[str, list[str]] = {}
-        for row, why in ((row, why) for row, sentences in self._apart.items() for why in sentences):
+        for row, why in ((row, why) for row, each in sentences.items() for why in each):
             rows.setdefault(why, []).append(row)
-        return [why if len(by) == len(self._apart) else f"{', '.join(by)}: {why}" for why, by in rows.items()]
+        return [why if len(by) == len(self._bars) else f"{', '.join(by)}: {why}" for why, by in rows.items()]
 
 
 class Curves(Live):

@@ -20,9 +20,11 @@ from labkit.core.paths import DATA
 from labkit.core.results import Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity, significant
 from labkit.measure.bench import Ratio, Timing
+from labkit.measure.contention import CELLS, Contention
 from labkit.measure.machine import machine
 
 OwnOrigin = Literal["measured", "simulated", "calculated"]
+_recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under each key
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,13 +84,15 @@ def record(
     dtype: str = "",
     origin: OwnOrigin = "measured",
     claims: Sequence[str] = (),
+    timed: bool = True,
 ) -> Measurement:
     """Keep a measured number under a key, with its samples, this machine, its versions and the guess made before.
 
     A `Timing` is kept as seconds a call, or as `items` per second when `items` is given. `size` says what one call
     handled, such as f"batch {batch}", and `dtype` in which number format: without a size, the number stands beside no
     other. A number that follows from data sheets alone has the origin "calculated", one from a simulated device
-    "simulated". Raises BadMeasurement, and records nothing, for a malformed key, unit, size or format, an unknown
+    "simulated". On a busy machine the number is marked, unless `timed` is False: an accuracy, a count, bytes.
+    Raises BadMeasurement, and records nothing, for a malformed key, unit, size or format, an unknown
     claim or origin, and a value that isn't finite.
     """
     section, what = results.split_key(key)
@@ -106,13 +110,22 @@ def record(
         raise BadMeasurement(
             f"Expected a finite number in {unit} for {key!r}, got {brief_repr(value)}. Nothing was recorded."
         )
-    here = machine()
+    here, lost = machine(), _taken_by_others(value, origin, timed)
     measurement = Measurement(
         section, what, number, unit, origin, here.name, results.now(), samples, predicted(key, unit),
-        work.profile, tuple(claims), dict(here.versions), size, dtype, work.items,
+        work.profile, tuple(claims), dict(here.versions), size, dtype, work.items, lost.lost, lost.reason,
     )  # fmt: skip
     results.results().append(measurement)
+    _recorded_here[measurement.key] = measurement
     return measurement
+
+
+def _taken_by_others(value: object, origin: OwnOrigin, timed: bool) -> Contention:
+    """What other programs took of a number's time: of its timing's, or of the cells that may have measured it."""
+    if not timed or origin == "calculated":
+        return Contention()
+    cells = CELLS.worst(recording=True)
+    return (value.contention or Contention()) if isinstance(value, Timing) else cells
 
 
 def _of_timing(timing: Timing, items: float | None) -> tuple[float, tuple[float, ...]]:
@@ -167,6 +180,8 @@ def verdict(
 
     `evidence` is a Ratio, True or False, or None where the claim can't be measured here; `needs` then says what would
     be needed. `because` replaces the evidence's own words, and `when` narrows a claim that holds to a condition.
+    Nothing is judged that was measured on a busy machine: no such Ratio, and neither True nor False where a number is
+    marked that this kernel recorded in the section or for the claim, or if none, the cells since its last record.
     Raises BadMeasurement for other evidence and for an unknown claim.
     """
     check_claims([claim])
@@ -182,12 +197,22 @@ def verdict(
     word: Literal["holds", "holds when", "does not hold", "not measured"]
     if evidence is None:
         word, reason = "not measured", f"needs {needs}"
+    elif busy := _busy(claim, evidence, section):
+        word, reason = "not measured", f"{busy}. Run the cells again when it is calm"
     else:
         holds = evidence.verdict == "faster" if isinstance(evidence, Ratio) else evidence
         word = ("holds when" if when else "holds") if holds else "does not hold"
         reason = ". ".join(part for part in (when, because or str(evidence)) if part)
     results.results().append(Verdict(claim, word, reason, section, machine().name, results.now()))
     return Note(f"{claim} ({claims()[claim]}): {word}: {reason}")
+
+
+def _busy(claim: str, evidence: Ratio | bool, section: str) -> str:
+    """How busy the machine was while the evidence was measured; empty where it may be judged."""
+    if isinstance(evidence, Ratio):
+        return evidence.busy
+    basis = [m.busy for m in _recorded_here.values() if m.section == section or claim in m.claims]
+    return next(filter(None, basis or [CELLS.worst().reason]), "")
 
 
 @dataclass(frozen=True, repr=False)
@@ -213,6 +238,7 @@ class Summary(Shown):
 
 
 _HEAD = ("what", "your guess", "measured", "measured / guess")
+_BUSY = "Machine busy: other programs took 5 % of the time or more. Run the row's cell again when it is calm."
 _UNLISTED = "a claim no longer listed"
 _CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
 
@@ -232,7 +258,7 @@ def summary(notebook: str) -> Summary:
     verdicts = {e.claim: e for e in entries if isinstance(e, Verdict) and e.machine == here}
     keys = sorted([*measured, *(key for key in guesses if key not in measured)], key=lambda key: key[:4])
     rows = tuple(_row(key, measured.get(key), guesses.get(key)) for key in keys)
-    notes = ([log.note] if log.note else []) + log.damaged()
+    notes = [_BUSY] * any(m.busy for m in measured.values()) + ([log.note] if log.note else []) + log.damaged()
     return Summary(rows, tuple(verdicts[claim] for claim in sorted(verdicts)), tuple(notes))
 
 
@@ -243,6 +269,8 @@ def _row(key: str, measurement: Measurement | None, guess: Prediction | None) ->
     value = format_quantity(measurement.value, measurement.unit)
     if measurement.origin != "measured":
         value += f" ({measurement.origin})"
+    if measurement.busy:
+        value += " (machine busy)"
     if guess is None or guess.unit != measurement.unit:
         return key, "none", value, ""
     late = "" if guess.blind else " (made after measuring)"

@@ -12,6 +12,7 @@ from typing import Any
 from labkit.core import results
 from labkit.core.errors import LabError
 from labkit.core.units import GIB, MIB, format_bytes
+from labkit.measure.contention import CELLS
 from labkit.measure.machine import Machine, machine
 
 _CUDA = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
@@ -35,7 +36,8 @@ def start() -> Machine:
     """Prepare a notebook, and return the machine, which shows its card.
 
     From here on memory errors are explained. In the ci profile torch uses one thread, so that the tests take
-    the same time on a busy machine; cells that compare numbers of threads set their own.
+    the same time on a busy machine; cells that compare numbers of threads set their own. Each cell's time that other
+    programs took is kept, for the numbers that it records.
     """
     results.results().probe()
     if results.profile() != "full":
@@ -46,7 +48,17 @@ def start() -> Machine:
         import torch
 
         running.set_custom_exc((torch.OutOfMemoryError, MemoryError, RuntimeError), _explain)
+        for event, call in (("pre_run_cell", _begin_cell), ("post_run_cell", _end_cell)):
+            running.events.register(event, call)  # a second time changes nothing
     return machine()
+
+
+def _begin_cell(_: object) -> None:
+    CELLS.begin()
+
+
+def _end_cell(_: object) -> None:
+    CELLS.end()
 
 
 def asked_bytes(message: str) -> float | None:

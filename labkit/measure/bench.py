@@ -150,14 +150,14 @@ def time_call(
     repeats: int | None = None,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
-    on_wait: Callable[[], object] | None = None,
+    on_wait: Callable[[str], object] | None = None,
 ) -> Timing:
     """Time `fn` for `budget_s` seconds or 2,000 readings, whichever is less, but at least `min_runs` readings.
 
     `sync` waits for queued device work. It is called before each reading of the clock, so that a GPU call is timed to
     its end and not only to its launch. Short calls share a reading; `repeats` sets how many, by default as few as are
     needed. `on_sample` gets the timing so far after each reading, outside the timed region; after Ctrl-C it has had all
-    readings, and KeyboardInterrupt reaches the caller. `on_wait` is called if another notebook measures first.
+    readings, and KeyboardInterrupt reaches the caller. `on_wait` gets a sentence if another notebook measures first.
     Raises BadArgument if `fn` can't be called, and for fewer than 2 runs, which have no spread.
     """
     check_function(label, fn)
@@ -178,13 +178,13 @@ def compare(
     min_runs: int = 7,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
-    on_wait: Callable[[], object] | None = None,
+    on_wait: Callable[[str], object] | None = None,
 ) -> Comparison:
     """Time two or more functions in turn, A B B A, and give each one's ratio to the first with a bootstrap interval.
 
     Turns expose all of them equally to a drifting clock rate or a busy neighbour; every other round runs in reverse,
     since each function leaves its traces in caches and memory. `budget_s` is the measured time of all together, and
-    `on_sample` gets the timing so far of the function just read, and `on_wait` is called if another notebook measures
+    `on_sample` gets the timing so far of the function just read, and `on_wait` a sentence if another notebook measures
     first.
     Raises BadArgument for fewer than two alternatives, for one that can't be called, and for fewer than 5 runs.
     """
@@ -245,7 +245,7 @@ def _check_took_time(timing: Timing) -> None:
 
 
 @contextmanager
-def _race(sync: Callable[[], None], clock: Clock, on_wait: Callable[[], object] | None) -> Iterator[Watch | None]:
+def _race(sync: Callable[[], None], clock: Clock, on_wait: Callable[[str], object] | None) -> Iterator[Watch | None]:
     """Hold this machine's turn, and watch what others take of it; neither where the clock is simulated."""
     if clock is not time.perf_counter:
         yield None

@@ -26,13 +26,13 @@ _holding = False
 
 
 @contextlib.contextmanager
-def turn(on_wait: Callable[[], object] | None = None, *, patience_s: float | None = None) -> Iterator[None]:
+def turn(on_wait: Callable[[str], object] | None = None, *, patience_s: float | None = None) -> Iterator[None]:
     """Wait for this machine's turn, at most `patience_s` seconds (60), and hold it within the block.
 
     After that time the block runs without: what it measures is marked if the others disturbed it. After a turn that
-    never came, the next are waited for a tenth as long. `on_wait` is called when others are waited for; by default a
-    line is printed. A turn inside a turn is the same one. None is taken in the profiles of the tests, by ranks and data
-    workers, whose notebook has it, or where the system can't lock files.
+    never came, the next are waited for a tenth as long. `on_wait` gets a sentence when others are waited for; by
+    default it is printed. A turn inside a turn is the same one. None is taken in the profiles of the tests, by ranks
+    and data workers, whose notebook has it, or where the system can't lock files.
     """
     global _holding, _patience_s
     ours = multiprocessing.parent_process() is None and "RANK" not in os.environ
@@ -41,7 +41,7 @@ def turn(on_wait: Callable[[], object] | None = None, *, patience_s: float | Non
         return
     try:
         limit_s = _patience_s if patience_s is None else patience_s
-        _holding = _wait(file, limit_s, on_wait or _say)
+        _holding = _wait(file, limit_s, on_wait or print)
         _patience_s = PATIENCE_S if _holding else PATIENCE_S / 10
         yield
     finally:
@@ -74,7 +74,7 @@ def _open(path: Path) -> int | None:
     return None
 
 
-def _wait(file: int, limit_s: float, on_wait: Callable[[], object]) -> bool:
+def _wait(file: int, limit_s: float, on_wait: Callable[[str], object]) -> bool:
     """Whether the file could be locked within `limit_s` seconds."""
     start_s, told = time.monotonic(), False
     while True:
@@ -89,10 +89,6 @@ def _wait(file: int, limit_s: float, on_wait: Callable[[], object]) -> bool:
             return False
         if not told and waited_s > 0.5:  # a shorter wait needs no words
             told = True
-            on_wait()
+            on_wait("Waiting for another notebook on this machine, which is measuring.")
         # Who has waited longer asks more often, and so is more likely to be next.
         time.sleep(min(max(0.2 / (1 + waited_s), 0.01), limit_s - waited_s))
-
-
-def _say() -> None:
-    print("Waiting for another notebook on this machine, which is measuring.", flush=True)

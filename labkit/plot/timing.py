@@ -64,7 +64,7 @@ def ratios(ax: Axes, named: Mapping[str, Ratio]) -> FigureSpec:
     """Speed-ups with their 95 % intervals, a row each; an interval that crosses the line at 1 shows nothing."""
     right = 1.25 * max([1.0, *(ratio.high for ratio in named.values())])
     for y, ratio in enumerate(named.values()):
-        color = RECORDED if ratio.verdict == "no difference seen" else MEASURED
+        color = MEASURED if ratio.verdict in ("faster", "slower") else RECORDED
         ax.plot([ratio.low, ratio.high], [y, y], color=color, linewidth=3, marker="|", markersize=10)
         ax.plot(ratio.value, y, "o", color=color, markersize=8)
         side, ha = (0, "center") if ratio.value > 0.15 * right else (-4, "left")  # else it would cross the axis

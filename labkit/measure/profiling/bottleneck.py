@@ -13,8 +13,10 @@ from labkit.core.arguments import check_function, check_number
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import BadMeasurement
 from labkit.core.units import format_seconds, significant
+from labkit.measure import turns
 from labkit.measure.bench import sync_of
 from labkit.measure.ceilings import Ceilings, measure_ceilings
+from labkit.measure.contention import Watch
 from labkit.measure.machine import machine
 from labkit.measure.profiling import operator_timing
 from labkit.measure.profiling.annotations import Batch, is_batch, same_work, supply
@@ -29,11 +31,15 @@ _ROUNDS = 3  # the fewest whose median survives one disturbed round
 
 @dataclass(frozen=True, repr=False)
 class Limit(ShownAsTable):
-    """What limits a training loop: `shares` of its time by limit, which sum to 1, and a sentence per experiment."""
+    """What limits a training loop: `shares` of its time by limit, which sum to 1, and a sentence per experiment.
+
+    `busy` says how busy the machine was, if other programs took so much that the shares are in doubt.
+    """
 
     shares: dict[str, float]
     evidence: tuple[str, ...]
     loop_s: float
+    busy: str = ""
 
     @property
     def largest(self) -> str:
@@ -63,6 +69,8 @@ class Limit(ShownAsTable):
             title = f"{self.dominant.capitalize()} limits this loop: without it, at most {significant(self.gain)}x."
         else:
             title = f"Nothing dominates: without {self.largest}, the largest, at most {significant(self.gain)}x."
+        if self.busy:
+            title = f"In doubt, since {self.busy}. {title}"
         return Table(rows, ("limit", "share of the time", "at most, without it"), title, self.evidence)
 
 
@@ -80,13 +88,17 @@ def find_bottleneck(
     """
     check_function("step", step)
     check_number("budget_s", budget_s, above=0)
-    trial = _Experiments(step, budget_s)
-    batch, in_steps, evidence = trial.input(batches)
-    step_s, runs = trial.timed(lambda: step(batch))
-    parts, more = trial.inside(batch, step_s, runs, ceilings or measure_ceilings())
+    with turns.turn():
+        ceilings = ceilings or measure_ceilings()
+        trial = _Experiments(step, budget_s)
+        watch = Watch(gpu=trial.device != "cpu")
+        batch, in_steps, evidence = trial.input(batches)
+        step_s, runs = trial.timed(lambda: step(batch))
+        parts, more = trial.inside(batch, step_s, runs, ceilings)
+        busy = watch.so_far().reason
     shares = {name: parts[name] * in_steps for name in LIMITS}
     shares["input"] += 1 - in_steps
-    return Limit(shares, (*evidence, *more), step_s / in_steps)
+    return Limit(shares, (*evidence, *more), step_s / in_steps, busy)
 
 
 class _Experiments:

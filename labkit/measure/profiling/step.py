@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labkit.core import results
@@ -15,6 +15,7 @@ from labkit.core.errors import BadMeasurement
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import sync_of
 from labkit.measure.chrome_trace import TraceEvent, profiled
+from labkit.measure.contention import Watch
 from labkit.measure.machine import machine
 from labkit.measure.profiling import partition
 from labkit.measure.profiling.annotations import part, same_work, supply
@@ -106,8 +107,10 @@ def profile_step(
     for _ in range(warmup - 1):
         once()
     path = path or _trace_path()
+    watch = Watch(gpu=bool(here.gpus))
     events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=bool(here.gpus))
-    return read_profile(events, device=here.name, path=path, gpu=bool(here.gpus))
+    found, busy = read_profile(events, device=here.name, path=path, gpu=bool(here.gpus)), watch.so_far().reason
+    return replace(found, notes=(*found.notes, f"The times are in doubt: {busy}.")) if busy else found
 
 
 def distributed() -> bool:

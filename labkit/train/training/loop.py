@@ -16,6 +16,7 @@ from labkit.core.arguments import check_function, check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.measure.bench import sync_of
+from labkit.measure.contention import Watch
 from labkit.measure.readings import Clock
 from labkit.train.data import Labelled
 from labkit.train.training.batches import Batches, Setup, Step
@@ -56,6 +57,7 @@ def fit(
     model, step = _begin(setup, seed)
     batches = Batches(*training, int(batch), int(seed))
     run = Run(batches.seed, batches.batch, (), (), (), (), model)
+    watch = Watch(gpu=training[0].is_cuda) if clock is time.perf_counter else None
     for rows in batches.epochs():
         run = _epoch(run, step, batches, rows, clock)
         _check_finite(setup, run, batches)
@@ -65,7 +67,7 @@ def fit(
         arrived = until is not None and run.accuracies[-1] >= until
         if arrived or run.epochs >= (epochs or math.inf) or run.seconds[-1] >= (seconds or math.inf):
             break
-    return run
+    return run if watch is None else replace(run, contention=watch.so_far())
 
 
 def _epoch(run: Run, step: Step, batches: Batches, order: tuple[Tensor, ...], clock: Clock) -> Run:

@@ -16,6 +16,7 @@ from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import BadArgument
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio
+from labkit.measure.contention import CELLS, Contention
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,6 +24,7 @@ class Run(Shown):
     """One training from one seed: `losses` per step, validation `accuracies` (0 to 1) per epoch, the trained `model`.
 
     `seconds` and `images` are counted from the start to the end of each epoch; `seconds` leaves evaluation out.
+    `contention` is what other programs took of the training.
     """
 
     seed: int
@@ -32,6 +34,7 @@ class Run(Shown):
     seconds: tuple[float, ...]
     images: tuple[int, ...]
     model: nn.Module = field(compare=False)
+    contention: Contention = field(default=Contention(), compare=False)
 
     @property
     def steps(self) -> int:
@@ -46,6 +49,7 @@ class Run(Shown):
     @property
     def rate(self) -> float:
         """Images per second while training."""
+        CELLS.note(self.contention)
         return self.images[-1] / self.seconds[-1]
 
     def epochs_to(self, accuracy: float) -> int | None:
@@ -125,6 +129,11 @@ class Runs(ShownAsTable):
         return Reached(accuracy, tuple(math.inf if n is None else float(cost(run, n)) for run, n in ends), unit)
 
     @property
+    def busy(self) -> str:
+        """How busy the machine was, from the first run that gives no verdict for it; empty if there is none."""
+        return next((run.contention.reason for run in self.runs if run.contention.reason), "")
+
+    @property
     def spread(self) -> tuple[float, float]:
         """Lowest and highest over the seeds of the best validation accuracy of each."""
         best = [max(run.accuracies) for run in self.runs]
@@ -145,7 +154,7 @@ class Runs(ShownAsTable):
                 "Train from more seeds."
             )
         low, high, value = _interval(other.time_to(accuracy).values, self.time_to(accuracy).values)
-        return Ratio(self.name or "this", other.name or "the other", value, low, high)
+        return Ratio(self.name or "this", other.name or "the other", value, low, high, self.busy or other.busy)
 
     def table(self) -> Table:
         """Return a row for each seed."""
@@ -157,7 +166,8 @@ class Runs(ShownAsTable):
         rate = significant(statistics.median(run.rate for run in self.runs))
         note = f"Best accuracy {_percent(low)} to {_percent(high)} over {len(rows)} seeds; {rate} images/s."
         title = f"{self.name or 'Runs'}, batch {self.runs[0].batch}"
-        return Table(rows, ("seed", "epochs", "training time", "best validation accuracy"), title, (note,))
+        notes = (note, self.busy) if self.busy else (note,)
+        return Table(rows, ("seed", "epochs", "training time", "best validation accuracy"), title, notes)
 
 
 def check_accuracy(accuracy: float) -> None:
