@@ -15,13 +15,30 @@ from labkit.core.errors import BadArgument, LabError, nearest
 T = TypeVar("T")
 
 
-def as_float(value: Any) -> float | None:
-    """`value` as a float: Python, NumPy and one-element torch numbers count, also inf and NaN. None for all else."""
-    item = getattr(value, "item", None)
+def as_number(value: Any) -> int | float | None:
+    """`value` as an int or float: Python, NumPy and one-element torch numbers count, also inf and NaN. Else None.
+
+    A bool is no number, nor are a masked value, a date and a duration.
+    """
     try:
-        number = item() if callable(item) else value
-        return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else None
-    except (RuntimeError, ValueError, TypeError, OverflowError):  # several elements, or an integer beyond floats
+        if issubclass(type(value), int | float):
+            if issubclass(type(value), bool):
+                return None
+            # what a subclass says of itself doesn't count
+            return float.__pos__(value) if issubclass(type(value), float) else int.__pos__(value)  # keeps -0.0
+        masked = getattr(value, "mask", None) is not None
+        number = None if masked or getattr(getattr(value, "dtype", None), "kind", "f") not in "iuf" else value.item()
+        return number if type(number) in (int, float) else None
+    except Exception:  # several elements, a tensor without values, an object that refuses all questions
+        return None
+
+
+def as_float(value: Any) -> float | None:
+    """`value` as a float, also inf and NaN; None for what isn't a number or is too large for one."""
+    number = as_number(value)
+    try:
+        return None if number is None else float(number)
+    except OverflowError:
         return None
 
 
@@ -91,6 +108,8 @@ def _hints(cls: Callable[..., Any]) -> dict[str, Any]:
 
 def _is(value: Any, kind: Any) -> bool:
     """Whether a value read from JSON is what an annotation says; numbers have to be finite."""
+    if value.__class__ is kind:  # first, since most are, and results are read by the thousand
+        return kind is not float or math.isfinite(value)
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Literal:
         return value in parts

@@ -10,13 +10,18 @@ from dataclasses import dataclass
 
 def brief_repr(value: object) -> str:
     """`value` as a message quotes it: an array's type and shape, else its repr on one line, cut after 60 characters."""
-    shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple) and shape:
-        return f"{type(value).__name__} of shape {tuple(shape)}"
+    kind = type(value).__name__
     try:
-        return cut(" ".join(repr(value).split()), 60)
+        shape = getattr(value, "shape", None)
+        if isinstance(shape, tuple) and shape:
+            return f"{kind} of shape {tuple(shape)}"
+        if issubclass(type(value), str | bytes):
+            value = value[:80]  # type: ignore[index]  # mypy does not narrow by issubclass
+        text = " ".join(repr(value).split())
+        return cut(text.encode("utf-8", "backslashreplace").decode(), 60)
     except Exception:  # a message about a bad value must not fail on it
-        return f"an object of type {type(value).__name__}"
+        large = issubclass(type(value), int)
+        return "a number of thousands of digits" if large else f"an object of type {kind}"
 
 
 def cut(text: str, longest: int) -> str:

@@ -87,5 +87,5 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     """The `n` known names most like `name`, best first, ignoring case; never empty while `known` is not."""
     names = list(known)
     folded = {candidate.casefold(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.casefold(), list(folded), n=n, cutoff=0.0)
+    close = difflib.get_close_matches(name[:200].casefold(), list(folded), n=n, cutoff=0.0)
     return [folded[c] for c in close]

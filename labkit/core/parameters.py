@@ -1,0 +1,131 @@
+"""The door of public functions: their annotations say what they take, and `checked` judges and converts by them.
+
+    @checked
+    def run_cost_usd(seconds: NonNegative, *, usd_per_hour: NonNegative, devices: Count = 1) -> float: ...
+
+Numbers of Python, NumPy and torch become int or float; lists, arrays and generators become lists or tuples. All else is
+refused with a sentence: a bool or NaN for a number, what is out of range, text for a function, a function of another
+number of arguments, a class in place of its instance.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, get_type_hints, overload
+
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadArgument, LabError
+from labkit.core.kinds import ANYTHING, DTYPE, Number, Refused, kind_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+Take = Callable[[Any], Any]
+
+Count = Annotated[int, Number(least=1)]
+Size = Annotated[int, Number(least=0)]
+Positive = Annotated[float, Number(above=0)]
+NonNegative = Annotated[float, Number(least=0)]
+Share = Annotated[float, Number(least=0, most=1, advice="It is a share: write 0.97 for 97 %.")]
+AnyNumber = Annotated[float, Number(finite=False)]  # NaN and infinity too
+Dtype = Annotated[Any, DTYPE]  # a name or torch's or NumPy's dtype; the function gets the name
+
+# unit of a number, by the end of its parameter's name
+_UNITS = {
+    "bytes_per_s": "bytes a second",
+    "bits_per_s": "bits a second",
+    "flop_per_s": "FLOP a second",
+    "_s": "seconds",
+    "seconds": "seconds",
+    "bytes": "bytes",
+    "flop": "FLOP",
+    "usd": "US$",
+    "joules": "joules",
+    "_in": "inches",
+}
+
+
+@overload
+def checked(fn: F) -> F: ...
+@overload
+def checked(*, error: type[LabError]) -> Callable[[F], F]: ...
+def checked(fn: Any = None, *, error: type[LabError] = BadArgument) -> Any:
+    """Judge and convert what a function, or the constructor of a class, is called with, by its annotations.
+
+    Raises `error` with the parameter, what it takes and what came. Defaults are not judged. What an annotation can't
+    say, such as that one size divides another, is left to the function, and so are parameters of type Any or object.
+    """
+    if fn is None:
+        return functools.partial(checked, error=error)
+    if isinstance(fn, type):
+        setattr(fn, "__init__", checked(error=error)(vars(fn)["__init__"]))  # noqa: B010
+        return fn
+    plan: list[Any] = []  # made by the first call, since annotations may name what is heavy to import
+
+    @functools.wraps(fn)
+    def door(*args: Any, **kwargs: Any) -> Any:
+        if not plan:
+            plan.extend(_plan(fn))
+        by_place, by_name, more, others = plan
+        name, taken = "", list(args)
+        try:
+            for place, value in enumerate(args):
+                name, take = by_place[place] if place < len(by_place) else more
+                taken[place] = take(value)
+            for name, value in kwargs.items():
+                kwargs[name] = by_name.get(name, others)(value)
+        except Refused as refused:
+            raise error(_message(name, refused)) from None
+        return fn(*taken, **kwargs)
+
+    return door
+
+
+def _message(name: str, refused: Refused) -> str:
+    units = (f", in {unit}" for end, unit in _UNITS.items() if name.endswith(end))
+    unit = next(units, "") if "number" in refused.words else ""
+    expected = f"{refused.where}{name} to be {refused.words}{unit}"
+    return f"Expected {expected}, got {brief_repr(refused.value)}. {refused.advice}".rstrip()
+
+
+def _plan(fn: Callable[..., Any]) -> tuple[Any, ...]:
+    """What takes each parameter: in order with names, by name, further positions, and other names."""
+    inner = inspect.unwrap(fn)
+    hints = _hints(inner)
+    by_place, by_name, others = list[tuple[str, Take]](), dict[str, Take](), ANYTHING.take
+    more = ("", others)
+    for one in inspect.signature(inner).parameters.values():
+        take = kind_of(hints.get(one.name, Any)).take
+        if one.kind is one.VAR_POSITIONAL:
+            more = (one.name, take)
+        elif one.kind is one.VAR_KEYWORD:
+            others = take
+        else:
+            by_name[one.name] = take
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
+            by_place.append((one.name, take))
+    return by_place, by_name, more, others
+
+
+def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function; names that its module imports for type checkers alone are imported now."""
+    names: dict[str, Any] = {}
+    while True:
+        try:
+            return get_type_hints(fn, localns=names, include_extras=True)
+        except NameError as error:
+            names[str(error.name)] = _imported(str(error.name), inspect.getsource(sys.modules[fn.__module__]))
+
+
+def _imported(name: str, source: str) -> Any:
+    """What a source imports as `name`."""
+    for node in ast.walk(ast.parse(source)):
+        for one in node.names if isinstance(node, ast.Import | ast.ImportFrom) else []:
+            if (one.asname or one.name) == name:
+                home = node.module if isinstance(node, ast.ImportFrom) else one.name
+                found = importlib.import_module(str(home))
+                return getattr(found, one.name) if isinstance(node, ast.ImportFrom) else found
+    return Any

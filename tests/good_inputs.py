@@ -1,0 +1,199 @@
+"""Good values for the parameters of public functions, and which functions tests/bad_inputs.py doesn't call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import labkit as lab
+from labkit.plan.cluster import topologies
+
+_device = functools.partial(lab.catalog.find, "A100 SXM4 80GB")
+_model = functools.partial(lab.cluster.model, "GPT 1.7B")
+
+
+def _cluster() -> Any:
+    return lab.cluster.Cluster("A100 SXM4 80GB", 8)
+
+
+def _timing() -> Any:
+    return lab.Timing("one", 1.0, (1.0, 1.1, 1.2, 1.0, 1.1))
+
+
+def _job() -> Any:
+    return lab.catalog.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32")
+
+
+def _ceilings() -> Any:
+    from labkit.measure.ceilings import Ceilings
+    from labkit.measure.probe import Ceiling
+
+    ceiling = Ceiling(1e11, 1e11, 1e11, "FLOP/s", "512", 512, 5)
+    return Ceilings("cpu", 1, ceiling, {"float32": ceiling}, (), {}, {}, {}, "now")
+
+
+def _training_data() -> Any:
+    return torch.rand(64, 1, 8, 8), torch.randint(0, 10, (64,))
+
+
+# by "function.parameter", by parameter, or by annotation
+EXAMPLES: dict[str, Callable[[], Any]] = {
+    # by annotation
+    "int": lambda: 4,
+    "float": lambda: 2.0,
+    "str": lambda: "text",
+    "bool": lambda: True,
+    "Path": lambda: Path("file.txt"),
+    "Transformer": _model,
+    "Cluster": _cluster,
+    "Layout": lambda: lab.cluster.Layout(8),
+    "Step": lambda: lab.cluster.step(_model(), _cluster(), lab.cluster.Layout(8), 8),
+    "Device": _device,
+    "Job": _job,
+    "Link": lambda: lab.costs.Link(1e-6, 1e9),
+    "Timing": _timing,
+    "Tensor": lambda: torch.rand(2, 3, 8, 8),
+    "Module": lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)),
+    "collections.abc.Callable[[], object]": lambda: lambda: None,
+    # by parameter
+    "dtype": lambda: "float32",
+    "device": lambda: "A100 SXM4 80GB",
+    "n_bytes": lambda: 1e6,
+    "sides": lambda: [4, 4],
+    "optimizer": lambda: "adam",
+    "key": lambda: "00.1 a name",
+    "claim": lambda: "01",
+    # by function and parameter
+    "catalog.shortlist_table.candidates": lambda: lab.catalog.shortlist(_job()),
+    "catalog.find.name": lambda: "A100 SXM4 80GB",
+    "cluster.model.name": lambda: "GPT 1.7B",
+    "cluster.published_steps.name": lambda: "megatron",
+    "cluster.Transformer.hidden": lambda: 64,
+    "cluster.topologies.compare.topologies": lambda: [topologies.ring(4, 1e9)],
+    "compare.alternatives": lambda: {"a": lambda: None, "b": lambda: None},
+    "compare.budget_s": lambda: 0.0,
+    "time_call.budget_s": lambda: 0.0,
+    "costs.conv2d.size": lambda: 16,
+    "costs.pool.size": lambda: 16,
+    "costs.window.size": lambda: 16,
+    "costs.fit_link.n_bytes": lambda: [1e3, 1e6, 1e8],
+    "costs.fit_link.seconds": lambda: [1e-5, 1e-3, 1e-1],
+    "costs.network.name": lambda: "ResNet-50",
+    "costs.training_step.model": lambda: "ResNet-50",
+    "float32_precision.precision": lambda: "ieee",
+    "errors.nearest.known": lambda: ["a", "b"],
+    "Table.rows": lambda: (("a", "b"),),
+    "Timing.samples_s": lambda: (1.0, 2.0),
+    "profiling.utilization.ceilings": _ceilings,
+    "profiling.utilization.seconds": lambda: 1.0,
+    "profiling.part.name": lambda: "forward",
+    "profiling.recorded_report.tool": lambda: "ncu",
+    "profiling.as_script.work": lambda: _work,
+    "profiling.as_script.path": lambda: "script.py",
+    "profiling.nsys_command.script": lambda: "script.py",
+    "profiling.nsys_stats_command.script": lambda: "script.py",
+    "profiling.ncu_command.script": lambda: "script.py",
+    "profiling.read_report.path": lambda: _report(),
+    "profiling.saved_activation_bytes.layer": lambda: torch.nn.Linear(3, 3),
+    "profiling.saved_activation_bytes.inputs": lambda: [torch.rand(2, 3)],
+    "published.table.name": lambda: "memcpy_bandwidth",
+    "published.bus.gpu": lambda: lab.published.table("memcpy_bandwidth")[0]["gpu"],
+    "schedule.overlap.backward_s": lambda: [1.0, 1.0],
+    "schedule.overlap.n_bytes": lambda: [1e6, 1e6],
+    "schedule.profile.row": lambda: lab.published.table("zero_bubble_times")[0],
+    "schedule.simulate.schedule": lambda: [["F0", "B0"], ["F0", "B0"]],
+    "simulated.Workstation.to_gpu.x": lambda: lab.simulated.Workstation().random(4, "float32"),
+    "simulated.Workstation.cpu_blur.x": lambda: lab.simulated.Workstation().random(4, "float32"),
+    "simulated.Workstation.gpu_blur.x": lambda: lab.simulated.Numbers(4, "float32", "gpu", object()),
+    "profiling.Limit.bound.limit": lambda: "text",
+    "profiling.StepProfile.share.part": lambda: "forward",
+    "summary.notebook": lambda: "00",
+    "predict.guess": lambda: 2.0,
+    "threads.n": lambda: 1,
+    "verdict.evidence": lambda: None,
+    "verdict.section": lambda: "00.1",
+    "record.origin": lambda: "measured",
+    "record.value": lambda: 2.0,
+    "peak_memory.device": lambda: "cpu",
+    "hint.number": lambda: "00.1",
+    "solution.number": lambda: "00.1",
+    "check.number": lambda: "00.1",
+}
+
+# an instance whose methods are called, by its class
+INSTANCES: dict[str, Callable[[], Any]] = {
+    "Timing": _timing,
+    "Cluster": _cluster,
+    "Link": EXAMPLES["Link"],
+    "Layout": EXAMPLES["Layout"],
+    "Step": EXAMPLES["Step"],
+    "Transformer": _model,
+    "Limit": lambda: lab.profiling.Limit({"text": 0.5, "input": 0.5}, (), 1.0),
+    "SimulatedDevice": lambda: lab.simulated.SimulatedDevice(),
+    "TrainingJob": lambda: _prepared(),
+    "Workstation": lambda: lab.simulated.Workstation(),
+}
+
+# parameters for which NaN and inf, or negative numbers, are no mistake
+NAN_IS_FINE = {"units.significant.value", "units.format_seconds.seconds", "units.format_bytes.n_bytes"}
+NAN_IS_FINE |= {"units.format_si.value", "units.format_quantity.value"}
+NEGATIVE_IS_FINE = NAN_IS_FINE | {"seed"}
+# single values that are right for a parameter, by "function.parameter" or parameter
+ONE_IS_FINE: dict[str, tuple[str, ...]] = {"bus_bytes_per_s": ("inf",)}
+
+# classes that readers get and don't make: their methods are called, their constructors are not
+RESULTS = {
+    "catalog.Candidate",
+    "cluster.Step",
+    "cluster.topologies.Topology",
+    "costs.TrainingMemory",
+    "costs.TrainingStep",
+    "profiling.Command",
+    "profiling.Limit",
+    "profiling.MemoryTimeline",
+    "profiling.PartSpan",
+    "profiling.StepProfile",
+    "profiling.Utilization",
+    "published.Agreement",
+    "published.Bus",
+    "published.Compared",
+    "published.PublishedMatmul",
+    "schedule.Overlap",
+    "schedule.Timetable",
+    "simulated.Blur",
+    "simulated.Event",
+    "simulated.Numbers",
+}
+
+# functions that aren't called, each with the reason; a room stands for all that is in it
+NOT_WALKED: dict[str, str] = {
+    "race": "needs a GPU",
+    "measure_ceilings": "takes seconds a call",
+    "launch": "starts processes",
+    "report": "belongs in a rank",
+    "dist": "starts processes",
+    "profiling.find_bottleneck": "takes seconds a call",
+    "profiling.memory_timeline": "runs torch's profiler",
+    "profiling.profile_step": "runs torch's profiler",
+    "start": "has no parameters",
+}
+
+
+def _work() -> None:
+    pass
+
+
+def _report() -> str:
+    Path("report.csv").write_text('"ID","Kernel Name","Metric Name","Metric Value","Metric Unit"\n0,a,Duration,1,us\n')
+    return "report.csv"
+
+
+def _prepared() -> Any:
+    job = lab.simulated.TrainingJob(prepare_s=1.0, step_s=1.0)
+    for _ in range(5):
+        job.prepare()
+    return job

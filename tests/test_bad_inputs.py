@@ -1,0 +1,67 @@
+"""Every public function is called with bad values: none may hang, give a wrong number, or hide what it was given."""
+
+from collections import Counter
+
+import pytest
+
+from tests import bad_inputs
+from tests.good_inputs import EXAMPLES, INSTANCES, NOT_WALKED, RESULTS
+
+TARGETS = list(bad_inputs.targets())
+# of a room's cases: values that are taken and hidden, and messages that don't say what was expected
+MOST_SILENT, MOST_OBSCURE = 0.01, 0.05
+ROOMS = ()
+
+
+def judge(cases):
+    worst = "\n".join(str(case) for case in cases if case.verdict != "fine")
+    count = Counter(case.verdict for case in cases)
+    assert not count["unknown"], f"Give tests/good_inputs.py good values for these:\n{worst}"
+    assert not count["wrong"], worst
+    assert not count["hangs"], worst
+    assert count["silent"] < MOST_SILENT * len(cases), worst
+    assert count["obscure"] < MOST_OBSCURE * len(cases), worst
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_worst_values_are_refused_in_words(room, home):
+    judge(list(bad_inputs.walk([t for t in TARGETS if t.room == room], bad_inputs.QUICK)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_bad_value_is_refused_in_words(room, home):
+    judge(list(bad_inputs.walk([t for t in TARGETS if t.room == room])))
+
+
+def test_the_tables_name_what_there_is():
+    names = {target.name for target in TARGETS}
+    functions = {key.rpartition(".")[0] for key in EXAMPLES if not key.startswith("collections.")}
+    assert functions - {""} <= names
+    assert set(INSTANCES) <= {target.owner.__name__ for target in TARGETS if target.owner}
+    assert not names & (set(NOT_WALKED) | RESULTS)
+
+
+def planted(value: float = 1.0, n: int = 1) -> float:
+    """A function without a door."""
+    return n * 1000 if value + 1 else 0
+
+
+def test_a_planted_function_without_a_door_is_found():
+    cases = list(bad_inputs.walk([bad_inputs.Target("planted", planted)], bad_inputs.QUICK))
+    assert {case.verdict for case in cases if case.value == "nan"} == {"silent"}
+    assert {case.verdict for case in cases if case.value == "None"} == {"obscure"}
+    assert any(case.verdict == "wrong" for case in cases), "an integer of 32 bits overflows"
+
+
+def never_ends(n: int = 1) -> float:
+    """A function that doesn't end."""
+    while n < 0:
+        pass
+    return n
+
+
+def test_a_planted_function_that_hangs_is_found(monkeypatch):
+    monkeypatch.setattr(bad_inputs, "SECONDS", 0.2)
+    cases = list(bad_inputs.walk([bad_inputs.Target("never_ends", never_ends)], ("-1",)))
+    assert [case.verdict for case in cases if case.value == "-1"] == ["hangs"]
