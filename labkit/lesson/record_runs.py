@@ -20,6 +20,7 @@ from labkit.core.units import format_seconds
 from labkit.lesson import exercise_files
 from labkit.measure.machine import machine
 
+_TRIES = 3
 _STUB = re.compile(r"# (\d\d\.\d[a-z]?)\b.*")
 
 Notebook = dict[str, Any]
@@ -50,8 +51,9 @@ def paths() -> list[Path]:
 def record(tell: Callable[[str], None], folder: Path = RECORDED, only: str = "") -> Path:
     """Run the notebooks (those whose name starts with `only`) at full size; the recorded run's path.
 
-    `tell` receives a line of progress for each. A notebook that fails ends the run with a LabError that
-    names it, and leaves the recorded run of this machine as it was.
+    `tell` receives a line of progress for each. A notebook that was disturbed by other programs is run again, twice at
+    most. One that fails, or is disturbed each time, ends the run with a LabError that names it and what it measured on
+    a busy machine, and leaves the recorded run of this machine as it was.
     """
     todo = [path for path in paths() if path.name.startswith(only)]
     here = machine()
@@ -59,7 +61,7 @@ def record(tell: Callable[[str], None], folder: Path = RECORDED, only: str = "")
         for i, path in enumerate(todo, start=1):
             tell(f"[{i}/{len(todo)}] {path.name} ...")
             start = time.monotonic()
-            _run(path, home)
+            _run_undisturbed(path, home, tell)
             tell(f"[{i}/{len(todo)}] {path.name} took {format_seconds(time.monotonic() - start)}")
         entries = results.read(Path(home) / "results.jsonl")[0]
     kept = [e for e in entries if isinstance(e, Measurement | Verdict)]
@@ -75,6 +77,23 @@ def record(tell: Callable[[str], None], folder: Path = RECORDED, only: str = "")
 
 def _section(line: str) -> str:
     return str(json.loads(line)["section"])
+
+
+def _run_undisturbed(path: Path, home: str, tell: Callable[[str], None]) -> None:
+    """Run one notebook until none of its measurements is marked busy, but at most three times."""
+    file = Path(home) / "results.jsonl"
+    before = file.read_bytes() if file.exists() else b""
+    for _ in range(_TRIES):
+        file.write_bytes(before)
+        _run(path, home)
+        marked = {e.key: e.busy for e in results.read(file)[0] if isinstance(e, Measurement) and e.busy}
+        if not marked:
+            return
+        tell(f"{path.name}: {'; '.join(f'{key}: {busy}' for key, busy in marked.items())}")
+    raise LabError(
+        f"{path.name} was run {_TRIES} times, the last time on a busy machine for {', '.join(marked)}, so nothing was "
+        "recorded. End other programs, and record again."
+    )
 
 
 def _run(path: Path, home: str) -> None:

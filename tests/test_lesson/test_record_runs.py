@@ -67,3 +67,37 @@ def test_a_notebook_that_fails_records_nothing_and_is_named(workbook):
 def test_solutions_that_do_not_pass_are_not_recorded(workbook):
     with pytest.raises(LabError, match=r"00\.1 not yet"):
         workbook('import labkit as lab; lab.check("00.1", "nonsense")')
+
+
+BUSY = "this machine was busy: 38 % of the time waiting for a core"
+DISTURBED = f"""
+from pathlib import Path
+from labkit.measure.contention import Contention
+from labkit.measure.bench import Timing
+tries = Path.home() / "tries"
+tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+busy = len(tries.read_text()) < {{calm_from}}
+timing = Timing("x", 1.0, (float(len(tries.read_text())),) * 5, 1, Contention(0.38, {BUSY!r}) if busy else None)
+lab.record("99.1 time", timing, "s")
+"""
+
+
+def test_a_disturbed_notebook_is_recorded_again_and_only_the_calm_run_is_kept(workbook, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path, told = workbook("answer = 1", MEASURE, DISTURBED.format(calm_from=3))
+    assert [(e.what, e.value) for e in results.read(path)[0]] == [("answer", 1.0), ("time", 3.0)]
+    assert sum(f"99.1 time: {BUSY}" in line for line in told) == 2
+
+
+def test_a_notebook_that_is_disturbed_each_time_is_not_recorded_and_its_keys_are_named(workbook, tmp_path, monkeypatch):
+    path, _ = workbook("answer = 1", MEASURE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(LabError, match=r"on a busy machine for 99\.1 time, so nothing was recorded"):
+        workbook("answer = 2", MEASURE, DISTURBED.format(calm_from=99))
+    assert [e.value for e in results.read(path)[0]] == [1.0]
+
+
+def test_no_recorded_run_was_measured_on_a_busy_machine():
+    entries = [entry for path in results.RECORDED.glob("*.jsonl") for entry in results.read(path)[0]]
+    assert entries
+    assert [entry.key for entry in entries if isinstance(entry, results.Measurement) and entry.busy] == []
