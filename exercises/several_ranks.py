@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import time_ns
 from typing import Any
 
 import torch.distributed as dist
@@ -44,7 +44,7 @@ def on_ranks(
     and differs from case to case and from call to call. NotYet says where the answer failed or hung.
     """
     for n in ranks:
-        found = _launched(n, _observe_cases, answer, observe, tuple(cases), time.time_ns() % 2**31)
+        found = _launched(n, _observe_cases, answer, observe, tuple(cases), time_ns() % 2**31)
         for i, case in enumerate(cases):
             yield case, [found[rank][i] for rank in range(n)]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -191,13 +191,13 @@ def _results(
             raise NotYet(f"{where}: it has changed {changed[0]}, which others still need.")
         bits = b"".join(array.tobytes() for array in got.values())
         if not done:  # the clock starts after the first run, which had to wait for the compiler
-            first, until_s = bits, time.perf_counter() + _REPEATS_S
+            first, until_s = bits, perf_counter() + _REPEATS_S
         elif bits != first:
             raise NotYet(
                 f"{where}: run again, it gives other numbers. Do two threads share an array? What the body of prange "
                 "writes to has to be made inside it."
             )
-        elif done > 5 and time.perf_counter() > until_s:
+        elif done > 5 and perf_counter() > until_s:
             break
     return got
 

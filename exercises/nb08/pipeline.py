@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from time import monotonic, perf_counter  # by name: an answer may replace those in `time`
 
 import torch
 from torch import Tensor
@@ -154,15 +154,15 @@ def _share_of_ceiling(epoch: Epoch, judge: _Judge) -> float:
     ready = _kept(_batches(epoch))
     best_s = {"ceiling": float("inf"), "pipeline": float("inf")}
     delivered: list[tuple[float, list[Batch]]] = []  # the pipeline's two fastest epochs
-    step, sync, until_s = _step(), machine().sync, time.monotonic() + _PATIENCE_S
+    step, sync, until_s = _step(), machine().sync, monotonic() + _PATIENCE_S
     for done in itertools.count(1):
         for name in sorted(best_s, reverse=bool(done % 2)):
             sync()
-            start_s = time.perf_counter()
+            start_s = perf_counter()
             # the ceiling pays for the copies too
             kept = _kept(map(step, iter(ready) if name == "ceiling" else _batches(epoch)))
             sync()
-            seconds = time.perf_counter() - start_s
+            seconds = perf_counter() - start_s
             best_s[name] = min(best_s[name], seconds)
             if name == "pipeline":
                 delivered = sorted([*delivered, (seconds, kept)], key=lambda one: one[0])[:2]
@@ -170,7 +170,7 @@ def _share_of_ceiling(epoch: Epoch, judge: _Judge) -> float:
                 raise NotYet("An epoch has another number of images than the first two had.")
         share = best_s["ceiling"] / best_s["pipeline"]
         undecided = _HOPELESS_SHARE < share < _NEEDED_SHARE or share > _SUSPICIOUS_SHARE
-        if done >= _FEWEST_ROUNDS and not (undecided and time.monotonic() < until_s):
+        if done >= _FEWEST_ROUNDS and not (undecided and monotonic() < until_s):
             break
     for _, kept in delivered:  # what was fastest must be right as well, and new
         judge.epoch(kept)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import dataclasses
 import html
 import inspect
 import math
@@ -22,6 +23,7 @@ from labkit.core.display import Shown, brief_repr, cut
 from labkit.core.errors import LabError
 from labkit.core.units import significant
 from labkit.lesson.exercise_files import exercise, solutions
+from labkit.lesson.process_state import KeptFunctions, KeptState
 
 _LONGEST_ERROR = 300
 _STYLE = {"todo": ("○", "#555"), "not yet": ("✗", "#b34700"), "passed": ("✓", "#00734f")}
@@ -74,7 +76,15 @@ class Text(Shown):
 
 def check(number: str, answer: object) -> Outcome:
     """Judge an answer to an exercise. Never raises for a wrong answer, only for an exercise that does not exist."""
-    judge = exercise(number).check
+    with KeptState() as kept:
+        outcome = _judged(number, exercise(number).check, answer)
+    if not kept.left:
+        return outcome
+    advice = f"{outcome.message} Your answer changed {', '.join(kept.left)} for good: restart the kernel."
+    return dataclasses.replace(outcome, message=advice)
+
+
+def _judged(number: str, judge: Callable[[Any], str], answer: object) -> Outcome:
     try:
         if answer is ...:
             raise Todo("Replace the dots with your answer.")
@@ -209,7 +219,8 @@ def _brief(value: object) -> str:
 def call(fn: Callable[..., Any], *args: Any) -> Any:
     """Call the reader's function; whatever it raises becomes a NotYet with the error and the arguments."""
     try:
-        return fn(*args)
+        with KeptFunctions():  # so that an answer can't replace what judges it
+            return fn(*args)
     except (Exception, SystemExit) as error:
         given = ", ".join(brief_repr(arg) for arg in args)
         name = getattr(fn, "__name__", "Your function")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from exercises import several_ranks
-from labkit.lesson import checks, exercise_files, record_runs
+from labkit.lesson import checks, exercise_files, process_state, record_runs
 from tests.helpers import code_cells, fake_ceilings, notebook_paths, stub_cells
 
 NUMBERS = exercise_files.numbers()
@@ -21,6 +21,15 @@ WRONG = {
 def same_ceilings(monkeypatch):
     for path in notebook_paths():
         monkeypatch.setattr(f"exercises.nb{path.name[:2]}.check.measure_ceilings", fake_ceilings, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def same_state():
+    """Every check of this file leaves the process as it was, random numbers included."""
+    rows = process_state.rows()
+    before = [(row.name, row.get()) for row in rows]
+    yield
+    assert [(row.name, row.get()) for row in rows] == before
 
 
 CASES = [pytest.param(number, *case, id=f"{number}-{i}") for number in WRONG for i, case in enumerate(WRONG[number])]

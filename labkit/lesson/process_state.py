@@ -1,0 +1,243 @@
+"""Put back what an answer, or the check that judges it, changed in this process: `rows` lists what that can be.
+
+Not put back: threads and processes that still run, files, what a module or class that `_owners` doesn't name was
+given, and torch's number of threads between operators, which can be set only once.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import decimal
+import gc
+import importlib.util
+import locale
+import logging
+import math
+import os
+import pickle
+import random
+import signal
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from importlib.machinery import BuiltinImporter
+from typing import Any, NamedTuple, Self
+
+_CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns", "process_time", "sleep")
+_STREAMS = ("stdin", "stdout", "stderr")
+_BUILTINS = vars(builtins)
+_TIME_SPEC = BuiltinImporter.find_spec("time")
+assert _TIME_SPEC is not None
+_TIME = importlib.util.module_from_spec(_TIME_SPEC)  # a second `time`, which no cell can reach
+_UNKNOWN = object()
+
+
+class State(NamedTuple):
+    """One state: `get` returns a value that can be compared, and `put` makes such a value the present one."""
+
+    name: str
+    get: Callable[[], Any]
+    put: Callable[[Any], object]
+
+
+def rows() -> list[State]:
+    """Every state that is put back besides the functions of `_owners`, in this order."""
+    loaded = list(sys.modules)
+    return [
+        State("loaded modules", lambda: {name: sys.modules.get(name) for name in loaded}, sys.modules.update),
+        _attributes("sys", sys, *_STREAMS, "excepthook", "displayhook", "path", "meta_path", "path_hooks", "argv"),
+        State("sys.path", lambda: list(sys.path), lambda kept: sys.path.__setitem__(slice(None), kept)),
+        State("environment", lambda: dict(os.environ), _put_environment),
+        State("working directory", os.getcwd, os.chdir),
+        State("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+        State("digits of an integer", sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+        State("trace function", sys.gettrace, sys.settrace),
+        State("profile function", sys.getprofile, sys.setprofile),
+        State("signal handlers", lambda: {n: signal.getsignal(n) for n in signal.valid_signals()}, _put_handlers),
+        State("timer", lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _stop_timer),
+        State("CPU affinity", lambda: os.sched_getaffinity(0), lambda kept: os.sched_setaffinity(0, kept)),
+        State("warnings filters", lambda: list(warnings.filters), _put_warnings),
+        _attributes("logging", logging.root, "level", "disabled"),
+        _attributes("logging of all", logging.root.manager, "disable"),
+        State("locale", lambda: locale.setlocale(locale.LC_ALL), lambda kept: locale.setlocale(locale.LC_ALL, kept)),
+        _attributes("decimal", decimal.getcontext(), "prec", "rounding", "Emin", "Emax", "capitals", "clamp"),
+        State("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        State("garbage collector's thresholds", gc.get_threshold, lambda kept: gc.set_threshold(*kept)),
+        State("random", random.getstate, random.setstate),
+        *_of_numpy_and_matplotlib(),
+        *_of_torch(),
+    ]
+
+
+def _of_numpy_and_matplotlib() -> list[State]:
+    import matplotlib as mpl
+    import numpy as np
+
+    settings: Any = mpl.rcParams
+    chosen = {"backend", "backend_fallback"}  # at the first figure
+    drawn = State(
+        "matplotlib",  # dict's own methods, since rcParams checks every value
+        lambda: {name: dict.__getitem__(settings, name) for name in settings.keys() - chosen},
+        lambda kept: dict.update(settings, kept),
+    )
+    state = State(
+        "NumPy's random", lambda: pickle.dumps(np.random.get_state()), lambda b: np.random.set_state(pickle.loads(b))
+    )
+    printing = State("NumPy's printing", np.get_printoptions, lambda kept: np.set_printoptions(**kept))
+    return [state, printing, State("NumPy's errors", np.geterr, lambda kept: np.seterr(**kept)), drawn]
+
+
+def _of_torch() -> list[State]:
+    import torch
+
+    b: Any = torch.backends  # torch declares only some of their switches
+    modes = [b, b.cudnn, b.cudnn.conv, b.cudnn.rnn, b.cuda.matmul, b.mkldnn, b.mkldnn.conv, b.mkldnn.rnn]
+    device, cuda = torch.get_default_device, torch.cuda
+    cast: list[tuple[Any, Any]] = [(torch.is_autocast_enabled, torch.set_autocast_enabled)]
+    cast += [(torch.get_autocast_dtype, torch.set_autocast_dtype)]
+    return [
+        State("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+        # None in place of "cpu", which would slow down every call of torch
+        State("default device", device, lambda d: torch.set_default_device(None if d.type == "cpu" else d)),
+        State("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
+        State("anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+        *(State("autocast", partial(get, kind), partial(put, kind)) for kind in ("cpu", "cuda") for get, put in cast),
+        State("deterministic algorithms", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+        _attributes("cuDNN", b.cudnn, "benchmark", "deterministic", "enabled"),
+        State("threads", torch.get_num_threads, torch.set_num_threads),
+        # torch's two older switches of float32's precision first, since they set some of the newer ones
+        State("float32 precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        _attributes("cuDNN's TF32", b.cudnn, "allow_tf32"),
+        *(_attributes("float32 precision", mode, "fp32_precision") for mode in [*modes, b.mkldnn.matmul]),
+        State("torch's random", lambda: torch.get_rng_state().tolist(), lambda kept: torch.set_rng_state(_state(kept))),
+        State("CUDA's random", lambda: cuda.is_initialized() and [s.tolist() for s in cuda.get_rng_state_all()],
+            lambda kept: cuda.set_rng_state_all([_state(values) for values in kept or ()])),
+    ]  # fmt: skip
+
+
+def _state(values: list[int]) -> Any:
+    import torch
+
+    return torch.tensor(values, dtype=torch.uint8, device="cpu")
+
+
+def _attributes(name: str, owner: Any, *names: str) -> State:
+    def put(kept: list[Any]) -> None:
+        for attribute, value in zip(names, kept, strict=True):
+            setattr(owner, attribute, value)
+
+    return State(name, lambda: [getattr(owner, attribute) for attribute in names], put)
+
+
+def _put_environment(kept: dict[str, str]) -> None:
+    for name in os.environ.keys() - kept.keys():
+        del os.environ[name]
+    os.environ.update(kept)
+
+
+def _put_handlers(kept: dict[int, Any]) -> None:
+    for number, handler in kept.items():
+        if handler is not None and signal.getsignal(number) is not handler:  # None: not set from Python
+            signal.signal(number, handler)
+
+
+def _stop_timer(was_on: bool) -> None:
+    if not was_on:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _put_warnings(kept: list[Any]) -> None:
+    warnings.resetwarnings()  # this also forgets what the answer's filters have shown or hidden
+    warnings.filters[:] = kept  # type: ignore[index]  # declared as a sequence; it is a list
+
+
+class _Open:
+    """A stream that can't be closed."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close(self) -> None:
+        """Do nothing: the notebook still needs the stream."""
+
+
+def _owners() -> list[Any]:
+    """Modules and classes whose functions the checks rely on."""
+    import numpy as np
+    import torch
+
+    ours = [builtins, time, os, math, random, statistics, gc, signal, warnings, np, np.random, np.linalg, torch]
+    return [*ours, torch.nn.functional, torch.linalg, torch.cuda, torch.autograd, torch.Tensor, torch.nn.Module]
+
+
+class KeptFunctions:
+    """A `with` after which the functions of `_owners` are those of before."""
+
+    def __enter__(self) -> Self:
+        self._functions = [(owner, {k: v for k, v in vars(owner).items() if callable(v)}) for owner in _owners()]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _BUILTINS.update(self._functions[0][1])  # first, since what follows calls them
+        for owner, functions in self._functions:
+            now = vars(owner)
+            for name, function in functions.items():
+                if now.get(name) is not function:
+                    setattr(owner, name, function)
+            if isinstance(owner, type):  # a new attribute of a class hides that of a base
+                for name in [name for name in now if name not in functions and callable(now[name])]:
+                    delattr(owner, name)
+
+
+class KeptState(KeptFunctions):
+    """A `with` after which all of `rows` is as before too, also after Ctrl-C; `left` names what could not be put back.
+
+    Inside it the clocks are Python's own, whatever a cell has put in their place, and the streams can't be closed.
+    """
+
+    def __enter__(self) -> Self:
+        import torch
+
+        super().__enter__()
+        self.left: list[str] = []
+        self._before = [(row, value) for row in rows() if (value := _value(row)) is not _UNKNOWN]
+        grad = torch.is_grad_enabled()
+        self._autograd = torch.inference_mode(torch.is_inference_mode_enabled())
+        self._autograd.__enter__()  # torch leaves inference mode only so: there is no switch
+        torch.set_grad_enabled(grad)
+        for name in _CLOCKS:
+            setattr(time, name, getattr(_TIME, name))
+        for name in _STREAMS:
+            if (stream := getattr(sys, name)) is not None:
+                setattr(sys, name, _Open(stream))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._put_back()
+        except KeyboardInterrupt:
+            self._put_back()
+            raise
+
+    def _put_back(self) -> None:
+        super().__exit__()
+        self._autograd.__exit__(None, None, None)
+        for row, value in self._before:
+            if _value(row) != value:
+                with contextlib.suppress(Exception):
+                    row.put(value)
+        self.left = list(dict.fromkeys(row.name for row, value in self._before if _value(row) != value))
+
+
+def _value(row: State) -> Any:
+    try:
+        return row.get()
+    except Exception:  # such as a working directory that was removed
+        return _UNKNOWN

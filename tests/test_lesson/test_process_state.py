@@ -1,0 +1,233 @@
+"""What an answer changes in the process is put back, however it ends, and can't fool the check that judges it."""
+
+import builtins
+import decimal
+import gc
+import locale
+import logging
+import math
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+
+from labkit.lesson import checks, process_state
+from labkit.lesson.exercise_files import Exercise
+
+
+def tf32():
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.rnn.fp32_precision = "ieee"  # from here on torch refuses to read its older switches
+
+
+# What an answer may do to each state of the table, by the state's name.
+HOSTILE = {
+    "loaded modules": lambda: sys.modules.update(time=math),
+    "sys": lambda: setattr(sys, "stdout", None),
+    "sys.path": lambda: sys.path.insert(0, "/nowhere"),
+    "environment": lambda: (os.environ.pop("PATH"), os.environ.update(OMP_NUM_THREADS="64")),
+    "working directory": lambda: os.chdir("/"),
+    "recursion limit": lambda: sys.setrecursionlimit(5000),
+    "digits of an integer": lambda: sys.set_int_max_str_digits(0),
+    "trace function": lambda: sys.settrace(lambda *args: None),
+    "profile function": lambda: sys.setprofile(lambda *args: None),
+    "signal handlers": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    "timer": lambda: signal.setitimer(signal.ITIMER_REAL, 60),
+    "CPU affinity": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+    "warnings filters": lambda: warnings.simplefilter("ignore"),
+    "logging": lambda: logging.root.setLevel(5),
+    "logging of all": lambda: logging.disable(),
+    "locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C"),
+    "decimal": lambda: setattr(decimal.getcontext(), "prec", 3),
+    "garbage collector": gc.disable,
+    "garbage collector's thresholds": lambda: gc.set_threshold(1),
+    "random": lambda: random.seed(1),
+    "NumPy's random": lambda: np.random.seed(1),
+    "NumPy's printing": lambda: np.set_printoptions(precision=1),
+    "NumPy's errors": lambda: np.seterr(all="raise"),
+    "matplotlib": lambda: mpl.rcParams.update({"text.parse_math": False}),
+    "default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "default device": lambda: torch.set_default_device("meta"),
+    "grad mode": lambda: torch.set_grad_enabled(False),
+    "anomaly mode": lambda: torch.set_anomaly_enabled(True),
+    "autocast": lambda: (torch.set_autocast_enabled("cuda", True), torch.set_autocast_dtype("cpu", torch.float16)),
+    "deterministic algorithms": lambda: torch.use_deterministic_algorithms(True),
+    "cuDNN": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "float32 precision": tf32,
+    "cuDNN's TF32": lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+    "torch's random": lambda: torch.manual_seed(1),
+}
+ENDS = {"returns": None, "raises": ValueError("of course"), "leaves": SystemExit(), "is stopped": KeyboardInterrupt()}
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Let a check call the answer, and return what became of it: an Outcome, or None after Ctrl-C."""
+
+    def judge(answer):
+        monkeypatch.setattr(checks, "exercise", lambda number: Exercise(lambda a: a() or "Right.", ("", "")))
+        try:
+            return checks.check("99.1", answer)
+        except KeyboardInterrupt:
+            return None
+
+    return judge
+
+
+@pytest.fixture(autouse=True)
+def no_timer():
+    """Without pytest's own limit of a test, which is a timer too."""
+    limit_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+
+
+def seen(found):
+    return [(row.name, row.get()) for row in found]
+
+
+def test_there_is_a_hostile_answer_for_every_state():
+    assert {row.name for row in process_state.rows()} == {*HOSTILE, "CUDA's random"}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_every_state_is_as_before(name, end, judged):
+    if name == "CPU affinity" and len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("one CPU: there is nothing to change")
+    found = process_state.rows()
+    before, changed = seen(found), []
+
+    def answer():
+        inside = {id(row): process_state._value(row) for row in found}
+        HOSTILE[name]()
+        changed.extend(row.name for row in found if process_state._value(row) != inside[id(row)])
+        if ENDS[end]:
+            raise ENDS[end]
+
+    outcome = judged(answer)
+    assert name in changed
+    assert seen(found) == before
+    assert (outcome is None) == (end == "is stopped")
+    assert "restart" not in str(outcome)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_the_random_state_of_cuda_is_as_before(judged):
+    torch.rand(1, device="cuda")
+    before = torch.cuda.get_rng_state()
+    judged(lambda: torch.rand(1, device="cuda"))
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+def replaced(owner, name):
+    return lambda: setattr(owner, name, lambda *args, **kwargs: True)
+
+
+FUNCTIONS = [
+    (builtins, "isinstance"), (builtins, "len"), (builtins, "setattr"), (builtins, "next"), (builtins, "vars"),
+    (time, "perf_counter"), (time, "monotonic"), (time, "sleep"), (math, "isclose"), (random, "Random"),
+    (np, "allclose"), (np, "array_equal"), (torch, "equal"), (torch, "allclose"), (torch, "get_rng_state"),
+    (torch.nn.functional, "cross_entropy"), (torch.Tensor, "sum"), (torch.Tensor, "__eq__"),
+    (torch.nn.Module, "__call__"), (torch.cuda, "synchronize"), (os, "getcwd"), (signal, "getsignal"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "name"), FUNCTIONS, ids=[f"{o.__name__}.{name}" for o, name in FUNCTIONS])
+def test_a_function_that_an_answer_replaces_is_put_back(owner, name, judged):
+    before = getattr(owner, name), name in vars(owner)
+    assert judged(replaced(owner, name)).state == "passed"
+    assert (getattr(owner, name), name in vars(owner)) == before
+
+
+def test_an_answer_cannot_replace_what_judges_it(judged):
+    def lies():
+        torch.equal = builtins.abs = lambda *args: True
+        return 1
+
+    def judge():
+        assert checks.call(lies) == 1
+        return f"{abs(-2)}, {torch.equal(torch.ones(1), torch.zeros(1))}"
+
+    assert judged(judge).message == "2, False"
+
+
+def test_the_clock_of_a_check_is_pythons_whatever_a_cell_made_of_it(judged, monkeypatch):
+    for name in process_state._CLOCKS:
+        monkeypatch.setattr(time, name, lambda *args: 5)
+    stopped = time.perf_counter
+
+    def judge():
+        before_s = time.perf_counter()
+        time.sleep(0.001)
+        assert time.perf_counter() > before_s != 5
+        return "The clock goes."
+
+    assert judged(judge).state == "passed"
+    assert time.perf_counter is stopped
+
+
+def test_an_answer_cannot_close_the_notebooks_streams(judged, capsys):
+    def close():
+        print("still")
+        sys.stdout.close()
+        sys.stderr.close()
+        print("here")
+
+    assert judged(close).state == "passed"
+    print("and after")
+    assert capsys.readouterr().out == "still\nhere\nand after\n"
+
+
+def test_an_answer_that_enters_inference_mode_leaves_it(judged):
+    entered = []
+
+    def enter():
+        entered.append(torch.inference_mode())
+        entered[0].__enter__()
+        assert torch.is_inference_mode_enabled()
+
+    assert judged(enter).state == "passed"
+    assert not torch.is_inference_mode_enabled()
+    assert torch.ones(2, requires_grad=True).sum().requires_grad
+    with torch.no_grad():
+        judged(enter)
+        assert not torch.is_grad_enabled()
+
+
+def test_what_cannot_be_put_back_is_told(judged, monkeypatch, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+
+    def remove():
+        os.chdir("/")
+        gone.rmdir()
+
+    assert judged(remove).message == "Right. Your answer changed working directory for good: restart the kernel."
+
+
+def test_another_thread_may_check(judged):
+    found = []
+    worker = threading.Thread(target=lambda: found.append(judged(lambda: torch.manual_seed(1) and None)))
+    worker.start()
+    worker.join()
+    assert found[0].state == "passed"
+
+
+def test_hint_and_solution_change_nothing():
+    found = process_state.rows()
+    before = seen(found)
+    checks.hint("08.6")
+    checks.solution("08.6")
+    assert seen(found) == before
