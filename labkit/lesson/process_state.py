@@ -207,7 +207,7 @@ class KeptState(KeptFunctions):
 
         super().__enter__()
         self.left: list[str] = []
-        self._before = [(row, value) for row in rows() if (value := _value(row)) is not _UNKNOWN]
+        self._before = [(state, value) for state in rows() if (value := _value(state)) is not _UNKNOWN]
         grad = torch.is_grad_enabled()
         self._autograd = torch.inference_mode(torch.is_inference_mode_enabled())
         self._autograd.__enter__()  # torch leaves inference mode only so: there is no switch
@@ -229,15 +229,15 @@ class KeptState(KeptFunctions):
     def _put_back(self) -> None:
         super().__exit__()
         self._autograd.__exit__(None, None, None)
-        for row, value in self._before:
-            if _value(row) != value:
+        for state, value in self._before:
+            if _value(state) != value:
                 with contextlib.suppress(Exception):
-                    row.put(value)
-        self.left = list(dict.fromkeys(row.name for row, value in self._before if _value(row) != value))
+                    state.put(value)
+        self.left = list(dict.fromkeys(state.name for state, value in self._before if _value(state) != value))
 
 
-def _value(row: State) -> Any:
+def _value(state: State) -> Any:
     try:
-        return row.get()
+        return state.get()
     except Exception:  # such as a working directory that was removed
         return _UNKNOWN

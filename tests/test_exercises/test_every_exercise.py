@@ -6,8 +6,8 @@ import re
 import pytest
 
 from exercises import several_ranks
-from labkit.lesson import checks, exercise_files, process_state, record_runs
-from tests.helpers import code_cells, fake_ceilings, notebook_paths, stub_cells
+from labkit.lesson import exercise_files, record_runs
+from tests.helpers import check, code_cells, fake_ceilings, notebook_paths, stub_cells
 
 NUMBERS = exercise_files.numbers()
 WRONG = {
@@ -23,15 +23,6 @@ def same_ceilings(monkeypatch):
         monkeypatch.setattr(f"exercises.nb{path.name[:2]}.check.measure_ceilings", fake_ceilings, raising=False)
 
 
-@pytest.fixture(autouse=True)
-def same_state():
-    """Every check of this file leaves the process as it was, random numbers included."""
-    rows = process_state.rows()
-    before = [(row.name, row.get()) for row in rows]
-    yield
-    assert [(row.name, row.get()) for row in rows] == before
-
-
 CASES = [pytest.param(number, *case, id=f"{number}-{i}") for number in WRONG for i, case in enumerate(WRONG[number])]
 
 
@@ -39,20 +30,20 @@ CASES = [pytest.param(number, *case, id=f"{number}-{i}") for number in WRONG for
 def test_a_wrong_answer_is_rejected_and_told_why(number, answer, words, monkeypatch):
     if "wait for each other" in words:  # ranks that hang are stopped by a time limit
         monkeypatch.setattr(several_ranks, "TIMEOUT_S", 3.0)
-    outcome = checks.check(number, answer)
+    outcome = check(number, answer)
     assert outcome.state == "not yet", outcome
     assert words in outcome.message
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_an_open_answer_is_todo(number):
-    assert checks.check(number, ...).state == "todo"
+    assert check(number, ...).state == "todo"
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("nonsense", [None, "text", [], {}, object(), 0, -1, float("nan"), lambda: 1, type])
 def test_nonsense_is_an_outcome_that_never_passes(number, nonsense):
-    outcome = checks.check(number, nonsense)
+    outcome = check(number, nonsense)
     assert outcome.state in ("not yet", "todo")
     assert len(outcome.message) > 15
 
