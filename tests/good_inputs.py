@@ -101,7 +101,9 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "profiling.saved_activation_bytes.layer": lambda: torch.nn.Linear(3, 3),
     "profiling.saved_activation_bytes.inputs": lambda: [torch.rand(2, 3)],
     "published.table.name": lambda: "memcpy_bandwidth",
-    "published.bus.gpu": lambda: lab.published.table("memcpy_bandwidth")[0]["gpu"],
+    "published.bus.gpu": lambda: "H200",
+    "published.bus.link": lambda: "PCIe 5 x16",
+    "cluster.step.batch": lambda: 8,
     "schedule.overlap.backward_s": lambda: [1.0, 1.0],
     "schedule.overlap.n_bytes": lambda: [1e6, 1e6],
     "schedule.profile.row": lambda: lab.published.table("zero_bubble_times")[0],
@@ -143,7 +145,7 @@ NAN_IS_FINE = {"units.significant.value", "units.format_seconds.seconds", "units
 NAN_IS_FINE |= {"units.format_si.value", "units.format_quantity.value"}
 NEGATIVE_IS_FINE = NAN_IS_FINE | {"seed"}
 # single values that are right for a parameter, by "function.parameter" or parameter
-ONE_IS_FINE: dict[str, tuple[str, ...]] = {"bus_bytes_per_s": ("inf",)}
+ONE_IS_FINE: dict[str, tuple[str, ...]] = {"bus_bytes_per_s": ("inf",), "cluster.Layout.zero": ("0",)}
 
 # classes that readers get and don't make: their methods are called, their constructors are not
 RESULTS = {

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from labkit.core.arguments import lookup
 from labkit.core.display import Shown
 from labkit.core.errors import DataError
+from labkit.core.parameters import checked
 from labkit.core.paths import DATA
 from labkit.core.units import GIGA, TERA, format_si
 
@@ -22,6 +23,7 @@ T = TypeVar("T")
 FOLDER = DATA / "published"
 
 
+@checked(error=DataError)
 @functools.cache
 def table(name: str) -> tuple[Mapping[str, str], ...]:
     """Every row of data/published/<name>.csv that was read from its source, as text by column.
@@ -93,6 +95,7 @@ class Bus(Shown):
         return f"{self.link} to {self.gpu}: {rate} from host to device (not measured here: {self.source})"
 
 
+@checked(error=DataError)
 def bus(gpu: str, link: str) -> Bus:
     """The host-to-device copy rate published for a GPU on a link (table "memcpy_bandwidth").
 

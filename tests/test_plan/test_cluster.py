@@ -301,7 +301,7 @@ def test_layouts_that_cannot_be(layout, batch, words):
     [
         (lambda: Layout(0), LayoutError, "data"),
         (lambda: Layout(tensor=1.5), LayoutError, "tensor"),
-        (lambda: Layout(zero=4), LayoutError, "FSDP"),
+        (lambda: Layout(zero=4), LayoutError, "Expected zero to be one of 0, 1, 2, 3, got 4"),
         (lambda: Layout(recompute="ful"), LayoutError, "nearest is 'full'"),
         (lambda: Layout(dtype="bf16"), LabError, "bfloat16"),
         (lambda: Cluster("A100 SXM4 90GB", 8), UnknownDevice, "A100 SXM4 80GB"),

@@ -11,8 +11,8 @@ from labkit.plan.costs.collectives import (
     all_gather_s,
     all_reduce_between_nodes_s,
     all_reduce_in_node_s,
-    point_to_point_s,
     reduce_scatter_s,
+    wire_s,
 )
 from labkit.plan.costs.memory_costs import precision
 
@@ -52,7 +52,7 @@ def _all_reduce_s(cluster: Cluster, n_bytes: float, ranks: int, link: Link) -> f
 
 def send_s(cluster: Cluster, n_bytes: float, distance: int) -> float:
     """Seconds of a send to the GPU `distance` places on, which is in the same node where it is near enough."""
-    return point_to_point_s(n_bytes, cluster.inside if distance < cluster.gpus_per_node else cluster.between)
+    return wire_s(cluster.inside if distance < cluster.gpus_per_node else cluster.between, 1, n_bytes)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from labkit.core.parameters import NonNegative, Positive, Share, checked
 from labkit.plan.costs.collectives import Link
 
 
+@checked
 @dataclass(frozen=True)
 class Constants:
     """The constants that no data sheet or formula gives.
@@ -23,11 +25,11 @@ class Constants:
     steps can't tell 1 from 3 µs.
     """
 
-    sustained: float = 0.866
-    attention: float = 0.335
-    contention: float = 0.41
-    bandwidth: float = 0.764
-    fill_s: float = 2.0e-6
+    sustained: Positive = 0.866
+    attention: Positive = 0.335
+    contention: Share = 0.41
+    bandwidth: Positive = 0.764
+    fill_s: NonNegative = 2.0e-6
 
 
 CONSTANTS = Constants()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from labkit.core.arguments import check_number
 from labkit.core.display import Shown
 from labkit.core.errors import LayoutError
+from labkit.core.kinds import Number
+from labkit.core.parameters import Positive, checked
 from labkit.core.units import GIGA, format_si
 from labkit.measure.catalog import Device, find
 from labkit.plan.cluster.constants import (
@@ -22,7 +24,8 @@ from labkit.plan.cluster.constants import (
 from labkit.plan.costs.collectives import Link
 
 
-def network(bytes_per_s: float, name: str = "") -> Link:
+@checked
+def network(bytes_per_s: Positive, name: str = "") -> Link:
     """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach."""
     reached = NETWORK_SHARE * bytes_per_s
     low_latency = Link(NETWORK_LOW_LATENCY_ALPHA_S, reached / 2)
@@ -33,6 +36,10 @@ HDR = network(25 * GIGA, "InfiniBand HDR, 25 GB/s a GPU")
 NDR = network(50 * GIGA, "InfiniBand NDR, 50 GB/s a GPU")
 
 
+_Gpus = Annotated[int, Number(least=1, most=10_000_000)]  # searches try every divisor
+
+
+@checked(error=LayoutError)
 @dataclass(frozen=True, repr=False)
 class Cluster(Shown):
     """`gpus` of a `device` (a Device of the catalogue or its name) in whole nodes of `gpus_per_node`.
@@ -43,14 +50,12 @@ class Cluster(Shown):
     """
 
     device: Device | str
-    gpus: int
-    gpus_per_node: int = 8
+    gpus: _Gpus
+    gpus_per_node: _Gpus = 8
     intra: Link | None = None
     inter: Link | None = None
 
     def __post_init__(self) -> None:
-        check_number("gpus", self.gpus, least=1, whole=True, error=LayoutError)
-        check_number("gpus_per_node", self.gpus_per_node, least=1, whole=True, error=LayoutError)
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
             full = self.gpus // self.gpus_per_node * self.gpus_per_node
             raise LayoutError(
@@ -79,7 +84,8 @@ class Cluster(Shown):
         """How many nodes there are, all of them full unless there is only one."""
         return -(-self.gpus // self.gpus_per_node)
 
-    def with_gpus(self, gpus: int) -> Cluster:
+    @checked(error=LayoutError)
+    def with_gpus(self, gpus: _Gpus) -> Cluster:
         """The same cluster with another number of GPUs."""
         return replace(self, gpus=gpus)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from labkit.core.arguments import check_number, lookup
-from labkit.core.display import Shown, brief_repr
+from labkit.core.display import Shown
 from labkit.core.errors import LayoutError
+from labkit.core.parameters import Count, Dtype, checked
 from labkit.plan.cluster.hardware import Cluster
-from labkit.plan.costs.memory_costs import precision
+from labkit.plan.costs.memory_costs import optimizer_states, precision
 from labkit.plan.costs.transformers import Transformer
 
-RECOMPUTE = ("none", "selective", "full")
 
-
+@checked(error=LayoutError)
 @dataclass(frozen=True, repr=False)
 class Layout(Shown):
     """`data` x `tensor` x `pipeline` ranks, tensor ranks side by side in a node.
@@ -25,32 +25,29 @@ class Layout(Shown):
     lab.costs.PRECISIONS, `optimizer` one of OPTIMIZER_STATES. Raises LayoutError for counts below 1 and unknown levels.
     """
 
-    data: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-    interleave: int = 1
-    zero: int = 0
-    micro_batch: int = 1
-    recompute: str = "none"
+    data: Count = 1
+    tensor: Count = 1
+    pipeline: Count = 1
+    interleave: Count = 1
+    zero: Literal[0, 1, 2, 3] = 0
+    micro_batch: Count = 1
+    recompute: Literal["none", "selective", "full"] = "none"
     sequence_parallel: bool = True
-    dtype: str = "mixed bfloat16"
+    dtype: Dtype = "mixed bfloat16"
     optimizer: str = "adam"
     overlap: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("data", "tensor", "pipeline", "interleave", "micro_batch"):
-            check_number(name, getattr(self, name), least=1, whole=True, error=LayoutError)
-        if self.zero not in (0, 1, 2, 3):
-            raise LayoutError(f"Expected zero to be 0, 1, 2 or 3 (FSDP), got {self.zero!r}.")
-        lookup(self.recompute, dict.fromkeys(RECOMPUTE), "recompute", LayoutError)
         precision(self.dtype)
+        optimizer_states(self.optimizer)
 
     @property
     def gpus(self) -> int:
         """Ranks in all, one a GPU."""
         return self.data * self.tensor * self.pipeline
 
-    def microbatches(self, batch: int) -> int:
+    @checked(error=LayoutError)
+    def microbatches(self, batch: Count) -> int:
         """Micro-batches that each pipeline works through in a step of `batch` sequences."""
         return batch // (self.data * self.micro_batch)
 
@@ -101,19 +98,9 @@ def layers_of_stage(model: Transformer, layout: Layout, stage: int) -> float:
 
 def check_layout(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> None:
     """Raise LayoutError, with the nearest that would do, unless `layout` divides model, cluster and batch."""
-    check_model(model, batch)
     reason = why_not(model, cluster, layout, batch)
     if reason:
         raise LayoutError(reason)
-
-
-def check_model(model: object, batch: int) -> None:
-    """Raise LayoutError unless `model` is a Transformer and `batch` counts sequences."""
-    if not isinstance(model, Transformer):
-        raise LayoutError(
-            f"Expected a Transformer to lay out, got {brief_repr(model)}. Try cluster.model('Llama-2-70B')."
-        )
-    check_number("batch", batch, least=1, whole=True, error=LayoutError)
 
 
 def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> str:

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
-from labkit.core.arguments import check_number
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import LayoutError
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, Dtype, checked
 from labkit.core.units import format_bytes, format_seconds
 from labkit.plan.cluster.hardware import Cluster
-from labkit.plan.cluster.layout import Layout, check_model, divisors, stage_layers
+from labkit.plan.cluster.layout import Layout, divisors, stage_layers
 from labkit.plan.cluster.rank_memory import memory
 from labkit.plan.cluster.step_prediction import Step, step
 from labkit.plan.cluster.step_time import parts
@@ -91,26 +92,25 @@ def _layouts(
                     continue
                 for zero in (0, 1, 2, 3) if data > 1 else (0,):
                     for recompute in recomputes:
-                        made = (data, tensor, pipeline, v, zero, micro_batch, recompute)
+                        made: tuple[Any, ...] = (data, tensor, pipeline, v, zero, micro_batch, recompute)
                         yield Layout(*made, **fixed)
 
 
+@checked(error=LayoutError)
 def best_layout(
     model: Transformer,
     cluster: Cluster,
-    batch: int,
+    batch: Count,
     *,
-    dtype: str = "mixed bfloat16",
+    dtype: Dtype = "mixed bfloat16",
     optimizer: str = "adam",
-    runners_up: int = 5,
+    runners_up: Annotated[int, Number(least=0, most=1000)] = 5,
 ) -> BestLayout:
     """The fastest layout of `batch` sequences that fits, of all data x tensor x pipeline x ZeRO that divide.
 
     Micro-batches are powers of two up to 64, chunks up to 8, sequence parallelism on. Raises LayoutError where nothing
     divides, and where nothing fits: then with the leanest layout, what needs most, and how much is too much.
     """
-    check_model(model, batch)
-    check_number("runners_up", runners_up, least=0, whole=True, error=LayoutError)
     capacity = cluster.gpu.memory_bytes
     if capacity is None:
         raise LayoutError(f"Expected a device with a known memory, got {cluster.gpu.name}.")
@@ -169,6 +169,7 @@ def nearest_fitting(found: Step) -> Step | None:
     return None if best is None else step(model, cluster, best[2], batch)
 
 
+@checked(error=LayoutError)
 def require_fit(found: Step) -> Step:
     """`found` if its GPUs hold it; else LayoutError with the excess, the largest purpose and the nearest that fits."""
     if found.fits:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from labkit.core.arguments import check_number
 from labkit.core.display import Shown, Table
+from labkit.core.errors import LayoutError
+from labkit.core.parameters import Count, Positive, checked
 from labkit.core.units import format_bytes, format_seconds, format_si
 from labkit.measure.catalog import peak
 from labkit.plan.cluster.constants import CONSTANTS, Constants
@@ -90,9 +91,9 @@ class Step(Shown):
         assert found is not None  # the step's time needed it
         return found
 
-    def train_s(self, tokens: float) -> float:
+    @checked
+    def train_s(self, tokens: Positive) -> float:
         """Seconds that a run of `tokens` takes, without failures."""
-        check_number("tokens", tokens, above=0)
         return tokens / self.tokens_per_s
 
     def table(self) -> Table:
@@ -118,7 +119,10 @@ class Step(Shown):
         return self.table()._repr_html_()
 
 
-def step(model: Transformer, cluster: Cluster, layout: Layout, batch: int, *, constants: Constants = CONSTANTS) -> Step:
+@checked(error=LayoutError)
+def step(
+    model: Transformer, cluster: Cluster, layout: Layout, batch: Count, *, constants: Constants = CONSTANTS
+) -> Step:
     """One step of `batch` sequences (of the whole cluster), calculated, not measured.
 
     A layout that needs more than the GPU's memory is calculated all the same: Step.fits says so, and require_fit

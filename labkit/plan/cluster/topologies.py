@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from labkit.core.arguments import check_number
 from labkit.core.display import Shown, Table
 from labkit.core.errors import LayoutError
+from labkit.core.kinds import Items, Number
+from labkit.core.parameters import Count, Positive, checked
 from labkit.core.units import format_si
 
 _RADIX = 64  # ports of a switch, assumed
+_Several = Annotated[int, Number(least=2)]
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,22 +52,20 @@ class Topology(Shown):
         )
 
 
-def ring(gpus: int, bytes_per_s: float) -> Topology:
+@checked(error=LayoutError)
+def ring(gpus: _Several, bytes_per_s: Positive) -> Topology:
     """A ring: half-way round is n/2 links, a cut crosses two. Raises LayoutError below 2 GPUs."""
-    _check(gpus, bytes_per_s)
     return Topology("ring", gpus, gpus // 2, 2 * bytes_per_s, gpus, 2)
 
 
-def torus(sides: Sequence[int], bytes_per_s: float) -> Topology:
+@checked(error=LayoutError)
+def torus(sides: Annotated[Sequence[_Several], Items(1)], bytes_per_s: Positive) -> Topology:
     """A torus with these `sides` (three for a 3-D torus), whose smallest cut is across its longest side.
 
     That cut crosses n / (longest side) rows, each twice. A side of 2 has one link, not two. Raises LayoutError for
     sides below 2.
     """
-    for side in sides:
-        check_number("sides", side, least=2, whole=True, error=LayoutError)
     gpus = math.prod(sides)
-    _check(gpus, bytes_per_s)
     longest = max(sides)
     cut = gpus // longest * (2 if longest > 2 else 1)
     ports = sum(2 if side > 2 else 1 for side in sides)
@@ -72,12 +73,12 @@ def torus(sides: Sequence[int], bytes_per_s: float) -> Topology:
     return Topology(name, gpus, sum(side // 2 for side in sides), cut * bytes_per_s, gpus * ports // 2, ports)
 
 
-def fat_tree(gpus: int, bytes_per_s: float) -> Topology:
+@checked(error=LayoutError)
+def fat_tree(gpus: _Several, bytes_per_s: Positive) -> Topology:
     """Two levels of 64-port switches (leaf and spine), one port a GPU: half of a leaf's ports go up, so all pass.
 
     Raises LayoutError for more than the 64²/2 GPUs that two levels connect.
     """
-    _check(gpus, bytes_per_s)
     down = _RADIX // 2
     if gpus > down * _RADIX:
         raise LayoutError(
@@ -92,15 +93,14 @@ def fat_tree(gpus: int, bytes_per_s: float) -> Topology:
     return Topology("fat tree", gpus, 4, gpus / 2 * bytes_per_s, gpus + uplinks, 1, switches)
 
 
-def rails(nodes: int, per_node: int, bytes_per_s: float, nvlink_bytes_per_s: float) -> Topology:
+@checked(error=LayoutError)
+def rails(nodes: _Several, per_node: Count, bytes_per_s: Positive, nvlink_bytes_per_s: Positive) -> Topology:
     """Rails: the i-th GPUs of all nodes share a fat tree of their own; between rails data crosses a node's NVLink.
 
     The bisection is between halves of the nodes; the farthest GPU is one NVLink hop more (two links, through its
     switch). NVIDIA's SuperPOD also joins the rails by shared spine switches, a rail-optimised fat tree.
     """
     one = fat_tree(nodes, bytes_per_s)
-    check_number("per_node", per_node, least=1, whole=True, error=LayoutError)
-    check_number("nvlink_bytes_per_s", nvlink_bytes_per_s, above=0, error=LayoutError)
     gpus, several = nodes * per_node, per_node > 1
     return Topology(
         f"{per_node} rails",
@@ -113,6 +113,7 @@ def rails(nodes: int, per_node: int, bytes_per_s: float, nvlink_bytes_per_s: flo
     )
 
 
+@checked(error=LayoutError)
 def compare(topologies: Sequence[Topology]) -> Table:
     """A table with a row for each topology."""
     rows = tuple(
@@ -130,8 +131,3 @@ def compare(topologies: Sequence[Topology]) -> Table:
     )
     headings = ("network", "GPUs", "longest path", "bisection", "a GPU", "ports a GPU", "links", "switches")
     return Table(rows, headings)
-
-
-def _check(gpus: int, bytes_per_s: float) -> None:
-    check_number("gpus", gpus, least=2, whole=True, error=LayoutError)
-    check_number("bytes_per_s", bytes_per_s, above=0, error=LayoutError)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from labkit.core.arguments import lookup
+from labkit.core.parameters import checked
 from labkit.core.units import GIGA, TERA
 from labkit.plan.cluster.constants import CONSTANTS, Constants
 from labkit.plan.cluster.hardware import Cluster, network
@@ -111,6 +112,7 @@ COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(
 )
 
 
+@checked
 def published_steps(name: str) -> Agreement[Step]:
     """The model compared with a published table of a name in COMPARISONS. Raises BadArgument with the nearest name."""
     return lookup(name, COMPARISONS, "published table")()

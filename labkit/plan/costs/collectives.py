@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from labkit.core.arguments import check_number, lookup
+from labkit.core.arguments import lookup
 from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, NonNegative, Positive, checked
 from labkit.core.units import format_seconds, format_si
 
 # hops, and bytes over a rank's busiest wire for each byte of the tensor, of an all-reduce over n ranks
@@ -25,6 +28,7 @@ ALGORITHMS: Mapping[str, Callable[[int], tuple[int, float]]] = {
 }
 
 
+@checked
 @dataclass(frozen=True, repr=False)
 class Link(Shown):
     """A rank's link: `alpha_s` seconds before each hop's first byte, then `bytes_per_s` in one direction.
@@ -34,38 +38,34 @@ class Link(Shown):
     Raises BadArgument for a negative start, and a bandwidth that is not above zero.
     """
 
-    alpha_s: float
-    bytes_per_s: float
+    alpha_s: NonNegative
+    bytes_per_s: Positive
     low_latency: Link | None = None
     switch: Link | None = None
     name: str = ""
     source: str = ""
-
-    def __post_init__(self) -> None:
-        check_number("alpha_s", self.alpha_s, least=0)
-        check_number("bytes_per_s", self.bytes_per_s, above=0)
-
-    def seconds(self, hops: float, n_bytes: float) -> float:
-        """Seconds of `hops` starts and `n_bytes` over the wire, by the faster of the protocols."""
-        plain = hops * self.alpha_s + n_bytes / self.bytes_per_s
-        return plain if self.low_latency is None else min(plain, self.low_latency.seconds(hops, n_bytes))
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
         return f"{name}{format_seconds(self.alpha_s)} a hop, {format_si(self.bytes_per_s, 'B/s')}"
 
 
-def _check(n_bytes: float, ranks: int) -> None:
-    check_number("n_bytes", n_bytes, least=0)
-    check_number("ranks", ranks, least=1, whole=True)
+def wire_s(link: Link, hops: float, n_bytes: float) -> float:
+    """Seconds of `hops` starts and `n_bytes` over the wire, by the faster of the link's protocols."""
+    plain = hops * link.alpha_s + n_bytes / link.bytes_per_s
+    return plain if link.low_latency is None else min(plain, wire_s(link.low_latency, hops, n_bytes))
 
 
-def all_reduce_s(n_bytes: float, ranks: int, link: Link, algorithm: str = "ring") -> float:
+@checked
+def all_reduce_s(n_bytes: NonNegative, ranks: Count, link: Link, algorithm: str = "ring") -> float:
     """Seconds of an all-reduce of `n_bytes` over `ranks` by an algorithm of ALGORITHMS.
 
     "nvls" reduces in the link's switch. Raises BadArgument for an unknown algorithm, and for "nvls" without a switch.
     """
-    _check(n_bytes, ranks)
+    return _all_reduce_s(n_bytes, ranks, link, algorithm)
+
+
+def _all_reduce_s(n_bytes: float, ranks: int, link: Link, algorithm: str) -> float:
     hops_and_factor = lookup(algorithm, ALGORITHMS, "algorithm")
     if ranks == 1:
         return 0.0
@@ -73,7 +73,7 @@ def all_reduce_s(n_bytes: float, ranks: int, link: Link, algorithm: str = "ring"
     if wire is None:
         raise BadArgument("Expected a link with a switch that reduces, got one without. Pass Link(..., switch=Link).")
     hops, factor = hops_and_factor(ranks)
-    return wire.seconds(hops, factor * n_bytes)
+    return wire_s(wire, hops, factor * n_bytes)
 
 
 def all_reduce_in_node_s(n_bytes: float, ranks: int, link: Link) -> float:
@@ -82,18 +82,17 @@ def all_reduce_in_node_s(n_bytes: float, ranks: int, link: Link) -> float:
     NCCL chooses between these two inside a node, where its tree is a chain (NCCL, src/graph/tuning.cc).
     """
     algorithms = ("ring", "nvls") if link.switch is not None else ("ring",)
-    return min(all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in algorithms)
+    return min(_all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in algorithms)
 
 
 def all_reduce_between_nodes_s(n_bytes: float, ranks: int, link: Link) -> float:
     """Seconds of an all-reduce by the faster of ring and tree: a tree wins with few bytes on many ranks."""
-    return min(all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in ("ring", "tree"))
+    return min(_all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in ("ring", "tree"))
 
 
 def all_gather_s(n_bytes: float, ranks: int, link: Link) -> float:
     """Seconds until every rank holds all `n_bytes`, of which each had 1/n: (n-1) hops, (n-1)/n of the bytes."""
-    _check(n_bytes, ranks)
-    return link.seconds(ranks - 1, (ranks - 1) / ranks * n_bytes)
+    return wire_s(link, ranks - 1, (ranks - 1) / ranks * n_bytes)
 
 
 def reduce_scatter_s(n_bytes: float, ranks: int, link: Link) -> float:
@@ -101,44 +100,55 @@ def reduce_scatter_s(n_bytes: float, ranks: int, link: Link) -> float:
     return all_gather_s(n_bytes, ranks, link)
 
 
-def point_to_point_s(n_bytes: float, link: Link) -> float:
+@checked
+def point_to_point_s(n_bytes: NonNegative, link: Link) -> float:
     """Seconds of one send: one hop, all bytes."""
-    _check(n_bytes, 2)
-    return link.seconds(1, n_bytes)
+    return wire_s(link, 1, n_bytes)
 
 
-def hierarchical_all_reduce_s(n_bytes: float, nodes: int, per_node: int, intra: Link, inter: Link) -> float:
+@checked
+def hierarchical_all_reduce_s(n_bytes: NonNegative, nodes: Count, per_node: Count, intra: Link, inter: Link) -> float:
     """Seconds of a reduce-scatter inside each node, all-reduces of the parts between nodes, and an all-gather inside.
 
     Each of a node's `per_node` ranks has a link of its own between the nodes and carries 1/per_node of the bytes.
     Source: Mikami et al. 2018, ImageNet/ResNet-50 training in 224 seconds (2D-torus all-reduce), arXiv:1811.05233.
     """
-    _check(n_bytes, nodes)
     inside = reduce_scatter_s(n_bytes, per_node, intra) + all_gather_s(n_bytes, per_node, intra)
     return inside + all_reduce_between_nodes_s(n_bytes / per_node, nodes, inter)
 
 
+@checked
 def fit_link(
-    n_bytes: Sequence[float], seconds: Sequence[float], ranks: int, *, algorithm: str = "ring", protocols: int = 1
+    n_bytes: Sequence[Positive],
+    seconds: Sequence[Positive],
+    ranks: Annotated[int, Number(least=2)],
+    *,
+    algorithm: str = "ring",
+    protocols: Annotated[int, Number(least=1, most=2)] = 1,
 ) -> Link:
     """The Link whose all-reduces come nearest to measured `seconds`, by least squares of the relative errors.
 
     With `protocols` 2 the smaller sizes get a low-latency line of their own; every measured size is tried as the one
-    where the bulk line begins. Raises BadArgument for fewer than two sizes a line, and for numbers not above zero.
+    where the bulk line begins. Raises BadArgument for fewer than two sizes a line, for numbers not above zero, and if
+    the largest size took less than half the time of the smallest.
     """
+    if len(n_bytes) != len(seconds):
+        raise BadArgument(f"Expected as many seconds as n_bytes, got {len(seconds)} and {len(n_bytes)}.")
     points = sorted(zip(n_bytes, seconds, strict=True))
-    check_number("ranks", ranks, least=2, whole=True)
-    for size, time in points:
-        check_number("n_bytes", size, above=0)
-        check_number("seconds", time, above=0)
     if len({size for size, _ in points}) < 2 * protocols:
         raise BadArgument(f"Expected at least {2 * protocols} sizes to fit a link, got {len(points)} measurements.")
+    (least, short_s), (most, long_s) = points[0], points[-1]
+    if long_s < 0.5 * short_s:  # less is noise of sizes that are all start
+        raise BadArgument(
+            f"Expected seconds that grow with n_bytes, got {short_s:g} s for {least:g} bytes and {long_s:g} s for "
+            f"{most:g}. Are the lists in the same order?"
+        )
     hops, factor = lookup(algorithm, ALGORITHMS, "algorithm")(ranks)
     if protocols == 1:
         return _fitted(points, hops, factor)
 
     def error(link: Link) -> float:
-        return sum((link.seconds(hops, factor * size) / time - 1) ** 2 for size, time in points)
+        return sum((wire_s(link, hops, factor * size) / time - 1) ** 2 for size, time in points)
 
     splits = range(2, len(points) - 1)
     links = [_fitted(points[i:], hops, factor, _fitted(points[:i], hops, factor)) for i in splits]

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from labkit.core.arguments import check_number
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import Count, Size, checked
 
 BACKWARD_OVER_FORWARD = 2  # FLOP
 
@@ -74,21 +74,16 @@ class Cost:
 _COUNTS = tuple(field.name for field in fields(Cost) if field.name != "element_bytes")
 
 
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        check_number(name, size, least=0)
-
-
-def matmul(m: int, k: int, n: int) -> Cost:
+@checked
+def matmul(m: Size, k: Size, n: Size) -> Cost:
     """(m, k) @ (k, n): 2mkn FLOP; both inputs kept. Source: definition of the product."""
-    _check_sizes(m=m, k=k, n=n)
     inputs = m * k + k * n
     return Cost(matmul_flop=2 * m * k * n, read_elements=inputs, written_elements=m * n, saved_elements=inputs)
 
 
-def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
+@checked
+def linear(rows: Size, inputs: Size, outputs: Size, *, bias: bool = True) -> Cost:
     """(rows, inputs) through a weight (outputs, inputs): 2 x rows x inputs x outputs FLOP; the input is kept."""
-    _check_sizes(rows=rows, inputs=inputs, outputs=outputs)
     params = outputs * (inputs + bias)
     return Cost(
         matmul_flop=2 * rows * inputs * outputs,
@@ -99,15 +94,13 @@ def linear(rows: int, inputs: int, outputs: int, *, bias: bool = True) -> Cost:
     )
 
 
-def window(size: int, *, kernel: int, stride: int = 1, padding: int = 0) -> int:
+@checked
+def window(size: Size, *, kernel: Count, stride: Count = 1, padding: Size = 0) -> int:
     """Positions of a kernel that slides along `size` elements with `padding` on each side.
 
     Raises BadArgument for a kernel larger than the padded image, a kernel or stride below 1, and negative padding.
     Source: Dumoulin and Visin 2016, A guide to convolution arithmetic.
     """
-    check_number("kernel", kernel, least=1, whole=True)
-    check_number("stride", stride, least=1, whole=True)
-    check_number("padding", padding, least=0, whole=True)
     # without this, a kernel that sticks out gives a negative count, which squared looks like a size
     if kernel > size + 2 * padding:
         raise BadArgument(
@@ -117,15 +110,16 @@ def window(size: int, *, kernel: int, stride: int = 1, padding: int = 0) -> int:
     return (size + 2 * padding - kernel) // stride + 1
 
 
+@checked
 def conv2d(
-    batch: int,
-    channels: int,
-    outputs: int,
-    size: int,
+    batch: Size,
+    channels: Size,
+    outputs: Size,
+    size: Size,
     *,
-    kernel: int,
-    stride: int = 1,
-    padding: int = 0,
+    kernel: Count,
+    stride: Count = 1,
+    padding: Size = 0,
     bias: bool = True,
 ) -> Cost:
     """(batch, channels, size, size) to `outputs` channels: 2 x outputs' elements x channels x kernel² FLOP.
@@ -133,7 +127,6 @@ def conv2d(
     The direct algorithm's count; FFT and Winograd need fewer. Raises BadArgument like `window`. Source: Dumoulin and
     Visin (2016).
     """
-    _check_sizes(batch=batch, channels=channels, outputs=outputs, size=size)
     written = batch * outputs * window(size, kernel=kernel, stride=stride, padding=padding) ** 2
     params = outputs * (channels * kernel**2 + bias)
     read = batch * channels * size**2
@@ -146,12 +139,12 @@ def conv2d(
     )
 
 
-def pool(batch: int, channels: int, size: int, *, kernel: int, stride: int = 0, padding: int = 0) -> Cost:
+@checked
+def pool(batch: Size, channels: Size, size: Size, *, kernel: Count, stride: Size = 0, padding: Size = 0) -> Cost:
     """Max pooling of (batch, channels, size, size): kernel² - 1 comparisons an output; stride 0 means `kernel`.
 
     Keeps the input and one 8-byte index an output, as torch does. Raises BadArgument like `window`.
     """
-    _check_sizes(batch=batch, channels=channels, size=size)
     written = batch * channels * window(size, kernel=kernel, stride=stride or kernel, padding=padding) ** 2
     read = batch * channels * size**2
     return Cost(
@@ -163,9 +156,9 @@ def pool(batch: int, channels: int, size: int, *, kernel: int, stride: int = 0, 
     )
 
 
-def elementwise(elements: int, *, flop_per_element: int = 1, inputs: int = 1, saved: int = 0) -> Cost:
+@checked
+def elementwise(elements: Size, *, flop_per_element: Size = 1, inputs: Size = 1, saved: Size = 0) -> Cost:
     """`inputs` tensors of `elements` in, one out; `saved` says how many such tensors are kept (ReLU: 0, see above)."""
-    _check_sizes(elements=elements, inputs=inputs, saved=saved)
     return Cost(
         vector_flop=elements * flop_per_element,
         read_elements=elements * inputs,
@@ -174,29 +167,29 @@ def elementwise(elements: int, *, flop_per_element: int = 1, inputs: int = 1, sa
     )
 
 
-def layer_norm(rows: int, width: int, *, bias: bool = True) -> Cost:
+@checked
+def layer_norm(rows: Size, width: Size, *, bias: bool = True) -> Cost:
     """(rows, width) normalised along width, 7 FLOP an element: mean, centre, square, sum, scale, weight, bias.
 
     Without `bias` it is RMSNorm, counted alike. Keeps the input; the 2 statistics a row are left out (< 1 %).
     Source: Ba, Kiros and Hinton (2016), Layer normalization; Zhang and Sennrich (2019), Root mean square layer norm.
     """
-    _check_sizes(rows=rows, width=width)
     params = width * (1 + bias)
     return elementwise(rows * width, flop_per_element=7, saved=1) + Cost(read_elements=params, params=params)
 
 
-def batch_norm(batch: int, channels: int, size: int) -> Cost:
+@checked
+def batch_norm(batch: Size, channels: Size, size: Size) -> Cost:
     """(batch, channels, size, size) normalised per channel: counted as layer_norm, with 2 parameters a channel.
 
     Source: Ioffe and Szegedy (2015), Batch normalization, algorithm 1.
     """
-    _check_sizes(batch=batch, channels=channels, size=size)
     return layer_norm(batch * size**2, channels)
 
 
-def embedding(rows: int, vocabulary: int, width: int) -> Cost:
+@checked
+def embedding(rows: Size, vocabulary: Size, width: Size) -> Cost:
     """`rows` 8-byte indices look up rows of a (vocabulary, width) table: no FLOP; the indices are kept."""
-    _check_sizes(rows=rows, vocabulary=vocabulary, width=width)
     return Cost(
         read_elements=rows * width,
         written_elements=rows * width,
@@ -206,8 +199,16 @@ def embedding(rows: int, vocabulary: int, width: int) -> Cost:
     )
 
 
+@checked
 def attention(
-    batch: int, heads: int, seq: int, head_dim: int, *, kv_heads: int = 0, fused: bool = True, dropout: bool = False
+    batch: Size,
+    heads: Size,
+    seq: Size,
+    head_dim: Size,
+    *,
+    kv_heads: Size = 0,
+    fused: bool = True,
+    dropout: bool = False,
 ) -> Cost:
     """Softmax(Q Kᵀ) V of `seq` queries and keys: 4 x batch x heads x seq² x head_dim FLOP, and 5 a score for softmax.
 
@@ -216,7 +217,6 @@ def attention(
     read twice, and kept: once, or with dropout twice and a mask byte each (Korthikanti et al. 2022, section 4.1).
     Grouped queries have `kv_heads` key and value heads (0: as many as `heads`).
     """
-    _check_sizes(batch=batch, heads=heads, seq=seq, head_dim=head_dim, kv_heads=kv_heads)
     query, scores = batch * seq * heads * head_dim, batch * heads * seq**2
     key_value = 2 * batch * seq * (kv_heads or heads) * head_dim
     in_memory = 0 if fused else scores
@@ -230,14 +230,15 @@ def attention(
     )
 
 
-def dropout(elements: int) -> Cost:
+@checked
+def dropout(elements: Size) -> Cost:
     """Dropout: one multiplication an element, and a mask of one byte an element, kept (Srivastava et al. 2014)."""
     return elementwise(elements) + Cost(written_fixed_bytes=elements, saved_fixed_bytes=elements)
 
 
-def cross_entropy(rows: int, classes: int) -> Cost:
+@checked
+def cross_entropy(rows: Size, classes: Size) -> Cost:
     """Log-softmax and the loss of (rows, classes) logits, 5 FLOP each; keeps float32 log-probabilities and labels."""
-    _check_sizes(rows=rows, classes=classes)
     return Cost(
         vector_flop=5 * rows * classes,
         read_elements=rows * classes,

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from labkit.core.arguments import check_number, lookup
+from labkit.core.arguments import lookup
 from labkit.core.display import ShownAsTable, Table
+from labkit.core.parameters import Count, Dtype, Size, checked
 from labkit.core.units import format_bytes
 
-Count = TypeVar("Count", int, float)
+Params = TypeVar("Params", int, float)
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ class TrainingMemory(ShownAsTable):
         return Table(tuple((purpose, format_bytes(n_bytes)) for purpose, n_bytes in rows.items()))
 
 
+@checked
 def training_memory(
-    params: int, activation_elements: int, *, dtype: str = "float32", optimizer: str = "adam", fixed_bytes: int = 0
+    params: Size, activation_elements: Size, *, dtype: Dtype = "float32", optimizer: str = "adam", fixed_bytes: Size = 0
 ) -> TrainingMemory:
     """Memory of a step with `params` parameters that keeps `activation_elements` of its whole batch.
 
@@ -94,8 +96,6 @@ def training_memory(
     driver's context, workspaces, temporary tensors and fragmentation are left out, so a process holds more.
     Raises BadArgument for unknown names and negative sizes. Source: Rajbhandari et al. 2020, ZeRO, section 3.
     """
-    for name, size in (("params", params), ("activation_elements", activation_elements), ("fixed_bytes", fixed_bytes)):
-        check_number(name, size, least=0)
     kind = precision(dtype)
     return TrainingMemory(
         param_bytes=params * kind.param_bytes,
@@ -106,23 +106,23 @@ def training_memory(
     )
 
 
-def optimizer_traffic_bytes(params: Count, *, dtype: str, optimizer: str) -> Count:
+def optimizer_traffic_bytes(params: Params, *, dtype: str, optimizer: str) -> Params:
     """Bytes that the update of all parameters moves: gradients read, weights and states read and written.
 
-    With master weights the 16-bit copy is written too. Raises BadArgument like training_memory.
+    With master weights the 16-bit copy is written too. Raises BadArgument for unknown names.
     """
-    check_number("params", params, least=0)
     kind = precision(dtype)
     weights = 2 * kind.master_bytes + kind.param_bytes if kind.master_bytes else 2 * kind.param_bytes
     return params * (kind.gradient_bytes + weights + 2 * optimizer_states(optimizer) * kind.state_bytes)
 
 
-def block_activation_bytes(*, batch: int, seq: int, width: int, heads: int, fused_attention: bool = False) -> int:
+@checked
+def block_activation_bytes(
+    *, batch: Count, seq: Count, width: Count, heads: Count, fused_attention: bool = False
+) -> int:
     """Bytes that one GPT block keeps in 16 bit: 34 sbh + 5 as²b; without the second term if attention is fused.
 
     Source: Korthikanti et al. 2022, Reducing activation recomputation in large transformer models, equation 1.
     Raises BadArgument for sizes below 1.
     """
-    for name, size in (("batch", batch), ("seq", seq), ("width", width), ("heads", heads)):
-        check_number(name, size, least=1)
     return 34 * seq * batch * width + (0 if fused_attention else 5 * heads * seq**2 * batch)

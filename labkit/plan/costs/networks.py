@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.core.arguments import check_number
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import Count, checked
 from labkit.core.units import format_si
 from labkit.plan.costs.layers import BACKWARD_OVER_FORWARD, Cost
 
@@ -53,16 +53,15 @@ class Network:
     seq: int | None = None
     max_seq: int | None = None
 
+    @checked
     def batch(
-        self, size: int = 1, seq: int | None = None, element_bytes: int = 4, fused_attention: bool = True
+        self, size: Count = 1, seq: Count | None = None, element_bytes: Count = 4, fused_attention: bool = True
     ) -> BatchShape:
         """The shape of a batch for this network; images ignore `seq`, and None is the usual number of tokens.
 
         Raises BadArgument for counts below 1, and for more tokens than the network has positions.
         """
         tokens = 1 if self.seq is None else seq if seq is not None else self.seq
-        check_number("batch", size, least=1, whole=True, advice="It counts samples.")
-        check_number("seq", tokens, least=1, whole=True, advice="It counts tokens.")
         if self.max_seq is not None and tokens > self.max_seq:
             raise BadArgument(
                 f"Expected at most {self.max_seq:,} tokens, the positions that {self.name} has, got {tokens:,}. "

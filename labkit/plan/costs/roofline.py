@@ -6,24 +6,22 @@ architectures, Communications of the ACM 52(4), 2009.
 
 from __future__ import annotations
 
-from labkit.core.arguments import check_number
+from labkit.core.parameters import NonNegative, Positive, checked
 
 
-def ridge_flop_per_byte(*, flop_per_s: float, bytes_per_s: float) -> float:
+@checked
+def ridge_flop_per_byte(*, flop_per_s: Positive, bytes_per_s: Positive) -> float:
     """FLOP per byte above which arithmetic is the limit, not memory. Raises BadArgument for rates not above zero."""
-    check_number("flop_per_s", flop_per_s, above=0)
-    check_number("bytes_per_s", bytes_per_s, above=0)
     return flop_per_s / bytes_per_s
 
 
-def intensity(*, flop: float, n_bytes: float) -> float:
+@checked
+def intensity(*, flop: NonNegative, n_bytes: Positive) -> float:
     """Arithmetic intensity in FLOP per byte moved. Raises BadArgument for bytes not above zero."""
-    check_number("n_bytes", n_bytes, above=0)
     return flop / n_bytes
 
 
-def attainable_flop_per_s(flop_per_byte: float, *, flop_per_s: float, bytes_per_s: float) -> float:
+@checked
+def attainable_flop_per_s(flop_per_byte: NonNegative, *, flop_per_s: Positive, bytes_per_s: Positive) -> float:
     """Height of the roof in FLOP/s at an intensity in FLOP/byte. Raises BadArgument for rates not above zero."""
-    check_number("flop_per_s", flop_per_s, above=0)
-    check_number("bytes_per_s", bytes_per_s, above=0)
     return min(flop_per_s, flop_per_byte * bytes_per_s)

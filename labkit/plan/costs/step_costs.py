@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from labkit.core.arguments import lookup
+from labkit.core.parameters import Count, Dtype, checked
 from labkit.core.units import format_bytes, format_si
 from labkit.plan.costs.cnns import resnet50, simple_cnn
 from labkit.plan.costs.layers import BACKWARD_OVER_FORWARD
@@ -46,17 +47,19 @@ class TrainingStep:
         )
 
 
+@checked
 def network(name: str) -> Network:
     """The Network of a name in NETWORKS. Raises BadArgument with the nearest name."""
     return lookup(name, NETWORKS, "network")
 
 
+@checked
 def training_step(
     model: Network | str,
     *,
-    batch: int,
-    seq: int | None = None,
-    dtype: str = "float32",
+    batch: Count,
+    seq: Count | None = None,
+    dtype: Dtype = "float32",
     optimizer: str = "adam",
     fused_attention: bool = True,
 ) -> TrainingStep:

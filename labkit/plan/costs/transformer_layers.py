@@ -6,6 +6,7 @@ in large transformer models, section 4.1: in 16 bit 34 sbh + 5 as²b bytes for a
 
 from __future__ import annotations
 
+from labkit.core.parameters import checked
 from labkit.plan.costs.layers import Cost, attention, cross_entropy, dropout, elementwise, embedding, layer_norm, linear
 from labkit.plan.costs.networks import BatchShape, LayerCost, Network
 from labkit.plan.costs.transformers import Transformer
@@ -79,6 +80,7 @@ def _head(model: Transformer) -> LayerCost:
     return LayerCost("head", cost)
 
 
+@checked
 def decoder(model: Transformer) -> Network:
     """A Transformer's layers, with the loss over its vocabulary: learned positions in a GPT, rotary ones in a Llama."""
     embeddings = [_embedding("token embedding", model.vocab, model.hidden)]

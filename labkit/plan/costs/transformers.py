@@ -6,13 +6,19 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Annotated
 
-from labkit.core.arguments import check_number, lookup
+from labkit.core.arguments import lookup
 from labkit.core.display import Shown
 from labkit.core.errors import LayoutError
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, checked
 from labkit.core.units import GIGA, MEGA, significant
 
+_Searched = Annotated[int, Number(least=1, most=1_000_000)]  # searches try every divisor
 
+
+@checked(error=LayoutError)
 @dataclass(frozen=True, repr=False)
 class Transformer(Shown):
     """A decoder: `layers` blocks of width `hidden` with `heads` attention heads, `seq` tokens a sequence.
@@ -24,13 +30,13 @@ class Transformer(Shown):
     for heads that don't divide.
     """
 
-    layers: int
-    hidden: int
-    heads: int
-    vocab: int = 51_200
-    seq: int = 2048
-    feed_forward: int | None = None
-    kv_heads: int | None = None
+    layers: _Searched
+    hidden: Count
+    heads: _Searched
+    vocab: Count = 51_200
+    seq: Count = 2048
+    feed_forward: Count | None = None
+    kv_heads: _Searched | None = None
     gated: bool = False
     fused_attention: bool = True
     dropout: bool = False
@@ -38,11 +44,6 @@ class Transformer(Shown):
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "vocab", "seq"):
-            check_number(name, getattr(self, name), least=1, whole=True, error=LayoutError)
-        for name in ("feed_forward", "kv_heads"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), least=1, whole=True, error=LayoutError)
         if self.hidden % self.heads:
             raise LayoutError(f"Expected heads that divide hidden = {self.hidden:,}, got {self.heads}.")
         if self.heads % self.key_value_heads:
@@ -94,7 +95,8 @@ class Transformer(Shown):
         """
         return 6 * self.params + 12 * self.layers * self.hidden * self.seq
 
-    def narayanan_flop(self, sequences: int, recompute: bool = True) -> float:
+    @checked
+    def narayanan_flop(self, sequences: Count, recompute: bool = True) -> float:
         """96 B s l h² (1 + s/6h + V/16lh): FLOP of a step of B sequences with its blocks' forward run twice.
 
         Without `recompute` 72 B s l h² (1 + s/6h + V/12lh). Written with this model's matrices, which for a GPT gives
@@ -151,7 +153,8 @@ _KNOWN = (
 MODELS: Mapping[str, Transformer] = MappingProxyType({model.name: model for model in _KNOWN})
 
 
+@checked
 def model(name: str) -> Transformer:
     """A published Transformer by its name in MODELS, in any case of letters. Raises BadArgument with the nearest."""
-    exact = {known.casefold(): known for known in MODELS}.get(str(name).casefold(), name)
+    exact = {known.casefold(): known for known in MODELS}.get(name.casefold(), name)
     return lookup(exact, MODELS, "model")

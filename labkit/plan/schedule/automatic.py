@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Annotated
 
-from labkit.core.arguments import check_number
 from labkit.core.errors import ScheduleError
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, NonNegative, Share, checked
 from labkit.plan.schedule.parsing import BACKWARD, FORWARD, KINDS, WEIGHTS
-from labkit.plan.schedule.schedules import check_sizes, zb_h1, zb_h2
-from labkit.plan.schedule.simulation import Times, check_kept, per_stage, simulate
+from labkit.plan.schedule.schedules import check_steps, zb_h1, zb_h2
+from labkit.plan.schedule.simulation import Times, per_stage, simulate
 
 
+@checked(error=ScheduleError)
 def zero_bubble(
-    ranks: int,
-    microbatches: int,
+    ranks: Count,
+    microbatches: Count,
     *,
     forward_s: Times = 1.0,
     input_s: Times = 1.0,
     weight_s: Times = 1.0,
-    transfer_s: float = 0.0,
-    memory_limit: float | None = None,
-    kept: float = 1.0,
+    transfer_s: NonNegative = 0.0,
+    memory_limit: Annotated[float, Number(least=1, advice="A forward leaves one activation.")] | None = None,
+    kept: Share = 1.0,
 ) -> list[list[str]]:
     """The schedule with separate F, B and W steps that has the shortest period the heuristic finds.
 
@@ -33,11 +36,8 @@ def zero_bubble(
     and so are ZB-H1 and ZB-H2 where the limit allows them. Raises ScheduleError for impossible numbers, and for a
     limit below one activation.
     """
-    check_sizes(ranks, microbatches)
-    check_number("transfer_s", transfer_s, least=0, error=ScheduleError)
-    check_kept(kept)
+    check_steps(ranks, microbatches, most=100_000)
     limit = float(ranks if memory_limit is None else memory_limit)
-    check_number("memory_limit", limit, least=1, advice="A forward leaves one activation.", error=ScheduleError)
     seconds = [
         per_stage(name, value, ranks, 1)
         for name, value in (("forward_s", forward_s), ("input_s", input_s), ("weight_s", weight_s))

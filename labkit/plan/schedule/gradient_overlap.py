@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from labkit.core.arguments import check_number
-from labkit.core.display import Shown, brief_repr
+from labkit.core.display import Shown
 from labkit.core.errors import ScheduleError
+from labkit.core.kinds import Items
+from labkit.core.parameters import Count, NonNegative, Positive, checked
 from labkit.core.spans import Span
 from labkit.core.units import MIB, format_seconds
 from labkit.plan.costs.collectives import Link, all_reduce_s
@@ -43,8 +44,12 @@ class Overlap(Shown):
         )
 
 
+_OfLayers = Annotated[Sequence[NonNegative], Items(1)]
+
+
+@checked(error=ScheduleError)
 def overlap(
-    backward_s: Sequence[float], n_bytes: Sequence[float], *, link: Link, ranks: int, bucket_bytes: float = BUCKET_BYTES
+    backward_s: _OfLayers, n_bytes: _OfLayers, *, link: Link, ranks: Count, bucket_bytes: Positive = BUCKET_BYTES
 ) -> Overlap:
     """The Overlap of a backward pass with ring all-reduces over a `link` between `ranks`.
 
@@ -54,16 +59,12 @@ def overlap(
     first bucket is full at 1 MiB, as in torch.nn.parallel.DistributedDataParallel. Raises ScheduleError for numbers
     below zero, or lists of different lengths.
     """
-    seconds, sizes = _numbers("backward_s", backward_s), _numbers("n_bytes", n_bytes)
+    seconds, sizes = [list(map(float, numbers)) for numbers in (backward_s, n_bytes)]
     if len(seconds) != len(sizes):
         raise ScheduleError(
             f"Expected as many numbers in n_bytes as in backward_s, got {len(sizes)} and {len(seconds)}. "
             "Both need one for each layer, last layer first."
         )
-    if not isinstance(link, Link):
-        raise ScheduleError(f"Expected link to be a Link, got {brief_repr(link)}.")
-    check_number("ranks", ranks, least=1, whole=True, error=ScheduleError)
-    check_number("bucket_bytes", bucket_bytes, above=0, error=ScheduleError)
     first_bucket_bytes = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
     spans, sent = [], []
     buckets: list[tuple[int, ...]] = []
@@ -82,11 +83,3 @@ def overlap(
             filling, size = [], 0.0
     communication_s = sum(span.seconds for span in sent)
     return Overlap(tuple(spans + sent), tuple(buckets), now_s, communication_s, max(now_s, free_s))
-
-
-def _numbers(name: str, values: Any) -> list[float]:
-    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-        raise ScheduleError(f"Expected {name} to be a list with a number for each layer, got {brief_repr(values)}.")
-    for value in values:
-        check_number(f"every number in {name}", value, least=0, error=ScheduleError)
-    return [float(value) for value in values]

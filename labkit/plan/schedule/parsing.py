@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import ScheduleError
+from labkit.core.kinds import ANYTHING
 
-Schedule = Sequence[Sequence[str]]  # a list of steps for each rank
+Schedule = Annotated[Sequence[Sequence[str]], ANYTHING]  # a list of steps for each rank, which `parse` judges
 
 KINDS = "FBW"
 FORWARD, BACKWARD, WEIGHTS = range(3)
@@ -69,14 +71,14 @@ def parse(schedule: Schedule) -> CheckedSchedule:
 
 
 def _lists(schedule: Schedule) -> list[list[str]]:
-    if isinstance(schedule, str) or not isinstance(schedule, Sequence) or not schedule:
+    if not issubclass(type(schedule), list | tuple) or not schedule:
         raise ScheduleError(
             f"Expected a schedule with a list of steps for each rank, got {brief_repr(schedule)}. {_FORM}"
         )
     for rank, steps in enumerate(schedule):
-        if isinstance(steps, str) or not isinstance(steps, Sequence):
+        if not issubclass(type(steps), list | tuple):
             raise ScheduleError(f"Expected a list of steps for rank {rank}, got {brief_repr(steps)}. {_FORM}")
-        others = [step for step in steps if not isinstance(step, str)]
+        others = [step for step in steps if type(step) is not str]
         if others:
             raise ScheduleError(f"Expected steps such as 'F0' on rank {rank}, got {brief_repr(others[0])}. {_FORM}")
     return [list(steps) for steps in schedule]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from labkit.core.arguments import lookup
 from labkit.core.errors import ScheduleError
+from labkit.core.parameters import checked
 from labkit.measure.catalog import find
 from labkit.plan.costs.memory_costs import optimizer_traffic_bytes
 from labkit.plan.published import Agreement, Compared, table
@@ -50,10 +51,12 @@ class Profile:
         assert bandwidth is not None  # the catalogue has it
         return n_bytes / bandwidth
 
+    @checked(error=ScheduleError)
     def schedule(self, name: str) -> list[list[str]]:
         """A schedule by its name in SCHEDULES, as its authors ran it. Raises ScheduleError with the nearest name."""
         return lookup(name, SCHEDULES, "schedule", ScheduleError)(self)
 
+    @checked(error=ScheduleError)
     def samples_per_gpu_per_s(self, name: str) -> float:
         """Predicted throughput of a schedule of SCHEDULES, one GPU a rank, from one optimizer's step to the next.
 
@@ -98,8 +101,12 @@ SCHEDULES: Mapping[str, Callable[[Profile], list[list[str]]]] = {
 }
 
 
+@checked(error=ScheduleError)
 def profile(row: Mapping[str, str]) -> Profile:
-    """The Profile in a row of the published table "zero_bubble_times"."""
+    """The Profile in a row of the published table "zero_bubble_times". Raises ScheduleError for another row."""
+    lacking = [column for column in table("zero_bubble_times")[0] if column not in row]
+    if lacking:
+        raise ScheduleError(f"Expected row to be one of published.table('zero_bubble_times'); it has no {lacking[0]!r}.")
     ranks = int(row["pp"])
     return Profile(
         model=row["model"],

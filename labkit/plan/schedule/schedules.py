@@ -1,29 +1,31 @@
 """The published pipeline schedules, each written as a list of steps for every rank.
 
-All raise ScheduleError unless ranks and micro-batches are whole numbers of at least 1.
+All raise ScheduleError unless ranks and micro-batches are whole numbers of at least 1, and up to a million in product.
 """
 
 from __future__ import annotations
 
 import itertools
 
-from labkit.core.arguments import check_number
 from labkit.core.errors import ScheduleError
+from labkit.core.parameters import Count, checked
 
 
-def gpipe(ranks: int, microbatches: int) -> list[list[str]]:
+@checked(error=ScheduleError)
+def gpipe(ranks: Count, microbatches: Count) -> list[list[str]]:
     """All forwards, then all backwards (Huang et al. 2019, GPipe). One micro-batch is the naive pipeline."""
-    check_sizes(ranks, microbatches)
+    check_steps(ranks, microbatches)
     steps = [f"{kind}{i}" for kind in "FB" for i in range(microbatches)]
     return [list(steps) for _ in range(ranks)]
 
 
-def one_f_one_b(ranks: int, microbatches: int) -> list[list[str]]:
+@checked(error=ScheduleError)
+def one_f_one_b(ranks: Count, microbatches: Count) -> list[list[str]]:
     """After one forward for each later rank, a forward and a backward in turn (1F1B, Narayanan et al. 2019).
 
     PipeDream's schedule with a flush, in which rank r holds at most ranks - r activations.
     """
-    check_sizes(ranks, microbatches)
+    check_steps(ranks, microbatches)
     forward, backward = ([f"{kind}{i}" for i in range(microbatches)] for kind in "FB")
     return [_alternating(forward, backward, ranks - 1 - rank) for rank in range(ranks)]
 
@@ -35,13 +37,13 @@ def _alternating(forward: list[str], backward: list[str], ahead: int) -> list[st
     return [*forward[:ahead], *itertools.chain.from_iterable(pairs), *backward[len(forward) - ahead :]]
 
 
-def interleaved(ranks: int, microbatches: int, chunks: int) -> list[list[str]]:
+@checked(error=ScheduleError)
+def interleaved(ranks: Count, microbatches: Count, chunks: Count) -> list[list[str]]:
     """1F1B in which each rank has several smaller chunks of the model (Narayanan et al. 2021, section 2.2).
 
     Chunk c of rank r is stage c * ranks + r. Raises ScheduleError unless the micro-batches divide by the ranks.
     """
-    check_sizes(ranks, microbatches)
-    check_number("chunks", chunks, least=1, whole=True, error=ScheduleError)
+    check_steps(ranks, microbatches, chunks)
     if chunks == 1:
         return one_f_one_b(ranks, microbatches)
     if microbatches % ranks:
@@ -63,23 +65,25 @@ def _turns(ranks: int, microbatches: int, chunks: int) -> list[tuple[int, int]]:
     return [(first + i, chunk) for first in groups for chunk in range(chunks) for i in range(ranks)]
 
 
-def zb_h1(ranks: int, microbatches: int) -> list[list[str]]:
+@checked(error=ScheduleError)
+def zb_h1(ranks: Count, microbatches: Count) -> list[list[str]]:
     """1F1B with W split from B, and delayed by r micro-batches on rank r (ZB-H1, Qi et al. 2024).
 
     Every rank holds at most as many activations as 1F1B's first rank. With F, B and W of the same length, and `ranks`
     micro-batches or more, it idles for a third of 1F1B's time.
     """
-    check_sizes(ranks, microbatches)
+    check_steps(ranks, microbatches)
     return [_split(ranks - rank, rank, microbatches) for rank in range(ranks)]
 
 
-def zb_h2(ranks: int, microbatches: int) -> list[list[str]]:
+@checked(error=ScheduleError)
+def zb_h2(ranks: Count, microbatches: Count) -> list[list[str]]:
     """Twice as many forwards first as in 1F1B, and W delayed twice as long as in ZB-H1 (ZB-H2, Qi et al. 2024).
 
     With F, B and W of the same length, and 2 * ranks - 1 micro-batches or more, no rank is idle from its first step to
     its last; each holds up to 2 * ranks - 1 activations.
     """
-    check_sizes(ranks, microbatches)
+    check_steps(ranks, microbatches)
     return [_split(2 * (ranks - rank) - 1, 2 * rank, microbatches) for rank in range(ranks)]
 
 
@@ -95,7 +99,10 @@ def _split(ahead: int, delay: int, microbatches: int) -> list[str]:
     return steps + [f"W{i}" for i in range(max(microbatches - delay, 0), microbatches)]
 
 
-def check_sizes(ranks: int, microbatches: int) -> None:
-    """Raise ScheduleError unless both are whole numbers of at least 1."""
-    check_number("ranks", ranks, least=1, whole=True, error=ScheduleError)
-    check_number("microbatches", microbatches, least=1, whole=True, error=ScheduleError)
+def check_steps(ranks: int, microbatches: int, chunks: int = 1, most: int = 1_000_000) -> None:
+    """Raise ScheduleError for more steps than can be simulated in reasonable time."""
+    if ranks * microbatches * chunks > most:
+        raise ScheduleError(
+            f"Expected ranks x microbatches x chunks to be at most {most:,}, got {ranks:,} x {microbatches:,} x "
+            f"{chunks:,}. Take fewer micro-batches: a schedule repeats itself."
+        )

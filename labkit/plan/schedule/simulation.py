@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from labkit.core.arguments import check_number
-from labkit.core.display import brief_repr
 from labkit.core.errors import ScheduleError
+from labkit.core.parameters import NonNegative, Share, checked
 from labkit.core.spans import Span
 from labkit.plan.schedule.parsing import BACKWARD, FORWARD, WEIGHTS, CheckedSchedule, Schedule, parse
 from labkit.plan.schedule.timetable import Timetable
 
-Times = float | Sequence[float]
+Times = NonNegative | Sequence[NonNegative]
 
 
+@checked(error=ScheduleError)
 def simulate(
     schedule: Schedule,
     forward_s: Times = 1.0,
     backward_s: Times = 2.0,
     weight_s: Times | None = None,
-    transfer_s: float = 0.0,
+    transfer_s: NonNegative = 0.0,
     *,
-    kept: float = 1.0,
+    kept: Share = 1.0,
     blocking: bool = False,
 ) -> Timetable:
     """The Timetable of a schedule, a list of steps for each rank: "F0", "B0", "W0", or "F0.1" with the chunk last.
@@ -50,8 +50,6 @@ def simulate(
             )
     inputs = [a - w for a, w in zip(whole, weights, strict=True)] if checked.split else whole
     seconds = [per_stage("forward_s", forward_s, ranks, chunks), inputs, weights]
-    check_number("transfer_s", transfer_s, least=0, error=ScheduleError)
-    check_kept(kept)
     played = _Simulation(checked, seconds, float(transfer_s) if ranks > 1 else 0.0, blocking)
     return Timetable(
         checked,
@@ -62,26 +60,16 @@ def simulate(
     )
 
 
-def check_kept(kept: float) -> None:
-    """Raise ScheduleError unless `kept` is a share, 0 to 1."""
-    check_number("kept", kept, least=0, error=ScheduleError)
-    if kept > 1:
-        raise ScheduleError(f"Expected kept to be a share of an activation, 0 to 1, got {brief_repr(kept)}.")
-
-
-def per_stage(name: str, value: Any, ranks: int, chunks: int) -> list[float]:
+def per_stage(name: str, value: Times, ranks: int, chunks: int) -> list[float]:
     """A number for each stage: as given, or that of a rank divided among its chunks. Raises ScheduleError."""
     stages = ranks * chunks
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        for item in value:
-            check_number(f"every number in {name}", item, least=0, error=ScheduleError)
+    if isinstance(value, Sequence):
         if len(value) == stages:
             return [float(v) for v in value]
         if len(value) == ranks:
             return [float(value[stage % ranks]) / chunks for stage in range(stages)]
         counts = f"{ranks}" if chunks == 1 else f"{ranks} (one a rank) or {stages} (one a stage)"
         raise ScheduleError(f"Expected {name} to be one number or {counts} of them, got {len(value)}.")
-    check_number(name, value, least=0, error=ScheduleError)
     return [float(value) / chunks] * stages
 
 
