@@ -33,10 +33,12 @@ _WORDS = {"unit": "in {}", "size": "{}", "dtype": "{}", "items": "{:,.6g} items 
 
 
 def difference(there: Measurement, here: Work) -> str:
-    """What differs between the work of a recorded number and the work here, in words; empty where they are equal.
+    """What keeps a recorded number from standing beside one of the work here, in words; empty where nothing does.
 
-    A size that isn't known is a difference.
+    Two sizes that aren't known are not the same, and a number from a busy machine stands beside none.
     """
+    if there.busy:
+        return "its machine was busy"
     if not there.size:
         return "its size was not recorded"
     if not here.size:

@@ -191,6 +191,7 @@ def test_a_recorded_value_of_the_same_work_stands_beside_the_own_bar():
         ({"profile": "full"}, "profile full, here profile ci"),
         ({"unit": "steps/s"}, "in steps/s, here in images/s"),
         ({"dtype": "bfloat16", "profile": "full"}, "bfloat16, here float32; profile full, here profile ci"),
+        ({"busy": "this machine was busy: 40 % of the time waiting"}, "its machine was busy"),
         ({"size": ""}, "its size was not recorded"),
         ({"size": "", "dtype": "", "items": None, "profile": "full"}, "its size was not recorded"),
     ],
