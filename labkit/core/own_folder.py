@@ -46,8 +46,13 @@ def _foreign(found: os.stat_result) -> bool:
 def plain_temp_folder(*, longest: int = _LONGEST_TEMP) -> str:
     """The folder for temporary files, or /tmp where its path has a space or is longer than `longest` bytes."""
     usual = tempfile.gettempdir()
-    fits = not any(map(str.isspace, usual)) and len(os.fsencode(usual)) <= longest
+    fits = not has_space(usual) and len(os.fsencode(usual)) <= longest
     return usual if fits or os.name != "posix" else "/tmp"
+
+
+def has_space(path: str | Path) -> bool:
+    """Whether a path would fall apart in a command line that doesn't quote it."""
+    return any(map(str.isspace, str(path)))
 
 
 def use_short_socket_paths() -> None:

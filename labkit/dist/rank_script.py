@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.own_folder import writing
 from labkit.measure.source_text import is_plain_function, with_imports
 
 PORT = 29500  # torchrun's own default
@@ -98,7 +99,7 @@ def as_script(
     rank returned. torchrun.sh starts `nproc` ranks on one machine. With `nnodes` above 1, run it on each of them: they
     meet at `rendezvous`, "host:port" of one, or without it at $RENDEZVOUS. job.slurm asks for `nnodes` machines with
     `nproc` GPUs each for `hours`, and needs no rendezvous. Raises BadArgument for a function
-    that uses names of the notebook, and for arguments that can't be written as text.
+    that uses names of the notebook, and for arguments that can't be written as text; DataError where files can't be.
     """
     if not is_plain_function(fn):
         raise BadArgument(f"Expected a function made with def, got {brief_repr(fn)}.")
@@ -112,9 +113,10 @@ def as_script(
     job = _SLURM.format(name=fn.__name__, nnodes=nnodes, nproc=nproc, time=time)
     train = _TRAIN.format(imports=imports, source=source, name=fn.__name__, arguments=_literals(fn, args))
     found = Scripts(*(Path(folder) / name for name in ("train.py", "torchrun.sh", "job.slurm")))
-    found.train.parent.mkdir(parents=True, exist_ok=True)
     for path, text in zip(found, (train, start, job), strict=True):
-        path.write_text(text, encoding="utf-8", newline="\n")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
     return found
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from labkit.core.own_folder import writing
+
 TraceEvent = dict[str, Any]
 
 
@@ -20,7 +22,7 @@ def profiled(
 
     `ts` and `dur` of an event are in microseconds. `options` go to torch.profiler.profile, such as profile_memory=True.
     The result of `work` is kept alive until the profiler has stopped. `quiet` discards what C++ code writes to stderr
-    during `work`.
+    during `work`. Raises DataError where the trace can't be written.
     Format: Trace Event Format (Google, 2016), as torch's Kineto writes it.
     """
     from torch.profiler import ProfilerActivity, profile
@@ -36,11 +38,16 @@ def profiled(
         with _quiet():
             profiler.stop()
     del result
-    path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f"{path.stem}.{os.getpid()}.json")  # another process may profile to the same path
-    profiler.export_chrome_trace(str(written))
-    events: list[TraceEvent] = json.loads(written.read_text(encoding="utf-8"))["traceEvents"]
-    written.replace(path)
+    with writing(path, "Pass path=, or set LABKIT_HOME, to a folder of yours with free space."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            profiler.export_chrome_trace(str(written))
+            events: list[TraceEvent] = json.loads(written.read_text(encoding="utf-8"))["traceEvents"]
+            written.replace(path)
+        except (ValueError, RuntimeError) as error:  # what torch says, or leaves behind, where the disk is full
+            written.unlink(missing_ok=True)
+            raise OSError(f"torch's profiler left no whole file there: {error}") from error
     return events
 
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import gc
+import importlib
 import os
 import shutil
+import subprocess
 import sys
 import warnings
 import weakref
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from labkit.core.errors import BadArgument, CompileError, LabError
+from labkit.core.errors import BadArgument, CompileError, DataError, LabError
+from labkit.core.paths import ROOT
 from labkit.measure.machine import machine
 from labkit.train import graphs
 from labkit.train.graphs import capture, compiling
@@ -218,6 +221,42 @@ def test_the_folder_is_labkits_and_what_a_killed_process_left_goes_after_a_day(h
     assert folder.parent == home / "cache" / "compiled"
     assert young.exists()
     assert not old.exists()
+
+
+@needs_compiler
+@pytest.mark.skipif(sys.platform == "win32", reason="links to folders need rights there")
+def test_paths_with_spaces_are_compiled_in(tmp_path):
+    """Of torch, of labkit's cache and of the temporary folder; torch quotes only some in the compiler's command."""
+    spaced = tmp_path / "a ü b"
+    for folder in ("site", "home", "tmp"):
+        (spaced / folder).mkdir(parents=True)
+    (spaced / "site" / "torch").symlink_to(Path(torch.__file__).parent)
+    code = (
+        "import os, torch; from labkit.train import graphs\n"
+        "assert ' ' in torch.__file__\n"
+        "print(graphs.compiled(lambda x: x.sin() + 1)(torch.zeros(3)).tolist(), os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+    )
+    environment = {
+        "PYTHONPATH": f"{spaced / 'site'}{os.pathsep}{ROOT}",
+        "LABKIT_HOME": str(spaced / "home"),
+        "TMPDIR": str(spaced / "tmp"),
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
+    assert done.stdout.startswith("[1.0, 1.0, 1.0] "), done.stderr
+    assert not Path(done.stdout.strip().rsplit(" ", 1)[1]).parent.exists(), "the folder without a space was left"
+
+
+def test_what_the_compiler_will_run_lies_in_no_folder_that_others_may_write_to(home, monkeypatch):
+    graphs.compiled(whole)
+    codecache = importlib.import_module("torch._inductor.codecache")
+    for folder in (os.environ["TORCHINDUCTOR_CACHE_DIR"], codecache._HEADER_DIR, codecache._HEADER_LOCK_DIR):
+        assert Path(folder).is_relative_to(home / "cache")
+    assert (home / "cache").stat().st_mode & 0o777 == 0o700
+    (home / "cache").chmod(0o777)
+    with pytest.raises(DataError, match=r"another user owns it or may write to it.*LABKIT_HOME"):
+        graphs.compiled(whole)
+    with pytest.raises(DataError, match=r"another user owns it or may write to it.*LABKIT_HOME"):
+        graphs.fresh_cache()
 
 
 def test_a_backend_that_builds_nothing_needs_no_compiler(monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.own_folder import writing
 from labkit.measure.source_text import is_plain_function, with_imports
 
 _FUNCTION = """\
@@ -40,7 +41,7 @@ def as_script(work: Callable[[], object], path: str | Path, *, warm_ups: int = 3
     `work` takes no arguments. It is written with the imports that it needs, then called `warm_ups` times, and once more
     between cudaProfilerStart and cudaProfilerStop, so that a profiler sees only that call. It has to create everything
     else that it uses. Raises BadMeasurement for a function that uses a variable of the notebook, BadArgument for
-    anything but a function without arguments.
+    anything but a function without arguments, DataError where the file can't be written.
     """
     check_number("warm_ups", warm_ups, least=0, whole=True, advice="It counts calls.")
     if not is_plain_function(work) or inspect.signature(work).parameters:
@@ -49,7 +50,8 @@ def as_script(work: Callable[[], object], path: str | Path, *, warm_ups: int = 3
         )
     imports, source = with_imports(work, advice="Create it inside the function.")
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     program = _FUNCTION.format(imports=imports, source=source, name=work.__name__, warm_ups=warm_ups)
-    target.write_text(program, encoding="utf-8")
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(program, encoding="utf-8")
     return target

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from labkit.core.arguments import check_number
 from labkit.core.display import signal_name
 from labkit.core.errors import DataError, LabError, WorkerFailed
+from labkit.core.own_folder import use_short_socket_paths
 from labkit.core.units import format_bytes, format_seconds
 from labkit.measure.host import memory_bytes
 from labkit.train.data.bundled import check_at_least_one
@@ -164,6 +165,8 @@ def loader(
     check_number("timeout_s", timeout_s, above=0, error=DataError)
     _check_fits(dataset, batch, workers, prefetch)
     streams = isinstance(dataset, IterableDataset)
+    if workers:  # they send tensors through sockets
+        use_short_socket_paths()
 
     def make() -> DataLoader[Any]:
         return DataLoader(

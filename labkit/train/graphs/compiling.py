@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import importlib.util
 import logging
 import os
 import shutil
 import sys
+import sysconfig
 import tempfile
 import time
 import warnings
@@ -21,6 +23,7 @@ import torch
 from labkit.core import results
 from labkit.core.arguments import check_function
 from labkit.core.errors import CompileError
+from labkit.core.own_folder import has_space, make_private, plain_temp_folder, writing
 from labkit.core.units import DAY_S
 from labkit.measure.machine import machine
 from labkit.train.data.build_cache import cache_folder
@@ -65,6 +68,8 @@ def compiled(fn: Callable[..., Any], **options: Any) -> Any:
     # torch warns of these at the first call of the result, which `quiet` around this line can't reach.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores|\\s*Online softmax is disabled", UserWarning)
     with quiet():
+        if not lack and options.get("backend", _CODE_GENERATOR) == _CODE_GENERATOR:
+            _own_folder()
         return torch.compile(fn, **options)
 
 
@@ -80,17 +85,61 @@ def fresh_cache() -> Path:
         with quiet():
             config: Any = importlib.import_module("torch._inductor.config")
         config.compile_threads = 1
-    home = cache_folder() / "compiled"
-    home.mkdir(parents=True, exist_ok=True)
+    home = _own_folder() / "compiled"
+    home.mkdir(exist_ok=True)
     for old in home.iterdir():
         with contextlib.suppress(OSError):  # another process may remove it at the same moment
             if time.time() - old.stat().st_mtime > DAY_S:  # left by a process that was killed
                 shutil.rmtree(old, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(dir=home))
+    with writing(home, "Set LABKIT_HOME to a folder of yours with free space."):
+        folder = Path(tempfile.mkdtemp(dir=home))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     torch.compiler.reset()
+    return folder
+
+
+def _own_folder() -> Path:
+    """A folder for what the compiler writes, this user's alone and without a space in its path; inductor is told of it.
+
+    What inductor finds there it runs. It has precompiled headers in the folder for temporary files, under a name that
+    another user may have taken before; and of its commands to the C++ compiler it quotes some paths only.
+    Source: torch._inductor.codecache and cpp_builder, torch 2.13.
+    """
+    home = _stand_in() if has_space(cache_folder()) else cache_folder()
+    with writing(home, "Set LABKIT_HOME to a folder of yours with free space."):
+        make_private(home)
+    caching: Any = importlib.import_module("torch._inductor.codecache")
+    config: Any = importlib.import_module("torch._inductor.config")
+    cpp: Any = importlib.import_module("torch.utils.cpp_extension")
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, caching.default_cache_dir()):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(home / "inductor")
+    caching._HEADER_DIR = str(home / "headers")
+    caching._HEADER_LOCK_DIR = str(home / "headers" / "locks")
+    # Headers are preprocessed in the temporary folder, and not worth their 150 MB in a folder that is removed.
+    if has_space(tempfile.gettempdir()) or has_space(cache_folder()):
+        config.cpp_cache_precompile_headers = False
+    cpp.TORCH_LIB_PATH = _plain("torch", cpp.TORCH_LIB_PATH)
+    variables = sysconfig.get_config_vars()
+    variables["LIBDIR"] = _plain("python", variables.get("LIBDIR") or "")
+    return home
+
+
+def _plain(name: str, path: str) -> str:
+    """The path, or where it has a space, that of a link to it."""
+    if not has_space(path):
+        return path
+    link = _stand_in() / name
+    link.symlink_to(path, target_is_directory=True)
+    return str(link)
+
+
+@functools.cache
+def _stand_in() -> Path:
+    """A folder whose path has no space, removed when Python ends."""
+    folder = Path(tempfile.mkdtemp(prefix="labkit-", dir=plain_temp_folder()))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
