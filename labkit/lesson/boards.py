@@ -141,6 +141,8 @@ class SpeedBoard(Live):
                 journal.record(key, timing, self.unit, items=items, size=size, dtype=dtype, claims=claims)
         except BaseException:
             self._stopped.update(taken)
+            for row in set(rows) - set(taken):
+                self._row(row).note = "stopped before it was measured"
             raise
         finally:  # also after Ctrl-C: what was measured stays on the board
             self.finish()
@@ -148,7 +150,7 @@ class SpeedBoard(Live):
 
     def _begin(self, row: str) -> None:
         bar = self._row(row)
-        bar.note, bar.simulated = "stopped before it was measured", False
+        bar.note, bar.simulated = plot.PENDING, False
         bar.measured = bar.low = bar.high = None
         self._stopped.pop(row, None)
         self._busy.pop(row, None)

@@ -9,14 +9,15 @@ Drawing happens on the main thread, outside every measured interval, at most fiv
 
 from __future__ import annotations
 
-import html
 import time
 import uuid
+import weakref
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from labkit import plot
+from labkit.core.display import as_html
 from labkit.lesson.notebook import shell
 from labkit.plot.picture import TEXT, Frame, picture_data, sentence_data
 
@@ -30,6 +31,9 @@ _RULES = (
     "{{display:none}}"
 )
 _MOVED = "The board goes on in the cell that added to it last."
+_ANEW = "The board was begun anew in the cell that made it. Run this cell to add to it again."
+# What stands in the notebook, by the cell and the title that it was made with: a cell that is run again makes it anew.
+_standing: weakref.WeakValueDictionary[tuple[str, str], Live] = weakref.WeakValueDictionary()
 
 
 class Live:
@@ -58,6 +62,18 @@ class Live:
         self._image.add_class("labkit-picture")
         self._caption = widgets.HTML()
         self.box = widgets.VBox([self._image, self._caption])
+        self._replace_former()
+
+    def _replace_former(self) -> None:
+        """Take the place of what the same cell made when it was run before."""
+        running = shell()
+        cell = running.get_parent().get("metadata", {}).get("cellId") if running else None
+        if cell is not None:
+            made = cell, getattr(self, "title", "")
+            former = _standing.get(made)
+            if former is not None and former._shown_in != running.execution_count:
+                former._move_away(_ANEW)
+            _standing[made] = self
 
     def draw(self, axes: Axes) -> str:
         """Draw the present state; the sentence says what it shows."""
@@ -78,7 +94,7 @@ class Live:
     def say(self, sentence: str) -> None:
         """Put a sentence below the picture."""
         self.sentence = sentence
-        self._caption.value = f"<div style='{TEXT}'>{html.escape(sentence)}</div>"
+        self._caption.value = f"<div style='{TEXT}'>{as_html(sentence)}</div>"
 
     def tick(self) -> None:
         """Draw a frame if the last one is at least 0.2 s old."""
@@ -92,7 +108,7 @@ class Live:
             return
         if not self._png:
             self.redraw()
-        self._move_away()
+        self._move_away(_MOVED)
         self._shown_in = running.execution_count
         self._id = f"labkit-{uuid.uuid4().hex[:8]}"
         self.box.add_class(f"{self._id}-live")
@@ -115,10 +131,10 @@ class Live:
         self._keep(live=False)
         self._publish("live", sentence_data(self.sentence))
 
-    def _move_away(self) -> None:
-        """Leave the sentence where this stood before."""
+    def _move_away(self, where: str) -> None:
+        """Leave the sentence, and where the picture is now, in the place where it stands."""
         if self._shown_in is not None:
-            self._publish("kept", sentence_data(f"{self.sentence} {_MOVED}"))
+            self._publish("kept", sentence_data(f"{self.sentence} {where}"))
             self._publish("live", {"text/html": "", "text/plain": ""})
 
     def _keep(self, *, live: bool = True, update: bool = True) -> None:

@@ -7,7 +7,7 @@ Four series always look the same: prediction (open diamond), limit (line), measu
 recorded or simulated (hatched, its origin in the label). Colour is never the only mark.
 """
 
-from labkit.plot.bars import Bar, speed_bars
+from labkit.plot.bars import PENDING, Bar, speed_bars
 from labkit.plot.clusters import agreement, bytes_by_tokens, scales, speedup_by_ranks, step_parts
 from labkit.plot.core import new_axes
 from labkit.plot.formats import accuracy_by_seed, bits, gradients, loses
@@ -24,6 +24,7 @@ from labkit.plot.training import curves, range_test, seed_bands, time_to_accurac
 from labkit.plot.warp_paths import divergence
 
 __all__ = [
+    "PENDING",
     "Bar",
     "Picture",
     "accuracy_by_seed",

@@ -11,10 +11,17 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from labkit.core.units import format_quantity, significant
-from labkit.plot.core import Drawing, FigureSpec, name_rows, text_right_of
-from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE
+from labkit.plot.core import Drawing, FigureSpec, text_right_of, tick_names
+from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, RECORDED
 
+PENDING = "not measured yet"
 _ELSEWHERE = "recorded or simulated"
+_HERE = {
+    False: "measured here (bar to the median, whisker = quartiles)",
+    True: "measured here (dot: median, whisker = quartiles)",
+}
+# A row's lanes, from the top: what was measured, the prediction, and each value from elsewhere. In units of a lane.
+_LANE_IN, _GUESS, _BETWEEN = 0.25, 0.8, 1.0
 
 
 @dataclass
@@ -47,26 +54,35 @@ def _wipe(ax: Axes) -> None:
 
 @functools.partial(Drawing, clear=_wipe)
 def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -> FigureSpec:
-    """Bars of what was measured, with each row's prediction, limit and recorded values; x in `unit`."""
-    for y, bar in enumerate(bars):
-        _draw_bar(ax, y, bar, unit)
-    name_rows(ax, [bar.name for bar in bars])
+    """Bars of what was measured, with each row's prediction, limit and recorded values; x in `unit`.
+
+    On a logarithmic axis they are points, since the length of a bar would say nothing there.
+    """
+    tops, below = [], 0.0
+    for bar in bars:
+        tops.append(below)
+        below += _draw_row(ax, below, bar, unit, log) + _BETWEEN
+    ax.set_yticks(tops, tick_names(bar.name for bar in bars))
+    ax.set_ylim(max(below, 2.0) - 0.5, -1.0)
     least, most = _range(bars)
     if log:
         ax.set_xscale("log")
         ax.set_xlim(least / 2, most * 2)
+        ax.grid(axis="y", linewidth=0.4)
     else:
         ax.set_xlim(0, most * 1.18)
         ax.xaxis.set_major_locator(MaxNLocator(5))
     if all(bar.measured is None and not bar.others for bar in bars):
         ax.set_xticks([])
+    if all(bar.measured is None for bar in bars) and any(bar.note == PENDING for bar in bars):
+        look: dict[str, Any] = {"marker": "o"} if log else {"linewidth": 8}
+        ax.plot([], [], color=MEASURED, label=_HERE[log], **look)  # the legend's room is taken from the first frame on
     ax.xaxis.set_major_formatter(lambda value, _: _tick(value, unit))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel("time" if unit == "s" else unit)
-    rows = sum(1 + 0.5 * len(bar.others) for bar in bars)
     return FigureSpec(
         "; ".join(_in_words(bar, unit) for bar in bars) + "." if bars else "Nothing measured yet.",
-        height_in=1.1 + 0.5 * max(rows, 1),
+        height_in=1.1 + _LANE_IN * max(below, 2.0),
         legend="below",
         columns=4,
     )
@@ -86,35 +102,47 @@ def _tick(value: float, unit: str) -> str:
     return format_quantity(value, unit).removesuffix("" if unit == "s" else f" {unit}")
 
 
-def _draw_bar(ax: Axes, y: int, bar: Bar, unit: str) -> None:
-    """Draw a row: what was measured, or the note, at its top, and below it what others measured."""
-    span = 0.8 if bar.others else 0.5
-    height = span / (1 + len(bar.others))
-    top = y - span / 2 + height / 2
+def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
+    """Draw a row from the centre of its first lane at `y` down; return how many lanes it has."""
     if bar.measured is not None:
         low, high = bar.low or bar.measured, bar.high or bar.measured
-        style = {**HATCHED, "label": _ELSEWHERE}
-        if not bar.simulated:
-            style = {"color": MEASURED, "label": "measured here (bar to the median, whisker = quartiles)"}
-        whisker = [[bar.measured - low], [high - bar.measured]]
-        ax.barh(top, bar.measured, height, xerr=whisker, capsize=3, **style)
-        text_right_of(ax, max(high, bar.measured), top, format_quantity(bar.measured, unit), bbox=ON_WHITE)
+        _draw_value(ax, bar.measured, y, 1.0, simulated=bar.simulated, log=log, whisker=(low, high))
+        text_right_of(ax, max(high, bar.measured), y, format_quantity(bar.measured, unit), bbox=ON_WHITE)
     elif bar.note:
         left_edge: dict[str, Any] = {"xycoords": ax.get_yaxis_transform()}  # a log axis has no 0
-        text_right_of(ax, 0, top, bar.note, style="italic", **left_edge)
-    for i, (label, value) in enumerate(bar.others, start=1):
-        ax.barh(top + i * height, value, height * 0.8, label=_ELSEWHERE, **HATCHED)
-        text_right_of(ax, value, top + i * height, f"{format_quantity(value, unit)}, {label}", bbox=ON_WHITE)
+        text_right_of(ax, 0, y, bar.note, style="italic", bbox=ON_WHITE, **left_edge)
+    lanes = 1.0 if bar.predicted is None else 1.0 + _GUESS
+    for i, (label, value) in enumerate(bar.others):
+        _draw_value(ax, value, y + lanes + i, 0.8, simulated=True, log=log)
+        text_right_of(ax, value, y + lanes + i, f"{format_quantity(value, unit)}, {label}", bbox=ON_WHITE)
+    lanes += len(bar.others)
     if bar.limit is not None:
-        ax.plot([bar.limit, bar.limit], [y - 0.4, y + 0.4], color=LIMIT, linewidth=2, label="limit")
-    if bar.predicted is not None:
-        # on the lower edge of the bar, where it doesn't hide the value of a bar that ends near it
-        ax.plot(bar.predicted, top + height / 2, markersize=9, label="your prediction", **DIAMOND)
+        ends = [y - 0.8, y + lanes - 0.3]
+        ax.plot([bar.limit, bar.limit], ends, color=LIMIT, linewidth=2, label="limit", zorder=1.5)
+    if bar.predicted is not None:  # in a lane of its own, where no bar or text can hide it, and above the limit's line
+        place = y + 0.5 + _GUESS / 2
+        ax.plot(bar.predicted, place, markersize=8, label="your prediction", zorder=5, **DIAMOND)
+    return lanes
+
+
+def _draw_value(
+    ax: Axes, value: float, y: float, height: float, *, simulated: bool, log: bool, whisker: Sequence[float] = ()
+) -> None:
+    """Draw a value as a bar, on a logarithmic axis as a point; hatched or open where it was not measured here."""
+    style: dict[str, Any] = {"label": _ELSEWHERE if simulated else _HERE[log], "capsize": 3}
+    if whisker:
+        style["xerr"] = [[value - whisker[0]], [whisker[1] - value]]
+    if log:
+        open_square: dict[str, Any] = {"color": RECORDED, "fmt": "s", "markerfacecolor": "white"}
+        dot: dict[str, Any] = {"color": MEASURED, "fmt": "o"}
+        ax.errorbar(value, y, markersize=8, **style, **(open_square if simulated else dot))
+    else:
+        ax.barh(y, value, height, **style, **(HATCHED if simulated else {"color": MEASURED}))
 
 
 def _in_words(bar: Bar, unit: str) -> str:
     if bar.measured is None:
-        return f"{bar.name}: {bar.note or 'not measured yet'}"
+        return f"{bar.name}: {bar.note or PENDING}"
     words = f"{bar.name}: {format_quantity(bar.measured, unit)}{' (simulated)' if bar.simulated else ''}"
     if bar.predicted:
         words += f", {significant(bar.measured / bar.predicted, 2)}x your guess"

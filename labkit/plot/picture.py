@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import Formatter, LogFormatter, LogFormatterMathtext
 from PIL import Image
+
+from labkit.core.display import LITERAL, as_html, plain
 
 PX_AN_INCH = 100  # as shown; drawn with twice as many, so that a figure is sharp on a high-density screen
 _SHARPER = 2
 DPI = _SHARPER * PX_AN_INCH
 _MARGIN_PX = 10
+_LONGEST, _MOST_LINES = 160, 4  # of a text in a figure
 
 # Figures are white in every theme. In JupyterLab's dark one they are dimmed, so that they don't glare.
 STYLE = (
@@ -63,9 +70,13 @@ def to_png(ax: Axes, frame: Frame | None = None) -> bytes:
 
     It is drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and live frames have 200 ms each.
     """
-    canvas: Any = figure_of(ax).canvas  # new_axes made it an Agg canvas
-    canvas.draw()
+    canvas: Any = FigureCanvasAgg(figure_of(ax))
+    with rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # such a letter is drawn as a box
+        _write_literally(figure_of(ax))
+        canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())
+    FigureCanvasAgg(figure_of(ax))  # a new canvas has no pixels yet: a figure that a notebook holds has no need of them
     frame = Frame() if frame is None else frame
     frame.grow(pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF)  # the four bytes of an opaque white pixel
     right, bottom = max(frame.right, frame.left + 2), max(frame.bottom, frame.top + 2)
@@ -79,6 +90,33 @@ def to_png(ax: Axes, frame: Frame | None = None) -> bytes:
     return buffer.getvalue()
 
 
+def _write_literally(figure: Figure) -> None:
+    """Let no text be taken for a formula, which a price in US$ or a reader's own name may look like, and cut long ones.
+
+    The rest of the drawing makes tick labels anew, with rcParams that say the same. A logarithmic axis has formulas as
+    tick labels unless it was given others: it gets plain numbers.
+    """
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+        text.set_text("\n".join(plain(text.get_text(), _LONGEST).split("\n")[:_MOST_LINES]))
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(axis.get_major_formatter(), LogFormatterMathtext):
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+        if isinstance(axis.get_minor_formatter(), LogFormatterMathtext):
+            axis.set_minor_formatter(_MinorLabels(axis.get_major_formatter()))
+
+
+class _MinorLabels(LogFormatter):
+    """Labels those minor ticks that matplotlib would, in the way of the major ones."""
+
+    def __init__(self, major: Formatter) -> None:
+        super().__init__(minor_thresholds=None)
+        self._major = major
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return self._major(x, pos) if super().__call__(x, pos) else ""
+
+
 def picture_data(
     png: bytes, size: tuple[int, int], sentence: str, *, caption: str = "", css: str = "", name: str = ""
 ) -> tuple[dict[str, str], dict[str, Any]]:
@@ -90,20 +128,21 @@ def picture_data(
     """
     width, height = size
     image = base64.b64encode(png).decode()
-    told = html.escape(sentence, quote=True)
-    below = f'<figcaption style="{TEXT}">{html.escape(caption)}</figcaption>' if caption else ""
+    told = as_html(sentence)
+    below = f'<figcaption class="{LITERAL}" style="{TEXT}">{as_html(caption)}</figcaption>' if caption else ""
     figure = (
         f"<style>{STYLE}{css}</style>"
         f'<figure class="{name}" style="margin:0"><img class="labkit-picture" alt="{told}" width="{width}" '
         f'height="{height}" style="max-width:100%;height:auto" src="data:image/png;base64,{image}">{below}</figure>'
     )
     data = {"text/html": figure, "image/png": image, "text/plain": "<figure>"}
-    return data, {"image/png": {"width": width, "height": height, "alt": sentence}}
+    return data, {"image/png": {"width": width, "height": height, "alt": plain(sentence)}}
 
 
 def sentence_data(sentence: str) -> dict[str, str]:
     """Data of a cell's output that shows a sentence as it is, with nothing in it taken for Markdown or formulas."""
-    return {"text/html": f'<div style="{TEXT}">{html.escape(sentence)}</div>', "text/plain": sentence}
+    told = f'<div class="{LITERAL}" style="{TEXT}">{as_html(sentence)}</div>'
+    return {"text/html": told, "text/plain": plain(sentence)}
 
 
 @dataclass(frozen=True)
@@ -115,7 +154,7 @@ class Picture:
     _frame: Frame = field(default_factory=Frame, repr=False)
 
     def __repr__(self) -> str:
-        return self.sentence
+        return plain(self.sentence)
 
     def _ipython_display_(self) -> None:
         from IPython.display import display

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,28 @@ def chromium():
         browser.close()
 
 
+@contextmanager
+def serving(folder, application="jupyterlab"):
+    """The address of a new server of "jupyterlab" or "notebook" (version 7) over a folder."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", application, "--no-browser", "--allow-root", f"--port={port}"]
+    command += ["--IdentityProvider.token=test", f"--ServerApp.root_dir={folder}"]
+    command += ["--LabApp.expose_app_in_browser=True", "--JupyterNotebookApp.expose_app_in_browser=True"]
+    command += [f"--LabApp.workspaces_dir={folder}/workspaces", f"--LabApp.user_settings_dir={folder}/settings"]
+    log = folder / f"log of {application}"
+    with open(log, "w") as file:
+        server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/api?token=test", server, log)
+        page = "lab/tree" if application == "jupyterlab" else "notebooks"
+        yield f"http://127.0.0.1:{port}/{page}/notebooks"
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+
+
 @pytest.fixture(scope="package")
 def lab_server(tmp_path_factory):
     """(address, folder) of a JupyterLab over copies of the notebooks."""
@@ -48,24 +71,8 @@ def lab_server(tmp_path_factory):
     (folder / "notebooks").mkdir()
     for path in record_runs.paths():
         shutil.copy(path, folder / "notebooks")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
-    command += [
-        "--IdentityProvider.token=test",
-        f"--ServerApp.root_dir={folder}",
-        "--LabApp.expose_app_in_browser=True",
-    ]
-    command += [f"--LabApp.workspaces_dir={folder}/workspaces", f"--LabApp.user_settings_dir={folder}/settings"]
-    with open(folder / "log", "w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        _wait_for(f"http://127.0.0.1:{port}/api?token=test", server, folder / "log")
-        yield f"http://127.0.0.1:{port}", folder
-    finally:
-        server.terminate()
-        server.wait(timeout=60)
+    with serving(folder) as address:
+        yield address, folder
 
 
 def _wait_for(url, server, log):
@@ -86,12 +93,13 @@ class Notebook:
 
     INDICATOR = ".jp-Notebook-ExecutionIndicator"
 
-    def __init__(self, page, address, path):
+    def __init__(self, page, address, path, *, to_run=True):
         self.page, self.path = page, path
         page.set_default_timeout(60_000)
-        page.goto(f"{address}/lab/tree/notebooks/{path.name}?token=test&reset")
+        page.goto(f"{address}/{path.name}?token=test&reset")
         page.wait_for_selector(f'{self.INDICATOR}[data-status="idle"]')
-        page.wait_for_timeout(5_000)  # cells run earlier may lose their widgets
+        if to_run:
+            page.wait_for_timeout(5_000)  # cells run earlier may lose their widgets
 
     def command(self, name):
         self.page.evaluate(f"() => {{ window.jupyterapp.commands.execute('{name}') }}")

@@ -2,6 +2,7 @@ import inspect
 
 import matplotlib.pyplot as plt
 import pytest
+from matplotlib.transforms import Bbox
 
 from labkit import plot
 from labkit.measure.bench import Timing
@@ -123,3 +124,31 @@ def test_a_title_is_above_the_figure_also_after_it_is_drawn_again():
     plot.speed_bars.on(picture.ax, BARS, unit="images/s", title="Then")
     assert picture.ax.get_title(loc="left") == "Then"
     assert plot.curves({"loss": [1.0, 0.5]}, title="Learning").ax.get_title(loc="left") == "Learning"
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.85, 0.97, 1.0, 1.03, 1.1, 1.3, 3.0])
+def test_nothing_covers_the_readers_guess(share, log):
+    other = [("recorded on another machine", 1000 * share), ("recorded on a third", 900.0)]
+    ends = {"measured": 1000.0, "low": 960.0, "high": 1040.0, "predicted": 1000 * share}
+    rows = [Bar("all three", limit=1100.0, others=other, **ends), Bar("measured", **ends)]
+    rows.append(Bar("noted", note="not measured here: needs a CUDA GPU", predicted=1000 * share))
+    axes = plot.speed_bars(rows, unit="images/s", log=log).ax
+    plot.to_png(axes)
+    guesses = [line for line in axes.lines if line.get_label() == "your prediction"]
+    rest = [*axes.patches, *axes.texts, *(line for line in axes.lines if line not in guesses)]
+    boxes = {part: part.get_window_extent() for part in rest if part.get_label() != "limit"}
+    assert len(guesses) == 3
+    for guess in guesses:
+        x, y = axes.transData.transform((guess.get_xdata()[0], guess.get_ydata()[0]))
+        half = (guess.get_markersize() + guess.get_markeredgewidth()) / 2 * 2**0.5 * axes.figure.dpi / 72
+        diamond = Bbox([[x - half, y - half], [x + half, y + half]])
+        assert not [part for part, box in boxes.items() if diamond.overlaps(box)]
+        assert all(guess.get_zorder() > part.get_zorder() for part in rest)
+
+
+def test_on_a_logarithmic_axis_values_are_points():
+    rows = [Bar("here", measured=10.0, low=9.0, high=11.0), Bar("there", others=[("recorded on another", 1000.0)])]
+    axes = plot.speed_bars(rows, unit="s", log=True).ax
+    assert len(axes.patches) == 0
+    assert sorted(line.get_xdata()[0] for line in axes.lines if line.get_marker() in ("o", "s")) == [10.0, 1000.0]
