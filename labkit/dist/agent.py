@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
+import threading
+import time
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import util
+from pathlib import Path
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch has it and does not declare it
-
+from labkit.core.own_folder import use_short_socket_paths
 from labkit.dist import rank_failures, worker
+from labkit.dist.channel import Channel
 from labkit.dist.coordinator import Coordinator, RankState
+from labkit.dist.process_tree import end_descendants
 
 METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 # After a failure, how long to wait for other ranks' messages. Where a rank has failed for its own reason, only for what
@@ -22,21 +29,18 @@ METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _LISTEN_S, _SEARCH_S = 0.05, 1.5
 _ANSWER_S = 2.0  # at most, for ranks to say what they are doing: on a busy machine they wait for a core
 
+_LOCK = "labkit.lock"  # in multiprocessing's folder, locked as long as its process lives
+_starting = threading.Lock()  # so that a launch that ends in one thread knows the ranks that another has started
+_ranks: set[int] = set()  # of all launches that run
+
 
 class Agent:
-    """The processes of one launch, and the store in which they find each other."""
+    """The processes of one launch."""
 
     def __init__(self, coordinator: Coordinator, timeout_s: float) -> None:
         self.coordinator = coordinator
         self.timeout_s = timeout_s
         self.timed_out = False
-        # The store is this process's, as under torchrun, so that its port is never free for others between two owners.
-        # It is handed a socket: one that it opens itself listens on every network interface, without a password.
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.store_port = int(listener.getsockname()[1])
-        self._store: TCPStore | None = TCPStore(
-            "127.0.0.1", self.store_port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-        )
 
     def run(self, task: worker.Task) -> None:
         """Start the ranks and attend to them until all have returned, one has failed, or the time is over."""
@@ -52,18 +56,24 @@ class Agent:
             self._investigate()
             return
         self.coordinator.dismiss()
+        end_s = time.monotonic() + 2 * worker.LEAVE_S
         for state in states:
-            state.process.join(2 * worker.LEAVE_S)
+            state.process.join(max(0.0, end_s - time.monotonic()))
 
     def _start(self, task: worker.Task) -> None:
         context = multiprocessing.get_context(METHOD)
         with _without_main_module():
             for rank in range(task.nproc):
-                # Every context has it.
-                process = context.Process(target=worker.main, args=(rank, task))  # type: ignore[attr-defined]
-                # Known before it starts, so that a Stop in between ends it too.
-                self.coordinator.states.append(RankState(rank, process))
-                process.start()
+                (messages, for_messages), (output, for_output) = socket.socketpair(), socket.socketpair()
+                with for_messages, for_output:  # once it has started, the rank has its own
+                    ends = rank, task, for_messages, for_output
+                    # Every context has it.
+                    process = context.Process(target=worker.main, args=ends)  # type: ignore[attr-defined]
+                    # Known before it starts, so that a Stop in between ends it too.
+                    self.coordinator.add(RankState(rank, process, Channel(messages), Channel(output)))
+                    with _starting:
+                        process.start()
+                        _ranks.add(process.pid)
 
     def _investigate(self) -> None:
         """After a failure or a timeout, collect what ranks still say: their own errors, or what they are doing."""
@@ -78,19 +88,28 @@ class Agent:
         coordinator.ask_activities(_ANSWER_S)
 
     def close(self) -> None:
-        """End all ranks and what they started, now, and close the store."""
+        """End all ranks and whatever they started, now."""
         processes = [state.process for state in self.coordinator.states if state.process.pid is not None]
-        for process in processes:
-            if process.exitcode is None:
-                try:
+        with _starting:
+            _ranks.difference_update(process.pid for process in processes)
+            for process in processes:
+                with suppress(OSError, AttributeError):  # nobody is left in its group, or the system has no groups
                     os.killpg(process.pid, signal.SIGKILL)
-                except (OSError, AttributeError):  # it has no group of its own yet, or the system has no groups
+                if process.exitcode is None:
                     process.kill()
+            if (server := _server_pid()) is not None:
+                end_descendants(server, spare=_ranks)
         for process in processes:
             process.join(2.0)
             if process.exitcode is not None:  # its files go now, and not when the last traceback that leads here does
                 process.close()
-        self._store = None
+
+
+@contextmanager
+def private_folder() -> Iterator[str]:
+    """A folder for one launch that no other user can enter, in the fork server's own, which ends with it."""
+    with tempfile.TemporaryDirectory(dir=util.get_temp_dir(), prefix="launch-", ignore_cleanup_errors=True) as folder:
+        yield folder
 
 
 @contextmanager
@@ -116,6 +135,9 @@ def start_fork_server() -> None:
         return
     from multiprocessing import forkserver
 
+    use_short_socket_paths()
+    if _server_pid() is None:
+        _sweep()
     multiprocessing.set_forkserver_preload(["labkit.dist.preload"])
     # One thread, since a fork copies the calling thread alone and would leave the others' locks taken for ever.
     alone = {
@@ -135,3 +157,26 @@ def start_fork_server() -> None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _server_pid() -> int | None:
+    """The process that ranks are forked from, and their children fall to, if there is one."""
+    from multiprocessing import forkserver
+
+    # Private, and the only way to know it.
+    pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    return pid
+
+
+def _sweep() -> None:
+    """Remove the folders of kernels that were killed with their fork server before it could, and mark our own."""
+    import fcntl
+
+    own = Path(util.get_temp_dir())
+    for path in (path for path in own.parent.glob(f"pymp-*/{_LOCK}") if path.parent != own):
+        with suppress(OSError), open(path, "rb") as file:  # another user's folder can't be entered
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.parent)
+            sys.stdout.write(f"Removed {path.parent}, left by a kernel that was killed as it launched ranks.\n")
+    mark = os.open(own / _LOCK, os.O_WRONLY | os.O_CREAT, 0o600)  # open until this process ends, and so locked
+    fcntl.flock(mark, fcntl.LOCK_SH)

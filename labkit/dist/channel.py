@@ -1,4 +1,7 @@
-"""A channel between two processes of one computer: Python objects of any size through a TCP connection."""
+"""A channel between two processes of one computer: Python objects of any size through a pair of connected sockets.
+
+Both sockets are made by the notebook, which hands one to the rank as it starts: nobody else can connect.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import pickle
 import select
 import socket
 import struct
+from collections.abc import Generator
 from typing import Any
 
 _SIZE = struct.Struct("!Q")
@@ -19,9 +23,10 @@ class Channel:
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # messages are short, and shall leave at once
         sock.setblocking(True)
+        sock.set_inheritable(False)  # as what a process receives from another is at first
         self.sock = sock
+        self._messages = self._receive()
 
     def send(self, message: Any) -> None:
         """Send one object. PickleBuffers in it are sent without a copy, and arrive as bytearrays."""
@@ -34,16 +39,33 @@ class Channel:
 
     def recv(self) -> Any:
         """Wait for one object."""
-        (count,) = _SIZE.unpack(self.recv_bytes(_SIZE.size))
-        sizes = [_SIZE.unpack(self.recv_bytes(_SIZE.size))[0] for _ in range(count)]
-        data, *buffers = [self.recv_bytes(size) for size in sizes]
-        return pickle.loads(data, buffers=buffers)
+        while (message := self.recv_now()) is None:
+            select.select([self.sock], [], [])
+        return message
 
-    def recv_bytes(self, size: int) -> bytearray:
-        """Wait for exactly `size` bytes."""
+    def recv_now(self) -> Any:
+        """The next object if it has arrived whole, else None: half a message never makes its receiver wait."""
+        return next(self._messages)
+
+    def _receive(self) -> Generator[Any, None, None]:
+        while True:
+            (count,) = _SIZE.unpack((yield from self._take(_SIZE.size)))
+            sizes = []
+            for _ in range(count):
+                sizes.append(_SIZE.unpack((yield from self._take(_SIZE.size)))[0])
+            parts = []
+            for size in sizes:
+                parts.append((yield from self._take(size)))
+            yield pickle.loads(parts[0], buffers=parts[1:])
+
+    def _take(self, size: int) -> Generator[None, None, bytearray]:
+        """Exactly `size` bytes; yields None while they haven't arrived."""
         data = bytearray(size)
         view = memoryview(data)
         while view:
+            if not self.poll():
+                yield None
+                continue
             got = self.sock.recv_into(view)
             if not got:
                 raise EOFError
@@ -51,7 +73,7 @@ class Channel:
         return data
 
     def poll(self) -> bool:
-        """Whether a message, or the connection's end, has arrived."""
+        """Whether a part of a message, or the connection's end, has arrived."""
         return bool(select.select([self.sock], [], [], 0)[0])
 
     def fileno(self) -> int:

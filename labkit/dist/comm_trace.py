@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -27,7 +29,14 @@ _COLLECTIVES = (
     "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
     "scatter_object_list",
 )  # fmt: skip
+# Those whose tensor has as many numbers, of one type, on all ranks of the group.
+_ALIKE = (
+    "all_gather", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_to_all_single", "broadcast",
+    "gather", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
+)  # fmt: skip
+_UNEVEN_ON_NCCL = ("all_gather", "reduce_scatter")
 # Function -> its argument that names the peer. send_object_list is missing: it sends several messages, with no one key.
+_MOST_SIZES = 50_000  # calls of a group
 _MESSAGES = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 
 
@@ -52,8 +61,9 @@ class CommCall:
 class CommTracer:
     """Adds the communication of one rank to its trace."""
 
-    def __init__(self, context: RankContext) -> None:
+    def __init__(self, context: RankContext, folder: str) -> None:
         self.context = context
+        self._sizes = os.open(f"{folder}/sizes-{context.rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.open: dict[int, CommCall] = {}  # by thread: a function may communicate from several
         self.last: CommCall | None = None
         self._works: dict[int, CommCall] = {}  # by id: a later Work of the same id replaces an earlier one
@@ -85,9 +95,25 @@ class CommTracer:
             given = {**dict(zip(names, args, strict=False)), **kwargs}
             key, peer = self._key(name, given)
             call = CommCall(name, _what(given), key, self.context.now_s(), peer)
+            self._note_size(name, given, key)
             return self._timed(call, lambda: original(*args, **kwargs), arrives=True)
 
         _set(name, original, traced)
+
+    def _note_size(self, name: str, given: dict[str, Any], key: Key | None) -> None:
+        """Write down what this rank passes to a call, at once: gloo ends a process whose tensor is too small."""
+        if key is None or key[-1] > _MOST_SIZES or name not in (*_ALIKE, *_MESSAGES):
+            return
+        if given.get("input_split_sizes") or given.get("output_split_sizes"):
+            return
+        if name in _UNEVEN_ON_NCCL and dist.get_backend(given.get("group")) == "nccl":
+            return
+        for value in (given.get("input_tensor"), given.get("input"), *given.values()):
+            if isinstance(value, torch.Tensor):
+                dtype = str(value.dtype).removeprefix("torch.")
+                line = json.dumps([name, value.numel(), dtype, value.numel() * value.element_size(), *key])
+                os.write(self._sizes, line.encode() + b"\n")
+                return
 
     def _timed(self, call: CommCall, run: Callable[[], Any], *, arrives: bool) -> Any:
         thread = threading.get_ident()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
+import functools
 import selectors
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from labkit.dist.rank_context import RankTrace, Report
 from labkit.dist.worker import RankActivity
 
 _LOOK_S = 0.05  # how often to look for processes that ended without a message
-_GREETING_S = 5.0  # for a caller to say who it is
+_MOST_READ = 256  # pieces of 64 KiB of output at a time: a process that writes without end must not hold up a launch
 _TAIL = 4000  # characters of a rank's output that are kept for the message about its end
 # What begins the output of a process that Python's faulthandler, or C++, ends.
 CRASHES = ("Fatal Python error", "terminate called")
@@ -57,18 +56,21 @@ class RankState:
 
 
 class Coordinator:
-    """Waits for messages of all ranks and for their ends, at a port of the loopback interface, for one launch."""
+    """Waits for messages of all ranks and for their ends, for one launch."""
 
     def __init__(self, start_s: float, on_report: Callable[[Report], object] | None) -> None:
-        self.token = secrets.token_bytes(16)
         self.start_s = start_s
         self.reports: list[Report] = []
         self.states: list[RankState] = []
         self._on_report = on_report
         self._selector = selectors.DefaultSelector()
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._server.getsockname()[1]
-        self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+
+    def add(self, state: RankState) -> None:
+        """Wait for one more rank."""
+        self.states.append(state)
+        for channel, read in ((state.channel, self._read), (state.output, self._read_output)):
+            if channel is not None:
+                self._selector.register(channel, selectors.EVENT_READ, functools.partial(read, state))
 
     def now_s(self) -> float:
         """Seconds since the launch began."""
@@ -102,51 +104,29 @@ class Coordinator:
                     state.channel.send("dismissed")
 
     def close(self) -> None:
-        """Show what was printed last; close the port and all channels. Safe to call again."""
+        """Show what was printed last; close all channels. Safe to call again."""
         for state in self.states:
             self._drain_output(state)
             if state.unfinished:
                 self._show(state, "\n")
-        for key in list((self._selector.get_map() or {}).values()):  # the port, and all channels still open
-            key.fileobj.close()  # type: ignore[union-attr]  # only channels and sockets are registered
+        for key in list((self._selector.get_map() or {}).values()):
+            key.fileobj.close()  # type: ignore[union-attr]  # only channels are registered
         self._selector.close()
-
-    def _accept(self) -> None:
-        channel = Channel(self._server.accept()[0])
-        self._selector.register(channel, selectors.EVENT_READ, lambda: self._greet(channel))
-
-    def _greet(self, channel: Channel) -> None:
-        """Find the rank that has connected; close the connection of anybody else."""
-        self._selector.unregister(channel)
-        channel.sock.settimeout(_GREETING_S)  # or half a greeting would keep all ranks waiting
-        try:
-            # Compared before anything is unpickled: a stranger's pickle could run any code here.
-            if not secrets.compare_digest(channel.recv_bytes(len(self.token)), self.token):
-                raise OSError("a stranger")
-            rank, purpose = channel.recv()
-        except (EOFError, OSError):
-            channel.close()
-            return
-        channel.sock.settimeout(None)
-        state = self.states[rank]
-        if purpose == "messages":
-            state.channel = channel
-            self._selector.register(channel, selectors.EVENT_READ, lambda: self._read(state))
-        else:
-            state.output = channel
-            self._selector.register(channel, selectors.EVENT_READ, lambda: self._read_output(state))
 
     def _read(self, state: RankState) -> None:
         channel = state.channel
         if channel is None:
             return
         try:
-            message, *content = channel.recv()
+            received = channel.recv_now()
         except (EOFError, OSError):
             self._selector.unregister(channel)
             channel.close()
             state.channel = None
             return
+        if received is None:  # the rest of it is still to come
+            return
+        message, *content = received
         if message == "report":
             self.reports.append(Report(state.rank, *content))
             if self._on_report is not None:
@@ -189,5 +169,7 @@ class Coordinator:
         self._drain_output(state)
 
     def _drain_output(self, state: RankState) -> None:
-        while state.output is not None and state.output.poll():
+        for _ in range(_MOST_READ):
+            if state.output is None or not state.output.poll():
+                return
             self._read_output(state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import multiprocessing
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from labkit.dist import rank_context
 from labkit.dist.rank_context import Report
 from labkit.dist.rank_timeline import spans_of
 from labkit.measure import host
+from labkit.measure.contention import Contention, Watch, add_ended
 
 # What a rank takes for itself with a small model: measured 18 MB forked, 160 MB started anew (torch 2.13, Linux).
 _FORKED_BYTES, _FRESH_BYTES = 32 << 20, 200 << 20
@@ -31,13 +33,17 @@ _had: set[str] = set()  # environment variables of earlier launches: the fork se
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Launched(Sequence[Any]):
-    """What each rank returned, in order; what ranks reported; and spans of what each did when, on one clock."""
+    """What each rank returned, in order; what ranks reported; and spans of what each did when, on one clock.
+
+    `contention` is what other programs took of the ranks' time.
+    """
 
     values: tuple[Any, ...]
     seconds: float
     reports: tuple[Report, ...] = ()
     spans: tuple[Span, ...] = ()
     origin: Literal["measured", "simulated"] = "measured"
+    contention: Contention = Contention()
 
     def __getitem__(self, index: Any) -> Any:
         return self.values[index]
@@ -53,7 +59,8 @@ class Launched(Sequence[Any]):
     def __repr__(self) -> str:
         ranks = "1 rank" if len(self) == 1 else f"{len(self)} ranks"
         devices = " (simulated devices)" if self.origin == "simulated" else ""
-        return f"{ranks} returned after {format_seconds(self.seconds)}{devices}"
+        busy = self.contention.reason and f"; {self.contention.reason}"
+        return f"{ranks} returned after {format_seconds(self.seconds)}{devices}{busy}"
 
 
 def launch(
@@ -73,7 +80,7 @@ def launch(
     """
     _check(fn, nproc, timeout_s, threads)
     from labkit.dist import rank_failures
-    from labkit.dist.agent import Agent, start_fork_server
+    from labkit.dist.agent import Agent, private_folder, start_fork_server
     from labkit.dist.coordinator import Coordinator
     from labkit.dist.packing import unpack
     from labkit.dist.worker import Task
@@ -81,13 +88,19 @@ def launch(
     call, method = _pickled(fn, args), multiprocessing.get_start_method(allow_none=True)
     start_s = time.monotonic()
     start_fork_server()
-    with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as agent:
-        ports = coordinator.port, coordinator.token, agent.store_port
-        agent.run(Task(int(nproc), *ports, call, _environment(), _cells(), start_s, int(threads), method))
+    watch = Watch()
+    with private_folder() as folder:
+        with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as agent:
+            places = folder, _free_port()
+            agent.run(Task(int(nproc), *places, call, _environment(), _cells(), start_s, int(threads), method))
+        differ = rank_failures.sizes_differ(folder)
     states = coordinator.states
     if agent.timed_out or any(state.failure for state in states):
-        raise RankFailed(rank_failures.explain(states, timeout_s))
+        raise RankFailed(rank_failures.explain(states, timeout_s, differ))
+    if differ:
+        raise RankFailed(f"All ranks returned, with wrong results. {differ}")
     traces = [state.trace for state in states]
+    add_ended([trace.spent for trace in traces])
     simulated = any(trace.simulated for trace in traces)
     return Launched(
         tuple(unpack(state.result) for state in states),
@@ -95,6 +108,7 @@ def launch(
         tuple(coordinator.reports),
         spans_of(traces),
         "simulated" if simulated else "measured",
+        watch.so_far(),
     )
 
 
@@ -129,14 +143,20 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
 
 
 def _environment() -> dict[str, str | None]:
-    """The notebook's environment, None for what it no longer has; with the network interface that gloo shall use."""
+    """The notebook's environment, None for what it no longer has; with what keeps ranks on this machine's loopback."""
     environment = dict.fromkeys(_had) | dict(os.environ)
     _had.update(os.environ)
     loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
-    if loopback is not None and environment.get("GLOO_SOCKET_IFNAME") is None:
-        # Without a name gloo looks up the host's own address, which may fail, or listens where others can connect.
-        environment["GLOO_SOCKET_IFNAME"] = loopback
-    return environment
+    if loopback is not None:  # whatever the notebook says, for a cluster perhaps: here no rank is elsewhere
+        environment |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), loopback)
+    # gloo connects when a group is made, and not at the first message: then rank_groups.py looks at who has connected.
+    return environment | {"TORCH_GLOO_LAZY_INIT": "0"}
+
+
+def _free_port() -> int:
+    """A port for a store that the function may open itself: it finds MASTER_PORT as under torchrun."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _cells() -> dict[str, str]:

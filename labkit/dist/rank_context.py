@@ -46,6 +46,7 @@ class RankTrace:
     spans: list[tuple[Any, Any, str, str, Key | None]] = field(default_factory=list)
     arrivals: list[tuple[Key, Any]] = field(default_factory=list)
     simulated: bool = False  # a stand-in device took part
+    spent: tuple[float, float] = (0.0, 0.0)  # seconds of all its threads on a core, and waiting for one
 
 
 @dataclass
@@ -57,6 +58,7 @@ class RankContext:
     start_s: float
     trace: RankTrace = field(default_factory=RankTrace)
     gpu: GpuClock | None = None  # set where collectives run on a GPU, which the processor's clock doesn't see
+    pid: int = field(default_factory=os.getpid)  # a process that the rank forks has another
     lock: threading.Lock = field(default_factory=threading.Lock)
     spans_open: threading.local = field(default_factory=threading.local)
 
@@ -121,7 +123,7 @@ def report(**metrics: float) -> None:
             raise BadMeasurement(f"Expected a number for {name!r} in lab.report, got {brief_repr(value)}.")
         numbers[name] = number
     context = current()
-    if context is not None:
+    if context is not None and context.pid == os.getpid():
         context.send("report", context.now_s(), numbers)
         return
     sys.stdout.write(f"rank {os.environ.get('RANK', '0')}: {json.dumps(numbers)}\n")

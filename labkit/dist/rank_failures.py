@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 from labkit.core.display import signal_name
 from labkit.core.units import format_seconds
@@ -19,11 +23,6 @@ _LOST = re.compile(
 )
 _OF_THE_NETWORK = re.compile(r"gloo/transport/|DistNetworkError")
 _SIZES_DIFFER = re.compile(r"(\d+) vs (\d+)\. Received data size doesn't match expected size")
-# Calls whose tensors have to be of one type and shape on all ranks of the group.
-_ALIKE = (
-    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "all_gather_into_tensor",
-    "reduce_scatter_single", "reduce_scatter_tensor",
-)  # fmt: skip
 
 
 def is_own(failure: Failure) -> bool:
@@ -38,18 +37,21 @@ def first_failed(states: Sequence[RankState]) -> RankState | None:
     return states[min(failed)[-1]] if failed else None
 
 
-def explain(states: Sequence[RankState], timeout_s: float) -> str:
-    """The message about a launch in which a rank failed, or that was not done after `timeout_s` seconds."""
+def explain(states: Sequence[RankState], timeout_s: float, differ: str) -> str:
+    """The message about a launch in which a rank failed, or that was not done after `timeout_s` seconds.
+
+    `differ` is what `sizes_differ` said.
+    """
     first = first_failed(states)
     if first is None or first.failure is None:
-        lines = _explain_timeout(states, timeout_s)
+        lines = _explain_timeout(states, timeout_s, differ or _mismatch(states))
     else:
         failure, own = first.failure, is_own(first.failure)
         lines = [
-            "" if own else _returned_early(states),
+            differ or ("" if own else _returned_early(states)),
             f"rank {first.rank} {'failed first' if own else 'failed'}, {format_seconds(failure.at_s)} after the start: "
             f"{_how_it_failed(first)}.",
-            _mismatch(states),
+            "" if differ else _mismatch(states),
             "" if failure.traceback == failure.error else failure.traceback,
             _crash_report(first),
             *(_one_line(state) for state in states if state is not first),
@@ -57,11 +59,11 @@ def explain(states: Sequence[RankState], timeout_s: float) -> str:
     return _with_cell_numbers("\n".join(line for line in lines if line))
 
 
-def _explain_timeout(states: Sequence[RankState], timeout_s: float) -> list[str]:
+def _explain_timeout(states: Sequence[RankState], timeout_s: float, why: str) -> list[str]:
     late = sum(state.at_work for state in states)
     lines = [f"{late} of {len(states)} ranks were not done after {timeout_s:g} s (timeout_s) and were ended."]
     lines += [_one_line(state) for state in states]
-    lines += [_mismatch(states) or "If they were making progress, pass a longer timeout_s."]
+    lines += [why or "If they were making progress, pass a longer timeout_s."]
     for state in states:
         if state.activity is not None and state.activity.frames:
             lines += [f"Stack of rank {state.rank}:", *map(_frame, state.activity.frames)]
@@ -91,9 +93,46 @@ def _mismatch(states: Sequence[RankState]) -> str:
                     f"{call} is {mine.name}, {other_call} is {theirs.name}: all ranks of a group have to make the same "
                     "calls in the same order."
                 )
-            if mine.what != theirs.what and mine.name in _ALIKE:
-                return f"{call} is {mine.name} of {mine.what}, {other_call} of {theirs.what}: they have to be alike."
     return ""
+
+
+def sizes_differ(folder: str) -> str:
+    """Sentences for the first call to which ranks passed tensors that don't fit; empty if all fit.
+
+    `folder` has what each rank noted (`CommTracer`). gloo may hang then, end a process, or return wrong numbers.
+    """
+    found = {int(path.name.partition("-")[2]): path.read_bytes() for path in Path(folder).glob("sizes-*")}
+    calls: dict[tuple[Any, ...], dict[int, tuple[str, int, str, int]]] = {}
+    if len(set(found.values())) > 1:
+        for rank, lines in sorted(found.items()):
+            for line in lines.splitlines():
+                with suppress(ValueError):  # half a line, if the rank was killed while it wrote
+                    name, size, dtype, n_bytes, *key = json.loads(line)
+                    calls.setdefault(tuple(key), {})[rank] = name, size, dtype, n_bytes
+    for key, passed in calls.items():
+        names, dtypes = {each[0] for each in passed.values()}, {each[2] for each in passed.values()}
+        if key[0] == "message":
+            source, target, _, number = key[1:]
+            if len(passed) == 2 and (passed[source][3] > passed[target][3] or len(dtypes) > 1):
+                return f"Message {number} from rank {source} to rank {target}: {_passed(passed, dtypes)}."
+        elif len(names) == 1 and len({each[1:] for each in passed.values()}) > 1:
+            return (
+                f"{min(names)}, call {key[-1]} of its group: {_passed(passed, dtypes)}. All ranks of a group have to "
+                "pass as many numbers, of one type."
+            )
+    return ""
+
+
+def _passed(passed: dict[int, tuple[str, int, str, int]], dtypes: set[str]) -> str:
+    """Who passed what: "rank 0 passed 3 numbers, rank 1 passed 4"."""
+    ranks: dict[str, list[str]] = {}
+    for rank, (_, size, dtype, _) in passed.items():
+        ranks.setdefault(f"{size:,}{f' of {dtype}' if len(dtypes) > 1 else ''}", []).append(str(rank))
+    told = [f"rank{'s' * (len(who) > 1)} {', '.join(who)} passed {what}" for what, who in ranks.items()]
+    first = next(iter(ranks))
+    count = first.partition(" ")[0]
+    told[0] = told[0].replace(f"passed {count}", f"passed {count} number{'s' * (count != '1')}")
+    return ", ".join(told)
 
 
 def _how_it_failed(state: RankState) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.dist import rank_context
 from labkit.dist.channel import Channel
+from labkit.measure import contention
 
 if TYPE_CHECKING:
     from labkit.dist.comm_trace import CommTracer
@@ -33,12 +34,11 @@ _WRAPPERS = (*(str(Path("dist", name)) for name in ("comm_trace.py", "worker.py"
 
 @dataclass(frozen=True)
 class Task:
-    """What the notebook hands to each rank. Ports are of the loopback interface."""
+    """What the notebook hands to each rank."""
 
     nproc: int
-    port: int  # of the notebook's Coordinator
-    token: bytes  # that it knows its ranks by
-    store_port: int
+    folder: str  # of the launch; no other user can enter it
+    free_port: int  # where nothing of ours listens
     call: bytes  # cloudpickle of (function, arguments)
     environment: dict[str, str | None]  # None for what the notebook no longer has
     sources: dict[str, str]  # the text of the notebook's cells, by the file name in their tracebacks
@@ -60,19 +60,18 @@ class RankActivity:
     last: str = ""
 
 
-def main(rank: int, task: Task) -> None:
-    """Run the task as `rank`, in a process of its own."""
+def main(rank: int, task: Task, messages: socket.socket, output: socket.socket) -> None:
+    """Run the task as `rank`, in a process of its own. Both sockets lead to the notebook."""
     _end_with_parent()
     _set_environment(rank, task)
-    try:
-        context = rank_context.RankContext(rank, _connect(task, rank, "messages"), task.start_s)
-        _redirect_output(task, rank)
-    except OSError:  # the launch is over already
-        os._exit(1)
+    context = rank_context.RankContext(rank, Channel(messages), task.start_s)
+    _redirect_output(output)
     rank_context.set_current(context)
+    from labkit.dist import rank_groups
     from labkit.dist.comm_trace import CommTracer
 
-    tracer = CommTracer(context)
+    rank_groups.install(task.folder)
+    tracer = CommTracer(context, task.folder)
     tracer.install()
     threading.Thread(target=_listen, args=(context, tracer), daemon=True).start()
     try:
@@ -101,8 +100,14 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
     if torch.cuda.is_available() and torch.cuda.device_count() >= task.nproc:
         torch.cuda.set_device(context.rank)
     fn, args = pickle.loads(task.call)
-    value = fn(*args)
+    try:
+        value = fn(*args)
+    except BaseException as error:
+        _end_if_forked(context, error)
+        raise
+    _end_if_forked(context)
     context.settle_trace()
+    context.trace.spent = contention.own_threads()
     try:
         result = pack(value)
     except Exception as error:
@@ -115,6 +120,17 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
     sys.stdout.flush()
     sys.stderr.flush()
     return result
+
+
+def _end_if_forked(context: rank_context.RankContext, error: BaseException | None = None) -> None:
+    """End a process that the function forked and that came back from it: a result is the rank's own to send."""
+    if os.getpid() == context.pid:
+        return
+    if error is not None and not isinstance(error, SystemExit):
+        sys.stderr.write(_own_traceback(error) + "\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(error is not None)
 
 
 def _own_traceback(error: BaseException) -> str:
@@ -157,7 +173,7 @@ def _set_environment(rank: int, task: Task) -> None:
     os.environ |= {
         "RANK": ours, "LOCAL_RANK": ours, "ROLE_RANK": ours, "ROLE_NAME": "rank", "GROUP_RANK": "0",
         "WORLD_SIZE": all_ranks, "LOCAL_WORLD_SIZE": all_ranks, "ROLE_WORLD_SIZE": all_ranks, "GROUP_WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(task.store_port), "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(task.free_port), "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "labkit",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         "OMP_NUM_THREADS": str(task.threads),
@@ -167,19 +183,10 @@ def _set_environment(rank: int, task: Task) -> None:
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
 
-def _connect(task: Task, rank: int, purpose: str) -> Channel:
-    """A channel to the notebook, which knows its ranks by the token."""
-    channel = Channel(socket.create_connection(("127.0.0.1", task.port)))
-    channel.sock.sendall(task.token)
-    channel.send((rank, purpose))
-    return channel
-
-
-def _redirect_output(task: Task, rank: int) -> None:
+def _redirect_output(output: socket.socket) -> None:
     """Send what is printed, by Python or by C++, to the notebook."""
     if sys.platform == "win32":  # there a socket is no file; the console gets it
         return
-    output = _connect(task, rank, "output")
     os.dup2(output.fileno(), 1)
     os.dup2(output.fileno(), 2)
     output.close()
@@ -196,6 +203,8 @@ def _listen(context: rank_context.RankContext, tracer: CommTracer) -> None:
         try:
             asked = context.channel.recv()
         except (EOFError, OSError):
+            if sys.platform != "win32":
+                os.killpg(0, signal.SIGKILL)  # what the function started, too
             os._exit(1)
         if asked == "activity":
             context.send("activity", _activity(context, tracer))

@@ -26,20 +26,23 @@ def processes_of(pid):
     return found
 
 
-def open_files():
-    """What this process has open, and how often."""
+def open_files(pid="self"):
+    """What a process has open, and how often."""
     found = Counter()
-    for number in Path("/proc/self/fd").iterdir():
-        try:
-            found[str(number.readlink())] += 1
-        except OSError:  # another thread has closed it
-            continue
+    try:
+        for number in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                found[str(number.readlink())] += 1
+            except OSError:  # another thread has closed it
+                continue
+    except OSError:  # it has ended
+        pass
     return found
 
 
-def listening():
-    """Ports at which this process waits for calls."""
-    own = open_files()
+def listening(*pids):
+    """Addresses (in hexadecimal) and ports at which processes wait for calls; this process unless some are named."""
+    own = sum(map(open_files, pids or ("self",)), Counter())
     lines = [
         line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
     ]

@@ -3,7 +3,6 @@
 import itertools
 import os
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -17,10 +16,9 @@ import torch.distributed as dist
 import labkit as lab
 from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
-from labkit.dist import coordinator, rank_context, rank_timeline
+from labkit.dist import rank_context, rank_timeline
 from labkit.dist.gpu_clock import GpuClock
 from labkit.dist.rank_context import RankTrace
-from tests.test_dist.ranks_left import listening
 
 
 def rank_and_sum(more):
@@ -133,31 +131,6 @@ def test_what_ranks_print_comes_line_by_line(capsys):
     lab.launch(prints, 2)
     lines = sorted(capsys.readouterr().out.splitlines())
     assert lines == [f"rank {r}: {t}" for r in (0, 1) for t in (f"first {r}", "second", "third, without an end")]
-
-
-def a_stranger_calls():
-    """And says half of what it should, for as long as this rank lives."""
-    global stranger
-    stranger = socket.create_connection(rank_context.current().channel.sock.getpeername())
-    stranger.send(b"half")
-    return "unharmed"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_all_ports_of_a_launch_are_of_the_loopback_interface():
-    seen = []
-    lab.launch(reports_once, 1, on_report=lambda report: seen.extend(listening()))
-    assert len(seen) == 2
-    assert {address.partition(":")[0] for address in seen} == {"0100007F"}  # 127.0.0.1
-
-
-def reports_once():
-    lab.report(step=0)
-
-
-def test_a_stranger_who_calls_is_hung_up_on(monkeypatch):
-    monkeypatch.setattr(coordinator, "_GREETING_S", 0.5)
-    assert lab.launch(a_stranger_calls, 2, timeout_s=60) == ["unharmed"] * 2
 
 
 def reports_twice(both_seen):

@@ -1,0 +1,106 @@
+"""How the ranks of a launch meet: by a file that no other user can open, over connections that no other user holds.
+
+`init_process_group()` finds a FileStore in the launch's private folder, in place of torchrun's TCPStore, which has no
+password: anybody who reaches its port can read and write it. gloo listens on the loopback interface. It takes whoever
+connects and says a peer's small number for that peer, so what it accepted is looked through once a group stands, before
+anything is sent: a connection of another user's process ends the rank. (Only on Linux, which tells whose it is.) NCCL
+asks for a random number that travels through the store. What another user can still do is to make a launch fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlparse
+
+from torch._C._distributed_c10d import FileStore, Store
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.rendezvous import _rendezvous_handlers
+
+from labkit.core.errors import LabError
+
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_MAPPED = "0000000000000000FFFF0000"  # begins an IPv4 address written as IPv6
+_LOOKS, _PAUSE_S = 3, 0.05  # a connection that is just being closed may look like another user's
+_numbers = itertools.count()  # a group that is made after another was destroyed meets at a file of its own
+
+
+def install(folder: str) -> None:
+    """Make `env://`, which init_process_group uses unless told otherwise, lead to a FileStore in `folder`."""
+
+    def meet(url: str, timeout: timedelta | None = None, **_: Any) -> Iterator[tuple[Store, int, int]]:
+        asked = dict(parse_qsl(urlparse(url).query))
+        rank, size = (int(asked.get(name) or os.environ[name.upper()]) for name in ("rank", "world_size"))
+        store = FileStore(f"{folder}/store-{next(_numbers)}", -1)  # -1: it stays until the launch's end
+        if timeout is not None:
+            store.set_timeout(timeout)
+        yield store, rank, size
+
+    _rendezvous_handlers["env"] = meet
+    # The class itself, since torch makes its objects in several places.
+    if (group := getattr(c10d, "ProcessGroupGloo", None)) is not None:
+        connect = group.__init__
+
+        def connect_and_check(self: Any, *args: Any, **kwargs: Any) -> None:
+            connect(self, *args, **kwargs)
+            check_peers()
+
+        group.__init__ = connect_and_check
+
+
+def check_peers() -> None:
+    """Raise LabError if gloo has taken a process of another user for a rank."""
+    strangers = _strangers()
+    for _ in range(_LOOKS - 1):
+        if not strangers:
+            return
+        time.sleep(_PAUSE_S)
+        strangers = {inode: user for inode, user in _strangers().items() if inode in strangers}
+    if strangers:
+        users = ", ".join(sorted(set(strangers.values())))
+        raise LabError(
+            f"A process of another user of this machine (user id {users}) connected to this rank as if it were one of "
+            "its peers. Nothing was sent to it. Launch again; if it happens again, tell the machine's administrator."
+        )
+
+
+def _strangers() -> dict[str, str]:
+    """The user at the other end of each connection to a peer that isn't this user's, by the connection's inode."""
+    ours = _of_peers()
+    if not ours:
+        return {}
+    own: dict[str, tuple[str, str]] = {}
+    users: dict[tuple[str, str], str] = {}
+    for table in _TABLES:
+        with suppress(OSError):
+            for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+                _, local, remote, state, _, _, _, user, _, inode, *_ = line.replace(_MAPPED, "").split()
+                if state == "01" and inode != "0":  # established, and held by a process
+                    users[local, remote] = user
+                    if inode in ours:
+                        own[inode] = local, remote
+    other = {inode: users.get((remote, local), "unknown") for inode, (local, remote) in own.items()}
+    return {inode: user for inode, user in other.items() if user != str(os.geteuid())}
+
+
+def _of_peers() -> set[str]:
+    """Inodes of this process's sockets that gloo uses for peers: on no others does it set a timeout (tcp/pair.cc)."""
+    found = set()
+    with suppress(FileNotFoundError):
+        for entry in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                about = os.fstat(number := int(entry.name))
+                if stat.S_ISSOCK(about.st_mode):
+                    with socket.socket(fileno=os.dup(number)) as sock:
+                        timeout = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)
+                        if sock.family in (socket.AF_INET, socket.AF_INET6) and any(timeout):
+                            found.add(str(about.st_ino))
+    return found
