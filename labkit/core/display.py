@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import html
+import reprlib
 import signal
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+# MathJax looks for no formulas inside of elements of these classes: $ is a price here.
+LITERAL = "tex2jax_ignore mathjax_ignore"
+_HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}
+_PARTS = reprlib.Repr()
+_PARTS.maxlist = _PARTS.maxtuple = _PARTS.maxdict = _PARTS.maxset = _PARTS.maxfrozenset = _PARTS.maxarray = 30
+_PARTS.maxstring = _PARTS.maxother = 80
 
 
 def brief_repr(value: object) -> str:
@@ -17,11 +26,28 @@ def brief_repr(value: object) -> str:
             return f"{kind} of shape {tuple(shape)}"
         if issubclass(type(value), str | bytes):
             value = value[:80]  # type: ignore[index]  # mypy does not narrow by issubclass
-        text = " ".join(repr(value).split())
+        parted = type(value) in (list, tuple, dict, set, frozenset)  # such may be long, and is not written out whole
+        text = " ".join((_PARTS.repr if parted else repr)(value).split())
         return cut(text.encode("utf-8", "backslashreplace").decode(), 60)
     except Exception:  # a message about a bad value must not fail on it
         large = issubclass(type(value), int)
         return "a number of thousands of digits" if large else f"an object of type {kind}"
+
+
+def plain(text: str, longest: int = 20_000) -> str:
+    """Text that any page and figure can show: cut, without characters that nobody sees or that turn others around.
+
+    Unicode's categories Cf (such as zero-width and right-to-left marks), Cc and Cs (half of a pair); a newline stays.
+    """
+    shown = cut(str(text)[: longest + 1], longest).replace("\t", " ")
+    if shown.isprintable():
+        return shown
+    return "".join(c if c == "\n" else _HIDDEN.get(unicodedata.category(c), c) for c in shown)
+
+
+def as_html(text: str) -> str:
+    """Text for HTML that shows it as it is; the element around it needs the class `LITERAL`."""
+    return html.escape(plain(text))
 
 
 def cut(text: str, longest: int) -> str:
@@ -46,7 +72,7 @@ class Shown:
     """A value whose `repr` is its `str`. A dataclass that inherits this is declared with repr=False."""
 
     def __repr__(self) -> str:
-        return str(self)
+        return plain(str(self), longest=10**6)
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,11 +91,13 @@ class Table(Shown):
         return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
 
     def _repr_html_(self) -> str:
-        title = f"<caption style='text-align:left'><b>{html.escape(self.title)}</b></caption>" if self.title else ""
+        title = f"<caption style='text-align:left'><b>{as_html(self.title)}</b></caption>" if self.title else ""
         head = f"<thead>{_line(self.headings, 'th')}</thead>" if self.headings else ""
         body = "".join(_line(row, "td") for row in self.rows)
-        notes = "".join(f"<p style='max-width:48em;margin:0.2em 0'>{html.escape(note)}</p>" for note in self.notes)
-        return f"<table>{title}{head}<tbody>{body}</tbody></table>{notes}"
+        notes = "".join(
+            f"<p class='{LITERAL}' style='max-width:48em;margin:0.2em 0'>{as_html(note)}</p>" for note in self.notes
+        )
+        return f"<table class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
 
 
 class ShownAsTable(Shown):
@@ -87,4 +115,4 @@ class ShownAsTable(Shown):
 
 
 def _line(cells: Iterable[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag} style='text-align:left'>{as_html(cell)}</{tag}>" for cell in cells) + "</tr>"
