@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import copy
 import dataclasses
-import html
 import inspect
 import math
 import textwrap
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from labkit.core.arguments import as_float
-from labkit.core.display import Shown, brief_repr, cut
+from labkit.core.display import LITERAL, Shown, as_html, brief_repr, cut
 from labkit.core.errors import LabError
 from labkit.core.units import significant
 from labkit.lesson.exercise_files import exercise, solutions
@@ -55,10 +54,9 @@ class Outcome(Shown):
 
     def _repr_html_(self) -> str:
         sign, color = _STYLE[self.state]
-        text = html.escape(self.message).replace("\n", "<br>")
-        return (
-            f"<div style='max-width:48em'><b style='color:{color}'>{sign} {self.number} {self.state}.</b> {text}</div>"
-        )
+        text = as_html(self.message).replace("\n", "<br>")
+        told = f"<b style='color:{color}'>{sign} {as_html(self.number)} {self.state}.</b> {text}"
+        return f"<div class='{LITERAL}' style='max-width:48em'>{told}</div>"
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import html
 import math
 import re
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Literal, get_args
 from labkit.core import results
 from labkit.core.arguments import as_float, check_number
 from labkit.core.comparable import Work
-from labkit.core.display import Shown, Table, brief_repr
+from labkit.core.display import LITERAL, Shown, Table, as_html, brief_repr
 from labkit.core.errors import BadMeasurement, DataError, nearest
 from labkit.core.paths import DATA
 from labkit.core.results import Measurement, Prediction, Verdict
@@ -37,7 +36,7 @@ class Note(Shown):
         return self.text
 
     def _repr_html_(self) -> str:  # plain text would be broken in the middle of a word
-        return f"<div style='max-width:48em'>{html.escape(self.text)}</div>"
+        return f"<div class='{LITERAL}' style='max-width:48em'>{as_html(self.text)}</div>"
 
 
 def predict(key: str, guess: object, unit: str) -> Note:
@@ -168,7 +167,7 @@ def claims() -> dict[str, str]:
     path = DATA / "claims.csv"
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            return {row["id"]: row["claim"] for row in csv.DictReader(file)}
+            return {row["id"]: row["claim"].replace("`", "") for row in csv.DictReader(file)}
     except OSError as error:
         raise DataError(f"{path} can't be read ({error.strerror}). Fetch the repository again.") from error
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
+from labkit.core.display import plain
 from labkit.core.units import format_seconds
 from labkit.plot.picture import DPI, Picture, figure_of
 
@@ -23,6 +25,8 @@ _WIDTH_IN = 5.9
 # Room for tick labels and axis label between the axes and a legend below them. In inches, since a share of the
 # axes' height would put the legend of a low figure into the labels and that of a high one far away.
 _LABELS_IN, _GAP_IN = 0.5, 0.05
+_LONGEST_NAME = 44  # letters, for which there is room left of the axes
+_UNNAMED = re.compile(r"_nolegend_|_(child|container)\d+")  # what matplotlib calls an artist without a label
 _PLACES: dict[str, dict[str, Any]] = {
     "right": {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02), "borderaxespad": 0.0},
     "above": {"loc": "lower left", "bbox_to_anchor": (-0.01, 1.0)},
@@ -93,14 +97,17 @@ class Drawing:
         spec = self.draw(ax, *args, **kwargs)
         if spec.height_in is not None:
             _resize(ax, spec.height_in, spec.width_in)
-        # no formulas: a title may name prices in US$ or be a line of source code
-        ax.set_title(title or spec.title, loc="left", fontsize=11, pad=spec.title_pad, parse_math=False)
+        ax.set_title(title or spec.title, loc="left", fontsize=11, pad=spec.title_pad)
         _draw_legend(ax, spec)
         return spec.sentence
 
 
 def _draw_legend(ax: Axes, spec: FigureSpec) -> None:
     handles = list(spec.handles)
+    for artist in (*ax.get_children(), *ax.containers, *handles):
+        label = str(artist.get_label())
+        if label.startswith("_") and not _UNNAMED.fullmatch(label):
+            artist.set_label(f" {label}")  # a name: matplotlib would leave it out for its underscore
     if not handles:
         found, labels = ax.get_legend_handles_labels()
         handles = [found[labels.index(label)] for label in dict.fromkeys(labels)]
@@ -119,9 +126,14 @@ def _draw_legend(ax: Axes, spec: FigureSpec) -> None:
 # -- what many figure functions draw alike
 
 
+def tick_names(names: Iterable[str]) -> list[str]:
+    """Names as ticks can show them, each on one line."""
+    return [plain(" ".join(name.split()), _LONGEST_NAME) for name in names]
+
+
 def name_rows(ax: Axes, names: Sequence[str], *, above: float = 0.5, below: float = 0.5) -> None:
     """Name the rows at y = 0, 1, ... from the top down, with room `above` the first and `below` the last, in rows."""
-    ax.set_yticks(range(len(names)), names)
+    ax.set_yticks(range(len(names)), tick_names(names))
     ax.set_ylim(max(len(names), 1) - 1 + below, -above)
 
 

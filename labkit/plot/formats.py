@@ -25,6 +25,7 @@ _FATES: dict[str, dict[str, Any]] = {
     "normal": {"facecolor": MEASURED, "edgecolor": "white"},
     "overflow": {"facecolor": "black", "edgecolor": "white", "hatch": ".."},
 }
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _SMALLEST_POWER = -60  # what is smaller still is drawn in the first bar
 
 
@@ -99,7 +100,7 @@ def gradients(ax: Axes, values: Any, number_format: Format = formats.float16, *,
     low, high = np.log2(number_format.min_subnormal) - 6, np.log2(number_format.max) + 2
     ax.set_xlim(min(low, bins[0] - 1), max(high, bins[-1] + 2))
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    ax.xaxis.set_major_formatter(lambda value, _: f"$2^{{{value:.0f}}}$")
+    ax.xaxis.set_major_formatter(lambda value, _: "2" + f"{value:.0f}".translate(_RAISED))
     scaled = "" if scale == 1 else f", times {scale:,.6g}"
     ax.set(xlabel=f"magnitude{scaled}; lines: limits of {number_format}", ylabel="% of the numbers")
     named = zip(_FATES.items(), shares, strict=True)

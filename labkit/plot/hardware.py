@@ -137,8 +137,7 @@ def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidat
 
 def _write_columns(ax: Axes, y: float, text: str, **style: Any) -> None:
     """Write one text a row, in a font whose columns align: a text for each cell would cost a live frame too long."""
-    plain = text.replace("$", r"\$")  # US$ twice in a line would be set as a formula
-    text_beside(ax, y, plain, family="monospace", **style)
+    text_beside(ax, y, text, family="monospace", **style)
 
 
 def _shortlist_in_words(candidates: Sequence[Candidate], rows: Sequence[Candidate]) -> str:

@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from labkit.core.errors import BadArgument
-from labkit.plot.core import Drawing, FigureSpec
+from labkit.plot.core import Drawing, FigureSpec, tick_names
 from labkit.plot.style import CYCLE, RECORDED
 
 _ROW = 20  # elements of a one-dimensional array in a row of the figure
@@ -50,7 +50,7 @@ def grey_images(ax: Axes, named: Mapping[str, Any]) -> FigureSpec:
         ax.add_patch(Rectangle((left, 0), columns, rows, fill=False, edgecolor=RECORDED))
     width = len(named) * (columns + gap) - gap
     ax.set(xlim=(-0.2, width + 0.2), ylim=(rows + 0.2, -0.2))
-    ax.set_xticks([i * (columns + gap) + columns / 2 for i in range(len(named))], list(named))
+    ax.set_xticks([i * (columns + gap) + columns / 2 for i in range(len(named))], tick_names(named))
     ax.set_yticks([])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)

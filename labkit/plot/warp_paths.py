@@ -51,7 +51,7 @@ def divergence(ax: Axes, trace: Trace | Any, warp: int = 0) -> FigureSpec:
     for y, i in enumerate(drawn):
         again = y > 0 and labels[i] == labels[drawn[y - 1]]
         told = f"    turn {turns[i]}" if again else cut(labels[i], 60)
-        words(ax, WARP + 0.6, y + 0.5, told, family="monospace", parse_math=False)
+        words(ax, WARP + 0.6, y + 0.5, told, family="monospace")
         if _parts(lanes[i]):
             words(ax, -0.4, y + 0.5, "lanes part ▸", ha="right")
     for lane in (*range(0, WARP, 4), WARP - 1):
