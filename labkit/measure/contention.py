@@ -70,7 +70,8 @@ class Watch:
         strangers = others_on_gpu() if self.gpu else []
         if not strangers or found.reason:
             return found
-        words = f"another process uses it (PID {strangers[0]})" if len(strangers) == 1 else f"{len(strangers)} others"
+        one = len(strangers) == 1
+        words = f"another process uses it (PID {strangers[0]})" if one else f"{len(strangers)} others use it"
         return Contention(found.lost, f"this GPU was shared: {words}")
 
 

@@ -1,6 +1,7 @@
 import asyncio
 import re
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -9,7 +10,9 @@ from labkit.core.errors import BadArgument, LabError
 from labkit.lesson import journal, live
 from labkit.lesson.boards import Curves, SpeedBoard
 from labkit.lesson.explorer import Explorer
+from labkit.measure import bench
 from labkit.measure.bench import Timing
+from labkit.measure.contention import Contention, Watch
 from tests.test_measure.test_bench import FakeDevice
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -360,3 +363,31 @@ def test_outside_a_notebook_nothing_is_published():
     speed.show()
     assert speed._shown_in is None
     assert live.shell() is None
+
+
+def test_a_board_says_that_the_machine_was_busy(monkeypatch):
+    busy = "this machine was busy: 38 % of the time waiting for a core"
+    monkeypatch.setattr(Watch, "so_far", lambda self: Contention(0.38, busy))
+    speed = board()
+    rows = {"one": lambda: time.sleep(1e-3), "two": lambda: time.sleep(1e-3)}
+    race = speed.compare(rows, items=64, budget_s=0.0)
+    assert "This machine was busy: 38 % of the time waiting for a core. Run the cell again when it" in speed.sentence
+    assert "one, two: This" not in speed.sentence, "it is so for all rows"
+    assert {e.busy for e in results.results().entries()} == {busy}
+    monkeypatch.setattr(Watch, "so_far", lambda self: Contention(0.0))
+    speed.time("one", rows["one"], items=64, budget_s=0.0)
+    assert "two: This machine was busy" in speed.sentence
+    speed.time("two", rows["two"], items=64, budget_s=0.0)
+    assert "waiting for a core" not in speed.sentence
+    speed.add("one", race.timings[0], items=64)
+    assert "one: This machine was busy" in speed.sentence
+
+
+def test_a_board_says_that_it_waits_for_another_notebook(monkeypatch):
+    speed, said = board(), []
+    monkeypatch.setattr(
+        bench, "turn", lambda on_wait: (on_wait("Waiting."), said.append(speed.sentence), nullcontext())[2]
+    )
+    speed.time("one", lambda: None, items=64, budget_s=0.0)
+    assert said == ["Waiting."]
+    assert "Waiting" not in speed.sentence

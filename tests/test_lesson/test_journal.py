@@ -8,7 +8,8 @@ import torch
 from labkit.core import results
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.lesson import journal
-from labkit.measure.bench import Ratio, Timing
+from labkit.measure.bench import Ratio, Timing, speedup
+from labkit.measure.contention import CELLS, Contention, Watch
 
 pytestmark = pytest.mark.usefixtures("home")
 KEY = "00.3 all threads"
@@ -203,3 +204,75 @@ def test_the_summary_reports_damaged_lines_and_goes_on():
         file.write('null\n{"kind": "verdict", "claim": "C02", "verdict": "holds", "because": 5}\n')
     assert "line 2 is skipped: Expected a JSON object with a kind" in str(journal.summary("00"))
     assert "line 3 is skipped: Expected the fields of a verdict" in str(journal.summary("00"))
+
+
+BUSY = "this machine was busy: 38 % of the time waiting for a core"
+
+
+def taken(label, seconds, share=0.0):
+    """A timing of which other programs took a share."""
+    return Timing(label, 1.0, (seconds,) * 5, 1, Contention(share, BUSY if share else ""))
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """A kernel that has recorded nothing yet; returns what sets what other programs take of its cells."""
+    monkeypatch.setattr(journal, "_recorded_here", {})
+    monkeypatch.setattr(journal, "CELLS", type(CELLS)())
+
+    def lose(share):
+        monkeypatch.setattr(Watch, "so_far", lambda self: Contention(share, BUSY if share else ""))
+        journal.CELLS.begin()
+
+    return lose
+
+
+def test_a_disturbed_timing_is_marked_in_the_record_and_in_the_closing_table(kernel):
+    journal.record(KEY, taken("all threads", 0.02, 0.38), "images/s", items=64)
+    (kept,) = results.results().entries()
+    assert (kept.waited, kept.busy) == (0.38, BUSY)
+    assert BUSY in str(kept)
+    assert journal.summary("00").rows == ((KEY, "none", "3,200 images/s (machine busy)", ""),)
+    assert "Run the row's cell again when it is calm." in str(journal.summary("00"))
+    journal.record(KEY, taken("all threads", 0.02), "images/s", items=64)
+    assert "busy" not in str(journal.summary("00"))
+
+
+def test_a_number_without_a_timing_is_marked_by_its_cells_if_it_was_timed(kernel):
+    kernel(0.38)
+    assert journal.record("00.3 efficiency", 61.0, "%").busy == BUSY
+    assert journal.record("00.3 accuracy", 97.0, "%", timed=False) == results.results().entries()[-1]
+    assert (results.results().entries()[-1].busy, results.results().entries()[-1].waited) == ("", None)
+    assert journal.record("00.3 bytes", 4.0, "B", origin="calculated").busy == ""
+    kernel(0.0)
+    assert journal.record("00.3 efficiency", 61.0, "%").busy == ""
+
+
+def test_no_verdict_from_a_speedup_that_was_measured_on_a_busy_machine():
+    ratio = speedup(taken("CPU", 0.2, 0.38), taken("GPU", 0.1))
+    said = str(journal.verdict("C02", ratio, section="00.4"))
+    assert f"not measured: {BUSY}. Run the cells again when it is calm" in said
+    assert journal.summary("00").verdicts[0].verdict == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("section", "claims", "withheld"),
+    [("00.4", [], True), ("00.3", ["C02"], True), ("00.3", ["C03"], False), ("00.3", [], False)],
+)
+def test_no_verdict_where_a_number_of_the_section_or_for_the_claim_is_marked(kernel, section, claims, withheld):
+    kernel(0.0)
+    journal.record("00.4 first", taken("first", 0.02), "s")
+    journal.record(f"{section} row", taken("row", 0.02, 0.38), "s", claims=claims)
+    assert ("not measured" in str(journal.verdict("C02", True, section="00.4", because="x"))) is withheld
+    assert ("not measured" in str(journal.verdict("C02", False, section="00.4", because="x"))) is withheld
+    journal.record(f"{section} row", taken("row", 0.02), "s", claims=claims)
+    assert "C02 (" in str(journal.verdict("C02", True, section="00.4", because="x"))
+    assert "holds: x" in str(journal.verdict("C02", True, section="00.4", because="x"))
+
+
+def test_where_nothing_was_recorded_the_cells_decide(kernel):
+    kernel(0.38)
+    assert "not measured" in str(journal.verdict("C02", True, section="00.4", because="x"))
+    assert "needs a GPU" in str(journal.verdict("C02", None, section="00.4", needs="a GPU"))
+    journal.record("00.4 bytes", 4.0, "B", timed=False)
+    assert "holds: x" in str(journal.verdict("C02", True, section="00.4", because="x")), "bytes are no matter of time"

@@ -77,3 +77,17 @@ def test_other_errors_are_shown_as_always(outputs):
 
 def test_the_next_cell_works(outputs):
     assert outputs[5][0].data["text/plain"] == "42"
+
+
+PLANT = """
+import labkit as lab
+from labkit.measure.contention import Contention, Watch
+lab.start(), lab.start()
+Watch.so_far = lambda self: Contention(0.38, "busy") if busy else Contention(0.0)
+busy = False
+"""
+
+
+def test_a_kernel_marks_what_its_busy_cells_record_and_forgets_them_after():
+    cells = (PLANT, "busy = True", "busy = False", record := "print(lab.record('99.1 a', 1.0, 's').busy)", record)
+    assert [outputs[0].text for outputs in run(*cells)[3:]] == ["busy\n", "\n"]

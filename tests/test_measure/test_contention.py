@@ -1,0 +1,245 @@
+"""What a measurement loses to other programs, from planted counters and from real loops on one core."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from labkit.measure import bench, contention
+from labkit.measure.contention import BUSY, CellMeter, Contention, Reading, Watch, between
+
+REAL_READ = contention.read
+ONE, TWO = (1, 1), (1, 2)  # threads of a process
+
+
+def reading(at_s=0.0, threads=None, cores=2, own_s=0.0, all_s=0.0, **more):
+    return Reading(at_s, cores, threads, own_s, all_s, **more)
+
+
+def after(seconds, threads, **more):
+    """What was lost in so many seconds, with threads that began at their counters' zero."""
+    return between(reading(threads={}), reading(seconds, threads, **more))
+
+
+def test_a_calm_measurement_lost_nothing():
+    found = after(1.0, {ONE: (1.0, 0.0), TWO: (0.9, 0.002)}, own_s=1.9, all_s=1.95)
+    assert found.lost == pytest.approx(0.002 / 1.902)
+    assert found.reason == ""
+
+
+def test_what_another_program_took_is_named_with_its_share():
+    found = after(1.0, {ONE: (0.62, 0.38)}, cores=1, own_s=0.62, all_s=1.0)
+    assert found == Contention(pytest.approx(0.38), "this machine was busy: 38 % of the time waiting for a core")
+
+
+def test_only_the_time_between_the_readings_counts():
+    first = reading(100.0, {ONE: (50.0, 40.0)}, own_s=50.0, all_s=190.0)
+    last = reading(101.0, {ONE: (51.0, 40.0), TWO: (0.5, 0.1)}, own_s=51.5, all_s=192.0)
+    assert between(first, last).lost == pytest.approx(0.1 / 1.6)
+
+
+def test_threads_that_wait_for_each_other_make_no_busy_machine():
+    eight = {(1, i): (0.25, 0.75) for i in range(8)}
+    assert after(1.0, eight, own_s=2.0, all_s=2.0) == Contention(0.0)
+    # In turns of eight and of one, they wait for each other as much as for anybody: nobody else ran.
+    burst = {(1, i): (0.1875, 0.3125) for i in range(8)}
+    assert after(1.0, burst, own_s=1.5, all_s=1.5).reason == ""
+
+
+def test_of_a_crowd_of_its_own_only_what_others_took_counts():
+    crowd = {(1, i): (0.2, 0.8) for i in range(8)}
+    assert after(1.0, crowd, own_s=1.6, all_s=2.0).lost == pytest.approx(0.4 / 2.0)
+
+
+def test_nobody_waits_for_others_longer_than_they_run():
+    assert after(1.0, {ONE: (0.5, 0.5)}, own_s=0.5, all_s=0.51).lost == pytest.approx(0.02 / 0.52)
+
+
+def test_a_ranks_time_counts_after_its_process_has_ended(monkeypatch):
+    monkeypatch.setattr(contention, "_ended", (0.0, 0.0))
+    before = REAL_READ()
+    contention.add_ended([(3.0, 1.0), (2.0, 1.0)])
+    assert contention._spent({k: before.threads[k] for k in [(0, 0)]}, {(0, 0): contention._ended}) == (5.0, 2.0)
+
+
+def test_what_the_host_of_a_virtual_machine_took_has_its_own_sentence():
+    found = after(1.0, {ONE: (0.8, 0.0)}, own_s=0.8, all_s=0.8, stolen_s=0.21)
+    assert found == Contention(
+        pytest.approx(0.2), "this virtual machine was busy: its host gave 20 % of the time to others"
+    )
+    assert after(0.1, {ONE: (0.1, 0.0)}, own_s=0.1, all_s=0.1, stolen_s=0.01).reason == "", "one step of the counter"
+
+
+def test_a_containers_limit_has_its_own_sentence_if_others_used_it_up():
+    threads = {ONE: (0.7, 0.0)}
+    found = after(1.0, threads, own_s=0.7, all_s=1.0, stopped_s=0.3, group_s=1.0)
+    assert found.reason == "this container was busy: its CPU limit stopped it 30 % of the time"
+    assert after(1.0, threads, own_s=0.7, all_s=0.7, stopped_s=0.3, group_s=0.7).reason == "", "its own use alone"
+
+
+def test_where_the_system_does_not_say_it_is_unknown_and_never_calm():
+    assert after(1.0, None, own_s=0.8, all_s=0.8) == Contention(None, "")
+    assert after(1.0, None, own_s=0.8, all_s=2.0).reason == (
+        "this machine was busy: other programs used 1.2 of its cores"
+    )
+    assert after(1.0, None, own_s=2.0, all_s=2.0) == Contention(None, ""), "its own threads fill the cores"
+
+
+def test_a_system_that_counts_only_zeros_does_not_say(tmp_path):
+    path = tmp_path / str(os.getpid()) / "task" / "7" / "schedstat"
+    path.parent.mkdir(parents=True)
+    path.write_text("0 0 0\n")
+    assert contention._threads([contention.psutil.Process()], tmp_path) is None
+    path.write_text("2000000000 500000000 12\n")
+    assert contention._threads([contention.psutil.Process()], tmp_path)[os.getpid(), 7] == (2.0, 0.5)
+
+
+LOOP = "import os; os.write(1, b'%d\\n' % os.getpid())\nwhile True: pass"
+
+
+@pytest.fixture
+def one_core(monkeypatch):
+    """Real counters, and this process and what it starts on one core."""
+    if contention._threads([contention.psutil.Process()]) is None:
+        pytest.skip("this system doesn't count the time that threads wait")
+    monkeypatch.setattr(contention, "read", REAL_READ)
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    yield
+    os.sched_setaffinity(0, allowed)
+
+
+@pytest.fixture
+def strangers():
+    """Two loops on the same core that aren't this process's children."""
+    starter = f"import subprocess, sys; [subprocess.Popen([sys.executable, '-c', {LOOP!r}]) for _ in range(2)]"
+    with subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True) as process:
+        pids = [int(process.stdout.readline()) for _ in range(2)]  # they outlive the process that started them
+    yield pids
+    for pid in pids:
+        os.kill(pid, 9)
+
+
+def spin():
+    end_s = time.thread_time() + 2e-3
+    while time.thread_time() < end_s:
+        pass
+
+
+@pytest.mark.slow
+def test_a_race_beside_other_programs_is_marked_and_not_judged(one_core, strangers):
+    race = bench.compare({"a": spin, "b": lambda: (spin(), spin(), spin())}, budget_s=0.5)
+    timing, ratio = race.timings[0], race.ratio("b")
+    assert timing.contention.lost > BUSY
+    assert re.fullmatch(r"this machine was busy: \d+ % of the time waiting for a core", timing.busy)
+    assert timing.busy in str(timing)
+    assert ratio.verdict == "not judged"
+    assert f"b against a: not judged, since {timing.busy}" in str(ratio)
+    assert bench.speedup(timing, bench.Timing("calm", 1.0, (1.0,) * 5)).verdict == "not judged"
+
+
+@pytest.mark.slow
+def test_a_race_beside_its_own_children_is_not(one_core):
+    """Planted in full, but for programs of others that happen to run: those are left out of the counters."""
+    children = [subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for child in children:
+            child.stdout.readline()
+        watch = Watch()
+        for _ in range(200):
+            spin()
+        first, last = watch._first, contention.read()
+        ran_s, waited_s = contention._spent(first.threads, last.threads)
+        own_s = last.own_s - first.own_s
+        assert waited_s > ran_s > 0, "they did wait"
+        alone = Reading(last.at_s, 1, last.threads, last.own_s, first.all_s + own_s)
+        assert between(first, alone).reason == ""
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+            child.stdout.close()
+
+
+def test_a_simulated_clock_is_not_disturbed_by_real_programs(monkeypatch):
+    monkeypatch.setattr(contention, "read", lambda: pytest.fail("nothing to read"))
+    ticks = iter(range(10_000))
+    assert bench.time_call(lambda: None, label="x", clock=lambda: float(next(ticks)), min_runs=5).contention is None
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch):
+    """A planted nvidia-smi; returns what sets the processes that it lists."""
+    listed, tool = tmp_path / "listed", tmp_path / "nvidia-smi"
+    tool.write_text(
+        f'#!/bin/sh\n[ "$*" = "--query-compute-apps=pid,gpu_uuid --format=csv,noheader" ] && cat {listed}\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return lambda *rows: listed.write_text("".join(f"{pid}, {uuid}\n" for pid, uuid in rows))
+
+
+OURS = (os.getpid(), "GPU-1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([OURS], ""),
+        ([OURS, (1, "GPU-1")], "this GPU was shared: another process uses it (PID 1)"),
+        ([OURS, (1, "GPU-1"), (2, "GPU-1")], "this GPU was shared: 2 others use it"),
+        ([OURS, (1, "GPU-2")], ""),
+        ([(1, "GPU-1")], ""),  # a container numbers its processes by itself: which are ours is unknown
+        ([OURS, ("[N/A]", "GPU-1")], ""),
+        ([], ""),
+    ],
+)
+def test_other_processes_on_the_gpu_are_named(gpu, rows, reason):
+    gpu(*rows)
+    assert Watch(gpu=True).so_far().reason == reason
+    assert Watch().so_far().reason == ""
+
+
+def test_without_nvidia_smi_nobody_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert contention.others_on_gpu() == []
+
+
+@pytest.fixture
+def meter(monkeypatch):
+    """A meter, and what sets what the running cell loses."""
+    lost = [Contention(0.0)]
+    monkeypatch.setattr(Watch, "so_far", lambda self: lost[0])
+    return CellMeter(), lambda share: lost.__setitem__(0, Contention(share, "busy" if share >= BUSY else ""))
+
+
+def test_a_number_has_the_worst_of_the_cells_since_the_last_that_recorded(meter):
+    cells, lose = meter
+    for share in (0.01, 0.4, 0.02):  # measured in the second, recorded in the third
+        cells.begin()
+        lose(share)
+        if share != 0.02:
+            cells.end()
+    assert cells.worst(recording=True).lost == 0.4
+    assert cells.worst(recording=True).lost == 0.4, "a second number of the same cell"
+    cells.end()
+    cells.begin()
+    assert cells.worst() == Contention(0.02)
+
+
+def test_a_number_from_a_timing_that_was_disturbed_is_too(meter):
+    cells, _ = meter
+    cells.begin()
+    cells.note(Contention(0.3, "busy"))
+    cells.note(Contention(0.01))
+    cells.note(None)
+    assert cells.worst() == Contention(0.3, "busy")
+
+
+def test_outside_cells_nothing_is_known(meter):
+    cells, _ = meter
+    cells.note(Contention(0.3, "busy"))
+    assert cells.worst(recording=True) == Contention(None, "")

@@ -1,0 +1,185 @@
+"""Notebooks take turns, and nobody who holds or plants the lock file breaks or delays a measurement for long."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from labkit.measure import bench, turns
+
+fcntl = pytest.importorskip("fcntl")  # where files can't be locked, nobody takes turns
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from labkit.measure import turns
+turns.lock_path = lambda: Path(sys.argv[1])
+with turns.turn():
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+print("released", flush=True)
+"""
+
+
+@pytest.fixture
+def lock(tmp_path, monkeypatch):
+    """A lock file of this test's own, in the profile that takes turns."""
+    monkeypatch.setenv("LABKIT_PROFILE", "full")
+    monkeypatch.setattr(turns, "lock_path", lambda: tmp_path / "turn")
+    monkeypatch.setattr(turns, "_patience_s", turns.PATIENCE_S)
+    return tmp_path / "turn"
+
+
+@pytest.fixture
+def holder(lock):
+    """Another process that holds the turn, for an hour unless it is told otherwise."""
+    started = []
+
+    def hold(seconds=3600.0):
+        command = [sys.executable, "-c", HOLD, str(lock), str(seconds)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert started[-1].stdout.readline() == "held\n"
+        return started[-1]
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def is_free(lock):
+    with open(lock) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+@pytest.mark.slow
+def test_one_waits_for_the_other_and_says_so(lock, holder):
+    other, said = holder(1.0), []
+    with turns.turn(said.append):
+        assert other.stdout.readline() == "released\n"
+        assert not is_free(lock)
+    assert said == ["Waiting for another notebook on this machine, which is measuring."]
+    assert is_free(lock)
+
+
+@pytest.mark.slow
+def test_whoever_is_killed_gives_its_turn_back(lock, holder):
+    holder().send_signal(signal.SIGKILL)
+    with turns.turn(patience_s=30.0):
+        assert not is_free(lock)
+        assert turns._holding
+
+
+@pytest.mark.slow
+def test_a_turn_that_never_comes_is_not_waited_for_longer_than_the_limit(lock, holder):
+    other = holder()
+    other.send_signal(signal.SIGSTOP)
+    with turns.turn(patience_s=0.3):
+        assert not turns._holding
+    assert turns._patience_s == turns.PATIENCE_S / 10, "the next is not waited for as long"
+    other.kill()
+    other.wait()
+    with turns.turn():
+        assert turns._holding
+    assert turns._patience_s == turns.PATIENCE_S
+
+
+def test_a_race_holds_the_turn_and_gives_it_back_whatever_happens(lock):
+    seen = []
+    bench.time_call(lambda: seen.append(is_free(lock)), label="x", budget_s=0.0)
+    bench.compare({"a": lambda: seen.append(is_free(lock)), "b": lambda: None}, budget_s=0.0)
+    assert set(seen) == {False}
+    assert is_free(lock)
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error):
+            bench.time_call(lambda error=error: (_ for _ in ()).throw(error), label="x")
+        assert is_free(lock)
+        assert not turns._holding
+
+
+def test_a_turn_inside_a_turn_is_the_same_one(lock):
+    with turns.turn(), turns.turn():
+        assert not is_free(lock)
+    assert is_free(lock)
+
+
+def test_a_child_that_has_the_file_too_does_not_keep_the_turn(lock):
+    """A data worker, forked during a race, has its files."""
+    with turns.turn():
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        assert is_free(lock)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_no_turns_in_the_tests_profiles_or_in_ranks(lock, monkeypatch):
+    for name, value in (("LABKIT_PROFILE", "ci"), ("LABKIT_PROFILE", "smoke"), ("RANK", "0")):
+        with monkeypatch.context() as only_here:
+            only_here.setenv(name, value)
+            with turns.turn():
+                assert not turns._holding
+    monkeypatch.setattr(turns.multiprocessing, "parent_process", lambda: object())
+    with turns.turn():
+        assert not lock.exists()
+
+
+def link(path):
+    path.symlink_to(path.with_name("victim"))
+
+
+def loop(path):
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("plant", [link, loop, os.mkfifo, os.mkdir], ids=lambda plant: plant.__name__)
+def test_what_is_planted_in_its_place_is_left_alone(lock, plant):
+    plant(lock)
+    start_s = time.monotonic()
+    with turns.turn():
+        assert not turns._holding
+    assert time.monotonic() - start_s < 1
+    assert not lock.with_name("victim").exists()
+
+
+def test_a_folder_that_cannot_be_written_means_no_turns(lock, monkeypatch):
+    monkeypatch.setattr(turns, "lock_path", lambda: lock / "missing" / "turn")
+    with turns.turn():
+        assert not turns._holding
+
+
+def test_the_file_of_another_user_is_locked_too_and_ours_can_be(lock, monkeypatch):
+    before = os.umask(0o077)
+    try:
+        with turns.turn():
+            assert turns._holding
+    finally:
+        os.umask(before)
+    assert lock.stat().st_mode & 0o777 == 0o444
+    if os.getuid() == 0:
+        os.chown(lock, 12345, 12345)
+        lock.parent.chmod(0o1777)
+    opened = []
+    real_open = os.open
+    monkeypatch.setattr(os, "open", lambda *given: (opened.append(given), real_open(*given))[1])
+    with turns.turn():
+        assert turns._holding
+    assert not opened[-1][1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR), "Linux would refuse to create it again"
+
+
+def test_without_file_locks_nobody_waits(lock, monkeypatch):
+    monkeypatch.setattr(turns, "fcntl", None)
+    with turns.turn():
+        assert not turns._holding
