@@ -7,6 +7,7 @@ Standard library only. The file also has to load in a Python that is too old, to
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import importlib.util
@@ -18,7 +19,8 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,17 +29,34 @@ OLDEST, NEWEST = (3, 11), (3, 13)
 NEEDED_BYTES = 8 * 2**30  # torch with CUDA takes about 5 GB installed, and pip unpacks before it moves
 
 NO_NETWORK = "There is no connection to the package index: check the network (or the proxy), then run the same command."
+NO_ANSWER = (
+    "The package index gave no usable answer: it has an error, it has nothing for this system, or the network answers "
+    "in its place (a login page, a proxy). Open https://pypi.org in a browser to see which, then run the same command."
+)
+CUT_SHORT = (
+    "A package came damaged or cut short: the connection broke off, or the network answered in the index's place (a "
+    "login page, a proxy). Check the network, then run the same command; if it stays so, with PIP_NO_CACHE_DIR=1."
+)
+CANT_WRITE = (
+    "This folder, or .venv in it, can't be written: it is read-only, another user's, or an earlier set-up ran with "
+    "sudo. `sudo chown -R $USER .` makes it yours; or copy it to a folder of yours, and run the same command there."
+)
 NO_SPACE = "The disk is full: free about 8 GB for .venv and pip's temporary files, then run the same command."
 INTERRUPTED = "Interrupted before .venv was complete: run the same command and it starts again, downloads are kept."
 NO_VENV = (
     "This Python can't make a virtual environment: `sudo apt-get install python3-venv` (Debian, Ubuntu), "
     "or name another with `make PYTHON=...`."
 )
-_NETWORK_SIGNS = re.compile(
-    r"NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|ProxyError|Max retries exceeded"
-    r"|Temporary failure in name resolution|Network is unreachable|Connection(ResetError| aborted)"
+_SIGNS = (  # what pip and the system print, and what to do: the first that fits
+    (r"No space left on device|Errno 28\b|Disk quota exceeded", NO_SPACE),
+    (r"Permission denied|Operation not permitted|Read-only file system", CANT_WRITE),
+    (r"Wheel .* is invalid|invalid wheel|BadZipFile|Incomplete(Read|Download)|DO NOT MATCH THE HASHES", CUT_SHORT),
+    (r"too many \d+ error responses|SSLError|CERTIFICATE_VERIFY_FAILED|ERROR: HTTP error \d+", NO_ANSWER),
+    (r"NewConnection|NameResolution|ConnectTimeout|ReadTimeout|ProxyError|Max retries|name resolution", NO_NETWORK),
+    (r"Network is unreachable|Connection(ResetError| aborted)", NO_NETWORK),
+    (r"from versions: none", NO_ANSWER),  # also follows where the index can't be reached at all
+    (r"ensurepip", NO_VENV),
 )
-_SPACE_SIGNS = re.compile(r"No space left on device|Errno 28\b|Disk quota exceeded")
 
 
 class SetupFailed(Exception):
@@ -139,12 +158,15 @@ def pinned_torch(constraints: str) -> str:
     return match[1]
 
 
+def known(output: str) -> str:
+    """One sentence on what to do about an error that is known by what was printed; "" for another."""
+    return next((sentence for signs, sentence in _SIGNS if re.search(signs, output)), "")
+
+
 def explain(output: str) -> str:
     """One sentence on what to do about a pip that failed, from what it printed."""
-    if _SPACE_SIGNS.search(output):
-        return NO_SPACE
-    if _NETWORK_SIGNS.search(output):
-        return NO_NETWORK
+    if sentence := known(output):
+        return sentence
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:") and "ResolutionImpossible" not in line]
     last = (errors or lines or ["nothing"])[-1]
@@ -157,18 +179,32 @@ def inputs_hash(root: Path) -> str:
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
+def contents(venv: Path) -> list[str]:
+    """What makes a virtual environment usable: the Python that it stands on, and the names of what is installed."""
+    installed = {path.name for path in venv.glob("lib/python*/site-packages/*")} - {"__pycache__"}
+    return [os.path.realpath(venv / "bin" / "python"), *sorted(installed)]
+
+
 def read_stamp(venv: Path) -> Stamp | None:
-    """The stamp of a complete virtual environment; None if there is none, it is damaged, or its Python is gone."""
+    """The stamp of a complete virtual environment; None if there is none, it is damaged, or its Python is gone.
+
+    Where something that was installed is gone, it has no extra, so that no set-up takes it for what is wanted.
+    """
     try:
-        stamp = Stamp(**json.loads((venv / "workbook-stamp.json").read_text()))
-    except (OSError, ValueError, TypeError):
+        fields = json.loads((venv / "workbook-stamp.json").read_text())
+        python, *installed = fields.pop("contents", None) or contents(venv)  # an older stamp has none
+        stamp = Stamp(**fields)
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
         return None
-    return stamp if (venv / "bin" / "python").exists() else None
+    python_now, *installed_now = contents(venv)
+    if not (venv / "bin" / "python").exists() or python != python_now:
+        return None
+    return replace(stamp, extra="") if set(installed) - set(installed_now) else stamp
 
 
 def write_stamp(venv: Path, stamp: Stamp) -> None:
     """Mark a virtual environment as complete."""
-    (venv / "workbook-stamp.json").write_text(json.dumps(asdict(stamp)))
+    (venv / "workbook-stamp.json").write_text(json.dumps({**asdict(stamp), "contents": contents(venv)}))
 
 
 def say(text: str) -> None:
@@ -191,8 +227,8 @@ def run_pip(python: Path, arguments: list[str], log: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [str(python), "-m", "pip", *arguments]
     pip = subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, close_fds=False
+    )  # close_fds=False: it keeps the lock of `alone`, should it outlive this process
     assert pip.stdout is not None
     with pip, open(log, "w", encoding="utf-8") as kept:
         for raw in pip.stdout:
@@ -210,10 +246,13 @@ def make_venv(venv: Path) -> None:
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         raise SetupFailed(NO_VENV)
     command = [sys.executable, "-m", "venv", "--clear", str(venv)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, close_fds=False, check=False)
     output = done.stdout.decode(errors="replace")
-    if done.returncode:
-        raise SetupFailed(NO_SPACE if _SPACE_SIGNS.search(output) else NO_VENV)
+    if not done.returncode:
+        return
+    said = " ".join(output.split())[-200:] or "nothing"
+    generic = f'.venv can\'t be made, Python says "{said}"; mend that, then run the same command.'
+    raise SetupFailed(known(output) or generic)
 
 
 def settle(choice: Choice, python: Path) -> Choice:
@@ -233,17 +272,54 @@ def quieten(venv: Path) -> None:
     config.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}))
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other set-up of this folder runs, and hold others off until this process and its pip have ended."""
+    import fcntl  # not on Windows, where `main` ends before
+
+    (ROOT / "build").mkdir(parents=True, exist_ok=True)
+    with open(ROOT / "build" / "setup.lock", "a") as lock:
+        os.set_inheritable(lock.fileno(), True)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another set-up of this folder is running: waiting until it is done ...")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
 def set_up(venv: Path, *, switch: bool) -> None:
     """Make or update `venv`; nothing is done when its stamp says that it is complete."""
+    choice = choose(driver_cuda(), platform.system())
+    if is_done(venv, choice, switch=switch):
+        return
+    with alone():
+        if not is_done(venv, choice, switch=switch):  # another set-up may have done it meanwhile
+            install(venv, choice, switch=switch)
+
+
+def wanted(old: Stamp | None, choice: Choice, *, switch: bool) -> Stamp:
+    """The stamp of the environment that is asked for: with this Python, unless `old` has another and may keep it."""
+    own = ".".join(map(str, sys.version_info[:2]))
+    return Stamp(own if switch or old is None else old.python, str(ROOT), inputs_hash(ROOT), choice.extra)
+
+
+def is_done(venv: Path, choice: Choice, *, switch: bool) -> bool:
+    """Whether `venv` is what is asked for; says so."""
+    old = read_stamp(venv)
+    done = old is not None and old == wanted(old, choice, switch=switch)
+    if done and old:
+        say(f".venv is up to date (Python {old.python}).")
+    return done
+
+
+def install(venv: Path, choice: Choice, *, switch: bool) -> None:
+    """Make `venv`, or update it where its Python and place are right."""
     start = time.monotonic()
     old = read_stamp(venv)
-    own = ".".join(map(str, sys.version_info[:2]))
-    choice = choose(driver_cuda(), platform.system())
-    python = own if switch or old is None else old.python
-    new = Stamp(python=python, root=str(ROOT), inputs=inputs_hash(ROOT), extra=choice.extra)
-    if old == new:
-        say(f".venv is up to date (Python {python}).")
-        return
+    new = wanted(old, choice, switch=switch)
     if old is None or (old.python, old.root) != (new.python, new.root):
         check_python(sys.version_info[:2])
         if shutil.disk_usage(ROOT).free < NEEDED_BYTES:
@@ -251,12 +327,12 @@ def set_up(venv: Path, *, switch: bool) -> None:
         say("Setting up .venv. With a fast network that takes 2 to 5 minutes; PyTorch is most of it.")
         make_venv(venv)
     else:
-        say("Updating .venv, since pyproject.toml, constraints.txt or the driver changed: a minute, or more.")
+        say("Updating .venv, since pyproject.toml, constraints.txt, the driver or .venv changed: a minute, or more.")
     (venv / "workbook-stamp.json").unlink(missing_ok=True)  # an interrupted install must not pass for a complete one
     choice = settle(choice, venv / "bin" / "python")
     say(choice.why)
-    wanted = f".[lab,test,{choice.extra}]"
-    run_pip(venv / "bin" / "python", ["install", "-c", "constraints.txt", "-e", wanted], ROOT / "build" / "setup.log")
+    extras = f".[lab,test,{choice.extra}]"
+    run_pip(venv / "bin" / "python", ["install", "-c", "constraints.txt", "-e", extras], ROOT / "build" / "setup.log")
     quieten(venv)
     write_stamp(venv, new)
     say(f".venv is ready after {time.monotonic() - start:.0f} s.")
@@ -279,7 +355,7 @@ def main() -> None:
     except KeyboardInterrupt:
         fail(INTERRUPTED)
     except OSError as error:
-        fail(NO_SPACE if error.errno == 28 else f"{error}: mend that, then run the same command.")
+        fail(known(str(error)) or f"{error}: mend that, then run the same command.")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
 """scripts/setup.py without a network, and the files that it and conda install from."""
 
 import contextlib
+import http.server
 import importlib.metadata
 import importlib.util
+import io
+import os
 import re
 import subprocess
 import sys
+import threading
+import time
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -185,6 +191,164 @@ def test_a_damaged_stamp_counts_as_none(setup, project):
     (project / ".venv" / "workbook-stamp.json").write_text('{"python": "3.12"')
     setup.set_up(project / ".venv", switch=False)
     assert len(calls(project)) == 2
+
+
+def run_two(project, seconds):
+    """Two processes at once that set up `project`, where making .venv and pip take a while; what each said."""
+    code = (
+        "import pathlib, runpy, subprocess, sys, time\n"
+        "names = runpy.run_path(sys.argv[1])\n"
+        "root = pathlib.Path(sys.argv[2])\n"
+        "def make_venv(venv):\n"
+        "    (venv / 'bin').mkdir(parents=True)\n"  # fails where another set-up is in it
+        "    (venv / 'bin' / 'python').write_text(f'#!/bin/sh\\nsleep {sys.argv[3]}; echo pip >> calls\\n')\n"
+        "    (venv / 'bin' / 'python').chmod(0o755)\n"
+        "space = names['set_up'].__globals__\n"
+        "space.update(ROOT=root, make_venv=make_venv, driver_cuda=lambda: None)\n"
+        "names['set_up'](root / '.venv', switch=False)\n"
+    )
+    command = [sys.executable, "-c", code, ROOT / "scripts" / "setup.py", project, str(seconds)]
+    return [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+
+
+def test_of_two_set_ups_at_once_one_waits_and_finds_it_done(project):
+    said = sorted((process.communicate(timeout=60)[0] for process in run_two(project, 1)), key=len)
+    assert calls(project) == ["pip"]
+    assert said[0].splitlines()[0].startswith("Another set-up of this folder is running: waiting")
+    assert said[0].splitlines()[1].startswith(".venv is up to date")
+    assert ".venv is ready" in said[1]
+
+
+def test_a_set_up_that_is_killed_holds_others_off_until_its_pip_has_ended(project):
+    processes = run_two(project, 3)
+    (killed,) = (process for process in processes if "Setting up" in process.stdout.readline())
+    deadline = time.monotonic() + 20
+    while not (project / ".venv" / "bin" / "python").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)  # pip runs
+    with killed:
+        killed.kill()
+    (other,) = (process for process in processes if process is not killed)
+    said = other.communicate(timeout=60)[0]
+    assert calls(project)[0] == "pip", "the second set-up began while the first one's pip still ran"
+    assert "FileExistsError" in said, "a half-made .venv has to be made anew"
+
+
+def test_what_was_taken_out_of_the_environment_is_installed_again(setup, project, monkeypatch):
+    packages = project / ".venv" / "lib" / "python3.12" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "numpy").mkdir()
+    setup.set_up(project / ".venv", switch=False)
+    (packages / "mine").mkdir()
+    setup.set_up(project / ".venv", switch=False)
+    assert len(calls(project)) == 1
+    (packages / "numpy").rmdir()
+    setup.set_up(project / ".venv", switch=False)
+    assert len(calls(project)) == 2
+    (project / ".venv" / "bin" / "python").unlink()
+    assert setup.read_stamp(project / ".venv") is None
+
+
+def demo_wheel():
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as wheel:
+        wheel.writestr("demo.py", "x = 1\n" * 5000)
+        wheel.writestr("demo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+        wheel.writestr("demo-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("demo-1.0.dist-info/RECORD", "")
+    return content.getvalue()
+
+
+LISTED = b'<html><body><a href="/demo-1.0-py3-none-any.whl">demo-1.0-py3-none-any.whl</a></body></html>'
+LOGIN = b"<html><body>Please log in to this network.</body></html>"
+
+
+@pytest.fixture
+def index(monkeypatch):
+    """A package index on this machine: `index[".whl"]` and `index[""]` are what it answers for a wheel and a list."""
+    answers = {"": (200, LISTED), ".whl": (200, demo_wheel())}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            status, content = answers[".whl" if self.path.endswith(".whl") else ""]
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name in [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_RETRIES", "0")
+        monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
+        yield answers
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({}, ""),
+        ({".whl": (200, demo_wheel()[:9000])}, "came damaged or cut short"),
+        ({".whl": (200, LOGIN)}, "came damaged or cut short"),
+        ({".whl": (500, b"")}, "gave no usable answer"),
+        ({"": (500, b"")}, "gave no usable answer"),
+        ({"": (403, b"")}, "gave no usable answer"),
+        ({"": (200, LOGIN)}, "gave no usable answer"),
+        (None, "There is no connection to the package index"),
+    ],
+)
+def test_a_failing_index_ends_in_one_true_sentence(setup, index, monkeypatch, tmp_path, wrong, sentence):
+    if wrong is None:
+        monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # the port "discard": nobody listens
+        monkeypatch.setenv("PIP_RETRIES", "1")  # only then pip says why
+    index.update(wrong or {})
+    arguments = ["install", "--no-deps", "--target", str(tmp_path / "target"), "demo==1.0"]
+    with pytest.raises(setup.SetupFailed, match=sentence) if sentence else contextlib.nullcontext():
+        setup.run_pip(Path(sys.executable), arguments, tmp_path / "setup.log")
+    assert (tmp_path / "target" / "demo.py").exists() is not bool(sentence)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (PermissionError(13, "Permission denied", "build"), "can't be written: it is read-only"),
+        (OSError(30, "Read-only file system", "build"), "can't be written: it is read-only"),
+        (OSError(28, "No space left on device"), "The disk is full"),
+        (OSError(122, "Disk quota exceeded"), "The disk is full"),
+        (OSError(5, "Input/output error"), "mend that, then run the same command"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_gets_its_own_advice(setup, project, monkeypatch, error, sentence):
+    def refused(*args, **more):
+        raise error
+
+    monkeypatch.setattr(setup.Path, "mkdir", refused)
+    with pytest.raises(SystemExit, match=sentence):
+        setup.main()
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("Error: [Errno 30] Read-only file system: '/x/.venv'", "can't be written: it is read-only"),
+        ("Error: [Errno 13] Permission denied: '/x/.venv'", "can't be written: it is read-only"),
+        ("not created successfully because ensurepip is not available", "apt-get install python3-venv"),
+        ("Error: [Errno 28] No space left on device", "The disk is full"),
+        ("Error: Unable to create directory '/x/.venv'", "says \"Error: Unable to create directory '/x/.venv'\""),
+    ],
+)
+def test_a_venv_that_cannot_be_made_is_told_why(setup, monkeypatch, tmp_path, said, sentence):
+    executable(tmp_path / "python", f'echo "{said}"; exit 1')
+    monkeypatch.setattr(setup.sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(setup.SetupFailed, match=re.escape(sentence)):
+        setup.make_venv(tmp_path / ".venv")
 
 
 def test_no_venv_module_is_a_sentence(setup, monkeypatch, tmp_path):
