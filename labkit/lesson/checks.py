@@ -25,7 +25,7 @@ from labkit.lesson.exercise_files import exercise, solutions
 from labkit.lesson.process_state import KeptFunctions, KeptState
 
 _LONGEST_ERROR = 300
-_STYLE = {"todo": ("○", "#555"), "not yet": ("✗", "#b34700"), "passed": ("✓", "#00734f")}
+_STYLE = {"todo": ("○", "#8a8a8a"), "not yet": ("✗", "#D55E00"), "passed": ("✓", "#009E73")}
 
 
 class Todo(LabError):
@@ -55,8 +55,10 @@ class Outcome(Shown):
     def _repr_html_(self) -> str:
         sign, color = _STYLE[self.state]
         text = as_html(self.message).replace("\n", "<br>")
-        told = f"<b style='color:{color}'>{sign} {as_html(self.number)} {self.state}.</b> {text}"
-        return f"<div class='{LITERAL}' style='max-width:48em'>{told}</div>"
+        # the words have the page's own colour, which can be read on light and dark; the edge alone is coloured
+        look = f"max-width:48em;border-left:4px solid {color};padding-left:0.6em"
+        told = f"<b>{sign} {as_html(self.number)} {self.state}.</b> {text}"
+        return f"<div class='{LITERAL}' style='{look}'>{told}</div>"
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,7 +21,6 @@ from labkit.plot.style import (
     CYCLE,
     DIAMOND,
     EDGES,
-    HATCHED,
     LIMIT,
     MARKERS,
     ON_WHITE,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from labkit.plan.cluster import Step
     from labkit.plan.published import Agreement
 
-_BAR = 1.18  # a bar reaches from n / 1.18 to 1.18 n: on a logarithmic axis all are as wide
 _ELEMENT_BYTES = 4  # float32
 # Colour and texture: either alone tells two parts apart.
 _PARTS: dict[str, tuple[str, str]] = {
@@ -152,8 +150,8 @@ def speedup_by_ranks(
 ) -> FigureSpec:
     """Speed-up against one rank by the number of ranks, both logarithmic; the straight line is n ranks, n times.
 
-    `predicted` has a dashed line with open diamonds for each name; `simulated`, on stand-in devices, are hatched
-    bars. Raises BadArgument where there is nothing to draw or a number isn't above 0.
+    `predicted` has a dashed line with open diamonds for each name; `simulated`, on stand-in devices, are open
+    squares. Raises BadArgument where there is nothing to draw or a number isn't above 0.
     """
     simulated = simulated or {}
     series = [*predicted.values(), simulated]
@@ -162,8 +160,9 @@ def speedup_by_ranks(
         raise BadArgument(f"Expected speed-ups above 0 by the number of ranks, got {brief_repr(predicted)}.")
     most, speedups = max(n for n, _ in values), [x for _, x in values]
     label = "simulated: stand-in devices, real all-reduce"
-    for n, x in simulated.items():
-        ax.bar(n / _BAR, x, n * (_BAR - 1 / _BAR), align="edge", label=label, **HATCHED)
+    if simulated:
+        look: dict[str, Any] = {"marker": "s", "color": RECORDED, "markerfacecolor": "white", "markersize": 10}
+        ax.plot(list(simulated), list(simulated.values()), linestyle="", label=label, zorder=2.5, **look)
     ax.plot([1, most], [1, most], color=LIMIT, linewidth=1.5, label="n ranks, n times")
     for i, (name, points) in enumerate(predicted.items()):
         ranks, color = sorted(points), CYCLE[(i + 1) % len(CYCLE)]

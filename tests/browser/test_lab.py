@@ -51,7 +51,7 @@ def test_a_guess_stands_beside_its_measurement(notebook_00):
     """`LABKIT_SCREENSHOT=docs/board.png` keeps the picture that README.md shows."""
     board = notebook_00.page.locator(".jp-Cell", has_text='SpeedBoard("00.3"')
     notebook_00.scroll_to(board)
-    assert "x your guess" in board.first.locator(".jp-OutputArea").inner_text()
+    board.first.locator(".jp-OutputArea").get_by_text("x your guess").wait_for()
     if picture := os.environ.get("LABKIT_SCREENSHOT"):
         notebook_00.page.wait_for_timeout(1_000)
         board.first.screenshot(path=picture)
