@@ -283,7 +283,7 @@ _NAMES = {
 def hints(target: Target) -> dict[str, Any]:
     """The annotations of a function, those that only a type checker can resolve as text."""
     fn: Any = inspect.unwrap(target.call)
-    fn = getattr(fn, "draw", fn)
+    fn = fn if inspect.isclass(fn) else getattr(fn, "draw", fn)
     fn = inspect.unwrap(fn.__init__) if inspect.isclass(fn) else fn
     if is_dataclass(target.call) and isinstance(target.call, type):
         fn = target.call

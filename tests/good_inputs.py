@@ -68,6 +68,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "key": lambda: "00.1 a name",
     "claim": lambda: "01",
     # by function and parameter
+    "catalog.judge.device": _device,
     "catalog.shortlist_table.candidates": lambda: lab.catalog.shortlist(_job()),
     "catalog.find.name": lambda: "A100 SXM4 80GB",
     "cluster.model.name": lambda: "GPT 1.7B",
@@ -120,6 +121,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "verdict.section": lambda: "00.1",
     "record.origin": lambda: "measured",
     "record.value": lambda: 2.0,
+    "peak_memory.work": lambda: lambda: torch.ones(10),
     "peak_memory.device": lambda: "cpu",
     "hint.number": lambda: "00.1",
     "solution.number": lambda: "00.1",

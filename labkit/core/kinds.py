@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from labkit.core.arguments import as_number
+from labkit.core.display import brief_repr
 from labkit.core.errors import nearest
 
-# Beyond these no quantity of this package has a meaning, and a product of a few of them would leave the floats.
+# Beyond these no quantity here has a meaning, and a product of a few of them would leave the floats.
 _LEAST, _MOST = 1e-30, 1e30
 _MOST_ITEMS = _MOST_CHARACTERS = 1_000_000
 # how to make what was expected
@@ -22,11 +23,7 @@ _MAKERS = {
     "Ceilings": "lab.measure_ceilings()",
     "Cluster": "lab.cluster.Cluster('A100 SXM4 80GB', 8)",
     "Device": "lab.catalog.find(name)",
-    "Job": "lab.catalog.Job(...)",
-    "Layout": "lab.cluster.Layout(...)",
     "Link": "lab.costs.Link(...)",
-    "Network": "lab.costs.network(name)",
-    "Step": "lab.cluster.step(...)",
     "Timing": "lab.time_call(...)",
     "Transformer": "lab.cluster.model('Llama-2-70B')",
 }
@@ -51,7 +48,7 @@ class Items:
 
 
 class Refused(Exception):
-    """A value that isn't what was expected: words for the message, and `where` in the parameter the value is."""
+    """A value that isn't what was expected: words for the message, and `where` in the parameter it is, "[2]"."""
 
     def __init__(self, words: str, value: object, advice: str = "", where: str = "") -> None:
         self.words, self.value, self.advice, self.where = words, value, advice, where
@@ -104,10 +101,10 @@ def _number(bounds: Number, *, whole: bool) -> Kind:
     high = _MOST if most is None else most
     words = "a whole number" if whole else "a finite number" if bounds.finite else "a number"
     if least is not None and most is not None:
-        words += f" from {least:g} to {most:g}"
+        words += f" from {least:,} to {most:,}"
     else:
         limits = ((" of at least", least), (" above", above), (" of at most", most))
-        words += "".join(f"{word} {limit:g}" for word, limit in limits if limit is not None)
+        words += "".join(f"{word} {limit:,}" for word, limit in limits if limit is not None)
 
     def take(value: Any) -> Any:
         number = value if type(value) is int or type(value) is float else as_number(value)
@@ -146,11 +143,6 @@ def _bool(value: Any) -> bool:
     return found
 
 
-def _none(value: Any) -> None:
-    if value is not None:
-        raise Refused("None", value)
-
-
 def _path(value: Any) -> Path:
     if not issubclass(type(value), str | Path):
         raise Refused("a path", value)
@@ -165,24 +157,21 @@ def _path(value: Any) -> Path:
 
 
 def _dtype(value: Any) -> str:
-    home, name = type(value).__module__.partition(".")[0], type(value).__name__.lower()
-    if type(value) is type and value.__module__ == "numpy":
-        return value.__name__
-    is_dtype = home in ("torch", "numpy") and "dtype" in name
-    return (str(value) if is_dtype else _text(value)).removeprefix("torch.")
+    kind = type(value)
+    if kind is type and value.__module__ == "numpy":
+        return str(value.__name__)
+    if kind.__module__.partition(".")[0] in ("torch", "numpy") and "dtype" in kind.__name__.lower():
+        return str(value).removeprefix("torch.")
+    if not issubclass(kind, str):
+        raise Refused(DTYPE.words, value)
+    return _text(value).removeprefix("torch.")
 
 
-_SIMPLE: dict[Any, Kind] = {
-    str: Kind("text", _text),
-    bool: Kind("True or False", _bool),
-    Path: Kind("a path", _path),
-    type(None): Kind("None", _none),
-}
 DTYPE = Kind("a dtype such as 'float32' or torch.float32", _dtype)
 
 
 def _choice(known: tuple[Any, ...]) -> Kind:
-    words = f"one of {', '.join(map(repr, known))}"
+    words = f"one of {', '.join(map(repr, known))}" if len(known) > 1 else repr(known[0])
 
     def take(value: Any) -> Any:
         plain = str.__str__(value) if issubclass(type(value), str) else value
@@ -193,6 +182,14 @@ def _choice(known: tuple[Any, ...]) -> Kind:
         raise Refused(words, value, f"The nearest is {nearest(plain[:100], texts, 1)[0]!r}." if texts else "")
 
     return Kind(words, take)
+
+
+_SIMPLE: dict[Any, Kind] = {
+    str: Kind("text", _text),
+    bool: Kind("True or False", _bool),
+    Path: Kind("a path", _path),
+    type(None): _choice((None,)),
+}
 
 
 def _union(kinds: Sequence[Kind]) -> Kind:
@@ -242,8 +239,7 @@ def _function(arguments: int | None) -> Kind:
 
 def _instance(cls: type) -> Kind:
     words, maker = f"a {cls.__name__}", _MAKERS.get(cls.__name__)
-    tensor = cls.__module__ == "torch" and cls.__name__ == "Tensor"
-    if tensor:
+    if tensor := (cls.__module__, cls.__name__) == ("torch", "Tensor"):
         words = "a dense tensor with values"
 
     def take(value: Any) -> Any:
@@ -271,16 +267,20 @@ def _items(kinds: Sequence[Kind], make: type, least: int = 0, most: int = _MOST_
             raise Refused(words, value, "For one of them, write it in brackets.") from None
         if not least <= len(found) <= most:
             raise Refused(words, value, f"At most {most:,} items are taken." if len(found) == _MOST_ITEMS + 1 else "")
-        return make(_each((*kinds, *itertools.repeat(kinds[-1], len(found) - len(kinds))), found, "every item of"))
+        return make(_each(itertools.chain(kinds, itertools.repeat(kinds[-1])), found, range(len(found))))
 
     return Kind(words, take)
 
 
-def _each(kinds: Iterable[Kind], found: Iterable[Any], where: str) -> list[Any]:
+def _each(kinds: Iterable[Kind], found: Iterable[Any], names: Sequence[Any]) -> list[Any]:
+    taken: list[Any] = []
     try:
-        return [kind.take(value) for kind, value in zip(kinds, found, strict=False)]
+        for kind, value in zip(kinds, found, strict=False):
+            taken.append(kind.take(value))
     except Refused as refused:
-        raise Refused(refused.words, refused.value, refused.advice, f"{refused.where}{where} ") from None
+        where = f"[{brief_repr(names[len(taken)])}]{refused.where}"
+        raise Refused(refused.words, refused.value, refused.advice, where) from None
+    return taken
 
 
 def _mapping(key: Kind, inner: Kind, *, least: int) -> Kind:
@@ -289,7 +289,11 @@ def _mapping(key: Kind, inner: Kind, *, least: int) -> Kind:
     def take(value: Any) -> Any:
         if not issubclass(type(value), Mapping) or len(value) < least:
             raise Refused(words, value)
-        keys = _each(itertools.repeat(key), value.keys(), "every name in")
-        return dict(zip(keys, _each(itertools.repeat(inner), value.values(), "every value in"), strict=True))
+        keys = list(value)
+        try:
+            names = [key.take(name) for name in keys]
+        except Refused as refused:
+            raise Refused(f"a dict whose keys are {key.words}", refused.value) from None
+        return dict(zip(names, _each(itertools.repeat(inner), value.values(), keys), strict=True))
 
     return Kind(words, take)

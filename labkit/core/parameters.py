@@ -23,6 +23,7 @@ from labkit.core.errors import BadArgument, LabError
 from labkit.core.kinds import ANYTHING, DTYPE, Number, Refused, kind_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 Take = Callable[[Any], Any]
 
 Count = Annotated[int, Number(least=1)]
@@ -84,11 +85,17 @@ def checked(fn: Any = None, *, error: type[LabError] = BadArgument) -> Any:
     return door
 
 
+def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """An instance of a checked class made of values that have been judged, for loops that make many."""
+    made: Any = object.__new__(cls)  # type: ignore[arg-type]  # a class, as its caller passes it
+    made.__init__.__wrapped__(made, *args, **kwargs)
+    return made  # type: ignore[no-any-return]
+
+
 def _message(name: str, refused: Refused) -> str:
-    units = (f", in {unit}" for end, unit in _UNITS.items() if name.endswith(end))
-    unit = next(units, "") if "number" in refused.words else ""
-    expected = f"{refused.where}{name} to be {refused.words}{unit}"
-    return f"Expected {expected}, got {brief_repr(refused.value)}. {refused.advice}".rstrip()
+    units = (f"It is in {unit}." for end, unit in _UNITS.items() if name.endswith(end))
+    advice = refused.advice or (next(units, "") if "number" in refused.words else "")
+    return f"Expected {name}{refused.where} to be {refused.words}, got {brief_repr(refused.value)}. {advice}".rstrip()
 
 
 def _plan(fn: Callable[..., Any]) -> tuple[Any, ...]:

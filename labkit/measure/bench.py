@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 from labkit.core import results
-from labkit.core.arguments import check_function, check_number, lookup
+from labkit.core.arguments import check_function, lookup
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.kinds import Items, Number
+from labkit.core.parameters import Count, NonNegative, Positive, checked, unjudged
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bootstrap import median_ratio_interval
 from labkit.measure.contention import CELLS, Contention, Watch
@@ -24,6 +27,7 @@ from labkit.measure.readings import Clock, Series, choose_repeats, no_sync
 from labkit.measure.turns import turn
 
 _MOST_READINGS = 2000
+_MOST_RUNS = 1_000_000
 
 
 def sync_of(device: str) -> Callable[[], None]:
@@ -35,6 +39,7 @@ def sync_of(device: str) -> Callable[[], None]:
     return torch.cuda.synchronize if device == "cuda" else partial(torch.cuda.synchronize, device)
 
 
+@checked
 @dataclass(frozen=True, repr=False)
 class Timing(Shown):
     """Durations of one function's calls, in seconds, in the order taken.
@@ -45,9 +50,9 @@ class Timing(Shown):
     """
 
     label: str
-    first_s: float
-    samples_s: tuple[float, ...]
-    repeats: int = 1
+    first_s: NonNegative
+    samples_s: Annotated[tuple[NonNegative, ...], Items(1)]
+    repeats: Count = 1
     contention: Contention | None = None
 
     @property
@@ -75,7 +80,8 @@ class Timing(Shown):
         low, high = self.quartiles_s
         return (high - low) / self.median_s
 
-    def rate(self, items: float) -> float:
+    @checked
+    def rate(self, items: Positive) -> float:
         """Items per second if one call handles `items` of them. Raises BadMeasurement if a call took no time."""
         _check_took_time(self)
         return items / self.median_s
@@ -140,14 +146,15 @@ class Comparison(Shown):
         return "\n".join(str(part) for part in (*self.timings, *self.ratios))
 
 
+@checked
 def time_call(
     fn: Callable[[], object],
     *,
     label: str,
     sync: Callable[[], None] = no_sync,
-    budget_s: float = 1.0,
-    min_runs: int = 5,
-    repeats: int | None = None,
+    budget_s: NonNegative = 1.0,
+    min_runs: Annotated[int, Number(least=2, most=_MOST_RUNS, advice="Fewer have no spread.")] = 5,
+    repeats: Count | None = None,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
     on_wait: Callable[[str], object] | None = None,
@@ -160,22 +167,19 @@ def time_call(
     readings, and KeyboardInterrupt reaches the caller. `on_wait` gets a sentence if another notebook measures first.
     Raises BadArgument if `fn` can't be called, and for fewer than 2 runs, which have no spread.
     """
-    check_function(label, fn)
-    budget_s = _checked_budget(budget_s, min_runs, least=2, why="Fewer have no spread.")
-    if repeats is not None:
-        check_number("repeats", repeats, least=1, whole=True)
     with _race(sync, clock, on_wait) as watch:
         series = Series(label, fn, sync, clock)
         repeats = choose_repeats(series)[0] if repeats is None else repeats
-        return _sampled([series], repeats, budget_s, min_runs, on_sample, watch)[0]
+        return _sampled([series], repeats, _budget(budget_s), min_runs, on_sample, watch)[0]
 
 
+@checked
 def compare(
-    alternatives: Mapping[str, Callable[[], object]],
+    alternatives: Annotated[Mapping[str, Callable[[], object]], Items(2)],
     *,
     sync: Callable[[], None] = no_sync,
-    budget_s: float = 2.0,
-    min_runs: int = 7,
+    budget_s: NonNegative = 2.0,
+    min_runs: Annotated[int, Number(least=5, most=_MOST_RUNS, advice="Fewer give no interval.")] = 7,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
     on_wait: Callable[[str], object] | None = None,
@@ -188,8 +192,7 @@ def compare(
     first.
     Raises BadArgument for fewer than two alternatives, for one that can't be called, and for fewer than 5 runs.
     """
-    check_alternatives(alternatives)
-    budget_s = _checked_budget(budget_s, min_runs, least=5, why="Fewer give no interval.")
+    budget_s = _budget(budget_s)
     with _race(sync, clock, on_wait) as watch:
         series = [Series(label, fn, sync, clock) for label, fn in alternatives.items()]
         chosen = [choose_repeats(one) for one in series]
@@ -200,14 +203,13 @@ def compare(
     return Comparison(timings, tuple(speedup(timings[0], other) for other in timings[1:]))
 
 
+@checked
 def speedup(baseline: Timing, other: Timing) -> Ratio:
     """How many times faster `other` is than `baseline`: the ratio of medians, with a 95 % interval.
 
     Raises BadMeasurement if either has fewer than 5 readings.
     """
     for side in (baseline, other):
-        if not isinstance(side, Timing):
-            raise BadArgument(f"Expected two timings, as lab.time_call gives them, got {brief_repr(side)}.")
         _check_took_time(side)
     if min(len(baseline.samples_s), len(other.samples_s)) < 5:
         raise BadMeasurement("A speed-up needs at least 5 readings on each side; take more with min_runs.")
@@ -229,10 +231,8 @@ def check_alternatives(alternatives: object) -> None:
         check_function(label, fn)
 
 
-def _checked_budget(budget_s: float, min_runs: int, *, least: int, why: str) -> float:
-    """Check both, and return the budget; the smoke profile, which only asks whether the code runs, gets none."""
-    check_number("budget_s", budget_s, least=0, advice="It is a time in seconds.")
-    check_number("min_runs", min_runs, least=least, whole=True, advice=why)
+def _budget(budget_s: float) -> float:
+    """The budget; the smoke profile, which only asks whether the code runs, gets none."""
     return 0.0 if results.profile() == "smoke" else budget_s
 
 
@@ -276,4 +276,4 @@ def _sampled(
 
 
 def _timing(series: Series, repeats: int, found: Contention | None = None) -> Timing:
-    return Timing(series.label, series.first_s, tuple(series.samples_s), repeats, found)
+    return unjudged(Timing, series.label, series.first_s, tuple(series.samples_s), repeats, found)

@@ -15,10 +15,11 @@ from labkit.core.arguments import lookup, wrong_field
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import UnknownDevice
 from labkit.core.locked_file import append_line, read_lines
+from labkit.core.parameters import Dtype, checked
 from labkit.core.units import format_si
 from labkit.measure import catalog
 from labkit.measure.contention import CELLS, Contention, Watch
-from labkit.measure.machine import check_threads, machine
+from labkit.measure.machine import Threads, machine
 from labkit.measure.machine import threads as using_threads
 from labkit.measure.probe import DTYPES, Ceiling, Probe, SelfCheck, peak_check, sizes_for
 from labkit.measure.turns import turn
@@ -62,11 +63,13 @@ class Ceilings(ShownAsTable):
         """Mark numbers that the running cell derives from ceilings that were measured on a busy machine."""
         CELLS.note(Contention(None, self.remarks.get("busy", "")))
 
-    def limit(self, dtype: object) -> float | None:
+    @checked
+    def limit(self, dtype: Dtype) -> float | None:
         """FLOP/s that a matmul reached in `dtype` ('float32' or torch.float32); None if it wasn't measured."""
         return self.matmul_flop_per_s.get(_dtype_name(dtype))
 
-    def peak(self, what: object) -> float | None:
+    @checked
+    def peak(self, what: Dtype) -> float | None:
         """The data sheet's peak for a dtype, in FLOP/s, or for 'copy', in B/s; None if unknown."""
         return self.peaks.get("copy" if what == "copy" else _dtype_name(what))
 
@@ -84,7 +87,8 @@ class Ceilings(ShownAsTable):
         )
 
 
-def measure_ceilings(*, threads: int | None = None, remeasure: bool = False) -> Ceilings:
+@checked
+def measure_ceilings(*, threads: Threads | None = None, remeasure: bool = False) -> Ceilings:
     """The ceilings of this machine's device: measured in a few seconds the first time, then kept on disk.
 
     `threads` selects the CPU with that many torch threads, even if there is a GPU. None selects the GPU, or the CPU
@@ -94,8 +98,6 @@ def measure_ceilings(*, threads: int | None = None, remeasure: bool = False) -> 
     """
     import torch
 
-    if threads is not None:
-        check_threads(threads)
     here = machine()
     device = "cpu" if threads is not None else here.device
     if device == "cpu":
@@ -221,8 +223,8 @@ def _peaks(device: str, name: str) -> tuple[dict[str, float | None], str]:
     )
 
 
-def _dtype_name(dtype: object) -> str:
-    return lookup(str(dtype).removeprefix("torch."), {name: name for name in DTYPES["cuda"]}, "dtype")
+def _dtype_name(dtype: str) -> str:
+    return lookup(dtype, {name: name for name in DTYPES["cuda"]}, "dtype")
 
 
 def _cells(ceiling: Ceiling, peak: float | None) -> tuple[str, ...]:

@@ -9,16 +9,18 @@ import platform
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from labkit.core import results
-from labkit.core.arguments import check_number
 from labkit.core.display import ShownAsTable, Table
+from labkit.core.kinds import Number
+from labkit.core.parameters import checked
 from labkit.core.units import format_bytes
 from labkit.measure import host
 from labkit.measure.bench import sync_of
 
 T = TypeVar("T")
+Threads = Annotated[int, Number(least=1, most=1024)]  # torch itself crashes far above
 
 _FLAG_WORDS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
 
@@ -123,27 +125,22 @@ def pick(*, ci: T, cpu: T, gpu: T) -> T:
     return gpu if _gpus() else cpu
 
 
+@checked
 @contextlib.contextmanager
-def threads(n: int) -> Iterator[int]:
+def threads(n: Threads) -> Iterator[int]:
     """Let torch use `n` CPU threads within the block.
 
     More than usable_cores() are allowed, to see what that costs. Raises BadArgument unless `n` is an integer of at
     least 1.
     """
-    check_threads(n)
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(int(n))
+    torch.set_num_threads(n)
     try:
         yield n
     finally:
         torch.set_num_threads(before)
-
-
-def check_threads(n: object) -> None:
-    """Raise BadArgument unless `n` is a whole number of at least 1."""
-    check_number("threads", n, least=1, whole=True, advice=f"This machine has {host.usable_cores()} usable cores.")
 
 
 def _gpus() -> tuple[Gpu, ...]:

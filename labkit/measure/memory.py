@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from labkit.core.arguments import check_function
-from labkit.core.display import Shown, brief_repr
+from labkit.core.display import Shown
 from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.parameters import checked
 from labkit.core.units import format_bytes
 from labkit.measure.bench import sync_of
 from labkit.measure.chrome_trace import profiled
@@ -39,7 +39,8 @@ class PeakMemory(Shown):
         return f"at most {format_bytes(self.peak_bytes)} at once on {self.device}, {held} ({self.how})"
 
 
-def peak_memory(work: Callable[[], object], *, device: str | None = None) -> PeakMemory:
+@checked
+def peak_memory(work: Callable[[], object], *, device: Literal["cpu", "cuda"] | None = None) -> PeakMemory:
     """Run `work` once and measure the most bytes that its tensors held at once on `device`.
 
     `device` is "cpu" or "cuda", by default this machine's. Only what `work` creates counts: let it build the model if
@@ -48,24 +49,19 @@ def peak_memory(work: Callable[[], object], *, device: str | None = None) -> Pea
     """
     import torch
 
-    check_function("work", work)
-    device = machine().device if device is None else device
-    if device not in ("cpu", "cuda"):
-        raise BadArgument(
-            f"Expected device to be 'cpu' or 'cuda', got {brief_repr(device)}. Pass lab.start()'s .device."
-        )
-    if device == "cuda" and not torch.cuda.is_available():
+    here = machine().device if device is None else device
+    if here == "cuda" and not torch.cuda.is_available():
         raise BadArgument("Expected a GPU that torch can use for device='cuda', found none. Pass device='cpu'.")
     gc.collect()  # garbage of earlier cells, freed during the work, would lower the sum
-    if device == "cuda":
+    if here == "cuda":
         (peak_bytes, held_bytes), how = _on_gpu(work), "torch.cuda.max_memory_allocated"
     else:
         (peak_bytes, held_bytes), how = peak_and_end(trace_events(work)), _ON_CPU
     if peak_bytes <= 0:
         raise BadMeasurement(
-            f"Expected some memory to be allocated on {device}, got none. Does the work create its tensors there?"
+            f"Expected some memory to be allocated on {here}, got none. Does the work create its tensors there?"
         )
-    return PeakMemory(peak_bytes, held_bytes, device, how)
+    return PeakMemory(peak_bytes, held_bytes, here, how)
 
 
 def _on_gpu(work: Callable[[], object]) -> tuple[int, int]:

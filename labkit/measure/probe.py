@@ -6,9 +6,10 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from labkit.core.errors import BadMeasurement
+from labkit.core.parameters import checked
 from labkit.core.units import GIB, MIB, format_bytes, format_si, significant
 from labkit.measure import host
 from labkit.measure.bench import Timing, compare, sync_of, time_call
@@ -239,8 +240,9 @@ def _matmul(device: str, dtype: str, *, rows: int, n: int) -> Iterator[Callable[
         yield lambda: torch.mm(a, b, out=out)
 
 
+@checked
 @contextlib.contextmanager
-def float32_precision(precision: str) -> Iterator[None]:
+def float32_precision(precision: Literal["ieee", "tf32"]) -> Iterator[None]:
     """Within the block, compute float32 matmuls and convolutions in "ieee" (full float32) or "tf32".
 
     All of torch's switches are set alike: torch raises when its older, global one is read while they differ.

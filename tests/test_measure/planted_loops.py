@@ -3,16 +3,20 @@
 They run on a virtual clock, which only operators and the given waits move: what is found depends on no other program.
 """
 
-from types import SimpleNamespace
-
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from labkit.measure.ceilings import Ceilings
+from labkit.measure.probe import Ceiling
 from labkit.measure.profiling import operator_timing
 
 LAUNCH_S, FLOP_PER_S, BYTES_PER_S = 5e-6, 1e9, 1e9
-CEILINGS = SimpleNamespace(matmul_flop_per_s={"float32": FLOP_PER_S}, copy_bytes_per_s=BYTES_PER_S)
+_COPY, _MATMUL = (
+    Ceiling(rate, rate, rate, unit, at="planted", n=1, runs=1)
+    for rate, unit in ((BYTES_PER_S, "B/s"), (FLOP_PER_S, "FLOP/s"))
+)
+CEILINGS = Ceilings("planted", 1, _COPY, {"float32": _MATMUL}, (), {}, {}, {}, "")
 
 
 class VirtualTime:

@@ -116,7 +116,7 @@ def test_a_step_without_operators_is_refused():
 @pytest.mark.parametrize(
     ("step", "options", "words"),
     [
-        ("step", {}, "Expected a function for 'step'"),
+        ("step", {}, "Expected step to be a function"),
         (print, {"budget_s": 0}, "budget_s to be a finite number above 0"),
         (print, {"batches": 3}, "Expected batches as an iterable"),
     ],

@@ -81,5 +81,7 @@ def test_a_gpu_that_is_not_there_and_work_that_is_no_function(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(BadArgument, match=r"found none\. Pass device='cpu'"):
         peak_memory(lambda: None, device="cuda")
-    with pytest.raises(BadArgument, match=r"Expected a function for 'work', got 5\. Pass its name without brackets"):
+    with pytest.raises(
+        BadArgument, match=r"Expected work to be a function of no arguments, got 5\. Pass its name without brackets"
+    ):
         peak_memory(5, device="cpu")

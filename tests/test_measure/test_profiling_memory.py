@@ -218,7 +218,7 @@ def test_bad_input_says_what_to_do():
         memory_timeline(None, model)
     with pytest.raises(BadArgument, match="Expected a torch module with parameters, got ReLU"):
         memory_timeline(lambda: None, nn.ReLU())
-    with pytest.raises(BadArgument, match="Expected a torch module with parameters, got 5"):
+    with pytest.raises(BadArgument, match="Expected model to be a Module, got 5"):
         memory_timeline(lambda: None, 5)
     with pytest.raises(BadArgument, match="got one on meta"):
         memory_timeline(lambda: None, nn.Linear(2, 2, device="meta"))

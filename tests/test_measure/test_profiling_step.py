@@ -258,8 +258,8 @@ def test_an_error_of_the_step_is_its_own_and_the_next_profile_works(training):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"steps": 0}, "steps to be a whole number of at least 1"),
-        ({"warmup": -1}, "warmup to be a whole number of at least 0"),
+        ({"steps": 0}, "steps to be a whole number from 1 to 10,000"),
+        ({"warmup": -1}, "warmup to be a whole number from 0 to 10,000"),
         ({"batches": 5}, "Expected batches as an iterable"),
         ({"batches": [], "warmup": 1}, "more than once, got none"),
     ],
@@ -270,7 +270,7 @@ def test_bad_input_says_what_to_do(training, arguments, words):
 
 
 def test_no_function_is_refused():
-    with pytest.raises(BadArgument, match="Expected a function for 'step'"):
+    with pytest.raises(BadArgument, match="Expected step to be a function"):
         profiling.profile_step("step")
 
 

@@ -117,7 +117,7 @@ def test_ceilings_are_this_machines_where_none_are_given(monkeypatch, cpu):
 def test_bad_input_says_what_to_do(cpu):
     with pytest.raises(BadArgument, match="flop to be a finite number above 0"):
         utilization(0, 1.0, ceilings=cpu)
-    with pytest.raises(BadArgument, match="Pass the seconds of one step, or a Timing"):
+    with pytest.raises(BadArgument, match="Expected seconds to be a finite number above 0 or a Timing"):
         utilization(1e9, "1 s", ceilings=cpu)
     with pytest.raises(BadArgument, match="Expected dtype to be one of"):
         utilization(1e9, 1.0, dtype="float33", ceilings=cpu)

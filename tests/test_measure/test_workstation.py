@@ -97,7 +97,7 @@ def test_numbers_in_the_wrong_memory_are_refused():
 
 
 def test_an_unknown_dtype_and_an_endless_benchmark_are_refused(monkeypatch):
-    with pytest.raises(BadArgument, match="dtype to be one of float32, float64; got 'int8'"):
+    with pytest.raises(BadArgument, match="dtype to be one of 'float32', 'float64', got 'int8'"):
         Workstation().random(10, "int8")
     monkeypatch.setattr(simulated.workstation, "_MOST_RUNS", 3)
     with pytest.raises(BadMeasurement, match="3 blurs are enough"):

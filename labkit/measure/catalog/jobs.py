@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from labkit.core.parameters import Dtype, NonNegative, checked
 from labkit.core.units import format_seconds, format_si, significant
 from labkit.measure.catalog.device import Device, devices, peak
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One device's work in a training step: bytes held, FLOP and bytes moved, with a limit on its launch price."""
 
-    memory_bytes: float
-    flop: float
-    n_bytes: float
-    dtype: str
-    budget_usd: float | None = None
+    memory_bytes: NonNegative
+    flop: NonNegative
+    n_bytes: NonNegative
+    dtype: Dtype
+    budget_usd: NonNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def _step(device: Device, job: Job) -> tuple[float | None, str]:
     return step_s, f"roofline time of a step {format_seconds(step_s)}, limited by {limit}"
 
 
+@checked
 def judge(device: Device, job: Job) -> Candidate:
     """Judge one device for a job: in, out, or undecided if its memory, peak, bandwidth or price is unknown."""
     step_s, about_step = _step(device, job)
@@ -114,6 +117,7 @@ def judge(device: Device, job: Job) -> Candidate:
     )
 
 
+@checked
 def shortlist(job: Job, among: Iterable[Device] | None = None) -> list[Candidate]:
     """Judge the devices `among`, or all, for a job: those that fit first, then the undecided, then those that don't.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from labkit.core.arguments import lookup
-from labkit.core.display import Table, brief_repr
+from labkit.core.display import Table
 from labkit.core.errors import LabError
+from labkit.core.parameters import checked
 from labkit.core.units import format_si
 from labkit.measure.catalog.device import DTYPES, Device, devices, named, peak
 from labkit.measure.catalog.jobs import Candidate
@@ -39,27 +39,23 @@ def _cell(device: Device, column: str) -> str:
     return (format_si(value, unit) if unit else str(value)) + star
 
 
+@checked
 def table(among: Iterable[Device | str] | None = None, columns: Sequence[str] = COLUMNS) -> Table:
     """Table of devices, given as such or by name (by default all), with fields of Device or dtypes as `columns`.
 
     A dtype's column has the device's `peak`. Raises LabError for other columns.
     """
     known = dict.fromkeys([*(field.name for field in dataclasses.fields(Device)), *DTYPES])
-    for column in _listed(columns, "columns"):
+    for column in columns:
         lookup(column, known, "a column", LabError)
-    chosen = devices() if among is None else tuple(named(one) for one in _listed(among, "devices"))
+    chosen = devices() if among is None else tuple(named(one) for one in among)
     rows = tuple(tuple(_cell(device, column) for column in columns) for device in chosen)
     starred = any(cell.endswith("*") for row in rows for cell in row)
     note = "* recalled or derived, not read from a source. Peaks are dense." if starred else "Peaks are dense."
     return Table(rows, tuple(_HEADINGS.get(column, column) for column in columns), notes=(note,))
 
 
-def _listed(values: object, what: str) -> list[Any]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise LabError(f"Expected a list of {what}, got {brief_repr(values)}. For one of them, write it in brackets.")
-    return list(values)
-
-
+@checked
 def shortlist_table(candidates: Iterable[Candidate]) -> Table:
     """Table of judged devices in the given order: verdict, roofline time, memory, energy, price and reasons."""
     rows = [(one.device.name, one.verdict, *one.amounts, "; ".join(one.why)) for one in candidates]

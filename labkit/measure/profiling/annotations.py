@@ -9,6 +9,7 @@ from typing import Any
 from labkit.core.arguments import lookup
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import checked
 
 # The parts of a step's time. Gaps: the GPU is idle while the CPU works. Other: no operator runs.
 PARTS = ("input", "copies", "forward", "backward", "optimizer", "gaps", "communication", "other")
@@ -18,6 +19,7 @@ PREFIX = "labkit: "
 Batch = Any
 
 
+@checked
 @contextlib.contextmanager
 def part(name: str) -> Iterator[None]:
     """Name the work inside the block for torch's profiler and, on a GPU, as an NVTX range for nsys and ncu.

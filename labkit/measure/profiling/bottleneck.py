@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from labkit.core.arguments import check_function, check_number
+from labkit.core.arguments import lookup
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import BadMeasurement
+from labkit.core.parameters import Positive, checked
 from labkit.core.units import format_seconds, significant
 from labkit.measure import turns
 from labkit.measure.bench import sync_of
@@ -56,9 +57,10 @@ class Limit(ShownAsTable):
         """The highest possible speed-up from removing the largest limit."""
         return self.bound(self.largest)
 
+    @checked
     def bound(self, limit: str) -> float:
         """The highest possible speed-up from removing `limit`, if nothing else changes (Amdahl 1967)."""
-        rest = 1 - self.shares[limit]
+        rest = 1 - lookup(limit, self.shares, "limit")
         return 1 / rest if rest > 0 else math.inf
 
     def table(self) -> Table:
@@ -74,8 +76,9 @@ class Limit(ShownAsTable):
         return Table(rows, ("limit", "share of the time", "at most, without it"), title, self.evidence)
 
 
+@checked
 def find_bottleneck(
-    step: Callable[[Batch], object], batches: object, *, budget_s: float = 8.0, ceilings: Ceilings | None = None
+    step: Callable[[Batch], object], batches: object, *, budget_s: Positive = 8.0, ceilings: Ceilings | None = None
 ) -> Limit:
     """Find what limits the loop that calls `step(batch)` for each of `batches`, in about `budget_s` seconds.
 
@@ -86,8 +89,6 @@ def find_bottleneck(
     this. Shares are of the loop as it is: a loader's work that overlaps with steps has no share.
     Raises BadArgument for a step that can't be called and for no batches, BadMeasurement for a step whose work varies.
     """
-    check_function("step", step)
-    check_number("budget_s", budget_s, above=0)
     with turns.turn():
         ceilings = ceilings or measure_ceilings()
         trial = _Experiments(step, budget_s)

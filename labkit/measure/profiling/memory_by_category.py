@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from labkit.core.arguments import check_function
 from labkit.core.display import Shown, Table, brief_repr
 from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.parameters import checked
 from labkit.core.units import format_bytes, format_seconds, significant
 from labkit.measure.chrome_trace import TraceEvent
 from labkit.measure.memory import trace_events
@@ -118,6 +118,7 @@ def _row(name: str, expected: int | None, most: int, at_peak: int) -> tuple[str,
     return name, said, format_bytes(most), share, format_bytes(at_peak)
 
 
+@checked
 def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Optimizer | None = None) -> MemoryTimeline:
     """Run `step` three times, and follow the memory in use during the third, which is warm and finds gradients.
 
@@ -125,7 +126,6 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
     a GPU's kernels run. Raises BadArgument for a step that can't be called, a model without parameters and another
     device, BadMeasurement for a step that allocates nothing there, as when it replays a CUDA graph.
     """
-    check_function("step", step)
     device = _device_of(model)
     step()  # creates the optimizer's state, and all else that is created once
     held: list[Held] = []

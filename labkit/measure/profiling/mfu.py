@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from labkit.core.arguments import check_number
 from labkit.core.display import Shown
+from labkit.core.errors import BadMeasurement
+from labkit.core.parameters import Dtype, Positive, checked
 from labkit.core.units import format_seconds, format_si
 from labkit.measure.bench import Timing
 from labkit.measure.ceilings import Ceilings, measure_ceilings
@@ -75,11 +76,12 @@ class Utilization(Shown):
         return "\n".join(lines)
 
 
+@checked
 def utilization(
-    flop: float,
-    seconds: float | Timing,
+    flop: Positive,
+    seconds: Positive | Timing,
     *,
-    dtype: object = "float32",
+    dtype: Dtype = "float32",
     ceilings: Ceilings | None = None,
 ) -> Utilization:
     """How much of the machine a step uses that takes `flop` FLOP and `seconds`, a number or a Timing (its median).
@@ -90,15 +92,14 @@ def utilization(
     Raises BadArgument for numbers that aren't above 0 and for an unknown dtype.
     """
     median_s = seconds.median_s if isinstance(seconds, Timing) else seconds
-    check_number("flop", flop, above=0, advice="It counts a step's multiplications and additions.")
-    check_number("seconds", median_s, above=0, advice="Pass the seconds of one step, or a Timing.")
+    if not median_s > 0:
+        raise BadMeasurement(f"Expected seconds above 0, got a Timing of {median_s} s. Does its clock advance?")
     ceilings = measure_ceilings() if ceilings is None else ceilings
-    name = str(dtype).removeprefix("torch.")
     rate = float(flop) / float(median_s)
     # The measured ceiling decides where there is one: boards may run above the clock that the data sheet assumes.
-    limit = ceilings.limit(name) or ceilings.peak(name)
-    suspects = tuple(_suspects(rate, name, ceilings)) if limit is not None and rate > limit else ()
-    return Utilization(float(flop), float(median_s), name, ceilings, suspects)
+    limit = ceilings.limit(dtype) or ceilings.peak(dtype)
+    suspects = tuple(_suspects(rate, dtype, ceilings)) if limit is not None and rate > limit else ()
+    return Utilization(float(flop), float(median_s), dtype, ceilings, suspects)
 
 
 def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:

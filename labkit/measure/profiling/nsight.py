@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from labkit.core.arguments import check_number, lookup
 from labkit.core.display import Shown, Table, cut
 from labkit.core.errors import DataError
+from labkit.core.parameters import Count, checked
 from labkit.core.paths import RECORDED
 from labkit.core.units import format_seconds
 
@@ -53,6 +53,7 @@ class Command(Shown):
         return shlex.join(self.parts)
 
 
+@checked
 def nsys_command(script: str | Path) -> Command:
     """The command that records a timeline of `script` with Nsight Systems, to <script>.nsys-rep beside it.
 
@@ -66,6 +67,7 @@ def nsys_command(script: str | Path) -> Command:
     return Command(("nsys", "profile", *options, sys.executable, str(path)))
 
 
+@checked
 def nsys_stats_command(script: str | Path, *, report: str = "cuda_gpu_kern_sum") -> Command:
     """The command that writes a report on the recording of nsys_command(script), to <script>_<report>.csv beside it.
 
@@ -78,8 +80,9 @@ def nsys_stats_command(script: str | Path, *, report: str = "cuda_gpu_kern_sum")
     return Command(("nsys", "stats", f"--report={report}", *options, f"{stem}.nsys-rep"))
 
 
+@checked
 def ncu_command(
-    script: str | Path | Sequence[str], *, metrics: Sequence[str] = (), launches: int | None = None
+    script: str | Path | Sequence[str], *, metrics: Sequence[str] = (), launches: Count | None = None
 ) -> Command:
     """The command that reads the GPU's counters for each kernel of `script` with Nsight Compute, as CSV.
 
@@ -89,8 +92,6 @@ def ncu_command(
     ("-m", "package")), the CSV goes to the terminal. ncu repeats each kernel a few times, so the script runs much
     longer.
     """
-    if launches is not None:
-        check_number("launches", launches, least=1, whole=True, advice="It counts kernels.")
     page = ("--page", "raw", "--print-units", "base") if metrics else ("--page", "details")
     what = ("--metrics", ",".join(metrics)) if metrics else ("--set", "basic", "--nvtx")
     clock = ("--clock-control", "none")  # ncu would lock the base clock, and durations would be longer than without it
@@ -104,6 +105,7 @@ def ncu_command(
     return Command(("ncu", "--csv", *page, *clock, *what, *count, *files, sys.executable, *script))
 
 
+@checked
 def read_report(path: str | Path) -> Table:
     """The table in the CSV output of `nsys stats --format csv` or `ncu --csv`, which may begin with other lines.
 
@@ -122,16 +124,16 @@ def read_report(path: str | Path) -> Table:
     return _of_ncu(rows, source.name) if "ID" in rows[0] else _of_nsys(rows, source.name)
 
 
+@checked
 def recorded_report(tool: Literal["nsys", "ncu"], folder: Path = RECORDED) -> Table:
     """A report of 'nsys' or 'ncu' recorded on a real machine, named in the title; a note if there is none yet.
 
     Recorded reports are <machine>-nsys.csv and <machine>-ncu.csv in data/recorded/.
     """
-    how = lookup(tool, _HOW, "the tool")
     paths = sorted(folder.glob(f"*-{tool}.csv"))
     if not paths:
         note = (
-            f"No report of {tool} is recorded yet: on a machine with a GPU, run {how} and keep the CSV as "
+            f"No report of {tool} is recorded yet: on a machine with a GPU, run {_HOW[tool]} and keep the CSV as "
             f"data/recorded/<machine>-{tool}.csv."
         )
         return Table((), notes=(note,))

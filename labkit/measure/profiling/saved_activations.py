@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 
+from labkit.core.parameters import checked
 
+
+@checked
 def saved_activation_bytes(layer: torch.nn.Module | Callable[..., Any], *inputs: torch.Tensor) -> int:
     """Bytes that `layer(*inputs)` saves until its backward pass, inputs included.
 

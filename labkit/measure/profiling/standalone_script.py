@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 
-from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.own_folder import writing
+from labkit.core.parameters import Size, checked
 from labkit.measure.source_text import is_plain_function, with_imports
 
 _FUNCTION = """\
@@ -35,7 +35,8 @@ if torch.cuda.is_available():
 """
 
 
-def as_script(work: Callable[[], object], path: str | Path, *, warm_ups: int = 3) -> Path:
+@checked
+def as_script(work: Callable[[], object], path: str | Path, *, warm_ups: Size = 3) -> Path:
     """Write the function `work` to a Python file that nsys and ncu can run, and return its path.
 
     `work` takes no arguments. It is written with the imports that it needs, then called `warm_ups` times, and once more
@@ -43,7 +44,6 @@ def as_script(work: Callable[[], object], path: str | Path, *, warm_ups: int = 3
     else that it uses. Raises BadMeasurement for a function that uses a variable of the notebook, BadArgument for
     anything but a function without arguments, DataError where the file can't be written.
     """
-    check_number("warm_ups", warm_ups, least=0, whole=True, advice="It counts calls.")
     if not is_plain_function(work) or inspect.signature(work).parameters:
         raise BadArgument(
             f"Expected a function without arguments, made with def; got {brief_repr(work)}. Define one with `def`."

@@ -7,11 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from labkit.core import results
-from labkit.core.arguments import check_function, check_number
+from labkit.core.arguments import lookup
 from labkit.core.display import Shown, Table
 from labkit.core.errors import BadMeasurement
+from labkit.core.kinds import Number
+from labkit.core.parameters import checked
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import sync_of
 from labkit.measure.chrome_trace import TraceEvent, profiled
@@ -62,9 +65,10 @@ class StepProfile(Shown):
         """Mean seconds of a profiled step."""
         return sum(self.step_s) / len(self.step_s)
 
+    @checked
     def share(self, part: str) -> float:
         """A part's share of the mean step, 0 to 1."""
-        return self.parts[part] / self.mean_s
+        return lookup(part, self.parts, "part") / self.mean_s
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self._tables()))
@@ -87,8 +91,14 @@ class StepProfile(Shown):
         ]
 
 
+@checked
 def profile_step(
-    step: Callable[..., object], batches: object = None, *, steps: int = 5, warmup: int = 2, path: Path | None = None
+    step: Callable[..., object],
+    batches: object = None,
+    *,
+    steps: Annotated[int, Number(least=1, most=10_000)] = 5,
+    warmup: Annotated[int, Number(least=0, most=10_000)] = 2,
+    path: Path | None = None,
 ) -> StepProfile:
     """Run `step` under torch's profiler, and say where its time went.
 
@@ -98,9 +108,6 @@ def profile_step(
     trace goes to `path`, by default in the folder of your results, one file per rank; ui.perfetto.dev opens it. Raises
     BadArgument for fewer than 1 step, BadMeasurement if the profiler saw nothing.
     """
-    check_function("step", step)
-    check_number("steps", steps, least=1, whole=True)
-    check_number("warmup", warmup, least=0, whole=True)
     here = machine()
     sync = sync_of(here.device)
     once = _whole_step(step, batches)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from labkit.core.arguments import check_number
 from labkit.core.display import Shown
 from labkit.core.errors import BadMeasurement
+from labkit.core.kinds import Number
+from labkit.core.parameters import NonNegative, Positive, checked
 from labkit.core.units import format_seconds, format_si
 
 # The log keeps the latest events only, since a benchmark may launch hundreds of thousands of kernels.
@@ -27,6 +28,10 @@ class Event:
     end_s: float
 
 
+# Infinity makes copies take no time.
+Rate = Annotated[float, Number(above=0, most=float("inf"))]
+
+
 class SimulatedDevice(Shown):
     """An accelerator that queues work and runs it in order while the host continues.
 
@@ -39,12 +44,10 @@ class SimulatedDevice(Shown):
     BadArgument for impossible times and rates.
     """
 
-    def __init__(self, *, launch_s: float = 10e-6, bus_bytes_per_s: float = 10e9, compile_s: float = 0.5) -> None:
-        # With launches that take no time, an unsynchronised benchmark would repeat them forever.
-        check_number("launch_s", launch_s, above=0)
-        if bus_bytes_per_s != float("inf"):  # which makes copies take no time
-            check_number("bus_bytes_per_s", bus_bytes_per_s, above=0)
-        check_number("compile_s", compile_s, least=0)
+    @checked
+    def __init__(
+        self, *, launch_s: Positive = 10e-6, bus_bytes_per_s: Rate = 10e9, compile_s: NonNegative = 0.5
+    ) -> None:
         self.launch_s, self.bus_bytes_per_s, self.compile_s = launch_s, bus_bytes_per_s, compile_s
         self._now_s = 0.0
         self._idle_calls = 0  # readings and waits since the clock last moved
@@ -57,28 +60,28 @@ class SimulatedDevice(Shown):
         self._count_idle_call()
         return self._now_s
 
-    def launch(self, kernel_s: float, *, name: str = "kernel") -> None:
+    @checked
+    def launch(self, kernel_s: NonNegative, *, name: str = "kernel") -> None:
         """Queue `kernel_s` seconds of device work, and return after `launch_s` (and `compile_s` the first time)."""
-        check_number("kernel_s", kernel_s, least=0)
         if name not in self._compiled:
             self._compiled.add(name)
             self.host(self.compile_s, name=f"compile {name}")
         self._queue(name, "device", kernel_s)
 
-    def copy_to(self, n_bytes: float) -> None:
+    @checked
+    def copy_to(self, n_bytes: NonNegative) -> None:
         """Queue a copy of `n_bytes` from host to device, and return after `launch_s`."""
-        check_number("n_bytes", n_bytes, least=0)
         self._queue("copy to device", "bus", n_bytes / self.bus_bytes_per_s)
 
-    def copy_from(self, n_bytes: float) -> None:
+    @checked
+    def copy_from(self, n_bytes: NonNegative) -> None:
         """Copy `n_bytes` from device to host, and wait for that and for all work queued before."""
-        check_number("n_bytes", n_bytes, least=0)
         self._queue("copy to host", "bus", n_bytes / self.bus_bytes_per_s)
         self.synchronize()
 
-    def host(self, seconds: float, *, name: str = "host work") -> None:
+    @checked
+    def host(self, seconds: NonNegative, *, name: str = "host work") -> None:
         """Keep the host busy for `seconds`, while the device continues with its queue."""
-        check_number("seconds", seconds, least=0)
         start_s = self._now_s
         self._wait_until(start_s + seconds)
         self._events.append(Event(name, "host", start_s, start_s + seconds))

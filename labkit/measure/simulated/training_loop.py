@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.parameters import NonNegative, checked
 from labkit.measure.simulated.gpu import SimulatedDevice
 
 LAUNCH_S = 10e-6
@@ -71,7 +72,8 @@ class TrainingJob:
     by `seed`; `reads` counts how often the host read a loss from the device.
     """
 
-    def __init__(self, *, prepare_s: float, step_s: float, seed: int = 0) -> None:
+    @checked
+    def __init__(self, *, prepare_s: NonNegative, step_s: NonNegative, seed: int = 0) -> None:
         self.device = SimulatedDevice(launch_s=LAUNCH_S, compile_s=0.0)
         self.prepare_s, self.step_s = prepare_s, step_s
         self.losses: list[float] = []
@@ -88,6 +90,7 @@ class TrainingJob:
         self._prepared.add(number)
         return number
 
+    @checked
     def step(self, batch: int) -> DeviceLoss:
         """Queue a training step on a prepared batch and return its loss, which stays on the device.
 

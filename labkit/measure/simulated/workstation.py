@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from labkit.core.arguments import check_number, lookup
 from labkit.core.display import Shown
 from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.parameters import NonNegative, Positive, Size, checked
 from labkit.core.units import format_seconds, format_si
-from labkit.measure.simulated.gpu import SimulatedDevice
+from labkit.measure.simulated.gpu import Rate, SimulatedDevice
 
 # Stops a benchmark that would never end.
 _MOST_RUNS = 100_000
@@ -59,31 +59,24 @@ class Workstation(Shown):
     can't read its times there. The defaults are round numbers for teaching, of no particular machine.
     """
 
+    @checked
     def __init__(
         self,
         *,
-        cpu_bytes_per_s: float = 1e9,
-        gpu_bytes_per_s: float = 5e9,
-        launch_s: float = 1e-6,
+        cpu_bytes_per_s: Positive = 1e9,
+        gpu_bytes_per_s: Positive = 5e9,
+        launch_s: Positive = 1e-6,
         waits: bool = False,
-        compile_s: float = 0.3,
-        cached_share: float = 0.1,
-        random_s: float = 10e-9,
-        bus_bytes_per_s: float = 10e9,
-        jitter: float = 0.1,
-        cpu_jitter: float | None = None,
+        compile_s: NonNegative = 0.3,
+        cached_share: NonNegative = 0.1,
+        random_s: NonNegative = 10e-9,
+        bus_bytes_per_s: Rate = 10e9,
+        jitter: NonNegative = 0.1,
+        cpu_jitter: NonNegative | None = None,
         seed: int = 0,
         on_run: Callable[[Blur], None] | None = None,
     ) -> None:
         cpu_jitter = jitter if cpu_jitter is None else cpu_jitter
-        for name, value in {
-            "compile_s": compile_s,
-            "cached_share": cached_share,
-            "random_s": random_s,
-            "jitter": jitter,
-            "cpu_jitter": cpu_jitter,
-        }.items():
-            check_number(name, value, least=0)
         self._gpu = SimulatedDevice(launch_s=launch_s, bus_bytes_per_s=bus_bytes_per_s, compile_s=0.0)
         self._rates: dict[str, float] = {"cpu": cpu_bytes_per_s, "gpu": gpu_bytes_per_s}
         self._waits, self._compile_s, self._cached_share = waits, compile_s, cached_share
@@ -99,22 +92,25 @@ class Workstation(Shown):
         self._readings += 1
         return self._gpu.clock()
 
-    def random(self, n: int, dtype: str) -> Numbers:
+    @checked
+    def random(self, n: Size, dtype: Literal["float32", "float64"]) -> Numbers:
         """Draw `n` new random numbers, "float32" or "float64", in the CPU's memory. The host is busy meanwhile."""
-        lookup(dtype, _BYTES, "dtype")
         self._gpu.host(n * self._random_s, name="draw random numbers")
         return Numbers(n, dtype, "cpu", object())
 
+    @checked
     def to_gpu(self, x: Numbers) -> Numbers:
         """Queue a copy of `x` to the GPU's memory, and return at once."""
         self._gpu.copy_to(x.n_bytes)
         self._wait_if_asked()
         return Numbers(x.n, x.dtype, "gpu", x.content)
 
+    @checked
     def cpu_blur(self, x: Numbers) -> None:
         """Blur `x` on the CPU, and return when it is done."""
         self._gpu.host(self._work_s(x, "cpu"), name="blur")
 
+    @checked
     def gpu_blur(self, x: Numbers) -> None:
         """Queue a blur of `x`, which must be in the GPU's memory, and return at once. The result stays there."""
         self._gpu.launch(self._work_s(x, "gpu"), name="blur")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import LayoutError
 from labkit.core.kinds import Number
-from labkit.core.parameters import Count, Dtype, checked
+from labkit.core.parameters import Count, Dtype, checked, unjudged
 from labkit.core.units import format_bytes, format_seconds
 from labkit.plan.cluster.hardware import Cluster
 from labkit.plan.cluster.layout import Layout, divisors, stage_layers
@@ -93,7 +93,7 @@ def _layouts(
                 for zero in (0, 1, 2, 3) if data > 1 else (0,):
                     for recompute in recomputes:
                         made: tuple[Any, ...] = (data, tensor, pipeline, v, zero, micro_batch, recompute)
-                        yield Layout(*made, **fixed)
+                        yield unjudged(Layout, *made, **fixed)
 
 
 @checked(error=LayoutError)
