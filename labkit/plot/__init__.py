@@ -3,8 +3,9 @@
 Called plainly, `readings(timings, title="...")` returns a `Picture`, which a cell displays; called as
 `readings.on(axes, timings)` it draws on axes that are there already, as the live boards do.
 
-Four series always look the same: prediction (open diamond), limit (line), measured (solid bar with spread),
-recorded or simulated (hatched, its origin in the label). Colour is never the only mark.
+Four series always look the same: prediction (open diamond), limit (line), measured (solid, with its spread),
+recorded or simulated (hatched bar or open square, its origin in the label). Bars stand on linear axes, points on
+logarithmic ones. Colour is never the only mark.
 """
 
 from labkit.plot.bars import PENDING, Bar, speed_bars

@@ -20,6 +20,8 @@ from labkit.plot.style import ACCENT, CYCLE, LIMIT, MARKERS, MEASURED, ON_WHITE,
 if TYPE_CHECKING:
     from labkit.measure.bench import Ratio, Timing
 
+_STEPS, _SECONDS = (100, 1e8), (1.0, 1e6)  # where break_even's logarithmic axes begin and end
+
 
 @Drawing
 def readings(ax: Axes, timings: Sequence[Timing]) -> FigureSpec:
@@ -124,15 +126,16 @@ def time_by_size(ax: Axes, seconds: Mapping[int, float]) -> FigureSpec:
 
 
 @Drawing
-def break_even(ax: Axes, *, compile_s: float, eager_s: float, compiled_s: float) -> FigureSpec:
+def break_even(ax: Axes, *, compile_s: float, eager_s: float, compiled_s: float, log: bool = False) -> FigureSpec:
     """Total time by steps, eager and compiled, calculated from seconds of compiling and of a step.
 
     The axis ends at three times the steps that compiling needs to pay, or where it never pays, at three times those
-    that last as long as compiling. Raises BadArgument for negative numbers or steps of no time.
+    that last as long as compiling. With `log` the axes are logarithmic and the same for all times, for sliders: the
+    lines move, not the axes. Raises BadArgument for negative numbers or steps of no time.
     """
     even = break_even_steps(compile_s, eager_s, compiled_s)
     until = math.ceil(3 * even if 0 < even < math.inf else 3 * max(compile_s, eager_s) / eager_s)
-    x = np.array([0, until])
+    x = np.geomspace(*_STEPS, 200) if log else np.array([0, until])
     ax.plot(x, x * eager_s, color=MEASURED, linewidth=2, label="eager")
     ax.plot(x, compile_s + x * compiled_s, color=PREDICTED, linewidth=2, linestyle="--", label="compiled")
     if 0 < even < math.inf:
@@ -143,6 +146,8 @@ def break_even(ax: Axes, *, compile_s: float, eager_s: float, compiled_s: float)
         )  # fmt: skip
     ax.set_xlim(0, until)
     ax.set_ylim(0, None)
+    if log:
+        ax.set(xscale="log", yscale="log", xlim=_STEPS, ylim=_SECONDS)
     ax.xaxis.set_major_formatter(lambda value, _: _count(value))
     label_seconds(ax.yaxis)
     ax.set(xlabel="steps", ylabel="time from the start (calculated)")

@@ -319,6 +319,55 @@ def test_moves_that_come_fast_are_drawn_once_and_the_last_is_not_lost():
     assert explored.sentence.startswith("n is 59")
 
 
+def test_axes_keep_their_widest_limits_while_a_slider_moves():
+    def draw(axes, top, log=False):
+        axes.plot([1, 2], [1, top])
+        axes.set(xscale="log" if log else "linear", xlim=(1, top))
+        return "a line"
+
+    explored = Explorer(draw, top=(2, 100_000), log=False)
+    limits = []
+    for top in (10, 40, 20, 10, 100_000, 10):
+        explored.controls["top"].value = top
+        explored.redraw()
+        limits.append(explored._axes.get_xlim())
+    assert limits[:4] == [(1, 10), (1, 40), (1, 40), (1, 40)]
+    assert limits[4:] == [(1, 100_000), (1, 10)], "of limits so wide nothing would be left to see"
+    explored.controls["log"].value = True
+    explored.redraw()
+    assert explored._axes.get_xlim() == (1, 10)
+
+
+def test_rows_and_pictures_keep_limits_of_their_own():
+    def draw(axes, rows):
+        axes.set_ylim(rows - 0.5, -0.5)
+        return "rows"
+
+    explored = Explorer(draw, rows=(1, 9))
+    for rows in (9, 3):
+        explored.controls["rows"].value = rows
+        explored.redraw()
+    assert explored._axes.get_ylim() == (2.5, -0.5)
+
+
+def test_numbers_to_choose_from_are_in_order_and_other_choices_as_given():
+    explored = explorer(n=[32, 1, 64, 8], kind=["b", "a", "c"])
+    assert [value for _, value in explored.controls["n"].options] == [1, 8, 32, 64]
+    assert [value for _, value in explored.controls["kind"].options] == ["b", "a", "c"]
+    assert explored.values == {"n": 32, "kind": "b"}
+
+
+def test_a_board_that_waits_for_its_first_reading_has_the_size_that_it_will_have():
+    speed, sizes = board(), []
+    speed.show()
+    speed._begin("one thread")
+    for _ in range(3):
+        speed.redraw()
+        sizes.append(speed._frame.size)
+        speed._fill(Timing("one thread", 1.0, (0.01, 0.011)), 64)
+    assert len({height for _, height in sizes}) == 1
+
+
 def test_floats_lists_and_widgets_are_controls():
     assert type(explorer(n=(0.0, 1.0, 0.1)).controls["n"]).__name__ == "FloatSlider"
     assert explorer(n=[1, 10, 100]).controls["n"].value == 1
