@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
 
+import classroom
 import pipelines
 import profiles
 import ranks
@@ -175,6 +176,12 @@ def launches() -> Iterator[Figure]:
         yield Figure(name, target, value, unit)
 
 
+def classes() -> Iterator[Figure]:
+    """Of 12 and of 30 kernels that run notebook 00 at once: rates that are wrong and not marked, and what is lost."""
+    for name, target, value, unit in classroom.rows():
+        yield Figure(name, target, value, unit)
+
+
 GROUPS = (
     import_time,
     frames,
@@ -188,6 +195,7 @@ GROUPS = (
     schedules,
     layouts,
     launches,
+    classes,
 )
 
 

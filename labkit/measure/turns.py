@@ -23,6 +23,7 @@ except ImportError:  # Windows
 PATIENCE_S = 60.0
 _patience_s = PATIENCE_S
 _holding = False
+waited_s = 0.0  # for turns, by this process
 
 
 @contextlib.contextmanager
@@ -34,15 +35,16 @@ def turn(on_wait: Callable[[str], object] | None = None, *, patience_s: float | 
     default it is printed. A turn inside a turn is the same one. None is taken in the profiles of the tests, by ranks
     and data workers, whose notebook has it, or where the system can't lock files.
     """
-    global _holding, _patience_s
+    global _holding, _patience_s, waited_s
     ours = multiprocessing.parent_process() is None and "RANK" not in os.environ
     if _holding or fcntl is None or results.profile() != "full" or not ours or (file := _open(lock_path())) is None:
         yield
         return
     try:
-        limit_s = _patience_s if patience_s is None else patience_s
+        limit_s, start_s = _patience_s if patience_s is None else patience_s, time.monotonic()
         _holding = _wait(file, limit_s, on_wait or print)
         _patience_s = PATIENCE_S if _holding else PATIENCE_S / 10
+        waited_s += time.monotonic() - start_s
         yield
     finally:
         _holding = False

@@ -1,0 +1,156 @@
+"""A class on one machine: many kernels run notebook 00 at once. What they measure is right or marked, and none is lost.
+
+usage: classroom.py [KERNELS ...]    12 and 30 by default
+
+One process starts all kernels: Jupyter's own search for free ports collides when several processes do it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import psutil
+
+from labkit.core.display import Table
+from labkit.core.paths import NOTEBOOKS
+from labkit.core.units import GIB, format_seconds
+
+NOTEBOOK = NOTEBOOKS / "00_start_here.ipynb"
+RATE = "00.2 one thread"
+CLOSE = 0.2  # of a calm run's rate
+CLASSES = (12, 30)
+_WITH_BOTH = 12  # kernels: larger classes run only with a folder of results for each, which is harder
+_LAST_CELL = "from labkit.measure import turns; print(turns.waited_s)"
+
+
+@dataclass(frozen=True)
+class Class:
+    """What `kernels` kernels did: the lines of their results files, each one's wait for turns (None if it failed)."""
+
+    kernels: int
+    lines: tuple[dict[str, Any], ...]
+    waited_s: tuple[float | None, ...]
+    took_s: float
+    peak_bytes: int
+
+    def rates(self, key: str = RATE) -> list[tuple[float, str]]:
+        """Value and mark of each measurement under a key."""
+        return [(line["value"], line.get("busy", "")) for line in self.lines if key == _key(line)]
+
+    @property
+    def failed(self) -> int:
+        """Kernels that died, or in which a cell raised."""
+        return self.waited_s.count(None)
+
+
+def _key(line: dict[str, Any]) -> str:
+    return f"{line['section']} {line['what']}" if line["kind"] == "measurement" else ""
+
+
+def attend(kernels: int, *, shared: bool) -> Class:
+    """Run notebook 00 at full size in so many kernels at once, with one folder of results or with one for each."""
+    with tempfile.TemporaryDirectory(prefix="labkit-class-") as folder:
+        homes = [Path(folder, "all" if shared else str(i)) for i in range(kernels)]
+        start_s = time.monotonic()
+        waited_s, peak_bytes = asyncio.run(_all(homes))
+        took_s = time.monotonic() - start_s
+        files = [home / "results.jsonl" for home in dict.fromkeys(homes)]
+        lines = [json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()]
+    return Class(kernels, tuple(lines), tuple(waited_s), took_s, peak_bytes)
+
+
+async def _all(homes: list[Path]) -> tuple[list[float | None], int]:
+    """Each kernel's wait for turns, and the most memory that all had together."""
+    watching = asyncio.create_task(_peak_bytes())
+    waited_s = await asyncio.gather(*(_run(home) for home in homes))
+    watching.cancel()
+    return list(waited_s), await watching
+
+
+async def _run(home: Path) -> float | None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(_LAST_CELL))
+    client = nbclient.NotebookClient(
+        notebook, timeout=1200, startup_timeout=600, resources={"metadata": {"path": str(NOTEBOOKS)}}
+    )
+    environment = {**os.environ, "LABKIT_HOME": str(home), "LABKIT_PROFILE": "full"}
+    try:
+        await client.async_execute(env=environment)
+    except Exception as error:  # whatever a kernel dies of is what this is to find
+        print(f"A kernel failed: {' '.join(str(error).split())[-300:]}", file=sys.stderr)
+        return None
+    return float(notebook.cells[-1].outputs[0].text)
+
+
+async def _peak_bytes() -> int:
+    """The most memory of this process's children, shared pages divided among them, until it is cancelled."""
+    most = 0
+    try:
+        while True:
+            each = [_bytes(child) for child in psutil.Process().children(recursive=True)]
+            most = max(most, sum(each))
+            await asyncio.sleep(3)
+    except asyncio.CancelledError:
+        return most
+
+
+def _bytes(process: psutil.Process) -> int:
+    try:
+        used = process.memory_full_info()
+    except psutil.Error:  # it has ended
+        return 0
+    return int(getattr(used, "pss", used.rss))  # pss is Linux's
+
+
+def rows(classes: tuple[int, ...] = CLASSES) -> Iterator[tuple[str, float, float, str]]:
+    """Name, target, value and unit of each figure; what was measured goes to stderr."""
+    calm = attend(1, shared=False)
+    ((calm_rate, busy),) = calm.rates()
+    print(f"alone: {calm_rate:.0f} images/s in {format_seconds(calm.took_s)}{busy and ', ' + busy}", file=sys.stderr)
+    for kernels in classes:
+        for shared in (True, False) if kernels <= _WITH_BOTH else (False,):
+            one = attend(kernels, shared=shared)
+            name = f"{kernels} kernels, results {'shared' if shared else 'apart'}"
+            print(_words(name, one, calm_rate), file=sys.stderr)
+            wrong = [rate for rate, mark in one.rates() if not mark and abs(rate / calm_rate - 1) > CLOSE]
+            yield f"{name}: rates over 20 % off and not marked", 0, len(wrong), "kernels"
+            yield f"{name}: dead or with an error", 0, one.failed, "kernels"
+            yield f"{name}: results lost", 0, kernels * len(calm.lines) - len(one.lines), "lines"
+            yield f"{name}: memory", 24, one.peak_bytes / GIB, "GiB"
+
+
+def _words(name: str, one: Class, calm_rate: float) -> str:
+    rates = one.rates()
+    shares = sorted(rate / calm_rate for rate, _ in rates)
+    waits = [wait for wait in one.waited_s if wait is not None] or [0.0]
+    middle = f"{shares[0]:.2f} to {shares[-1]:.2f}, median {statistics.median(shares):.2f}" if shares else "none"
+    return (
+        f"{name}: {format_seconds(one.took_s)}; of a calm rate {middle}; {sum(bool(mark) for _, mark in rates)} of "
+        f"{len(rates)} marked; waited for turns {format_seconds(statistics.median(waits))} (median), at most "
+        f"{format_seconds(max(waits))}; {one.peak_bytes / GIB:.1f} GiB"
+    )
+
+
+def main(classes: tuple[int, ...]) -> None:
+    """Measure and print the table."""
+    found = tuple(
+        (name, f"<= {target:g} {unit}", f"{value:.3g} {unit}", "pass" if value <= target else "SHORT")
+        for name, target, value, unit in rows(classes)
+    )
+    print(Table(found, ("figure", "target", "this machine", ""), "A class on this machine"))
+
+
+if __name__ == "__main__":
+    main(tuple(map(int, sys.argv[1:])) or CLASSES)
