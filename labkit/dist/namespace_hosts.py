@@ -35,6 +35,11 @@ _POLL_S = 0.02
 _counter = itertools.count()
 # `ip netns exec` gives a command mounts of its own, so that it sees the host's /etc/hosts; unshare --uts, its name.
 _ENTER = 'mount --bind "$1" /etc/hosts; echo "$2" >/proc/sys/kernel/hostname; shift 2; exec "$@"'
+# A kernel that is killed closes its end of a pipe, and this removes what it had: a folder, and the namespaces.
+_TIDY = """cat; for host; do
+    for _ in 1 2 3; do ip netns pids "$host" | xargs -r kill -9; sleep 0.1; done; ip netns delete "$host"
+done; rm -rf "$0"
+"""
 _ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .+)?)$", re.MULTILINE)
 _NOISE = re.compile(r"\[/\S+\.cc:\d+\] |This is typically caused by a remote worker .*")  # of gloo's messages
 _OF_THE_PEER = re.compile(r"by peer|broken pipe|connection (?:refused|reset|closed)|timed out", re.IGNORECASE)
@@ -146,7 +151,7 @@ def two_hosts(rate_bits_per_s: float = 1e9) -> Iterator[Hosts]:
     _remove_leftovers()
     stem = f"labkit-{os.getpid()}-{next(_counter)}"
     namespaces = (f"{stem}-a", f"{stem}-b")
-    with tempfile.TemporaryDirectory(prefix="labkit-hosts-") as folder:
+    with tempfile.TemporaryDirectory(prefix="labkit-hosts-") as folder, _tidied(folder, namespaces):
         hosts = Hosts(namespaces, Path(folder))
         try:
             _connect(namespaces, int(rate_bits_per_s))
@@ -157,6 +162,17 @@ def two_hosts(rate_bits_per_s: float = 1e9) -> Iterator[Hosts]:
                 _remove(namespace)
             for command in hosts.started:
                 command.process.wait()
+
+
+@contextmanager
+def _tidied(folder: str, namespaces: tuple[str, str]) -> Iterator[None]:
+    """Have a process remove folder and namespaces if this one is killed inside the block."""
+    tidy = subprocess.Popen(["sh", "-c", _TIDY, folder, *namespaces], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        tidy.kill()
+        tidy.communicate()
 
 
 def hosts_missing() -> str:
@@ -231,6 +247,7 @@ def _remove_leftovers() -> None:
         found = _OURS.match(line)
         if found and not Path(f"/proc/{found[1]}").exists():
             _remove(found[0])
+            sys.stdout.write(f"Removed {found[0]}, a host that a killed process left.\n")
 
 
 def _why(failed: Sequence[HostCommand]) -> str:

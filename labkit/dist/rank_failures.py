@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from labkit.core.display import signal_name
+from labkit.core.display import cut, signal_name
 from labkit.core.units import format_seconds
 from labkit.dist.coordinator import CRASHES, Failure, RankState
 
@@ -124,15 +124,10 @@ def sizes_differ(folder: str) -> str:
 
 
 def _passed(passed: dict[int, tuple[str, int, str, int]], dtypes: set[str]) -> str:
-    """Who passed what: "rank 0 passed 3 numbers, rank 1 passed 4"."""
-    ranks: dict[str, list[str]] = {}
-    for rank, (_, size, dtype, _) in passed.items():
-        ranks.setdefault(f"{size:,}{f' of {dtype}' if len(dtypes) > 1 else ''}", []).append(str(rank))
-    told = [f"rank{'s' * (len(who) > 1)} {', '.join(who)} passed {what}" for what, who in ranks.items()]
-    first = next(iter(ranks))
-    count = first.partition(" ")[0]
-    told[0] = told[0].replace(f"passed {count}", f"passed {count} number{'s' * (count != '1')}")
-    return ", ".join(told)
+    """Who passed what: "rank 0 passed 3 numbers, rank 1 passed 4 numbers"."""
+    of = {dtype: f" of {dtype}" if len(dtypes) > 1 else "" for dtype in dtypes}
+    each = (f"rank {rank} passed {size:,} numbers{of[dtype]}" for rank, (_, size, dtype, _) in passed.items())
+    return cut(", ".join(each), 500)
 
 
 def _how_it_failed(state: RankState) -> str:

@@ -1,8 +1,11 @@
 """Functions for ranks that go wrong, each in one planned way; the tests plant each once, the soak 20 times."""
 
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from unittest.mock import patch
 
@@ -10,9 +13,11 @@ import torch
 import torch.distributed as dist
 
 import labkit as lab
+from labkit.dist import rank_context
 from labkit.dist.coordinator import Coordinator
 
 _TIMEOUT_S, _GRACE_S = 60.0, 0.5
+MARK = f"planted-by-{os.getpid()}"
 _HANGS = f"not done after {_TIMEOUT_S:g} s"
 
 
@@ -137,11 +142,150 @@ def works():
     return x.tolist()
 
 
+def half_a_message():
+    """Begins to tell the notebook something and never ends."""
+    rank = start()
+    lab.report(rank=rank)
+    context = rank_context.current()
+    context.lock.acquire()
+    context.channel.sock.sendall(b"\0\0\0")
+    time.sleep(60)
+
+
+def passes_3_and_4_numbers():
+    dist.all_reduce(torch.ones(3 + start()))
+
+
+def passes_two_types():
+    """Of the same size: gloo adds them up without a word."""
+    x = torch.ones(4, dtype=torch.int32 if start() else torch.float32)
+    dist.all_reduce(x)
+    return x.tolist()
+
+
+def broadcasts_too_little():
+    """gloo fills a part of the larger tensor without a word."""
+    dist.broadcast(torch.ones(4 + start()), 0)
+
+
+def reduces_what_differs():
+    """gloo waits for ever."""
+    rank = start()
+    lab.report(rank=rank)
+    dist.reduce(torch.ones(3 + rank), 0)
+
+
+def receives_into_too_little():
+    rank = start()
+    if rank == 0:
+        dist.send(torch.ones(4), 1)
+        dist.barrier()
+    else:
+        dist.recv(torch.ones(3), 0)
+
+
+def leaves_and_fails():
+    """Processes that a failed launch has to end as well; the tests look for them by this argument of theirs."""
+    subprocess.Popen(["sh", "-c", "sleep 600; :", MARK], start_new_session=True)
+    raise ValueError("planted after Popen")
+
+
+def leaves_and_is_killed():
+    subprocess.Popen(["sh", "-c", "sleep 600; :", MARK], start_new_session=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def forks_and_both_return():
+    rank, pid = int(os.environ["RANK"]), os.fork()
+    return [rank, pid] if pid else "the child's"
+
+
+def forks_a_child_that_raises():
+    rank, pid = int(os.environ["RANK"]), os.fork()
+    if pid == 0:
+        raise ValueError("the child's")
+    return [rank, pid]
+
+
+def forks_a_child_that_exits():
+    rank, pid = int(os.environ["RANK"]), os.fork()
+    if pid == 0:
+        lab.report(child=1)  # a line of output, and no message between those of the rank
+        os._exit(3)
+    return [rank, pid]
+
+
+def forks_a_child_that_stays():
+    rank, pid = int(os.environ["RANK"]), os.fork()
+    if pid == 0:
+        time.sleep(600)
+    return [rank, pid]
+
+
+def leaves_a_daemon():
+    """An orphan in a session of its own."""
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(theirs, str(os.getpid()).encode())
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    return [int(os.environ["RANK"]), int(os.read(ours, 20))]
+
+
+def leaves_programs():
+    programs = [subprocess.Popen(["sleep", "600"], start_new_session=own) for own in (False, True)]
+    return [int(os.environ["RANK"]), *(program.pid for program in programs)]
+
+
+def leaves_a_program_that_prints_on():
+    program = subprocess.Popen(["sh", "-c", "while :; do echo; sleep 0.01; done"])
+    return [int(os.environ["RANK"]), program.pid]
+
+
+def leaves_a_pool():
+    global pool
+    pool = multiprocessing.Pool(2)
+    return [int(os.environ["RANK"]), *pool.map(own_pid, range(2))]
+
+
+def own_pid(_):
+    return os.getpid()
+
+
+def leaves_a_thread():
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return [int(os.environ["RANK"])]
+
+
+# Return [rank, numbers of processes that they leave], and have to end soon for all that.
+LEAVE = (
+    forks_and_both_return,
+    forks_a_child_that_raises,
+    forks_a_child_that_exits,
+    forks_a_child_that_stays,
+    leaves_a_daemon,
+    leaves_programs,
+    leaves_a_program_that_prints_on,
+    leaves_a_pool,
+    leaves_a_thread,
+)
+
+
 def reports_forever():
     rank = start()
     while True:
         lab.report(rank=rank, pid=os.getpid())
         time.sleep(0.05)
+
+
+def leaves_and_reports_forever():
+    daemon = leaves_a_daemon()[1]
+    program = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    lab.report(pid=os.getpid(), daemon=daemon, program=program.pid)
+    time.sleep(600)
 
 
 # What each does to two ranks: words of RankFailed's message; None where it succeeds.
@@ -150,7 +294,15 @@ FAULTS = {
     raises_after_init: ("rank 1 failed first", "ValueError: planted after init", "rank 0 waits in all_reduce"),
     raises_and_closes_first: ("rank 1 failed first", "ValueError: planted in a try", "rank 0 failed after it"),
     mismatched_collectives: (f"2 of 2 ranks were {_HANGS}", "Call 1 of rank 0 is all_reduce, call 1"),
-    mismatched_shapes: ("tensors have to be alike on all ranks",),
+    mismatched_shapes: ("rank 0 passed 4 numbers, rank 1 passed 104",),
+    passes_3_and_4_numbers: ("all_reduce, call 1 of its group: rank 0 passed 3 numbers, rank 1 passed 4",),
+    passes_two_types: ("with wrong results", "rank 0 passed 4 numbers of float32, rank 1 passed 4 numbers of int32"),
+    broadcasts_too_little: ("with wrong results", "rank 0 passed 4 numbers, rank 1 passed 5"),
+    reduces_what_differs: (_HANGS, "rank 0 passed 3 numbers, rank 1 passed 4"),
+    receives_into_too_little: ("Message 1 from rank 0 to rank 1: rank 0 passed 4 numbers, rank 1 passed 3",),
+    half_a_message: (_HANGS, "rank 1 doesn't answer"),
+    leaves_and_fails: ("failed first", "ValueError: planted after Popen"),
+    leaves_and_is_killed: ("failed first", "killed by SIGKILL"),
     returns_early: ("rank 1 returned while others were still waiting", "in all_reduce"),
     exits_0_early: ("rank 1 failed first", "left with exit code 0 before its function returned"),
     calls_sys_exit: ("rank 1 failed first", "sys.exit"),

@@ -81,6 +81,18 @@ def running(pid):
         return False
 
 
+def marked(mark):
+    """Numbers of the processes that have an argument."""
+    found = set()
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if mark in line.read_text().split("\0"):
+                found.add(int(line.parent.name))
+        except OSError:
+            continue
+    return found
+
+
 def strays(before, within_s=5):
     """What is there now and was not in `before`, an earlier `left()`, and is not gone `within_s` seconds later.
 

@@ -17,13 +17,15 @@ from labkit.core.errors import BadArgument, RankFailed
 from labkit.measure import host
 from tests.test_dist.ranks_faults import (
     FAULTS,
+    LEAVE,
+    MARK,
     huge_result,
     launch_fault,
     reports_forever,
     waits_for_nobody,
     works,
 )
-from tests.test_dist.ranks_left import left, processes_of, running, strays
+from tests.test_dist.ranks_left import left, marked, processes_of, running, strays, used_by_others
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -45,6 +47,18 @@ def test_a_fault_is_explained_and_leaves_nothing(fault):
         for expected in words:
             assert expected in str(caught.value)
         assert "comm_trace.py" not in str(caught.value)  # nor any other frame of labkit's
+    assert strays(before) == []
+    assert not marked(MARK)
+
+
+@linux_only
+@pytest.mark.parametrize("leaves", LEAVE, ids=lambda f: f.__name__)
+def test_what_a_rank_leaves_ends_with_the_launch(leaves):
+    before, start_s = left(), time.monotonic()
+    results = list(lab.launch(leaves, 2))
+    assert time.monotonic() - start_s < 20
+    assert [rank for rank, *_ in results] == [0, 1]
+    assert not any(running(pid) for _, *pids in results for pid in pids)
     assert strays(before) == []
 
 
@@ -96,11 +110,13 @@ def test_an_error_in_on_report_ends_the_launch():
 KERNEL = """
 import sys
 import labkit as lab
-from tests.test_dist.ranks_faults import reports_forever, works
+from tests.test_dist import ranks_faults
+from tests.test_dist.ranks_faults import works
 if sys.argv[1] == "works":
     print(list(lab.launch(works, 2)) == [[1.0, 1.0]] * 2)
 else:
-    lab.launch(reports_forever, 2, on_report=lambda r: print(int(r.metrics["pid"]), flush=True))
+    pids = lambda r: [int(pid) for name, pid in r.metrics.items() if name != "rank"]
+    lab.launch(getattr(ranks_faults, sys.argv[1]), 2, on_report=lambda r: print(*pids(r), flush=True))
 """
 
 
@@ -140,6 +156,48 @@ def test_killing_a_kernel_or_its_group_kills_its_ranks_and_leaves_no_file(short_
         while any(running(pid) for pid in family) or list(files("pymp-*")):
             assert time.monotonic() - killed_s < 30  # the server takes its time to unload torch
             time.sleep(0.05)
+
+
+@linux_only
+def test_a_killed_kernel_takes_along_what_its_ranks_started(short_path):
+    process = kernel("leaves_and_reports_forever", TMPDIR=str(short_path))
+    pids = [int(pid) for _ in range(2) for pid in process.stdout.readline().split()]
+    assert len(pids) == 6
+    assert all(map(running, pids))
+    process.kill()
+    process.communicate()
+    killed_s = time.monotonic()
+    while any(map(running, pids)):
+        assert time.monotonic() - killed_s < 30
+        time.sleep(0.05)
+
+
+@linux_only
+@pytest.mark.parametrize("moment", ["the server starts", "the server imports torch"])
+def test_a_kernel_killed_early_leaves_nothing_or_the_next_removes_it(short_path, moment):
+    shared = {path.name for path in Path("/dev/shm").iterdir()}
+    process = kernel("works", TMPDIR=str(short_path))
+    folders = short_path.glob
+    while not list(folders("pymp-*/listener-*")):
+        time.sleep(0.001)
+    if moment != "the server starts":
+        while not any(os.getpgid(pid) == pid for pid in processes_of(process.pid) - {process.pid}):
+            time.sleep(0.001)
+    family = processes_of(process.pid)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    killed_s = time.monotonic()
+    while any(map(running, family)):
+        assert time.monotonic() - killed_s < 60
+        time.sleep(0.05)
+    stayed = list(folders("pymp-*"))
+    assert not stayed or moment == "the server starts"
+    again = kernel("works", TMPDIR=str(short_path))
+    told = again.communicate(timeout=200)[0].splitlines()
+    assert told == [*(f"Removed {f}, left by a kernel that was killed as it launched ranks." for f in stayed), "True"]
+    assert list(folders("pymp-*")) == []
+    more = {path.name for path in Path("/dev/shm").iterdir()} - shared
+    assert not {name for name in more if not used_by_others(name)}
 
 
 def test_two_kernels_launch_at_once():

@@ -186,29 +186,38 @@ def test_a_rate_below_a_megabit_is_refused(rate):
 
 
 @needs_hosts
-def test_what_a_killed_process_left_is_removed_by_the_next():
+def test_a_killed_process_leaves_no_host(tmp_path):
     program = """
 import os, time
 from labkit.dist.namespace_hosts import two_hosts
 with two_hosts() as hosts:
-    there = hosts.start(1, ["sh", "-c", "echo there; exec sleep 600"])
+    there = hosts.start(1, ["sh", "-c", "echo there $$; exec sleep 600"])
     while not there.text():  # it may be about to enter the namespace
         time.sleep(0.01)
+    print(there.text().split()[1], *hosts._namespaces, flush=True)
     os.kill(os.getpid(), 9)
 """
-    killed = subprocess.Popen([sys.executable, "-c", program])
-    killed.wait()
-    left = sorted(name for name in namespaces() if name.startswith(f"labkit-{killed.pid}-"))
+    killed = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    pid, *left = killed.stdout.split()
     assert len(left) == 2
-    pids = subprocess.run(["ip", "netns", "pids", left[1]], capture_output=True, text=True, check=True)
-    assert pids.stdout.split()
-    with two_hosts(), two_hosts():  # and two pairs at once don't meet
-        assert len(ours()) == 4
-    assert not set(left) & set(namespaces())
-    until = time.monotonic() + 10
-    while any(running(pid) for pid in pids.stdout.split()):
+    until = time.monotonic() + 20
+    while set(left) & set(namespaces()) or running(pid) or list(tmp_path.iterdir()):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+@needs_hosts
+def test_what_stays_all_the_same_is_removed_by_the_next(capsys):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = f"labkit-{ended.pid}-0-a"
+    subprocess.run(["ip", "netns", "add", left], check=True)
+    with two_hosts(), two_hosts():  # and two pairs at once don't meet
+        assert len(ours()) == 4
+    assert left not in namespaces()
+    assert capsys.readouterr().out == f"Removed {left}, a host that a killed process left.\n"
 
 
 @needs_hosts
