@@ -171,7 +171,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "array of 0": (lambda: np.array([]), "sequence array"),
     "array of 3": (lambda: np.array([1.0, 2.0, 3.0]), "sequence array"),
     "array (2, 2)": (lambda: np.ones((2, 2)), "array"),
-    "array of text": (lambda: np.array(["a", "b"]), ""),
+    "array of text": (lambda: np.array(["a", "b"]), "sequence"),
     "array of objects": (lambda: np.array([None, {}], dtype=object), ""),
     "masked": (lambda: np.ma.masked, ""),
     "masked array": (lambda: np.ma.array([4.0], mask=[True]), ""),

@@ -11,6 +11,7 @@ import torch
 
 import labkit as lab
 from labkit.plan.cluster import topologies
+from tests.good_figures import figures
 
 _device = functools.partial(lab.catalog.find, "A100 SXM4 80GB")
 _model = functools.partial(lab.cluster.model, "GPT 1.7B")
@@ -86,7 +87,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "costs.network.name": lambda: "ResNet-50",
     "costs.training_step.model": lambda: "ResNet-50",
     "float32_precision.precision": lambda: "ieee",
-    "errors.nearest.known": lambda: ["a", "b"],
     "Table.rows": lambda: (("a", "b"),),
     "Timing.samples_s": lambda: (1.0, 2.0),
     "profiling.utilization.ceilings": _ceilings,
@@ -127,6 +127,12 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "solution.number": lambda: "00.1",
     "check.number": lambda: "00.1",
 }
+
+_FIGURES = figures()
+EXAMPLES |= {
+    f"plot.{name}.{key}": lambda value=value: value for name, given in _FIGURES.items() for key, value in given.items()
+}
+EXAMPLES |= {"plot.to_png.ax": lab.plot.new_axes, "plot.Bar.name": lambda: "one", "plot.Picture.ax": lab.plot.new_axes}
 
 # an instance whose methods are called, by its class
 INSTANCES: dict[str, Callable[[], Any]] = {
@@ -183,7 +189,7 @@ NOT_WALKED: dict[str, str] = {
     "profiling.find_bottleneck": "takes seconds a call",
     "profiling.memory_timeline": "runs torch's profiler",
     "profiling.profile_step": "runs torch's profiler",
-    "start": "has no parameters",
+    "errors.nearest": "labkit's own helper; `errors` is there for its classes",
 }
 
 

@@ -9,8 +9,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument, LabError, nearest
+from labkit.core.quoting import brief_repr
 
 T = TypeVar("T")
 

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import html
-import reprlib
 import signal
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from labkit.core.errors import BadArgument
+from labkit.core.parameters import checked
+from labkit.core.quoting import brief_repr as brief_repr  # from here too
+from labkit.core.quoting import cut as cut
+
 # MathJax looks for no formulas inside of elements of these classes: $ is a price here.
 LITERAL = "tex2jax_ignore mathjax_ignore"
 _HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}
-_PARTS = reprlib.Repr()
-_PARTS.maxlist = _PARTS.maxtuple = _PARTS.maxdict = _PARTS.maxset = _PARTS.maxfrozenset = _PARTS.maxarray = 30
-_PARTS.maxstring = _PARTS.maxother = 80
-
-
-def brief_repr(value: object) -> str:
-    """`value` as a message quotes it: an array's type and shape, else its repr on one line, cut after 60 characters."""
-    kind = type(value).__name__
-    try:
-        shape = getattr(value, "shape", None)
-        if isinstance(shape, tuple) and shape:
-            return f"{kind} of shape {tuple(shape)}"
-        if issubclass(type(value), str | bytes):
-            value = value[:80]  # type: ignore[index]  # mypy does not narrow by issubclass
-        parted = type(value) in (list, tuple, dict, set, frozenset)  # such may be long, and is not written out whole
-        text = " ".join((_PARTS.repr if parted else repr)(value).split())
-        return cut(text.encode("utf-8", "backslashreplace").decode(), 60)
-    except Exception:  # a message about a bad value must not fail on it
-        large = issubclass(type(value), int)
-        return "a number of thousands of digits" if large else f"an object of type {kind}"
 
 
 def plain(text: str, longest: int = 20_000) -> str:
@@ -50,16 +34,6 @@ def as_html(text: str) -> str:
     return html.escape(plain(text))
 
 
-def cut(text: str, longest: int) -> str:
-    """At most `longest` characters of `text`, up to the end of a word where there is one."""
-    if len(text) <= longest:
-        return text
-    head = text[: longest - 3]
-    if not text[longest - 3].isspace():
-        head = head.rpartition(" ")[0] or head
-    return f"{head.rstrip()}..."
-
-
 def signal_name(number: int) -> str:
     """The name of a signal, such as SIGKILL; "signal 40" where it has none, as most real-time signals."""
     try:
@@ -75,14 +49,23 @@ class Shown:
         return plain(str(self), longest=10**6)
 
 
+@checked
 @dataclass(frozen=True, repr=False)
 class Table(Shown):
-    """Rows of text under a title and headings, both of which may be missing; `notes` stand below as sentences."""
+    """Rows of text under a title and headings, both of which may be missing; `notes` stand below as sentences.
+
+    Raises BadArgument for rows of different lengths.
+    """
 
     rows: tuple[tuple[str, ...], ...]
     headings: tuple[str, ...] = ()
     title: str = ""
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = [len(line) for line in ((self.headings,) if self.headings else ()) + self.rows]
+        if len(set(lengths)) > 1:
+            raise BadArgument(f"Expected rows to be as long as the headings and each other, got {lengths[:20]} cells.")
 
     def __str__(self) -> str:
         lines = [*([self.headings] if self.headings else []), *self.rows]

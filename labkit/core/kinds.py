@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from labkit.core.arguments import as_number
-from labkit.core.display import brief_repr
 from labkit.core.errors import nearest
+from labkit.core.quoting import brief_repr
 
 # Beyond these no quantity here has a meaning, and a product of a few of them would leave the floats.
 _LEAST, _MOST = 1e-30, 1e30

@@ -18,9 +18,9 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, get_type_hints, overload
 
-from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument, LabError
 from labkit.core.kinds import ANYTHING, DTYPE, Number, Refused, kind_of
+from labkit.core.quoting import brief_repr
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

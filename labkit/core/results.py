@@ -24,6 +24,7 @@ from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
 from labkit.core.locked_file import Lines, append_line
 from labkit.core.own_folder import of_this_user
+from labkit.core.parameters import checked
 from labkit.core.paths import RECORDED
 from labkit.core.units import format_quantity
 
@@ -279,6 +280,7 @@ def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) 
     return found
 
 
+@checked(error=BadMeasurement)
 def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
     """What the recorded runs hold under a key, marked as recorded: the last of each machine, unit, size and format.
 

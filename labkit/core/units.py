@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
+
+from labkit.core.kinds import Number
+from labkit.core.parameters import AnyNumber, checked
 
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -13,7 +17,8 @@ _IEC = [(2.0**50, "PiB"), (2.0**40, "TiB"), (float(GIB), "GiB"), (float(MIB), "M
 _SECONDS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
 
 
-def significant(value: float, digits: int = 3) -> str:
+@checked
+def significant(value: AnyNumber, digits: Annotated[int, Number(least=1, most=17)] = 3) -> str:
     """`value` with `digits` significant digits, no exponent, thousands separated: 1234567 -> '1,230,000'."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
@@ -22,7 +27,8 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{rounded:,.{max(decimals, 0)}f}"
 
 
-def format_seconds(seconds: float) -> str:
+@checked
+def format_seconds(seconds: AnyNumber) -> str:
     """A duration in seconds as text: 0.00123 -> '1.23 ms'. From two minutes on as minutes, hours, days or years."""
     for size, unit in [(2 * YEAR_S, "years"), (2 * DAY_S, "days"), (2 * HOUR_S, "h"), (120.0, "min")]:
         if abs(seconds) >= size:
@@ -34,7 +40,8 @@ def format_seconds(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{significant(seconds / 1e-9)} ns"
 
 
-def format_bytes(n_bytes: float) -> str:
+@checked
+def format_bytes(n_bytes: AnyNumber) -> str:
     """A size in bytes as text, in powers of 1024: 3 * 2**30 -> '3.00 GiB'."""
     for size, unit in _IEC:
         if abs(n_bytes) >= size:
@@ -42,7 +49,8 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes:,.0f} B"
 
 
-def format_si(value: float, unit: str) -> str:
+@checked
+def format_si(value: AnyNumber, unit: str) -> str:
     """A quantity in powers of 1000: (2.1e12, 'FLOP/s') -> '2.10 TFLOP/s'; 4210 images/s as '4,210 images/s'.
 
     Counted things keep all digits up to a million: (16384, 'devices') -> '16,384 devices'.
@@ -59,7 +67,8 @@ def format_si(value: float, unit: str) -> str:
     return f"{significant(value)} {unit}"
 
 
-def format_quantity(value: float, unit: str) -> str:
+@checked
+def format_quantity(value: AnyNumber, unit: str) -> str:
     """A value with its unit, as a reader wants it: seconds, bytes, and everything else in powers of 1000."""
     if unit == "s":
         return format_seconds(value)
