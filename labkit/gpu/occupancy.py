@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
 import math
@@ -10,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labkit.core.arguments import check_number
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, brief_repr
-from labkit.core.errors import BadArgument, DataError
+from labkit.core.errors import BadArgument
 from labkit.core.paths import DATA
 
 CAPABILITIES = DATA / "compute_capabilities.csv"
@@ -78,17 +78,10 @@ class Occupancy(Shown):
 @functools.cache
 def capabilities() -> dict[tuple[int, int], Limits]:
     """The limits of every compute capability in data/compute_capabilities.csv; DataError if it can't be read."""
-    try:
-        with CAPABILITIES.open(newline="", encoding="utf-8") as lines:
-            return dict(map(_limits_of_row, csv.DictReader(lines)))
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise DataError(
-            f"Expected the limits of compute capabilities at {CAPABILITIES}, got {error!r}. "
-            "Fetch the file from the repository again."
-        ) from error
+    return dict(read_table(CAPABILITIES, _limits_of_row))
 
 
-def _limits_of_row(row: dict[str, str]) -> tuple[tuple[int, int], Limits]:
+def _limits_of_row(row: TableRow) -> tuple[tuple[int, int], Limits]:
     major, minor = row["compute_capability"].split(".")
     return (int(major), int(minor)), Limits(*(int(row[field.name]) for field in dataclasses.fields(Limits)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import math
 import re
@@ -13,8 +12,9 @@ from typing import Literal, get_args
 from labkit.core import results
 from labkit.core.arguments import as_float, check_number
 from labkit.core.comparable import Work
+from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import LITERAL, Shown, Table, as_html, brief_repr
-from labkit.core.errors import BadMeasurement, DataError, nearest
+from labkit.core.errors import BadMeasurement, nearest
 from labkit.core.paths import DATA
 from labkit.core.results import Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity, significant
@@ -164,12 +164,13 @@ def check_claims(ids: Sequence[str]) -> None:
 @functools.cache
 def claims() -> dict[str, str]:
     """The claims under test: id -> what is claimed (data/claims.csv)."""
-    path = DATA / "claims.csv"
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            return {row["id"]: row["claim"].replace("`", "") for row in csv.DictReader(file)}
-    except OSError as error:
-        raise DataError(f"{path} can't be read ({error.strerror}). Fetch the repository again.") from error
+    return dict(read_table(DATA / "claims.csv", _claim))
+
+
+def _claim(row: TableRow) -> tuple[str, str]:
+    if re.fullmatch(r"C\d\d", row["id"]) is None:
+        raise ValueError(f"expected an id such as C02, got {brief_repr(row['id'])}")
+    return row["id"], row["claim"].replace("`", "")
 
 
 def verdict(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import math
+import re
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from labkit.core.arguments import lookup
-from labkit.core.display import Shown
+from labkit.core.data_table import TableRow, read_table
+from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import DataError
 from labkit.core.parameters import checked
 from labkit.core.paths import DATA
@@ -21,6 +22,13 @@ from labkit.core.units import GIGA, TERA, format_si
 T = TypeVar("T")
 
 FOLDER = DATA / "published"
+_READ = "read from source text"
+_CONFIDENCES = (_READ, "from memory, not verified")
+# The columns of numbers, in all tables.
+_NUMBERS = re.compile(
+    r"layers|heads|hidden|vocab|pp|tp|gpus|nodes|d_model|microbatches_m|params_b|seq_len|micro_batch|global_batch_seqs"
+    r"|.*_(ms|us|gbs|gb|tflops|bytes|derived|per_s|per_gpu)"
+)
 
 
 @checked(error=DataError)
@@ -32,14 +40,19 @@ def table(name: str) -> tuple[Mapping[str, str], ...]:
     damaged file.
     """
     path = lookup(name, {path.stem: path for path in sorted(FOLDER.glob("*.csv"))}, "published table", DataError)
-    try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            rows = [row for row in csv.DictReader(lines) if row["confidence"] == "read from source text"]
-    except (OSError, KeyError, ValueError) as error:
-        raise DataError(
-            f"Expected a published table at {path}, got {error!r}. Fetch the file from the repository again."
-        ) from error
+    rows = [row for row in read_table(path, _checked_row) if row["confidence"] == _READ]
     return tuple(MappingProxyType(row) for row in rows)
+
+
+def _checked_row(row: TableRow) -> TableRow:
+    """The row; ValueError unless its numbers are some, and it says whether its source was read."""
+    if row["confidence"] not in _CONFIDENCES:
+        known = " or ".join(map(repr, _CONFIDENCES))
+        raise ValueError(f"expected confidence to be {known}, got {brief_repr(row['confidence'])}")
+    for column, text in row.items():
+        if text and _NUMBERS.fullmatch(column) and float(text) < 0:
+            raise ValueError(f"expected {column} to be at least 0, got {text}")
+    return row
 
 
 @dataclass(frozen=True, repr=False)

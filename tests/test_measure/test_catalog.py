@@ -178,7 +178,7 @@ def test_an_unknown_peak_is_none_and_an_unknown_dtype_an_error():
 
 def test_a_missing_catalogue_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(device_module, "GPUS", tmp_path / "gpus.csv")
-    with pytest.raises(DataError, match=r"Fetch data/gpus\.csv"):
+    with pytest.raises(DataError, match=r"git checkout -- .*gpus\.csv"):
         catalog.devices.__wrapped__()
 
 

@@ -16,7 +16,7 @@ def test_published_matmuls_were_read_from_a_source_and_stay_below_the_peak():
 def test_a_damaged_table_says_what_to_do(monkeypatch, tmp_path):
     (tmp_path / "damaged.csv").write_text("gpu,dtype\nA100,bf16\n")
     monkeypatch.setattr(published, "FOLDER", tmp_path)
-    with pytest.raises(DataError, match=r"KeyError.*from the repository again"):
+    with pytest.raises(DataError, match=r"line 2 is damaged: expected a column 'confidence', got none"):
         published.table("damaged")
 
 

@@ -6,7 +6,6 @@ a source are named in `Device.unread` and shown with an asterisk. An unknown fac
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import functools
 import re
@@ -15,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.core.arguments import lookup
-from labkit.core.display import brief_repr
-from labkit.core.errors import DataError, LabError, UnknownDevice, nearest
+from labkit.core.data_table import read_table
+from labkit.core.errors import LabError, UnknownDevice, nearest
+from labkit.core.parameters import Count, Dtype, NonNegative, Positive, checked
 from labkit.core.paths import DATA
 from labkit.core.units import GIGA, MEGA, MIB, TERA
 
@@ -79,6 +79,7 @@ _REPORTED = {
 _BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # no two rows differ only in these (a test checks)
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """One device; a fact that no source gives is None.
@@ -95,23 +96,23 @@ class Device:
     vendor: str = ""
     family: str = ""
     architecture: str = ""
-    year: int | None = None
+    year: Count | None = None
     compute_capability: str | None = None
-    sms: int | None = None
-    fp32_cores: int | None = None
-    boost_hz: float | None = None
-    memory_bytes: float | None = None  # the smaller one where the row covers two builds
+    sms: Count | None = None
+    fp32_cores: Count | None = None
+    boost_hz: Positive | None = None
+    memory_bytes: Positive | None = None  # the smaller one where the row covers two builds
     memory_type: str | None = None
-    bandwidth_bytes_per_s: float | None = None
-    l2_bytes: float | None = None
-    interconnect_bytes_per_s: float | None = None
+    bandwidth_bytes_per_s: Positive | None = None
+    l2_bytes: NonNegative | None = None
+    interconnect_bytes_per_s: Positive | None = None
     pcie: str | None = None
-    tdp_w: float | None = None
-    launch_price_usd: float | None = None
+    tdp_w: Positive | None = None
+    launch_price_usd: NonNegative | None = None
     notes: str = ""
     unread: frozenset[str] = frozenset()
-    vector_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
-    tensor_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+    vector_flop_per_s: Mapping[str, Positive] = field(default_factory=dict, hash=False)
+    tensor_flop_per_s: Mapping[str, Positive] = field(default_factory=dict, hash=False)
 
     @property
     def peaks(self) -> Mapping[str, float]:
@@ -144,14 +145,7 @@ def _device(row: Mapping[str, str]) -> Device:
 @functools.cache
 def devices() -> tuple[Device, ...]:
     """All devices of data/gpus.csv, in the file's order. Raises DataError for a missing or damaged file."""
-    try:
-        with GPUS.open(newline="", encoding="utf-8") as lines:
-            return tuple(_device(row) for row in csv.DictReader(lines))
-    except (OSError, KeyError, ValueError, AttributeError) as error:
-        raise DataError(
-            f"Expected the catalogue of devices at {GPUS}, got {error!r}. "
-            "Fetch data/gpus.csv from the repository again."
-        ) from error
+    return tuple(read_table(GPUS, _device))
 
 
 def _key(name: str) -> str:
@@ -170,16 +164,13 @@ def _index() -> dict[str, Device]:
     return found
 
 
+@checked(error=UnknownDevice)
 def find(name: str) -> Device:
     """Find a device by its name in the catalogue or by the name that its driver reports.
 
     Case, spaces, hyphens and brands don't matter. Raises UnknownDevice, with the nearest names, for an unknown name and
     for one that fits several devices ("H100"), since a similar card's peaks would be wrong.
     """
-    if not isinstance(name, str):
-        raise UnknownDevice(
-            f"Expected a device's name as text, got {brief_repr(name)}. catalog.table() lists the names."
-        )
     device = _index().get(_key(name))
     if device is not None:
         return device
@@ -197,11 +188,12 @@ def named(device: Device | str) -> Device:
     return device if isinstance(device, Device) else find(device)
 
 
-def peak(device: Device | str, dtype: object) -> float | None:
+@checked
+def peak(device: Device | str, dtype: Dtype) -> float | None:
     """Dense peak of a device, or of the device of that name, in FLOP/s; None if no source gives it.
 
     `dtype` is one of DTYPES or torch's dtype of that name. Raises LabError for another, UnknownDevice for an unknown
     device.
     """
-    name = lookup(str(dtype).removeprefix("torch."), {known: known for known in DTYPES}, "dtype", LabError)
+    name = lookup(dtype, {known: known for known in DTYPES}, "dtype", LabError)
     return named(device).peaks.get(name)
