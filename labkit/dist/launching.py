@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from labkit.core.errors import BadArgument, BadMeasurement, RankFailed
 from labkit.core.spans import Span
 from labkit.core.units import format_bytes, format_seconds
 from labkit.dist import rank_context
-from labkit.dist.rank_context import Report
+from labkit.dist.rank_context import RankTrace, Report
 from labkit.dist.rank_timeline import spans_of
 from labkit.measure import host
 from labkit.measure.contention import Contention, Watch, add_ended
@@ -43,7 +43,7 @@ class Launched(Sequence[Any]):
     reports: tuple[Report, ...] = ()
     spans: tuple[Span, ...] = ()
     origin: Literal["measured", "simulated"] = "measured"
-    contention: Contention = Contention()
+    contention: Contention = field(default=Contention())
 
     def __getitem__(self, index: Any) -> Any:
         return self.values[index]
@@ -76,7 +76,14 @@ def launch(
     Each process has torchrun's environment, `threads` threads, a GPU where each can have one, and `fn` calls
     `dist.init_process_group(lab.dist.backend())` itself. Meanwhile `on_report` is called here with what ranks
     `lab.report`. Ranks that aren't done after `timeout_s` seconds are ended. RankFailed says which rank failed first
-    and why, or what each was doing; BadArgument and BadMeasurement say what can't be launched.
+    and why, what each was doing, or which tensors differ; BadArgument and BadMeasurement say what can't be launched.
+    When it returns or raises, nothing runs any more that ranks have started, daemons on Linux included.
+
+    Other users of this machine can't join, read or write. `env://`, the default of init_process_group, meets at a file
+    in a folder of this user's alone; MASTER_ADDR and MASTER_PORT name a free port, for a store that `fn` makes itself.
+    gloo and NCCL stay on the loopback interface, whatever GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say. On Linux a rank
+    that gloo has connected to another user's process fails before it sends anything: others can disturb a launch so,
+    not take part in it. On macOS nobody can tell whose a connection is. Who is root, or you, is trusted.
     """
     _check(fn, nproc, timeout_s, threads)
     from labkit.dist import rank_failures
@@ -99,17 +106,18 @@ def launch(
         raise RankFailed(rank_failures.explain(states, timeout_s, differ))
     if differ:
         raise RankFailed(f"All ranks returned, with wrong results. {differ}")
-    traces = [state.trace for state in states]
+    values = tuple(unpack(state.result) for state in states)
+    return _launched(values, coordinator.now_s(), tuple(coordinator.reports), [state.trace for state in states], watch)
+
+
+def _launched(
+    values: tuple[Any, ...], seconds: float, reports: tuple[Report, ...], traces: Sequence[RankTrace], watch: Watch
+) -> Launched:
+    """What was launched, with its spans, and what other programs took of it since `watch` began."""
     add_ended([trace.spent for trace in traces])
     simulated = any(trace.simulated for trace in traces)
-    return Launched(
-        tuple(unpack(state.result) for state in states),
-        coordinator.now_s(),
-        tuple(coordinator.reports),
-        spans_of(traces),
-        "simulated" if simulated else "measured",
-        watch.so_far(),
-    )
+    origin: Literal["measured", "simulated"] = "simulated" if simulated else "measured"
+    return Launched(values, seconds, reports, spans_of(traces), origin, watch.so_far())
 
 
 def _check(fn: object, nproc: Any, timeout_s: Any, threads: Any) -> None:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import labkit
 from labkit.measure import bench, contention
 from labkit.measure.contention import BUSY, CellMeter, Contention, Reading, Watch, between
 
@@ -162,6 +163,23 @@ def test_a_race_beside_its_own_children_is_not(one_core):
             child.kill()
             child.wait()
             child.stdout.close()
+
+
+def busy_for(seconds):
+    end_s = time.thread_time() + seconds
+    while time.thread_time() < end_s:
+        pass
+
+
+@pytest.mark.slow
+def test_a_launch_knows_its_ranks_time_after_they_have_ended(monkeypatch):
+    monkeypatch.setattr(contention, "_ended", (0.0, 0.0))
+    monkeypatch.setattr(contention, "read", REAL_READ)
+    launched = labkit.launch(busy_for, 2, 0.3)
+    if launched.contention.lost is None:
+        pytest.skip("this system doesn't count the time that threads wait")
+    assert contention._ended[0] > 0.6
+    assert launched.contention.reason in repr(launched)
 
 
 def test_a_simulated_clock_is_not_disturbed_by_real_programs(monkeypatch):
