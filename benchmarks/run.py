@@ -5,14 +5,17 @@ usage: run.py [WORDS]    only the figures whose name contains WORDS
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
 
@@ -25,7 +28,9 @@ import torch.utils.benchmark
 import tracer
 
 import labkit as lab
+from labkit.core import results
 from labkit.core.display import Table
+from labkit.core.paths import RECORDED
 from labkit.lesson import boards
 from labkit.measure import bench
 
@@ -135,6 +140,29 @@ def ceilings() -> Iterator[Figure]:
     yield Figure("the ceilings of this machine", 10, time.perf_counter() - start, "s")
 
 
+def results_file() -> Iterator[Figure]:
+    """Reading a results file of 20 MB: against json.loads of its lines, memory against its size, and a second look."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(RECORDED.glob("*.jsonl")))
+    text *= 20_000_000 // len(text)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.jsonl"
+        path.write_text(text, encoding="utf-8")
+        start = time.perf_counter()
+        for line in text.splitlines():
+            json.loads(line)
+        json_s, log = time.perf_counter() - start, results.Results(path)
+        start = time.perf_counter()
+        log.entries()
+        first_s = time.perf_counter() - start
+        yield Figure("20 MB of results against json.loads", 8, first_s / json_s, "x")
+        again = lab.time_call(log.entries, label="again").median_s
+        yield Figure("a second look at them against the first", 0.01, again / first_s, "x")
+        tracemalloc.start()
+        results.Results(path).entries()
+        yield Figure("memory for them against their size", 0.1, tracemalloc.get_traced_memory()[1] / len(text), "x")
+        tracemalloc.stop()
+
+
 def traces() -> Iterator[Figure]:
     """Time of lab.trace as a share of numba's simulator's, in percent, and the most memory it takes for each access."""
     for (name, share), target in zip(tracer.shares().items(), (1, 10), strict=True):
@@ -189,6 +217,7 @@ GROUPS = (
     agreement,
     false_alarms,
     ceilings,
+    results_file,
     traces,
     profiling,
     input_pipeline,
