@@ -1,6 +1,7 @@
 """Run every planted fault of a launch many times, and count what stays behind.
 
-usage: soak.py [TIMES]    20 unless given; exits with 1 if a process, a port or a file of shared memory is left
+usage: soak.py [TIMES [NAME]]    20 unless given, of those with NAME in theirs; exits with 1 if a process, a port or a
+                                 file of shared memory is left
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import labkit as lab
 from labkit.core.errors import RankFailed
-from tests.test_dist.ranks_faults import FAULTS, launch_fault, reports_forever, works
-from tests.test_dist.ranks_left import left, processes_of, running, strays
+from tests.test_dist.ranks_faults import FAULTS, LEAVE, MARK, launch_fault, reports_forever, works
+from tests.test_dist.ranks_left import left, marked, processes_of, running, strays
 
 KERNEL = """
 import labkit as lab
@@ -28,18 +29,23 @@ lab.launch(reports_forever, 2, on_report=lambda r: print(int(r.metrics["pid"]), 
 """
 
 
-def main(times: int) -> int:
-    """Run all; the number of things that are left or went otherwise than planned."""
+def main(times: int, wanted: str = "") -> int:
+    """Run all with `wanted` in their name; the number of things that are left or went otherwise than planned."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it behind takes it away
     lab.launch(works, 2)
     before, wrong = left(), 0
     planned = {fault.__name__: (lambda fault=fault: plant(fault)) for fault in FAULTS}
-    for name, run in {**planned, "stop": stop, "two_kernels": two_kernels, "kernel_killed": kernel_killed}.items():
+    planned |= {leaves.__name__: (lambda leaves=leaves: leave(leaves)) for leaves in LEAVE}
+    planned |= {"stop": stop, "two_kernels": two_kernels, "kernel_killed": kernel_killed}
+    planned |= {f"killed_after_{s}_s": (lambda s=s: killed_early(s)) for s in (0.5, 1, 2, 3, 5)}
+    for name, run in planned.items():
+        if wanted not in name:
+            continue
         start_s, failed = time.monotonic(), 0
         for _ in range(times):
             failed += not run()
         each_s = (time.monotonic() - start_s) / times
-        found = strays(before)
+        found = [*strays(before), *marked(MARK)]
         wrong += failed + len(found)
         sys.stdout.write(
             f"{name:24} {times} times, {each_s:5.2f} s each, {failed} unexplained, left: {found or 'nothing'}\n"
@@ -56,6 +62,13 @@ def plant(fault: object) -> bool:
     except RankFailed as error:
         return words is not None and all(word in str(error) for word in words)
     return words is None
+
+
+def leave(leaves: object) -> bool:
+    """Ranks that leave processes; whether each returned its own value, and all of them have ended."""
+    results = list(lab.launch(leaves, 2))
+    ended = not any(running(pid) for _, *pids in results for pid in pids)
+    return ended and [rank for rank, *_ in results] == [0, 1]
 
 
 def stop() -> bool:
@@ -100,5 +113,22 @@ def kernel_killed() -> bool:
     return False
 
 
+def killed_early(after_s: float) -> bool:
+    """A kernel that is killed with its process group as it starts; whether the next launch finds or leaves nothing."""
+    with tempfile.TemporaryDirectory(prefix="labkit-soak-") as folder:
+        more = {"env": {**os.environ, "TMPDIR": folder}, "start_new_session": True}
+        process = subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.DEVNULL, **more)
+        time.sleep(after_s)
+        family = processes_of(process.pid)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        end_s = time.monotonic() + 60
+        while any(map(running, family)) and time.monotonic() < end_s:
+            time.sleep(0.05)
+        code = "import labkit as lab\nfrom tests.test_dist.ranks_faults import works\nlab.launch(works, 2)"
+        again = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False, **more)
+        return again.returncode == 0 and not any(map(running, family)) and not list(Path(folder).glob("pymp-*"))
+
+
 if __name__ == "__main__":
-    sys.exit(1 if main(int(sys.argv[1]) if len(sys.argv) > 1 else 20) else 0)
+    sys.exit(1 if main(int(sys.argv[1]) if len(sys.argv) > 1 else 20, *sys.argv[2:3]) else 0)

@@ -136,8 +136,14 @@ def start_fork_server() -> None:
     from multiprocessing import forkserver
 
     use_short_socket_paths()
-    if _server_pid() is None:
-        _sweep()
+    folder = Path(util.get_temp_dir())
+    if (server := _server_pid()) is not None and not any(folder.glob("listener-*")):
+        # The system removes from /tmp what has not been used for days: without its socket, the server is of no use.
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.kill(server, signal.SIGKILL)
+        os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
+    if not (folder / _LOCK).exists():
+        _sweep(folder)
     multiprocessing.set_forkserver_preload(["labkit.dist.preload"])
     # One thread, since a fork copies the calling thread alone and would leave the others' locks taken for ever.
     alone = {
@@ -168,15 +174,16 @@ def _server_pid() -> int | None:
     return pid
 
 
-def _sweep() -> None:
+def _sweep(own: Path) -> None:
     """Remove the folders of kernels that were killed with their fork server before it could, and mark our own."""
     import fcntl
 
-    own = Path(util.get_temp_dir())
-    for path in (path for path in own.parent.glob(f"pymp-*/{_LOCK}") if path.parent != own):
-        with suppress(OSError), open(path, "rb") as file:  # another user's folder can't be entered
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.parent)
-            sys.stdout.write(f"Removed {path.parent}, left by a kernel that was killed as it launched ranks.\n")
+    for folder in own.parent.glob("pymp-*"):
+        with suppress(OSError):  # it has no mark, or its process lives
+            if folder != own and folder.lstat().st_uid == os.geteuid():
+                with open(folder / _LOCK, "rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder)
+                sys.stdout.write(f"Removed {folder}, left by a kernel that was killed as it launched ranks.\n")
     mark = os.open(own / _LOCK, os.O_WRONLY | os.O_CREAT, 0o600)  # open until this process ends, and so locked
     fcntl.flock(mark, fcntl.LOCK_SH)

@@ -3,6 +3,7 @@
 Each host has its own interfaces, host name and /etc/hosts; processor, memory and files are shared. What runs in them
 finds its peer the way it would on two machines, and every byte between them goes through the kernel's TCP and a token
 bucket (tc-tbf(8)) that limits the bits per second in each direction. Needs Linux, root, and the tools of iproute2.
+torchrun's store has no password, but only root can enter a host: no other user reaches its ports.
 """
 
 from __future__ import annotations

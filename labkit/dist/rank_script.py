@@ -100,6 +100,11 @@ def as_script(
     meet at `rendezvous`, "host:port" of one, or without it at $RENDEZVOUS. job.slurm asks for `nnodes` machines with
     `nproc` GPUs each for `hours`, and needs no rendezvous. Raises BadArgument for a function
     that uses names of the notebook, and for arguments that can't be written as text; DataError where files can't be.
+
+    Run these files only in a network of machines whose users you trust. torchrun's store listens on every network
+    interface and has no password (--standalone too), and gloo and NCCL don't encrypt: whoever reaches their ports can
+    read what ranks send, change it or join as a rank, and run code as you, since all_gather_object unpickles what it
+    receives. A private network or a firewall is what keeps others out. On one machine `lab.launch` needs no such trust.
     """
     if not is_plain_function(fn):
         raise BadArgument(f"Expected a function made with def, got {brief_repr(fn)}.")

@@ -17,7 +17,7 @@ from labkit.dist import rank_context
 from labkit.dist.coordinator import Coordinator
 
 _TIMEOUT_S, _GRACE_S = 60.0, 0.5
-MARK = f"planted-by-{os.getpid()}"
+MARK = os.environ.setdefault("LABKIT_PLANTED", f"planted-by-{os.getpid()}")  # ranks have the notebook's environment
 _HANGS = f"not done after {_TIMEOUT_S:g} s"
 
 
@@ -272,6 +272,14 @@ LEAVE = (
     leaves_a_pool,
     leaves_a_thread,
 )
+
+
+def works_for(seconds):
+    start()
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    time.sleep(seconds)
+    dist.barrier()
+    return seconds
 
 
 def reports_forever():

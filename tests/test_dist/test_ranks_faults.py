@@ -24,6 +24,7 @@ from tests.test_dist.ranks_faults import (
     reports_forever,
     waits_for_nobody,
     works,
+    works_for,
 )
 from tests.test_dist.ranks_left import left, marked, processes_of, running, strays, used_by_others
 
@@ -198,6 +199,31 @@ def test_a_kernel_killed_early_leaves_nothing_or_the_next_removes_it(short_path,
     assert list(folders("pymp-*")) == []
     more = {path.name for path in Path("/dev/shm").iterdir()} - shared
     assert not {name for name in more if not used_by_others(name)}
+
+
+@linux_only
+def test_a_launch_starts_anew_where_the_system_has_emptied_tmp():
+    code = """
+import shutil, sys, labkit as lab
+from multiprocessing import util
+from tests.test_dist.ranks_faults import works
+for _ in range(2):
+    print(list(lab.launch(works, 2)) == [[1.0, 1.0]] * 2)
+    shutil.rmtree(util.get_temp_dir())
+"""
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.stdout == "True\nTrue\n"
+
+
+@linux_only
+def test_launches_of_two_threads_leave_each_other_alone():
+    found = []
+    threads = [threading.Thread(target=lambda n=n: found.append(list(lab.launch(works_for, 2, n)))) for n in (1, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[1, 1], [3, 3]]
 
 
 def test_two_kernels_launch_at_once():
