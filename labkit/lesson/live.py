@@ -58,6 +58,7 @@ class Live:
         self._last_s = self._kept_s = float("-inf")
         self._shown_in: int | None = None
         self._id = ""
+        self._ending = self._end  # IPython 7 finds a callback by its identity, which a method has none of
         self._image = widgets.Image(format="png", layout=widgets.Layout(max_width="100%", height="auto"))
         self._image.add_class("labkit-picture")
         self._caption = widgets.HTML()
@@ -116,7 +117,7 @@ class Live:
         view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
         self._publish("live", {_WIDGET: view, "text/html": "", "text/plain": repr(self)}, update=False)
         if not self._stays:
-            running.events.register("post_run_cell", self._end)
+            running.events.register("post_run_cell", self._ending)
 
     def finish(self) -> None:
         """Draw the last frame and keep it in the notebook."""
@@ -126,7 +127,7 @@ class Live:
     def _end(self, *_: object) -> None:
         """Leave the picture and its sentence in the notebook, without a widget."""
         if (running := shell()) is not None:
-            running.events.unregister("post_run_cell", self._end)
+            running.events.unregister("post_run_cell", self._ending)
         self.redraw()
         self._keep(live=False)
         self._publish("live", sentence_data(self.sentence))

@@ -189,7 +189,7 @@ def test_a_recorded_value_of_the_same_work_stands_beside_the_own_bar():
         ({"size": "batch 256"}, "batch 256, here batch 64"),
         ({"size": "batch 256", "items": 256.0}, "batch 256, here batch 64"),
         ({"dtype": "bfloat16"}, "bfloat16, here float32"),
-        ({"dtype": ""}, "no number format, here float32"),
+        ({"dtype": ""}, "unknown, here float32"),
         ({"items": 128.0}, "128 items a call, here 64 items a call"),
         ({"profile": "full"}, "profile full, here profile ci"),
         ({"unit": "steps/s"}, "in steps/s, here in images/s"),
@@ -210,7 +210,7 @@ def test_a_recorded_value_of_other_work_is_left_out_and_what_differs_is_said(rec
 
 def test_a_board_without_a_size_shows_no_recorded_value(recorded):
     assert shown_beside(size="")._bars["one thread"].others == []
-    assert "not shown: batch 64, here of unknown size." in shown_beside(size="").sentence
+    assert "not shown: batch 64, here unknown." in shown_beside(size="").sentence
     recorded({"size": ""})
     assert shown_beside(size="")._bars["one thread"].others == []
 
@@ -440,3 +440,123 @@ def test_a_board_says_that_it_waits_for_another_notebook(monkeypatch):
     speed.time("one", lambda: None, items=64, budget_s=0.0)
     assert said == ["Waiting."]
     assert "Waiting" not in speed.sentence
+
+
+class Page:
+    """A notebook's kernel and its outputs: `run(cell, code)` runs code as that cell, `parts` is what stands there."""
+
+    def __init__(self):
+        self.events = self
+        self.execution_count, self.cell = 0, ""
+        self.callbacks, self.parts = [], {}
+
+    def get_parent(self):
+        return {"metadata": {"cellId": self.cell}}
+
+    def register(self, event, callback):
+        assert event == "post_run_cell"
+        self.callbacks.append(callback)
+
+    def unregister(self, _event, callback):
+        self.callbacks = [one for one in self.callbacks if one is not callback]
+
+    def publish(self, data, metadata, *, transient, update):
+        place = transient["display_id"]
+        if not update:
+            self.parts[place] = [self.cell]
+        if place in self.parts:  # front ends ignore what would change an output that is no longer there
+            self.parts[place][1:] = [data, metadata]
+
+    def run(self, cell, code):
+        self.execution_count += 1
+        self.cell = cell
+        self.parts = {place: part for place, part in self.parts.items() if part[0] != cell}
+        try:
+            return code()
+        finally:
+            for callback in list(self.callbacks):
+                callback(None)
+
+    def outputs(self, cell):
+        return [data for where, data, _ in self.parts.values() if where == cell]
+
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture
+def page(monkeypatch):
+    shown = Page()
+    monkeypatch.setattr(live, "shell", lambda: shown)
+    monkeypatch.setattr("IPython.display.publish_display_data", shown.publish)
+    return shown
+
+
+def measured(row="one thread", seconds=0.01):
+    return row, Timing(row, 1.0, (seconds, seconds))
+
+
+def test_while_a_cell_runs_there_is_a_widget_and_at_its_end_a_picture_with_its_sentence(page):
+    def code():
+        speed = board()
+        speed.add(*measured(), items=64)
+        seen.extend(page.outputs("a"))
+
+    seen = []
+    page.run("a", code)
+    assert [WIDGET in data for data in seen] == [False, True]
+    picture, sentence = page.outputs("a")
+    assert {"image/png", "text/html", "text/plain"} == set(picture)
+    assert sentence["text/plain"].startswith("one thread: 6,400 images/s.")
+    assert page.callbacks == []
+
+
+def test_a_board_whose_cell_fails_ends_as_a_picture_too(page):
+    def code():
+        curves = Curves("Loss")
+        curves.add(loss=1.0)
+        curves.add(loss=0.5)
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError):
+        page.run("a", code)
+    picture, sentence = page.outputs("a")
+    assert WIDGET not in picture
+    assert sentence["text/plain"] == "loss by step: loss 0.500 after 2.", "the last frame, not the first"
+
+
+def test_a_board_stands_in_the_cell_that_added_to_it_last(page):
+    speed = page.run("a", board)
+    for cell, other in (("b", "c"), ("c", "b"), ("b", "c")):
+        page.run(cell, lambda: speed.add(*measured(), items=64))
+        assert "image/png" in page.outputs(cell)[0]
+        assert not any("image/png" in data for data in page.outputs(other))
+    left = page.outputs("c")[0]["text/plain"]
+    assert left.startswith("one thread: 6,400 images/s.")
+    assert left.endswith("The board goes on in the cell that added to it last.")
+
+
+def test_a_cell_that_begins_a_board_again_takes_it_back_and_a_copy_of_the_cell_does_not(page):
+    def code():
+        speed = board()
+        speed.add(*measured(), items=64)
+        return speed
+
+    speed = page.run("a", code)
+    page.run("b", lambda: speed.add(*measured("two"), items=64))
+    page.run("copy of a", code)
+    assert "image/png" in page.outputs("b")[0]
+    page.run("a", code)
+    assert "image/png" in page.outputs("a")[0]
+    assert "image/png" not in page.outputs("b")[0]
+    assert page.outputs("b")[0]["text/plain"].endswith("Run this cell to add to it again.")
+
+
+def test_sliders_keep_their_widget_and_leave_their_last_picture_for_readers_without_a_kernel(page):
+    explored = page.run("a", lambda: explorer(n=(1, 9)))
+    page.run("b", explored._ipython_display_)
+    explored.controls["n"].value = 7
+    explored.redraw()
+    kept, view = page.outputs("b")
+    assert WIDGET in view
+    assert "n is 7, a, True Run this cell to move the sliders." in kept["text/html"]
