@@ -245,7 +245,7 @@ def chromium(name: str) -> Row:
 def disk(name: str) -> Row:
     """Space where results and data are kept."""
     state = results.state_folder()
-    place = next(folder for folder in (state, *state.parents) if folder.exists())
+    place = next(folder for folder in (state, *state.parents) if os.access(folder, os.F_OK))
     free = shutil.disk_usage(place).free
     found = f"{format_bytes(free)} free for {state}"
     if not os.access(place, os.W_OK):
