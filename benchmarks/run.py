@@ -73,10 +73,10 @@ def frames() -> Iterator[Figure]:
     for i, name in enumerate(("one", "two", "three"), start=1):
         board.add(name, bench.Timing(name, 1.0, (0.1 * i, 0.11 * i)), items=64)
         board.limit(name, 1000.0)
-    yield Figure("a frame of a board", 50, 1e3 * lab.time_call(board.redraw, label="board").median_s, "ms")
+    yield Figure("a frame of a board", 60, 1e3 * lab.time_call(board.redraw, label="board").median_s, "ms")
     curves = boards.Curves("A thousand steps")
     curves.series["loss"] = [1 / (1 + i) for i in range(1000)]
-    yield Figure("a frame of curves", 50, 1e3 * lab.time_call(curves.redraw, label="curves").median_s, "ms")
+    yield Figure("a frame of curves", 60, 1e3 * lab.time_call(curves.redraw, label="curves").median_s, "ms")
 
 
 def board_disturbs() -> Iterator[Figure]:

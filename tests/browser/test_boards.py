@@ -1,10 +1,12 @@
 """What becomes of boards, curves, sliders and figures: live, at the end of a cell, and in a notebook opened again."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+from nbconvert import HTMLExporter
 
 from tests.browser.conftest import Notebook, serving
 
@@ -20,22 +22,21 @@ CELLS = [
     'lab.plot.amdahl(share=0.9, factor=10, title="Ten times")',
     'lab.check("00.3", 5)',
     'lab.summary("00")',
-]
-KILLED = (
+    "1 / 0  # a run of all cells ends here",
     "threading.Timer(3.5, os.kill, (os.getpid(), 9)).start()\n"
     'killed = lab.SpeedBoard("00.2", "A kernel that is killed", unit="images/s")\n'
-    'killed.time("cut off", lambda: time.sleep(0.02), items=8, budget_s=60)'
-)
+    'killed.time("cut off", lambda: time.sleep(0.02), items=8, budget_s=60)',
+]
 WIDGET = "application/vnd.jupyter.widget-view+json"
 DEAD = "model not found"
-BEGUN, ADDED, SLIDERS = 2, 3, 5  # cells
+BEGUN, ADDED, SLIDERS, KILLED = 2, 3, 5, 10  # cells
 IMAGES = ".jp-OutputArea-output img:visible"
 
 
 def write(path, cells):
     made = [
-        {"cell_type": "code", "id": f"c{i}", "metadata": {"tags": ["raises-exception"]}, "source": source}
-        | {"outputs": [], "execution_count": None}
+        {"cell_type": "code", "id": f"c{i}", "source": source, "outputs": [], "execution_count": None}
+        | {"metadata": {"tags": ["raises-exception"]} if "assert" in source else {}}
         for i, source in enumerate(cells)
     ]
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
@@ -181,6 +182,56 @@ def test_moved_sliders_change_the_live_picture_and_the_kept_one(ran):
     assert WIDGET in view
 
 
+# Contrast of each text of the outputs with what is behind it, by WCAG 2.2's formula; tracebacks are JupyterLab's own.
+CONTRAST = """() => {
+    const rgb = text => text.match(/[\\d.]+/g).map(Number);
+    const channel = c => c <= 0.04045 * 255 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4;
+    const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+    const behind = e => {
+        for (; e; e = e.parentElement) {
+            const found = rgb(getComputedStyle(e).backgroundColor);
+            if (found.length < 4 || found[3] === 1) return found;
+        }
+        return [255, 255, 255];
+    };
+    const found = [];
+    for (const output of document.querySelectorAll(".jp-OutputArea-output:not([data-mime-type$='stderr'])")) {
+        for (const e of output.querySelectorAll('*')) {
+            const text = [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data).join('').trim();
+            if (!text || e.tagName === 'STYLE' || !e.checkVisibility()) continue;
+            const [a, b] = [light(rgb(getComputedStyle(e).color)), light(behind(e))];
+            found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), text.slice(0, 60)]);
+        }
+    }
+    return found;
+}"""
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_all_text_can_be_read_in_both_themes(ran, theme):
+    page, dark = ran.page, str(theme.endswith("Light")).lower()
+    page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    page.wait_for_selector(f"body[data-jp-theme-light='{dark}']", state="attached")
+    page.wait_for_timeout(500)  # the theme's style sheet comes a moment after
+    found = page.evaluate(CONTRAST)
+    page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})")
+    told = " ".join(text for _, text in found)
+    for words in ("one thread: ", "loss by step", "00.3 not yet.", "measured / guess", "Noted: 300 images/s"):
+        assert words in told
+    assert [each for each in found if each[0] < 4.5] == []
+
+
+@pytest.mark.parametrize("template", ["lab", "classic"])
+def test_exported_pages_show_every_figure_with_its_text(ran, template):
+    outputs(ran)
+    page, _ = HTMLExporter(template_name=template).from_filename(str(ran.path))
+    images = re.findall(r"<img[^>]*>", page)
+    assert len(images) == 4
+    assert all(re.search(r'alt="[^"]{20,}"', image) for image in images)
+    assert "No description has been provided" not in page
+    assert page.count("Run this cell to move the sliders.") == 1
+
+
 @pytest.fixture(scope="module")
 def saved(ran, tmp_path_factory):
     """A folder with the notebook as it was saved, as if on another day: no server or kernel knows it."""
@@ -190,30 +241,30 @@ def saved(ran, tmp_path_factory):
     return Path(shutil.copy(ran.path, folder / "notebooks"))
 
 
-@pytest.mark.parametrize("application", ["jupyterlab", "notebook"])
-def test_a_notebook_that_is_opened_again_shows_its_pictures(page, saved, application):
-    """The file is the one that the tests above left; `notebook` is Notebook 7, in which it is also run."""
-    with serving(saved.parent.parent, application) as address:
-        notebook = Notebook(page, address, saved, to_run=application == "notebook")
+def test_jupyterlab_shows_the_pictures_of_a_notebook_that_is_opened_again(page, saved):
+    with serving(saved.parent.parent) as address:
+        assert_reads_without_a_kernel(Notebook(page, address, saved, to_run=False))
+
+
+def test_notebook_7_shows_them_too_and_runs_them_and_a_killed_kernel_leaves_its_last_picture(page, saved):
+    with serving(saved.parent.parent, "notebook") as address:
+        notebook = Notebook(page, address, saved)
         assert_reads_without_a_kernel(notebook)
-        if application == "notebook":
-            notebook.run_all()
-            assert page.locator(IMAGES).count() == 4
-            assert page.locator(".widget-image").count() == 1
-            assert not page.get_by_text("Run this cell to move the sliders.").is_visible()
+        notebook.run_all()
+        assert page.locator(IMAGES).count() == 4
+        assert page.locator(".widget-image").count() == 1
+        assert not page.get_by_text("Run this cell to move the sliders.").is_visible()
 
-
-def test_a_board_of_a_killed_kernel_keeps_its_last_picture(page, lab_server):
-    address, folder = lab_server
-    path = folder / "notebooks" / "92_killed.ipynb"
-    write(path, [CELLS[0], KILLED])
-    notebook = Notebook(page, address, path)
-    notebook.command("notebook:run-all-cells")
-    page.locator(".jp-Dialog").get_by_text("appears to have died").wait_for()
-    page.keyboard.press("Enter")
-    _, ((picture, _), _) = outputs(notebook)
-    assert "cut off: " in "".join(picture["text/html"])
-    page.reload()
-    page.locator(IMAGES).wait_for()
-    page.locator(".jupyter-widgets").wait_for(state="attached")
-    assert not page.locator(".jupyter-widgets").is_visible()
+        page.locator(".jp-CodeCell").nth(KILLED).click()
+        page.keyboard.press("Escape")
+        page.keyboard.press("Control+Enter")
+        page.locator(".jp-Dialog").get_by_text("appears to have died").wait_for()
+        page.keyboard.press("Enter")
+        (picture, _), _ = outputs(notebook)[KILLED]
+        assert re.search("cut off: .* images/s", "".join(picture["text/html"]))
+        page.reload()
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.jupyter-widgets')].filter(e => !e.children.length).length == 2"
+        )
+        assert page.locator(IMAGES).count() == 5
+        assert page.locator(".jupyter-widgets:visible").count() == 0

@@ -1,4 +1,4 @@
-"""Notebooks 00 and 01 as a reader sees them."""
+"""Notebook 00 as a reader sees it."""
 
 import json
 import os
@@ -26,10 +26,6 @@ def saved_cells(notebook):
     return [cell for cell in saved["cells"] if cell["cell_type"] == "code"]
 
 
-def outputs(cell):
-    return [output.get("data", {}) for output in cell["outputs"]]
-
-
 def test_notebook_00_runs_whole_and_its_boards_stay_as_pictures(notebook_00):
     notebook = notebook_00
     notebook.scroll_to(notebook.page.locator("img.labkit-picture"))
@@ -48,7 +44,7 @@ def test_notebook_00_runs_whole_and_its_boards_stay_as_pictures(notebook_00):
 
 
 def test_a_guess_stands_beside_its_measurement(notebook_00):
-    """`LABKIT_SCREENSHOT=docs/board.png` keeps the picture that README.md shows."""
+    """`LABKIT_SCREENSHOT=FILE` keeps a picture of that board."""
     board = notebook_00.page.locator(".jp-Cell", has_text='SpeedBoard("00.3"')
     notebook_00.scroll_to(board)
     board.first.locator(".jp-OutputArea").get_by_text("x your guess").wait_for()
@@ -73,23 +69,3 @@ def test_stop_in_the_middle_of_a_board_keeps_what_was_measured(notebook_00):
     assert [o["ename"] for o in cell["outputs"] if o["output_type"] == "error"] == ["KeyboardInterrupt"]
     (shown,) = [o for o in cell["outputs"] if "image/png" in o.get("data", {})]
     assert "images/s" in shown["metadata"]["image/png"]["alt"]
-
-
-def test_the_sliders_of_notebook_01_change_the_picture_and_the_sentence(open_notebook):
-    notebook = open_notebook("01")
-    notebook.run_all()
-    slider = notebook.scroll_to(notebook.page.locator(".noUi-handle"))
-    explorer = notebook.page.locator(".jp-OutputArea-output", has=notebook.page.locator(".noUi-handle")).first
-    image, caption = explorer.locator(".widget-image"), explorer.locator(".widget-html-content").last
-    before = image.get_attribute("src"), caption.inner_text()
-    slider.focus()
-    for _ in range(3):
-        notebook.page.keyboard.press("ArrowRight")
-    notebook.page.wait_for_timeout(2_000)
-    notebook.wait_until_idle()
-    after = image.get_attribute("src"), caption.inner_text()
-    assert image.count() == 1
-    assert after[0] != before[0]
-    assert after[1] != before[1]
-    boards = [data for cell in saved_cells(notebook) for data in outputs(cell) if "image/png" in data]
-    assert boards
