@@ -104,17 +104,18 @@ def _tick(value: float, unit: str) -> str:
 
 def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
     """Draw a row from the centre of its first lane at `y` down; return how many lanes it has."""
+    beside: dict[str, Any] = {"bbox": ON_WHITE, "xytext": (10 if log else 6, 0)}  # a point is as wide as its marker
     if bar.measured is not None:
         low, high = bar.low or bar.measured, bar.high or bar.measured
         _draw_value(ax, bar.measured, y, 1.0, simulated=bar.simulated, log=log, whisker=(low, high))
-        text_right_of(ax, max(high, bar.measured), y, format_quantity(bar.measured, unit), bbox=ON_WHITE)
+        text_right_of(ax, max(high, bar.measured), y, format_quantity(bar.measured, unit), **beside)
     elif bar.note:
         left_edge: dict[str, Any] = {"xycoords": ax.get_yaxis_transform()}  # a log axis has no 0
         text_right_of(ax, 0, y, bar.note, style="italic", bbox=ON_WHITE, **left_edge)
     lanes = 1.0 if bar.predicted is None else 1.0 + _GUESS
     for i, (label, value) in enumerate(bar.others):
         _draw_value(ax, value, y + lanes + i, 0.8, simulated=True, log=log)
-        text_right_of(ax, value, y + lanes + i, f"{format_quantity(value, unit)}, {label}", bbox=ON_WHITE)
+        text_right_of(ax, value, y + lanes + i, f"{format_quantity(value, unit)}, {label}", **beside)
     lanes += len(bar.others)
     if bar.limit is not None:
         ends = [y - 0.8, y + lanes - 0.3]

@@ -139,7 +139,8 @@ def name_rows(ax: Axes, names: Sequence[str], *, above: float = 0.5, below: floa
 
 def text_right_of(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
     """Write a value right of the end of its bar, six points away."""
-    ax.annotate(text, (x, y), xytext=(6, 0), textcoords="offset points", va="center", **{"fontsize": 8, **style})
+    place: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+    ax.annotate(text, (x, y), **{"fontsize": 8, **place, **style})
 
 
 def text_beside(ax: Axes, y: float, text: str, **style: Any) -> None:

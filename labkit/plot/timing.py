@@ -94,12 +94,12 @@ def amdahl(ax: Axes, *, share: float, factor: float) -> FigureSpec:
     whole = 1 / ((1 - share) + share / factor)
     ax.plot(factors, 1 / ((1 - share) + share / factors), color=CYCLE[0], label=f"share {share:.0%}")
     ax.plot(factor, whole, "o", color=CYCLE[1], markersize=9)
-    place: dict[str, Any] = {"xytext": (0, 10), "textcoords": "offset points", "ha": "center", "bbox": ON_WHITE}
+    place: dict[str, Any] = {"xytext": (9, -9), "textcoords": "offset points", "va": "center"}
     ax.annotate(f"{significant(whole)}x", (factor, whole), **place)
     limit = "none" if share == 1 else f"{significant(1 / (1 - share))}x"
     if share < 1:
         ax.axhline(1 / (1 - share), color=LIMIT, linewidth=2, label=f"limit {limit}")
-    ax.set(xscale="log", yscale="log", ylim=(0.8, 1200))  # for any share: the limit's line moves, not the axis
+    ax.set(xscale="log", yscale="log", ylim=(0.5, 1200))  # for any share: the limit's line moves, not the axis
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(FixedLocator([1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]))
         axis.set_major_formatter(lambda value, _: f"{value:g}x")
