@@ -50,11 +50,8 @@ class Channel:
     def _receive(self) -> Generator[Any, None, None]:
         while True:
             (count,) = _SIZE.unpack((yield from self._take(_SIZE.size)))
-            sizes = []
-            for _ in range(count):
-                sizes.append(_SIZE.unpack((yield from self._take(_SIZE.size)))[0])
             parts = []
-            for size in sizes:
+            for (size,) in _SIZE.iter_unpack((yield from self._take(count * _SIZE.size))):
                 parts.append((yield from self._take(size)))
             yield pickle.loads(parts[0], buffers=parts[1:])
 

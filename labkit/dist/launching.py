@@ -81,9 +81,9 @@ def launch(
 
     Other users of this machine can't join, read or write. `env://`, the default of init_process_group, meets at a file
     in a folder of this user's alone; MASTER_ADDR and MASTER_PORT name a free port, for a store that `fn` makes itself.
-    gloo and NCCL stay on the loopback interface, whatever GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say. On Linux a rank
-    that gloo has connected to another user's process fails before it sends anything: others can disturb a launch so,
-    not take part in it. On macOS nobody can tell whose a connection is. Who is root, or you, is trusted.
+    gloo and NCCL stay on the loopback interface, whatever GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say. On Linux a
+    rank that gloo has connected to another user's process fails before it sends anything: others can make a launch
+    fail, and no more. macOS doesn't tell whose a connection is. Root, and whatever runs as you, is trusted.
     """
     _check(fn, nproc, timeout_s, threads)
     from labkit.dist import rank_failures

@@ -22,7 +22,6 @@ _LOST = re.compile(
     r"failed to recv, got 0 bytes|Connection was likely closed"
 )
 _OF_THE_NETWORK = re.compile(r"gloo/transport/|DistNetworkError")
-_SIZES_DIFFER = re.compile(r"(\d+) vs (\d+)\. Received data size doesn't match expected size")
 
 
 def is_own(failure: Failure) -> bool:
@@ -144,12 +143,8 @@ def _how_it_failed(state: RankState) -> str:
         return f"it lost a peer{f' ({words[0]})' if words else ''}{f', in {failure.call}' if failure.call else ''}"
     if failure.code >= 0:
         return f"it left with exit code {failure.code} before its function returned"
-    if differ := _SIZES_DIFFER.search(state.tail):
-        got, wanted = differ.groups()
-        return (
-            f"gloo ended it, for it got {got} bytes from a peer where its own tensor has room for {wanted}: tensors "
-            "have to be alike on all ranks, and calls in the same order"
-        )
+    if "Received data size doesn't match expected size" in state.tail:
+        return "gloo ended it, for it got more bytes from a peer than its own tensor has room for"
     name = signal_name(-failure.code)
     memory = ", by the system if memory ran out: use fewer ranks or smaller tensors" if name == "SIGKILL" else ""
     return f"it was killed by {name}{memory}"
