@@ -99,19 +99,21 @@ def between(first: Reading, last: Reading) -> Contention:
     others_s = max(all_s - own_s, 0.0)
     stolen_s = max(last.stolen_s - first.stolen_s - _TICK_S, 0.0)
     shares = {"this virtual machine was busy: its host gave {} of the time to others": _share(stolen_s, all_s)}
-    if first.threads is not None and last.threads is not None:
-        ran_s, waited_s = _spent(first.threads, last.threads)
+    ran_s, waited_s = _spent(first.threads or {}, last.threads or {})
+    # Threads that have ended took their counters with them: what is left must be most of the time.
+    known = first.threads is not None and last.threads is not None and own_s <= 2 * (ran_s + _TICK_S)
+    if known:
         # More threads than cores wait for each other; and nobody waits for others longer than they run.
         own_crowd_s = max(ran_s + waited_s - last.cores * wall_s, 0.0)
         lost_s = min(max(waited_s - own_crowd_s, 0.0), others_s + _TICK_S)
-        shares["this machine was busy: {} of the time waiting for a core"] = _share(lost_s, ran_s)
+        shares["this machine was busy: {} of the time waiting for a core"] = _share(lost_s, max(ran_s, wall_s - lost_s))
         neighbours_s = max(last.group_s - first.group_s - own_s, 0.0)
         halted_s = min(last.stopped_s - first.stopped_s, neighbours_s)
         shares["this container was busy: its CPU limit stopped it {} of the time"] = _share(halted_s, ran_s)
     words, lost = max(shares.items(), key=lambda item: item[1])
     if lost >= BUSY:
         return Contention(lost, words.format(f"{100 * lost:.0f} %"))
-    if len(shares) > 1:
+    if known:
         return Contention(lost)
     if all_s > _FULL * last.cores * wall_s > 0 and _share(others_s - _TICK_S, own_s) >= BUSY:
         return Contention(None, f"this machine was busy: other programs used {others_s / wall_s:.1f} of its cores")

@@ -56,7 +56,11 @@ def test_of_a_crowd_of_its_own_only_what_others_took_counts():
 
 
 def test_nobody_waits_for_others_longer_than_they_run():
-    assert after(1.0, {ONE: (0.5, 0.5)}, own_s=0.5, all_s=0.51).lost == pytest.approx(0.02 / 0.52)
+    assert after(1.0, {ONE: (0.5, 0.5)}, own_s=0.5, all_s=0.51).lost == pytest.approx(0.02)
+
+
+def test_a_moment_of_waiting_in_a_long_sleep_is_no_busy_machine():
+    assert after(1.0, {ONE: (0.002, 0.002)}, own_s=0.0, all_s=2.0).lost == pytest.approx(0.002)
 
 
 def test_a_ranks_time_counts_after_its_process_has_ended(monkeypatch):
@@ -87,6 +91,12 @@ def test_where_the_system_does_not_say_it_is_unknown_and_never_calm():
         "this machine was busy: other programs used 1.2 of its cores"
     )
     assert after(1.0, None, own_s=2.0, all_s=2.0) == Contention(None, ""), "its own threads fill the cores"
+
+
+def test_what_threads_waited_that_have_ended_is_unknown():
+    left = {ONE: (0.01, 0.0)}
+    assert after(1.0, left, own_s=0.9, all_s=1.0) == Contention(None, "")
+    assert after(1.0, left, own_s=0.9, all_s=2.0).reason.startswith("this machine was busy: other programs used 1.1")
 
 
 def test_a_system_that_counts_only_zeros_does_not_say(tmp_path):
