@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from labkit.core.units import format_quantity, significant
 from labkit.plot.core import Drawing, FigureSpec, text_right_of, tick_names
@@ -68,6 +68,7 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -
     if log:
         ax.set_xscale("log")
         ax.set_xlim(least / 2, most * 2)
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 10 * least else (1,)))
         ax.grid(axis="y", linewidth=0.4)
     else:
         ax.set_xlim(0, most * 1.18)

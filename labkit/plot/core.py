@@ -30,7 +30,6 @@ _UNNAMED = re.compile(r"_nolegend_|_(child|container)\d+")  # what matplotlib ca
 _PLACES: dict[str, dict[str, Any]] = {
     "right": {"loc": "upper left", "bbox_to_anchor": (1.01, 1.02), "borderaxespad": 0.0},
     "above": {"loc": "lower left", "bbox_to_anchor": (-0.01, 1.0)},
-    "above right": {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)},
 }
 
 
@@ -39,8 +38,8 @@ class FigureSpec:
     """What a figure function returns: the sentence below its figure, and how the figure is to be finished.
 
     `title` is used where the caller gives none; `title_pad` is its distance from the axes in points. Axes keep their
-    size without `height_in`, that of the whole picture in inches. `legend` is "right", "above", "above right" or
-    "below", all outside of the axes, or a `loc` of matplotlib's; it names each label once, and stays away without any.
+    size without `height_in`, that of the whole picture in inches. `legend` is "right", "above" or "below", all
+    outside of the axes, or a `loc` of matplotlib's; it names each label once, and stays away without any.
     """
 
     sentence: str

@@ -204,4 +204,4 @@ def replays(ax: Axes, runs: Agreement[str]) -> FigureSpec:
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g}%" if value else "0")
     ax.set_xlabel(f"predicted over published {runs.unit}, less 1; grey: within 5 %")
     sentence, height_in = f"{runs}. Source: {runs.source}.", 1.4 + 0.42 * len(names)
-    return FigureSpec(sentence, height_in=height_in, legend="above right", columns=len(models))
+    return FigureSpec(sentence, height_in=height_in, legend="below", columns=len(models))

@@ -103,4 +103,4 @@ def queue(ax: Axes, times: Sequence[BatchTimes]) -> FigureSpec:
         f"{format_seconds(waited_s)}, {waited_s / (worked_s + waited_s):.0%} of its time."
     )
     height_in = 1.3 + 0.4 * (1 + len(workers))
-    return FigureSpec(sentence, height_in=height_in, legend="above right", columns=3)
+    return FigureSpec(sentence, height_in=height_in, legend="below", columns=3)
