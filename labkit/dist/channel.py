@@ -6,10 +6,10 @@ Both sockets are made by the notebook, which hands one to the rank as it starts:
 from __future__ import annotations
 
 import pickle
-import select
 import socket
 import struct
 from collections.abc import Generator
+from multiprocessing.connection import wait
 from typing import Any
 
 _SIZE = struct.Struct("!Q")
@@ -40,7 +40,7 @@ class Channel:
     def recv(self) -> Any:
         """Wait for one object."""
         while (message := self.recv_now()) is None:
-            select.select([self.sock], [], [])
+            wait([self.sock])
         return message
 
     def recv_now(self) -> Any:
@@ -71,7 +71,7 @@ class Channel:
 
     def poll(self) -> bool:
         """Whether a part of a message, or the connection's end, has arrived."""
-        return bool(select.select([self.sock], [], [], 0)[0])
+        return bool(wait([self.sock], 0))  # select() takes no descriptor above 1,024
 
     def fileno(self) -> int:
         """The socket's file descriptor, so that a selector can wait for a channel."""
