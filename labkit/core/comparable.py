@@ -13,9 +13,8 @@ from labkit.core.results import Measurement, recorded
 class Work:
     """What a number depends on besides its machine; two numbers are comparable when both did the same work.
 
-    `size` says in words what one call handles, "batch 64", and "" that it is unknown; `dtype` is the number format.
-    `items` is what one call handles as a number, in the unit of a rate; None where nobody said. Raises BadMeasurement
-    for a field of another type.
+    `size` says what one call handles, "batch 64", and "" that it is unknown; `dtype` is the number format; `items` is
+    what one call handles in the unit of a rate, None where nobody said. BadMeasurement for a field of another type.
     """
 
     unit: str
@@ -33,28 +32,22 @@ _WORDS = {"unit": "in {}", "size": "{}", "dtype": "{}", "items": "{:,.6g} items 
 
 
 def difference(there: Measurement, here: Work) -> str:
-    """What keeps a recorded number from standing beside one of the work here, in words; empty where nothing does.
-
-    Two sizes that aren't known are not the same, and a number from a busy machine stands beside none.
-    """
-    if there.busy:
-        return "its machine was busy"
-    if not there.size:
-        return "its size was not recorded"
-    if not here.size:
-        return f"{there.size}, here of unknown size"
+    """What keeps a recorded number from standing beside one of the work here, in words; empty where nothing does."""
+    if there.busy or not there.size:
+        return "its machine was busy" if there.busy else "its size was not recorded"
     both = {name: (getattr(there, name), getattr(here, name)) for name in _WORDS}
     apart = {name: pair for name, pair in both.items() if pair[0] != pair[1] and None not in pair}
     if "size" in apart:
         apart.pop("items", None)  # the same difference in other words
-    words = [[_WORDS[name].format(value or "no number format") for value in pair] for name, pair in apart.items()]
+    words = [
+        [_WORDS[name].format("unknown" if value == "" else value) for value in pair] for name, pair in apart.items()
+    ]
     return "; ".join(f"{theirs}, here {own}" for theirs, own in words)
 
 
 def beside(key: str, here: Work) -> tuple[list[Measurement], list[str]]:
     """The recorded numbers under a key that did this work, and a sentence for each machine that did other work only."""
-    shown: list[Measurement] = []
-    apart: dict[str, str] = {}
+    shown, apart = [], {}
     for found in sorted(recorded(key), key=lambda found: found.unit == here.unit):  # another unit is the last to name
         if why := difference(found, here):
             apart[found.machine] = f"{found.origin.capitalize()} on {found.machine}, not shown: {why}."

@@ -17,13 +17,9 @@ from labkit.measure.machine import Machine, machine
 
 
 def race(
-    section: str,
-    title: str,
-    launches: Mapping[str, tuple[Any, ...]],
-    *,
-    bounds: Mapping[str, tuple[float, float]],
+    section: str, title: str, launches: Mapping[str, tuple[Any, ...]], *, bounds: Mapping[str, tuple[float, float]],
     size: str,
-) -> Comparison | None:
+) -> Comparison | None:  # fmt: skip
     """Time launches in turn on the GPU and record them. Without a GPU, show recorded runs, if any, and return None.
 
     A launch is (kernel, grid, block, *arguments); an argument that is a tuple stands for a float32 array of that shape,

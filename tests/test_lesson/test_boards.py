@@ -1,11 +1,12 @@
 import asyncio
+import functools
 import re
 import time
 from contextlib import nullcontext
 
 import pytest
 
-from labkit.core import results
+from labkit.core import comparable, results
 from labkit.core.errors import BadArgument, LabError
 from labkit.lesson import journal, live
 from labkit.lesson.boards import Curves, SpeedBoard
@@ -22,7 +23,7 @@ PNG = b"\x89PNG"
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     """The folder of the recorded runs, in place of those that ship."""
-    monkeypatch.setattr(results.recorded, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(comparable, "recorded", functools.partial(results.recorded, folder=tmp_path))
     return tmp_path
 
 

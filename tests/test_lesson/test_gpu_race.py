@@ -1,9 +1,11 @@
 """Kernels timed against each other on the GPU, or left to recorded runs."""
 
+import functools
 from types import SimpleNamespace
 
 import pytest
 
+from labkit.core import comparable
 from labkit.core.errors import KernelError
 from labkit.core.results import Measurement, profile, recorded, results, to_line
 from labkit.lesson import gpu_race as room
@@ -55,7 +57,8 @@ def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu):
 
 def test_without_a_gpu_a_recorded_race_is_shown_only_at_its_size(monkeypatch, tmp_path):
     monkeypatch.setattr(room, "machine", lambda: SimpleNamespace(gpus=()))
-    monkeypatch.setattr(recorded, "__defaults__", (tmp_path,))
+    for module in (room, comparable):
+        monkeypatch.setattr(module, "recorded", functools.partial(recorded, folder=tmp_path))
     one = {"section": "04.9", "what": "one", "value": 1.0, "unit": "s", "origin": "measured", "machine": "a GPU"}
     kept = Measurement(**one, when="then", size="4 numbers", dtype="float32", profile=profile())
     (tmp_path / "gpu.jsonl").write_text(to_line(kept) + "\n")
