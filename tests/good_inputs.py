@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import labkit as lab
+from labkit.measure.profiling.allocations import CATEGORIES
 from labkit.plan.cluster import topologies
 from tests.good_figures import figures
 
@@ -91,6 +92,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "Timing.samples_s": lambda: (1.0, 2.0),
     "profiling.utilization.ceilings": _ceilings,
     "profiling.utilization.seconds": lambda: 1.0,
+    "profiling.MemoryTimeline.against.predicted": lambda: lab.costs.training_memory(4, 4),
     "profiling.part.name": lambda: "forward",
     "profiling.recorded_report.tool": lambda: "ncu",
     "profiling.as_script.work": lambda: _work,
@@ -121,8 +123,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "verdict.section": lambda: "00.1",
     "record.origin": lambda: "measured",
     "record.value": lambda: 2.0,
-    "peak_memory.work": lambda: lambda: torch.ones(10),
-    "peak_memory.device": lambda: "cpu",
     "hint.number": lambda: "00.1",
     "solution.number": lambda: "00.1",
     "check.number": lambda: "00.1",
@@ -142,6 +142,10 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "Layout": EXAMPLES["Layout"],
     "Step": EXAMPLES["Step"],
     "Transformer": _model,
+    "MemoryTimeline": lambda: lab.profiling.MemoryTimeline("cpu", (0.0,), dict.fromkeys(CATEGORIES, (1,)), (), "op"),
+    "StepProfile": lambda: lab.profiling.StepProfile(
+        "cpu", 1, (1.0,), {"forward": 1.0}, (), (), {}, Path("trace.json")
+    ),
     "Limit": lambda: lab.profiling.Limit({"text": 0.5, "input": 0.5}, (), 1.0),
     "SimulatedDevice": lambda: lab.simulated.SimulatedDevice(),
     "TrainingJob": lambda: _prepared(),
@@ -153,6 +157,8 @@ NAN_IS_FINE = {"units.significant.value", "units.format_seconds.seconds", "units
 NAN_IS_FINE |= {"units.format_si.value", "units.format_quantity.value"}
 NEGATIVE_IS_FINE = NAN_IS_FINE | {"seed"}
 # single values that are right for a parameter, by "function.parameter" or parameter
+NAN_IS_FINE |= {"plot.bits.value"}  # they have bits, too
+NEGATIVE_IS_FINE |= {"plot.bits.value"}
 ONE_IS_FINE: dict[str, tuple[str, ...]] = {"bus_bytes_per_s": ("inf",), "cluster.Layout.zero": ("0",)}
 
 # classes that readers get and don't make: their methods are called, their constructors are not
@@ -162,6 +168,7 @@ RESULTS = {
     "cluster.topologies.Topology",
     "costs.TrainingMemory",
     "costs.TrainingStep",
+    "plot.Picture",
     "profiling.Command",
     "profiling.Limit",
     "profiling.MemoryTimeline",
@@ -187,6 +194,8 @@ NOT_WALKED: dict[str, str] = {
     "report": "belongs in a rank",
     "dist": "starts processes",
     "profiling.find_bottleneck": "takes seconds a call",
+    "peak_memory": "runs torch's profiler",
+    "pick": "takes anything",
     "profiling.memory_timeline": "runs torch's profiler",
     "profiling.profile_step": "runs torch's profiler",
     "errors.nearest": "labkit's own helper; `errors` is there for its classes",

@@ -18,8 +18,9 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, get_type_hints, overload
 
+from labkit.core.annotated_kinds import kind_of
 from labkit.core.errors import BadArgument, LabError
-from labkit.core.kinds import ANYTHING, DTYPE, Number, Refused, kind_of
+from labkit.core.kinds import ANYTHING, ARRAY, DTYPE, Number, Refused
 from labkit.core.quoting import brief_repr
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +34,7 @@ NonNegative = Annotated[float, Number(least=0)]
 Share = Annotated[float, Number(least=0, most=1, advice="It is a share: write 0.97 for 97 %.")]
 AnyNumber = Annotated[float, Number(finite=False)]  # NaN and infinity too
 Dtype = Annotated[Any, DTYPE]  # a name or torch's or NumPy's dtype; the function gets the name
+Array = Annotated[Any, ARRAY]  # arrays, tensors and lists of numbers; the function gets a NumPy array
 
 # unit of a number, by the end of its parameter's name
 _UNITS = {

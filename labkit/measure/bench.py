@@ -20,7 +20,7 @@ from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.kinds import Items, Number
 from labkit.core.parameters import Count, NonNegative, Positive, checked, unjudged
-from labkit.core.units import format_seconds, significant
+from labkit.core.units import DAY_S, format_seconds, significant
 from labkit.measure.bootstrap import median_ratio_interval
 from labkit.measure.contention import CELLS, Contention, Watch
 from labkit.measure.readings import Clock, Series, choose_repeats, no_sync
@@ -28,6 +28,7 @@ from labkit.measure.turns import turn
 
 _MOST_READINGS = 2000
 _MOST_RUNS = 1_000_000
+Budget = Annotated[float, Number(least=0, most=DAY_S)]
 
 
 def sync_of(device: str) -> Callable[[], None]:
@@ -152,9 +153,9 @@ def time_call(
     *,
     label: str,
     sync: Callable[[], None] = no_sync,
-    budget_s: NonNegative = 1.0,
+    budget_s: Budget = 1.0,
     min_runs: Annotated[int, Number(least=2, most=_MOST_RUNS, advice="Fewer have no spread.")] = 5,
-    repeats: Count | None = None,
+    repeats: Annotated[int, Number(least=1, most=10_000_000)] | None = None,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,
     on_wait: Callable[[str], object] | None = None,
@@ -178,7 +179,7 @@ def compare(
     alternatives: Annotated[Mapping[str, Callable[[], object]], Items(2)],
     *,
     sync: Callable[[], None] = no_sync,
-    budget_s: NonNegative = 2.0,
+    budget_s: Budget = 2.0,
     min_runs: Annotated[int, Number(least=5, most=_MOST_RUNS, advice="Fewer give no interval.")] = 7,
     clock: Clock = time.perf_counter,
     on_sample: Callable[[Timing], None] | None = None,

@@ -90,14 +90,17 @@ class MemoryTimeline(Shown):
         parameters, as they are under autocast; temporary tensors are not predicted. The last row compares the total
         with the peak.
         """
-        memory: Any = getattr(predicted, "memory", predicted)
-        expected: dict[str, int | None] = {
-            PARAMETERS: memory.param_bytes + memory.master_bytes,
-            STATE: memory.optimizer_bytes,
-            GRADIENTS: memory.gradient_bytes,
-            ACTIVATIONS: memory.activation_bytes,
-            OTHER: None,
-        }
+        try:
+            memory: Any = getattr(predicted, "memory", predicted)
+            expected: dict[str, int | None] = {
+                PARAMETERS: int(memory.param_bytes + memory.master_bytes),
+                STATE: int(memory.optimizer_bytes),
+                GRADIENTS: int(memory.gradient_bytes),
+                ACTIVATIONS: int(memory.activation_bytes),
+                OTHER: None,
+            }
+        except Exception:
+            raise BadArgument(f"Expected predicted to be a TrainingMemory, got {brief_repr(predicted)}.") from None
         at_peak = self.at_peak
         rows = [_row(name, expected[name], max(self.n_bytes[name]), at_peak[name]) for name in CATEGORIES]
         rows.append(_row("all", memory.total_bytes, self.peak_bytes, self.peak_bytes))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from labkit.core.display import Shown, Table, cut
-from labkit.core.errors import DataError
+from labkit.core.errors import BadArgument, DataError
 from labkit.core.parameters import Count, checked
 from labkit.core.paths import RECORDED
 from labkit.core.units import format_seconds
@@ -60,10 +60,9 @@ def nsys_command(script: str | Path) -> Command:
     It has CUDA calls and kernels, NVTX ranges and calls of the operating system. If the script calls
     torch.cuda.profiler.start(), recording begins there and ends at stop().
     """
-    path = Path(script)
+    path, stem = Path(script), _stem(script)
     capture = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop") if _marks_a_range(path) else ()
-    output = f"--output={path.with_suffix('')}"
-    options = ("--trace=cuda,nvtx,osrt", *capture, output, "--force-overwrite=true")
+    options = ("--trace=cuda,nvtx,osrt", *capture, f"--output={stem}", "--force-overwrite=true")
     return Command(("nsys", "profile", *options, sys.executable, str(path)))
 
 
@@ -74,7 +73,7 @@ def nsys_stats_command(script: str | Path, *, report: str = "cuda_gpu_kern_sum")
     Reports: 'cuda_gpu_kern_sum' (kernels), 'cuda_api_sum' (calls on the host), 'cuda_gpu_mem_time_sum' (copies),
     'nvtx_sum' (ranges); `nsys stats --help-reports` lists all.
     """
-    stem = Path(script).with_suffix("")
+    stem = _stem(script)
     # Without --force-export, nsys would report on an earlier recording.
     options = ("--format=csv", f"--output={stem}", "--force-overwrite=true", "--force-export=true")
     return Command(("nsys", "stats", f"--report={report}", *options, f"{stem}.nsys-rep"))
@@ -99,7 +98,7 @@ def ncu_command(
     files: tuple[str, ...] = ()
     if isinstance(script, str | Path):
         path = Path(script)
-        files = ("--target-processes", "all", "--log-file", f"{path.with_suffix('')}-ncu.csv")
+        files = ("--target-processes", "all", "--log-file", f"{_stem(path)}-ncu.csv")
         files += ("--profile-from-start", "off") if _marks_a_range(path) else ()
         script = (str(path),)
     return Command(("ncu", "--csv", *page, *clock, *what, *count, *files, sys.executable, *script))
@@ -193,6 +192,12 @@ def _with_unit(value: str, unit: str) -> str:
     with contextlib.suppress(KeyError, ValueError):
         return format_seconds(float(value.replace(",", "")) * seconds[unit])
     return cut(f"{value} {unit}".strip(), 60)
+
+
+def _stem(script: str | Path) -> Path:
+    if not Path(script).name:
+        raise BadArgument(f"Expected script to be the path of a file, got {str(script)!r}.")
+    return Path(script).with_suffix("")
 
 
 def _marks_a_range(path: Path) -> bool:

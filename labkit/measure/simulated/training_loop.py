@@ -97,7 +97,9 @@ class TrainingJob:
         Raises BadArgument for a batch that was not prepared, or was trained on before.
         """
         if batch not in self._prepared:
-            raise BadArgument(f"Batch {batch!r} was not prepared, or was trained on before: prepare() a new one.")
+            raise BadArgument(
+                f"Expected batch to be new, got {batch}, which was not prepared, or was trained on before: prepare()."
+            )
         self._prepared.remove(batch)
         self.device.launch(self.step_s, name="step")
         self.losses.append(self._random.uniform(0.5, 2.5))
