@@ -138,7 +138,6 @@ EXAMPLES |= {"plot.to_png.ax": lab.plot.new_axes, "plot.Bar.name": lambda: "one"
 INSTANCES: dict[str, Callable[[], Any]] = {
     "Timing": _timing,
     "Cluster": _cluster,
-    "Link": EXAMPLES["Link"],
     "Layout": EXAMPLES["Layout"],
     "Step": EXAMPLES["Step"],
     "Transformer": _model,

@@ -10,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from labkit.core.parameters import NonNegative, checked
 from labkit.core.units import format_quantity, significant
 from labkit.plot.core import Drawing, FigureSpec, text_right_of, tick_names
 from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, RECORDED
@@ -24,6 +25,7 @@ _HERE = {
 _LANE_IN, _GUESS, _BETWEEN = 0.25, 0.8, 1.0
 
 
+@checked
 @dataclass
 class Bar:
     """One row of a board; values in the board's unit, `low` and `high` the quartiles of the measurement.
@@ -32,11 +34,11 @@ class Bar:
     """
 
     name: str
-    measured: float | None = None
-    low: float | None = None
-    high: float | None = None
-    predicted: float | None = None
-    limit: float | None = None
+    measured: NonNegative | None = None
+    low: NonNegative | None = None
+    high: NonNegative | None = None
+    predicted: NonNegative | None = None
+    limit: NonNegative | None = None
     others: Sequence[tuple[str, float]] = field(default_factory=tuple)
     note: str = ""
     simulated: bool = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,6 +15,8 @@ from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocat
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.kinds import Items
+from labkit.core.parameters import AnyNumber, Count, Positive
 from labkit.core.units import format_bytes, format_quantity, format_seconds, significant
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
 from labkit.plot.style import (
@@ -47,7 +49,7 @@ _PARTS: dict[str, tuple[str, str]] = {
 
 
 @Drawing
-def agreement(ax: Axes, tables: Sequence[Agreement[Step]]) -> FigureSpec:
+def agreement(ax: Axes, tables: Annotated[Sequence[Agreement[Step]], Items(1)]) -> FigureSpec:
     """Predicted against published share of the GPUs' peak, a dot a run; the grey band is 10 % to each side of equal.
 
     The share is model FLOP utilisation, so that tables in different units fit one pair of axes.
@@ -104,12 +106,12 @@ def _largest(step: Step) -> str:
 @Drawing
 def scales(
     ax: Axes,
-    series: Mapping[str, Mapping[float, float]],
+    series: Mapping[str, Mapping[Positive, AnyNumber]],
     *,
     x: str,
     y: str,
     unit: str = "",
-    marks: Mapping[str, float] | None = None,
+    marks: Mapping[str, Positive] | None = None,
 ) -> FigureSpec:
     """Lines of a value in `unit` over a size, {name: {size: value}}, both logarithmic.
 
@@ -146,7 +148,7 @@ def _count(value: float) -> str:
 
 @Drawing
 def speedup_by_ranks(
-    ax: Axes, predicted: Mapping[str, Mapping[int, float]], *, simulated: Mapping[int, float] | None = None
+    ax: Axes, predicted: Mapping[str, Mapping[Count, Positive]], *, simulated: Mapping[Count, Positive] | None = None
 ) -> FigureSpec:
     """Speed-up against one rank by the number of ranks, both logarithmic; the straight line is n ranks, n times.
 
@@ -156,7 +158,7 @@ def speedup_by_ranks(
     simulated = simulated or {}
     series = [*predicted.values(), simulated]
     values = [(n, x) for points in series for n, x in points.items()]
-    if not values or any(not (n >= 1 and x > 0) for n, x in values):
+    if not values:
         raise BadArgument(f"Expected speed-ups above 0 by the number of ranks, got {brief_repr(predicted)}.")
     most, speedups = max(n for n, _ in values), [x for _, x in values]
     label = "simulated: stand-in devices, real all-reduce"
@@ -195,7 +197,13 @@ def _speedups_in_words(predicted: Mapping[str, Mapping[int, float]], simulated: 
 
 @Drawing
 def bytes_by_tokens(
-    ax: Axes, counted: Mapping[str, Mapping[int, float]], *, params: int, blocks: int, hidden: int, ranks: int
+    ax: Axes,
+    counted: Mapping[str, Mapping[Count, Positive]],
+    *,
+    params: Count,
+    blocks: Count,
+    hidden: Count,
+    ranks: Count,
 ) -> FigureSpec:
     """Bytes that a rank sends in a step of float32, by tokens of the global batch: lines predicted, dots counted.
 

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -17,6 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from labkit.core.display import plain
+from labkit.core.kinds import Number
+from labkit.core.parameters import checked
 from labkit.core.units import format_seconds
 from labkit.plot.picture import DPI, Picture, figure_of
 
@@ -52,7 +54,8 @@ class FigureSpec:
     columns: int = 1
 
 
-def new_axes(height_in: float = 3.4) -> Axes:
+@checked
+def new_axes(height_in: Annotated[float, Number(above=0, most=100)] = 3.4) -> Axes:
     """Make empty axes on a figure of its own, outside pyplot's state, for a picture of about `height_in` inches."""
     figure = Figure(dpi=DPI)
     FigureCanvasAgg(figure)
@@ -79,7 +82,7 @@ class Drawing:
     """
 
     def __init__(self, draw: Callable[..., FigureSpec], clear: Callable[[Axes], None] = Axes.clear) -> None:
-        self.draw, self._clear = draw, clear
+        self.draw, self._clear = checked(draw), clear
         functools.update_wrapper(self, draw)
         own = inspect.signature(draw)
         title = inspect.Parameter("title", inspect.Parameter.KEYWORD_ONLY, default="", annotation="str")
@@ -90,6 +93,7 @@ class Drawing:
         axes = new_axes()
         return Picture(axes, self.on(axes, *args, **kwargs))
 
+    @checked
     def on(self, ax: Axes, *args: Any, title: str = "", **kwargs: Any) -> str:
         """Clear these axes and draw on them; return the sentence."""
         self._clear(ax)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,6 +12,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from labkit.core.errors import LabError
+from labkit.core.kinds import Items
+from labkit.core.parameters import AnyNumber, Array, Positive, Share, checked
 from labkit.core.units import significant
 from labkit.plot.core import Drawing, FigureSpec, name_rows, text_beside
 from labkit.plot.style import CYCLE, LIMIT, MEASURED, PREDICTED
@@ -30,7 +32,7 @@ _SMALLEST_POWER = -60  # what is smaller still is drawn in the first bar
 
 
 @Drawing
-def bits(ax: Axes, value: float, shown: Sequence[Format] = formats.ALL) -> FigureSpec:
+def bits(ax: Axes, value: AnyNumber, shown: Annotated[Sequence[Format], Items(1)] = formats.ALL) -> FigureSpec:
     """The bits of a number in some formats, a row each, and the number that they stand for with its relative error."""
     widest = max(each.exponent_bits for each in shown)
     words = []
@@ -71,12 +73,12 @@ def _stored(value: float, each: Format) -> str:
 
 
 @Drawing
-def gradients(ax: Axes, values: Any, number_format: Format = formats.float16, *, scale: float = 1.0) -> FigureSpec:
+def gradients(ax: Axes, values: Array, number_format: Format = formats.float16, *, scale: Positive = 1.0) -> FigureSpec:
     """How many numbers have which magnitude, by powers of two, and what a format makes of them after `scale`.
 
     `values` is an array or tensor; those that are 0, infinite or NaN are left out. Raises LabError where none is left.
     """
-    given = np.abs(np.asarray(values, dtype=np.float64).ravel())
+    given = np.abs(values.astype(np.float64).ravel())
     kept = scale * given[np.isfinite(given) & (given > 0)]
     shares = number_format.shares(kept)
     powers = np.maximum(np.floor(np.log2(kept)), _SMALLEST_POWER)
@@ -114,7 +116,12 @@ def gradients(ax: Axes, values: Any, number_format: Format = formats.float16, *,
 
 
 @Drawing
-def accuracy_by_seed(ax: Axes, accuracies: Mapping[str, Sequence[float]], *, notes: Mapping[str, str]) -> FigureSpec:
+def accuracy_by_seed(
+    ax: Axes,
+    accuracies: Annotated[Mapping[str, Annotated[Sequence[Share], Items(1)]], Items(1)],
+    *,
+    notes: Mapping[str, str],
+) -> FigureSpec:
     """Held-out accuracy (0 to 1) of each way to train, a dot a seed, with its speed in words in `notes`.
 
     The first row is the baseline; the band reaches from its worst seed to its best. A row that `loses` against it is
@@ -143,6 +150,7 @@ def accuracy_by_seed(ax: Axes, accuracies: Mapping[str, Sequence[float]], *, not
     return FigureSpec(sentence, height_in=1.3 + 0.42 * len(accuracies), width_in=4.2)
 
 
+@checked(error=LabError)
 def loses(values: Sequence[float], baseline: Sequence[float]) -> bool:
     """Whether accuracies are lower than a baseline's by more than its spread over seeds.
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from labkit.core.errors import BadArgument, LabError
+from labkit.core.errors import LabError
+from labkit.core.parameters import Count, NonNegative, Positive
 from labkit.core.units import format_si, significant
 from labkit.measure import catalog
 from labkit.plan import costs
@@ -28,7 +29,7 @@ _COLUMNS = "{:<9} {:<9} {:<9} {}"  # time, memory, energy, launch price, right o
 
 @Drawing
 def roofline(
-    ax: Axes, points: Mapping[str, tuple[float, float]], *, flop_per_s: float, bytes_per_s: float
+    ax: Axes, points: Mapping[str, tuple[Positive, Positive]], *, flop_per_s: Positive, bytes_per_s: Positive
 ) -> FigureSpec:
     """Measured points (FLOP per byte, FLOP/s) under the roof that two ceilings make; both axes logarithmic.
 
@@ -36,8 +37,6 @@ def roofline(
     below zero.
     """
     ridge = costs.ridge_flop_per_byte(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
-    if wrong := [name for name, point in points.items() if not min(point) > 0]:
-        raise BadArgument(f"Expected FLOP per byte and FLOP/s above zero, got {points[wrong[0]]} for {wrong[0]!r}.")
     shown = [ridge, *(x for x, _ in points.values())]
     x = np.geomspace(min(shown) / 4, max(shown) * 4, 200)
     ax.loglog(x, np.minimum(flop_per_s, x * bytes_per_s), color=LIMIT, linewidth=2, label="roof (measured ceilings)")
@@ -65,7 +64,7 @@ def _roofline_in_words(shares: Mapping[str, float], ridge: float) -> str:
 
 @Drawing
 def reached(
-    ax: Axes, published: Sequence[PublishedMatmul], *, here: Mapping[str, tuple[float, float]] | None = None
+    ax: Axes, published: Sequence[PublishedMatmul], *, here: Mapping[str, tuple[NonNegative, Positive]] | None = None
 ) -> FigureSpec:
     """Matmul rates as a share of the vendor's dense peak: others' hatched with their source, `here` solid.
 
@@ -98,7 +97,7 @@ def _reached_in_words(published: Sequence[PublishedMatmul], here: Mapping[str, t
 
 
 @Drawing
-def shortlist(ax: Axes, candidates: Sequence[Candidate], *, most: int = 14) -> FigureSpec:
+def shortlist(ax: Axes, candidates: Sequence[Candidate], *, most: Count = 14) -> FigureSpec:
     """Judged devices as bars of a step's roofline time, with memory, energy and launch price, or the reason against.
 
     Of each verdict the fastest are shown, `most` in all; the sentence counts every candidate.
@@ -161,7 +160,7 @@ def _shortlist_in_words(candidates: Sequence[Candidate], rows: Sequence[Candidat
 
 @Drawing
 def shortlist_of(
-    ax: Axes, *, model: str, batch: int, sequence: int, dtype: str, optimizer: str, budget: int | str
+    ax: Axes, *, model: str, batch: Count, sequence: Count, dtype: str, optimizer: str, budget: int | str
 ) -> FigureSpec:
     """The shortlist of the whole catalogue for one training step, as sliders set it; `budget` is US$ or words for none.
 

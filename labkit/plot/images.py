@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import Array
 from labkit.plot.core import Drawing, FigureSpec, tick_names
 from labkit.plot.style import CYCLE, RECORDED
 
@@ -20,8 +21,12 @@ _FEW = 12  # columns up to which a square has room for whole words
 
 
 @Drawing
-def images(ax: Axes, pixels: Any, labels: Any) -> FigureSpec:
+def images(ax: Axes, pixels: Array, labels: Array) -> FigureSpec:
     """Images side by side with their labels below; `pixels` is (n, channels, height, width) in 0..1."""
+    if pixels.ndim != 4 or not pixels.size or labels.shape != pixels.shape[:1]:
+        raise BadArgument(
+            f"Expected pixels (n, channels, height, width) and n labels, got shapes {pixels.shape} and {labels.shape}."
+        )
     ax.imshow(np.concatenate([np.asarray(image).mean(axis=0) for image in pixels], axis=1), cmap="gray_r")
     width = pixels.shape[-1]
     ax.set_xticks([width * (i + 0.5) for i in range(len(labels))], [str(int(label)) for label in labels])
@@ -33,7 +38,7 @@ def images(ax: Axes, pixels: Any, labels: Any) -> FigureSpec:
 
 
 @Drawing
-def grey_images(ax: Axes, named: Mapping[str, Any]) -> FigureSpec:
+def grey_images(ax: Axes, named: Mapping[str, Array]) -> FigureSpec:
     """Images (rows, columns) of one shape side by side, their names below; white is 0, black the largest value.
 
     Raises BadArgument for images of different shapes.
@@ -59,13 +64,12 @@ def grey_images(ax: Axes, named: Mapping[str, Any]) -> FigureSpec:
 
 
 @Drawing
-def owners(ax: Axes, blocks: Any, threads: Any) -> FigureSpec:
+def owners(ax: Axes, blocks: Array, threads: Array) -> FigureSpec:
     """Every element of an array as a square with the block and the thread that wrote it; -1 means that none did.
 
     `blocks` and `threads` are whole numbers of the same shape (n,) or (rows, columns), at most 400 of them; one
     dimension is wrapped into rows. Raises BadArgument for other shapes.
     """
-    blocks, threads = np.asarray(blocks), np.asarray(threads)
     if blocks.shape != threads.shape or blocks.ndim not in (1, 2) or not 0 < blocks.size <= _LONGEST:
         raise BadArgument(
             f"Expected blocks and threads of one shape, (n,) or (rows, columns), with 1 to {_LONGEST} elements, got "

@@ -6,11 +6,13 @@ All of it is calculated or read from the compiler's log; nothing was measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from labkit.core.kinds import Items
+from labkit.core.parameters import Count, Positive
 from labkit.core.units import format_seconds
 from labkit.gpu.occupancy import occupancy
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
 
 @Drawing
-def time_bounds(ax: Axes, rows: Mapping[str, tuple[float, float]], *, gpu: str) -> FigureSpec:
+def time_bounds(
+    ax: Axes, rows: Annotated[Mapping[str, tuple[Positive, Positive]], Items(1)], *, gpu: str
+) -> FigureSpec:
     """Seconds that a kernel needs at least, and seconds that it would need if no cache helped, a row each.
 
     `rows` maps a name to these two, calculated from counts and the rates of `gpu`. The axis is logarithmic.
@@ -68,7 +72,11 @@ def blocks_allowed(ax: Axes, found: Occupancy) -> FigureSpec:
 
 @Drawing
 def register_caps(
-    ax: Axes, builds: Mapping[int, KernelResources], *, block: int, compute_capability: tuple[int, int]
+    ax: Axes,
+    builds: Annotated[Mapping[Count, KernelResources], Items(1)],
+    *,
+    block: Count,
+    compute_capability: tuple[int, int],
 ) -> FigureSpec:
     """Bytes that each build spills a thread, stores and loads together, with its registers and occupancy beside it.
 

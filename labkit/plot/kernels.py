@@ -31,7 +31,7 @@ UNTOUCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": "#b0b0b0", "line
 
 
 @Drawing
-def warp_lines(ax: Axes, request: Request) -> FigureSpec:
+def warp_lines(ax: Axes, request: Request | Any) -> FigureSpec:
     """The 128-byte lines of memory that one request of a warp touches, a row each, with their 32-byte sectors.
 
     A number in a cell is the lane that asks for these bytes, "4×" stands for four lanes. Rows are in the order of
@@ -90,7 +90,7 @@ def _lines_in_words(request: Request, different: int, sectors: int, lines: int) 
 
 
 @Drawing
-def banks(ax: Axes, request: Request) -> FigureSpec:
+def banks(ax: Axes, request: Request | Any) -> FigureSpec:
     """The words of shared memory that one request of a warp asks for, a column a bank, a row for every 128 bytes.
 
     The row below counts the different words that each bank has to give: more than one is a conflict. A word that
@@ -205,7 +205,7 @@ def finished(
 
 def _expect(request: Any, *, shared: bool) -> None:
     """Raise KernelError unless this is a request to the memory that is drawn."""
-    if not isinstance(request, Request):
+    if not issubclass(type(request), Request):
         raise KernelError(
             f"Expected one request of a trace, got {brief_repr(request)}. "
             'Take one with trace.request("x", kind="load").'

@@ -18,6 +18,7 @@ from matplotlib.ticker import Formatter, LogFormatter, LogFormatterMathtext
 from PIL import Image
 
 from labkit.core.display import LITERAL, as_html, plain
+from labkit.core.parameters import checked
 
 PX_AN_INCH = 100  # as shown; drawn with twice as many, so that a figure is sharp on a high-density screen
 _SHARPER = 2
@@ -65,6 +66,7 @@ class Frame:
         return (self.right - self.left) // _SHARPER, (self.bottom - self.top) // _SHARPER
 
 
+@checked
 def to_png(ax: Axes, frame: Frame | None = None) -> bytes:
     """Draw the figure of these axes as PNG, cropped to what is drawn so that no label is cut, or to `frame` if larger.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
-from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import Positive
 from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
 from labkit.plan.schedule import Overlap, Timetable
@@ -38,11 +40,14 @@ _WIDTH_IN = 8.0
 _PIXELS = round(100 * _WIDTH_IN)
 _EDGED = 5 / _PIXELS  # of the width; narrower bars would be all edge, and no texture could be seen
 _MANY = 4000  # spans; more would be narrower than a pixel or two, and hide each other
+_MOST = 1_000_000  # spans that are drawn at all
 _HIGH = 0.42  # half a bar
 
 
 @Drawing
-def gantt(ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_s: float | None = None) -> FigureSpec:
+def gantt(
+    ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_s: Positive | None = None
+) -> FigureSpec:
     """A row for each rank, a bar for each span, with its kind as colour and as a letter or texture; white is idle.
 
     Takes what `lab.schedule.simulate` and `overlap` return, what `lab.launch` returns, or spans. Where transfers run
@@ -51,8 +56,6 @@ def gantt(ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_
     for no spans.
     """
     spans = _spans(ranks)
-    if until_s is not None:
-        check_number("until_s", until_s, above=0)
     zero_s = min(span.start_s for span in spans)
     spent_s = max(span.end_s for span in spans) - zero_s
     length_s = until_s or spent_s or 1.0
@@ -74,9 +77,10 @@ def gantt(ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_
 
 
 def _spans(ranks: Any) -> list[Span]:
-    found = getattr(ranks, "spans", ranks)
-    spans = list(found) if isinstance(found, Iterable) and not isinstance(found, str) else []
-    if not spans or not all(isinstance(span, Span) for span in spans):
+    spans: list[Span] = []
+    with contextlib.suppress(Exception):  # it may be anything: what is no list of spans is told below
+        spans = list(itertools.islice(getattr(ranks, "spans", ranks), _MOST))
+    if not spans or not all(type(span) is Span for span in spans):
         raise BadArgument(
             f"Expected the spans of ranks to draw, got {brief_repr(ranks)}. Pass what lab.schedule.simulate(...) or "
             "lab.launch(...) returned; a launch has spans where its ranks compute on a stand-in or communicate."

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import NonNegative
 from labkit.core.units import format_seconds
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
 from labkit.plot.style import ACCENT, CYCLE, MEASURED, ON_WHITE, PREDICTED
@@ -28,7 +29,7 @@ _WAITS: dict[str, Any] = {"facecolor": "white", "edgecolor": PREDICTED, "hatch":
 
 
 @Drawing
-def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, float]) -> FigureSpec:
+def timeline(ax: Axes, events: Sequence[Event], *, reads: Mapping[str, NonNegative]) -> FigureSpec:
     """What ran on host, bus and device, as bars over the clock; `reads` are names and seconds of clock readings.
 
     The axis ends at the last event or reading. All of it is simulated, and the label says so.
@@ -76,7 +77,7 @@ def queue(ax: Axes, times: Sequence[BatchTimes]) -> FigureSpec:
     `times` is a loader's `times` after an epoch, or some of them in a row. A trainer that loads its own batches
     waits while it loads. Raises BadArgument for fewer than two batches: when the last one's work ends isn't known.
     """
-    if not isinstance(times, Sequence) or len(times) < 2:
+    if len(times) < 2:
         raise BadArgument(f"Expected the times of two batches or more, got {brief_repr(times)}. Run an epoch first.")
     zero_s = min([times[0].asked_s, *(batch.begun_s for batch in times)])
     end_s = times[-1].taken_s - zero_s

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from labkit.core.arguments import check_number
+from labkit.core.kinds import Items
+from labkit.core.parameters import Count, NonNegative, Positive, Share
 from labkit.core.units import format_seconds, significant
 from labkit.plan.costs import break_even_steps
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
@@ -24,7 +25,7 @@ _STEPS, _SECONDS = (100, 1e8), (1.0, 1e6)  # where break_even's logarithmic axes
 
 
 @Drawing
-def readings(ax: Axes, timings: Sequence[Timing]) -> FigureSpec:
+def readings(ax: Axes, timings: Annotated[Sequence[Timing], Items(1)]) -> FigureSpec:
     """Each timing's readings as dots, its median as a line, its cold call as an open circle; seconds, logarithmic."""
     for y, timing in enumerate(timings):
         spread = np.linspace(-0.18, 0.18, len(timing.samples_s))
@@ -41,7 +42,7 @@ def readings(ax: Axes, timings: Sequence[Timing]) -> FigureSpec:
 
 
 @Drawing
-def single_runs(ax: Axes, speedups: Sequence[float]) -> FigureSpec:
+def single_runs(ax: Axes, speedups: Annotated[Sequence[Positive], Items(1)]) -> FigureSpec:
     """What each single comparison would have claimed, in the order taken; the line at 1 is 'no difference'."""
     ax.axhline(1.0, color=LIMIT, linewidth=2)
     ax.plot(range(1, len(speedups) + 1), speedups, "o", color=MEASURED, markersize=5, alpha=0.8)
@@ -62,7 +63,7 @@ def single_runs(ax: Axes, speedups: Sequence[float]) -> FigureSpec:
 
 
 @Drawing
-def ratios(ax: Axes, named: Mapping[str, Ratio]) -> FigureSpec:
+def ratios(ax: Axes, named: Annotated[Mapping[str, Ratio], Items(1)]) -> FigureSpec:
     """Speed-ups with their 95 % intervals, a row each; an interval that crosses the line at 1 shows nothing."""
     right = 1.25 * max([1.0, *(ratio.high for ratio in named.values())])
     for y, ratio in enumerate(named.values()):
@@ -84,7 +85,7 @@ def ratios(ax: Axes, named: Mapping[str, Ratio]) -> FigureSpec:
 
 
 @Drawing
-def amdahl(ax: Axes, *, share: float, factor: float) -> FigureSpec:
+def amdahl(ax: Axes, *, share: Share, factor: Positive) -> FigureSpec:
     """Speed-up of the whole against the factor by which a share (0 to 1) of its time gets faster, with the limit.
 
     Whole speed-up = 1 / ((1 - share) + share / factor), at most 1 / (1 - share). Source: G. M. Amdahl, Validity of
@@ -113,7 +114,7 @@ def amdahl(ax: Axes, *, share: float, factor: float) -> FigureSpec:
 
 
 @Drawing
-def time_by_size(ax: Axes, seconds: Mapping[int, float]) -> FigureSpec:
+def time_by_size(ax: Axes, seconds: Annotated[Mapping[Count, Positive], Items(1)]) -> FigureSpec:
     """Seconds of one call by the number of elements, both logarithmic."""
     sizes = sorted(seconds)
     ax.plot(sizes, [seconds[n] for n in sizes], "o-", color=MEASURED, label="measured, one call")
@@ -126,7 +127,9 @@ def time_by_size(ax: Axes, seconds: Mapping[int, float]) -> FigureSpec:
 
 
 @Drawing
-def break_even(ax: Axes, *, compile_s: float, eager_s: float, compiled_s: float, log: bool = False) -> FigureSpec:
+def break_even(
+    ax: Axes, *, compile_s: NonNegative, eager_s: Positive, compiled_s: Positive, log: bool = False
+) -> FigureSpec:
     """Total time by steps, eager and compiled, calculated from seconds of compiling and of a step.
 
     The axis ends at three times the steps that compiling needs to pay, or where it never pays, at three times those
@@ -135,7 +138,7 @@ def break_even(ax: Axes, *, compile_s: float, eager_s: float, compiled_s: float,
     """
     even = break_even_steps(compile_s, eager_s, compiled_s)
     until = math.ceil(3 * even if 0 < even < math.inf else 3 * max(compile_s, eager_s) / eager_s)
-    x = np.geomspace(*_STEPS, 200) if log else np.array([0, until])
+    x = np.geomspace(*_STEPS, 200) if log else np.array([0.0, float(until)])
     ax.plot(x, x * eager_s, color=MEASURED, linewidth=2, label="eager")
     ax.plot(x, compile_s + x * compiled_s, color=PREDICTED, linewidth=2, linestyle="--", label="compiled")
     if 0 < even < math.inf:
@@ -166,14 +169,12 @@ def _count(steps: float) -> str:
 
 
 @Drawing
-def passes(ax: Axes, *, cpu_s: float, transfer_s: float, kernel_s: float, origin: str) -> FigureSpec:
+def passes(ax: Axes, *, cpu_s: Positive, transfer_s: Positive, kernel_s: Positive, origin: str) -> FigureSpec:
     """Time by the number of passes over data: on the CPU, and on a GPU that it is copied to once and back once.
 
     `cpu_s` and `kernel_s` are seconds of one pass, `transfer_s` those of both copies; `origin` says where the GPU's
     numbers come from. The GPU takes transfer_s + passes x kernel_s. Raises BadArgument for times not above zero.
     """
-    for name, value in (("cpu_s", cpu_s), ("transfer_s", transfer_s), ("kernel_s", kernel_s)):
-        check_number(name, value, above=0, advice="It is a time in seconds.")
     count = np.geomspace(1, 1000, 200)
     ends: dict[str, Any] = {"markevery": [0, -1], "markersize": 7}
     ax.plot(count, count * cpu_s, color=MEASURED, marker=MARKERS[0], label="CPU, measured here", **ends)

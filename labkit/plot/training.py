@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from labkit.core.parameters import AnyNumber, Count, Share
 from labkit.core.units import format_seconds, significant
 from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import LIMIT, MEASURED, PREDICTED, RECORDED, series_style
@@ -27,7 +28,7 @@ _X_LABELS = {
 
 
 @Drawing
-def curves(ax: Axes, series: Mapping[str, Sequence[float]], *, x: str = "step", y: str = "loss") -> FigureSpec:
+def curves(ax: Axes, series: Mapping[str, Sequence[AnyNumber]], *, x: str = "step", y: str = "loss") -> FigureSpec:
     """Lines over their index from 1, one a name, each with a marker of its own at its end."""
     for i, (name, values) in enumerate(series.items()):
         ax.plot(range(1, len(values) + 1), values, markevery=[-1], label=name, **series_style(i))
@@ -40,7 +41,7 @@ def curves(ax: Axes, series: Mapping[str, Sequence[float]], *, x: str = "step", 
 
 @Drawing
 def seed_bands(
-    ax: Axes, named: Mapping[str, Sequence[Run]], *, x: Axis = "seconds", accuracy: float | None = None
+    ax: Axes, named: Mapping[str, Sequence[Run]], *, x: Axis = "seconds", accuracy: Share | None = None
 ) -> FigureSpec:
     """Validation accuracy by seconds, epochs, images or steps: median over the seeds, band from lowest to highest.
 
@@ -98,8 +99,8 @@ def _ends(name: str, runs: Sequence[Run], x: Axis, accuracy: float | None) -> st
 @Drawing
 def time_to_accuracy(
     ax: Axes,
-    named: Mapping[str, Mapping[int, Runs]],
-    accuracy: float,
+    named: Mapping[str, Mapping[Count, Runs]],
+    accuracy: Share,
     *,
     what: Literal["seconds", "steps", "epochs"] = "seconds",
     noise: GradientNoise | None = None,

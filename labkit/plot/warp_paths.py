@@ -26,13 +26,13 @@ _STRIP_IN = 4.4  # leaves room for source lines of 60 characters in the width of
 
 
 @Drawing
-def divergence(ax: Axes, trace: Trace | Any, warp: int = 0) -> FigureSpec:
+def divergence(ax: Axes, trace: Trace | Any, warp: int | Any = 0) -> FigureSpec:
     """What each lane of a warp did at each `if` and each turn of a `while`: taken, not taken, or not there.
 
     Rows are in the order of the source; the turns of a loop follow each other. Long loops are cut to 48 rows in all,
     and the sentence says so. Raises KernelError for what is no trace and a warp that the launch does not have.
     """
-    if not isinstance(trace, Trace):
+    if not issubclass(type(trace), Trace):
         told = brief_repr(trace)
         raise KernelError(f"Expected a trace, got {told}. Make one with lab.trace(kernel, grid, block, ...).")
     if not is_whole(warp) or not 0 <= warp < trace.warps:
