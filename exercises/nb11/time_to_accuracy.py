@@ -28,7 +28,7 @@ from labkit.lesson.checks import NotYet, call, function
 from labkit.measure.machine import machine, pick, threads
 from labkit.train import data
 from labkit.train.data import Labelled
-from labkit.train.training import Run, accuracy, fit, held_out
+from labkit.train.training import Run, Runs, accuracy, fit, held_out
 
 ACCURACY = 0.97
 FASTER_BY = 1.25
@@ -88,6 +88,8 @@ def _judge(plain: list[Run], yours: list[Run]) -> str:
     never = "never" if math.isinf(plain_s) else format_seconds(plain_s)
     both = f"yours {format_seconds(yours_s)}, the plain training {never} (medians of {of} seeds, taken in turn)"
     if not yours_s * FASTER_BY < plain_s:
+        if busy := Runs((*plain, *yours)).busy:
+            raise NotYet(f"Not judged, since {busy}. Run the check again when it is calm: {both}.")
         raise NotYet(f"Less than a quarter faster than the plain training, which may be chance: {both}.")
     return f"{arrived} of {of} seeds reached 97 % on held-out images: {both}."
 

@@ -26,9 +26,11 @@ def after(seconds, threads, **more):
 
 
 def test_a_calm_measurement_lost_nothing():
-    found = after(1.0, {ONE: (1.0, 0.0), TWO: (0.9, 0.002)}, own_s=1.9, all_s=1.95)
-    assert found.lost == pytest.approx(0.002 / 1.902)
+    assert after(1.0, {ONE: (1.0, 0.0), TWO: (0.9, 0.002)}, own_s=1.9, all_s=1.95) == Contention(0.0)
+    found = after(1.0, {ONE: (1.0, 0.0), TWO: (0.9, 0.02)}, own_s=1.9, all_s=1.95)
+    assert found.lost == pytest.approx(0.02 / 1.92)
     assert found.reason == ""
+    assert after(2e-3, {ONE: (1e-3, 1e-3)}, own_s=0.0, all_s=0.02) == Contention(0.0), "a cell that does nothing"
 
 
 def test_what_another_program_took_is_named_with_its_share():
@@ -60,7 +62,7 @@ def test_nobody_waits_for_others_longer_than_they_run():
 
 
 def test_a_moment_of_waiting_in_a_long_sleep_is_no_busy_machine():
-    assert after(1.0, {ONE: (0.002, 0.002)}, own_s=0.0, all_s=2.0).lost == pytest.approx(0.002)
+    assert after(1.0, {ONE: (0.02, 0.02)}, own_s=0.02, all_s=2.0).lost == pytest.approx(0.02)
 
 
 def test_a_ranks_time_counts_after_its_process_has_ended(monkeypatch):
