@@ -116,7 +116,7 @@ def _instance(cls: type) -> Kind:
 
 def _items(kinds: Sequence[Kind], make: type, least: int = 0, most: int = MOST_ITEMS) -> Kind:
     """A list, or anything else with items in an order; where kinds are fewer than items, the last one holds for all."""
-    words = "a list" + (f" of at least {least} items" if least else "")
+    words = "a list" + (f" of at least {least} item{'s' * (least != 1)}" if least else "")
     words = f"({', '.join(kind.words for kind in kinds)})" if least == most else words
 
     def take(value: Any) -> Any:
@@ -145,7 +145,7 @@ def _each(kinds: Iterable[Kind], found: Iterable[Any], names: Sequence[Any]) -> 
 
 
 def _mapping(key: Kind, inner: Kind, *, least: int) -> Kind:
-    words = "a dict" + (f" of at least {least} items" if least else "")
+    words = "a dict" + (f" of at least {least} item{'s' * (least != 1)}" if least else "")
 
     def take(value: Any) -> Any:
         if not issubclass(type(value), Mapping) or len(value) < least:
