@@ -20,7 +20,7 @@ from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.kinds import Items, Number
 from labkit.core.parameters import Count, NonNegative, Positive, checked, unjudged
-from labkit.core.units import DAY_S, format_seconds, significant
+from labkit.core.units import format_seconds, significant
 from labkit.measure.bootstrap import median_ratio_interval
 from labkit.measure.contention import CELLS, Contention, Watch
 from labkit.measure.readings import Clock, Series, choose_repeats, no_sync
@@ -28,7 +28,7 @@ from labkit.measure.turns import turn
 
 _MOST_READINGS = 2000
 _MOST_RUNS = 1_000_000
-Budget = Annotated[float, Number(least=0, most=DAY_S)]
+Budget = Annotated[float, Number(least=0, most=86_400)]
 
 
 def sync_of(device: str) -> Callable[[], None]:
