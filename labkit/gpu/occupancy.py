@@ -12,6 +12,7 @@ from labkit.core.arguments import check_number
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import Count, Size, checked
 from labkit.core.paths import DATA
 
 CAPABILITIES = DATA / "compute_capabilities.csv"
@@ -96,8 +97,9 @@ def limits(compute_capability: tuple[int, int]) -> Limits:
     return known[pair]
 
 
+@checked
 def occupancy(
-    block: int | tuple[int, ...], *, registers: int, shared_bytes: int = 0, compute_capability: tuple[int, int]
+    block: int | tuple[int, ...], *, registers: Count, shared_bytes: Size = 0, compute_capability: tuple[int, int]
 ) -> Occupancy:
     """Count the blocks of `block` threads (a number, or up to three extents) that one SM holds at the same time.
 
@@ -138,13 +140,11 @@ def _threads(block: int | tuple[int, ...]) -> int:
         raise BadArgument(f"Expected a block of one to three extents, got {brief_repr(block)}.")
     for extent in extents:
         check_number("each extent of the block", extent, least=1, whole=True)
-    return math.prod(int(extent) for extent in extents)
+    return math.prod(extents)
 
 
 def _check(threads: int, registers: int, shared_bytes: int, sm: Limits) -> None:
     """Raise BadArgument for what can't be launched even on an idle SM."""
-    check_number("registers a thread", registers, least=1, whole=True, advice="Compilers report them.")
-    check_number("shared_bytes a block", shared_bytes, least=0, whole=True)
     if threads > MAX_BLOCK:
         raise BadArgument(f"Expected a block of at most {MAX_BLOCK:,} threads, got {threads:,}. Launch more blocks.")
     if registers > MAX_REGISTERS:

@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 
 from labkit import plot
 from labkit.core import results
-from labkit.core.arguments import as_float, check_function, check_number
+from labkit.core.arguments import as_float, check_function
 from labkit.core.comparable import Work, beside
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
+from labkit.core.parameters import AnyNumber, Positive, checked
 from labkit.core.units import format_quantity
 from labkit.lesson import journal
 from labkit.lesson.live import Live
@@ -59,13 +60,14 @@ class SpeedBoard(Live):
         cut = (f"{row}: stopped after {n} reading{'s' * (n != 1)}." for row, n in self._stopped.items())
         return " ".join([words, *cut, *self._by_reason(self._busy), *self._by_reason(self._apart)])
 
-    def limit(self, row: str, value: float) -> None:
+    @checked(error=BadMeasurement)
+    def limit(self, row: str, value: Positive) -> None:
         """Draw the limit of a row, in the board's unit."""
-        check_number("the limit", value, above=0, advice=f"It is a number in {self.unit}.")
-        self._row(row).limit = float(value)
+        self._row(row).limit = value
         self.show()
         self.finish()
 
+    @checked(error=BadMeasurement)
     def absent(self, row: str, needs: str) -> None:
         """Show a row that can't be measured here: recorded values of the same work, and what it needs."""
         self._look_up([row], self._work)
@@ -197,6 +199,7 @@ class SpeedBoard(Live):
 class Curves(Live):
     """Lines that grow while a cell runs: `curves.add(loss=0.7)`; one colour and marker a name."""
 
+    @checked
     def __init__(self, title: str, *, x: str = "step", y: str = "loss") -> None:
         self.title, self.x, self.y = title, x, y
         self.series: dict[str, list[float]] = {}
@@ -206,9 +209,10 @@ class Curves(Live):
         """Draw every line there is."""
         return plot.curves.on(axes, self.series, x=self.x, y=self.y, title=self.title)
 
-    def add(self, **values: float) -> None:
+    @checked
+    def add(self, **values: AnyNumber) -> None:
         """Append a value to each named line, and redraw if the last frame is old enough."""
         self.show()
         for name, value in values.items():
-            self.series.setdefault(name.replace("_", " "), []).append(float(value))
+            self.series.setdefault(name.replace("_", " "), []).append(value)
         self.tick()

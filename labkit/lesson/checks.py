@@ -20,6 +20,7 @@ from typing import Any, Literal, cast
 from labkit.core.arguments import as_float
 from labkit.core.display import LITERAL, Shown, as_html, brief_repr, cut
 from labkit.core.errors import LabError
+from labkit.core.parameters import checked
 from labkit.core.units import significant
 from labkit.lesson.exercise_files import exercise, solutions
 from labkit.lesson.process_state import KeptFunctions, KeptState
@@ -74,6 +75,7 @@ class Text(Shown):
         return self.markdown
 
 
+@checked
 def check(number: str, answer: object) -> Outcome:
     """Judge an answer to an exercise. Never raises for a wrong answer, only for an exercise that does not exist."""
     with KeptState() as kept:
@@ -97,6 +99,7 @@ def _judged(number: str, judge: Callable[[Any], str], answer: object) -> Outcome
         return Outcome(number, "not yet", f"Your answer could not be judged: {_said(error)}")
 
 
+@checked
 def hint(number: str, step: int = 1) -> Text:
     """The hint number `step` of an exercise; the first is a nudge, the last nearly the answer."""
     hints = exercise(number).hints
@@ -109,6 +112,7 @@ def hint(number: str, step: int = 1) -> Text:
     return Text(f"**Hint {step} of {len(hints)}.** {hints[step - 1]}{more}")
 
 
+@checked
 def solution(number: str) -> Text:
     """One right answer, as code with its comments (exercises/nbNN/solution.py)."""
     exercise(number)

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
+from labkit.core.parameters import Positive, checked
 from labkit.lesson.live import FRAME_S, Live
 
 
@@ -29,13 +30,10 @@ class Explorer(Live):
     _stays = True
     _dead = "Run this cell to move the sliders."
 
-    def __init__(self, draw: Callable[..., str], *, height_in: float = 3.6, **controls: Any) -> None:
+    @checked(error=LabError)
+    def __init__(self, draw: Callable[..., str], *, height_in: Positive = 3.6, **controls: Any) -> None:
         import ipywidgets as widgets
 
-        if not callable(draw):
-            raise LabError(
-                f"Expected a function draw(axes, **values), got {brief_repr(draw)}. Pass it without brackets."
-            )
         self.height_in = height_in
         self._draw = draw
         self._limits: dict[tuple[str, str], tuple[float, float]] = {}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from labkit import plot
-from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
+from labkit.core.parameters import Share, checked
 from labkit.lesson.live import Live
 from labkit.train import training
 
@@ -30,9 +30,8 @@ class SeedCurves(Live):
 
     height_in = 3.6
 
-    def __init__(self, title: str, *, x: Axis = "seconds", accuracy: float | None = None) -> None:
-        if x not in ("seconds", "epochs", "images", "steps"):
-            raise BadMeasurement(f"Expected x to be 'seconds', 'epochs', 'images' or 'steps', got {brief_repr(x)}.")
+    @checked(error=BadMeasurement)
+    def __init__(self, title: str, *, x: Axis = "seconds", accuracy: Share | None = None) -> None:
         self.title, self.x, self.accuracy = title, x, accuracy
         self.runs: dict[str, dict[int, Run]] = {}
         self._draw_s = 0.0
@@ -54,6 +53,7 @@ class SeedCurves(Live):
         named = {name: tuple(by_seed.values()) for name, by_seed in self.runs.items()}
         return plot.seed_bands.on(axes, named, x=self.x, accuracy=self.accuracy, title=self.title)
 
+    @checked
     def train(self, name: str, setup: training.Setup, seeds: int | Iterable[int] = 5, **how: Any) -> Runs:
         """`lab.training.over_seeds` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""
         self.runs[name] = {}
@@ -80,6 +80,7 @@ class SeedCurves(Live):
         finally:  # also after Ctrl-C
             self.finish()
 
+    @checked
     def add(self, name: str, runs: Runs) -> None:
         """Draw what was trained elsewhere, for comparison."""
         self.runs[name] = {run.seed: run for run in runs.runs}

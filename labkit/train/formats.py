@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from labkit.core.display import Shown, Table, brief_repr
 from labkit.core.errors import LabError
+from labkit.core.parameters import AnyNumber, Array, checked
 
 if TYPE_CHECKING:
     import torch
@@ -113,7 +114,8 @@ class Format(Shown):
             rounded = np.where(np.abs(near) > self.max, overflowed, near)
         return float(rounded) if rounded.ndim == 0 else rounded
 
-    def bits(self, x: float) -> Bits:
+    @checked
+    def bits(self, x: AnyNumber) -> Bits:
         """Return the bits of `x`, rounded to the format; NaN has the pattern that torch and most hardware write."""
         near = self.round(float(x))
         sign = "1" if math.copysign(1.0, near) < 0 and not math.isnan(near) else "0"
@@ -132,6 +134,7 @@ class Format(Shown):
         mantissa, power = math.frexp(near)  # near = mantissa * 2**power, mantissa in 0.5 to 1
         return power - 1 + self.bias, round(math.ldexp(2 * mantissa - 1, self.fraction_bits))
 
+    @checked
     def value(self, bits: str | Sequence[str]) -> float:
         """Return the number that bits stand for: Bits, or text of 0 and 1 with spaces or underscores anywhere.
 
@@ -153,7 +156,8 @@ class Format(Shown):
             return sign * fraction * self.min_subnormal
         return sign * math.ldexp(1 + fraction * self.epsilon, exponent - self.bias)
 
-    def shares(self, values: Any) -> Shares:
+    @checked
+    def shares(self, values: Array) -> Shares:
         """Count what becomes of an array's numbers in this format, without those that are already 0, infinite or NaN.
 
         Raises LabError where no number is left to count.
@@ -194,6 +198,7 @@ def table() -> Table:
     return Table(tuple(rows), headings)
 
 
+@checked
 def autocast_forward(model: nn.Module, x: Tensor, dtype: torch.dtype) -> Tensor:
     """Simulate `model(x)` with layers that calculate in `dtype`: float32 arithmetic between roundings.
 
@@ -218,6 +223,7 @@ def _round(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype).to(x.dtype)  # autograd casts the gradient to and fro as well, so it is rounded too
 
 
+@checked
 def round_weights(optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> None:
     """Round an optimizer's weights and its state to `dtype`, in place, as a step entirely in `dtype` would leave them.
 

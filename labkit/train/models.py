@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from labkit.core.errors import LabError
+from labkit.core.kinds import Number
+from labkit.core.parameters import checked
+
+# More would not fit into any memory.
+Width = Annotated[int, Number(least=1, most=1_000_000)]
+Depth = Annotated[int, Number(least=1, most=10_000)]
 
 
 class SimpleCNN(nn.Module):
@@ -19,7 +26,8 @@ class SimpleCNN(nn.Module):
     Source: LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to document recognition (1998), fig. 2.
     """
 
-    def __init__(self, in_channels: int = 3, classes: int = 10) -> None:
+    @checked
+    def __init__(self, in_channels: Width = 3, classes: Width = 10) -> None:
         super().__init__()
         self.image_shape = (in_channels, 32, 32)
         self.features = nn.Sequential(
@@ -59,7 +67,8 @@ class ResNet9(nn.Module):
     Source: D. Page, How to train your ResNet (2018), the DAWNBench entry github.com/davidcpage/cifar10-fast, dawn.py.
     """
 
-    def __init__(self, in_channels: int = 3, classes: int = 10) -> None:
+    @checked
+    def __init__(self, in_channels: Width = 3, classes: Width = 10) -> None:
         super().__init__()
         self.features = nn.Sequential(
             _conv_bn_relu(in_channels, 64),  # (N, 64, H, W)
@@ -94,7 +103,8 @@ class SmallGPT(nn.Module):
     Source: Radford et al., Language models are unsupervised multitask learners (2019), section 2.3.
     """
 
-    def __init__(self, vocab: int, layers: int, heads: int, width: int, context: int) -> None:
+    @checked
+    def __init__(self, vocab: Width, layers: Depth, heads: Depth, width: Width, context: Width) -> None:
         super().__init__()
         if width % heads:
             raise LabError(

@@ -80,7 +80,7 @@ def test_a_block_is_a_number_or_extents_and_the_answer_reads():
         ({"block": 0}, "each extent of the block to be a whole number of at least 1, got 0"),
         ({"block": ()}, "one to three extents"),
         ({"registers": 256}, "at most 255 registers a thread, got 256"),
-        ({"registers": 0}, "registers a thread to be a whole number of at least 1, got 0"),
+        ({"registers": 0}, "registers to be a whole number of at least 1, got 0"),
         ({"block": 1024, "registers": 65}, "takes 73,728 registers, and an SM has 65,536: the launch fails"),
         ({"shared_bytes": 163 * 1024 + 1}, "at most 166,912 B of shared memory a block .49,152 B unless"),
         ({"compute_capability": (6, 0)}, r"out of \(7, 0\), .*; got \(6, 0\)"),

@@ -114,7 +114,7 @@ def test_an_error_of_the_function_leaves_a_row_that_says_it_is_not_finished():
 
 @pytest.mark.parametrize("value", ["fast", None, 0, -1, float("nan"), True])
 def test_a_limit_is_a_number_above_zero(value):
-    with pytest.raises(BadArgument, match="Expected the limit to be a finite number above 0, got"):
+    with pytest.raises(BadArgument, match="Expected value to be a finite number above 0, got"):
         board().limit("one thread", value)
 
 
@@ -383,7 +383,7 @@ def test_an_odd_control_is_told_what_a_control_can_be(spec):
 def test_an_explorer_needs_a_function_that_returns_a_sentence():
     with pytest.raises(LabError, match=r"The function must return a sentence, got None\."):
         Explorer(lambda axes, a: None, a=(1, 9))
-    with pytest.raises(LabError, match="Expected a function draw"):
+    with pytest.raises(LabError, match="Expected draw to be a function, got"):
         Explorer("draw", a=(1, 9))
 
 

@@ -198,7 +198,7 @@ def test_a_real_step_has_its_parts_and_a_trace_that_perfetto_can_open(training, 
     assert json.loads(found.trace_path.read_text())["traceEvents"]
     assert any("convolution" in operator.name for operator in found.operators)
     assert found.operators[0].name in str(found)  # the costliest: which one it is depends on the moment
-    assert "<table>" in found._repr_html_()
+    assert "<table" in found._repr_html_()
 
 
 def test_a_slow_source_is_input(training):

@@ -82,13 +82,13 @@ def test_larger_digits_are_interpolated_and_channels_are_copies():
     ("arguments", "message"),
     [
         ({"split": "tset"}, "split must be one of train, test, all, got 'tset'; did you mean 'test'?"),
-        ({"size": 0}, "Expected size to be a whole number of at least 1, got 0."),
+        ({"size": 0}, "Expected size to be a whole number from 1 to 2,048, got 0."),
         ({"split": "val"}, "got 'val'; did you mean 'test'?"),
-        ({"split": None}, "split must be one of train, test, all, got None"),
-        ({"size": "32"}, "Expected size to be a whole number of at least 1, got '32'."),
-        ({"size": 32.5}, "Expected size to be a whole number of at least 1, got 32.5."),
-        ({"channels": True}, "Expected channels to be a whole number of at least 1, got True."),
-        ({"channels": -1}, "Expected channels to be a whole number of at least 1, got -1."),
+        ({"split": None}, "Expected split to be text, got None"),
+        ({"size": "32"}, "Expected size to be a whole number from 1 to 2,048, got '32'."),
+        ({"size": 32.5}, "Expected size to be a whole number from 1 to 2,048, got 32.5."),
+        ({"channels": True}, "Expected channels to be a whole number from 1 to 1,024, got True."),
+        ({"channels": -1}, "Expected channels to be a whole number from 1 to 1,024, got -1."),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):

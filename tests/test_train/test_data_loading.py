@@ -385,7 +385,7 @@ def test_batches_that_do_not_fit_are_refused_before_anything_is_loaded(shards, m
 def test_wrong_arguments_are_named(shards, arguments, words):
     with one_sentence(DataError, words):
         data.loader(data.JpegShards(shards), **{"batch": 4, **arguments})
-    with one_sentence(DataError, "Expected on_damage to be 'raise' or 'skip', got 'ignore'"):
+    with one_sentence(DataError, "Expected on_damage to be one of 'raise', 'skip', got 'ignore'"):
         data.JpegShards(shards, on_damage="ignore")
 
 

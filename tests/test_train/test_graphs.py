@@ -142,7 +142,7 @@ def test_new_memory_is_that_of_results_not_of_what_is_overwritten():
 
 def test_nothing_runs_no_operator():
     assert graphs.operators(lambda: None).total == 0
-    with pytest.raises(BadArgument, match="Expected a function"):
+    with pytest.raises(BadArgument, match="Expected work to be a function"):
         graphs.operators(3)
 
 
@@ -304,7 +304,7 @@ def test_on_a_gpu_it_needs_triton_and_a_c_compiler(monkeypatch):
 
 
 def test_only_functions_and_modules_are_compiled():
-    with pytest.raises(LabError, match="Expected a function"):
+    with pytest.raises(LabError, match="Expected fn to be a function"):
         graphs.compiled(torch.rand(3))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import math
 import random
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from labkit.core.arguments import check_number
 from labkit.core.errors import KernelError
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, checked
 from labkit.gpu.trace.address_space import AddressSpace, SharedLayout
 from labkit.gpu.trace.diagnostics import Diagnostics, Finding
 from labkit.gpu.trace.event_log import BYTES_PER_EVENT, SITES, EventLog, too_large
@@ -24,15 +25,16 @@ from labkit.gpu.trace.program import Program
 from labkit.gpu.trace.thread_block import Stopped, ThreadBlock
 
 
+@checked(error=KernelError)
 def trace(
     kernel: Any,
     grid: Any,
     block: Any,
     *args: Any,
-    shared_bytes: int = 0,
-    schedules: int = 1,
-    memory_bytes: int = 1 << 30,
-    max_steps: int = 100_000,
+    shared_bytes: Annotated[int, Number(least=0, most=2**30)] = 0,
+    schedules: Annotated[int, Number(least=1, most=10_000)] = 1,
+    memory_bytes: Annotated[int, Number(least=10**5)] = 1 << 30,
+    max_steps: Count = 100_000,
 ) -> Trace:
     """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a GPU would be asked to do.
 
@@ -48,14 +50,6 @@ def trace(
     KernelError for a launch or a kernel that can't be traced, TraceTooLarge when the log outgrows its budget.
     """
     fn = python_function(kernel)
-    numbers = {
-        "shared_bytes": (shared_bytes, 0),
-        "schedules": (schedules, 1),
-        "max_steps": (max_steps, 1),
-        "memory_bytes": (memory_bytes, 10**5),
-    }
-    for name, (value, least) in numbers.items():
-        check_number(name, value, least=least, whole=True, error=KernelError)
     dims = as_dim3("grid", grid, MAX_GRID), as_dim3("block", block, MAX_BLOCK)
     settings = LaunchSettings(fn, *dims, shared_bytes, memory_bytes // BYTES_PER_EVENT, max_steps)
     if (threads := math.prod(dims[0]) * math.prod(dims[1])) > settings.max_events:

@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import DataError, nearest
+from labkit.core.kinds import Number
+from labkit.core.parameters import checked
 from labkit.core.paths import DATA
 
 if TYPE_CHECKING:
@@ -27,7 +29,12 @@ _HELD_OUT = ("val", "valid", "validation", "dev", "eval")  # other words for wha
 DIGITS_SHA256 = "9ab2d47cfaa667c5993b68994d2c47b52d068cc4a760dcd2a4bc432486eed5bc"
 
 
-def digits(size: int = 8, channels: int = 1, split: str = "train") -> Labelled:
+@checked(error=DataError)
+def digits(
+    size: Annotated[int, Number(least=1, most=2048)] = 8,
+    channels: Annotated[int, Number(least=1, most=1024)] = 1,
+    split: str = "train",
+) -> Labelled:
     """Return 1,797 handwritten digits: images float32 (N, channels, size, size) in 0 to 1, labels int64 (N,).
 
     `split` is "train" (1,437 images), "test" (360) or "all". A size other than 8 is interpolated (bilinear); channels

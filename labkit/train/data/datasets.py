@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from labkit.core.display import brief_repr
 from labkit.core.errors import DataError
+from labkit.core.parameters import checked
 from labkit.train.data.build_cache import build_once
 from labkit.train.data.decoding import Prepare
 from labkit.train.data.shards import BUILD_AGAIN, name_of, read_all
@@ -27,6 +27,7 @@ Sample = tuple[Tensor, int]
 _MOST_WORKERS = 1024  # each counts what it skips in a place of its own, so that no lock is needed
 
 
+@checked(error=DataError)
 def jpeg_files(shards: Sequence[Path], folder: Path | None = None) -> list[Path]:
     """Return the images of shards as one small file each, `label/NNNNNN.jpg`, in the shards' order.
 
@@ -50,6 +51,7 @@ class JpegFiles(Dataset[Sample]):
     `prepare` turns a file's bytes into the image. A missing or damaged image raises DataError with its path.
     """
 
+    @checked(error=DataError)
     def __init__(self, files: Sequence[Path], prepare: Callable[[bytes], Tensor] | None = None) -> None:
         self.files, self.prepare = list(files), prepare or Prepare()
 
@@ -75,6 +77,7 @@ class JpegShards(IterableDataset[Sample]):
     counted in `skipped`.
     """
 
+    @checked(error=DataError)
     def __init__(
         self,
         shards: Sequence[Path],
@@ -82,8 +85,6 @@ class JpegShards(IterableDataset[Sample]):
         *,
         on_damage: Literal["raise", "skip"] = "raise",
     ) -> None:
-        if on_damage not in ("raise", "skip"):
-            raise DataError(f"Expected on_damage to be 'raise' or 'skip', got {brief_repr(on_damage)}.")
         name_of(shards)  # raises here, not in a worker, where a shard is missing
         self.shards, self.prepare, self.on_damage = list(shards), prepare or Prepare(), on_damage
         shared: Any = torch.zeros(_MOST_WORKERS, dtype=torch.int64)  # workers can't add to a Python int of the trainer
@@ -113,6 +114,7 @@ class JpegShards(IterableDataset[Sample]):
                 yield image, found.label
 
 
+@checked(error=DataError)
 def decoded_cache(
     shards: Sequence[Path], size: int = 32, *, reduced: bool = False, folder: Path | None = None
 ) -> tuple[np.memmap[Any, np.dtype[np.uint8]], NDArray[np.int64]]:

@@ -18,13 +18,12 @@ from typing import Any, cast
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from labkit.core.arguments import check_number
 from labkit.core.display import signal_name
 from labkit.core.errors import DataError, LabError, WorkerFailed
 from labkit.core.own_folder import use_short_socket_paths
+from labkit.core.parameters import Count, Positive, Size, checked
 from labkit.core.units import format_bytes, format_seconds
 from labkit.measure.host import memory_bytes
-from labkit.train.data.bundled import check_at_least_one
 from labkit.train.data.timestamps import BatchTimes, Stamped, StampedBatch, StampedStream, now_s, stamped_batch
 
 _POLL_S = 0.5  # torch looks for dead workers only when a wait for a batch ends, so waits are short
@@ -141,15 +140,16 @@ class Loader:
         self._processes = []
 
 
+@checked(error=DataError)
 def loader(
     dataset: Dataset[Any],
-    batch: int,
+    batch: Count,
     *,
-    workers: int = 0,
+    workers: Size = 0,
     shuffle: bool = False,
-    prefetch: int = 2,
+    prefetch: Count = 2,
     persistent: bool = False,
-    timeout_s: float = 60.0,
+    timeout_s: Positive = 60.0,
 ) -> Loader:
     """Load batches of `batch` samples with torch's DataLoader, and explain its failures.
 
@@ -160,9 +160,6 @@ def loader(
     image DataError; by then all workers are gone. Raises DataError beforehand for arguments that can't be used, and
     when the batches would not fit into this machine's memory, if the dataset's `prepare` has `image_bytes`.
     """
-    check_at_least_one(batch=batch, prefetch=prefetch)
-    check_number("workers", workers, least=0, whole=True, error=DataError)
-    check_number("timeout_s", timeout_s, above=0, error=DataError)
     _check_fits(dataset, batch, workers, prefetch)
     streams = isinstance(dataset, IterableDataset)
     if workers:  # they send tensors through sockets

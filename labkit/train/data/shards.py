@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.core.errors import DataError
+from labkit.core.parameters import checked
 from labkit.train.data.build_cache import build_once
 from labkit.train.data.bundled import check_at_least_one, digits_of
 
@@ -39,6 +40,7 @@ class EncodedImage:
         return f"image {self.name} at byte {self.offset:,} of {self.shard}"
 
 
+@checked(error=DataError)
 def jpeg_shards(
     size: int = 224, images: int | None = None, per_shard: int = 256, folder: Path | None = None, split: str = "all"
 ) -> list[Path]:
@@ -69,6 +71,7 @@ def jpeg_shards(
     return build_once(folder, name, build)
 
 
+@checked(error=DataError)
 def read_encoded(path: Path) -> Iterator[EncodedImage]:
     """Yield each image of a shard with its label and place, in order; the file is read in one piece.
 

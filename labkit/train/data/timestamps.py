@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import Count, Size, checked
 
 # Workers and trainer must read one clock: on Linux this is CLOCK_MONOTONIC, elsewhere its zero may differ by process.
 now_s = time.perf_counter if sys.platform == "linux" else time.time
@@ -37,7 +38,8 @@ class BatchTimes:
         return self.taken_s - self.asked_s
 
 
-def steady_batch_s(times: Sequence[BatchTimes], *, ahead: int, stretches: int = 5) -> tuple[float, ...]:
+@checked
+def steady_batch_s(times: Sequence[BatchTimes], *, ahead: Size, stretches: Count = 5) -> tuple[float, ...]:
     """Return the mean seconds per batch in each of `stretches` equal parts of an epoch's middle.
 
     The first and the last `ahead` batches are left out: the rate differs while queues fill, and when nothing is left to

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.core.arguments import check_function
 from labkit.core.display import ShownAsTable, Table, brief_repr, cut
 from labkit.core.errors import CompileError
+from labkit.core.parameters import checked
 from labkit.train.graphs.compiling import quiet
 
 _LONGEST_REASON = 150
@@ -52,6 +52,7 @@ class Breaks(ShownAsTable):
         return Table(rows, ("line", "source", "why the graph ends there"), notes=(cut_into,))
 
 
+@checked
 def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Breaks:
     """Trace and run a call of `fn`, and return where its graph breaks; forgets what was compiled before.
 
@@ -63,7 +64,6 @@ def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Breaks:
     import torch._dynamo as dynamo
     from torch._dynamo.utils import counters
 
-    check_function("fn", fn)
     before = Counter(counters["graph_break"])
     try:
         with quiet():

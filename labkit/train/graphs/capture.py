@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import torch
 
-from labkit.core.arguments import check_function
 from labkit.core.errors import LabError
+from labkit.core.parameters import checked
 from labkit.measure.machine import machine
 
 _WARM_UPS = 3  # what torch.cuda.make_graphed_callables does by default
 
 
+@checked
 def captured(step: Callable[[], object]) -> Callable[[], object]:
     """Return a function that replays the kernels of `step` as one CUDA graph, on the tensors of the recording.
 
@@ -24,7 +25,6 @@ def captured(step: Callable[[], object]) -> Callable[[], object]:
     Raises LabError without a CUDA GPU, and where the step can't be recorded.
     Source: PyTorch documentation, "CUDA semantics", CUDA Graphs.
     """
-    check_function("step", step)
     if not machine().gpus:
         raise LabError("Expected a CUDA GPU to record a CUDA graph on, got none. Guard the call with machine.gpus.")
     stream: Callable[[], torch.cuda.Stream] = torch.cuda.Stream  # untyped in some versions

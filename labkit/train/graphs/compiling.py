@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from labkit.core import results
-from labkit.core.arguments import check_function
 from labkit.core.errors import CompileError
 from labkit.core.own_folder import has_space, make_private, plain_temp_folder, writing
+from labkit.core.parameters import checked
 from labkit.core.units import DAY_S
 from labkit.measure.machine import machine
 from labkit.train.data.build_cache import cache_folder
@@ -52,13 +52,13 @@ def missing() -> str:
     return "" if shutil.which(os.environ.get("CXX", usual)) else "a C++ compiler"
 
 
+@checked
 def compiled(fn: Callable[..., Any], **options: Any) -> Any:
     """Return `torch.compile(fn, **options)` for a function or a module; nothing is compiled before the first call.
 
     Raises CompileError where the code generator (backend "inductor", the default) lacks a compiler, BadArgument for
     what can't be called. The backends "eager" and "aot_eager" generate no code and need no compiler.
     """
-    check_function("fn", fn)
     lack = missing() if options.get("backend", _CODE_GENERATOR) == _CODE_GENERATOR else ""
     if lack:
         raise CompileError(

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from labkit.core.arguments import check_function
 from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import CompileError
+from labkit.core.parameters import checked
 from labkit.core.units import format_bytes
 from labkit.measure.torch_calls import EachOperator
 from labkit.train.graphs.compiling import compiled, quiet
@@ -49,12 +49,12 @@ class Operators(ShownAsTable):
         return Table(rows, ("operator", "times"), notes=(total,))
 
 
+@checked
 def operators(work: Callable[[], object]) -> Operators:
     """Run `work` once and count the operators that torch runs for it, in forward and backward passes alike.
 
     Raises BadArgument for what can't be called.
     """
-    check_function("work", work)
     counts: Counter[str] = Counter()
     new: dict[int, torch.UntypedStorage] = {}  # kept until the end, so that no address is used twice
     known: set[int] = set()  # addresses of memory that was there before

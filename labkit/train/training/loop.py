@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.core.arguments import check_function, check_number
+from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import Count, Positive, Share, checked
 from labkit.measure.bench import sync_of
 from labkit.measure.contention import Watch
 from labkit.measure.readings import Clock
@@ -25,16 +26,17 @@ from labkit.train.training.runs import Run, Runs, check_accuracy
 from labkit.train.training.split import accuracy, check_labelled, digits_held_out
 
 
+@checked
 def fit(
     setup: Setup,
     *,
     seed: int,
-    batch: int,
+    batch: Count,
     data: Labelled | None = None,
     validation: Labelled | None = None,
-    epochs: int | None = None,
-    seconds: float | None = None,
-    until: float | None = None,
+    epochs: Count | None = None,
+    seconds: Positive | None = None,
+    until: Share | None = None,
     on_epoch: Callable[[Run], object] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Run:
@@ -52,10 +54,11 @@ def fit(
     """
     _check_limits(epochs, seconds, until)
     training, validation = _given(data, validation)
-    _check_start(setup, seed, batch, len(training[0]))
+    if batch > len(training[0]):
+        raise BadArgument(f"Expected a batch of at most {len(training[0]):,}, the training images, got {batch:,}.")
     _begin(setup, seed)[1](*(part[:batch] for part in training))
     model, step = _begin(setup, seed)
-    batches = Batches(*training, int(batch), int(seed))
+    batches = Batches(*training, batch, seed)
     run = Run(batches.seed, batches.batch, (), (), (), (), model)
     watch = Watch(gpu=training[0].is_cuda) if clock is time.perf_counter else None
     for rows in batches.epochs():
@@ -85,6 +88,7 @@ def _epoch(run: Run, step: Step, batches: Batches, order: tuple[Tensor, ...], cl
     return replace(run, losses=read, seconds=seconds, images=(*run.images, len(read) * run.batch))
 
 
+@checked
 def over_seeds(setup: Setup, seeds: int | Iterable[int] = 5, *, name: str = "", **how: Any) -> Runs:
     """Call `fit` once for each seed: 0, 1, ... up to a number of seeds, or the seeds given. `name` is for tables.
 
@@ -93,6 +97,7 @@ def over_seeds(setup: Setup, seeds: int | Iterable[int] = 5, *, name: str = "", 
     return Runs(tuple(fit(setup, seed=seed, **how) for seed in _seeds(seeds)), name)
 
 
+@checked
 def interleaved(
     named: Mapping[str, tuple[Setup, int]],
     seeds: int | Iterable[int] = 5,
@@ -105,7 +110,7 @@ def interleaved(
     A machine that gets slower meanwhile slows all of them alike, so that their times may be compared. `on_epoch` gets
     the name and the Run so far; all else is as in `over_seeds`. Raises BadArgument for fewer than two trainings.
     """
-    if not isinstance(named, Mapping) or len(named) < 2:
+    if len(named) < 2:
         raise BadArgument(f"Expected two or more trainings, {{'name': (setup, batch), ...}}, got {brief_repr(named)}.")
     found: dict[str, list[Run]] = {name: [] for name in named}
     for turn, seed in enumerate(_seeds(seeds)):
@@ -152,7 +157,7 @@ def _given(data: Labelled | None, validation: Labelled | None) -> tuple[Labelled
 
 def _begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
     """Seed torch and make a model in training mode and its step. Raises BadArgument for another result of setup()."""
-    torch.manual_seed(int(seed))
+    torch.manual_seed(seed)
     made = setup()
     if not (isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module) and callable(made[1])):
         raise BadArgument(f"Expected setup() to return (model, step), got {brief_repr(made)}.")
@@ -161,21 +166,9 @@ def _begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
     return model, step
 
 
-def _check_start(setup: object, seed: object, batch: int, images: int) -> None:
-    check_function("setup", setup)
-    check_number("seed", seed, whole=True)
-    check_number("batch", batch, least=1, whole=True)
-    if batch > images:
-        raise BadArgument(f"Expected a batch of at most {images:,}, the training images, got {batch:,}.")
-
-
 def _check_limits(epochs: int | None, seconds: float | None, until: float | None) -> None:
     if epochs is None and seconds is None:
         raise BadArgument("Expected epochs= or seconds=, so that training ends even if until= is never reached.")
-    if epochs is not None:
-        check_number("epochs", epochs, least=1, whole=True)
-    if seconds is not None:
-        check_number("seconds", seconds, above=0)
     if until is not None:
         check_accuracy(until)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from labkit.core.arguments import check_number
 from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, NonNegative, checked
 from labkit.core.units import significant
 from labkit.train.training.split import check_labelled, evaluating
 
@@ -43,25 +45,29 @@ class GradientNoise(Shown):
         return f"gradient noise scale {significant(self.scale)} images ({ends}; {self.draws} draws)"
 
 
-def noise_scale(small: int, big: int, small_squared: float, big_squared: float) -> tuple[float, float]:
+@checked
+def noise_scale(small: Count, big: Count, small_squared: NonNegative, big_squared: NonNegative) -> tuple[float, float]:
     """Return unbiased (tr(Sigma), |G|^2) from the mean squared norms of gradients at two batch sizes.
 
     For a batch B, E|G_B|^2 = |G|^2 + tr(Sigma) / B; the equations at B = small and B = big are solved for both.
     Source: McCandlish, Kaplan, Amodei et al., An empirical model of large-batch training (2018), arXiv:1812.06162, A.1.
     """
+    if small == big:
+        raise BadArgument(f"Expected two batch sizes that differ, got {small} twice.")
     noise = (small_squared - big_squared) / (1 / small - 1 / big)
     signal = (big * big_squared - small * small_squared) / (big - small)
     return noise, signal
 
 
+@checked
 def gradient_noise(
     model: nn.Module,
     images: Tensor,
     labels: Tensor,
     *,
-    small: int = 16,
-    parts: int = 16,
-    draws: int = 40,
+    small: Count = 16,
+    parts: Annotated[int, Number(least=2)] = 16,
+    draws: Annotated[int, Number(least=2)] = 40,
     seed: int = 0,
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
 ) -> GradientNoise:
@@ -76,8 +82,6 @@ def gradient_noise(
     Raises BadArgument for fewer than 2 parts or draws, and for a model without parameters that require a gradient.
     """
     check_labelled("images", (images, labels))
-    for name, value, least in (("small", small, 1), ("parts", parts, 2), ("draws", draws, 2)):
-        check_number(name, value, least=least, whole=True)
     wanted = [part for part in model.parameters() if part.requires_grad]
     if not wanted:
         raise BadArgument("Expected a model with parameters that require a gradient, got none.")

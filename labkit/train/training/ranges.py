@@ -6,13 +6,15 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from labkit.core.arguments import check_number
 from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, Positive, checked
 from labkit.core.units import significant
 from labkit.train.data import Labelled
 from labkit.train.training.batches import Batches
@@ -48,14 +50,15 @@ class RangeTest(Shown):
         )
 
 
+@checked
 def range_test(
     make: Callable[[], tuple[nn.Module, torch.optim.Optimizer]],
     *,
-    batch: int,
+    batch: Count,
     data: Labelled | None = None,
-    low: float = 1e-4,
-    high: float = 10.0,
-    steps: int = 100,
+    low: Positive = 1e-4,
+    high: Positive = 10.0,
+    steps: Annotated[int, Number(least=2, most=10**6)] = 100,
     seed: int = 0,
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
 ) -> RangeTest:
@@ -68,8 +71,6 @@ def range_test(
     there the rate grows by the same amount each step.
     """
     images, labels = check_labelled("data", data) if data is not None else digits_held_out()[0]
-    check_number("steps", steps, least=2, whole=True)
-    check_number("low", low, above=0)
     if not low < high < math.inf:
         raise BadArgument(f"Expected a range of learning rates, low below high, got {low:g} to {high:g}.")
     torch.manual_seed(seed)

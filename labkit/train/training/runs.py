@@ -14,6 +14,7 @@ from torch import nn
 from labkit.core.arguments import check_number
 from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import checked
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio
 from labkit.measure.contention import CELLS, Contention
@@ -139,6 +140,7 @@ class Runs(ShownAsTable):
         best = [max(run.accuracies) for run in self.runs]
         return min(best), max(best)
 
+    @checked
     def faster_than(self, other: Runs, accuracy: float) -> Ratio:
         """Return how many times faster `accuracy` was reached than in `other`, with a 95 % interval over the seeds.
 

@@ -9,14 +9,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.parameters import Count, Share, checked
 from labkit.measure.machine import machine
 from labkit.train.data import Labelled, digits
 
 
-def held_out(images: Tensor, labels: Tensor, *, share: float = 0.2, seed: int = 0) -> tuple[Labelled, Labelled]:
+@checked
+def held_out(images: Tensor, labels: Tensor, *, share: Share = 0.2, seed: int = 0) -> tuple[Labelled, Labelled]:
     """Split into (training, validation), each (images, labels), with a random `share` of every class held out.
 
     A class of n images gives round(share n) of them to validation. The split depends on `seed` alone, and torch's own
@@ -24,7 +25,6 @@ def held_out(images: Tensor, labels: Tensor, *, share: float = 0.2, seed: int = 
     Raises BadArgument for a share that is not between 0 and 1 or leaves a part empty, and for unequal lengths.
     """
     check_labelled("images", (images, labels))
-    check_number("share", share, above=0)
     generator = torch.Generator().manual_seed(seed)
     on_cpu = labels.cpu()
     chosen = torch.zeros(len(on_cpu), dtype=torch.bool)
@@ -69,8 +69,9 @@ def check_labelled(name: str, pair: object) -> Labelled:
     return images, labels
 
 
+@checked
 @torch.inference_mode()
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: int = 1024) -> float:
+def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: Count = 1024) -> float:
     """Return the share of images, 0 to 1, whose largest logit is at their label, in evaluation mode.
 
     Images are classified `batch` at a time; every module's mode is restored afterwards. An image with a NaN among its
@@ -81,6 +82,11 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor, *, batch: int = 1
     with evaluating(model):
         for x, y in zip(torch.split(images, batch), torch.split(labels, batch), strict=True):
             logits = model(x)
+            if y.ndim != 1 or logits.shape[:-1] != y.shape:  # else == would compare every image with every label
+                raise BadArgument(
+                    f"Expected logits (images, classes) and labels (images,), got {tuple(logits.shape)} and "
+                    f"{tuple(y.shape)}. A column of labels becomes a row with labels.flatten()."
+                )
             right += ((logits.argmax(1) == y) & ~logits.isnan().any(1)).sum()
     return right.item() / len(labels)
 
