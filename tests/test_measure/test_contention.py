@@ -110,7 +110,8 @@ def test_a_system_that_counts_only_zeros_does_not_say(tmp_path):
     assert contention._threads([contention.psutil.Process()], tmp_path)[os.getpid(), 7] == (2.0, 0.5)
 
 
-LOOP = "import os; os.write(1, b'%d\\n' % os.getpid())\nwhile True: pass"
+# It ends by itself, in case the test is killed.
+LOOP = "import os, time; os.write(1, b'%d\\n' % os.getpid()); end = time.time() + 60\nwhile time.time() < end: pass"
 
 
 @pytest.fixture
