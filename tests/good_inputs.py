@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numba import cuda
 
 import labkit as lab
 from labkit.measure.profiling.allocations import CATEGORIES
@@ -128,6 +130,56 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "check.number": lambda: "00.1",
 }
 
+EXAMPLES |= {
+    "Explorer.draw": lambda: lambda axes: "A sentence.",
+    "SeedCurves.add.runs": lambda: _runs(),
+    "SeedCurves.x": lambda: "epochs",
+    "SeedCurves.accuracy": lambda: 0.9,
+    "SpeedBoard.section": lambda: "00.1",
+    "SpeedBoard.unit": lambda: "s",
+    "SpeedBoard.size": lambda: "",
+    "SpeedBoard.compare.rows": lambda: {"a": lambda: None, "b": lambda: None},
+    "compile_cuda.source": lambda: 'extern "C" __global__ void f(float *x) { x[0] = 1; }',
+    "compile_numba.kernel": lambda: _kernel,
+    "compile_numba.signature": lambda: (np.zeros(4, "f4"),),
+    "occupancy.block": lambda: 256,
+    "occupancy.registers": lambda: 32,
+    "occupancy.compute_capability": lambda: (8, 0),
+    "compute_capability": lambda: (8, 0),
+    "kernels.source.name": lambda: "transpose",
+    "data.digits.split": lambda: "train",
+    "data.loader.dataset": lambda: torch.utils.data.TensorDataset(torch.rand(16, 4)),
+    "data.loader.workers": lambda: 0,
+    "data.steady_batch_s.times": lambda: [lab.data.BatchTimes(0, i, i + 0.5, i, i + 0.6) for i in range(40)],
+    "formats.Format.bits.x": lambda: 2.0,
+    "formats.Format.value.bits": lambda: "0" * 16,
+    "formats.Format.shares.values": lambda: [1.0, 2.0],
+    "formats.autocast_forward.x": lambda: torch.rand(2, 64),
+    "formats.autocast_forward.dtype": lambda: torch.bfloat16,
+    "formats.round_weights.dtype": lambda: torch.bfloat16,
+    "formats.round_weights.optimizer": lambda: _made()[1],
+    "training.Runs.faster_than.other": lambda: _runs(),
+    "Optimizer": lambda: torch.optim.SGD([torch.nn.Parameter(torch.rand(3))], lr=0.1),
+    "models.SmallGPT.width": lambda: 16,
+    "training.accuracy.images": lambda: _training_data()[0],
+    "training.accuracy.labels": lambda: _training_data()[1],
+    "training.gradient_noise.images": lambda: _training_data()[0],
+    "training.gradient_noise.labels": lambda: _training_data()[1],
+    "training.gradient_noise.draws": lambda: 2,
+    "training.held_out.images": lambda: _training_data()[0],
+    "training.held_out.labels": lambda: _training_data()[1],
+    "training.noise_scale.big": lambda: 64,
+    "training.fit.setup": lambda: _setup,
+    "training.fit.seed": lambda: 0,
+    "training.fit.epochs": lambda: 1,
+    "training.fit.data": _training_data,
+    "training.fit.validation": _training_data,
+    "training.range_test.make": lambda: _made,
+    "training.range_test.data": _training_data,
+    "training.range_test.steps": lambda: 4,
+    "accuracy": lambda: 0.9,
+    "check.answer": lambda: 3,
+}
 _FIGURES = figures()
 EXAMPLES |= {
     f"plot.{name}.{key}": lambda value=value: value for name, given in _FIGURES.items() for key, value in given.items()
@@ -149,6 +201,14 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "SimulatedDevice": lambda: lab.simulated.SimulatedDevice(),
     "TrainingJob": lambda: _prepared(),
     "Workstation": lambda: lab.simulated.Workstation(),
+    "Curves": lambda: lab.Curves("title"),
+    "Explorer": lambda: lab.Explorer(lambda axes: "A sentence."),
+    "SeedCurves": lambda: lab.SeedCurves("title"),
+    "SpeedBoard": lambda: lab.SpeedBoard("00.1", "title"),
+    "Format": lambda: lab.formats.float16,
+    "Prepare": lambda: lab.data.Prepare(),
+    "Run": lambda: _runs().runs[0],
+    "Runs": lambda: _runs(),
 }
 
 # parameters for which NaN and inf, or negative numbers, are no mistake
@@ -156,8 +216,8 @@ NAN_IS_FINE = {"units.significant.value", "units.format_seconds.seconds", "units
 NAN_IS_FINE |= {"units.format_si.value", "units.format_quantity.value"}
 NEGATIVE_IS_FINE = NAN_IS_FINE | {"seed"}
 # single values that are right for a parameter, by "function.parameter" or parameter
-NAN_IS_FINE |= {"plot.bits.value"}  # they have bits, too
-NEGATIVE_IS_FINE |= {"plot.bits.value"}
+NAN_IS_FINE |= {"plot.bits.value", "formats.Format.bits.x"}  # they have bits, too
+NEGATIVE_IS_FINE |= {"plot.bits.value", "formats.Format.bits.x", "record.value"}
 ONE_IS_FINE: dict[str, tuple[str, ...]] = {"bus_bytes_per_s": ("inf",), "cluster.Layout.zero": ("0",)}
 
 # classes that readers get and don't make: their methods are called, their constructors are not
@@ -168,6 +228,7 @@ RESULTS = {
     "costs.TrainingMemory",
     "costs.TrainingStep",
     "plot.Picture",
+    "data.BatchTimes",
     "profiling.Command",
     "profiling.Limit",
     "profiling.MemoryTimeline",
@@ -183,11 +244,44 @@ RESULTS = {
     "simulated.Blur",
     "simulated.Event",
     "simulated.Numbers",
+    "training.GradientNoise",
+    "training.RangeTest",
+    "training.Run",
+    "training.Runs",
 }
 
 # functions that aren't called, each with the reason; a room stands for all that is in it
 NOT_WALKED: dict[str, str] = {
     "race": "needs a GPU",
+    "trace": "takes what its kernel takes: tests/test_gpu/test_trace_refusals.py",
+    "data.Prepare.augment": "handles one image of a loader",
+    "data.Prepare.decode": "handles one image of a loader",
+    "data.Prepare.finish": "handles one image of a loader",
+    "formats.Format.round": "takes anything that NumPy takes",
+    "Curves.draw": "draws on the board's axes",
+    "Explorer.draw": "draws on the board's axes",
+    "Curves.add": "takes names of the caller's choice: tests/test_lesson/test_boards.py",
+    "SeedCurves.draw": "draws on the board's axes",
+    "SpeedBoard.draw": "draws on the board's axes",
+    "SeedCurves.train": "trains",
+    "SeedCurves.race": "trains",
+    "SpeedBoard.time": "measures; `time_call` is called",
+    "SpeedBoard.compare": "measures; `compare` is called",
+    "data.JpegFiles": "reads files that the notebooks make",
+    "data.JpegShards": "reads files that the notebooks make",
+    "data.jpeg_files": "reads files that the notebooks make",
+    "data.jpeg_shards": "writes files of many megabytes",
+    "data.decoded_cache": "reads files that the notebooks make",
+    "data.read_encoded": "reads files that the notebooks make",
+    "data.forget_cached": "removes files",
+    "graphs": "compiles",
+    "kernels": "needs a GPU",
+    "models.ResNet9.forward": "is traced by torch.compile, which a door would break",
+    "models.SimpleCNN.forward": "is traced by torch.compile, which a door would break",
+    "models.SmallGPT.forward": "is traced by torch.compile, which a door would break",
+    "training.slow_script": "is the slow script of a lesson",
+    "training.over_seeds": "trains; `fit` is called",
+    "training.interleaved": "trains; `fit` is called",
     "measure_ceilings": "takes seconds a call",
     "launch": "starts processes",
     "report": "belongs in a rank",
@@ -199,6 +293,32 @@ NOT_WALKED: dict[str, str] = {
     "profiling.profile_step": "runs torch's profiler",
     "errors.nearest": "labkit's own helper; `errors` is there for its classes",
 }
+
+
+def _runs() -> Any:
+    return figures()["time_to_accuracy"]["named"]["text"][10]
+
+
+def _kernel(x):
+    x[cuda.grid(1)] = 1
+
+
+def _made() -> Any:
+    model = EXAMPLES["Module"]()
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def _setup() -> Any:
+    model, optimizer = _made()
+
+    def step(images: Any, labels: Any) -> Any:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, step
 
 
 def _work() -> None:

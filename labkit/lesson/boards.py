@@ -36,6 +36,7 @@ class SpeedBoard(Live):
     For others the sentence below the figure says what differs.
     """
 
+    @checked(error=BadMeasurement)
     def __init__(
         self, section: str, title: str, *, unit: str = "s", size: str = "", dtype: str = "", log: bool = False
     ) -> None:
@@ -106,6 +107,7 @@ class SpeedBoard(Live):
         timing["on_wait"] = self.say
         return self._measure(list(rows), items, claims, lambda on: bench.compare(rows, on_sample=on, **timing))
 
+    @checked(error=BadMeasurement)
     def add(self, row: str, timing: Timing, *, items: float | None = None, simulated: bool = False) -> None:
         """Show a timing that was taken elsewhere; nothing is recorded."""
         self._look_up([row], self._with(items))

@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 from labkit.core.arguments import as_float
 from labkit.core.display import LITERAL, Shown, as_html, brief_repr, cut
 from labkit.core.errors import LabError
-from labkit.core.parameters import checked
+from labkit.core.parameters import Count, checked
 from labkit.core.units import significant
 from labkit.lesson.exercise_files import exercise, solutions
 from labkit.lesson.process_state import KeptFunctions, KeptState
@@ -100,10 +100,10 @@ def _judged(number: str, judge: Callable[[Any], str], answer: object) -> Outcome
 
 
 @checked
-def hint(number: str, step: int = 1) -> Text:
+def hint(number: str, step: Count = 1) -> Text:
     """The hint number `step` of an exercise; the first is a nudge, the last nearly the answer."""
     hints = exercise(number).hints
-    step = min(max(step, 1), len(hints))
+    step = min(step, len(hints))
     more = (
         f"\n\nMore: `lab.hint({number!r}, {step + 1})`"
         if step < len(hints)

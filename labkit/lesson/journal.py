@@ -96,6 +96,8 @@ def record(
     """
     section, what = results.split_key(key)
     results.check_unit(unit)
+    if items is not None:
+        check_number("items", items, above=0)
     work = Work(unit, size, dtype, as_float(items), results.profile())
     check_claims(claims)
     if origin not in get_args(OwnOrigin):

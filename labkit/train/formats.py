@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from labkit.core.display import Shown, Table, brief_repr
 from labkit.core.errors import LabError
-from labkit.core.parameters import AnyNumber, Array, checked
+from labkit.core.parameters import AnyNumber, Array, Count, Size, checked
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +50,7 @@ class Shares(NamedTuple):
     overflow: float
 
 
+@checked
 @dataclass(frozen=True, repr=False)
 class Format(Shown):
     """A binary floating-point format: sign bit, exponent and fraction, with a bias and subnormals as in IEEE 754.
@@ -59,8 +60,8 @@ class Format(Shown):
     """
 
     name: str
-    exponent_bits: int
-    fraction_bits: int
+    exponent_bits: Count
+    fraction_bits: Size
     source: str
     has_inf: bool = True
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, LabError
+from labkit.core.parameters import checked
 from labkit.gpu.compiler.compiled import Compiled, compiled
 from labkit.gpu.compiler.toolchain import bindings, header_folders, target
 
@@ -16,6 +17,7 @@ _FILE = "kernel.cu"
 _ERROR = re.compile(rf"{re.escape(_FILE)}\((\d+)\): (?:catastrophic )?error\S*:? (.*)")
 
 
+@checked(error=LabError)
 def compile_cuda(
     source: str, *, compute_capability: tuple[int, int] | None = None, options: Sequence[str] = ()
 ) -> Compiled:

@@ -13,18 +13,20 @@ from typing import Any
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, LabError
+from labkit.core.parameters import Count, checked
 from labkit.gpu.compiler.compiled import Compiled, compiled
 from labkit.gpu.compiler.toolchain import is_missing, link, missing, target
 
 _KEPT = ("fastmath", "launch_bounds", "lineinfo")  # options of @cuda.jit that change the code of a launch
 
 
+@checked(error=LabError)
 def compile_numba(
     kernel: Any,
     signature: Any,
     *,
     compute_capability: tuple[int, int] | None = None,
-    max_registers: int | None = None,
+    max_registers: Count | None = None,
     fastmath: bool = False,
 ) -> Compiled:
     """Compile a kernel written for numba.cuda, without running it; needs no GPU and no driver.

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from labkit.core.errors import DataError
-from labkit.train.data.bundled import check_at_least_one
+from labkit.core.parameters import Count, Size, checked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+@checked(error=DataError)
 @dataclass(frozen=True)
 class Prepare:
     """Turn a JPEG's bytes into an image, float32 (3, size, size) in 0 to 1; each stage is a method of its own.
@@ -26,14 +27,9 @@ class Prepare:
     zeros. Raises DataError for a size below 1 and a shift below 0.
     """
 
-    size: int = 32
+    size: Count = 32
     reduced: bool = False
-    shift: int = 0
-
-    def __post_init__(self) -> None:
-        check_at_least_one(size=self.size)
-        if self.shift != 0:
-            check_at_least_one(shift=self.shift)
+    shift: Size = 0
 
     @property
     def image_bytes(self) -> int:

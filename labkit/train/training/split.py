@@ -55,7 +55,11 @@ def digits_held_out() -> tuple[Labelled, Labelled]:
 
 def check_labelled(name: str, pair: object) -> Labelled:
     """Return the pair; raise BadArgument unless it is (images, labels), tensors of equal lengths on one device."""
-    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(part, Tensor) for part in pair)):
+    if not (
+        isinstance(pair, tuple | list)
+        and len(pair) == 2
+        and all(isinstance(part, Tensor) and part.ndim for part in pair)
+    ):
         raise BadArgument(f"Expected {name} as a pair of tensors (images, labels), got {brief_repr(pair)}.")
     images, labels = pair
     if len(images) != len(labels) or len(images) == 0:
