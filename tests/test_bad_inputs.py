@@ -10,7 +10,7 @@ from tests.good_inputs import EXAMPLES, INSTANCES, NOT_WALKED, RESULTS
 TARGETS = list(bad_inputs.targets())
 # of a room's cases: values that are taken and hidden, and messages that don't say what was expected
 MOST_SILENT, MOST_OBSCURE = 0.01, 0.05
-ROOMS = ("core", "measure", "plan")
+ROOMS = ("core", "measure", "plan", "train", "gpu", "lesson")
 
 
 def judge(cases):
@@ -32,6 +32,11 @@ def test_the_worst_values_are_refused_in_words(room, home):
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_bad_value_is_refused_in_words(room, home):
     judge(list(bad_inputs.walk([t for t in TARGETS if t.room == room])))
+
+
+@pytest.mark.slow
+def test_the_worst_values_are_refused_by_figures(home):
+    judge(list(bad_inputs.walk([t for t in TARGETS if t.room == "plot"], bad_inputs.QUICK)))
 
 
 def test_the_tables_name_what_there_is():

@@ -126,7 +126,7 @@ def check_section(section: object) -> None:
 
 def check_unit(unit: object) -> None:
     """Raise BadMeasurement unless this is a unit in words."""
-    if not isinstance(unit, str) or not unit.strip():
+    if not issubclass(type(unit), str) or not str(unit).strip() or not str(unit).isprintable():
         raise BadMeasurement(f"Expected a unit such as 's' or 'images/s', got {brief_repr(unit)}.")
 
 

@@ -96,8 +96,7 @@ def record(
     """
     section, what = results.split_key(key)
     results.check_unit(unit)
-    if items is not None:
-        check_number("items", items, above=0)
+    _check_work(items, size, timed)
     work = Work(unit, size, dtype, as_float(items), results.profile())
     check_claims(claims)
     if origin not in get_args(OwnOrigin):
@@ -127,6 +126,16 @@ def _taken_by_others(value: object, origin: OwnOrigin, timed: bool) -> Contentio
         return Contention()
     cells = CELLS.worst(recording=True)
     return (value.contention or Contention()) if isinstance(value, Timing) else cells
+
+
+def _check_work(items: object, size: object, timed: object) -> None:
+    """Raise BadMeasurement for a record that couldn't be compared with others."""
+    if items is not None:
+        check_number("items", items, above=0, error=BadMeasurement)
+    if not issubclass(type(size), str) or not str(size).isprintable():
+        raise BadMeasurement(f"Expected size to be text, got {brief_repr(size)}.")
+    if type(timed) is not bool:
+        raise BadMeasurement(f"Expected timed to be True or False, got {brief_repr(timed)}.")
 
 
 def _of_timing(timing: Timing, items: float | None) -> tuple[float, tuple[float, ...]]:
@@ -192,7 +201,7 @@ def verdict(
             f"got {brief_repr(evidence)}."
         )
     for name, text in (("because", because), ("when", when), ("needs", needs)):
-        if not isinstance(text, str):
+        if not issubclass(type(text), str) or not text.replace("\n", "").isprintable():
             raise BadMeasurement(f"Expected {name} to be text, got {brief_repr(text)}.")
     word: Literal["holds", "holds when", "does not hold", "not measured"]
     if evidence is None:
