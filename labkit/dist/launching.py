@@ -85,6 +85,8 @@ def launch(
     rank that gloo has connected to another user's process fails before it sends anything: others can make a launch
     fail, and no more. macOS doesn't tell whose a connection is. Root, and whatever runs as you, is trusted.
     """
+    if on_report is not None:
+        check_function("on_report", on_report)
     _check(fn, nproc, timeout_s, threads)
     from labkit.dist import rank_failures
     from labkit.dist.agent import Agent, private_folder, start_fork_server

@@ -158,7 +158,7 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
             lambda: journal.record("00.2 a", ZEROS, "images/s", items=64),
             "Expected readings above 0 s for 'x', got (0.0",
         ),
-        (lambda: journal.record("00.2 a", Timing("x", 1.0, ()), "s"), "Expected samples_s to be a list of at least 1 item,"),
+        (lambda: journal.record("00.2 a", Timing("x", 1.0, ()), "s"), "Expected samples_s to be a list of"),
         (lambda: journal.record("00.2 a", FINE, "images/s"), "'00.2 a' is in images/s: pass items=, the images that"),
         (lambda: journal.record("00.2 a", FINE, "s", items=64), "'00.2 a' is in s: leave items= out"),
         (lambda: journal.record("00.2 a", 3, "s", size=64), "Expected size to be text, got 64"),
