@@ -18,6 +18,7 @@ _MAKERS = {
     "Cluster": "lab.cluster.Cluster('A100 SXM4 80GB', 8)",
     "Device": "lab.catalog.find(name)",
     "Link": "lab.costs.Link(...)",
+    "Ratio": "lab.compare(...).ratio(...)",
     "Timing": "lab.time_call(...)",
     "Transformer": "lab.cluster.model('Llama-2-70B')",
 }

@@ -51,27 +51,6 @@ def is_whole(value: Any) -> bool:
     return not isinstance(value, bool)
 
 
-def check_number(
-    name: str,
-    value: Any,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    whole: bool = False,
-    advice: str = "",
-    error: type[LabError] | None = None,
-) -> None:
-    """Raise BadArgument, or `error`, unless `value` is a finite number from `least` on, above `above`, or whole."""
-    number = as_float(value)
-    good = number is not None and math.isfinite(number) and (not whole or is_whole(value))
-    if good and number is not None and (least is None or number >= least) and (above is None or number > above):
-        return
-    kind = "a whole number" if whole else "a finite number"
-    bound = f" of at least {least:g}" if least is not None else f" above {above:g}" if above is not None else ""
-    message = f"Expected {name} to be {kind}{bound}, got {brief_repr(value)}. {advice}".rstrip()
-    raise (error or BadArgument)(message)
-
-
 def lookup(name: object, known: Mapping[str, T], what: str, error: type[LabError] = BadArgument) -> T:
     """`known[name]`; for another name `error`, with all known names and the nearest. `what` says what is looked up."""
     if isinstance(name, str) and name in known:

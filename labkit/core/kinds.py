@@ -62,7 +62,7 @@ def number_kind(bounds: Number, *, whole: bool) -> Kind:
         words += f" from {least:,} to {most:,}"
     else:
         limits = ((" of at least", least), (" above", above), (" of at most", most))
-        words += "".join(f"{word} {limit:,}" for word, limit in limits if limit is not None)
+        words += " and".join(f"{word} {limit:,}" for word, limit in limits if limit is not None)
 
     def take(value: Any) -> Any:
         number = value if type(value) is int or type(value) is float else as_number(value)

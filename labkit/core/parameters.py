@@ -49,6 +49,8 @@ _UNITS = {
     "joules": "joules",
     "_in": "inches",
 }
+# text of a form of its own, by parameter
+_TEXTS = {"key": "00.3 all threads", "section": "00.3", "notebook": "00", "unit": "images/s"}
 
 
 @overload
@@ -97,7 +99,8 @@ def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 def _message(name: str, refused: Refused) -> str:
     units = (f"It is in {unit}." for end, unit in _UNITS.items() if name.endswith(end))
     advice = refused.advice or (next(units, "") if "number" in refused.words else "")
-    return f"Expected {name}{refused.where} to be {refused.words}, got {brief_repr(refused.value)}. {advice}".rstrip()
+    words = refused.words + (f" such as {_TEXTS[name]!r}" if name in _TEXTS and refused.words == "text" else "")
+    return f"Expected {name}{refused.where} to be {words}, got {brief_repr(refused.value)}. {advice}".rstrip()
 
 
 def _plan(fn: Callable[..., Any]) -> tuple[Any, ...]:

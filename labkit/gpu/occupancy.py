@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labkit.core.arguments import check_number
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadArgument
@@ -99,7 +98,7 @@ def limits(compute_capability: tuple[int, int]) -> Limits:
 
 @checked
 def occupancy(
-    block: int | tuple[int, ...], *, registers: Count, shared_bytes: Size = 0, compute_capability: tuple[int, int]
+    block: Count | tuple[Count, ...], *, registers: Count, shared_bytes: Size = 0, compute_capability: tuple[int, int]
 ) -> Occupancy:
     """Count the blocks of `block` threads (a number, or up to three extents) that one SM holds at the same time.
 
@@ -138,8 +137,6 @@ def _threads(block: int | tuple[int, ...]) -> int:
     extents = block if isinstance(block, tuple | list) else (block,)
     if not 1 <= len(extents) <= 3:
         raise BadArgument(f"Expected a block of one to three extents, got {brief_repr(block)}.")
-    for extent in extents:
-        check_number("each extent of the block", extent, least=1, whole=True)
     return math.prod(extents)
 
 

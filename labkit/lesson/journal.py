@@ -7,14 +7,16 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 from labkit.core import results
-from labkit.core.arguments import as_float, check_number
+from labkit.core.arguments import as_float
 from labkit.core.comparable import Work
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import LITERAL, Shown, Table, as_html, brief_repr
 from labkit.core.errors import BadMeasurement, nearest
+from labkit.core.kinds import ANYTHING
+from labkit.core.parameters import Positive, checked
 from labkit.core.paths import DATA
 from labkit.core.results import Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity, significant
@@ -39,6 +41,7 @@ class Note(Shown):
         return f"<div class='{LITERAL}' style='max-width:48em'>{as_html(self.text)}</div>"
 
 
+@checked(error=BadMeasurement)
 def predict(key: str, guess: object, unit: str) -> Note:
     """Write down a guess before measuring, under a key such as "00.3 all threads"; `...` leaves it open.
 
@@ -73,12 +76,13 @@ def predicted(key: str, unit: str | None = None) -> float | None:
     return found.value if isinstance(found, Prediction) and unit in (None, found.unit) else None
 
 
+@checked(error=BadMeasurement)
 def record(
     key: str,
-    value: float | Timing,
+    value: Annotated[float | Timing, ANYTHING],
     unit: str,
     *,
-    items: float | None = None,
+    items: Positive | None = None,
     size: str = "",
     dtype: str = "",
     origin: OwnOrigin = "measured",
@@ -96,14 +100,12 @@ def record(
     """
     section, what = results.split_key(key)
     results.check_unit(unit)
-    _check_work(items, size, timed)
+    _check_printable(size=size, dtype=dtype)
     work = Work(unit, size, dtype, as_float(items), results.profile())
     check_claims(claims)
-    if origin not in get_args(OwnOrigin):
-        raise BadMeasurement(f"Expected an origin out of {', '.join(get_args(OwnOrigin))}, got {brief_repr(origin)}.")
     samples: tuple[float, ...] = ()
     number = as_float(value)
-    if isinstance(value, Timing):
+    if type(value) is Timing:
         check_items(repr(key), unit, items)
         number, samples = _of_timing(value, work.items)
     if number is None or not math.isfinite(number):
@@ -128,14 +130,11 @@ def _taken_by_others(value: object, origin: OwnOrigin, timed: bool) -> Contentio
     return (value.contention or Contention()) if isinstance(value, Timing) else cells
 
 
-def _check_work(items: object, size: object, timed: object) -> None:
-    """Raise BadMeasurement for a record that couldn't be compared with others."""
-    if items is not None:
-        check_number("items", items, above=0, error=BadMeasurement)
-    if not issubclass(type(size), str) or not str(size).isprintable():
-        raise BadMeasurement(f"Expected size to be text, got {brief_repr(size)}.")
-    if type(timed) is not bool:
-        raise BadMeasurement(f"Expected timed to be True or False, got {brief_repr(timed)}.")
+def _check_printable(**texts: str) -> None:
+    """Raise BadMeasurement for text that would break a table."""
+    for name, text in texts.items():
+        if not text.isprintable():
+            raise BadMeasurement(f"Expected {name} to be text that can be printed, got {brief_repr(text)}.")
 
 
 def _of_timing(timing: Timing, items: float | None) -> tuple[float, tuple[float, ...]]:
@@ -150,14 +149,13 @@ def _of_timing(timing: Timing, items: float | None) -> tuple[float, tuple[float,
     return timing.rate(items), tuple(items / seconds for seconds in timing.samples_s)
 
 
-def check_items(what: str, unit: str, items: object) -> None:
+@checked
+def check_items(what: str, unit: str, items: Positive | None) -> None:
     """Raise BadMeasurement unless a timing can be shown in `unit`: a rate needs `items`, seconds must have none."""
     if unit == "s" and items is not None:
         raise BadMeasurement(f"{what} is in s: leave items= out, or choose a unit such as 'images/s'.")
     if unit != "s" and items is None:
         raise BadMeasurement(f"{what} is in {unit}: pass items=, the {unit.split('/')[0]} that one call handles.")
-    if items is not None:
-        check_number("items", items, above=0)
 
 
 def check_claims(ids: Sequence[str]) -> None:
@@ -182,6 +180,7 @@ def _claim(row: TableRow) -> tuple[str, str]:
     return row["id"], row["claim"].replace("`", "")
 
 
+@checked(error=BadMeasurement)
 def verdict(
     claim: str, evidence: Ratio | bool | None, *, section: str, because: str = "", when: str = "", needs: str = ""
 ) -> Note:
@@ -195,14 +194,8 @@ def verdict(
     """
     check_claims([claim])
     results.check_section(section)
-    if not isinstance(evidence, Ratio | bool | None):
-        raise BadMeasurement(
-            f"Expected a Ratio (lab.compare(...).ratio(...)), True, False or None as evidence, "
-            f"got {brief_repr(evidence)}."
-        )
-    for name, text in (("because", because), ("when", when), ("needs", needs)):
-        if not issubclass(type(text), str) or not text.replace("\n", "").isprintable():
-            raise BadMeasurement(f"Expected {name} to be text, got {brief_repr(text)}.")
+    lines = {"because": because, "when": when, "needs": needs}
+    _check_printable(**{name: text.replace("\n", "") for name, text in lines.items()})
     word: Literal["holds", "holds when", "does not hold", "not measured"]
     if evidence is None:
         word, reason = "not measured", f"needs {needs}"
@@ -252,12 +245,13 @@ _UNLISTED = "a claim no longer listed"
 _CLAIMS_HEAD = ("claim", "what is claimed", "on this machine", "because")
 
 
+@checked(error=BadMeasurement)
 def summary(notebook: str) -> Summary:
     """The closing table of a notebook ("00"): the last measurement and guess of each quantity on this machine.
 
     A guess that was never measured has a row too. Raises BadMeasurement unless `notebook` is two digits.
     """
-    if not isinstance(notebook, str) or re.fullmatch(r"\d\d", notebook) is None:
+    if re.fullmatch(r"\d\d", notebook) is None:
         raise BadMeasurement(f'Expected a notebook\'s number such as "00", got {brief_repr(notebook)}.')
     log = results.results()
     entries = [e for e in log.entries() if e.section.startswith(f"{notebook}.")]

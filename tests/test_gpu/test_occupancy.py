@@ -77,7 +77,7 @@ def test_a_block_is_a_number_or_extents_and_the_answer_reads():
     [
         ({"block": 1025}, "at most 1,024 threads, got 1,025"),
         ({"block": (32, 64)}, "got 2,048. Launch more blocks"),
-        ({"block": 0}, "each extent of the block to be a whole number of at least 1, got 0"),
+        ({"block": 0}, "block to be a whole number of at least 1 or a list, got 0"),
         ({"block": ()}, "one to three extents"),
         ({"registers": 256}, "at most 255 registers a thread, got 256"),
         ({"registers": 0}, "registers to be a whole number of at least 1, got 0"),

@@ -131,7 +131,10 @@ def test_a_limit_is_a_number_above_zero(value):
         (lambda fn: board().time("a", 1, items=64), "Expected a function for 'a', got 1."),
         (lambda fn: board().compare([fn, fn], items=64), "Expected a dict of names and functions, got [<function"),
         (lambda fn: SpeedBoard("2", "x").time("a", fn), "Expected a section like '00.3' (notebook.section), got '2'"),
-        (lambda fn: SpeedBoard("00.2", "x", unit=None).time("a", fn), "Expected unit to be text, got None"),
+        (
+            lambda fn: SpeedBoard("00.2", "x", unit=None).time("a", fn),
+            "Expected unit to be text such as 'images/s', got None",
+        ),
         (lambda fn: board(size=64).time("a", fn, items=64), "Expected size to be text, got 64."),
         (lambda fn: board(dtype=None).time("a", fn, items=64), "Expected dtype to be text, got None."),
     ],

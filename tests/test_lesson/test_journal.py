@@ -143,15 +143,21 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: journal.record("00.2 a", 3, 5), "Expected a unit such as 's' or 'images/s', got 5"),
+        (lambda: journal.record("00.2 a", 3, 5), "Expected unit to be text such as 'images/s', got 5"),
         (lambda: journal.record("00.2 a", 3, " "), "Expected a unit such as"),
-        (lambda: journal.predict("00.2 a", 3, None), "Expected a unit such as 's' or 'images/s', got None"),
-        (lambda: journal.record(None, 3, "s"), "Expected a key like '00.3 all threads'"),
-        (lambda: journal.record("00.2 a", 3, "s", origin="guessed"), "out of measured, simulated, calculated, got 'gu"),
-        (lambda: journal.record("00.2 a", 3, "s", origin=None), "Expected an origin out of"),
+        (lambda: journal.predict("00.2 a", 3, None), "Expected unit to be text such as 'images/s', got None"),
+        (lambda: journal.record(None, 3, "s"), "Expected key to be text such as '00.3 all threads', got None"),
+        (
+            lambda: journal.record("00.2 a", 3, "s", origin="guessed"),
+            "'calculated', got 'guessed'. The nearest is 'measured'",
+        ),
+        (
+            lambda: journal.record("00.2 a", 3, "s", origin=None),
+            "Expected origin to be one of 'measured', 'simulated', 'calculated', got None",
+        ),
         (
             lambda: journal.record("00.2 a", 3, "s", claims="C02"),
-            "Expected a list of claims such as ['C02'], got 'C02'",
+            "Expected claims to be a list, got 'C02'. For one of them, write it in brackets.",
         ),
         (lambda: journal.record("00.2 a", 3, "s", claims=["C99"]), "There is no claim 'C99'; did you mean C"),
         (
@@ -166,11 +172,11 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
         (lambda: journal.record("00.2 a", FINE, "images/s", items=0), "Expected items to be a finite number above 0"),
         (
             lambda: journal.verdict("C02", 0.3, section="00.4"),
-            "Expected a Ratio (lab.compare(...).ratio(...)), True, False or None as evidence, got 0.3.",
+            "Expected evidence to be a Ratio or True or False or None, got 0.3. lab.compare(...).ratio(...) makes one.",
         ),
-        (lambda: journal.verdict("C02", True, section=2), "Expected a section like '00.3' (notebook.section), got 2"),
+        (lambda: journal.verdict("C02", True, section=2), "Expected section to be text such as '00.3', got 2"),
         (lambda: journal.verdict("C02", True, section="00.4", because=5), "Expected because to be text, got 5"),
-        (lambda: journal.summary(0), 'Expected a notebook\'s number such as "00", got 0'),
+        (lambda: journal.summary(0), "Expected notebook to be text such as '00', got 0"),
     ],
 )
 def test_what_would_spoil_the_results_file_is_refused(call, words):

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import DataError, nearest
 from labkit.core.kinds import Number
@@ -45,7 +44,6 @@ def digits(
     Raises DataError for a missing or damaged file, an unknown split, and a size or channels below 1.
     Source: E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository, doi 10.24432/C50P49, CC BY 4.0.
     """
-    check_at_least_one(size=size, channels=channels)
     pixels, labels = digits_of(split)
     images = torch.from_numpy(pixels).float().div_(16).unsqueeze(1)  # (N, 1, 8, 8)
     if size != 8:
@@ -86,9 +84,3 @@ def _data_folder() -> Path:
             "Work in a clone of the repository, or set LABKIT_DATA to its data folder."
         )
     return folder
-
-
-def check_at_least_one(**values: int) -> None:
-    """Raise DataError for the first of the named values that is not a whole number of at least 1."""
-    for name, value in values.items():
-        check_number(name, value, least=1, whole=True, error=DataError)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.core.errors import DataError
-from labkit.core.parameters import checked
+from labkit.core.parameters import Count, checked
 from labkit.train.data.build_cache import build_once
-from labkit.train.data.bundled import check_at_least_one, digits_of
+from labkit.train.data.bundled import digits_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,11 @@ class EncodedImage:
 
 @checked(error=DataError)
 def jpeg_shards(
-    size: int = 224, images: int | None = None, per_shard: int = 256, folder: Path | None = None, split: str = "all"
+    size: Count = 224,
+    images: Count | None = None,
+    per_shard: Count = 256,
+    folder: Path | None = None,
+    split: str = "all",
 ) -> list[Path]:
     """Return the digits as `images` RGB JPEG files of size x size pixels, in tar shards of `per_shard` images.
 
@@ -55,7 +59,6 @@ def jpeg_shards(
     """
     pixels, labels = digits_of(split)
     total = len(labels) if images is None else images
-    check_at_least_one(size=size, images=total, per_shard=per_shard)
 
     def build(building: Path) -> Iterator[Path]:
         for number, start in enumerate(range(0, total, per_shard)):

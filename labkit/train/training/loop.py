@@ -12,17 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.core.parameters import Count, Positive, Share, checked
+from labkit.core.parameters import Count, Positive, checked
 from labkit.measure.bench import sync_of
 from labkit.measure.contention import Watch
 from labkit.measure.readings import Clock
 from labkit.train.data import Labelled
 from labkit.train.training.batches import Batches, Setup, Step
 from labkit.train.training.finite import bad_parameter, explain
-from labkit.train.training.runs import Run, Runs, check_accuracy
+from labkit.train.training.runs import Accuracy, Run, Runs
 from labkit.train.training.split import accuracy, check_labelled, digits_held_out
 
 
@@ -36,7 +35,7 @@ def fit(
     validation: Labelled | None = None,
     epochs: Count | None = None,
     seconds: Positive | None = None,
-    until: Share | None = None,
+    until: Accuracy | None = None,
     on_epoch: Callable[[Run], object] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Run:
@@ -52,7 +51,7 @@ def fit(
     Raises NotFinite for a loss or a weight that is NaN or infinite, with the step and the layer; to find them, it
     trains again from the seed up to that step. Raises BadArgument for arguments that can't be used.
     """
-    _check_limits(epochs, seconds, until)
+    _check_limits(epochs, seconds)
     training, validation = _given(data, validation)
     if batch > len(training[0]):
         raise BadArgument(f"Expected a batch of at most {len(training[0]):,}, the training images, got {batch:,}.")
@@ -89,7 +88,7 @@ def _epoch(run: Run, step: Step, batches: Batches, order: tuple[Tensor, ...], cl
 
 
 @checked
-def over_seeds(setup: Setup, seeds: int | Iterable[int] = 5, *, name: str = "", **how: Any) -> Runs:
+def over_seeds(setup: Setup, seeds: Count | Iterable[int] = 5, *, name: str = "", **how: Any) -> Runs:
     """Call `fit` once for each seed: 0, 1, ... up to a number of seeds, or the seeds given. `name` is for tables.
 
     Raises BadArgument for no seed, and what `fit` raises.
@@ -100,7 +99,7 @@ def over_seeds(setup: Setup, seeds: int | Iterable[int] = 5, *, name: str = "", 
 @checked
 def interleaved(
     named: Mapping[str, tuple[Setup, int]],
-    seeds: int | Iterable[int] = 5,
+    seeds: Count | Iterable[int] = 5,
     *,
     on_epoch: Callable[[str, Run], object] | None = None,
     **how: Any,
@@ -122,10 +121,7 @@ def interleaved(
 
 
 def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    if not isinstance(seeds, Iterable):
-        check_number("seeds", seeds, least=1, whole=True)
-        seeds = range(seeds)
-    if not (chosen := tuple(seeds)):
+    if not (chosen := tuple(range(seeds) if isinstance(seeds, int) else seeds)):
         raise BadArgument("Expected at least one seed, got none.")
     return chosen
 
@@ -166,11 +162,9 @@ def _begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
     return model, step
 
 
-def _check_limits(epochs: int | None, seconds: float | None, until: float | None) -> None:
+def _check_limits(epochs: int | None, seconds: float | None) -> None:
     if epochs is None and seconds is None:
         raise BadArgument("Expected epochs= or seconds=, so that training ends even if until= is never reached.")
-    if until is not None:
-        check_accuracy(until)
 
 
 def _check_finite(setup: Setup, run: Run, batches: Batches) -> None:

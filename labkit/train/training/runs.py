@@ -8,16 +8,19 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from torch import nn
 
-from labkit.core.arguments import check_number
 from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import BadArgument
+from labkit.core.kinds import Number
 from labkit.core.parameters import checked
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio
 from labkit.measure.contention import CELLS, Contention
+
+Accuracy = Annotated[float, Number(above=0, most=1, advice="It is a share: write 0.97 for 97 %.")]
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,9 +56,9 @@ class Run(Shown):
         CELLS.note(self.contention)
         return self.images[-1] / self.seconds[-1]
 
-    def epochs_to(self, accuracy: float) -> int | None:
+    @checked
+    def epochs_to(self, accuracy: Accuracy) -> int | None:
         """Return the epochs until validation first reached `accuracy` (0 to 1), None where it never did."""
-        check_accuracy(accuracy)
         return next((i for i, found in enumerate(self.accuracies, start=1) if found >= accuracy), None)
 
     def time_to(self, accuracy: float) -> float | None:
@@ -170,13 +173,6 @@ class Runs(ShownAsTable):
         title = f"{self.name or 'Runs'}, batch {self.runs[0].batch}"
         notes = (note, self.busy) if self.busy else (note,)
         return Table(rows, ("seed", "epochs", "training time", "best validation accuracy"), title, notes)
-
-
-def check_accuracy(accuracy: float) -> None:
-    """Raise BadArgument unless `accuracy` is a share above 0 and up to 1."""
-    check_number("accuracy", accuracy, above=0, advice="It is a share: write 0.97 for 97 %.")
-    if accuracy > 1:
-        raise BadArgument(f"Expected accuracy as a share up to 1, got {accuracy:g}. Write 0.97 for 97 %.")
 
 
 def _interval(others: Sequence[float], mine: Sequence[float]) -> tuple[float, float, float]:
