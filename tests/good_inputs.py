@@ -6,12 +6,15 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from numba import cuda
 
 import labkit as lab
+from labkit.core.spans import Span
+from labkit.dist.namespace_hosts import HostCommand
 from labkit.measure.profiling.allocations import CATEGORIES
 from labkit.plan.cluster import topologies
 from tests.good_figures import figures
@@ -178,6 +181,29 @@ EXAMPLES |= {
     "accuracy": lambda: 0.9,
     "check.answer": lambda: 3,
 }
+EXAMPLES |= {
+    "dist.Hosts.start.host": lambda: 1,
+    "dist.Hosts.start.command": lambda: ["true"],
+    "dist.Hosts.run.command": lambda: ["true"],
+    "dist.Hosts.launch.fn": lambda: _work_on,
+    "dist.Hosts.wait.commands": lambda: [HostCommand("host-a", mock.Mock(), Path("output"))],
+    "dist.all_reduce_seconds.sizes": lambda: [4, 4096],
+    "dist.as_script.fn": lambda: _work_on,
+    "dist.as_script.folder": lambda: "script",
+    "dist.backward_by_buckets.backward_s": lambda: [0.1, 0.1],
+    "dist.backward_by_buckets.n_bytes": lambda: [4, 4],
+    "dist.interleaved.ways": lambda: {"one": lambda: None},
+    "dist.pipelines.idle_share.spans": lambda: [Span(0, 0.0, 1.0, "F", "0")],
+    "dist.pipelines.stage_spans.spans": lambda: [Span(0, 0.0, 1.0, "F", "0")],
+    "dist.pipelines.PipelineStep.stages": lambda: [_stage()],
+    "dist.pipelines.timed.stages": lambda: [_stage()],
+    "dist.pipelines.StandInPart.backward_s": lambda: 4.0,
+    "dist.span.kind": lambda: "compute",
+    "dist.two_hosts.rate_bits_per_s": lambda: 1e9,
+    "schedule": lambda: None,
+    "StandIn.compute.kind": lambda: "compute",
+    "dist.launch.fn": lambda: _work,
+}
 _FIGURES = figures()
 EXAMPLES |= {
     f"plot.{name}.{key}": lambda value=value: value for name, given in _FIGURES.items() for key, value in given.items()
@@ -202,6 +228,8 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "SeedCurves": lambda: lab.SeedCurves("title"),
     "SpeedBoard": lambda: lab.SpeedBoard("00.1", "title"),
     "Format": lambda: lab.formats.float16,
+    "Hosts": lambda: lab.dist.Hosts(("a", "b"), Path.cwd()),
+    "StandIn": lambda: lab.StandIn(1e30),
     "Run": lambda: _runs().runs[0],
     "Runs": lambda: _runs(),
 }
@@ -211,6 +239,8 @@ NAN_IS_FINE = {"units.significant.value", "units.format_seconds.seconds", "units
 NAN_IS_FINE |= {"units.format_si.value", "units.format_quantity.value"}
 NEGATIVE_IS_FINE = NAN_IS_FINE | {"seed"}
 # single values that are right for a parameter, by "function.parameter" or parameter
+NAN_IS_FINE |= {"dist.report.metrics"}  # of a training run that diverges
+NEGATIVE_IS_FINE |= {"dist.report.metrics"}
 NAN_IS_FINE |= {"plot.bits.value", "formats.Format.bits.x"}  # they have bits, too
 NEGATIVE_IS_FINE |= {"plot.bits.value", "formats.Format.bits.x", "record.value"}
 ONE_IS_FINE: dict[str, tuple[str, ...]] = {"bus_bytes_per_s": ("inf",), "cluster.Layout.zero": ("0",)}
@@ -224,6 +254,10 @@ RESULTS = {
     "costs.TrainingStep",
     "plot.Picture",
     "data.BatchTimes",
+    "dist.Hosts",
+    "dist.Launched",
+    "dist.Report",
+    "dist.pipelines.Steps",
     "profiling.Command",
     "profiling.Limit",
     "profiling.MemoryTimeline",
@@ -243,6 +277,18 @@ RESULTS = {
     "training.RangeTest",
     "training.Run",
     "training.Runs",
+}
+
+# by room: what its functions call to start a process, to write a file, or to meet other ranks
+STARTS: dict[str, tuple[str, ...]] = {
+    "dist": (
+        "labkit.dist.agent.start_fork_server",
+        "labkit.dist.namespace_hosts._check_possible",
+        "labkit.dist.pipelines.group_sync",
+        "labkit.dist.rank_script.writing",
+        "labkit.dist.rank_timing.group_sync",
+        "subprocess.Popen",
+    )
 }
 
 # functions that aren't called, each with the reason; a room stands for all that is in it
@@ -279,9 +325,9 @@ NOT_WALKED: dict[str, str] = {
     "training.over_seeds": "trains; `fit` is called",
     "training.interleaved": "trains; `fit` is called",
     "measure_ceilings": "takes seconds a call",
-    "launch": "starts processes",
-    "report": "belongs in a rank",
-    "dist": "starts processes",
+    "dist.pipelines.OwnSchedule": "torch's class, which needs a process group",
+    "dist.pipelines.WatchedStage": "torch's class, whose methods its schedules call",
+    "dist.pipelines.StandInPart.forward": "torch calls it, with tensors without values too",
     "profiling.find_bottleneck": "takes seconds a call",
     "peak_memory": "runs torch's profiler",
     "pick": "takes anything",
@@ -317,7 +363,19 @@ def _setup() -> Any:
     return model, step
 
 
+def _stage() -> Any:
+    from labkit.dist.pipelines import WatchedStage
+
+    stage = object.__new__(WatchedStage)
+    stage.device, stage.stage_index, stage.num_stages = torch.device("cpu"), 0, 1
+    return stage
+
+
 def _work() -> None:
+    pass
+
+
+def _work_on(value: object = None) -> None:
     pass
 
 

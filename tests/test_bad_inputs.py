@@ -10,7 +10,7 @@ from tests.good_inputs import EXAMPLES, INSTANCES, NOT_WALKED, RESULTS
 TARGETS = list(bad_inputs.targets())
 # of a room's cases: values that are taken and hidden, and messages that don't say what was expected
 MOST_SILENT, MOST_OBSCURE = 0.01, 0.05
-ROOMS = ("core", "measure", "plan", "train", "gpu", "lesson")
+ROOMS = ("core", "measure", "plan", "train", "gpu", "dist", "lesson")
 
 
 def judge(cases):

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from labkit.core.arguments import check_function, check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument, BadMeasurement, RankFailed
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, Positive, checked
 from labkit.core.spans import Span
 from labkit.core.units import format_bytes, format_seconds
 from labkit.dist import rank_context
@@ -27,7 +28,8 @@ from labkit.measure.contention import Contention, Watch, add_ended
 
 # What a rank takes for itself with a small model: measured 18 MB forked, 160 MB started anew (torch 2.13, Linux).
 _FORKED_BYTES, _FRESH_BYTES = 32 << 20, 200 << 20
-_MOST = 120  # a rank takes five of the 1,024 files that Linux lets a process open, and the notebook needs its own
+# A rank takes five of the 1,024 files that Linux lets a process open, and the notebook needs its own.
+Ranks = Annotated[int, Number(least=1, most=120, advice="It is the number of ranks on this machine.")]
 _had: set[str] = set()  # environment variables of earlier launches: the fork server, which lives on, may have them
 
 
@@ -63,13 +65,14 @@ class Launched(Sequence[Any]):
         return f"{ranks} returned after {format_seconds(self.seconds)}{devices}{busy}"
 
 
+@checked
 def launch(
     fn: Callable[..., Any],
-    nproc: int,
+    nproc: Ranks,
     *args: Any,
-    timeout_s: float = 60.0,
+    timeout_s: Positive = 60.0,
     on_report: Callable[[Report], object] | None = None,
-    threads: int = 1,
+    threads: Count = 1,
 ) -> Launched:
     """Run `fn(*args)` on `nproc` processes at once and return what each returned, rank by rank.
 
@@ -85,9 +88,7 @@ def launch(
     rank that gloo has connected to another user's process fails before it sends anything: others can make a launch
     fail, and no more. macOS doesn't tell whose a connection is. Root, and whatever runs as you, is trusted.
     """
-    if on_report is not None:
-        check_function("on_report", on_report)
-    _check(fn, nproc, timeout_s, threads)
+    _check(nproc)
     from labkit.dist import rank_failures
     from labkit.dist.agent import Agent, private_folder, start_fork_server
     from labkit.dist.coordinator import Coordinator
@@ -101,7 +102,7 @@ def launch(
     with private_folder() as folder:
         with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as agent:
             places = folder, _free_port()
-            agent.run(Task(int(nproc), *places, call, _environment(), _cells(), start_s, int(threads), method))
+            agent.run(Task(nproc, *places, call, _environment(), _cells(), start_s, threads, method))
         differ = rank_failures.sizes_differ(folder)
     states = coordinator.states
     if agent.timed_out or any(state.failure for state in states):
@@ -122,12 +123,8 @@ def _launched(
     return Launched(values, seconds, reports, spans_of(traces), origin, watch.so_far())
 
 
-def _check(fn: object, nproc: Any, timeout_s: Any, threads: Any) -> None:
-    """Raise BadArgument or BadMeasurement for what can't be launched, before anything is started."""
-    check_function("fn", fn)
-    check_number("nproc", nproc, least=1, whole=True, advice="It is the number of ranks.")
-    check_number("threads", threads, least=1, whole=True)
-    check_number("timeout_s", timeout_s, above=0)
+def _check(nproc: int) -> None:
+    """Raise RankFailed or BadMeasurement for what can't be launched here, before anything is started."""
     if rank_context.current() is not None:
         raise RankFailed("lab.launch was called inside a rank of another launch. Start all ranks from the notebook.")
     each = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
@@ -136,8 +133,6 @@ def _check(fn: object, nproc: Any, timeout_s: Any, threads: Any) -> None:
             f"{nproc} ranks need about {format_bytes(nproc * each)}, {format_bytes(each)} each before any tensor, and "
             f"this machine has {format_bytes(host.memory_bytes())}. Pass a smaller nproc."
         )
-    if nproc > _MOST:
-        raise BadArgument(f"Expected nproc to be at most {_MOST} on one machine, got {nproc}.")
 
 
 def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
@@ -147,8 +142,8 @@ def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         return bytes(cloudpickle.dumps((fn, args)))
     except Exception as error:
         raise BadArgument(
-            f"{brief_repr(fn)} or an argument can't be sent to another process ({error}). Make such objects, like open "
-            "files or locks, inside the function."
+            f"Expected a function and arguments that can be sent to another process, but {brief_repr(fn)} or an "
+            f"argument can't ({error}). Make such objects, like open files or locks, inside the function."
         ) from None
 
 

@@ -21,15 +21,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from labkit.core.arguments import check_number
 from labkit.core.display import cut, signal_name
 from labkit.core.errors import LabError, RankFailed
+from labkit.core.kinds import Items, Number
+from labkit.core.parameters import Count, Positive, checked
 from labkit.dist.rank_script import PORT, as_script, returned
 
 NAMES = ("host-a", "host-b")
 ADDRESSES = ("10.203.0.1", "10.203.0.2")
+Host = Annotated[int, Number(least=0, most=1)]
+Command = Annotated[Sequence[str], Items(1)]
 _OURS = re.compile(r"labkit-(\d+)-\d+-[ab]")
 _GRACE_S = 10.0  # how long the other host has to notice that its peer is gone
 _POLL_S = 0.02
@@ -69,7 +72,8 @@ class Hosts:
         lines = (f"{address} {name}\n" for name, address in zip(NAMES, ADDRESSES, strict=True))
         self._etc_hosts.write_text("127.0.0.1 localhost\n" + "".join(lines), encoding="ascii")
 
-    def start(self, host: int, command: Sequence[str], **environment: str) -> HostCommand:
+    @checked
+    def start(self, host: Host, command: Command, **environment: str) -> HostCommand:
         """Start a command in host 0 or 1, with these environment variables added. It sees no GPU."""
         enter = ["ip", "netns", "exec", self._namespaces[host], "unshare", "--uts", "sh", "-ec", _ENTER, "enter"]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # torchrun is there
@@ -86,14 +90,16 @@ class Hosts:
         self.started.append(HostCommand(NAMES[host], process, output))
         return self.started[-1]
 
-    def run(self, command: Sequence[str], *, timeout_s: float = 60.0, **environment: str) -> tuple[str, ...]:
+    @checked
+    def run(self, command: Command, *, timeout_s: Positive = 60.0, **environment: str) -> tuple[str, ...]:
         """Run a command in both hosts at once; the output of each.
 
         Raises RankFailed if one ends with an error or runs longer than `timeout_s` seconds; then nothing runs any more.
         """
         return self.wait([self.start(host, command, **environment) for host in (0, 1)], timeout_s=timeout_s)
 
-    def wait(self, commands: Sequence[HostCommand], *, timeout_s: float = 60.0) -> tuple[str, ...]:
+    @checked
+    def wait(self, commands: Sequence[HostCommand], *, timeout_s: Positive = 60.0) -> tuple[str, ...]:
         """Wait for started commands, then stop all else in the hosts; the output of each. Raises like `run`."""
         deadline = time.monotonic() + timeout_s
         ended: list[HostCommand] = []
@@ -118,7 +124,8 @@ class Hosts:
             )
         return tuple(command.text() for command in commands)
 
-    def launch(self, fn: Callable[..., object], *args: Any, nproc: int = 1, timeout_s: float = 60.0) -> list[Any]:
+    @checked
+    def launch(self, fn: Callable[..., object], *args: Any, nproc: Count = 1, timeout_s: Positive = 60.0) -> list[Any]:
         """Run a function on `nproc` ranks of each host with torchrun; what each rank returned, by rank.
 
         The files are those that `lab.dist.as_script` writes. The function initialises its process group itself, with
@@ -130,7 +137,8 @@ class Hosts:
         found = dict(pair for output in outputs for pair in returned(output))
         return [found.get(rank) for rank in range(2 * nproc)]
 
-    def stop(self, *which: int) -> None:
+    @checked
+    def stop(self, *which: Host) -> None:
         """Kill all that runs in host 0 or 1, as a power cut would; in both unless one is named."""
         for host in which or (0, 1):
             for command in self.started:
@@ -139,15 +147,17 @@ class Hosts:
             _end_all(self._namespaces[host])
 
 
+@checked
 @contextmanager
-def two_hosts(rate_bits_per_s: float = 1e9) -> Iterator[Hosts]:
+def two_hosts(
+    rate_bits_per_s: Annotated[float, Number(least=10**6, most=10**12, advice="A megabit per second is 1e6.")] = 1e9,
+) -> Iterator[Hosts]:
     """Two hosts and a cable of `rate_bits_per_s` in each direction; both are gone at the end, whatever happens.
 
     Raises LabError if this computer can't have them (no Linux, no root, no iproute2, or a container that forbids it),
     and BadArgument for a rate below 1e6.
     """
     # The rate includes the headers of TCP and IP.
-    check_number("rate_bits_per_s", rate_bits_per_s, least=1e6, advice="A megabit per second is 1e6.")
     _check_possible()
     _remove_leftovers()
     stem = f"labkit-{os.getpid()}-{next(_counter)}"

@@ -6,19 +6,20 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from labkit.core.arguments import check_number
-from labkit.core.display import Shown, brief_repr
+from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
+from labkit.core.kinds import Items
+from labkit.core.parameters import Count, NonNegative, Positive, checked
 from labkit.core.spans import Span
 from labkit.core.units import MIB, format_seconds
 from labkit.dist import rank_context
-from labkit.dist.launching import Launched, launch
+from labkit.dist.launching import Launched, Ranks, launch
 from labkit.dist.standin import StandIn
 
 if TYPE_CHECKING:
@@ -46,8 +47,14 @@ class Backward(Shown):
         return f"backward with {buckets}: {format_seconds(self.median_s)} (simulated compute, real exchange)"
 
 
+@checked
 def backward_by_buckets(
-    backward_s: Sequence[float], n_bytes: Sequence[int], *, bucket_bytes: float, ranks: int = 2, steps: int = 5
+    backward_s: Annotated[Sequence[NonNegative], Items(1)],
+    n_bytes: Sequence[NonNegative],
+    *,
+    bucket_bytes: Positive,
+    ranks: Ranks = 2,
+    steps: Count = 5,
 ) -> Backward:
     """Run DistributedDataParallel over layers that sleep: the run that lab.schedule.overlap predicts.
 
@@ -55,13 +62,9 @@ def backward_by_buckets(
     simulated, so it needs no core; the all-reduces between `ranks` gloo ranks are real. Raises BadArgument for empty
     lists, or lists of different lengths.
     """
-    if not isinstance(backward_s, list | tuple) or not isinstance(n_bytes, list | tuple):
-        raise BadArgument(f"Expected two lists with a number for each layer, got {brief_repr(backward_s)}.")
-    if not backward_s or len(backward_s) != len(n_bytes):
+    if len(backward_s) != len(n_bytes):
         raise BadArgument(f"Expected a number for each layer, got {len(backward_s)} seconds, {len(n_bytes)} bytes.")
-    check_number("bucket_bytes", bucket_bytes, above=0)
-    check_number("steps", steps, least=1, whole=True)
-    found = launch(_backward, ranks, list(backward_s), list(n_bytes), bucket_bytes / MIB, int(steps))
+    found = launch(_backward, ranks, backward_s, n_bytes, bucket_bytes / MIB, steps)
     taken, sent, zero_s = found[0]
     return Backward(tuple(taken), _spans(found, sorted(sent), zero_s), len(sent))
 
@@ -85,7 +88,7 @@ class _SleepingLayer(nn.Module):
 
 
 def _backward(
-    backward_s: list[float], n_bytes: list[float], bucket_mib: float, steps: int
+    backward_s: Sequence[float], n_bytes: Sequence[float], bucket_mib: float, steps: int
 ) -> tuple[list[float], list[tuple[float, float]], float]:
     """In a rank: seconds of each backward pass; start and end of each bucket's exchange in the last one; its start."""
     rank = rank_context.current()

@@ -6,11 +6,12 @@ Not loaded with labkit.dist: importing torch's pipelining takes a second or more
 from __future__ import annotations
 
 import csv
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +19,15 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from labkit.core.errors import BadArgument, ScheduleError
+from labkit.core.kinds import Items
+from labkit.core.parameters import Count, NonNegative, checked
 from labkit.core.spans import Span
-from labkit.dist.rank_context import span
+from labkit.dist.rank_context import SpanKind, span
 from labkit.dist.rank_timing import group_sync, together_s
 from labkit.dist.standin import StandIn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+_STEP = re.compile(r"([FBW])(\d+)(?:\.(\d+))?", re.ASCII)
 
 
 class WatchedStage(PipelineStage):
@@ -52,7 +56,7 @@ class WatchedStage(PipelineStage):
         """As torch does it, inside a span "W"."""
         return self._recorded("W", super().backward_weight_one_chunk, bwd_chunk_id, *args, **kwargs)
 
-    def _recorded(self, kind: str, work: Callable[..., Any], microbatch: int, *args: Any, **kwargs: Any) -> Any:
+    def _recorded(self, kind: SpanKind, work: Callable[..., Any], microbatch: int, *args: Any, **kwargs: Any) -> Any:
         if not self._peers:
             return work(microbatch, *args, **kwargs)
         chunk = self.stage_index // self.group_size
@@ -66,14 +70,23 @@ class WatchedStage(PipelineStage):
         return result
 
 
+Stages = Annotated[Sequence[WatchedStage], Items(1)]
+
+
 class OwnSchedule(_PipelineScheduleRuntime):
     """torch's own runtime for an order written as lists of "F0", "B0" and "W0", as `lab.schedule` explains them.
 
     torch adds the sends and receives. Chunk c of rank r is stage c * ranks + r.
     """
 
+    @checked(error=ScheduleError)
     def __init__(
-        self, stages: Sequence[WatchedStage], n_microbatches: int, loss_fn: Loss, *, order: Sequence[Sequence[str]]
+        self,
+        stages: Stages,
+        n_microbatches: Count,
+        loss_fn: Loss,
+        *,
+        order: Annotated[Sequence[Sequence[str]], Items(1)],
     ) -> None:
         super().__init__(list(stages), n_microbatches, loss_fn=loss_fn)  # type: ignore[no-untyped-call]  # torch gives it no types
         split = any(step.startswith("W") for steps in order for step in steps)
@@ -89,19 +102,22 @@ class OwnSchedule(_PipelineScheduleRuntime):
 
 def _torch_action(step: str, rank: int, ranks: int, names: dict[str, str]) -> str:
     """A step as torch writes it, stage, kind and micro-batch: "F3.1" of rank 0 of 4 is "4F3"."""
-    microbatch, _, chunk = step[1:].partition(".")
-    return f"{int(chunk or 0) * ranks + rank}{names[step[0]]}{microbatch}"
+    if (found := _STEP.fullmatch(step)) is None:
+        raise ScheduleError(f"Expected order to have steps such as 'F0', 'B0.1' or 'W2', got {step!r}.")
+    kind, microbatch, chunk = found.groups()
+    return f"{int(chunk or 0) * ranks + rank}{names[kind]}{microbatch}"
 
 
+@checked(error=ScheduleError)
 class StandInPart(nn.Module):
     """A part of a model that only takes time, on a lab.StandIn: for a forward, and for a backward in two parts.
 
     `backward_s` is the whole backward and `weight_s` its part for the weights' gradients, in seconds.
     """
 
-    def __init__(self, forward_s: float, backward_s: float, weight_s: float = 0.0) -> None:
+    def __init__(self, forward_s: NonNegative, backward_s: NonNegative, weight_s: NonNegative = 0.0) -> None:
         super().__init__()
-        if not 0 <= weight_s <= backward_s:
+        if weight_s > backward_s:
             raise ScheduleError(
                 f"Expected weight_s to be a part of backward_s, got {weight_s:g} of {backward_s:g} s. "
                 "backward_s is the whole backward, of inputs and weights."
@@ -119,6 +135,7 @@ class StandInPart(nn.Module):
         return taken
 
 
+@checked
 class PipelineStep:
     """A function without arguments: one step of a schedule, with forwards and backwards, and no optimizer.
 
@@ -126,7 +143,7 @@ class PipelineStep:
     call's micro-batches are in `losses` there.
     """
 
-    def __init__(self, schedule: Any, stages: Sequence[WatchedStage], inputs: Tensor, targets: Tensor) -> None:
+    def __init__(self, schedule: Any, stages: Stages, inputs: Tensor, targets: Tensor) -> None:
         self.schedule, self.stages = schedule, stages
         device = stages[0].device
         self._inputs = [inputs.to(device)] if any(stage.is_first for stage in stages) else []
@@ -155,13 +172,15 @@ class Steps:
     most_held: float
 
 
-def timed(schedule: Any, stages: Sequence[WatchedStage], inputs: Tensor, targets: Tensor, *, steps: int = 1) -> Steps:
+@checked
+def timed(schedule: Any, stages: Stages, inputs: Tensor, targets: Tensor, *, steps: Count = 1) -> Steps:
     """Warm up with one step of `schedule`, then time `steps` of them from a common start; spans are of the last."""
     step = PipelineStep(schedule, stages, inputs, targets)
     seconds = [together_s(step, group_sync()) for _ in range(steps)]
     return Steps((*seconds[1:], step.record_spans()), max(stage.most_held for stage in stages))
 
 
+@checked
 def stage_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     """The spans that watched stages recorded: F, B and W with a micro-batch's number."""
     return tuple(one for one in spans if one.kind in ("F", "B", "W") and one.label)

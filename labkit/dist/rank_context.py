@@ -10,17 +10,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from labkit.core.arguments import as_float
-from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
+from labkit.core.parameters import AnyNumber, checked
 from labkit.dist.channel import Channel
 
 if TYPE_CHECKING:
     from labkit.dist.gpu_clock import GpuClock
 
-KINDS = ("F", "B", "W", "compute", "communication", "idle", "optimizer")
+SpanKind = Literal["F", "B", "W", "compute", "communication", "idle", "optimizer"]
 _MOST = 200_000  # spans and arrivals each, so that a long run doesn't fill the memory
 
 # What the ranks that take part in one exchange have in common: its group, and its number there.
@@ -110,18 +109,14 @@ def set_current(context: RankContext) -> None:
     _current = context
 
 
-def report(**metrics: float) -> None:
+@checked(error=BadMeasurement)
+def report(**metrics: AnyNumber) -> None:
     """Send numbers from a rank to the notebook at once: `lab.report(step=7, loss=0.3)`.
 
     Inside `lab.launch` they reach `on_report` while the ranks run, and `.reports` after. In any other process, such
     as one that torchrun started, they are printed as one line. BadMeasurement for what is not a number.
     """
-    numbers = {}
-    for name, value in metrics.items():
-        number = as_float(value)
-        if number is None:
-            raise BadMeasurement(f"Expected a number for {name!r} in lab.report, got {brief_repr(value)}.")
-        numbers[name] = number
+    numbers = {name: float(value) for name, value in metrics.items()}
     context = current()
     if context is not None and context.pid == os.getpid():
         context.send("report", context.now_s(), numbers)
@@ -130,14 +125,13 @@ def report(**metrics: float) -> None:
     sys.stdout.flush()
 
 
+@checked(error=BadMeasurement)
 @contextmanager
-def span(kind: str, label: str = "") -> Iterator[None]:
+def span(kind: SpanKind, label: str = "") -> Iterator[None]:
     """Record what this rank does inside the `with` as a span of `kind`: one of Span's kinds.
 
     Communication inside it is cut out of it. Outside a launch nothing is recorded. BadMeasurement for another kind.
     """
-    if kind not in KINDS:
-        raise BadMeasurement(f"Expected a kind of span out of {', '.join(KINDS)}, got {brief_repr(kind)}.")
     context = current()
     if context is None:
         yield
@@ -149,4 +143,4 @@ def span(kind: str, label: str = "") -> Iterator[None]:
         yield
     finally:
         context.spans_open.depth = depth
-        context.add_span(start, context.stamp(), kind, str(label))
+        context.add_span(start, context.stamp(), kind, label)

@@ -8,12 +8,13 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from labkit.core.arguments import check_number
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.kinds import Number
 from labkit.core.own_folder import writing
+from labkit.core.parameters import Count, checked
 from labkit.measure.source_text import is_plain_function, with_imports
 
 PORT = 29500  # torchrun's own default
@@ -84,14 +85,15 @@ class Scripts(NamedTuple):
     slurm: Path
 
 
+@checked
 def as_script(
     fn: Callable[..., object],
     folder: str | Path,
     *args: Any,
-    nproc: int,
-    nnodes: int = 1,
+    nproc: Count,
+    nnodes: Count = 1,
     rendezvous: str | None = None,
-    hours: float = 1,
+    hours: Annotated[float, Number(above=0, most=10_000)] = 1,
 ) -> Scripts:
     """Write train.py, torchrun.sh and job.slurm to `folder`; they do what `lab.launch(fn, nproc, *args)` does.
 
@@ -108,9 +110,6 @@ def as_script(
     """
     if not is_plain_function(fn):
         raise BadArgument(f"Expected a function made with def, got {brief_repr(fn)}.")
-    for name, count in (("nproc", nproc), ("nnodes", nnodes)):
-        check_number(name, count, least=1, whole=True)
-    check_number("hours", hours, above=0)
     imports, source = with_imports(fn, advice="Make it inside the function, or pass it as an argument.")
     start = _torchrun(nproc, nnodes, rendezvous)
     minutes = math.ceil(hours * 60)
@@ -135,7 +134,7 @@ def returned(output: str) -> Iterator[tuple[int, Any]]:
 
 
 def _torchrun(nproc: int, nnodes: int, rendezvous: str | None) -> str:
-    found = _ENDPOINT.fullmatch(rendezvous) if isinstance(rendezvous, str) else None
+    found = _ENDPOINT.fullmatch(rendezvous or "")
     # Strictly, since it becomes a part of a shell script.
     if rendezvous is not None and not (found and 0 < int(found[2]) < 65536):
         raise BadArgument(
@@ -163,7 +162,7 @@ def _literals(fn: Callable[..., object], args: tuple[Any, ...]) -> str:
     for arg in args:
         try:
             same = bool(ast.literal_eval(repr(arg)) == arg)
-        except (ValueError, SyntaxError, TypeError, RuntimeError):
+        except Exception:  # whatever the argument's own repr and == raise
             same = False
         if not same:
             raise BadArgument(

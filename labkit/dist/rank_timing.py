@@ -6,17 +6,18 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal
 
-from labkit.core.arguments import check_function, check_number
-from labkit.core.display import brief_repr
-from labkit.core.errors import BadArgument
-from labkit.dist.launching import launch
+from labkit.core.kinds import Items, Number
+from labkit.core.parameters import Count, Positive, checked
+from labkit.dist.launching import Ranks, launch
 from labkit.measure.bench import Timing, sync_of
 
 _RUNS, _WARM = 9, 3  # an odd number of runs, whose median is one of them
 
 
-def backend(nproc: int | None = None) -> str:
+@checked
+def backend(nproc: Count | None = None) -> str:
     """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
 
     Inside a rank `nproc` defaults to the number of ranks that run on this machine.
@@ -25,7 +26,6 @@ def backend(nproc: int | None = None) -> str:
     import torch.distributed as dist
 
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else nproc
-    check_number("nproc", ranks, least=1, whole=True)
     return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= ranks else "gloo"
 
 
@@ -45,16 +45,16 @@ def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:
     return time.perf_counter() - start_s
 
 
-def interleaved(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Timing]:
+@checked
+def interleaved(
+    ways: Mapping[str, Callable[[], object]], rounds: Annotated[int, Number(least=2, advice="Fewer have no spread.")]
+) -> dict[str, Timing]:
     """Time functions in turn, A B A B, `rounds` times each after a round to warm up: a disturbance hits all alike.
 
     All ranks of a process group have to call it alike. A reading begins when the last rank is ready and ends when the
     last one is done; every rank gets its own readings, in seconds. BadArgument for fewer than 2 rounds, and for
     what can't be called.
     """
-    check_number("rounds", rounds, least=2, whole=True, advice="Fewer have no spread.")
-    for name, way in ways.items():
-        check_function(name, way)
     sync = group_sync()
     readings_s: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds + 1):
@@ -70,8 +70,13 @@ def group_sync() -> Callable[[], None]:
     return sync_of("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
+@checked
 def all_reduce_seconds(
-    sizes: Sequence[int], nproc: int, *, over: str | None = None, timeout_s: float = 120.0
+    sizes: Annotated[Sequence[Count], Items(1)],
+    nproc: Ranks,
+    *,
+    over: Literal["gloo", "nccl"] | None = None,
+    timeout_s: Positive = 120.0,
 ) -> dict[int, float]:
     """Seconds that an all-reduce of each size, in bytes, takes between `nproc` ranks of this machine.
 
@@ -79,18 +84,12 @@ def all_reduce_seconds(
     rank's time. float32, so sizes are rounded up to 4 bytes. `over` is "gloo", between processor cores, or "nccl",
     between GPUs; without it what `backend` says. BadArgument for other sizes and backends.
     """
-    if not isinstance(sizes, list | tuple | range) or not sizes:
-        raise BadArgument(f"Expected sizes to be a list of bytes, got {brief_repr(sizes)}.")
-    for size in sizes:
-        check_number("a size", size, least=1, whole=True)
-    if over not in (None, "gloo", "nccl"):
-        raise BadArgument(f'Expected over to be "gloo", "nccl" or nothing, got {brief_repr(over)}.')
-    ranks = launch(_time_sizes, nproc, [int(size) for size in sizes], over, timeout_s=timeout_s)
+    ranks = launch(_time_sizes, nproc, sizes, over, timeout_s=timeout_s)
     slowest = ([max(run) for run in zip(*readings, strict=True)] for readings in zip(*ranks, strict=True))
-    return {int(size): statistics.median(runs) for size, runs in zip(sizes, slowest, strict=True)}
+    return {size: statistics.median(runs) for size, runs in zip(sizes, slowest, strict=True)}
 
 
-def _time_sizes(sizes: list[int], over: str | None) -> list[list[float]]:
+def _time_sizes(sizes: Sequence[int], over: str | None) -> list[list[float]]:
     """In a rank: seconds of each run, size by size."""
     import torch
     import torch.distributed as dist

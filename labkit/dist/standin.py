@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from labkit.core.arguments import check_number
+from labkit.core.errors import BadArgument
+from labkit.core.parameters import NonNegative, Positive, checked
 from labkit.dist import rank_context
+from labkit.dist.rank_context import SpanKind
 
 
 @functools.cache
@@ -34,16 +36,18 @@ class StandIn:
     A sleeping process needs no core: 8 ranks compute at the same time on two. What they say to each other is real.
     """
 
-    def __init__(self, flop_per_s: float = 1e12) -> None:
-        check_number("flop_per_s", flop_per_s, above=0)
+    @checked
+    def __init__(self, flop_per_s: Positive = 1e12) -> None:
         self.flop_per_s = float(flop_per_s)
 
-    def compute(self, flop: float, label: str = "", kind: str = "compute") -> None:
+    @checked
+    def compute(self, flop: NonNegative, label: str = "", kind: SpanKind = "compute") -> None:
         """Take the time of `flop` operations: a span of `kind`, unless inside a `lab.dist.span`, whose part it is."""
-        check_number("flop", flop, least=0)
+        if flop > 3600 * self.flop_per_s:  # a mistake in a unit, and it would sleep on after its reader has gone
+            raise BadArgument(f"Expected flop to take at most an hour, got {flop:g} at {self.flop_per_s:g} FLOP/s.")
         early_s = oversleep_s()
         start_s = time.monotonic()
-        end_s = start_s + float(flop) / self.flop_per_s
+        end_s = start_s + flop / self.flop_per_s
         while (left_s := end_s - time.monotonic() - early_s) > 0:
             time.sleep(left_s)
         rank = rank_context.current()
@@ -52,15 +56,14 @@ class StandIn:
             if not getattr(rank.spans_open, "depth", 0):
                 rank.add_span(start_s - rank.start_s, rank.now_s(), kind, label)
 
-    def layer(self, forward_flop: float, backward_flop: float | None = None, label: str = "") -> nn.Module:
+    @checked
+    def layer(self, forward_flop: NonNegative, backward_flop: NonNegative | None = None, label: str = "") -> nn.Module:
         """A module that passes its input on and takes the time of `forward_flop` forward, `backward_flop` backward.
 
         Backward takes twice as many as forward unless given.
         """
-        check_number("forward_flop", forward_flop, least=0)
         backward = 2 * forward_flop if backward_flop is None else backward_flop
-        check_number("backward_flop", backward, least=0)
-        return _StandInLayer(self, float(forward_flop), float(backward), label)
+        return _StandInLayer(self, forward_flop, backward, label)
 
 
 class _Pass(torch.autograd.Function):

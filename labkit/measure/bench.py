@@ -31,6 +31,7 @@ _MOST_RUNS = 1_000_000
 Budget = Annotated[float, Number(least=0, most=86_400)]
 
 
+@checked
 def sync_of(device: str) -> Callable[[], None]:
     """Return a function that waits for all queued work of "cuda" or "cuda:1"; for other devices, `no_sync`."""
     if not device.startswith("cuda"):

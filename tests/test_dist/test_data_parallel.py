@@ -97,7 +97,15 @@ def test_buckets_travel_beside_the_backward_pass():
     assert "simulated" in str(many)
 
 
-@pytest.mark.parametrize("layers", [([], []), ([0.1], [1, 2]), (0.1, 4)])
-def test_layers_that_are_none_are_refused(layers):
-    with pytest.raises(BadArgument, match="a number for each layer"):
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        (([], []), "Expected backward_s to be a list of at least 1 item"),
+        (([0.1], [1, 2]), "Expected a number for each layer, got 1 seconds, 2 bytes"),
+        ((0.1, 4), "Expected backward_s to be a list of at least 1 item"),
+        (([0.1], [-1]), r"Expected n_bytes\[0\] to be a finite number of at least 0, got -1. It is in bytes."),
+    ],
+)
+def test_layers_that_are_none_are_refused(layers, words):
+    with pytest.raises(BadArgument, match=words):
         backward_by_buckets(*layers, bucket_bytes=4096)

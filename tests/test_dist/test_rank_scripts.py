@@ -184,7 +184,7 @@ def factorial(n):
     ("changed", "words"),
     [
         ({"fn": lambda value: 1}, "Expected a function made with def"),
-        ({"fn": 5}, "Expected a function made with def, got 5"),
+        ({"fn": 5}, "Expected fn to be a function, got 5"),
         ({"nproc": 0}, "Expected nproc to be a whole number of at least 1, got 0"),
         ({"nnodes": 1.5}, "Expected nnodes"),
         ({"hours": 0}, "Expected hours to be a finite number above 0"),

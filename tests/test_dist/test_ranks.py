@@ -162,7 +162,7 @@ def test_a_report_outside_a_launch_is_a_line(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "3")
     lab.report(loss=0.5, step=np.int64(2))
     assert capsys.readouterr().out == 'rank 3: {"loss": 0.5, "step": 2.0}\n'
-    with pytest.raises(BadArgument, match="Expected a number for 'loss'"):
+    with pytest.raises(BadArgument, match="Expected loss to be a number, got 'low'"):
         lab.report(loss="low")
 
 
@@ -240,7 +240,10 @@ def test_idle_ends_when_the_last_rank_arrives():
 
 
 def test_spans_of_no_kind_are_refused():
-    with pytest.raises(BadArgument, match="Expected a kind of span"), lab.dist.span("thinking"):
+    with (
+        pytest.raises(BadArgument, match=r"Expected kind to be one of 'F', 'B', .* got 'thinking'"),
+        lab.dist.span("thinking"),
+    ):
         pass
     with lab.dist.span("compute"):  # outside a launch: nothing
         pass
@@ -340,7 +343,7 @@ def test_all_reduce_is_timed_by_size():
     assert list(seconds) == [4, 40_000_000]
     assert 0 < seconds[4] < seconds[40_000_000] < 5
     assert lab.dist.all_reduce_seconds([4], 2, over="gloo")[4] > 0
-    with pytest.raises(BadArgument, match="list of bytes"):
+    with pytest.raises(BadArgument, match="Expected sizes to be a list of at least 1 item"):
         lab.dist.all_reduce_seconds([], 2)
-    with pytest.raises(BadArgument, match='"gloo", "nccl" or nothing'):
+    with pytest.raises(BadArgument, match="Expected over to be one of 'gloo', 'nccl' or None, got 'mpi'"):
         lab.dist.all_reduce_seconds([4], 2, over="mpi")
