@@ -197,6 +197,12 @@ def test_no_watched_step_is_said():
         pipelines.idle_share([Span(0, 0.0, 1.0, "compute")])
 
 
+@pytest.mark.parametrize("step", ["", "F", "Q0", "F-1", "B0.", "F٣"])
+def test_a_step_of_no_kind_is_refused(step):
+    with pytest.raises(ScheduleError, match=f"Expected order to have steps such as .*, got '{step}'"):
+        pipelines._torch_action(step, 0, 2, {"F": "F", "B": "B", "W": "W"})
+
+
 @pytest.mark.parametrize("seconds", [(1.0, 1.0, 2.0), (1.0, 1.0, -1.0)])
 def test_weights_are_a_part_of_the_backward(seconds):
     with pytest.raises(ScheduleError, match=r"Expected weight_s to be .*, got"):

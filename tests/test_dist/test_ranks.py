@@ -338,6 +338,11 @@ def test_a_stand_in_refuses_what_is_no_number_of_operations(flop):
         lab.StandIn(0)
 
 
+def test_a_stand_in_refuses_to_sleep_for_hours():
+    with pytest.raises(BadArgument, match=r"Expected flop to take at most an hour, got 1e\+13 at 1e\+09 FLOP/s\."):
+        lab.StandIn(1e9).compute(10**13)
+
+
 def test_all_reduce_is_timed_by_size():
     seconds = lab.dist.all_reduce_seconds([4, 40_000_000], 2)
     assert list(seconds) == [4, 40_000_000]
