@@ -20,6 +20,7 @@ from labkit.lesson import journal
 from labkit.lesson.live import Live
 from labkit.measure import bench
 from labkit.measure.bench import Comparison, Timing
+from labkit.measure.contention import Contention
 
 T = TypeVar("T", Timing, Comparison)
 
@@ -48,7 +49,7 @@ class SpeedBoard(Live):
         self._bars: dict[str, plot.Bar] = {}
         self._apart: dict[str, list[str]] = {}  # a row's recorded values that did other work, in sentences
         self._newest: dict[str, tuple[Timing, float | None]] = {}  # timings and their items since the last frame
-        self._busy: dict[str, list[str]] = {}  # why a row gives no verdict
+        self._busy: dict[str, Contention] = {}  # rows that give no verdict
         self._stopped: dict[str, int] = {}  # readings of rows that an error or Ctrl-C ended
         super().__init__()
 
@@ -59,7 +60,7 @@ class SpeedBoard(Live):
             self._fill(timing, items)
         words = plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
         cut = (f"{row}: stopped after {n} reading{'s' * (n != 1)}." for row, n in self._stopped.items())
-        return " ".join([words, *cut, *self._by_reason(self._busy), *self._by_reason(self._apart)])
+        return " ".join([words, *cut, *self._in_words_busy(), *self._by_reason(self._apart)])
 
     @checked(error=BadMeasurement)
     def limit(self, row: str, value: Positive) -> None:
@@ -160,8 +161,17 @@ class SpeedBoard(Live):
         self._busy.pop(row, None)
 
     def _note_busy(self, row: str, timing: Timing) -> None:
-        why = timing.busy and f"{timing.busy[0].upper()}{timing.busy[1:]}. Run the cell again when it is calm."
-        self._busy[row] = [why] if why else []
+        self._busy.pop(row, None)
+        if timing.contention is not None and timing.busy:
+            self._busy[row] = timing.contention
+
+    def _in_words_busy(self) -> list[str]:
+        """One sentence for all rows that were measured on a busy machine, with what was lost by the worst."""
+        if not self._busy:
+            return []
+        why = max(self._busy.values(), key=lambda one: one.lost or 0.0).reason
+        rows = "" if len(self._busy) == len(self._bars) else f" while it measured {', '.join(map(repr, self._busy))}"
+        return [f"{why[0].upper()}{why[1:]}{rows}. Run the cell again when it is calm."]
 
     def _fill(self, timing: Timing, items: float | None, row: str = "") -> None:
         bar = self._row(row or timing.label)
@@ -195,7 +205,7 @@ class SpeedBoard(Live):
         rows: dict[str, list[str]] = {}
         for row, why in ((row, why) for row, each in sentences.items() for why in each):
             rows.setdefault(why, []).append(row)
-        return [why if len(by) == len(self._bars) else f"{', '.join(by)}: {why}" for why, by in rows.items()]
+        return [why if len(by) == len(self._bars) else f"{', '.join(map(repr, by))}: {why}" for why, by in rows.items()]
 
 
 class Curves(Live):

@@ -208,6 +208,7 @@ def test_an_answer_that_enters_inference_mode_leaves_it(judged):
     with torch.no_grad():
         judged(enter)
         assert not torch.is_grad_enabled()
+        entered.clear()  # what is entered puts back what it found when it goes: here, as everywhere, no gradients
 
 
 def test_what_cannot_be_put_back_is_told(judged, monkeypatch, tmp_path):

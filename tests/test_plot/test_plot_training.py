@@ -148,7 +148,7 @@ def test_a_frame_is_drawn_when_it_costs_a_tenth_of_the_time_at_most(monkeypatch)
 
 
 def test_an_axis_that_is_none_is_told():
-    with pytest.raises(BadArgument, match="'seconds', 'epochs', 'images' or 'steps'"):
+    with pytest.raises(BadArgument, match="'seconds', 'epochs', 'images', 'steps', got 'minutes'"):
         SeedCurves("Time", x="minutes")
 
 

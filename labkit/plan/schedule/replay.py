@@ -106,9 +106,7 @@ def profile(row: Mapping[str, str]) -> Profile:
     """The Profile in a row of the published table "zero_bubble_times". Raises ScheduleError for another row."""
     lacking = [column for column in table("zero_bubble_times")[0] if column not in row]
     if lacking:
-        raise ScheduleError(
-            f"Expected row to be of table('zero_bubble_times'), got one without {lacking[0]!r}."
-        )
+        raise ScheduleError(f"Expected row to be of table('zero_bubble_times'), got one without {lacking[0]!r}.")
     ranks = int(row["pp"])
     return Profile(
         model=row["model"],
