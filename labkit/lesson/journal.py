@@ -112,7 +112,7 @@ def record(
         raise BadMeasurement(
             f"Expected a finite number in {unit} for {key!r}, got {brief_repr(value)}. Nothing was recorded."
         )
-    here, lost = machine(), _taken_by_others(value, origin, timed)
+    here, lost = machine(), _taken_by_others(section, value, origin, timed)
     measurement = Measurement(
         section, what, number, unit, origin, here.name, results.now(), samples, predicted(key, unit),
         work.profile, tuple(claims), dict(here.versions), size, dtype, work.items, lost.lost, lost.reason,
@@ -122,12 +122,19 @@ def record(
     return measurement
 
 
-def _taken_by_others(value: object, origin: OwnOrigin, timed: bool) -> Contention:
-    """What other programs took of a number's time: of its timing's, or of the cells that may have measured it."""
+def _taken_by_others(section: str, value: object, origin: OwnOrigin, timed: bool) -> Contention:
+    """What other programs took of a number's time: of its timing's, or of what may have measured it.
+
+    That is the cells since the last record and, since a ratio is often recorded a cell after its board, the timings
+    that this kernel recorded in the section.
+    """
     if not timed or origin == "calculated":
         return Contention()
     cells = CELLS.worst(recording=True)
-    return (value.contention or Contention()) if isinstance(value, Timing) else cells
+    if isinstance(value, Timing):
+        return value.contention or Contention()
+    rows = [m for m in _recorded_here.values() if m.section == section and m.samples and m.busy]
+    return cells if cells.reason or not rows else Contention(rows[-1].waited, rows[-1].busy)
 
 
 def _check_printable(**texts: str) -> None:

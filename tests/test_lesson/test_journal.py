@@ -254,6 +254,15 @@ def test_a_number_without_a_timing_is_marked_by_its_cells_if_it_was_timed(kernel
     assert journal.record("00.3 efficiency", 61.0, "%").busy == ""
 
 
+def test_a_ratio_recorded_a_cell_after_its_disturbed_timings_is_marked_too(kernel):
+    journal.record(KEY, taken("all threads", 0.02, 0.38), "images/s", items=64)
+    kernel(0.0)
+    assert journal.record("00.3 all threads against one", 1.6, "x").busy == BUSY
+    assert journal.record("00.4 another section", 1.6, "x").busy == ""
+    journal.record(KEY, taken("all threads", 0.02), "images/s", items=64)
+    assert journal.record("00.3 all threads against one", 1.6, "x").busy == ""
+
+
 def test_no_verdict_from_a_speedup_that_was_measured_on_a_busy_machine():
     ratio = speedup(taken("CPU", 0.2, 0.38), taken("GPU", 0.1))
     said = str(journal.verdict("C02", ratio, section="00.4"))
