@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
+from labkit.core.kinds import Number
 from labkit.core.parameters import Count, Positive, checked
 from labkit.measure.bench import sync_of
 from labkit.measure.contention import Watch
@@ -33,7 +34,7 @@ def fit(
     batch: Count,
     data: Labelled | None = None,
     validation: Labelled | None = None,
-    epochs: Count | None = None,
+    epochs: Annotated[int, Number(least=1, most=1_000_000)] | None = None,
     seconds: Positive | None = None,
     until: Accuracy | None = None,
     on_epoch: Callable[[Run], object] | None = None,

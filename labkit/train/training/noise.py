@@ -67,7 +67,7 @@ def gradient_noise(
     *,
     small: Count = 16,
     parts: Annotated[int, Number(least=2)] = 16,
-    draws: Annotated[int, Number(least=2)] = 40,
+    draws: Annotated[int, Number(least=2, most=1_000_000)] = 40,
     seed: int = 0,
     loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
 ) -> GradientNoise:
