@@ -39,7 +39,7 @@ HOSTILE = {
     "digits of an integer": lambda: sys.set_int_max_str_digits(0),
     "trace function": lambda: sys.settrace(lambda *args: None),
     "profile function": lambda: sys.setprofile(lambda *args: None),
-    "signal handlers": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    "signal handlers": lambda: signal.signal(signal.SIGUSR1, lambda *args: None),
     "timer": lambda: signal.setitimer(signal.ITIMER_REAL, 60),
     "CPU affinity": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     "warnings filters": lambda: warnings.simplefilter("ignore"),

@@ -117,8 +117,11 @@ class Loader:
             return WorkerFailed(
                 f"Worker {raised[1]} raised {said}; all workers are ended now. Try workers=0 for the whole traceback."
             )
-        # A connection may break before the system reports the end of the worker that broke it.
-        connection.wait([process.sentinel for process in self._processes], timeout=_REPORT_S)
+        # A connection may break before the system reports the end of the worker that broke it, and a sentinel, which is
+        # a pipe that the worker held, may be ready before its exit code is.
+        ended = connection.wait([process.sentinel for process in self._processes], timeout=_REPORT_S)
+        for process in self._processes:
+            process.join(_REPORT_S if process.sentinel in ended else 0)
         codes = [process.exitcode for process in self._processes if process.exitcode is not None]
         if not codes:
             return WorkerFailed(
