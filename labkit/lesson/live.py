@@ -129,8 +129,9 @@ class Live:
         if (running := shell()) is not None:
             running.events.unregister("post_run_cell", self._ending)
         self.redraw()
-        self._keep(live=False)
+        # in this order, or for a moment both images would stand there
         self._publish("live", sentence_data(self.sentence))
+        self._keep(live=False)
 
     def _move_away(self, where: str) -> None:
         """Leave the sentence, and where the picture is now, in the place where it stands."""
