@@ -118,14 +118,6 @@ def test_a_note_does_not_lie_on_what_was_recorded_elsewhere():
     assert not note.get_window_extent().overlaps(recorded.get_window_extent())
 
 
-def test_a_title_is_above_the_figure_also_after_it_is_drawn_again():
-    picture = plot.speed_bars(BARS, unit="images/s", title="Now")
-    assert picture.ax.get_title(loc="left") == "Now"
-    plot.speed_bars.on(picture.ax, BARS, unit="images/s", title="Then")
-    assert picture.ax.get_title(loc="left") == "Then"
-    assert plot.curves({"loss": [1.0, 0.5]}, title="Learning").ax.get_title(loc="left") == "Learning"
-
-
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.85, 0.97, 1.0, 1.03, 1.1, 1.3, 3.0])
 def test_nothing_covers_the_readers_guess(share, log):
