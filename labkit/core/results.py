@@ -202,7 +202,8 @@ class Results:
     def probe(self) -> None:
         """Write what could not be written before, and let `note` say whether the file can be written."""
         try:
-            append_line(self.path, "")
+            if not self._unsaved:
+                append_line(self.path, "")
             while self._unsaved:
                 append_line(self.path, to_line(self._unsaved[0]))
                 del self._unsaved[0]
