@@ -79,12 +79,15 @@ def minutes(notebook: dict[str, Any], number: str) -> int:
     """How long a reader is busy with a notebook, in whole 5 minutes, rounded up.
 
     150 words a minute, half a minute a guess, 6 s a line of code, 4 minutes an exercise and 1 a line of its solution;
-    and the run itself, as long as it took in the slowest recorded run.
+    and the run itself, as long as it took in the slowest recorded run. Optional cells, tagged `more`, don't count.
     """
-    texts = ("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
+    cells = [cell for cell in notebook["cells"] if "more" not in _tags(cell)]
+    texts = ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
     prose = "\n".join(LINKS.sub("", text) for text in texts)  # nobody reads addresses
-    code = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code" and not _made(c))
-    answers = [_code_lines(text) for text in exercise_files.solutions(number).values()]
+    sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code" and not _made(c)]
+    code = "\n".join(sources)
+    solutions = exercise_files.solutions(number)
+    answers = [_code_lines(solutions[stub]) for stub in map(record_runs.stub_number, sources) if stub]
     reading = len(re.findall(r"\w+", prose)) / 150 + 0.5 * code.count("lab.predict(") + 0.1 * _code_lines(code)
     return 5 * math.ceil((reading + 4 * len(answers) + sum(answers) + _run_minutes(number)) / 5)
 
@@ -145,6 +148,8 @@ def _cell(cell: dict[str, Any], index: int) -> dict[str, Any]:
         "metadata": {"tags": tags} if tags else {},
         "source": _lines("".join(cell["source"]).rstrip("\n")),
     }
+    if "more" in tags and "".join(clean["source"]).startswith("#"):
+        clean["metadata"]["jp-MarkdownHeadingCollapsed"] = True  # JupyterLab folds what stands below the heading
     if cell["cell_type"] == "code":
         keep = "keep_output" in tags
         clean["outputs"] = cell.get("outputs", []) if keep else []
