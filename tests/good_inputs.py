@@ -106,6 +106,9 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "profiling.nsys_stats_command.script": lambda: "script.py",
     "profiling.ncu_command.script": lambda: "script.py",
     "profiling.read_report.path": lambda: _report(),
+    "profiling.step_overhead.step_of": lambda: lambda n: _work,
+    "profiling.step_overhead.small": lambda: 1,
+    "profiling.step_overhead.large": lambda: 2,
     "profiling.saved_activation_bytes.layer": lambda: torch.nn.Linear(3, 3),
     "profiling.saved_activation_bytes.inputs": lambda: [torch.rand(2, 3)],
     "published.table.name": lambda: "memcpy_bandwidth",
@@ -175,9 +178,10 @@ EXAMPLES |= {
     "training.fit.epochs": lambda: 1,
     "training.fit.data": _training_data,
     "training.fit.validation": _training_data,
-    "training.range_test.make": lambda: _made,
-    "training.range_test.data": _training_data,
-    "training.range_test.steps": lambda: 4,
+    "training.compare_tuned.arms": lambda: {"a": _learn, "b": _learn},
+    "training.sweep_rates.arm": lambda: _learn,
+    "training.TunedComparison.gain.label": lambda: "b",
+    "training.TunedComparison.gain.baseline": lambda: "a",
     "accuracy": lambda: 0.9,
     "check.answer": lambda: 3,
 }
@@ -221,6 +225,7 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "StepProfile": lambda: lab.profiling.StepProfile(
         "cpu", 1, (1.0,), {"forward": 1.0}, (), (), {}, Path("trace.json")
     ),
+    "StepOverhead": lambda: lab.profiling.StepOverhead(1, 2, 1e-3, 2e-3),
     "Limit": lambda: lab.profiling.Limit({"text": 0.5, "input": 0.5}, (), 1.0),
     "SimulatedDevice": lambda: lab.simulated.SimulatedDevice(),
     "TrainingJob": lambda: _prepared(),
@@ -232,6 +237,7 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "StandIn": lambda: lab.StandIn(1e30),
     "Run": lambda: _runs().runs[0],
     "Runs": lambda: _runs(),
+    "TunedComparison": lambda: lab.training.compare_tuned({"a": _learn, "b": _learn}, [0.1]),
 }
 
 # parameters for which NaN and inf, or negative numbers, are no mistake
@@ -262,6 +268,7 @@ RESULTS = {
     "profiling.Limit",
     "profiling.MemoryTimeline",
     "profiling.PartSpan",
+    "profiling.StepOverhead",
     "profiling.StepProfile",
     "profiling.Utilization",
     "published.Agreement",
@@ -274,9 +281,11 @@ RESULTS = {
     "simulated.Event",
     "simulated.Numbers",
     "training.GradientNoise",
-    "training.RangeTest",
+    "training.AccuracyGain",
+    "training.RateSweep",
     "training.Run",
     "training.Runs",
+    "training.TunedComparison",
 }
 
 # by room: what its functions call to start a process, to write a file, or to meet other ranks
@@ -348,6 +357,10 @@ def _kernel(x):
 def _made() -> Any:
     model = EXAMPLES["Module"]()
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def _learn(rate: float, seed: int) -> float:
+    return 0.9
 
 
 def _setup() -> Any:

@@ -16,6 +16,7 @@ from labkit.measure.profiling.partition import PartSpan
 from labkit.measure.profiling.saved_activations import saved_activation_bytes
 from labkit.measure.profiling.standalone_script import as_script
 from labkit.measure.profiling.step import StepProfile, profile_step
+from labkit.measure.profiling.step_overhead import StepOverhead, step_overhead
 
 __all__ = [
     "PARTS",
@@ -23,6 +24,7 @@ __all__ = [
     "Limit",
     "MemoryTimeline",
     "PartSpan",
+    "StepOverhead",
     "StepProfile",
     "Utilization",
     "as_script",
@@ -36,5 +38,6 @@ __all__ = [
     "read_report",
     "recorded_report",
     "saved_activation_bytes",
+    "step_overhead",
     "utilization",
 ]
