@@ -81,11 +81,10 @@ def _draw_asked(ax: Axes, request: Request, lines: Array, rows: Array) -> bool:
 def _lines_in_words(request: Request, different: int, sectors: int, lines: int) -> str:
     n, asked, moved = len(request.lanes), len(request.lanes) * request.size, sectors * SECTOR_BYTES
     again = f", {different} of them different" if different < asked else ""
-    once = f"; counted once a lane, asked/moved is {asked / moved:.0%}" if again else ""
     return (
         f"{_count(n, 'lane')} of the warp {'asks' if n == 1 else 'ask'} for {_count(asked, 'byte')} of {_name(request)}"
         f"{again}: {_count(sectors, 'sector')} in {_count(lines, 'line')} {'moves' if sectors == 1 else 'move'}. "
-        f"{different} of the {moved:,} bytes moved were asked for ({different / moved:.0%}{once})."
+        f"{different} of the {moved:,} bytes moved were asked for ({different / moved:.0%})."
     )
 
 

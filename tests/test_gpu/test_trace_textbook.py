@@ -73,9 +73,9 @@ def entry_named(name):
         ("stride 2", "x", 1 / 2, 8),
         ("stride 32", "x", 1 / 8, 32),
         ("misaligned by 4 bytes", "x", 4 / 5, 5),
-        ("broadcast", "x", 4, 1),  # 128 bytes asked for, 32 moved
+        ("broadcast", "x", 1 / 8, 1),  # 32 lanes ask for the same 4 of the 32 bytes moved
         ("one field of a struct", "p", 1 / 4, 16),
-        ("matmul, naive", "a", 4, 1),
+        ("matmul, naive", "a", 1 / 8, 1),
     ],
 )
 def test_efficiency_is_bytes_asked_for_by_bytes_moved(name, array, efficiency, per_request):

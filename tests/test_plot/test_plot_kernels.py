@@ -173,7 +173,7 @@ def test_lanes_that_share_bytes_are_counted_in_the_cell_and_the_sentence():
     assert {"32×", "lanes 0-31"} <= set(words(picture.ax))
     assert picture.sentence == (
         "32 lanes of the warp ask for 128 bytes of x, 4 of them different: 1 sector in 1 line moves. "
-        "4 of the 32 bytes moved were asked for (12%; counted once a lane, asked/moved is 400%)."
+        "4 of the 32 bytes moved were asked for (12%)."
     )
 
 

@@ -17,8 +17,8 @@ SHARED_END = 1 << 30
 """Lower addresses lie in shared memory, and are the same in every block."""
 DYNAMIC_SHARED = 1 << 29
 """Address of dynamic shared memory, above all static shared arrays."""
-CONSTANT = 1 << 40
-GLOBAL = 1 << 41
+CONSTANT = SHARED_END
+GLOBAL = 1 << 31
 ALIGNMENT = 256
 """Bytes to which cudaMalloc aligns (CUDA C++ Programming Guide, "Device Memory Accesses")."""
 MAX_STATIC_SHARED = 48 * 1024

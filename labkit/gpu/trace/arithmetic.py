@@ -1,17 +1,24 @@
-"""Arithmetic in a kernel's source: which expressions are integers, and how many operations a statement performs.
+"""Count the operations of a kernel's source, and decide which of them need help to compute as numba's do.
 
 An operation is an operator or a mathematical function of the source, not a machine instruction: a compiler may fuse
-`a * b + c` into one instruction, which by convention still counts as 2 FLOP.
+`a * b + c` into one instruction, which by convention still counts as 2 FLOP. Python's integers have no end, and NumPy
+computes float32 with an integer in float32; numba computes integers in 64 bits, and float32 with an integer in float64.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-INTEGER_CALLS = {"grid", "gridsize", "len", "int", "range", "popc", "clz", "ffs", "brev", "ballot_sync", "activemask"}
-SAME_TYPE_CALLS = {"min", "max", "abs", "fabs"}  # integers give an integer, floating-point numbers do not
-INTEGER_ATTRIBUTES = {"threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize", "size", "ndim", "shape"}
+import numpy as np
+
+from labkit.gpu.trace.kernel_scope import KernelScope
+from labkit.gpu.trace.typed_source import Typed, TypedSource
+
+RING = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift)
+"""Operators whose low 64 bits follow from the low 64 bits of their operands."""
+_COMPLEX_FLOP = {ast.Mult: 6}  # 4 products and 2 sums; all others count 2, as a sum does
+_SAME_TYPE = (abs, min, max, pow, round, divmod)
 
 
 class Operations(NamedTuple):
@@ -25,116 +32,96 @@ class Operations(NamedTuple):
         return Operations(self.flop + times * other.flop, self.integer + times * other.integer)
 
 
-class IntegerInference:
-    """Decides whether an expression of one function is an integer, as far as its source shows."""
+class Arithmetic:
+    """The operations of one function, with the types that numba gives them; without types, it knows of none."""
 
-    def __init__(self, function: ast.FunctionDef, integers: set[str], arrays: set[str], outer: set[str]) -> None:
-        """`integers` and `arrays` are parameters that hold integers or arrays of them, `outer` global integers."""
-        parameters = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
-        assigned = list(_assignments(function))
-        self._arrays = arrays | {name for name, value in assigned if _makes_integer_array(value)}
-        # Assume that every assigned name is an integer, then drop those assigned something else, until none is left:
-        # the other way round, `i = i + 1` could never be inferred.
-        self._names = (integers & parameters) | outer | {name for name, _ in assigned if name not in parameters}
-        while wrong := {name for name, value in assigned if name in self._names and not self.is_integer(value)}:
-            self._names -= wrong
-
-    def is_integer(self, node: ast.expr | None) -> bool:
-        """Whether `node` can only be an integer (or a tuple of integers)."""
-        match node:  # whatever their ctx: the target of an augmented assignment comes here too
-            case ast.Constant():
-                return isinstance(node.value, int)
-            case ast.Name():
-                return node.id in self._names
-            case ast.Attribute():
-                return bool(INTEGER_ATTRIBUTES & set(_dotted(node)))
-            case ast.Subscript(value=ast.Name(id=name)):
-                return name in self._arrays
-            case ast.Subscript():
-                return self.is_integer(node.value)
-            case ast.BinOp():
-                return not isinstance(node.op, ast.Div) and self.is_integer(node.left) and self.is_integer(node.right)
-            case ast.UnaryOp():
-                return isinstance(node.op, ast.Not) or self.is_integer(node.operand)
-            case ast.IfExp():
-                return self.is_integer(node.body) and self.is_integer(node.orelse)
-            case ast.Call():
-                name = _dotted(node.func)[-1]
-                integer = name in INTEGER_CALLS or name.startswith(("int", "uint"))
-                return integer or (name in SAME_TYPE_CALLS and all(map(self.is_integer, node.args)))
-            case ast.Compare() | ast.BoolOp():
-                return True
-        return False
+    def __init__(self, scope: KernelScope, types: TypedSource) -> None:
+        self._scope, self.types = scope, types
 
     def operations(self, root: ast.AST | None) -> Operations:
-        """Operations in `root`, each executed once."""
-        done = Operations()
-        for node in ast.walk(root) if root is not None else ():
-            match node:
-                case ast.BinOp():
-                    done = done.plus(self._of(node))
-                case ast.AugAssign():
-                    done = done.plus(self._of(ast.BinOp(node.target, node.op, node.value)))
-                case ast.UnaryOp(op=ast.USub() | ast.Invert()) if not isinstance(node.operand, ast.Constant):
-                    done = done.plus(self._of(node))
-                case ast.Call():
-                    done = done.plus(self._of(node), _operations_of_call(_dotted(node.func)))
+        """Operations in `root`, each executed once, without those in its `conditional` parts."""
+        done, pending = Operations(), [root] if root is not None else []
+        while pending:
+            node = pending.pop()
+            done = done.plus(self._of(node))
+            apart = conditional(node)
+            pending += [part for part in ast.iter_child_nodes(node) if part not in apart]
         return done
 
-    def _of(self, node: ast.expr) -> Operations:
-        return Operations(integer=1) if self.is_integer(node) else Operations(flop=1)
-
-
-def local_names(function: ast.FunctionDef) -> set[str]:
-    """Names that belong to the function: its parameters and everything it assigns."""
-    arguments = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
-    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return arguments | stored
-
-
-def _operations_of_call(path: list[str]) -> int:
-    if path[-1] == "fma":
-        return 2
-    return int(path[0] == "math" or path[-1] in SAME_TYPE_CALLS)
-
-
-def _dotted(node: ast.expr) -> list[str]:
-    if isinstance(node, ast.Attribute):
-        return [*_dotted(node.value), node.attr]
-    return [node.id] if isinstance(node, ast.Name) else ["?"]
-
-
-def _makes_integer_array(value: ast.expr) -> bool:
-    """Whether `value` allocates a shared or local array of integers: `cuda.shared.array(32, int32)`."""
-    if not isinstance(value, ast.Call) or _dotted(value.func)[-2:] not in (["shared", "array"], ["local", "array"]):
-        return False
-    types = [*value.args[1:], *(keyword.value for keyword in value.keywords)]
-    return any(_dotted(kind)[-1].startswith(("int", "uint")) for kind in types)
-
-
-def _assignments(function: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
-    """Pairs (name, expression that decides its type) for every binding in the function."""
-    found: list[tuple[str, ast.expr]] = []
-    for node in ast.walk(function):
+    def _of(self, node: ast.AST) -> Operations:
+        typed = self.types.of(node)
+        if typed is None:
+            return Operations()
         match node:
-            case ast.Assign():
-                for target in node.targets:
-                    found += _pairs(target, node.value)
-            case ast.AnnAssign(value=ast.expr() as value):
-                found += _pairs(node.target, value)
-            case ast.AugAssign(target=ast.Name() as target):
-                found.append((target.id, ast.BinOp(target, node.op, node.value)))
-            case ast.For():
-                found += _pairs(node.target, node.iter)
-            case ast.NamedExpr():
-                found.append((node.target.id, node.value))
-    return found
+            case ast.BinOp() | ast.AugAssign():
+                return _counted(typed.result, 1, _COMPLEX_FLOP.get(type(node.op), 2))
+            case ast.UnaryOp(op=ast.USub() | ast.Invert()):
+                return _counted(typed.result, 1, 2)
+            case ast.Call():
+                kinds = [kind for kind in (typed.result, *typed.operands) if kind is not None and kind.kind in "fc"]
+                return _counted(kinds[0] if kinds else typed.result, self._times(node.func), 2)
+        return Operations()
+
+    def _times(self, function: ast.expr) -> int:
+        """How many operations a call of `function` is."""
+        path = self._scope.cuda_path(function)
+        if path:
+            computes = path.startswith("atomic.") and path not in ("atomic.exch", "atomic.cas", "atomic.compare_and_swap")
+            return 2 if path == "fma" else int(computes or path in ("cbrt", "rsqrt"))
+        return int(self.is_mathematical(self._scope.resolve(function)))
+
+    def is_mathematical(self, value: Any) -> bool:
+        """Whether a global value is a function that computes: of `math`, of libdevice, or abs, min, max and the like."""
+        module = getattr(value, "__module__", None) or ""
+        return value in _SAME_TYPE if module == "builtins" else module == "math" or module.endswith("libdevice")
+
+    def bits(self, node: ast.expr, typed: Typed, side: int) -> int:
+        """The most bits of the magnitude of an operand, the left one (0) or the right one (1)."""
+        inner = self.types.of(node) if isinstance(node, ast.BinOp) else None
+        if inner is not None and isinstance(node, ast.BinOp) and inner.is_integer:
+            left, right = (self.bits(part, inner, i) for i, part in enumerate((node.left, node.right)))
+            return left + right if isinstance(node.op, ast.Mult) else max(left, right) + 1
+        return typed.bits[side]
+
+    def overflows(self, node: ast.BinOp) -> bool:
+        """Whether a sum or product of integers may need more than 64 bits; a difference of unsigned ones may, too."""
+        typed = self.types.of(node)
+        if typed is None or not typed.is_integer or not isinstance(node.op, (*RING, ast.Pow)):
+            return False
+        if not isinstance(node.op, ast.Add | ast.Sub | ast.Mult) or typed.result == np.uint64:
+            return True
+        return self.bits(node, typed, 0) > 63
+
+    def conversion(self, node: ast.expr, typed: Typed, operands: list[ast.expr]) -> type | None:
+        """The type to convert an operand to, so that NumPy computes in the type that numba computes in; None for none."""
+        if typed.result is None or typed.result.kind not in "fc":
+            return None
+        kept = [kind for part, kind in zip(operands, typed.operands, strict=True) if kind and self.is_steady(part)]
+        floats = [kind for kind in kept if kind.kind in "fc"]
+        return None if floats and np.result_type(*floats) == typed.result else typed.result.type
+
+    def is_steady(self, node: ast.expr) -> bool:
+        """Whether an expression has the type in the trace that numba gives it, and not only one that converts to it."""
+        if isinstance(node, ast.Name):
+            return self.types.has_one_type(node.id)
+        return not isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr)
 
 
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr]]:
-    if isinstance(target, ast.Name):
-        return [(target.id, value)]
-    if isinstance(target, ast.Tuple):
-        values = value.elts if isinstance(value, ast.Tuple) else [value] * len(target.elts)
-        return [pair for part, its in zip(target.elts, values, strict=False) for pair in _pairs(part, its)]
+def conditional(node: ast.AST) -> list[ast.expr]:
+    """The parts of an expression that are evaluated only where a condition holds."""
+    match node:
+        case ast.IfExp():
+            return [node.body, node.orelse]
+        case ast.BoolOp():
+            return node.values[1:]
+        case ast.Compare():
+            return node.comparators[1:]
     return []
+
+
+def _counted(kind: Any, times: int, of_complex: int) -> Operations:
+    if kind is None or kind.kind == "b":
+        return Operations()
+    if kind.kind in "iu":
+        return Operations(integer=times)
+    return Operations(flop=times * (of_complex if kind.kind == "c" else 1))

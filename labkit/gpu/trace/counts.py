@@ -8,9 +8,10 @@ import numpy as np
 
 from labkit.core.display import Shown
 from labkit.gpu.trace.arithmetic import Operations
-from labkit.gpu.trace.events import SECTOR_BYTES, Events, Requests, in_order, starts
+from labkit.gpu.trace.events import SECTOR_BYTES, Events, in_order, starts
 from labkit.gpu.trace.program import Program
 from labkit.gpu.trace.traced_memory import Array
+from labkit.gpu.trace.warp_requests import Requests
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,7 +24,8 @@ class Counts(Shown):
     requests: int
     """Instructions of warps, of at most 32 accesses each."""
     bytes_asked: int
-    """Bytes that threads ask for in global or constant memory; the next three are of such memory, too."""
+    """Bytes that requests ask for in global or constant memory, each byte once a request, however many lanes share it;
+    the next three are of such memory, too."""
     memory_requests: int
     sectors: int
     """32-byte sectors moved between global memory (or its caches) and the warps."""
@@ -31,9 +33,19 @@ class Counts(Shown):
     """Bytes of the distinct sectors touched: what has to move if a cache keeps everything."""
     wavefronts: int
     """Passes that shared memory needs: one a request (two for 8-byte accesses, four for 16-byte ones) without bank
-    conflicts. A GPU may need fewer for such wide accesses where neighbouring lanes read the same address."""
+    conflicts. A GPU may need fewer for such wide accesses where neighbouring lanes read the same address. Atomics of
+    several lanes on one word take a pass each."""
     ways: int
-    """The most distinct words that one bank had to give for a request: 1 is conflict-free."""
+    """The most distinct words, or atomics, that one bank had to serve for a request: 1 is conflict-free."""
+    rounds: int
+    """Steps that the requests take one after another: the wavefronts of shared memory, and of each other request 1, or
+    for atomics the most lanes at one address, or for constant memory its distinct addresses (CUDA C++ Programming
+    Guide, "SIMT Architecture" and "Device Memory Accesses": both are serialized)."""
+    collisions: int
+    """Atomics that find another lane of their request at the same address: all but one at each address."""
+    hottest: int
+    """The most atomics at one address, whichever warps they come from: these are done one after another, too. In shared
+    memory, where each block has addresses of its own, the most in one block."""
 
     @property
     def bytes_moved(self) -> int:
@@ -42,7 +54,7 @@ class Counts(Shown):
 
     @property
     def efficiency(self) -> float:
-        """Coalescing efficiency: bytes asked for per byte moved. 1 is perfect; above 1, lanes share what is moved.
+        """Coalescing efficiency: bytes asked for, each once a request, per byte moved. 1 is perfect, and the most.
 
         NaN where nothing was moved.
         """
@@ -60,6 +72,8 @@ class Counts(Shown):
             parts.append(f"{self.efficiency:.0%} of the bytes moved were asked for")
         if self.wavefronts:
             parts.append(f"{self.wavefronts:,} wavefronts, up to {self.ways}-way bank conflicts")
+        if self.hottest:
+            parts.append(f"{self.collisions:,} collisions of atomics, up to {self.hottest:,} atomics at one address")
         return "; ".join(parts)
 
 
@@ -70,18 +84,22 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
     lanes = requests.lanes[picked]
     outer = requests.sectors > 0
     touched = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)])
-    size = touched.size
-    begin, end = touched.address // SECTOR_BYTES, (touched.address + size - 1) // SECTOR_BYTES
+    begin, end = touched.address // SECTOR_BYTES, (touched.address + touched.size - 1) // SECTOR_BYTES
+    changing = np.isin(requests.site, np.flatnonzero(accesses.log.kinds == 3))
+    changed = accesses.only(requests.order[np.repeat(mask & changing, requests.lanes)])
     return Counts(
         reads=int(lanes[kind != 2].sum()),
         writes=int(lanes[kind > 1].sum()),
         requests=len(picked),
-        bytes_asked=int(size.sum()),
+        bytes_asked=int(requests.asked[picked].sum()),
         memory_requests=int(outer[picked].sum()),
         sectors=int(requests.sectors[picked].sum()),
         footprint_bytes=SECTOR_BYTES * len(np.unique(np.concatenate([begin, end]))),
         wavefronts=int(requests.wavefronts[picked].sum()),
         ways=int(requests.ways[picked].max(initial=0)),
+        rounds=int(requests.rounds[picked].sum()),
+        collisions=int(requests.collisions[picked].sum()),
+        hottest=int(np.unique(changed.memory, return_counts=True)[1].max(initial=0)),
     )
 
 

@@ -10,6 +10,7 @@ and one less for "taken".
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sized
 from itertools import chain
 from typing import Any
@@ -45,6 +46,8 @@ class EventLog:
         self.starts, self.threads, self.warp_epochs = array("q"), array("i"), array("i")
         self.phases = array("q", [0])  # first words after a barrier, or of a block
         self.partial_syncs: list[tuple[int, int, int]] = []  # syncwarp of some lanes: warp, mask, word
+        self.shuffles: Counter[int] = Counter()  # instructions of warps, by site
+        self.barriers = 0
         self.max_events, self.max_steps = max_events, max_steps
         self._contexts: dict[int, list[int]] = {}
         self._fresh = 0

@@ -1,4 +1,4 @@
-"""Read the log of a run as columns, and group its accesses into the requests of warps."""
+"""Read the log of a run as columns: what each thread accessed, when, and between which barriers."""
 
 # mypy: disable-error-code="no-any-return"
 # An indexed NumPy array is Any to mypy, and most properties here index one.
@@ -120,14 +120,26 @@ class Events:
         return np.where(word < 0, -word & 1, self.log.words[np.minimum(self.at + 1, len(self.log.words) - 1)])
 
     @property
+    def place(self) -> Array:
+        """Eight times the address of an access, plus the base-2 logarithm of its size."""
+        return self.log.words[self.at + 1]
+
+    @property
     def address(self) -> Array:
         """Address of an access, in bytes."""
-        return self.log.words[self.at + 1] >> 3
+        return self.place >> 3
+
+    @property
+    def memory(self) -> Array:
+        """A number for each address that an access can reach: one of shared memory is another in each block."""
+        address, shared = self.address, self.shared
+        address[shared] += self.block[shared].astype("i8") + 1 << 40
+        return address
 
     @property
     def size(self) -> Array:
         """Size of an access, in bytes."""
-        return (1 << (self.log.words[self.at + 1] & 7)).astype("i4")
+        return (1 << (self.place & 7)).astype("i4")
 
     @property
     def thread(self) -> Array:
@@ -176,74 +188,6 @@ class Events:
         return (address >= CONSTANT) & (address < GLOBAL)
 
 
-@dataclass(frozen=True)
-class Requests:
-    """What warps ask of memory: a request is one instruction of one warp, for all its lanes that execute it together.
-
-    Each column has a value for each request: the site, the warp, the number of lanes that take part, the sectors of
-    memory touched, the wavefronts (passes that shared memory needs), and the most words that one bank has to
-    give (`ways`).
-    """
-
-    site: Array
-    warp: Array
-    first: Array
-    lanes: Array
-    sectors: Array
-    wavefronts: Array
-    ways: Array
-    order: Array
-    """Access numbers, request by request; those of request r start at first[r]."""
-
-    @classmethod
-    def of(cls, accesses: Events) -> Requests:
-        """Group accesses of the same warp with the same key."""
-        order = in_order(accesses.warp, accesses.key)
-        accesses = accesses.only(order)
-        key, warp = accesses.key, accesses.warp
-        first = starts(key, warp)
-        key, warp = key[first], warp[first]
-        lanes = np.diff(np.append(first, len(order)))
-        request = np.repeat(np.arange(len(first), dtype="i4"), lanes)
-        shared = accesses.shared
-        return cls(
-            (key % SITES).astype("i2"), warp, first, lanes,
-            _sectors(request[~shared], accesses.only(~shared), len(first)),
-            *_banks(request[shared], accesses.only(shared), len(first)), order,
-        )  # fmt: skip
-
-
-def _sectors(request: Array, accesses: Events, count: int) -> Array:
-    """Distinct sectors of each request to global or constant memory."""
-    address = accesses.address
-    address -= int(address.min()) // LINE_BYTES * LINE_BYTES if len(address) else 0
-    last = (address + accesses.size - 1) // SECTOR_BYTES
-    bits = int(last.max()).bit_length() if len(last) else 1
-    over = last != address // SECTOR_BYTES  # a misaligned access may touch two sectors
-    rest = (request[over].astype("i8") << bits) | last[over]
-    del last
-    pairs = _unique(np.concatenate([(request.astype("i8") << bits) | (address // SECTOR_BYTES), rest]))
-    return np.bincount(pairs >> bits, minlength=count)
-
-
-def _banks(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
-    """Wavefronts and the worst bank's words of each request to shared memory.
-
-    A request of 8-byte accesses is served half a warp at a time, of 16-byte ones a quarter at a time: each such part
-    takes as many wavefronts as the bank with most distinct words has words.
-    """
-    words = np.maximum(accesses.size // BANK_BYTES, 1)  # of 4 bytes, an access
-    pair = (request.astype("i8") * 4 + accesses.lane * words // WARP) << 28 | (accesses.address // BANK_BYTES)
-    wide = int(words.max(initial=1))
-    pair = _unique(pair if wide == 1 else np.concatenate([(pair + k)[words > k] for k in range(wide)]))
-    # Words of each bank, by part of a request.
-    part, counts = np.unique((pair >> 28) * BANKS + pair % BANKS, return_counts=True)
-    full = np.zeros(count * 4, "i4")
-    np.maximum.at(full, part // BANKS, counts)
-    parts = full.reshape(count, 4)
-    return parts.sum(axis=1), parts.max(axis=1, initial=0)
-
-
 def in_order(major: Array, minor: Array) -> Array:
     """Indices that sort by two columns of non-negative integers, in the order of time where both are equal.
 
@@ -262,9 +206,3 @@ def starts(*columns: Array) -> Array:
     new = np.ones(len(columns[0]), bool)
     new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
     return np.flatnonzero(new)
-
-
-def _unique(values: Array) -> Array:
-    """Sorted distinct values of an array, which is sorted in place: like np.unique, without its copies."""
-    values.sort()
-    return values[starts(values)]

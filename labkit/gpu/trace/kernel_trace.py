@@ -21,7 +21,7 @@ from labkit.gpu.trace.execution import Execution
 from labkit.gpu.trace.traced_memory import Array
 from labkit.gpu.trace.traced_thread import WARP
 
-LIMITS = "Counts, not times: no cache is simulated, and threads ran in one order"
+LIMITS = "Counts, not times: no cache is simulated"
 
 
 @dataclass(frozen=True)
@@ -146,6 +146,19 @@ class Trace(ShownAsTable):
         """Operators on integers, most of which compute indices."""
         return self._operations.integer
 
+    @property
+    def shuffles(self) -> int:
+        """Shuffles of warps, two for values of 8 bytes; each takes the lanes' time of a request to shared memory.
+
+        Both give 32 results a clock and multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions").
+        """
+        return sum(self._run.log.shuffles.values())
+
+    @property
+    def barriers(self) -> int:
+        """How often a block waited for all its threads, summed over blocks."""
+        return self._run.log.barriers
+
     # -- data for figures
 
     def request(self, array: str = "", *, line: int = 0, kind: str = "", number: int = 0, warp: int = 0) -> Request:
@@ -198,7 +211,9 @@ class Trace(ShownAsTable):
             counts, region = self.count(name), self._region(name)
             if counts.requests:
                 rows.append((name, region.space, *_cells(counts)))
-        return Table(tuple(rows), ("array", "space", *_HEADINGS), "By array")
+        headings = ("array", "space", *_HEADINGS)
+        used = [i for i, _ in enumerate(headings) if any(row[i] for row in rows)]  # others hold for no array here
+        return Table(tuple(tuple(row[i] for i in used) for row in rows), tuple(headings[i] for i in used), "By array")
 
     def table(self) -> Table:
         """What a cell shows."""
@@ -206,14 +221,18 @@ class Trace(ShownAsTable):
         head = f"{self.kernel}: {blocks:,} block{'s' * (blocks > 1)} of {size:,} threads"
         by_array = self.by_array()
         rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
-        work = f"{self.branches()}; {self.flop:,} FLOP, {self.integer_operations:,} integer operations."
+        waits = f"{self.shuffles:,} shuffles of warps, {self.barriers:,} barriers of blocks"
+        work = f"{self.branches()}; {waits}; {self.flop:,} FLOP, {self.integer_operations:,} integer operations."
         found = tuple(map(str, self.findings)) or ("No mistakes found.",)
-        orders = "." if self.schedules == 1 else f" and {self.schedules - 1} shuffled ones."
+        orders = "." if self.schedules == 1 else f"; the kernel ran in {self.schedules} orders of its threads."
         headings = by_array.headings if by_array.rows else ()
         return Table(rows, headings, head, (work, *found, f"({LIMITS}{orders})"))
 
 
-_HEADINGS = ("reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways")
+_HEADINGS = (
+    "reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways", "rounds", "collisions",
+    "at one address",
+)  # fmt: skip
 
 
 def _cells(counts: Counts) -> tuple[str, ...]:
@@ -226,6 +245,9 @@ def _cells(counts: Counts) -> tuple[str, ...]:
         f"{counts.sectors_per_request:.3g}" if memory else "",
         f"{counts.efficiency:.0%}" if memory else "",
         f"{counts.ways}" if counts.wavefronts else "",
+        f"{counts.rounds:,}" if counts.wavefronts or counts.rounds > counts.requests or counts.hottest else "",
+        f"{counts.collisions:,}" if counts.hottest else "",
+        f"{counts.hottest:,}" if counts.hottest else "",
     )
 
 

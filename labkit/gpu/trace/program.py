@@ -25,6 +25,10 @@ class Site:
     """The source of the expression."""
     operations: Operations
     """Operations done each time the site logs: those of a branch's condition."""
+    call: str = ""
+    """The function of `cuda` that is called here, whatever name it has in the source: atomic.add, shfl_sync."""
+    used: bool = True
+    """Whether the source uses what that call returns."""
 
 
 class Program:
@@ -44,12 +48,15 @@ class Program:
         self.votes = False
         """Whether a barrier of the kernel carries a predicate."""
 
-    def site(self, kind: str, node: ast.AST, function: str, operations: Operations, text: str = "") -> int:
+    def site(
+        self, kind: str, node: ast.AST, function: str, operations: Operations, text: str = "", call: str = "",
+        used: bool = True,
+    ) -> int:  # fmt: skip
         """The number of a new site at `node`; `text` describes it where the source does not."""
         if len(self.sites) == SITES:
             raise KernelError(f"The kernel has over {SITES} accesses and branches in its source. Trace a part of it.")
         line = getattr(node, "lineno", 0)
-        self.sites.append(Site(kind, line, function, text or ast.unparse(node), operations))
+        self.sites.append(Site(kind, line, function, text or ast.unparse(node), operations, call, used))
         return len(self.sites) - 1
 
     def counter(self, operations: Operations) -> int:

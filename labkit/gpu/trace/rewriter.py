@@ -66,6 +66,7 @@ class Rewriter(ast.NodeTransformer):
         self.added: dict[str, Any] = {}  # global names that the rewritten source needs besides its own
         self._names = 0
         self._target_name = ""  # of the assignment being rewritten: the name of an array made there
+        self._dropped: ast.expr | None = None  # a call whose result the source does not use
 
     def _new_name(self, text: str) -> str:
         self._names += 1
@@ -77,9 +78,9 @@ class Rewriter(ast.NodeTransformer):
         self.added[PREFIX + name] = value
         return _load(name)
 
-    def _key(self, kind: str, node: ast.AST, operations: Operations = NONE, text: str = "") -> ast.expr:
+    def _key(self, kind: str, node: ast.AST, operations: Operations = NONE, text: str = "", call: str = "") -> ast.expr:
         """The expression `c + site` for a new site at `node`."""
-        site = self.program.site(kind, node, self.label, operations, text)
+        site = self.program.site(kind, node, self.label, operations, text, call, node is not self._dropped)
         return ast.BinOp(_load("c"), ast.Add(), ast.Constant(site))
 
     def _error(self, node: ast.AST, words: str) -> KernelError:
@@ -199,6 +200,16 @@ class Rewriter(ast.NodeTransformer):
         begin.append(_let(held, node))
         return _load(held)
 
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        """A thread that returns early says so: True. A device function's value stays."""
+        if node.value is None and not self.label.endswith("()"):
+            return ast.Return(ast.Constant(True))
+        return super().generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        self._dropped = node.value
+        return ast.Expr(self.visit(node.value))
+
     # -- expressions
 
     def _index(self, node: ast.expr) -> ast.expr:
@@ -256,9 +267,10 @@ class Rewriter(ast.NodeTransformer):
         if path == "syncthreads":
             if args:
                 raise self._error(node, "cuda.syncthreads() takes no arguments.")
-            return ast.Yield(self._key("barrier", node))
+            return ast.Yield(self._key("barrier", node, call=path))
         if path in KEYED:
-            key = self._key(KEYED[path], node, text=self._target_name if KEYED[path] == "array" else "")
+            text = self._target_name if KEYED[path] == "array" else ""
+            key = self._key(KEYED[path], node, text=text, call=path)
             self.program.votes |= path.startswith("syncthreads_")
             if KEYED[path] == "atomic":
                 return _method(_load("t"), "atomic", ast.Constant(path.split(".")[1]), key, *args)

@@ -125,6 +125,7 @@ class ThreadBlock:
             for thread in self.alive:
                 thread.answer = brought
         self.log.phase()
+        self.log.barriers += 1
         return self.alive
 
     def _complete_warps(self) -> list[TracedThread]:
@@ -161,7 +162,10 @@ class ThreadBlock:
             diagnostics.add("lane", met[0].line, words, thread=outsider.in_grid)
         # Only syncwarp orders memory accesses (CUDA C++ Programming Guide, "Warp Shuffle Functions"). That of a whole
         # warp starts an epoch, which the search for races sorts by; that of some lanes is rare, and looked up there.
-        if any(".syncwarp" in site.text or site.text.startswith("syncwarp") for site in met):
+        if met[0].call.startswith("shfl"):
+            wide = getattr(lanes[0].brought, "itemsize", 4) > 4
+            self.log.shuffles[lanes[0].key % SITES] += 1 + wide
+        if any(site.call == "syncwarp" for site in met):
             if mask & self.full_mask(lanes[0].warp) == self.full_mask(lanes[0].warp):
                 self.warp_epochs[lanes[0].warp] += 1
             else:
