@@ -30,7 +30,7 @@ NOTEBOOK = NOTEBOOKS / "00_start_here.ipynb"
 RATE = "00.2 one thread"
 CLOSE = 0.2  # of a calm run's rate
 CLASSES = (12, 30)
-_WITH_BOTH = 12  # kernels: larger classes run only with a folder of results for each, which is harder
+_ONE_READER = 12  # kernels: up to so many share a folder of results, in larger classes each has its own
 _LAST_CELL = "from labkit.measure import turns; print(turns.waited_s)"
 
 
@@ -119,15 +119,15 @@ def rows(classes: tuple[int, ...] = CLASSES) -> Iterator[tuple[str, float, float
     ((calm_rate, busy),) = calm.rates()
     print(f"alone: {calm_rate:.0f} images/s in {format_seconds(calm.took_s)}{busy and ', ' + busy}", file=sys.stderr)
     for kernels in classes:
-        for shared in (True, False) if kernels <= _WITH_BOTH else (False,):
-            one = attend(kernels, shared=shared)
-            name = f"{kernels} kernels, results {'shared' if shared else 'apart'}"
-            print(_words(name, one, calm_rate), file=sys.stderr, flush=True)
-            wrong = [rate for rate, mark in one.rates() if not mark and abs(rate / calm_rate - 1) > CLOSE]
-            yield f"{name}: rates over 20 % off and not marked", 0, len(wrong), "kernels"
-            yield f"{name}: dead or with an error", 0, one.failed, "kernels"
-            yield f"{name}: results lost", 0, kernels * len(calm.lines) - len(one.lines), "lines"
-            yield f"{name}: memory", 24, one.peak_bytes / GIB, "GiB"
+        shared = kernels <= _ONE_READER
+        one = attend(kernels, shared=shared)
+        name = f"{kernels} kernels, results {'shared' if shared else 'apart'}"
+        print(_words(name, one, calm_rate), file=sys.stderr, flush=True)
+        wrong = [rate for rate, mark in one.rates() if not mark and abs(rate / calm_rate - 1) > CLOSE]
+        yield f"{name}: rates over 20 % off and not marked", 0, len(wrong), "kernels"
+        yield f"{name}: dead or with an error", 0, one.failed, "kernels"
+        yield f"{name}: results lost", 0, kernels * len(calm.lines) - len(one.lines), "lines"
+        yield f"{name}: memory", 24, one.peak_bytes / GIB, "GiB"
 
 
 def _words(name: str, one: Class, calm_rate: float) -> str:
