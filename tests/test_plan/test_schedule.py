@@ -1,13 +1,16 @@
 """The simulation against closed forms, and on random times against what must hold for any schedule."""
 
+import itertools
 import math
 import random
+import types
 
 import pytest
+from torch.distributed.pipelining.schedules import ScheduleZBVZeroBubble
 
 from labkit.core.errors import ScheduleError
 from labkit.core.spans import Span
-from labkit.plan.schedule import gpipe, interleaved, one_f_one_b, simulate, zb_h1, zb_h2, zero_bubble
+from labkit.plan.schedule import dualpipe, gpipe, interleaved, one_f_one_b, simulate, zb_h1, zb_h2, zb_v, zero_bubble
 
 SIZES = [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2), (4, 8), (5, 5), (7, 30), (8, 24)]
 PLAIN = (gpipe, one_f_one_b)
@@ -55,6 +58,48 @@ def test_peak_activations(p, m):
     assert simulate(one_f_one_b(p, m)).peak_activations == tuple(min(p - rank, m) for rank in range(p))
     assert max(simulate(zb_h1(p, m)).peak_activations) == min(p, m)
     assert max(simulate(zb_h2(p, m)).peak_activations) == min(2 * p - 1, m)
+
+
+@pytest.mark.parametrize("p", range(1, 7))
+def test_zb_v_is_torchs(p):
+    kinds = {"FORWARD": "F", "BACKWARD_INPUT": "B", "BACKWARD_WEIGHT": "W"}
+    for m in range(1, 15):
+        theirs = types.SimpleNamespace(pp_group_size=p, _n_microbatches=m, num_stages=2 * p)
+        for rank, ours in enumerate(zb_v(p, m)):
+            actions = ScheduleZBVZeroBubble._calculate_single_rank_operations(theirs, rank)
+            steps = [action for action in actions if action and action.computation_type]
+            assert ours == [
+                f"{kinds[a.computation_type.name]}{a.microbatch_index}.{int(a.stage_index != rank)}" for a in steps
+            ]
+
+
+@pytest.mark.parametrize(("p", "m"), [(1, 1), (2, 3), (4, 8), (8, 15), (16, 64)])
+def test_zb_v_has_no_bubble_with_the_memory_of_1f1b(p, m):
+    played = simulate(zb_v(p, m), placement="v")
+    assert played.period_bubble == pytest.approx(0, abs=1e-12)
+    assert max(played.peak_activations) == pytest.approx(p)
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 2), (4, 4), (4, 10), (8, 8), (16, 20)])
+def test_dualpipe_has_the_published_memory_and_no_more_than_its_bubble(p, m):
+    """PP + 1 activations, and (PP/2 - 1)(F&B + B - 3W) idle (DeepSeek-V3 technical report, table 2)."""
+    played = simulate(dualpipe(p, m), 1.0, 2.0, placement="both ways")
+    assert max(played.peak_activations) == p + 1
+    assert played.busy_s == pytest.approx([2 * m * 3.0] * p)
+    assert played.bubble_s <= (p / 2 - 1) * (3.0 + 2.0 - 3.0)
+
+
+def test_dualpipe_refuses_what_it_cannot_split():
+    for p, m in ((3, 6), (4, 3)):
+        with pytest.raises(ScheduleError, match="even number of ranks"):
+            dualpipe(p, m)
+
+
+def test_a_v_turns_round_without_a_transfer():
+    both = [["F0.0", "F0.1", "B0.1", "B0.0"]] * 2
+    for blocking in (False, True):
+        played = simulate(both, transfer_s=0.5, placement="v", blocking=blocking)
+        assert played.makespan_s == pytest.approx(2 * (1 + 2) + 4 * 0.5)  # all of it one after another
 
 
 def test_activations_are_freed_in_two_parts():
@@ -127,20 +172,34 @@ def test_the_words_say_what_was_simulated():
 # ---- random schedules and times ----
 
 
-def drawn(seed):
+PLACEMENTS = ("loop", "v", "both ways")
+
+
+def way(placement, p, v):
+    """The pipelines of a placement: for each, the rank and the chunk of all its stages."""
+    chunks = [[(rank, chunk) for rank in range(p)] for chunk in range(v)]
+    if placement != "loop":
+        chunks = [chunk[::-1] if i % 2 else chunk for i, chunk in enumerate(chunks)]
+    return chunks if placement == "both ways" else [[*itertools.chain(*chunks)]]
+
+
+def drawn(seed, placement="loop"):
     """A random legal order with random times: the order of a random serial execution of all steps."""
     rng = random.Random(seed)
     p, m, v = rng.randint(1, 5), rng.randint(1, 6), rng.randint(1, 3)
     split = rng.random() < 0.5
     stages = p * v
+    pipelines = way(placement, p, v)
+    place = dict(enumerate(itertools.chain(*pipelines)))
+    ends = {sum(map(len, pipelines[: i + 1])) for i in range(len(pipelines))} | {0}
     done, lists = set(), [[] for _ in range(p)]
 
     def ready(kind, i, stage):
         if (kind, i, stage) in done:
             return False
         needs = {
-            "F": [("F", i, stage - 1)] if stage else [],
-            "B": [("F", i, stage)] + ([("B", i, stage + 1)] if stage < stages - 1 else []),
+            "F": [] if stage in ends else [("F", i, stage - 1)],
+            "B": [("F", i, stage)] + ([] if stage + 1 in ends else [("B", i, stage + 1)]),
             "W": [("B", i, stage)],
         }[kind]
         return all(step in done for step in needs)
@@ -153,7 +212,8 @@ def drawn(seed):
         step = rng.choice(some)
         done.add(step)
         kind, i, stage = step
-        lists[stage % p].append(f"{kind}{i}.{stage // p}")
+        rank, chunk = place[stage]
+        lists[rank].append(f"{kind}{i}.{chunk}")
     draw = lambda n, low=0.0: [rng.uniform(low, 2) for _ in range(n)]  # noqa: E731
     weight = draw(stages)
     times = {
@@ -161,45 +221,54 @@ def drawn(seed):
         "backward_s": [w + t for w, t in zip(weight, draw(stages), strict=True)],
         "weight_s": weight,
         "transfer_s": rng.uniform(0, 2),
+        "placement": placement,
     }
     return lists, times, (p, m, v, split)
 
 
-def by_name(played, lists):
+def by_name(played, lists, placement="loop"):
+    chunks = 1 + max(int(step.split(".")[1]) for steps in lists for step in steps)
+    stage = {place: i for i, place in enumerate(itertools.chain(*way(placement, len(lists), chunks)))}
     return {
-        (step[0], int(step[1:].split(".")[0]), int(step.split(".")[1]) * len(lists) + rank): (start, end)
+        (step[0], int(step[1:].split(".")[0]), stage[rank, int(step.split(".")[1])]): (start, end)
         for rank, steps in enumerate(lists)
         for step, start, end in zip(steps, played.starts_s[rank], played.ends_s[rank], strict=True)
     }
 
 
+@pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("blocking", [False, True])
-@pytest.mark.parametrize("seed", range(60))
-def test_every_dependency_is_respected_and_nobody_idles_without_reason(seed, blocking):
-    lists, times, (p, m, v, split) = drawn(seed)
+@pytest.mark.parametrize("seed", range(30))
+def test_every_dependency_is_respected_and_nobody_idles_without_reason(seed, blocking, placement):
+    lists, times, (p, m, v, split) = drawn(seed, placement)
     played = simulate(lists, **times, blocking=blocking)
-    at, last = by_name(played, lists), p * v - 1
-    transfer_s = times["transfer_s"] if p > 1 else 0.0
+    at = by_name(played, lists, placement)
+    place = [*itertools.chain(*way(placement, p, v))]
+    ends = {0, p * v} if placement != "both ways" else set(range(0, p * v + 1, p))
     assert len(at) == m * p * v * (3 if split else 2)
+
+    def moved_s(one, other):
+        return times["transfer_s"] if place[one][0] != place[other][0] else 0.0
+
     reasons = {}
     for (kind, i, stage), (start_s, end_s) in at.items():
         part_s = times["weight_s"][stage] if split else 0.0
         took = {"F": times["forward_s"][stage], "B": times["backward_s"][stage] - part_s, "W": part_s}[kind]
         assert end_s - start_s == pytest.approx(took, abs=1e-9)
         needed = [0.0]
-        if kind == "F" and stage:
-            needed.append(at["F", i, stage - 1][1] + transfer_s)
-        if kind == "B" and stage < last:
-            needed.append(at["B", i, stage + 1][1] + transfer_s)
+        if kind == "F" and stage not in ends:
+            needed.append(at["F", i, stage - 1][1] + moved_s(stage - 1, stage))
+        if kind == "B" and stage + 1 not in ends:
+            needed.append(at["B", i, stage + 1][1] + moved_s(stage + 1, stage))
         if kind != "F":
             needed.append(at["FB"["BW".index(kind)], i, stage][1])
         assert start_s >= max(needed) - 1e-9
-        reasons[kind, i, stage] = max(needed)
+        reasons[kind, i, place[stage]] = max(needed)
     for rank, steps in enumerate(lists):
         free_s = 0.0
         for step, start_s, end_s in zip(steps, played.starts_s[rank], played.ends_s[rank], strict=True):
             assert start_s >= free_s - 1e-9  # one step at a time
-            key = (step[0], int(step[1:].split(".")[0]), int(step.split(".")[1]) * p + rank)
+            key = (step[0], int(step[1:].split(".")[0]), (rank, int(step.split(".")[1])))
             if not blocking:
                 assert start_s == pytest.approx(max(free_s, reasons[key]))
             free_s = end_s

@@ -8,7 +8,7 @@ from labkit.plan.schedule.automatic import zero_bubble
 from labkit.plan.schedule.gradient_overlap import Overlap, overlap
 from labkit.plan.schedule.parsing import Schedule
 from labkit.plan.schedule.replay import profile, published_errors
-from labkit.plan.schedule.schedules import gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
+from labkit.plan.schedule.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zb_h1, zb_h2, zb_v
 from labkit.plan.schedule.simulation import simulate
 from labkit.plan.schedule.timetable import Timetable
 
@@ -16,6 +16,7 @@ __all__ = [
     "Overlap",
     "Schedule",
     "Timetable",
+    "dualpipe",
     "gpipe",
     "interleaved",
     "one_f_one_b",
@@ -25,5 +26,6 @@ __all__ = [
     "simulate",
     "zb_h1",
     "zb_h2",
+    "zb_v",
     "zero_bubble",
 ]

@@ -39,7 +39,7 @@ def zero_bubble(
     check_steps(ranks, microbatches, most=100_000)
     limit = float(ranks if memory_limit is None else memory_limit)
     seconds = [
-        per_stage(name, value, ranks, 1)
+        per_stage(name, value, range(ranks))
         for name, value in (("forward_s", forward_s), ("input_s", input_s), ("weight_s", weight_s))
     ]
     tries = [

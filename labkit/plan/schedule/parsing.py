@@ -5,13 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import ScheduleError
 from labkit.core.kinds import ANYTHING
 
 Schedule = Annotated[Sequence[Sequence[str]], ANYTHING]  # a list of steps for each rank, which `parse` judges
+
+# Where the stages of the model are. "loop": chunk c of rank r is stage c * ranks + r (Narayanan et al. 2021, section
+# 2.2). "v": odd chunks run back from the last rank to the first (Qi et al. 2024, section 6). "both ways": each chunk is
+# a pipeline of its own, through a copy of the model, and odd ones run back (Li and Hoefler 2021, Chimera; DeepSeek-AI
+# 2024, DeepSeek-V3 technical report, section 3.2.1).
+Placement = Literal["loop", "v", "both ways"]
 
 KINDS = "FBW"
 FORWARD, BACKWARD, WEIGHTS = range(3)
@@ -30,6 +36,7 @@ class CheckedSchedule:
     chunks: int
     split: bool  # whether the weights' gradients are steps of their own (W)
     steps: tuple[list[int], ...]
+    placement: Placement = "loop"
 
     @property
     def ranks(self) -> int:
@@ -38,8 +45,31 @@ class CheckedSchedule:
 
     @property
     def stages(self) -> int:
-        """How many parts the model is cut into; chunk c of rank r is stage c * ranks + r."""
+        """How many parts the chunks of all ranks are, counted along the way of a micro-batch."""
         return self.ranks * self.chunks
+
+    def stage(self, rank: int, chunk: int) -> int:
+        """Which stage a rank's chunk is."""
+        return chunk * self.ranks + (self.ranks - 1 - rank if self._runs_back(chunk) else rank)
+
+    def rank(self, stage: int) -> int:
+        """Whose a stage is: its chunk is stage // ranks."""
+        chunk, place = divmod(stage, self.ranks)
+        return self.ranks - 1 - place if self._runs_back(chunk) else place
+
+    def _runs_back(self, chunk: int) -> bool:
+        return self.placement != "loop" and chunk % 2 == 1
+
+    def neighbour(self, stage: int, by: int) -> int | None:
+        """The stage that is `by` (1 or -1) further on; None beyond the ends of a pipeline."""
+        if self.placement == "both ways" and (stage + by) // self.ranks != stage // self.ranks:
+            return None
+        return stage + by if 0 <= stage + by < self.stages else None
+
+    @property
+    def parts(self) -> int:
+        """How many parts a rank's share of the model is cut into."""
+        return 1 if self.placement == "both ways" else self.chunks
 
     def name(self, code: int) -> str:
         """A step as it is written: "F0", or "F0.1" where ranks have several chunks."""
@@ -47,7 +77,7 @@ class CheckedSchedule:
         return f"{KINDS[code % 3]}{microbatch}" + (f".{chunk}" if self.chunks > 1 else "")
 
 
-def parse(schedule: Schedule) -> CheckedSchedule:
+def parse(schedule: Schedule, placement: Placement = "loop") -> CheckedSchedule:
     """The checked form of a schedule written as lists. Raises ScheduleError with what is wrong, in one sentence.
 
     "F0", "B0" and "W0" are forward, backward and backward of the weights of micro-batch 0; "F0.1" is chunk 1 of a
@@ -64,7 +94,8 @@ def parse(schedule: Schedule) -> CheckedSchedule:
     chunks = _count({chunk for _, _, chunk in found.values()}, "chunk")
     code_of = {text: 3 * (chunk * microbatches + mb) + kind for text, (kind, mb, chunk) in found.items()}
     split = any(kind == WEIGHTS for kind, _, _ in found.values())
-    checked = CheckedSchedule(microbatches, chunks, split, tuple([code_of[text] for text in steps] for steps in lists))
+    codes = tuple([code_of[text] for text in steps] for steps in lists)
+    checked = CheckedSchedule(microbatches, chunks, split, codes, placement)
     for rank in range(checked.ranks):
         _check(checked, rank)
     return checked

@@ -6,8 +6,10 @@ All raise ScheduleError unless ranks and micro-batches are whole numbers of at l
 from __future__ import annotations
 
 import itertools
+from typing import Annotated
 
 from labkit.core.errors import ScheduleError
+from labkit.core.kinds import Number
 from labkit.core.parameters import Count, checked
 
 
@@ -85,6 +87,71 @@ def zb_h2(ranks: Count, microbatches: Count) -> list[list[str]]:
     """
     check_steps(ranks, microbatches)
     return [_split(2 * (ranks - rank) - 1, 2 * rank, microbatches) for rank in range(ranks)]
+
+
+@checked(error=ScheduleError)
+def zb_v(ranks: Count, microbatches: Count) -> list[list[str]]:
+    """Two chunks a rank in a V, W split from B (ZB-V, Qi et al. 2024, section 6): simulate with placement="v".
+
+    With F, B and W of the same length, and 2 * ranks - 1 micro-batches or more, no rank is idle from its first step to
+    its last, and each holds `ranks` activations at most, as 1F1B's first rank does.
+    """
+    check_steps(ranks, microbatches, 2)
+    return [_zb_v(rank, ranks, microbatches) for rank in range(ranks)]
+
+
+def _zb_v(rank: int, ranks: int, microbatches: int) -> list[str]:
+    left, full = ranks - rank, max(microbatches, 2 * ranks - 1)
+    order = ["F.0"] * (2 * left - 1) + ["F.1", "F.0"] * rank + ["F.1", "B.1", "W.1"] * left
+    order += ["F.0", "B.0", "W.0", "F.1", "B.1", "W.1"] * (full - 2 * ranks + rank + 1)
+    order += ["B.0", "W.0", "F.1", "B.1", "W.1"] * (left - 1)
+    order += ["B.0", "B.1"] * rank + ["B.0", "W.0"] * left + ["W.1"] * rank + ["W.0"] * rank
+    counts = {step: itertools.count() for step in order}
+    numbered = [(step[0], next(counts[step]), step[2]) for step in order]
+    return [f"{kind}{i}.{chunk}" for kind, i, chunk in numbered if i < microbatches]
+
+
+@checked(error=ScheduleError)
+def dualpipe(ranks: Annotated[int, Number(least=2)], microbatches: Count) -> list[list[str]]:
+    """Two pipelines in opposite directions through two copies of the model: simulate with placement="both ways".
+
+    Each takes `microbatches` of its own. Raises ScheduleError unless there are as many as ranks, and an even number of
+    ranks. Source: DeepSeek-AI 2024, DeepSeek-V3 technical report, section 3.2.1, figure 5; its F and B that run
+    together stand one after the other here.
+    """
+    check_steps(ranks, microbatches, 2)
+    if ranks % 2 or microbatches < ranks:
+        raise ScheduleError(
+            f"Expected an even number of ranks and at least as many micro-batches in each direction, got {ranks} ranks "
+            f"and {microbatches} micro-batches."
+        )
+    return [_dualpipe(rank, ranks, microbatches) for rank in range(ranks)]
+
+
+def _dualpipe(rank: int, ranks: int, microbatches: int) -> list[str]:
+    """One rank's steps. In `order`, 0 is the direction whose first rank is nearer; D is B with its W after it."""
+    near = min(rank, ranks - 1 - rank)
+    far = ranks // 2 - 1 - near
+    order = ["F0"] * (2 * far) + ["F0", "F1"] * (near + 1) + ["B1", "W", "F1"] * far
+    order += ["F0", "D1", "F1", "D0"] * (microbatches - ranks + near + 1) + ["D1", "F1", "D0"] * far
+    order += [("D" if i <= near else "B") + "10"[i % 2] for i in range(2 * (near + 1))]
+    order += ["W", "B0"] * far + ["W"] * (near + 1)
+    steps: list[str] = []
+    waiting: list[str] = []
+    counts = {kind + way: itertools.count() for kind in "FB" for way in "01"}
+    for step in order:
+        if step == "W":
+            steps.append(waiting.pop(0))
+            continue
+        kind, way = step[0], step[1]
+        chunk = int(way) ^ (rank >= ranks // 2)
+        i = next(counts[("F" if kind == "F" else "B") + way])
+        steps.append(f"{'F' if kind == 'F' else 'B'}{i}.{chunk}")
+        if kind == "B":
+            waiting.append(f"W{i}.{chunk}")
+        elif kind == "D":
+            steps.append(f"W{i}.{chunk}")
+    return steps
 
 
 def _split(ahead: int, delay: int, microbatches: int) -> list[str]:
