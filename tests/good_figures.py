@@ -18,7 +18,7 @@ from labkit.measure.profiling.allocations import Phase
 from labkit.measure.profiling.memory_by_category import MemoryTimeline
 from labkit.plan.published import Agreement, Compared, PublishedMatmul
 from labkit.train.data import BatchTimes
-from labkit.train.training import GradientNoise, RangeTest, Run, Runs
+from labkit.train.training import GradientNoise, RateSweep, Run, Runs, TunedComparison
 
 
 def _kernel(out, x):
@@ -84,7 +84,6 @@ def _of_measurements(text: str) -> dict[str, dict[str, Any]]:
         "ratios": {"named": {text: Ratio(text, text, 2.0, 1.8, 2.2)}},
         "amdahl": {"share": 0.5, "factor": 4.0},
         "break_even": {"compile_s": 8.0, "eager_s": 0.5, "compiled_s": 0.25},
-        "passes": {"cpu_s": 0.2, "transfer_s": 0.1, "kernel_s": 0.001, "origin": text},
         "time_by_size": {"seconds": {1: 4e-6, 1024: 5e-6}},
     }  # fmt: skip
 
@@ -95,7 +94,7 @@ def _of_training(text: str) -> dict[str, dict[str, Any]]:
     return {
         "curves": {"series": {text: [3.0, 2.0]}, "x": text, "y": text},
         "seed_bands": {"named": {text: [run]}, "x": "seconds", "accuracy": 0.8},
-        "range_test": {"found": RangeTest((0.01, 0.1, 1.0), (2.0, 1.0, 5.0), (2.0, 1.5, 3.0))},
+        "rate_sweeps": {"named": {text: RateSweep({0.01: (0.5,), 0.1: (0.9,), 1.0: (0.6,)})}, "y": text},
         "time_to_accuracy": {
             "named": {text: {10: Runs((run,), text)}},
             "accuracy": 0.6,
@@ -104,8 +103,10 @@ def _of_training(text: str) -> dict[str, dict[str, Any]]:
         },
         "bits": {"value": 1.25, "shown": lab.formats.ALL},
         "gradients": {"values": np.array([1e-3, 1.0]), "number_format": lab.formats.float16, "scale": 1.0},
-        "accuracy_by_seed": {"accuracies": {text: [0.9, 0.8], "other": [0.9]}, "notes": {text: text, "other": text}},
-        "loses": {"values": [0.9, 0.8], "baseline": [0.9]},
+        "accuracy_by_seed": {
+            "found": TunedComparison({text: (0.9, 0.8), "other": (0.9, 0.7)}, {text: 0.1, "other": 0.1}, {}),
+            "notes": {text: text, "other": text},
+        },
         "images": {"pixels": np.ones((2, 1, 4, 4)), "labels": [1, 2]},
         "grey_images": {"named": {text: np.ones((4, 4))}},
         "owners": {"blocks": np.array([0, 0, 1]), "threads": np.array([0, 1, 0])},

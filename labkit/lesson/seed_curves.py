@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SeedCurves(Live):
-    """Validation accuracy that grows while seeds train: `curves.train("batch 32", setup, 5, batch=32, epochs=10)`.
+    """Validation accuracy that grows while seeds train: `curves.race({"batch 32": (setup, 32)}, 5, epochs=10)`.
 
     `x` is what the curves run over: seconds of training, epochs, images or steps. A line marks `accuracy` (0 to 1).
     """
@@ -53,17 +52,10 @@ class SeedCurves(Live):
         named = {name: tuple(by_seed.values()) for name, by_seed in self.runs.items()}
         return plot.seed_bands.on(axes, named, x=self.x, accuracy=self.accuracy, title=self.title)
 
-    @checked
-    def train(self, name: str, setup: training.Setup, seeds: int | Iterable[int] = 5, **how: Any) -> Runs:
-        """`lab.training.over_seeds` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""
-        self.runs[name] = {}
-        with self._showing():
-            return training.over_seeds(setup, seeds, name=name, on_epoch=partial(self._grow, name), **how)
-
     def race(
         self, named: Mapping[str, tuple[training.Setup, int]], seeds: int | Iterable[int] = 5, **how: Any
     ) -> dict[str, Runs]:
-        """`lab.training.interleaved`, several trainings, each (setup, batch), whose curves grow as it runs."""
+        """`lab.training.interleaved` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""
         self.runs |= {name: {} for name in named}
         with self._showing():
             return training.interleaved(named, seeds, on_epoch=self._grow, **how)

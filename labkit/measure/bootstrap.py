@@ -1,4 +1,4 @@
-"""The uncertainty of a ratio of two medians, by resampling the readings (bootstrap)."""
+"""The uncertainty of a ratio of two medians, or of a mean, by resampling what was measured (bootstrap)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def median_ratio_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float
     ratios = np.median(np.asarray(a)[rows], axis=1) / np.median(np.asarray(b)[others], axis=1)
     tail = 100 * _expanded_tail(min(len(a) // _block(len(a)), len(b) // _block(len(b))))
     low, high = np.percentile(ratios, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % expanded percentile bootstrap interval of the mean of two or more independent values (Hesterberg, 2015)."""
+    import numpy as np
+
+    rows = np.random.default_rng(0).integers(0, len(values), size=(_RESAMPLES, len(values)))
+    tail = 100 * _expanded_tail(len(values))
+    low, high = np.percentile(np.asarray(values)[rows].mean(axis=1), [tail, 100 - tail])
     return float(low), float(high)
 
 

@@ -11,7 +11,7 @@ logarithmic ones. Colour is never the only mark.
 from labkit.plot.bars import PENDING, Bar, speed_bars
 from labkit.plot.clusters import agreement, bytes_by_tokens, scales, speedup_by_ranks, step_parts
 from labkit.plot.core import new_axes
-from labkit.plot.formats import accuracy_by_seed, bits, gradients, loses
+from labkit.plot.formats import accuracy_by_seed, bits, gradients
 from labkit.plot.hardware import jobs_by_device, reached, roofline, shortlist_of
 from labkit.plot.images import grey_images, images, owners
 from labkit.plot.kernel_limits import blocks_allowed, register_caps, time_bounds
@@ -20,8 +20,8 @@ from labkit.plot.picture import Picture, to_png
 from labkit.plot.profiles import memory_timeline, shares, step_strip
 from labkit.plot.schedules import gantt, replays
 from labkit.plot.timelines import queue, timeline
-from labkit.plot.timing import amdahl, break_even, passes, ratios, readings, single_runs, time_by_size
-from labkit.plot.training import curves, range_test, seed_bands, time_to_accuracy
+from labkit.plot.timing import amdahl, break_even, ratios, readings, single_runs, time_by_size
+from labkit.plot.training import curves, rate_sweeps, seed_bands, time_to_accuracy
 from labkit.plot.warp_paths import divergence
 
 __all__ = [
@@ -43,13 +43,11 @@ __all__ = [
     "grey_images",
     "images",
     "jobs_by_device",
-    "loses",
     "memory_timeline",
     "new_axes",
     "owners",
-    "passes",
     "queue",
-    "range_test",
+    "rate_sweeps",
     "ratios",
     "reached",
     "readings",

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from labkit.core.errors import LabError
 from labkit.core.kinds import Items
-from labkit.core.parameters import AnyNumber, Array, Positive, Share, checked
+from labkit.core.parameters import AnyNumber, Array, Positive
 from labkit.core.units import significant
 from labkit.plot.core import Drawing, FigureSpec, name_rows, text_beside
 from labkit.plot.style import CYCLE, LIMIT, MEASURED, PREDICTED
 from labkit.train import formats
 from labkit.train.formats import Format
+
+if TYPE_CHECKING:
+    from labkit.train.training import TunedComparison
 
 _PARTS = {"sign": CYCLE[4], "exponent": CYCLE[5], "fraction": "#d9d9d9"}
 _FATES: dict[str, dict[str, Any]] = {
@@ -116,47 +118,27 @@ def gradients(ax: Axes, values: Array, number_format: Format = formats.float16, 
 
 
 @Drawing
-def accuracy_by_seed(
-    ax: Axes,
-    accuracies: Annotated[Mapping[str, Annotated[Sequence[Share], Items(1)]], Items(1)],
-    *,
-    notes: Mapping[str, str],
-) -> FigureSpec:
-    """Held-out accuracy (0 to 1) of each way to train, a dot a seed, with its speed in words in `notes`.
+def accuracy_by_seed(ax: Axes, found: TunedComparison, *, notes: Mapping[str, str] | None = None) -> FigureSpec:
+    """Held-out accuracy of each way to train at its rate, a dot a seed; the band is the first way's range.
 
-    The first row is the baseline; the band reaches from its worst seed to its best. A row that `loses` against it is
-    marked: a speed without the accuracy is no speed-up. A way whose note begins with "simulated" is drawn hollow.
+    A way whose accuracy is lower beyond chance (`gain`) is marked: a speed without the accuracy is no speed-up. `notes`
+    stand beside their rows; a way whose note begins with "simulated" is drawn hollow.
     """
-    baseline, *others = accuracies
-    first = accuracies[baseline]
+    baseline, words = next(iter(found.accuracies)), []
+    first = found.accuracies[baseline]
     ax.axvspan(100 * min(first), 100 * max(first), color="#e6e6e6", zorder=0)
-    words = []
-    for y, (name, values) in enumerate(accuracies.items()):
-        lost = name in others and loses(values, first)
-        color, note = (PREDICTED if lost else MEASURED), notes.get(name, "")
+    for y, (name, values) in enumerate(found.accuracies.items()):
+        gain, note = found.gain(name), (notes or {}).get(name, "")
+        color = PREDICTED if gain.verdict == "worse" else MEASURED
         fill = "none" if note.startswith("simulated") else "full"
         offsets = y + np.linspace(-0.18, 0.18, len(values))
-        ax.plot(100 * np.asarray(values), offsets, "X" if lost else "o", color=color, fillstyle=fill, markersize=7)
-        middle = 100 * statistics.median(values)
+        ax.plot(100 * np.asarray(values), offsets, "o", color=color, fillstyle=fill, markersize=6)
+        middle = 100 * statistics.fmean(values)
         ax.plot([middle, middle], [y - 0.32, y + 0.32], color=LIMIT, linewidth=2)
-        text_beside(ax, y, note + " · loses accuracy: no speed-up" * lost)
-        words.append(
-            f"{name}: {significant(middle)} %{', loses accuracy' if lost else ''}{f' ({note})' if note else ''}"
-        )
-    name_rows(ax, list(accuracies))
+        verdict = "" if name == baseline else f"{gain.verdict}: {100 * gain.value:+.1f} points"
+        text_beside(ax, y, " · ".join(part for part in (f"rate {found.rates[name]:g}", verdict, note) if part))
+        words.append(f"{name} {significant(middle)} %" if name == baseline else str(gain))
+    name_rows(ax, list(found.accuracies))
     ax.xaxis.set_major_locator(MaxNLocator(6))
-    ax.set_xlabel(f"held-out accuracy in % (dot: a seed, line: median, band: {baseline}, worst to best)")
-    sentence = f"Median held-out accuracy of {'; '.join(words)}."
-    return FigureSpec(sentence, height_in=1.3 + 0.42 * len(accuracies), width_in=4.2)
-
-
-@checked(error=LabError)
-def loses(values: Sequence[float], baseline: Sequence[float]) -> bool:
-    """Whether accuracies are lower than a baseline's by more than its spread over seeds.
-
-    That is: their median is below the baseline's worst, and their best below the baseline's median. With five seeds
-    on each side, two ways that are equally good differ as much once in 42 times. Raises LabError for an empty side.
-    """
-    if not len(values) or not len(baseline):
-        raise LabError("Expected accuracies on both sides, got none on one. Train with at least one seed.")
-    return statistics.median(values) < min(baseline) and max(values) < statistics.median(baseline)
+    ax.set_xlabel(f"held-out accuracy in % (dot: a seed, line: mean, band: {baseline})")
+    return FigureSpec(f"{'; '.join(words)}.", height_in=1.3 + 0.42 * len(found.accuracies), width_in=4.2)

@@ -1,22 +1,23 @@
-"""Figures of training: curves, accuracy by time with seeds as bands, time to accuracy by batch, and the range test."""
+"""Figures of training: curves, accuracy by time with seeds as bands, time to accuracy by batch, and by rate."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from labkit.core.kinds import Items
 from labkit.core.parameters import AnyNumber, Count, Share
 from labkit.core.units import format_seconds, significant
 from labkit.plot.core import Drawing, FigureSpec
-from labkit.plot.style import LIMIT, MEASURED, PREDICTED, RECORDED, series_style
+from labkit.plot.style import LIMIT, PREDICTED, series_style
 
 if TYPE_CHECKING:
-    from labkit.train.training import GradientNoise, RangeTest, Run, Runs
+    from labkit.train.training import GradientNoise, RateSweep, Run, Runs
 
 Axis = Literal["seconds", "epochs", "images", "steps"]
 _X_LABELS = {
@@ -165,12 +166,29 @@ def _log_axes(ax: Axes, batches: Sequence[int], shown: Sequence[float], what: st
 
 
 @Drawing
-def range_test(ax: Axes, found: RangeTest) -> FigureSpec:
-    """Loss by learning rate: a dot a step, the running mean as a line, and the rates that the test suggests."""
-    ax.plot(found.rates, found.losses, "o", color=RECORDED, markersize=3, alpha=0.6, label="loss of one step")
-    ax.plot(found.rates, found.smooth, color=MEASURED, label="running mean")
-    ax.axvline(found.lowest, color=LIMIT, linewidth=1.5, label=f"lowest mean, at {found.lowest:.2g}")
-    ax.axvline(found.suggested, color=PREDICTED, linestyle="--", label=f"a third of it, {found.suggested:.2g}")
-    ax.set(xscale="log", xlabel="learning rate", ylabel="loss")
-    ax.set_ylim(0, 1.3 * max(found.smooth[0], found.losses[0]))
-    return FigureSpec(f"{found}.", legend="lower left")
+def rate_sweeps(
+    ax: Axes, named: Annotated[Mapping[str, RateSweep], Items(1)], *, y: str = "held-out accuracy"
+) -> FigureSpec:
+    """What each learning rate led to: a dot a seed, a line through the middles, a ring at the best rate of each name.
+
+    A seed whose training diverged or never arrived, at an infinite cost, has a cross at the top.
+    """
+    finite = [v for sweep in named.values() for values in sweep.results.values() for v in values if math.isfinite(v)]
+    top, words = 1.2 * max(finite, default=1.0), []
+    for i, (name, sweep) in enumerate(named.items()):
+        style, rates = series_style(i), sorted(sweep.results)
+        ax.plot(rates, [min(sweep.middle(rate), 2 * top) for rate in rates], label=name, **style)
+        for rate in rates:
+            for value in sweep.results[rate]:
+                there = math.isfinite(value)
+                ax.plot(rate, value if there else top, "." if there else "x", color=style["color"], alpha=0.6)
+        best, middle = sweep.best, sweep.middle(sweep.best)
+        if math.isfinite(middle):
+            ax.plot(best, middle, "o", color=style["color"], fillstyle="none", markersize=13)
+        words.append(f"{name}: best rate {best:g}, {significant(middle)}{', at the edge' if sweep.at_edge else ''}")
+    ax.set(xscale="log", xlabel="learning rate", ylabel=y)
+    ax.set_ylim(top=1.03 * top)  # the line to an infinite middle leaves the axes
+    rates = sorted({rate for sweep in named.values() for rate in sweep.results})
+    ax.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=8)
+    ax.xaxis.set_minor_locator(NullLocator())
+    return FigureSpec(f"{y} by learning rate. {'; '.join(words)}.", height_in=3.6, legend="below")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -225,16 +225,18 @@ def _round(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @checked
-def round_weights(optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> None:
-    """Round an optimizer's weights and its state to `dtype`, in place, as a step entirely in `dtype` would leave them.
+def round_weights(optimizer: torch.optim.Optimizer, to: torch.dtype | Callable[[Tensor], Tensor]) -> None:
+    """Round an optimizer's weights and its state in place, to the nearest of a dtype or as the function `to` does.
 
-    The optimizer's count of steps is not rounded: torch keeps it in float32 for weights of any dtype.
+    That is what a step without any number of 32 bits would leave. The optimizer's count of steps is not rounded: torch
+    keeps it in float32 for weights of any dtype.
     """
     import torch
 
+    rounded = to if callable(to) else lambda value: value.to(to)
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     state = [value for entry in optimizer.state.values() for key, value in entry.items() if key != "step"]
     with torch.no_grad():
         for value in [*weights, *state]:
             if isinstance(value, torch.Tensor) and value.is_floating_point():
-                value.copy_(value.to(dtype))
+                value.copy_(rounded(value))

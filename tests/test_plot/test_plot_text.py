@@ -80,7 +80,7 @@ def test_names_stand_in_rows_and_legends_as_they_are(kind):
 
 
 def test_a_logarithmic_axis_has_numbers_and_no_formulas():
-    picture = plot.range_test(**figures()["range_test"])
+    picture = plot.rate_sweeps(**figures()["rate_sweeps"])
     assert {"0.01", "0.1", "1"} <= set(drawn_texts(picture.ax))
     few = plot.readings(figures()["readings"]["timings"])
     assert "100 ms" in drawn_texts(few.ax)

@@ -9,7 +9,7 @@ from labkit import plot
 from labkit.core.errors import BadArgument, NotFinite
 from labkit.lesson.seed_curves import SeedCurves
 from labkit.train import training
-from labkit.train.training import GradientNoise, RangeTest, Run, Runs
+from labkit.train.training import GradientNoise, RateSweep, Run, Runs
 from tests.test_train.test_training import GIVEN, LogOf, setup_with
 
 ONE = Run(0, 10, (1.0,) * 30, (0.2, 0.6, 1.0), (1.0, 2.0, 3.0), (100, 200, 300), nn.Identity())
@@ -90,13 +90,17 @@ def test_nothing_that_arrived_can_be_drawn():
     assert "median never" in plot.time_to_accuracy({"a": {10: made(math.inf)}}, 0.97).sentence
 
 
-def test_a_range_test_shows_its_steps_and_two_rates():
-    found = RangeTest((0.01, 0.1, 1.0), (2.0, 1.0, 5.0), (2.0, 1.5, 3.0))
-    picture = plot.range_test(found, title="Batch 8")
-    assert line(picture.ax, "loss of one step")[1] == [2.0, 1.0, 5.0]
-    assert line(picture.ax, "lowest mean, at 0.1")[0] == [0.1, 0.1]
-    assert line(picture.ax, "a third of it, 0.033")[0] == pytest.approx([0.1 / 3] * 2)
-    assert "3 steps from rate 0.01 to 1" in picture.sentence
+def test_a_sweep_shows_a_dot_a_seed_and_rings_the_best_rate():
+    sweep = RateSweep({0.01: (3.0, math.inf), 0.1: (1.0, 2.0), 1.0: (2.5, 4.5)}, lower=True)
+    picture = plot.rate_sweeps({"batch 8": sweep}, y="seconds", title="Two seeds")
+    assert line(picture.ax, "batch 8")[1][1:] == [1.5, 3.5]
+    assert line(picture.ax, "batch 8")[1][0] > picture.ax.get_ylim()[1]
+    dots = [one for one in picture.ax.lines if one.get_marker() == "."]
+    assert sorted(float(one.get_ydata()[0]) for one in dots) == [1.0, 2.0, 2.5, 3.0, 4.5]
+    assert [one.get_marker() for one in picture.ax.lines].count("x") == 1
+    (ring,) = [one for one in picture.ax.lines if one.get_fillstyle() == "none" and one.get_marker() == "o"]
+    assert [*ring.get_xdata(), *ring.get_ydata()] == [0.1, 1.5]
+    assert "batch 8: best rate 0.1" in picture.sentence
 
 
 # The board
@@ -104,7 +108,7 @@ def test_a_range_test_shows_its_steps_and_two_rates():
 
 def test_the_board_grows_while_it_trains_and_gives_the_runs():
     board = SeedCurves("Two rates", accuracy=0.9)
-    runs = board.train("quick", setup_with(), 2, batch=16, epochs=8, **GIVEN)
+    runs = board.race({"quick": (setup_with(), 16)}, 2, epochs=8, **GIVEN)["quick"]
     assert isinstance(runs, Runs)
     assert (runs.name, len(runs.runs)) == ("quick", 2)
     assert board.frames >= 2
@@ -131,7 +135,7 @@ def test_what_was_trained_before_an_error_stays_on_the_board():
         return model, lambda *batch: step(*batch) * (1 if seen.append(1) or len(seen) < 15 else math.nan)
 
     with pytest.raises(NotFinite):
-        board.train("stops", setup, 1, batch=16, epochs=8, **GIVEN)
+        board.race({"stops": (setup, 16)}, 1, epochs=8, **GIVEN)
     assert [run.epochs for run in board.runs["stops"].values()] == [1]
 
 
@@ -155,5 +159,5 @@ def test_an_axis_that_is_none_is_told():
 def test_a_log_of_zero_is_told_through_the_board_too():
     model = lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU(), LogOf())  # noqa: E731
     with pytest.raises(NotFinite, match="LogOf"):
-        SeedCurves("NaN").train("log", setup_with(model), 1, batch=16, epochs=2, **GIVEN)
+        SeedCurves("NaN").race({"log": (setup_with(model), 16)}, 1, epochs=2, **GIVEN)
     assert training.Runs is Runs

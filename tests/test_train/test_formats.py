@@ -244,3 +244,22 @@ def test_weights_and_state_are_rounded_and_the_count_of_steps_is_not():
         assert torch.equal(tensor, tensor.bfloat16().float())
     assert float(state["step"]) == 300
     assert weight.tolist() == [1.0] * 3, "each step is too small for bfloat16"
+
+
+def stochastic(x):
+    """float32 rounded to bfloat16, up with the probability that what is cut off has of the distance."""
+    bits = x.view(torch.int32) + torch.randint(2**16, x.shape, dtype=torch.int32)
+    return (bits & -(2**16)).view(torch.float32)
+
+
+def test_a_function_of_ones_own_rounds_too_and_keeps_the_mean_of_steps_too_small():
+    torch.manual_seed(0)
+    weight = torch.ones(2000, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=1e-3)
+    for _ in range(50):
+        optimizer.zero_grad()
+        weight.sum().backward()
+        optimizer.step()
+        formats.round_weights(optimizer, stochastic)
+    assert torch.equal(weight.detach(), weight.detach().bfloat16().float())
+    assert weight.mean().item() == pytest.approx(0.95, abs=0.002)

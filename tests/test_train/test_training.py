@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from labkit.core.errors import BadArgument, NotFinite
 from labkit.train import training
-from labkit.train.training import Run, Runs, accuracy, fit, held_out, over_seeds
+from labkit.train.training import Run, Runs, accuracy, fit, held_out, interleaved
 from labkit.train.training.batches import Batches
 from labkit.train.training.runs import _bound_rank, _interval
 
@@ -323,16 +323,17 @@ def made(values, never=()):
 
 
 def test_seeds_are_counted_or_given():
-    runs = over_seeds(setup_with(), seeds=3, batch=16, epochs=1, name="small", **GIVEN)
+    small = {"small": (setup_with(), 16)}
+    runs = interleaved(small, 3, epochs=1, **GIVEN)["small"]
     assert [run.seed for run in runs.runs] == [0, 1, 2]
-    assert [run.seed for run in over_seeds(setup_with(), [7, 9], batch=16, epochs=1, **GIVEN).runs] == [7, 9]
+    assert [run.seed for run in interleaved(small, [7, 9], epochs=1, **GIVEN)["small"].runs] == [7, 9]
     assert "small, batch 16" in str(runs)
     assert "<table" in runs._repr_html_()
     best = [max(run.accuracies) for run in runs.runs]
     assert runs.spread == (min(best), max(best))
     for none in (0, []):
         with pytest.raises(BadArgument, match="seed"):
-            over_seeds(setup_with(), none, batch=16, epochs=1, **GIVEN)
+            interleaved(small, none, epochs=1, **GIVEN)
 
 
 def test_time_to_is_a_median_with_its_ends_and_never_counts_as_inf():
@@ -396,8 +397,8 @@ def test_trainings_are_interleaved():
     assert [run.batch for run in found["b"].runs] == [32] * 3
     assert found["a"].name == "a"
     assert found["a"].runs[0].losses == fit(setup_with(), seed=3, batch=16, epochs=1, **GIVEN).losses
-    with pytest.raises(BadArgument, match="two or more trainings"):
-        training.interleaved({"a": (setup_with(), 16)}, 3, epochs=1, **GIVEN)
+    with pytest.raises(BadArgument, match="named"):
+        training.interleaved({}, 3, epochs=1, **GIVEN)
 
 
 # Gradient noise
@@ -460,39 +461,81 @@ def test_noise_needs_parts_and_draws(wrong):
         training.gradient_noise(nn.ReLU(), *blobs())
 
 
-# The range test
+# Comparisons of learning, each way at its own rate
 
 
-def linear():
-    model = nn.Linear(6, 4)
-    return model, torch.optim.SGD(model.parameters(), lr=123.0)
+def planted(best, top, calls=None):
+    """A training whose accuracy is `top` at the rate `best`, less elsewhere, and differs from seed to seed."""
+
+    def arm(rate, seed):
+        if calls is not None:
+            calls.append((top, rate, seed))
+        if rate > 100 * best:
+            raise NotFinite("it diverged")
+        return top - 0.1 * abs(math.log10(rate / best)) + random.Random(seed).uniform(-0.04, 0.04)
+
+    return arm
 
 
-def test_the_rate_grows_by_one_factor_and_stops_when_the_loss_runs_away():
-    found = training.range_test(linear, batch=32, data=DATA, low=1e-3, high=1e3, steps=61)
-    factors = [b / a for a, b in itertools.pairwise(found.rates)]
-    assert factors == pytest.approx([10**0.1] * len(factors))
-    assert found.rates[0] == 1e-3
-    assert len(found.rates) < 61
-    assert found.smooth[-1] >= 4 * min(found.smooth)
-    assert found.rates[0] < found.lowest
-    assert found.suggested == found.lowest / 3
-    assert "the smoothed loss is lowest" in str(found)
-    assert found.rates == training.range_test(linear, batch=32, data=DATA, low=1e-3, high=1e3, steps=61).rates
+RATES = (0.01, 0.1, 1.0, 10.0)
 
 
-def test_a_range_test_that_stays_calm_takes_every_step():
-    found = training.range_test(linear, batch=1000, data=DATA, low=1e-5, high=1e-3, steps=12)
-    assert len(found.rates) == len(found.losses) == len(found.smooth) == 12
-    assert found.rates[-1] == pytest.approx(1e-3)
+def test_each_way_gets_its_own_rate_from_seeds_that_judge_nothing():
+    calls = []
+    found = training.compare_tuned({"a": planted(0.1, 0.9, calls), "b": planted(1.0, 0.8, calls)}, RATES, seeds=12)
+    assert found.rates == {"a": 0.1, "b": 1.0}
+    judged, tuning = calls[-24:], calls[:-24]
+    assert {seed for *_, seed in judged} == set(range(12))
+    assert {seed for *_, seed in tuning}.isdisjoint(range(12))
+    assert [top for top, *_ in judged[:6]] == [0.9, 0.8, 0.8, 0.9, 0.9, 0.8]
+    assert found.sweeps["a"].results[10.0] != found.sweeps["a"].results[0.1]
 
 
-def test_a_range_test_that_cannot_be_is_told():
-    for wrong in ({"low": 1.0, "high": 0.1}, {"low": 0.0}, {"steps": 1}, {"high": math.inf}):
-        with pytest.raises(BadArgument, match=r"range|low|steps|high"):
-            training.range_test(linear, batch=8, data=DATA, **wrong)
-    with pytest.raises(BadArgument, match="not finite even at the lowest rate"):
-        training.range_test(linear, batch=8, data=(DATA[0] * math.nan, DATA[1]))
+def test_a_difference_is_shown_only_where_the_interval_excludes_none():
+    apart = training.compare_tuned({"a": planted(0.1, 0.9), "b": planted(1.0, 0.8)}, RATES).gain("b")
+    assert (apart.verdict, apart.value) == ("worse", pytest.approx(-0.1))
+    assert training.compare_tuned({"a": planted(0.1, 0.8), "b": planted(1.0, 0.9)}, RATES).gain("b").verdict == "better"
+    chance = random.Random(8)
+    gain = training.compare_tuned(dict.fromkeys("ab", lambda rate, seed: chance.random()), [0.1]).gain("b")
+    assert gain.low < 0 < gain.high
+    assert "no difference shown" in str(gain)
+
+
+def test_few_seeds_give_an_interval_and_no_verdict():
+    few = training.compare_tuned({"a": planted(0.1, 0.9), "b": planted(1.0, 0.8)}, RATES, seeds=9)
+    assert few.gain("b").verdict == "not judged"
+    assert "9 paired seeds; a verdict needs 10" in str(few)
+    assert few.gain("a", "b").value == -few.gain("b").value
+    with pytest.raises(BadArgument, match="nearest"):
+        few.gain("c")
+
+
+def test_equal_ways_look_different_in_about_5_of_100_comparisons():
+    draw, shown = random.Random(7), 0
+    for _ in range(200):
+        pairs = {name: tuple(draw.gauss(0.9, 0.02) for _ in range(10)) for name in "ab"}
+        shown += training.TunedComparison(pairs, {}, {}).gain("b").verdict != "no difference shown"
+    assert 0 < shown / 200 < 0.1
+
+
+def test_a_training_that_diverges_is_the_worst_and_the_edge_of_the_rates_is_told():
+    sweep = training.sweep_rates(planted(0.001, 0.9), RATES)
+    assert sweep.results[1.0] == (0.0,) * 3
+    assert (sweep.best, sweep.at_edge) == (0.01, True)
+    assert "try rates beyond it" in str(sweep)
+    costs = training.sweep_rates(lambda rate, seed: abs(math.log10(rate)) + seed, [1.0, 0.1, 10.0], seeds=3, lower=True)
+    assert (costs.best, costs.at_edge, costs.middle(0.1)) == (1.0, False, 2.0)
+    never = training.sweep_rates(planted(1e-9, 0.9), [1.0], lower=True)
+    assert never.middle(1.0) == math.inf
+
+
+@pytest.mark.parametrize("wrong", [97.0, -0.1, math.nan, None, "high"])
+def test_what_is_no_accuracy_is_refused(wrong):
+    with pytest.raises(BadArgument, match="an accuracy from 0 to 1"):
+        training.sweep_rates(lambda rate, seed: wrong, [0.1])
+
+
+# Accuracy
 
 
 def test_a_column_of_labels_is_refused_and_not_compared_with_every_image():

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.core.kinds import Number
+from labkit.core.kinds import Items, Number
 from labkit.core.parameters import Count, Positive, checked
 from labkit.measure.bench import sync_of
 from labkit.measure.contention import Watch
@@ -89,31 +89,20 @@ def _epoch(run: Run, step: Step, batches: Batches, order: tuple[Tensor, ...], cl
 
 
 @checked
-def over_seeds(setup: Setup, seeds: Count | Iterable[int] = 5, *, name: str = "", **how: Any) -> Runs:
-    """Call `fit` once for each seed: 0, 1, ... up to a number of seeds, or the seeds given. `name` is for tables.
-
-    Raises BadArgument for no seed, and what `fit` raises.
-    """
-    return Runs(tuple(fit(setup, seed=seed, **how) for seed in _seeds(seeds)), name)
-
-
-@checked
 def interleaved(
-    named: Mapping[str, tuple[Setup, int]],
+    named: Annotated[Mapping[str, tuple[Setup, int]], Items(1)],
     seeds: Count | Iterable[int] = 5,
     *,
     on_epoch: Callable[[str, Run], object] | None = None,
     **how: Any,
 ) -> dict[str, Runs]:
-    """Train several setups, {name: (setup, batch)}, from each seed in turn: A B, B A, A B, ...
+    """Train setups, {name: (setup, batch)}, from each seed in turn: A B, B A, A B, ... `how` goes to `fit`.
 
-    A machine that gets slower meanwhile slows all of them alike, so that their times may be compared. `on_epoch` gets
-    the name and the Run so far; all else is as in `over_seeds`. Raises BadArgument for fewer than two trainings.
+    A machine that gets slower meanwhile slows all of them alike, so that their times may be compared. The seeds are 0,
+    1, ... up to a number of them, or those given. `on_epoch` gets the name and the Run so far.
     """
-    if len(named) < 2:
-        raise BadArgument(f"Expected two or more trainings, {{'name': (setup, batch), ...}}, got {brief_repr(named)}.")
     found: dict[str, list[Run]] = {name: [] for name in named}
-    for turn, seed in enumerate(_seeds(seeds)):
+    for turn, seed in enumerate(chosen_seeds(seeds)):
         for name in list(named)[:: -1 if turn % 2 else 1]:  # every other turn backwards, so that no one is always first
             setup, batch = named[name]
             report = None if on_epoch is None else partial(on_epoch, name)
@@ -121,7 +110,8 @@ def interleaved(
     return {name: Runs(tuple(runs), name) for name, runs in found.items()}
 
 
-def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
+def chosen_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
+    """Return the seeds 0, 1, ... up to a number of them, or those given. Raises BadArgument for none."""
     if not (chosen := tuple(range(seeds) if isinstance(seeds, int) else seeds)):
         raise BadArgument("Expected at least one seed, got none.")
     return chosen

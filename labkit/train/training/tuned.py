@@ -1,0 +1,171 @@
+"""Which of several ways to train learns more: each at its own best rate, over the same seeds, with an interval.
+
+A way that is compared at a rate that was chosen for another one loses for that reason alone. And the best of several
+rates is also the luckiest one; so rates are chosen with seeds that take no part in the comparison.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from labkit.core.arguments import as_float, lookup
+from labkit.core.display import Shown, ShownAsTable, Table, brief_repr
+from labkit.core.errors import BadArgument, NotFinite
+from labkit.core.kinds import Items, Number
+from labkit.core.parameters import Count, Positive, checked
+from labkit.core.units import significant
+from labkit.measure.bootstrap import mean_interval
+from labkit.train.training.loop import chosen_seeds
+
+Arm = Callable[[float, int], float]
+Rates = Annotated[Sequence[Positive], Items(1)]
+PAIRS = 10  # fewer seeds give an interval, and no verdict
+_TUNING = range(10_000, 10_003)
+
+
+@dataclass(frozen=True, repr=False)
+class RateSweep(ShownAsTable):
+    """What each learning rate led to, a result a seed: accuracies, or costs such as seconds if `lower` is better."""
+
+    results: Mapping[float, tuple[float, ...]]
+    lower: bool = False
+
+    def middle(self, rate: float) -> float:
+        """Mean accuracy over the seeds; or the median cost, which a seed that never arrived doesn't make infinite."""
+        found = self.results[rate]
+        return statistics.median(found) if self.lower else statistics.fmean(found)
+
+    @property
+    def best(self) -> float:
+        """The rate with the best middle; of equally good ones the lowest."""
+        return (min if self.lower else max)(sorted(self.results), key=self.middle)
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the best is the lowest or highest of several rates: one beyond might be better still."""
+        return len(self.results) > 1 and self.best in (min(self.results), max(self.results))
+
+    def table(self) -> Table:
+        """Return a row for each rate."""
+        rows = [(f"{rate:g}", significant(self.middle(rate))) for rate in self.results]
+        note = f"Best: {self.best:g}{', at the edge: try rates beyond it' if self.at_edge else ''}."
+        return Table(tuple(rows), ("rate", "median" if self.lower else "mean"), notes=(note,))
+
+
+@dataclass(frozen=True, repr=False)
+class AccuracyGain(Shown):
+    """Mean difference of accuracy over paired seeds, `label` minus `baseline`, with its 95 % bootstrap interval.
+
+    `value`, `low` and `high` are from -1 to 1; 0.01 is a point of percent.
+    """
+
+    label: str
+    baseline: str
+    value: float
+    low: float
+    high: float
+    seeds: int
+
+    @property
+    def verdict(self) -> str:
+        """'better' or 'worse', 'no difference shown' if the interval holds 0, 'not judged' with fewer than 10 seeds."""
+        if self.seeds < PAIRS:
+            return "not judged"
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "no difference shown"
+
+    def __str__(self) -> str:
+        value, low, high = (f"{100 * part:+.2f}" for part in (self.value, self.low, self.high))
+        few = f"; a verdict needs {PAIRS}" if self.seeds < PAIRS else ""
+        return (
+            f"{self.label} against {self.baseline}: {self.verdict}, {value} points "
+            f"(95 % interval {low} to {high}, {self.seeds} paired seeds{few})"
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class TunedComparison(ShownAsTable):
+    """Accuracies (0 to 1) of several ways to train, by seed; the rate of each, and the sweep that it was chosen by."""
+
+    accuracies: Mapping[str, tuple[float, ...]]
+    rates: Mapping[str, float]
+    sweeps: Mapping[str, RateSweep]
+
+    @checked
+    def gain(self, label: str, baseline: str | None = None) -> AccuracyGain:
+        """How much more accurate `label` is than `baseline`, by default the first. Raises BadArgument if unknown."""
+        against = next(iter(self.accuracies)) if baseline is None else baseline
+        mine, other = (lookup(name, self.accuracies, "a training") for name in (label, against))
+        pairs = [a - b for a, b in zip(mine, other, strict=True)]
+        return AccuracyGain(label, against, statistics.fmean(pairs), *mean_interval(pairs), len(pairs))
+
+    def table(self) -> Table:
+        """Return a row for each way, and a sentence for each but the first."""
+        rows = tuple(
+            (name, f"{self.rates[name]:g}", *(f"{100 * f(found):.1f} %" for f in (statistics.fmean, min, max)))
+            for name, found in self.accuracies.items()
+        )
+        notes = [f"{self.gain(name)}." for name in list(self.accuracies)[1:]]
+        notes += [f"{name}: the best rate is at the edge; try more." for name, s in self.sweeps.items() if s.at_edge]
+        return Table(rows, ("training", "rate", "mean accuracy", "lowest", "highest"), notes=tuple(notes))
+
+
+@checked
+def sweep_rates(
+    arm: Arm,
+    rates: Rates,
+    *,
+    seeds: Count | Iterable[int] = _TUNING,
+    lower: bool = False,
+) -> RateSweep:
+    """Call `arm(rate, seed)` with each rate and seed; it trains, and returns an accuracy, or a cost if `lower`.
+
+    The rates take turns, so that a slow moment of the machine doesn't fall on one of them alone. A training that ends
+    in NotFinite counts as an accuracy of 0, or as an infinite cost. Use seeds here that judge nothing later.
+    """
+    found: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
+    for seed in chosen_seeds(seeds):
+        for rate, results in found.items():
+            results.append(_result(arm, rate, seed, lower=lower))
+    return RateSweep({rate: tuple(results) for rate, results in found.items()}, lower)
+
+
+@checked
+def compare_tuned(
+    arms: Annotated[Mapping[str, Arm], Items(2)],
+    rates: Rates,
+    *,
+    seeds: Annotated[int, Number(least=2, most=10_000)] = PAIRS,
+    tuning_seeds: Annotated[int, Number(least=1, most=1_000)] = len(_TUNING),
+) -> TunedComparison:
+    """Compare the held-out accuracy of several ways to train, each at the best of `rates` for it, seed by seed.
+
+    Each arm is a function of (learning rate, seed) that trains and returns an accuracy, 0 to 1. Its rate is chosen
+    with `tuning_seeds` seeds from 10,000 on; a single rate needs no choice. Then all take turns with the seeds 0, 1,
+    ... : A B, B A, so that the same seed judges all of them. A training that ends in NotFinite counts as 0.
+    Raises BadArgument for a result that is not from 0 to 1.
+    """
+    tuning = range(_TUNING.start, _TUNING.start + tuning_seeds)
+    many = len(set(rates)) > 1
+    sweeps = {name: sweep_rates(arm, rates, seeds=tuning) for name, arm in arms.items()} if many else {}
+    chosen = {name: sweeps[name].best if many else rates[0] for name in arms}
+    found: dict[str, list[float]] = {name: [] for name in arms}
+    for seed in range(seeds):
+        for name in list(arms)[:: -1 if seed % 2 else 1]:
+            found[name].append(_result(arms[name], chosen[name], seed))
+    return TunedComparison({name: tuple(results) for name, results in found.items()}, chosen, sweeps)
+
+
+def _result(arm: Arm, rate: float, seed: int, *, lower: bool = False) -> float:
+    """What a training returned: an accuracy from 0 to 1, else BadArgument; or any cost, infinite where it diverged."""
+    try:
+        value = as_float(arm(rate, seed))
+    except NotFinite:
+        return math.inf if lower else 0.0
+    if value is None or not (value >= 0 if lower else 0 <= value <= 1):
+        what = "a cost of at least 0" if lower else "an accuracy from 0 to 1"
+        raise BadArgument(f"Expected a training to return {what}, got {brief_repr(value)} at rate {rate:g}.")
+    return value
