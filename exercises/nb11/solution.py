@@ -3,11 +3,7 @@
 
 # %% 11.1
 def split(labels, share, seed):
-    """Two tensors of row numbers, (training, validation); `share` of each class in validation.
-
-    labels is a tensor of whole numbers. Each row goes into exactly one part, drawn at
-    random within its class; the draw depends on `seed` alone.
-    """
+    """Two tensors of row numbers, (training, validation); `share` of each class in validation."""
     generator = torch.Generator().manual_seed(seed)
     training, validation = [], []
     for label in labels.unique():
@@ -21,10 +17,7 @@ def split(labels, share, seed):
 
 # %% 11.3
 def learning_rate(step, batch, warm_up):
-    """The learning rate at `step`, counted from 0, by linear scaling from 0.02 at batch 32.
-
-    It starts at 0.02 and grows linearly; from step `warm_up` on it is the scaled rate.
-    """
+    """The learning rate at `step`, counted from 0, by linear scaling from 0.02 at batch 32."""
     goal = 0.02 * batch / 32
     if step >= warm_up:
         return goal
@@ -33,10 +26,7 @@ def learning_rate(step, batch, warm_up):
 
 # %% 11.4
 def critical_batch(small, big, small_norms, big_norms):
-    """tr(Sigma) / |G|^2 in images, from gradient norms with batches of `small` and of `big`.
-
-    small_norms and big_norms are lists of |G_B|, one per batch. Average before you divide.
-    """
+    """tr(Sigma) / |G|^2 in images, from gradient norms with batches of `small` and of `big`."""
     small_squared = sum(norm**2 for norm in small_norms) / len(small_norms)
     big_squared = sum(norm**2 for norm in big_norms) / len(big_norms)
     trace = (small_squared - big_squared) / (1 / small - 1 / big)
@@ -46,10 +36,7 @@ def critical_batch(small, big, small_norms, big_norms):
 
 # %% 11.5
 def accumulate(model, images, labels, part):
-    """Compute the gradients of the mean loss over all images, at most `part` of them at once.
-
-    Return that mean loss as a number. Gradients left by an earlier step must not count.
-    """
+    """Compute the gradients of the mean loss over all images, at most `part` of them at once."""
     model.zero_grad()
     total = 0.0
     for x, y in zip(images.split(part), labels.split(part), strict=True):

@@ -3,7 +3,8 @@
 The labels are renamed at random for every seed, 3 may be called 8, and the held-out images are drawn anew. Learning
 doesn't care. But what was learnt or looked up before, from whatever images, is wrong then; so a model that comes
 trained, or that trains on images other than those it is given, has nothing to gain. Layers below the last could be
-trained under any names: so recipe() itself is on the clock, and weights from two seeds may not resemble each other.
+trained under any names. So recipe() itself is on the clock, the entries of each weight are put in a random order before
+training, which costs an initialisation by chance nothing, and weights from two seeds may not resemble each other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from exercises.answers import parts
 from labkit.core.arguments import is_whole
@@ -72,6 +74,7 @@ def _compared(fn: Callable[..., Any]) -> str:
         yours.append(_train(fn, seed, training, validation))
         if len(yours) == 2 and min(map(_time_to, yours)) == math.inf:
             break  # enough seeds have failed
+    _judge_own(*(run.model for run in yours[:2]))
     return _judge(plain, yours)
 
 
@@ -129,22 +132,40 @@ def _judge_untrained(fn: Callable[..., Any]) -> None:
         models.append(_made(fn)[0])
     if models[0] is models[1]:
         raise NotYet("recipe() returned the same model twice. Build it inside, so that each seed starts anew.")
-    pairs = zip(models[0].named_parameters(), models[1].parameters(), strict=False)
-    if same := [name for (name, one), two in pairs if one.dim() > 1 and _alike(one, two)]:
-        raise NotYet(
-            f"The weights {same[0]} are the same from two seeds, or nearly, so they don't come from chance: a model "
-            "that was trained before, or a seed set inside recipe()?"
-        )
+    _judge_own(*models)
     if (known := max(accuracy(model, *_digits()) for model in models)) > _STARTS_AT_MOST:
         raise NotYet(f"Before any training the model is right for {known:.0%} of the digits: it was trained before.")
 
 
+def _judge_own(one: nn.Module, two: nn.Module) -> None:
+    """NotYet where two seeds have the same weights in a layer, or nearly."""
+    pairs = zip(one.named_parameters(), two.parameters(), strict=False)
+    if same := [name for (name, mine), other in pairs if not is_lazy(mine) and mine.dim() > 1 and _alike(mine, other)]:
+        raise NotYet(
+            f"The weights {same[0]} are the same from two seeds, or nearly, so they don't come from chance: a model "
+            "that was trained before, or a seed set inside recipe()?"
+        )
+
+
 def _alike(one: Tensor, two: Tensor) -> bool:
     """Equal, or, where there are enough weights to tell, so correlated that chance can't be the reason."""
-    if one.shape != two.shape or torch.equal(one, two):
-        return one.shape == two.shape
+    if one.shape != two.shape or len(one.unique()) <= 2:  # all zeros, or an identity: no knowledge
+        return False
+    if torch.equal(one, two):
+        return True
     both = torch.stack([one.detach().ravel(), two.detach().ravel()]).double()
     return both.shape[1] >= _ENOUGH_TO_TELL and float(torch.corrcoef(both)[0, 1]) > _ALIKE
+
+
+@torch.no_grad()
+def _shuffled(fn: Callable[..., Any]) -> tuple[nn.Module, Callable[..., Any]]:
+    """Model and step, the entries of each tensor in the model in a random order: what it had learnt is lost."""
+    model, step, _ = _made(fn)
+    kept = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+    for part in (*model.parameters(), *model.buffers(), *kept):
+        if not is_lazy(part) and part.dim() > 1:
+            part.copy_(part.ravel()[torch.randperm(part.numel())].view_as(part))
+    return model, step
 
 
 def _train(fn: Callable[..., Any], seed: int, training: Labelled, validation: Labelled) -> Run:
@@ -154,7 +175,7 @@ def _train(fn: Callable[..., Any], seed: int, training: Labelled, validation: La
     made_s = perf_counter() - start_s  # what recipe() does before its first step counts as training
     try:
         run = fit(
-            lambda: _made(fn)[:2], seed=seed, batch=batch, data=training, validation=validation, until=ACCURACY,
+            lambda: _shuffled(fn), seed=seed, batch=batch, data=training, validation=validation, until=ACCURACY,
             epochs=_MOST_EPOCHS, seconds=_LONGEST_S,
         )  # fmt: skip
     except LabError as error:
