@@ -7,9 +7,9 @@ import random
 from collections.abc import Sequence
 
 from labkit.core.units import format_seconds
-from labkit.lesson.checks import NotYet, as_number, call, close, function, mapping, number_close, over_cases
+from labkit.lesson.checks import NotYet, call, close, function, mapping, number_close, over_cases
 from labkit.measure.simulated import TrainingJob
-from labkit.measure.simulated.training_loop import LAUNCH_S
+from labkit.measure.simulated.training_loop import LAUNCH_S, DeviceLoss
 
 Stretch = tuple[float, float]
 
@@ -78,30 +78,30 @@ def mean_loss(answer: object) -> str:
             f"{steps} steps of {format_seconds(job.prepare_s)} on the host, {format_seconds(job.step_s)} on the device"
         )
         returned = call(fn, job, steps)
-        reads = job.reads  # judging the result may read it once more
-        value = as_number(returned, "(no unit)", given)
+        if isinstance(returned, DeviceLoss):
+            raise NotYet(f"For {given}: what it returns is still on the device. Return its number, by `.item()`.")
         if (job.device, job.prepare_s, job.step_s) != as_given:
             raise NotYet("The loop changed the job's device or its times. Change only the order of the calls.")
-        if len(job.losses) != steps:
-            raise NotYet(f"For {given}: {len(job.losses)} steps were queued.")
-        right = math.fsum(job.losses) / steps
-        number_close(value, right, rel=1e-9, unit="(no unit)", given=given, hint="Is it the mean of all losses?")
-        if not reads:
-            raise NotYet(f"For {given}: the host never read a number. Return one: `.item()` of what is on the device.")
-        _judge_seconds(job, steps, given)
+        reads, taken_s, losses = job.reads, job.seconds, job.losses
+        if len(losses) != steps:
+            raise NotYet(f"For {given}: {len(losses)} steps were queued.")
+        hint = "Is it the mean of all losses?"
+        right = math.fsum(losses) / steps
+        number_close(returned, right, rel=1e-9, unit="(no unit)", given=given, hint=hint)
+        _judge_seconds(job, taken_s, reads, steps, given)
     return "Every loss counts, and the host waits only after the last step is queued."
 
 
-def _judge_seconds(job: TrainingJob, steps: int, given: str) -> None:
+def _judge_seconds(job: TrainingJob, taken_s: float, reads: int, steps: int, given: str) -> None:
     """Whether host and device overlapped: the slower one sets the pace, and the other shows only once."""
     slower_s, faster_s = max(job.prepare_s, job.step_s), min(job.prepare_s, job.step_s)
     best_s = steps * slower_s + faster_s + steps * 4 * LAUNCH_S
-    if job.seconds <= _SLACK * best_s:
+    if taken_s <= _SLACK * best_s:
         return
-    took = f"For {given}: the loop took {format_seconds(job.seconds)}, and {format_seconds(best_s)} are enough."
-    if job.reads > 1 + steps // 10:
+    took = f"For {given}: the loop took {format_seconds(taken_s)}, and {format_seconds(best_s)} are enough."
+    if reads > 1 + steps // 10:
         raise NotYet(
-            f"{took} The host read a loss {job.reads} times, and waited for the device each time; the device then had "
+            f"{took} The host read a loss {reads} times, and waited for the device each time; the device then had "
             "nothing to do while the host prepared the next batch."
         )
     raise NotYet(

@@ -39,9 +39,11 @@ _SAME_WEIGHTS = 2e-3
 _SAME_LOSS = 1e-4
 # A script may read its loss in every fourth step, and two results at the end.
 _READS_A_STEP, _READS_AT_END = 0.25, 2
-_CONVOLUTIONS = ("aten::convolution", "aten::conv2d")  # the second is what inference_mode shows
-_READS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equal", "aten::is_nonzero")
-_READING_METHODS = ("tolist", "numpy", "__array__", "cpu")
+# What inference_mode shows is included: there, composite operators stay whole.
+_CONVOLUTIONS = ("aten::convolution", "aten::conv2d")
+_PRODUCTS = (*_CONVOLUTIONS, "aten::addmm", "aten::mm", "aten::bmm", "aten::matmul", "aten::linear")
+_READING_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_READING_METHODS = ("tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__", "__bool__", "cpu")
 
 
 class _ScriptWatch(TorchDispatchMode):
@@ -53,7 +55,7 @@ class _ScriptWatch(TorchDispatchMode):
         self.trained: list[int] = []  # images in each backward pass
         self.reads = 0  # moments at which the host asked for a value
         self.checked = False  # whether autograd's anomaly mode was on
-        self.wide = 0  # convolutions on float64
+        self.wide = 0  # convolutions and matrix products on float64
         self.singles = 0  # operations on one image's pixels before the network
         self.listed = 0  # images turned into Python lists
         self._pass_since_read = False
@@ -70,18 +72,24 @@ class _ScriptWatch(TorchDispatchMode):
         self.checked |= torch.is_anomaly_enabled()
         if name == "aten::convolution_backward" and args[1].shape[1] == _CHANNELS:
             self.trained.append(len(args[1]))
+        self.wide += name in _PRODUCTS and result.dtype == torch.float64
         if backward:  # anomaly mode reads here: that is another fault
             return result
-        if name in _CONVOLUTIONS:
-            self.wide += args[0].dtype == torch.float64
-            if args[0].shape[1] == _CHANNELS:
-                self.forward.append(len(args[0]))
-                self._pass_since_read = True
-        elif name in _READS:
+        if name in _CONVOLUTIONS and args[0].shape[1] == _CHANNELS:
+            self.forward.append(len(args[0]))
+            self._pass_since_read = True
+        elif _reads(func, args):
             self.read()
         elif not func.is_view and isinstance(result, Tensor) and result.numel() == _PIXELS:
             self.singles += 1
         return result
+
+
+def _reads(func: Any, args: Any) -> bool:
+    """Whether an operator needs values on the host: for a number, or because they decide its result's shape."""
+    if func._schema.name == "aten::index":  # by numbers or by a mask
+        return any(index is not None and index.dtype == torch.bool for index in args[1])
+    return func._schema.name == "aten::is_nonzero" or not _READING_TAGS.isdisjoint(func.tags)
 
 
 class _MethodWatch(TorchFunctionMode):
@@ -93,9 +101,9 @@ class _MethodWatch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run it, and count a reading method or a list that becomes a tensor."""
+        name, given = getattr(func, "__name__", ""), (*args[1:], *(kwargs or {}).values())
         # The script's device is "cpu:0", so "cpu" without a number means back to the host.
-        home = getattr(func, "__name__", "") == "to" and any(str(arg) == "cpu" for arg in args[1:])
-        if home or getattr(func, "__name__", "") in _READING_METHODS:
+        if name in _READING_METHODS or (name == "to" and any(str(arg) == "cpu" for arg in given)):
             self.seen.read()
         result = func(*args, **(kwargs or {}))
         if func is torch.tensor and isinstance(args[0], list | tuple):
@@ -247,7 +255,7 @@ def _traces(seen: _ScriptWatch, epoch: _Epoch) -> Iterator[tuple[str, str]]:
     elif 2 * (len(seen.forward) - passes) > evaluated:
         yield "one by one", f"{len(seen.forward) - passes} passes classify {evaluated} images: {small}"
     if seen.wide:
-        yield "float64", "convolutions calculate on numbers of 8 bytes."
+        yield "float64", "convolutions or matrix products calculate on numbers of 8 bytes."
     if evaluated > 1.5 * images:
         yield "evaluation", f"{evaluated / images:.3g} images go forward without backward for each one trained on."
     if seen.reads > _READS_AT_END + _READS_A_STEP * steps:

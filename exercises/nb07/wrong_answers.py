@@ -1,7 +1,10 @@
 """Plausible wrong answers of notebook 07: number -> (answer, words the check must say)."""
 
+import io
+import math
 import threading
 
+import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
@@ -120,10 +123,27 @@ def every_fifth(job, steps):
     return total.item() / steps
 
 
-def from_the_record(job, steps):
-    for _ in range(steps):
-        job.step(job.prepare())
-    return sum(job.losses) / steps
+def judging_each(wrong):
+    """Adds the losses on the device, and does to each of them what makes a GPU wait."""
+
+    def answer(job, steps):
+        total = 0.0
+        for _ in range(steps):
+            loss = job.step(job.prepare())
+            wrong(loss)
+            total = total + loss
+        return total.item() / steps
+
+    return answer
+
+
+def stops_at_nan(loss):
+    if loss != loss:
+        raise FloatingPointError
+
+
+def stops_at_infinity(loss):
+    assert torch.isfinite(loss), "the loss is infinite"
 
 
 def reads_one_behind(job, steps):
@@ -149,6 +169,15 @@ def no_times(job, steps):
 
 def not_read(job, steps):
     return sum(job.step(job.prepare()) for _ in range(steps)) / steps
+
+
+def reads_the_last_alone(job, steps):
+    total = 0.0
+    for _ in range(steps):
+        loss = job.step(job.prepare())
+        total = total + loss
+    loss.item()
+    return total / steps
 
 
 def endless(job, steps):
@@ -225,8 +254,6 @@ def single_passes_in_evaluation(model, images, labels, device, batch, lr):
 
 
 def by_way_of_a_list(model, images, labels, device, batch, lr):
-    import numpy as np
-
     numbers = torch.tensor(list(bytes(images)), dtype=torch.uint8).reshape(images.shape)
     return slow_script.train(model, np.asarray(numbers.numpy()), labels, device, batch, lr)
 
@@ -252,6 +279,30 @@ def variant(*, steps=None, shuffle=False, size=None, average=False, twice=False,
         with torch.no_grad():
             right = (model(x[:7] if skip_accuracy else x).argmax(1) == y[: 7 if skip_accuracy else None]).double()
         return {"loss": float(total) / (len(parts) if average else len(x)), "accuracy": float(right.mean())}
+
+    return train
+
+
+def wide_classifier(model, *given):
+    """Mended but for the classifier, which stays in float64."""
+    model.classifier.double()
+    hook = model.classifier.register_forward_pre_hook(lambda module, x: (x[0].double(),))
+    try:
+        return variant()(model, *given)
+    finally:
+        hook.remove()
+        model.float()
+
+
+def reading_by(read):
+    """Mended, but for a read of each batch's logits."""
+
+    def train(model, images, labels, device, batch, lr):
+        hook = model.register_forward_hook(lambda module, given, logits: [read(logits)].clear())
+        try:
+            return planted()(model, images, labels, device, batch, lr)
+        finally:
+            hook.remove()
 
     return train
 
@@ -307,8 +358,22 @@ WRONG = {
         (total_loss, "x what we expect"),
         (lambda job, steps: 1.5, "0 steps were queued"),
         (endless, "batches are enough"),
-        (from_the_record, "never read a number"),
-        (not_read, "never read a number"),
+        (not_read, "still on the device"),
+        (reads_the_last_alone, "still on the device"),
+        (judging_each(stops_at_nan), "The host read a loss"),
+        (judging_each(stops_at_infinity), "The host read a loss"),
+        (judging_each(lambda loss: math.isnan(loss)), "The host read a loss"),
+        (judging_each(lambda loss: loss.cpu()), "The host read a loss"),
+        (judging_each(lambda loss: loss.to("cpu")), "The host read a loss"),
+        (judging_each(lambda loss: loss.detach().numpy()), "The host read a loss"),
+        (judging_each(lambda loss: loss.tolist()), "The host read a loss"),
+        (judging_each(lambda loss: loss.nonzero()), "The host read a loss"),
+        (judging_each(lambda loss: int(loss)), "The host read a loss"),
+        (judging_each(lambda loss: torch.equal(loss, loss)), "The host read a loss"),
+        (judging_each(lambda loss: print(loss, file=io.StringIO())), "The host read a loss"),
+        (judging_each(lambda loss: np.asarray(loss)), "The host read a loss"),
+        (judging_each(lambda loss: loss.data.item()), "The host read a loss"),
+        (judging_each(lambda loss: max(loss, 3.0)), "The host read a loss"),
         (reads_one_behind, "The host read a loss"),
         (new_device, "changed the job's device or its times"),
         (no_times, "changed the job's device or its times"),
@@ -342,7 +407,7 @@ WRONG = {
         (planted(*slow_script.FAULTS), "6 of 6 faults remain:"),
         (planted("anomaly mode"), REMAINS + "backward runs operators"),
         (planted("one by one"), REMAINS + "44 backward passes for 8 steps"),
-        (planted("float64"), REMAINS + "convolutions calculate on numbers of 8"),
+        (planted("float64"), REMAINS + "convolutions or matrix products calculate on numbers of 8"),
         (planted("evaluation"), REMAINS + "8 images go forward without backward"),
         (planted("reading back"), REMAINS + "the host asked for a value"),
         (planted("preparation"), REMAINS + "before the network"),
@@ -357,6 +422,14 @@ WRONG = {
         (variant(average=True), "loss is"),
         (variant(skip_accuracy=True), "7 images were classified besides"),
         (variant(log=1), "(1) the host asked for a value at 9 moments in 8 steps"),
+        (wide_classifier, REMAINS + "convolutions or matrix products calculate on numbers of 8"),
+        (reading_by(lambda logits: logits[logits > 0]), REMAINS + "the host asked for a value"),
+        (reading_by(lambda logits: logits.masked_select(logits > 0)), REMAINS + "the host asked for a value"),
+        (reading_by(lambda logits: logits.argmax(1).unique()), REMAINS + "the host asked for a value"),
+        (reading_by(lambda logits: logits.to(device="cpu")), REMAINS + "the host asked for a value"),
+        (reading_by(lambda logits: repr(logits)), REMAINS + "the host asked for a value"),
+        (reading_by(lambda logits: torch.allclose(logits, logits)), REMAINS + "the host asked for a value"),
+        (reading_by(lambda logits: bool(logits.isnan().any())), REMAINS + "the host asked for a value"),
         (in_another_thread, "in this thread"),
         (trains_nothing, "No image went through"),
         (only_loss, "Expected a dict with the keys loss and accuracy"),

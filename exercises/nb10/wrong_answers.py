@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 
 
@@ -84,9 +85,38 @@ def forgot_the_half(x, scale, shift):
 
 
 def with_numpy(x, scale, shift):
-    import numpy as np
-
     return torch.from_numpy(np.maximum(x.numpy() * scale.numpy() + shift.numpy(), 0) * x.numpy().dtype.type(0.5))
+
+
+def numpy_into_out(x, scale, shift):
+    out = torch.empty_like(x)
+    np.multiply(x.numpy(), scale.numpy(), out=out.numpy())
+    return out.add_(shift).relu_().mul_(0.5)
+
+
+def numpy_at_the_end(x, scale, shift):
+    out = torch.addcmul(shift, x, scale)
+    np.maximum(np.asarray(out), 0, out=np.asarray(out))
+    return out.mul_(0.5)
+
+
+def by_lists(x, scale, shift):
+    rows = zip(x.flatten().tolist(), scale.flatten().tolist(), shift.flatten().tolist(), strict=True)
+    return torch.tensor([max(a * b + c, 0) * 0.5 for a, b, c in rows], dtype=x.dtype).reshape(x.shape)
+
+
+def on_the_cpu(x, scale, shift):
+    return torch.addcmul(shift.cpu(), x.cpu(), scale.cpu()).relu_().mul_(0.5)
+
+
+def result_on_the_cpu(x, scale, shift):
+    out = torch.empty(x.shape, dtype=x.dtype)
+    return torch.addcmul(shift, x, scale, out=out).relu_().mul_(0.5)
+
+
+def asks_first(x, scale, shift):
+    out = torch.addcmul(shift, x, scale).mul_(0.5)
+    return out.relu_() if (out < 0).any() else out
 
 
 _buffers = {}
@@ -209,6 +239,12 @@ def by_size(x, most):
     return centred, norm
 
 
+def norm_by_numpy(x, most):
+    norm = torch.as_tensor(np.sqrt(np.mean(np.square(x.numpy()))), dtype=x.dtype)
+    x = torch.where(norm > most, x * (most / norm), x)
+    return x - x.mean(), norm
+
+
 def skips_when_compiled(x, most):
     if torch.compiler.is_compiling():
         return x - x.mean(), x.square().mean().sqrt()
@@ -294,7 +330,13 @@ WRONG = {
         (half_outside, "the result is off"),
         (mixed_up, "the result is off"),
         (forgot_the_half, "the result is off"),
-        (with_numpy, "No operator of torch ran"),
+        (with_numpy, "On a GPU this would wait"),
+        (numpy_into_out, "On a GPU this would wait"),
+        (numpy_at_the_end, "On a GPU this would wait"),
+        (by_lists, "with 6 operators"),
+        (on_the_cpu, "On a GPU this would wait"),
+        (result_on_the_cpu, "On a GPU this would wait"),
+        (asks_first, "with 6 operators"),
         (own_buffer, "each call needs a result of its own"),
         (in_bfloat16, "the result is off"),
         (only_its_size, "the result is off"),
@@ -316,6 +358,7 @@ WRONG = {
         (in_float32, "should be torch.float64"),
         (counts_its_calls, "something in Python"),
         (by_size, "something in Python"),
+        (norm_by_numpy, "On a GPU this would wait"),
         (skips_when_compiled, "Compiled, for x above the limit"),
         (hidden_from_the_compiler, "cut into 0 graphs"),
     ],

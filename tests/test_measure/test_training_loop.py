@@ -1,27 +1,69 @@
+import numpy as np
 import pytest
+import torch
 
 from labkit.core.errors import BadArgument
 from labkit.measure.simulated import TrainingJob
 
+READS = {
+    "item": lambda x: x.item(),
+    "float": float,
+    "int": int,
+    "bool": bool,
+    "str": str,
+    "format": "{:.2f}".format,
+    "less": lambda x: bool(x < 1),
+    "not itself": lambda x: bool(x != x),
+    "is finite": lambda x: bool(torch.isfinite(x)),
+    "any": lambda x: bool(x.isnan().any()),
+    "list": lambda x: x.tolist(),
+    "cpu": lambda x: x.cpu(),
+    "to": lambda x: x.to(device="cpu"),
+    "to a device": lambda x: x.to(torch.device("cpu")),
+    "numpy": lambda x: x.detach().numpy(),
+    "array": np.asarray,
+    "nonzero": lambda x: x.nonzero(),
+    "equal": lambda x: torch.equal(x, x),
+    "data": lambda x: x.data.item(),
+    "later": lambda x: torch.stack([x, x]).mean().item(),
+}
 
-@pytest.mark.parametrize("read", [float, bool, str, repr, "{:.2f}".format, lambda x: x < 1, lambda x: x > 1])
-def test_reading_a_loss_waits_for_the_simulated_device(read):
+
+@pytest.mark.parametrize("read", READS)
+def test_what_needs_a_losses_number_waits_for_the_simulated_device(read):
     job = TrainingJob(prepare_s=1e-3, step_s=5e-3)
     loss = job.step(job.prepare())
     assert job.device.clock() < 2e-3
-    read(loss)
+    READS[read](loss)
     assert job.reads == 1
     assert job.device.clock() > 6e-3
 
 
-def test_adding_losses_is_an_order():
+ORDERS = {
+    "sum": sum,
+    "stack": lambda losses: torch.stack(losses).sum(),
+    "in place": lambda losses: torch.zeros((), dtype=torch.float64) + losses[0].detach().add_(losses[1]) + losses[2],
+    "comparison": lambda losses: losses[0] + losses[1] + losses[2] * (losses[2] == losses[2]),
+    "shape": lambda losses: sum(losses) * losses[0].numel() + losses[0].dim(),
+    "set": lambda losses: sum(losses) * len(set(losses)) / 3,
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_needs_no_number_is_queued(order):
     job = TrainingJob(prepare_s=1e-3, step_s=5e-3)
-    total = sum(job.step(job.prepare()) for _ in range(3))
+    total = ORDERS[order]([job.step(job.prepare()) for _ in range(3)])
     assert job.device.clock() < 4e-3
     assert job.reads == 0
     assert total.item() == pytest.approx(sum(job.losses))
-    with pytest.raises(TypeError):
-        total + "1"
+
+
+def test_the_list_of_losses_is_read_from_the_device():
+    job = TrainingJob(prepare_s=1e-3, step_s=5e-3)
+    job.step(job.prepare())
+    assert len(job.losses) == 1
+    assert job.reads == 1
+    assert job.device.clock() > 6e-3
 
 
 def test_each_batch_is_prepared_for_one_step():

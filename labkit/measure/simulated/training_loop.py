@@ -3,87 +3,73 @@
 from __future__ import annotations
 
 import random
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.parameters import NonNegative, checked
 from labkit.measure.simulated.gpu import SimulatedDevice
 
 LAUNCH_S = 10e-6
-_ADD_S = 2e-6
+_OPERATOR_S = 2e-6
 _LOSS_BYTES = 4
 # Stops a loop that would never end.
 _MOST_BATCHES = 100_000
+# What a tensor tells without its numbers.
+_DESCRIBES = ("__get__", "__hash__", "__len__", "dim", "element_size", "is_floating_point", "numel", "size", "stride")
+_TO_HOST = ("cpu", "nonzero")  # these wait and return tensors
 
 
-class DeviceLoss:
-    """A loss in the device's memory: `+`, `*` and `/` queue work; item(), float(), `<` and printing wait for it."""
+class DeviceLoss(torch.Tensor):
+    """A loss in the simulated device's memory: an operator on it is queued, whatever needs its number in Python waits.
 
-    def __init__(self, job: TrainingJob, value: float) -> None:
-        self._job, self._value = job, value
+    Its methods and operators are a tensor's, so it behaves as a loss on a GPU does. item(), float(), bool(), printing,
+    cpu() and nonzero() wait, for example; a comparison is queued, and the `if` that takes its result waits.
+    """
 
-    def item(self) -> float:
-        """Wait for all queued work, and return the number."""
-        self._job.device.copy_from(_LOSS_BYTES)
-        self._job.reads += 1
-        return self._value
+    job: TrainingJob
 
-    def __add__(self, other: object) -> DeviceLoss:
-        value = other._value if isinstance(other, DeviceLoss) else other
-        if not isinstance(value, int | float):
-            return NotImplemented
-        return self._queued("add", self._value + value)
-
-    __radd__ = __add__
-
-    def __mul__(self, factor: float) -> DeviceLoss:
-        return self._queued("multiply", self._value * factor)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, divisor: float) -> DeviceLoss:
-        return self * (1 / divisor)
-
-    def _queued(self, name: str, value: float) -> DeviceLoss:
-        self._job.device.launch(_ADD_S, name=name)
-        return DeviceLoss(self._job, value)
-
-    __float__ = item
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __lt__(self, other: float) -> bool:
-        return self.item() < float(other)
-
-    def __gt__(self, other: float) -> bool:
-        return self.item() > float(other)
-
-    def __repr__(self) -> str:
-        return f"loss {self.item():.4f}"
-
-    def __format__(self, spec: str) -> str:
-        return format(self.item(), spec)
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute with the numbers, and let the device's clock know what a GPU would have queued or waited for."""
+        job: TrainingJob = next(leaf.job for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, cls))
+        with torch._C.DisableTorchFunctionSubclass():
+            plain, named = tree_map_only(cls, lambda loss: loss.as_subclass(Tensor), (args, kwargs or {}))
+            result = func(*plain, **named)
+            devices = [str(arg) for arg in (*plain[1:], *named.values()) if isinstance(arg, str | torch.device)]
+            if func.__name__ in _TO_HOST or "cpu" in devices:
+                job.read()
+                return result
+            if func.__name__ not in _DESCRIBES:
+                if not any(isinstance(part, Tensor) for part in tree_leaves(result)):
+                    job.read()
+                    return result
+                job.device.launch(_OPERATOR_S, name=func.__name__)
+            return tree_map_only(Tensor, job.on_device, result)
 
 
 class TrainingJob:
     """Training on a simulated device: prepare() keeps the host busy, step(batch) queues work on the device.
 
-    A batch takes the host `prepare_s` seconds and the device `step_s`. `losses` has every step's loss, random but fixed
-    by `seed`; `reads` counts how often the host read a loss from the device.
+    A batch takes the host `prepare_s` seconds and the device `step_s`. The losses are random, but fixed by `seed`;
+    `reads` counts how often the host read from the device.
     """
 
     @checked
     def __init__(self, *, prepare_s: NonNegative, step_s: NonNegative, seed: int = 0) -> None:
         self.device = SimulatedDevice(launch_s=LAUNCH_S, compile_s=0.0)
         self.prepare_s, self.step_s = prepare_s, step_s
-        self.losses: list[float] = []
+        self._losses: list[float] = []
         self.reads = 0
         self._random = random.Random(seed)
         self._prepared: set[int] = set()
 
     def prepare(self) -> int:
         """Prepare the next batch on the host and return its number. Raises BadMeasurement after 100,000 batches."""
-        number = len(self._prepared) + len(self.losses)
+        number = len(self._prepared) + len(self._losses)
         if number > _MOST_BATCHES:
             raise BadMeasurement(f"{_MOST_BATCHES:,} batches are enough: does the loop end after `steps`?")
         self.device.host(self.prepare_s, name="prepare")
@@ -102,8 +88,25 @@ class TrainingJob:
             )
         self._prepared.remove(batch)
         self.device.launch(self.step_s, name="step")
-        self.losses.append(self._random.uniform(0.5, 2.5))
-        return DeviceLoss(self, self.losses[-1])
+        self._losses.append(self._random.uniform(0.5, 2.5))
+        return self.on_device(torch.tensor(self._losses[-1], dtype=torch.float64))
+
+    def on_device(self, value: Tensor) -> DeviceLoss:
+        """The value as a tensor in the device's memory."""
+        loss = value.as_subclass(DeviceLoss)
+        loss.job = self
+        return loss
+
+    def read(self) -> None:
+        """Copy a number to the host, after all queued work."""
+        self.device.copy_from(_LOSS_BYTES)
+        self.reads += 1
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Every step's loss so far, read from the device."""
+        self.read()
+        return tuple(self._losses)
 
     @property
     def seconds(self) -> float:
