@@ -6,6 +6,7 @@ import itertools
 import math
 import operator
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -66,59 +67,62 @@ def _throughput_hint(value: float, prepare_s: float, train_s: float, workers: in
     return "The least of three: what all workers prepare, what the trainer trains, and what all cores together can do."
 
 
-def waiting_share(answer: object) -> str:
-    """The trainer's share of waiting, on random epochs of one to many batches."""
+def starved_share(answer: object) -> str:
+    """The trainer's share of waiting for what is not ready, on random epochs of one to many batches."""
     draw = random.Random(2308)
     cases = {
         f"{n} batches that are loaded {speed}": (_epoch(draw, n, load_s),)
         for n in (2, 3, 50)
         for speed, load_s in (("fast", 0.3), ("slowly", 3.0))
     }
-    over_cases(answer, cases, _waiting_share, close("of the time", rel=1e-9, hint=_waiting_hint))
-    return "Right for few and many batches, and for slow and fast workers."
+    over_cases(answer, cases, _starved_share, close("epochs", hint=_starved_hint))
+    return "Right for few and many batches, ready before the trainer asks for them, and after."
 
 
 def _epoch(draw: random.Random, n: int, load_s: float) -> list[BatchTimes]:
-    """Batches by one worker that needs about load_s seconds a batch, for a trainer that needs about one."""
-    clock_s = draw.uniform(10, 1e4)  # the clock started long before
-    times = []
-    ready_s = clock_s
+    """Batches of three workers that need load_s seconds each, for a trainer that needs about one."""
+    clock_s, times = draw.uniform(10, 100), []  # the clock started before
     for i in range(n):
-        begun_s = ready_s if i else clock_s - draw.uniform(0, 1)
-        ready_s = begun_s + draw.uniform(0.5, 1.5) * load_s
-        taken_s = max(clock_s, ready_s) + draw.uniform(0, 0.01)
-        times.append(BatchTimes(i % 3, begun_s, ready_s, clock_s, taken_s))
+        ready_s = clock_s + draw.uniform(-0.5, 1) * load_s
+        taken_s = max(clock_s, ready_s) + draw.uniform(0, 0.5)
+        times.append(BatchTimes(i % 3, ready_s - load_s, ready_s, clock_s, taken_s))
         clock_s = taken_s + draw.uniform(0.5, 1.5)
     return times
 
 
-def _waiting_share(times: list[BatchTimes]) -> float:
-    return sum(batch.taken_s - batch.asked_s for batch in times) / (times[-1].taken_s - times[0].asked_s)
+def _starved_share(times: list[BatchTimes]) -> float:
+    return sum(max(b.ready_s - b.asked_s, 0) for b in times) / (times[-1].taken_s - times[0].asked_s)
 
 
-def _waiting_hint(value: float, times: list[BatchTimes]) -> str:
-    loading_s = sum(batch.ready_s - batch.begun_s for batch in times)
+def _starved_hint(value: float, times: list[BatchTimes]) -> str:
+    epoch_s = times[-1].taken_s - times[0].asked_s
     wrong = {
-        loading_s / (times[-1].taken_s - times[0].asked_s): "That is the workers' loading. While they load, the "
-        "trainer may be at work on another batch.",
-        1 - _waiting_share(times): "That is the share of work. How much is left?",
+        sum(b.taken_s - b.asked_s for b in times): "That is all of the waiting. It counts until the batch is ready.",
+        sum(b.ready_s - b.begun_s for b in times): "That is the workers' loading. While they load, the trainer may be "
+        "at work on another batch.",
+        sum(b.ready_s - b.asked_s for b in times): "A batch that was ready before it was asked for counts as 0.",
+        sum(b.taken_s - max(b.asked_s, b.ready_s) for b in times): "That is the wait after a batch was ready.",
     }
-    return mistake(value, wrong, "Only what the trainer spends between asking for a batch and having it is waiting.")
+    return mistake(value * epoch_s, wrong, "Count from asking for a batch until it is ready, if it is not yet.")
 
 
 def own_shards(answer: object) -> str:
-    """Every shard goes to exactly one worker, whatever their numbers, and no worker gets more than its part."""
+    """Every shard goes to exactly one worker of one rank, and neither ranks nor workers get more than their part."""
     fn = function(answer)
-    for n, workers in ((6, 2), (7, 3), (5, 4), (3, 8), (1, 5), (10, 1), (4, 0), (1, 0), (0, 2), (257, 16)):
+    for n, ranks, workers in (
+        (6, 1, 2), (7, 1, 3), (3, 1, 8), (4, 1, 0), (1, 1, 0), (0, 2, 2), (8, 2, 2), (7, 2, 2), (5, 2, 4), (9, 4, 0),
+        (10, 3, 1), (3, 4, 2), (257, 8, 4),
+    ):  # fmt: skip
         shards = [f"digits-{i:06d}.tar" for i in range(n)]
-        with about(f"{n} shards and {workers} workers"):
-            _judge_parts([_part(fn, shards, i, workers) for i in range(max(workers, 1))], shards)
+        with about(f"{n} shards, {ranks} ranks and {workers} workers each"):
+            each = [[_part(fn, shards, r, ranks, w, workers) for w in range(max(workers, 1))] for r in range(ranks)]
+            _judge_parts(each, shards)
     return "Every shard is read exactly once, with fewer and more shards than workers, and without any worker."
 
 
-def _part(fn: Callable[..., Any], shards: list[str], worker: int, workers: int) -> list[str]:
+def _part(fn: Callable[..., Any], shards: list[str], rank: int, ranks: int, worker: int, workers: int) -> list[str]:
     passed = list(shards)
-    part = call(fn, passed, worker, workers)
+    part = call(fn, passed, rank, ranks, worker, workers)
     if not isinstance(part, list | tuple) or not set(part) <= set(shards):
         raise NotYet(f"expected a list of some of the shards for worker {worker}, got {brief_repr(part)}.")
     if passed != shards:
@@ -126,15 +130,18 @@ def _part(fn: Callable[..., Any], shards: list[str], worker: int, workers: int) 
     return list(part)
 
 
-def _judge_parts(parts: list[list[str]], shards: list[str]) -> None:
-    counts = Counter(itertools.chain.from_iterable(parts))
+def _judge_parts(each: list[list[list[str]]], shards: list[str]) -> None:
+    """NotYet unless the parts of each rank's workers are all of the shards, once, and are equal but for one shard."""
+    by_rank = [list(itertools.chain.from_iterable(parts_of)) for parts_of in each]
+    counts = Counter(itertools.chain.from_iterable(by_rank))
     if doubled := [n for n in counts.values() if n > 1]:
         raise NotYet(f"{len(doubled)} shards are read {doubled[0]} times an epoch: each image comes again.")
     if missing := [shard for shard in shards if not counts[shard]]:
         raise NotYet(f"nobody reads {len(missing)} of the shards, {missing[0]} among them.")
-    most, least = max(map(len, parts)), min(map(len, parts))
-    if most > least + 1:
-        raise NotYet(f"one worker gets {most} shards and another {least}. The others would wait for it.")
+    for who, dealt in (("rank", by_rank), *(("worker of a rank", parts_of) for parts_of in each)):
+        most, least = max(map(len, dealt)), min(map(len, dealt))
+        if most > least + 1:
+            raise NotYet(f"one {who} gets {most} shards and another {least}. The others would wait for it.")
 
 
 def shift_batch(answer: object) -> str:
@@ -151,7 +158,26 @@ def shift_batch(answer: object) -> str:
     first, second = (_shifts(fn, (40, 1, 6, 5), 2, torch.uint8) for _ in range(2))
     if first == second:
         raise NotYet("Called twice, it moves the images by the same amounts again. Draw them anew in every call.")
+    more = _steps(fn, torch.zeros(400, 1, 4, 4)) - _steps(fn, torch.zeros(100, 1, 4, 4))
+    if more >= 150:  # a line for every other image; a loop over images runs one for each at least
+        raise NotYet(f"Right, but 300 more images run {more:,} more lines of Python. Move the whole batch at once.")
     return "Every image moved by an amount of its own, zeros behind it, colours together, all amounts equally often."
+
+
+def _steps(fn: Callable[..., Any], images: Tensor) -> int:
+    """Lines of Python that a call runs, in the answer and in what it calls."""
+    count, before = itertools.count(), sys.gettrace()
+
+    def trace(*_: object) -> Any:
+        next(count)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call(fn, images, 1)
+    finally:
+        sys.settrace(before)
+    return next(count)
 
 
 def _shifts(fn: Callable[..., Any], shape: tuple[int, ...], most: int, dtype: torch.dtype) -> list[tuple[int, int]]:
@@ -219,4 +245,4 @@ def _judge_shifts(moves: list[tuple[int, int]], most: int) -> None:
         )
 
 
-CHECKS = {"08.2": throughput, "08.3": waiting_share, "08.4": own_shards, "08.6": shift_batch, "08.7": pipeline}
+CHECKS = {"08.2": throughput, "08.3": starved_share, "08.4": own_shards, "08.6": shift_batch, "08.7": pipeline}

@@ -16,7 +16,7 @@ from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, call, function
 from labkit.measure.contention import Watch
 from labkit.measure.machine import machine, threads
-from labkit.train.data import Prepare, jpeg_shards, read_encoded
+from labkit.train.data import decoded_cache, jpeg_shards
 from labkit.train.models import SimpleCNN
 
 SIZE, MOST = 32, 4
@@ -63,9 +63,8 @@ def pipeline(answer: object) -> str:
 def _digits() -> tuple[list[Path], Tensor, Tensor]:
     """Shards of held-out digits, and what is in them: images (N, SIZE, SIZE) in 0 to 1, one of three equal colours."""
     shards = jpeg_shards(images=_IMAGES, per_shard=50, split="test")
-    found = [one for shard in shards for one in read_encoded(shard)]
-    prepare = Prepare(SIZE)
-    return shards, torch.stack([prepare(one.jpeg)[0] for one in found]), torch.tensor([one.label for one in found])
+    pixels, labels = map(torch.from_numpy, decoded_cache(shards, SIZE))
+    return shards, pixels[:, 0] / 255, labels
 
 
 def _batches(epoch: Epoch) -> Iterator[Batch]:
@@ -136,6 +135,13 @@ class _Judge:
         for i, j in itertools.combinations(range(len(self.orders)), 2):
             if torch.equal(self.orders[i], self.orders[j]):
                 raise NotYet("Two epochs come in the same order. Shuffle anew in every epoch.")
+            apart = self.orders[j].argsort()[self.orders[i]].diff().abs().float().mean().item()
+            by_chance = (len(self.labels) + 1) / 3  # 200 images: 0.3 of it is five standard deviations
+            if abs(apart / by_chance - 1) > 0.3:
+                raise NotYet(
+                    f"Two images in a row are {apart:.0f} places apart in another epoch, on average; {by_chance:.0f} "
+                    "would be by chance. Draw a new permutation of all images in every epoch."
+                )
             if (by_image[i] == by_image[j]).float().mean() > 0.2:
                 raise NotYet("The images are moved as in an epoch before, or not at all. Draw new amounts every epoch.")
         if (seen := len(set(self.moves[0].tolist()))) < self.places // 2:

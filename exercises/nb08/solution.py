@@ -3,7 +3,6 @@
 
 # %% 08.2
 def throughput(prepare_s, train_s, workers, cores, train_cores):
-    """The throughput of a pipeline, in images per second."""
     if workers == 0:
         return 1 / (prepare_s + train_s)
     core_s = prepare_s + train_cores * train_s  # what an image costs all cores together
@@ -11,21 +10,18 @@ def throughput(prepare_s, train_s, workers, cores, train_cores):
 
 
 # %% 08.3
-def waiting_share(times):
-    """Share of an epoch, 0 to 1, that the trainer waits: from asking for a batch to taking it."""
-    waited_s = sum(batch.taken_s - batch.asked_s for batch in times)
-    return waited_s / (times[-1].taken_s - times[0].asked_s)
+def starved_share(times):
+    starved_s = sum(max(batch.ready_s - batch.asked_s, 0) for batch in times)
+    return starved_s / (times[-1].taken_s - times[0].asked_s)
 
 
 # %% 08.4
-def own_shards(shards, worker, workers):
-    """The list of shards that worker number `worker` (from 0) of `workers` reads."""
-    return shards[worker :: max(workers, 1)]
+def own_shards(shards, rank, ranks, worker, workers):
+    return shards[rank::ranks][worker :: max(workers, 1)]
 
 
 # %% 08.6
 def shift_batch(images, most):
-    """Images (N, C, H, W) of any dtype and device, each shifted by its own amounts."""
     n, _, height, width = images.shape
     padded = torch.nn.functional.pad(images, (most,) * 4)
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # a view: nothing is copied
@@ -35,11 +31,8 @@ def shift_batch(images, most):
 
 # %% 08.7
 def pipeline(shards, batch):
-    """Return a function that yields the batches of one epoch each time it is called."""
-    cache = (torch.from_numpy(part) for part in lab.data.decoded_cache(shards, size=32))
-    pixels, labels = (
-        part.to(machine.device) for part in cache
-    )  # on a GPU: there once and for all
+    cache = lab.data.decoded_cache(shards, size=32)
+    pixels, labels = [torch.from_numpy(part).to(machine.device) for part in cache]
 
     def epoch():
         order = torch.randperm(len(labels), device=machine.device)

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import torch
 
 from labkit.measure.machine import machine
@@ -30,27 +31,42 @@ def whole(times):
     return times[-1].taken_s - times[0].asked_s
 
 
-def every_nth(shards, worker, workers):
-    return [shard for i, shard in enumerate(shards) if i % workers == worker]
+def starved(times):
+    return sum(max(b.ready_s - b.asked_s, 0) for b in times)
 
 
-def popped(shards, worker, workers):
-    return [shards.pop() for _ in range(len(shards) // max(workers, 1))]
+def by_counting(shards, rank, ranks, worker, workers):
+    return [shard for i, shard in enumerate(shards) if i % (ranks * workers) == rank + ranks * worker]
 
 
-def chunks(shards, worker, workers):
-    n = len(shards) // max(workers, 1)
-    return shards[worker * n : (worker + 1) * n]
+def popped(shards, rank, ranks, worker, workers):
+    return [shards.pop() for _ in range(len(shards) // (ranks * max(workers, 1)))]
 
 
-def rounded_up_chunks(shards, worker, workers):
-    n = -(-len(shards) // max(workers, 1))
-    return shards[worker * n : (worker + 1) * n]
+def chunks(shards, rank, ranks, worker, workers):
+    n = len(shards) // (ranks * max(workers, 1))
+    first = (rank * max(workers, 1) + worker) * n
+    return shards[first : first + n]
 
 
-def rest_to_the_last(shards, worker, workers):
-    part = chunks(shards, worker, workers)
-    return part + shards[len(shards) // workers * workers :] if workers and worker == workers - 1 else part
+def chunked(shards, part, parts):
+    n = -(-len(shards) // max(parts, 1))
+    return shards[part * n : (part + 1) * n]
+
+
+def rounded_up_chunks(shards, rank, ranks, worker, workers):
+    return chunked(chunked(shards, rank, ranks), worker, workers)
+
+
+def numbered_through(shards, rank, ranks, worker, workers):
+    """Deals to all workers at once, the first rank's first: with few shards it gets them all."""
+    return shards[rank * max(workers, 1) + worker :: ranks * max(workers, 1)]
+
+
+def rest_to_the_last(shards, rank, ranks, worker, workers):
+    mine, workers = shards[rank::ranks], max(workers, 1)
+    n = len(mine) // workers
+    return mine[worker * n :] if worker == workers - 1 else mine[worker * n : (worker + 1) * n]
 
 
 def shift(images, most, down=None, right=None):
@@ -130,6 +146,38 @@ def larger(images, most):
     return torch.nn.functional.pad(images, (most,) * 4)
 
 
+def one_by_one(images, most):
+    """Right, but a loop over images."""
+    out = torch.empty_like(images)
+    padded = torch.nn.functional.pad(images, (most,) * 4)
+    for i in range(len(images)):
+        down, right = torch.randint(0, 2 * most + 1, (2,)).tolist()
+        out[i] = padded[i, :, down : down + images.shape[2], right : right + images.shape[3]]
+    return out
+
+
+def listed(images, most):
+    moved = [shift(one[None], most) for one in images]
+    return torch.cat(moved) if moved else images.clone()
+
+
+def mapped(images, most):
+    return torch.cat([images[:0], *map(lambda one: shift(one[None], most), images)])  # noqa: C417
+
+
+def in_numpy(images, most):
+    padded = torch.nn.functional.pad(images, (most,) * 4).numpy()
+    height, width = images.shape[2:]
+    places = torch.randint(0, 2 * most + 1, (len(images), 2)).tolist()
+    cut = [one[:, y : y + height, x : x + width] for one, (y, x) in zip(padded, places, strict=True)]
+    return torch.from_numpy(np.stack(cut)) if cut else images.clone()
+
+
+def in_groups(images, most):
+    """Ten images at a time: a tenth of the calls, which still grow with the batch."""
+    return torch.cat([images[:0], *(shift(part, most) for part in images.split(10))])
+
+
 def built(
     size=32, most=4, divide=255.0, drop_last=False, shuffled=True, moved=shift, wrong_rows=False, again=0, batch=None
 ):
@@ -154,6 +202,57 @@ def built(
         return epoch
 
     return pipeline
+
+
+def in_order(order_of):
+    """The right pipeline, whose epoch number i takes n images in the order `order_of(i, n)`."""
+
+    def pipeline(shards, batch):
+        pixels, labels = (torch.from_numpy(part).to(machine().device) for part in data.decoded_cache(shards))
+        count = itertools.count()
+
+        def epoch():
+            for rows in order_of(next(count), len(labels)).split(batch):
+                yield shift(pixels[rows].cpu(), 4).to(machine().device).float() / 255, labels[rows]
+
+        return epoch
+
+    return pipeline
+
+
+def one_permutation(n):
+    return torch.randperm(n, generator=torch.Generator().manual_seed(8))
+
+
+def rotated(i, n):
+    return one_permutation(n).roll(37 * (i + 1))
+
+
+def to_and_fro(i, n):
+    return one_permutation(n) if i % 2 else one_permutation(n).flip(0)
+
+
+def whole_batches(i, n):
+    """The same batches, one after the other in another order."""
+    full = one_permutation(n)[: n // 64 * 64].reshape(-1, 64)
+    return torch.cat([full.roll(i, 0).ravel(), one_permutation(n)[n // 64 * 64 :]])
+
+
+def inside_batches(i, n):
+    return torch.cat([part[torch.randperm(len(part))] for part in one_permutation(n).split(64)])
+
+
+def inside_shards(i, n):
+    return torch.cat([part[torch.randperm(len(part))] for part in torch.arange(n).split(50)])
+
+
+def every_seventh(i, n):
+    return torch.arange(n).reshape(-1, [5, 8, 10, 20][i % 4]).T.ravel()
+
+
+def neighbours_swapped(i, n):
+    order = one_permutation(n).reshape(-1, 2)
+    return torch.where(torch.rand(len(order), 1) < 0.5, order, order.flip(1)).ravel()
 
 
 def synthetic(shards, batch):
@@ -248,25 +347,46 @@ WRONG = {
     ],
     "08.3": [
         (lambda times: sum(b.ready_s - b.begun_s for b in times) / whole(times), "That is the workers' loading"),
-        (lambda times: 1 - waited(times) / whole(times), "That is the share of work"),
-        (lambda times: 100 * waited(times) / whole(times), "what we expect"),
-        (lambda times: waited(times), "what we expect"),
-        (lambda times: waited(times) / len(times), "Only what the trainer spends"),
-        (lambda times: waited(times) / (times[-1].taken_s - times[0].begun_s), "of the time"),
-        (lambda times: waited(times[1:]) / whole(times), "Only what the trainer spends"),
-        (lambda times: sum(b.waited_s > 1e-3 for b in times) / len(times), "Only what the trainer spends"),
+        (lambda times: waited(times) / whole(times), "That is all of the waiting"),
+        (lambda times: (waited(times) - starved(times)) / whole(times), "the wait after a batch was ready"),
+        (lambda times: sum(b.ready_s - b.asked_s for b in times) / whole(times), "counts as 0"),
+        (lambda times: 1 - starved(times) / whole(times), "Count from asking"),
+        (lambda times: 100 * starved(times) / whole(times), "100x what we expect"),
+        (lambda times: starved(times), "Count from asking"),
+        (lambda times: starved(times) / waited(times), "Count from asking"),
+        (lambda times: starved(times) / len(times), "Count from asking"),
+        (lambda times: starved(times) / (times[-1].taken_s - times[0].begun_s), "epochs"),
+        (lambda times: starved(times) / (times[-1].asked_s - times[0].asked_s), "epochs"),
+        (lambda times: starved(times[1:]) / whole(times), "Count from asking"),
+        (
+            lambda times: sum(b.taken_s - b.asked_s for b in times if b.ready_s > b.asked_s) / whole(times),
+            "epochs",
+        ),
+        (lambda times: sum(b.ready_s > b.asked_s for b in times) / len(times), "Count from asking"),
+        (lambda times: (starved(times), whole(times)), "expected a number in epochs, got ("),
     ],
     "08.4": [
-        (lambda shards, worker, workers: shards, "each image comes again"),
+        (lambda shards, rank, ranks, worker, workers: shards, "each image comes again"),
+        (lambda shards, rank, ranks, worker, workers: shards[worker :: max(workers, 1)], "each image comes again"),
+        (lambda shards, rank, ranks, worker, workers: shards[rank::ranks], "each image comes again"),
         (chunks, "nobody reads"),
-        (rounded_up_chunks, "one worker gets"),
-        (rest_to_the_last, "one worker gets"),
-        (lambda shards, worker, workers: shards[worker::workers], "raised ValueError"),
-        (lambda shards, worker, workers: shards[worker :: workers + 1], "nobody reads"),
-        (lambda shards, worker, workers: shards[worker], "expected a list"),
-        (every_nth, "ZeroDivisionError"),
+        (rounded_up_chunks, "one worker of a rank gets"),
+        (numbered_through, "one rank gets"),
+        (rest_to_the_last, "one worker of a rank gets"),
+        (lambda shards, rank, ranks, worker, workers: shards[rank::ranks][worker::workers], "raised ValueError"),
+        (lambda shards, rank, ranks, worker, workers: shards[rank + worker :: ranks + workers], "nobody reads"),
+        (
+            lambda shards, rank, ranks, worker, workers: shards[rank * ranks + worker :: ranks * max(workers, 1)],
+            "shard",
+        ),
+        (lambda shards, rank, ranks, worker, workers: shards[rank], "expected a list"),
+        (lambda shards, rank, ranks, worker, workers: range(len(shards))[rank::ranks], "expected a list"),
+        (by_counting, "ZeroDivisionError"),
         (popped, "has changed the list"),
-        (lambda shards, worker, workers: shards[worker::workers] if workers else [], "nobody reads"),
+        (
+            lambda shards, rank, ranks, worker, workers: shards[rank::ranks][worker::workers] if workers else [],
+            "nobody",
+        ),
     ],
     "08.6": [
         (same_for_all, "All images of a batch are moved by the same amount"),
@@ -283,6 +403,11 @@ WRONG = {
         (twice_as_far, "more than most"),
         (as_float, "same shape and dtype"),
         (larger, "same shape and dtype"),
+        (one_by_one, "Move the whole batch at once"),
+        (listed, "Move the whole batch at once"),
+        (mapped, "Move the whole batch at once"),
+        (in_numpy, "Move the whole batch at once"),
+        (in_groups, "Move the whole batch at once"),
         (lambda images, most: images, "moved by the same amount"),
         (lambda images, most: torch.zeros_like(images), "an image came out empty"),
         (lambda images, most: shift(images, most).flip(3), "is not the one that was given"),
@@ -301,6 +426,13 @@ WRONG = {
         (built(most=12), "none of the given ones"),
         (synthetic, "none of the given ones"),
         (prepared_once, "Two epochs come in the same order"),
+        (in_order(rotated), "places apart in another epoch"),
+        (in_order(to_and_fro), "places apart in another epoch"),
+        (in_order(whole_batches), "places apart in another epoch"),
+        (in_order(inside_batches), "places apart in another epoch"),
+        (in_order(inside_shards), "places apart in another epoch"),
+        (in_order(every_seventh), "places apart in another epoch"),
+        (in_order(neighbours_swapped), "places apart in another epoch"),
         (shuffled_only, "moved as in an epoch before"),
         (one_epoch_for_all, "delivered 0 images of 200"),
         (repeats_the_first_batch, "Every image once an epoch"),

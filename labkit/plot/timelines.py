@@ -25,7 +25,8 @@ _LETTER = 1 / 75  # of the width: a letter in a bar
 _NUMBER = 1 / 40  # of the width: the number of a batch
 _TRAINS: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white", "label": "trains"}
 _LOADS: dict[str, Any] = {"facecolor": ACCENT, "edgecolor": "white", "label": "loads"}
-_WAITS: dict[str, Any] = {"facecolor": "white", "edgecolor": PREDICTED, "hatch": "xx", "label": "waits"}
+_STARVES: dict[str, Any] = {"facecolor": "white", "edgecolor": PREDICTED, "hatch": "xx", "label": "waits, not ready"}
+_RECEIVES: dict[str, Any] = {"facecolor": "white", "edgecolor": PREDICTED, "label": "waits, ready"}
 
 
 @Drawing
@@ -74,6 +75,7 @@ def _write_in_bar(ax: Axes, y: int, start_s: float, end_s: float, text: str, roo
 def queue(ax: Axes, times: Sequence[BatchTimes]) -> FigureSpec:
     """Bars over the clock: each worker's loading, batch by batch, and the trainer's work and waiting.
 
+    A wait is divided where the batch becomes ready: what follows is its way from the worker to the trainer.
     `times` is a loader's `times` after an epoch, or some of them in a row. A trainer that loads its own batches
     waits while it loads. Raises BadArgument for fewer than two batches: when the last one's work ends isn't known.
     """
@@ -92,16 +94,20 @@ def queue(ax: Axes, times: Sequence[BatchTimes]) -> FigureSpec:
     for number, batch in enumerate(times):
         bar(1 + workers.index(batch.worker) if workers else 0, batch.begun_s, batch.ready_s, str(number), _LOADS)
         if workers:
-            bar(0, batch.asked_s, batch.taken_s, "", _WAITS)
+            came_s = batch.asked_s + batch.starved_s
+            bar(0, batch.asked_s, came_s, "", _STARVES)
+            bar(0, came_s, batch.taken_s, "", _RECEIVES)
     name_rows(ax, ["trainer", *(f"worker {worker}" for worker in workers)])
     ax.set_xlim(-0.01 * end_s, 1.01 * end_s)
     label_seconds(ax.xaxis, ticks=6)
     ax.set_xlabel("time; a batch has the same number where it is loaded and where it is used")
     worked_s = sum(after.asked_s - batch.taken_s for batch, after in itertools.pairwise(times))
     waited_s = sum(batch.waited_s for batch in times)
+    starved = sum(batch.starved_s for batch in times) / waited_s if waited_s else 0.0
     sentence = (
         f"{len(times)} batches in {format_seconds(end_s)}: the trainer worked {format_seconds(worked_s)} and waited "
-        f"{format_seconds(waited_s)}, {waited_s / (worked_s + waited_s):.0%} of its time."
+        f"{format_seconds(waited_s)}, {waited_s / (worked_s + waited_s):.0%} of its time; "
+        f"for {starved:.0%} of the wait the batch was not ready."
     )
     height_in = 1.3 + 0.4 * (1 + len(workers))
-    return FigureSpec(sentence, height_in=height_in, legend="below", columns=3)
+    return FigureSpec(sentence, height_in=height_in, legend="below", columns=2)

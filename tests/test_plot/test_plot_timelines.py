@@ -68,13 +68,24 @@ def test_each_worker_has_a_lane_and_the_trainer_one_in_which_it_waits():
     assert [label.get_text() for label in picture.ax.get_yticklabels()] == ["trainer", "worker 0", "worker 1"]
     assert bars(picture.ax, 1) == [(1.0, 4.0), (4.0, 9.0)]
     assert bars(picture.ax, 2) == [(1.0, 4.5)]
-    assert bars(picture.ax, 0) == [(0.0, 4.0), (4.0, 6.0), (6.0, 6.0), (6.0, 8.0), (8.0, 9.0)]
+    # waiting, work, no wait at all, work, waiting; each wait is divided where the batch became ready
+    assert bars(picture.ax, 0) == [
+        (0.0, 4.0), (4.0, 4.0), (4.0, 6.0), (6.0, 6.0), (6.0, 6.0), (6.0, 8.0), (8.0, 9.0), (9.0, 9.0),
+    ]  # fmt: skip
 
 
 def test_the_sentence_counts_work_and_waiting():
     assert plot.queue(two_workers()).sentence == (
-        "3 batches in 9.00 s: the trainer worked 4.00 s and waited 5.00 s, 56% of its time."
+        "3 batches in 9.00 s: the trainer worked 4.00 s and waited 5.00 s, 56% of its time; for 100% of the wait "
+        "the batch was not ready."
     )
+
+
+def test_a_wait_ends_in_two_parts_where_the_batch_became_ready():
+    times = [BatchTimes(0, 0.0, 3.0, 1.0, 5.0), BatchTimes(0, 3.0, 4.0, 6.0, 7.0)]
+    picture = plot.queue(times)
+    assert bars(picture.ax, 0) == [(1.0, 3.0), (3.0, 5.0), (5.0, 6.0), (6.0, 6.0), (6.0, 7.0)]
+    assert "; for 40% of the wait the batch was not ready." in picture.sentence
 
 
 def test_a_trainer_that_loads_for_itself_has_one_lane():

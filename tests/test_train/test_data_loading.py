@@ -206,6 +206,24 @@ def test_every_image_comes_once_an_epoch(shards, kind, workers):
             assert sorted(found) == expected
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_over_ranks_and_workers_every_image_comes_once(shards, ranks, workers):
+    prepare = data.Prepare(8)
+    found, batches = [], []
+    for rank in range(ranks):
+        part = list(data.loader(data.JpegShards(shards, prepare, rank=rank, ranks=ranks), 3, workers=workers))
+        found += [(x.sum().item(), y.item()) for images, labels in part for x, y in zip(images, labels, strict=True)]
+        batches.append(len(part))
+    assert sorted(found) == sorted((prepare(jpeg).sum().item(), label) for jpeg, label in images_of(shards))
+    assert max(batches) - min(batches) <= 2  # a shard's images
+
+
+def test_a_rank_that_there_is_not_is_refused(shards):
+    with pytest.raises(DataError, match="Expected a rank below ranks=2, as they are counted from 0, got rank=2"):
+        data.JpegShards(shards, rank=2, ranks=2)
+
+
 def test_augmentation_is_fresh_in_every_epoch_and_worker(shards):
     same = [data.jpeg_files(shards)[3]] * 8
     with data.loader(data.JpegFiles(same, data.Prepare(32, shift=4)), 4, workers=2, persistent=True) as batches:
@@ -233,9 +251,17 @@ def test_times_tell_who_made_each_batch_and_how_long_the_trainer_waited(shards, 
     assert {times.worker for times in batches.times} == ({0, 1} if workers else {-1})
     for times in batches.times:
         assert times.begun_s <= times.ready_s <= times.taken_s
-        assert times.waited_s == times.taken_s - times.asked_s >= 0
+        assert times.waited_s == times.taken_s - times.asked_s >= times.starved_s >= 0
     for this, following in zip(batches.times, batches.times[1:], strict=False):
         assert following.asked_s - this.taken_s >= 0.01
+
+
+@pytest.mark.parametrize(
+    ("ready_s", "starved_s"), [(1.0, 0.0), (2.0, 0.0), (3.5, 1.5), (5.0, 3.0), (6.0, 3.0)], ids=str
+)
+def test_a_trainer_starves_until_the_batch_is_ready(ready_s, starved_s):
+    times = data.BatchTimes(0, begun_s=0.0, ready_s=ready_s, asked_s=2.0, taken_s=5.0)
+    assert (times.waited_s, times.starved_s) == (3.0, starved_s)
 
 
 def test_the_steady_rate_leaves_out_the_beginning_and_the_end():

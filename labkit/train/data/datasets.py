@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from labkit.core.errors import DataError
-from labkit.core.parameters import checked
+from labkit.core.parameters import Count, Size, checked
 from labkit.train.data.build_cache import build_once
 from labkit.train.data.decoding import Prepare
 from labkit.train.data.shards import BUILD_AGAIN, name_of, read_all
@@ -71,8 +71,10 @@ class JpegFiles(Dataset[Sample]):
 
 
 class JpegShards(IterableDataset[Sample]):
-    """Image and label of each image in the shards, in order; worker w of n reads shards w, w + n, w + 2n ...
+    """Image and label of each image in the shards, in order; each shard is read by one worker of one rank.
 
+    Shards are dealt out like cards, to the `ranks`, and each rank's to its workers. So ranks differ by a shard at most,
+    and may differ in their number of batches: DistributedDataParallel would wait for the missing ones.
     A damaged JPEG raises DataError with shard, image name and byte offset, or with on_damage="skip" is left out and
     counted in `skipped`.
     """
@@ -83,9 +85,14 @@ class JpegShards(IterableDataset[Sample]):
         shards: Sequence[Path],
         prepare: Callable[[bytes], Tensor] | None = None,
         *,
+        rank: Size = 0,
+        ranks: Count = 1,
         on_damage: Literal["raise", "skip"] = "raise",
     ) -> None:
+        if rank >= ranks:
+            raise DataError(f"Expected a rank below ranks={ranks}, as they are counted from 0, got rank={rank}.")
         name_of(shards)  # raises here, not in a worker, where a shard is missing
+        self.rank, self.ranks = rank, ranks
         self.shards, self.prepare, self.on_damage = list(shards), prepare or Prepare(), on_damage
         shared: Any = torch.zeros(_MOST_WORKERS, dtype=torch.int64)  # workers can't add to a Python int of the trainer
         self._skipped = shared.share_memory_()
@@ -101,7 +108,7 @@ class JpegShards(IterableDataset[Sample]):
         if worker == 0:
             self._skipped[workers:] = 0  # an earlier epoch may have had more workers
         self._skipped[worker] = 0
-        for found in read_all(self.shards[worker::workers]):
+        for found in read_all(self.shards[self.rank :: self.ranks][worker::workers]):
             try:
                 image = self.prepare(found.jpeg)
             except DataError as error:

@@ -37,6 +37,11 @@ class BatchTimes:
         """Seconds that the trainer waited for this batch."""
         return self.taken_s - self.asked_s
 
+    @property
+    def starved_s(self) -> float:
+        """Seconds of that wait in which the batch was not ready; in the others it was on its way to the trainer."""
+        return min(max(self.ready_s - self.asked_s, 0.0), self.waited_s)
+
 
 @checked
 def steady_batch_s(times: Sequence[BatchTimes], *, ahead: Size, stretches: Count = 5) -> tuple[float, ...]:
