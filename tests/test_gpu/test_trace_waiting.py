@@ -20,8 +20,9 @@ def test_a_barrier_that_part_of_the_block_reaches():
 
     finding = found(k, 2, 64, np.zeros(100), np.zeros(100), kind="barrier")
     assert finding.words == (
-        "thread 0 of block 1 and 35 others wait here, but 28 of the block's 64 threads have returned (the first: thread"
-        " 36 of block 1). Every thread of a block has to reach the same syncthreads()."
+        "thread 0 of block 1 and 35 others wait here, but 28 of the block's 64 threads have come to the kernel's end"
+        " without it (the first: thread 36 of block 1). All threads of a block that have not returned have to reach the"
+        " same syncthreads()."
     )
 
 
@@ -46,7 +47,7 @@ def test_a_barrier_in_a_loop_of_different_lengths():
         x[t] = t
 
     finding = found(k, 1, 4, np.zeros(4), kind="barrier")
-    assert "2 of the block's 4 threads have returned (the first: thread 0)" in finding.words
+    assert "2 of the block's 4 threads have come to the kernel's end without it (the first: thread 0)" in finding.words
 
 
 def test_a_barrier_that_every_thread_reaches_is_no_mistake():
@@ -190,10 +191,11 @@ def test_what_was_done_before_a_kernel_stopped_is_still_counted():
     def k(x, y):
         i = cuda.grid(1)
         y[i] = x[i]
-        y[i] = 1 // x[i]  # here
+        assert x[i] > 0  # here
+        y[i] = 1 // x[i]
 
     finding = found(k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64), kind="raised")
-    assert finding.words.startswith("thread 2 raised ZeroDivisionError")
+    assert finding.words.startswith("thread 2 raised AssertionError")
     done = trace(k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64))
     assert done.count("y").writes == 5
     assert "raised" in str(done)

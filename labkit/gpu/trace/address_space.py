@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from labkit.core.errors import KernelError
-from labkit.gpu.trace.traced_memory import Add, Array, TracedArray, TracedTuple
+from labkit.gpu.trace.traced_memory import Add, Array, Load, Store, TracedArray, TracedTuple
 
 # Each space has a range of its own, so that an address alone tells the space of an access.
 SHARED_END = 1 << 30
@@ -76,9 +77,13 @@ def owner_bounds(array: Array) -> tuple[int, int]:
 class AddressSpace:
     """Global and constant memory of a launch, and its local arrays, whose accesses are not logged."""
 
-    def __init__(self, add: Add, out_of_bounds: Callable[..., Any], watch: Any = None) -> None:
+    def __init__(
+        self, add: Add, out_of_bounds: Callable[..., Any], unset_local: Callable[..., None], watch: Any = None
+    ) -> None:
+        """`out_of_bounds` and `unset_local` report mistakes; `watch` is told each access that is logged."""
         self.regions: list[Region] = []
         self._add, self._out_of_bounds, self._watch = add, out_of_bounds, watch
+        self._unset_local = unset_local
         self._next = {"global": GLOBAL, "constant": CONSTANT}
         self._starts: dict[int, int] = {}
         self._constants: dict[int, TracedArray] = {}
@@ -110,11 +115,43 @@ class AddressSpace:
 
     def local(self, shape: Any, dtype: np.dtype[Any], name: str) -> TracedArray:
         """Memory of one thread: bounds-checked, not logged, and filled with NaN or 0xCD before it is written."""
-        return TracedArray(blank(shape, dtype), 0, name, "local", None, self._out_of_bounds)
+        array = blank(shape, dtype)
+        watch = _FirstWrites(array, self._unset_local) if dtype.names is None else None
+        return TracedArray(array, 0, name, "local", None, self._out_of_bounds, watch)
 
     def shared(self, array: Array, base: int, name: str) -> TracedArray:
         """A shared array at its offset."""
         return TracedArray(array, base, name, "shared", self._add, self._out_of_bounds, self._watch)
+
+
+class _FirstWrites:
+    """Watches a local array for reads of elements that nobody has written."""
+
+    def __init__(self, array: Array, report: Callable[..., None]) -> None:
+        self._blank, self._report = set(range(0, array.nbytes, array.itemsize)), report
+
+    def __call__(self, traced: TracedArray, ld: Load, st: Store) -> tuple[Load, Store]:
+        """Accessors of the array or of a view of it that look out for them."""
+        blank, base, strides, ndim = self._blank, traced.base, traced.array.strides, traced.array.ndim
+
+        def address(index: Any) -> int:
+            if ndim == 1 and not isinstance(index, tuple):
+                return int(base + index * strides[0])
+            return int(base + sum(i * stride for i, stride in zip(index, strides, strict=True)))
+
+        def loaded(index: Any, key: int) -> Any:
+            value = ld(index, key)
+            if blank and not isinstance(value, TracedArray) and address(index) in blank:
+                self._report(traced, index, key)
+            return value
+
+        def stored(index: Any, value: Any, key: int) -> None:
+            st(index, value, key)
+            if blank:
+                with contextlib.suppress(TypeError, ValueError):  # a row or a slice was stored element by element
+                    blank.discard(address(index))
+
+        return loaded, stored
 
 
 class SharedLayout:

@@ -14,7 +14,7 @@ class Finding(Shown):
     """One mistake at one place of a kernel."""
 
     kind: str
-    """outside, race, barrier, unset, deadlock, endless, raised, unwritten, lane or order."""
+    """outside, race, barrier, unset, deadlock, endless, raised, untouched, unwritten, lane or order."""
     line: int
     """Of the source file or cell; 0 where the finding has no line."""
     words: str
@@ -23,11 +23,14 @@ class Finding(Shown):
     thread: int | None = None
     """The first thread it happened to, counted over the whole grid."""
     array: str = ""
+    mistake: bool = True
+    """False where the kernel may mean it."""
 
     def __str__(self) -> str:
         what = "addresses" if self.kind == "race" else "times"
         more = f" ({self.count:,} {what}.)" if self.count > 1 else ""
-        return f"[{self.kind}] {f'line {self.line}: ' if self.line else ''}{self.words}{more}"
+        kind = self.kind if self.mistake else f"note: {self.kind}"
+        return f"[{kind}] {f'line {self.line}: ' if self.line else ''}{self.words}{more}"
 
 
 @dataclass
@@ -46,6 +49,11 @@ class Diagnostics:
         thread = self.current_thread() if thread is None else thread
         self.found.setdefault((kind, line, array), [0, words, thread])[0] += 1
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run ended before all threads had returned."""
+        return any(kind in ("raised", "deadlock", "endless") for kind, *_ in self.found)
+
     def findings(self) -> tuple[Finding, ...]:
         """The findings, in the order in which they were made."""
         return tuple(
@@ -63,8 +71,7 @@ class Diagnostics:
         negative = any(part < 0 for part in parts)
         after = " A negative index counts from the end in numba and reads before the array in CUDA C++." * negative
         verb = "writes to" if writing else "reads"
-        place = ", ".join(str(part) for part in parts)
-        words = f"{self._here()} {verb} {traced.name}[{place}], but {traced.name} has {size}.{after}"
+        words = f"{self._here()} {verb} {traced.name}[{_in_brackets(index)}], but {traced.name} has {size}.{after}"
         self.add("outside", self.line_of(key), words, array=traced.name)
         return traced.array.dtype.type("nan" if traced.array.dtype.kind in "fc" else 0)
 
@@ -73,5 +80,19 @@ class Diagnostics:
         words = f"{self._here()} reads the value of lane {lane}, which does not take part: it is undefined."
         self.add("lane", self.line_of(key), words)
 
+    def divided_by_zero(self, key: int, dividend: int) -> None:
+        """Report an integer division by zero."""
+        words = f"{self._here()} divides the integer {dividend} by zero: numba's code gives 0 and goes on."
+        self.add("division", self.line_of(key), words)
+
+    def unset_local(self, traced: Any, index: Any, key: int) -> None:
+        """Report the read of an element of local memory that the thread has not written."""
+        words = f"{self._here()} reads {traced.name}[{_in_brackets(index)}] before it wrote it."
+        self.add("unset", self.line_of(key), words, array=traced.name)
+
     def _here(self) -> str:
         return self.where(self.current_thread())
+
+
+def _in_brackets(index: Any) -> str:
+    return ", ".join(str(part) for part in (index if isinstance(index, tuple) else (index,)))

@@ -44,21 +44,23 @@ class EventLog:
         self.add = self.words.append
         # Stretches of words by one thread: where they start, whose they are, and earlier syncwarps of its warp.
         self.starts, self.threads, self.warp_epochs = array("q"), array("i"), array("i")
-        self.phases = array("q", [0])  # first words after a barrier, or of a block
-        self.partial_syncs: list[tuple[int, int, int]] = []  # syncwarp of some lanes: warp, mask, word
+        self.phases = array("i")  # of stretches: a block enters a new phase when it starts and at each barrier
+        # Of a syncwarp of some lanes: the first thread of the warp, the mask, the next word, the phase, the warp epoch.
+        self.partial_syncs: list[tuple[int, int, int, int, int]] = []
         self.shuffles: Counter[int] = Counter()  # instructions of warps, by site
         self.barriers = 0
         self.max_events, self.max_steps = max_events, max_steps
         self._contexts: dict[int, list[int]] = {}
-        self._fresh = 0
+        self._fresh = self._phase = 0
 
     def current_thread(self) -> int:
         """The thread that runs now, counted over the whole grid."""
         return self.threads[len(self.starts) - 1]
 
-    def phase(self) -> None:
-        """Note that a barrier of the running block opened: what follows is ordered after what came before."""
-        self.phases.append(len(self.words))
+    def new_phase(self) -> int:
+        """The number of a phase that a block enters: larger than all before, and no other block's."""
+        self._phase += 1
+        return self._phase
 
     def check(self) -> None:
         """Raise TraceTooLarge when the events would need more memory than the budget."""

@@ -34,13 +34,13 @@ class LogColumns:
     threads: Array
     warps: Array
     phases: Array
-    """Barriers before the stretch, counted over the whole launch."""
+    """A number for each stretch of a block between two barriers, rising with time."""
     warp_epochs: Array
     kinds: Array
     """For each site: 0 for no access, 1 load, 2 store, 3 atomic."""
     block_size: int
-    partial_syncs: list[tuple[int, int, int]]
-    """Warp operations that order some lanes of a warp: warp, mask, and the number of the next word."""
+    partial_syncs: list[tuple[int, int, int, int, int]]
+    """Of each syncwarp of some lanes the first thread of the warp, the mask, the next word, the phase, the epoch."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Events:
         words, starts = np.frombuffer(event_log.words, "i8"), np.frombuffer(event_log.starts, "i8")
         threads = np.frombuffer(event_log.threads, "i4")[: len(starts)]
         epochs = np.frombuffer(event_log.warp_epochs, "i4")[: len(starts)]
-        phases = np.searchsorted(np.frombuffer(event_log.phases, "i8"), starts, side="right").astype("i4")
+        phases = np.frombuffer(event_log.phases, "i4")[: len(starts)]
         kinds = np.array([KINDS.index(site.kind) + 1 if site.kind in KINDS else 0 for site in sites], "i1")
         first = np.ones(len(words), bool)
         first[np.flatnonzero(words >= 0)[1::2]] = False  # the second word of an event
@@ -93,6 +93,9 @@ class Events:
         """The same events in pieces of whole blocks: about PIECE events, or a single block with more."""
         block = self.block
         ends = np.append(np.flatnonzero(block[1:] != block[:-1]) + 1, len(block))
+        if len(block) and len(np.unique(block[ends - 1])) < len(ends):  # the blocks took turns
+            yield from self.only(np.argsort(block, kind="stable")).pieces()
+            return
         begin = 0
         for end in ends[np.append((ends[1:] // PIECE != ends[:-1] // PIECE), True)].tolist():
             if end > begin:
@@ -163,7 +166,7 @@ class Events:
 
     @property
     def phase(self) -> Array:
-        """Barriers before the event, counted over the whole launch."""
+        """A number for the time between two barriers of a block, rising with time."""
         return self.log.phases[self.stretch]
 
     @property

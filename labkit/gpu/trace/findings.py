@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from labkit.gpu.trace.address_space import Region
 from labkit.gpu.trace.diagnostics import Finding
 from labkit.gpu.trace.event_log import EventLog
 from labkit.gpu.trace.execution import Execution
 from labkit.gpu.trace.launch_arguments import LaunchArguments
-from labkit.gpu.trace.races import Race, races, unset_reads, unwritten
+from labkit.gpu.trace.races import Race, elements_read, races, unset_reads, unwritten
+from labkit.gpu.trace.traced_memory import Array
 
 TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 """Relative differences that a changed order may make in sums of thousands of floats, by a float's size in bytes."""
@@ -21,13 +24,28 @@ def find_mistakes(run: Execution, again: Callable[[Any], object]) -> tuple[Findi
     """The findings of `run`; `again(watch)` repeats it from the same inputs, to look up the values of a race."""
     found = races(run.accesses, lambda: run.events, run.sites)
     values = _values_at({int(at) for race in found for at in race.accesses.at}, again)
-    ended = any(kind in ("raised", "deadlock", "endless") for kind, *_ in run.diagnostics.found)
     return (
         *run.diagnostics.findings(),
         *(_race_finding(run, race, values) for race in found),
         *_unset_findings(run),
-        *(() if ended else _unwritten_findings(run)),
+        *(() if run.diagnostics.ended else (*_untouched_findings(run), *_unwritten_findings(run))),
     )
+
+
+def order_matters(run: Execution, found: tuple[Finding, ...]) -> bool:
+    """Whether a run in which `found` was found could leave something else behind in another order of its threads.
+
+    Without races only atomics can bring that about, and among them not those that do one thing, like adding, and give
+    the old value to nobody. A run that ended early, or has a race, has to be mended first.
+    """
+    if run.diagnostics.ended or any(finding.kind == "race" for finding in found):
+        return False
+    atomics = {(_SAME.get(site.call, site.call), site.used) for site in run.sites if site.kind == "atomic"}
+    return len(atomics) > 1 or any(used or call in _LAST_ONE_COUNTS for call, used in atomics)
+
+
+_SAME = {"atomic.sub": "atomic.add"}
+_LAST_ONE_COUNTS = ("atomic.exch", "atomic.cas", "atomic.compare_and_swap", "atomic.inc", "atomic.dec")
 
 
 def _values_at(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]:
@@ -94,16 +112,54 @@ def _unset_findings(run: Execution) -> list[Finding]:
     return found
 
 
-def _unwritten_findings(run: Execution) -> list[Finding]:
+def _untouched_findings(run: Execution) -> list[Finding]:
+    """Parameters that no thread reads or writes, unless the kernel only has lines that read them.
+
+    A mistake where the kernel has no line that uses the elements, or accesses nothing at all; else the lines that write
+    them may have had no occasion.
+    """
     found = []
-    for region in run.regions:
+    idle = not len(run.accesses)
+    for region in run.memory.regions:
+        low, high = region.span
+        if region.space != "global" or low == high or len(run.accesses.reaching(region)[0]):
+            continue
+        name = re.compile(rf"\b{re.escape(region.name.partition('[')[0])}\b")
+        kinds = {site.kind for site in run.sites if name.search(site.text)} & {"load", "store", "atomic", "call"}
+        if not kinds or kinds != {"load"}:
+            words = f"no thread reads or writes an element of {region.name}" + ", and no line does." * (not kinds)
+            found.append(
+                Finding("untouched", 0, words.removesuffix(".") + ".", array=region.name, mistake=idle or not kinds)
+            )
+    return found
+
+
+def _unwritten_findings(run: Execution) -> list[Finding]:
+    """Outputs with elements that nobody writes: a mistake where the inputs at these places go unread, too.
+
+    Otherwise the kernel may mean it: a stencil leaves its border, a compaction the end of the list.
+    """
+    found = []
+    for region in run.memory.regions:
         left = unwritten(run.accesses, region)
         if len(left):
             size, name = region.array.size, region.name
             first = region.element(int(left[0]))
             words = f"{len(left):,} of the {size:,} elements of {name} are never written, the first is {first}."
-            found.append(Finding("unwritten", 0, words, array=region.name))
+            found.append(Finding("unwritten", 0, words, array=name, mistake=_uncovered(run, region, left)))
     return found
+
+
+def _uncovered(run: Execution, region: Region, left: Array) -> bool:
+    """Whether the threads seem not to cover the data, given the elements of an array that nobody writes."""
+    inputs = [(other.array, elements_read(run.accesses, other)) for other in run.memory.regions]
+    only_read = [(array, read) for array, read in inputs if read is not None]
+    alike = [read for array, read in only_read if array.shape == region.array.shape]
+    if alike:
+        return not any(np.isin(left, read).any() for read in alike)
+    if only_read:
+        return any(len(read) < array.size for array, read in only_read)
+    return int(left[0]) == region.array.size - len(left)  # without inputs: the end is missing
 
 
 def find_differences(first: LaunchArguments, other: LaunchArguments) -> list[Finding]:
@@ -114,14 +170,19 @@ def find_differences(first: LaunchArguments, other: LaunchArguments) -> list[Fin
             continue
         close = TOLERANCES.get(array.dtype.itemsize, 1e-9) if array.dtype.kind in "fc" else 0.0
         scale = float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
-        differ = ~np.isclose(array, other.arrays[name], rtol=close, atol=close * scale, equal_nan=True)
+        again = other.arrays[name]
+        differ = ~np.isclose(array, again, rtol=close, atol=close * scale, equal_nan=True)
         if differ.any():
+            ordered = np.isclose(
+                *(np.sort(a, None) for a in (array, again)), rtol=close, atol=close * scale, equal_nan=True
+            )
             at = tuple(int(i) for i in np.argwhere(differ)[0])
             place = f"{name}[{', '.join(map(str, at))}]"
-            values = _value_text(array[at]), _value_text(other.arrays[name][at])
+            values = _value_text(array[at]), _value_text(again[at])
             words = (
                 f"{place} is {values[0]} with the threads in order and {values[1]} in another order:"
                 f" the result depends on which thread comes first, in {int(differ.sum()):,} elements."
             )
-            found.append(Finding("order", 0, words, array=name))
+            words += " The values are the same in another order." * bool(ordered.all())
+            found.append(Finding("order", 0, words, array=name, mistake=not ordered.all()))
     return found

@@ -44,7 +44,9 @@ class Trace(ShownAsTable):
 
     def __init__(self, done: Execution, findings: tuple[Finding, ...], schedules: int) -> None:
         self._run = done
-        self.findings = findings
+        self.findings = tuple(finding for finding in findings if finding.mistake)
+        self.notes = tuple(finding for finding in findings if not finding.mistake)
+        """What may be meant: elements never written, values in another order."""
         self.schedules = schedules
         self.kernel = done.settings.fn.__name__
         self.grid, self.block = done.settings.grid, done.settings.block
@@ -223,7 +225,7 @@ class Trace(ShownAsTable):
         rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
         waits = f"{self.shuffles:,} shuffles of warps, {self.barriers:,} barriers of blocks"
         work = f"{self.branches()}; {waits}; {self.flop:,} FLOP, {self.integer_operations:,} integer operations."
-        found = tuple(map(str, self.findings)) or ("No mistakes found.",)
+        found = *(map(str, self.findings) if self.findings else ("No mistakes found.",)), *map(str, self.notes)
         orders = "." if self.schedules == 1 else f"; the kernel ran in {self.schedules} orders of its threads."
         headings = by_array.headings if by_array.rows else ()
         return Table(rows, headings, head, (work, *found, f"({LIMITS}{orders})"))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from labkit.gpu.trace.address_space import Region
 from labkit.gpu.trace.events import Events, in_order, starts
+from labkit.gpu.trace.ordering import Ordering
 from labkit.gpu.trace.program import Site
 from labkit.gpu.trace.traced_memory import Array
 
 MAX_EXAMPLES = 2000
 """Addresses in conflict that are examined one by one for the lines of a race; all of them are counted."""
+MAX_QUESTIONS = 2000
+"""Accesses in conflict of which is asked what comes after them, where fences may have put others in order."""
+MAX_ALIKE = 8
+"""Addresses examined that the same lines access, where only barriers order: what is found at one is found at all."""
+READ, WRITE, ATOMIC = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -26,11 +33,10 @@ class Race:
 
 
 def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> list[Race]:
-    """Pairs of conflicting accesses by different threads, one for each pair of lines.
+    """Pairs of conflicting accesses by different threads that nothing orders, one for each pair of lines.
 
     Within a block a barrier orders accesses, and within a warp also syncwarp (a shuffle or a vote does not: CUDA C++
-    Programming Guide, "Warp Shuffle Functions"). Between blocks only a threadfence does, with an atomic after the first
-    access and one before the second.
+    Programming Guide, "Warp Shuffle Functions"). All else is for `Ordering` to say.
     """
     log = accesses.log
     # Pairs (group, owner): owners race within a group. Threads of a warp race between two syncwarps, warps of a block
@@ -38,14 +44,13 @@ def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> 
     in_step = np.unique(_joined(log.phases, _joined(log.warp_epochs, log.warps)), return_inverse=True)[1]
     in_a_warp, in_a_block = (in_step.astype("i4"), log.threads), (log.phases, log.warps)
     between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)
-    found: dict[tuple[int, int], Race] = {}
-    order = _Order(events, sites)
+    search = _Search(sites, Ordering(events, sites, log.partial_syncs), _rechecked(accesses, sites))
     for piece in accesses.pieces():
         for touched in _to_written_addresses(piece, shared=True), _to_written_addresses(piece, shared=False):
             for group, owner in (in_a_block, in_a_warp):
-                _collect(found, touched, group, owner, order)
-    _collect(found, _to_written_addresses(accesses, shared=False), *between_blocks, order)
-    return list(found.values())
+                search.conflicts(touched, group, owner)
+    search.conflicts(_to_written_addresses(accesses, shared=False), *between_blocks)
+    return list(search.found.values())
 
 
 def _joined(major: Array, minor: Array) -> Array:
@@ -64,88 +69,87 @@ def _to_written_addresses(accesses: Events, *, shared: bool) -> Events:
     return some.only(written[at] == address)
 
 
-def _collect(found: dict[tuple[int, int], Race], touched: Events, group: Array, owner: Array, order: _Order) -> None:
-    conflicts, addresses = _conflicts(touched, group, owner)
-    for pair in conflicts:
-        lines = tuple(sorted(order.sites[site].line for site in pair.site))
-        if (lines[0], lines[1]) not in found and not order.has(pair):
-            found[lines[0], lines[1]] = Race(pair, addresses)
+def _rechecked(accesses: Events, sites: list[Site]) -> Array:
+    """First words of reads whose thread goes on to compare and swap the same element: a stale value does no harm.
 
-
-def _conflicts(part: Events, groups: Array, owners: Array) -> tuple[Iterator[Events], int]:
-    """Pairs of accesses in conflict, at up to MAX_EXAMPLES addresses, and the number of addresses in conflict.
-
-    Two accesses to the same address conflict if they are in the same group, have different owners, at least one writes
-    and not both are atomic. Groups and owners are given for each stretch of the log.
+    The loop around a compare-and-swap begins with such a read (CUDA C++ Programming Guide, "Atomic Functions").
     """
-    n = len(part)
-    if not n:
-        return iter(()), 0
-    ordered = part.only(in_order(groups[part.stretch], part.address - int(part.address.min())))
-    address, group, owner = ordered.address, groups[ordered.stretch], owners[ordered.stretch]
-    first = starts(address, group)
-    atomic = ordered.atomic
-    plain_write, plain_read = ordered.write & ~atomic, ~ordered.write
-    several = np.maximum.reduceat(owner, first) != np.minimum.reduceat(owner, first)
-    writes, reads, atomics = (np.logical_or.reduceat(mask, first) for mask in (plain_write, plain_read, atomic))
-    bad = np.flatnonzero(several & (writes | (reads & atomics)))
-    ends = np.append(first[1:], n)
-    spans = (slice(first[number], ends[number]) for number in bad[:MAX_EXAMPLES])
-    pairs = (ordered.only(span).only(_pair(plain_write[span], atomic[span], owner[span])) for span in spans)
-    return pairs, len(np.unique(address[first[bad]]))
+    swaps = [number for number, site in enumerate(sites) if site.call in ("atomic.cas", "atomic.compare_and_swap")]
+    if not swaps:
+        return np.zeros(0, "i8")
+    memory = accesses.memory
+    some = accesses.only(np.isin(memory, memory[np.isin(accesses.site, swaps)]))
+    some = some.only(np.lexsort((some.at, some.thread, some.memory)))
+    same = (some.thread[1:] == some.thread[:-1]) & (some.memory[1:] == some.memory[:-1])
+    found: Array = some.at[:-1][same & np.isin(some.site[1:], swaps) & ~some.write[:-1]]
+    return found
 
 
-def _pair(plain_write: Array, atomic: Array, owner: Array) -> Array:
-    """Indices of two accesses in conflict, the earlier one first: a write, or else an atomic."""
-    if plain_write.any():
-        one = int(np.argmax(plain_write))
-        other = int(np.argmax(owner != owner[one]))
-    else:
-        one = int(np.argmax(atomic))
-        others = ~atomic & (owner != owner[one])
-        if not others.any():  # the plain reads and this atomic have one owner: take a read and another owner's atomic
-            one = int(np.argmax(~atomic))
-            others = atomic & (owner != owner[one])
-        other = int(np.argmax(others))
-    return np.array(sorted((one, other)))
+class _Search:
+    """Collects races: for each pair of lines the first that is found."""
 
+    def __init__(self, sites: list[Site], order: Ordering, rechecked: Array) -> None:
+        self.found: dict[tuple[int, int], Race] = {}
+        self._lines = np.array([site.line for site in sites])
+        self._order, self._rechecked = order, rechecked
+        self._questions = 0
+        self._alike: Counter[bytes] = Counter()
 
-class _Order:
-    """Tells whether two accesses are in order for a rare reason: a fence, or a syncwarp of a part of a warp."""
+    def conflicts(self, part: Events, groups: Array, owners: Array) -> None:
+        """Examine accesses to the same address in the same group by different owners, unless all read or are atomic.
 
-    def __init__(self, events: Callable[[], Events], sites: list[Site]) -> None:
-        self.sites = sites
-        self._events = events if any(site.kind == "fence" for site in sites) else None
-
-    def has(self, pair: Events) -> bool:
-        """Whether the first access of the pair is ordered before the second."""
-        return self._by_syncwarp(pair) or (self._events is not None and self._by_fence(pair, self._events()))
-
-    def _by_syncwarp(self, pair: Events) -> bool:
-        warp, lane, at = pair.warp, pair.lane, pair.at
-        if warp[0] != warp[1]:
-            return False
-        both = 1 << int(lane[0]) | 1 << int(lane[1])
-        return any(w == warp[0] and m & both == both and at[0] < a <= at[1] for w, m, a in pair.log.partial_syncs)
-
-    def _by_fence(self, pair: Events, every: Events) -> bool:
-        """Whether one thread's fence and atomic, and then another thread's atomic, lie between the two accesses.
-
-        The first thread made the first access, or belongs to its block and comes a barrier later; the other thread made
-        the second access, or belongs to its block and comes a barrier earlier.
+        Groups and owners are given for each stretch of the log.
         """
-        first, last = np.searchsorted(every.at, pair.at)
-        between = every.only(slice(first, last))
-        kinds = np.array([site.kind for site in self.sites])[between.site]
-        thread, block, phase = between.thread, between.block, between.phase
-        after = (thread == pair.thread[0]) | ((block == pair.block[0]) & (phase > pair.phase[0]))
-        before = (thread == pair.thread[1]) | ((block == pair.block[1]) & (phase < pair.phase[1]))
-        for fence in np.flatnonzero(after & (kinds == "fence"))[:16]:
-            released = np.flatnonzero((thread == thread[fence]) & (kinds == "atomic"))
-            released = released[released > fence]
-            if len(released) and (before & (kinds == "atomic"))[released[0] + 1 :].any():
-                return True
-        return False
+        if not len(part):
+            return
+        ordered = part.only(in_order(groups[part.stretch], part.address - int(part.address.min())))
+        address, group, owner = ordered.address, groups[ordered.stretch], owners[ordered.stretch]
+        first = starts(address, group)
+        kind = np.where(ordered.write, WRITE, READ)
+        kind[ordered.atomic | np.isin(ordered.at, self._rechecked)] = ATOMIC
+        several = np.maximum.reduceat(owner, first) != np.minimum.reduceat(owner, first)
+        writes, reads, atomics = (np.logical_or.reduceat(kind == some, first) for some in (WRITE, READ, ATOMIC))
+        bad = np.flatnonzero(several & (writes | (reads & atomics)))
+        ends, addresses = np.append(first[1:], len(part)), len(np.unique(address[first[bad]]))
+        for number in bad[:: -(-len(bad) // MAX_EXAMPLES) or 1]:
+            span = slice(first[number], ends[number])
+            self._examine(ordered.only(span), kind[span], owner[span], addresses)
+
+    def _examine(self, group: Events, kind: Array, owner: Array, addresses: int) -> None:
+        """Look for unordered pairs in the accesses to one address, which are in the order of time.
+
+        Reads that follow one another don't conflict, nor do atomics. Where all of such a run come after all of the run
+        before, they also come after those further back.
+        """
+        if self._order.none:
+            alike = np.unique(group.site).tobytes()
+            self._alike[alike] += 1
+            if self._alike[alike] > MAX_ALIKE:
+                return
+        cuts = np.flatnonzero((kind[1:] != kind[:-1]) | (kind[1:] == WRITE)) + 1
+        bounds = [0, *cuts.tolist(), len(kind)][: MAX_EXAMPLES if self._order.none else None]
+        line, thread = self._lines[group.site], group.thread
+        for begin, middle, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
+            last = middle - 1 - np.unique(thread[begin:middle][::-1], return_index=True)[1]
+            then = middle + np.unique(thread[middle:end], return_index=True)[1]
+            for one in last.tolist():
+                self._pairs(group, one, then[owner[then] != owner[one]], line, addresses)
+
+    def _pairs(self, group: Events, one: int, others: Array, line: Array, addresses: int) -> None:
+        new = [n for n in others.tolist() if _both(line[one], line[n]) not in self.found]
+        if not new:
+            return
+        if not self._order.none:
+            self._questions += 1
+            if self._questions > MAX_QUESTIONS:
+                return
+            new = others[~self._order.after(group.only(slice(one, one + 1)), group.only(others))].tolist()
+        for other in new:
+            self.found.setdefault(_both(line[one], line[other]), Race(group.only(np.array([one, other])), addresses))
+
+
+def _both(line: int, other: int) -> tuple[int, int]:
+    return (int(line), int(other)) if line < other else (int(other), int(line))
 
 
 def unset_reads(accesses: Events) -> Events:
@@ -172,3 +176,12 @@ def unwritten(accesses: Events, region: Region) -> Array:
     if not len(mine) or not mine.write.all() or mine.atomic.any():
         return np.zeros(0, "i8")
     return np.setdiff1d(np.arange(region.array.size), element)
+
+
+def elements_read(accesses: Events, region: Region) -> Array | None:
+    """Flat numbers of the elements of an array of global memory that threads read; None for one that they write."""
+    mine, element = accesses.reaching(region)
+    if region.space != "global" or not len(mine) or mine.write.any():
+        return None
+    found: Array = np.unique(element)
+    return found

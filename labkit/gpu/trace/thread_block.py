@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import random
 import traceback
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from labkit.core.errors import LabError
@@ -17,6 +16,11 @@ from labkit.gpu.trace.execution import Execution
 from labkit.gpu.trace.numba_types import as_dtype
 from labkit.gpu.trace.traced_memory import TracedArray
 from labkit.gpu.trace.traced_thread import ANY_LANES, WARP, TracedThread, place
+
+Order = Callable[[Sequence[Any]], list[Any]]
+"""Puts blocks or threads in the order in which they run."""
+RETURNED = "returned"
+"""Kind of the place where a thread waits that has left the kernel by a `return`."""
 
 
 class Stopped(Exception):
@@ -34,6 +38,7 @@ class ThreadBlock:
         self.threads = [TracedThread(self, index, i) for i, index in enumerate(execution.thread_places)]
         self.alive = self.threads
         self.warp_epochs = [0] * -(-len(self.threads) // WARP)
+        self.phase = self.log.new_phase()
         self._shared = SharedMemory(execution.layout, execution.memory)
 
     def shared_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
@@ -45,9 +50,12 @@ class ThreadBlock:
         """A new array that belongs to one thread."""
         return self.execution.memory.local(shape, as_dtype(dtype), self.program.sites[key % SITES].text)
 
-    def run(self, kernel: Callable[..., Any], args: tuple[Any, ...], order: random.Random | None) -> None:
-        """Run until every thread has returned; Stopped where that can't happen."""
-        self.log.phase()
+    def run(self, kernel: Callable[..., Any], args: tuple[Any, ...], order: Order | None) -> Iterator[None]:
+        """Run until every thread has returned; Stopped where that can't happen.
+
+        Pauses where all that it can do is to go on with loops that have gone round many times: perhaps they wait for
+        another block.
+        """
         if inspect.isgeneratorfunction(kernel):
             for thread in self.threads:
                 thread.generator = kernel(thread, 0, *args)
@@ -57,11 +65,13 @@ class ThreadBlock:
         ready = self.threads
         while ready:
             if order:
-                ready = order.sample(ready, len(ready))
+                ready = order(ready)
             self._turns(ready, turn)
             if any(thread.key < 0 for thread in ready):
                 self.alive = [thread for thread in self.alive if thread.key >= 0]
             ready = self._released()
+            if ready and not any(thread.key for thread in ready):
+                yield
         if self.alive:
             self._deadlock()
         for thread in self.threads:
@@ -87,9 +97,11 @@ class ThreadBlock:
             numbers = array("i", range(self.first, self.first + len(ready)))  # the usual case, three times as fast
             self.log.threads.extend(numbers)
             self.log.warp_epochs.frombytes(bytes(4 * len(ready)))
+            self.log.phases.extend(array("i", [self.phase]) * len(ready))
         else:
             self.log.threads.extend([thread.in_grid for thread in ready])
             self.log.warp_epochs.extend([self.warp_epochs[thread.warp] for thread in ready])
+            self.log.phases.extend([self.phase] * len(ready))
 
     def _failed(self, thread: TracedThread, error: Exception) -> None:
         who = self.execution.diagnostics.where(thread.in_grid)
@@ -118,13 +130,19 @@ class ThreadBlock:
         return paused + self._complete_warps() if "warp" in kinds else paused
 
     def _open_barrier(self, keys: set[int]) -> list[TracedThread]:
-        if len(self.alive) < len(self.threads) or len({key % SITES for key in keys}) > 1:
-            self._partial_barrier()
+        # A barrier waits for the threads that have not returned (CUDA C++ Programming Guide, "Independent Thread
+        # Scheduling", for compute capability 7.0 and later). One that a thread passed by, in the other branch of an
+        # `if`, is a mistake: all threads have to come to it or none ("Synchronization Functions").
+        passed_by = []
+        if len(self.alive) < len(self.threads):
+            passed_by = [thread for thread in self.threads if thread.key < 0 and thread.kind != RETURNED]
+        if passed_by or len({key % SITES for key in keys}) > 1:
+            self._partial_barrier(passed_by)
         if self.program.votes:
             brought = [thread.brought for thread in self.alive]
             for thread in self.alive:
                 thread.answer = brought
-        self.log.phase()
+        self.phase = self.log.new_phase()
         self.log.barriers += 1
         return self.alive
 
@@ -169,7 +187,8 @@ class ThreadBlock:
             if mask & self.full_mask(lanes[0].warp) == self.full_mask(lanes[0].warp):
                 self.warp_epochs[lanes[0].warp] += 1
             else:
-                self.log.partial_syncs.append((self.first // WARP + lanes[0].warp, mask, len(self.log.words)))
+                first, epoch = self.first + lanes[0].warp * WARP, self.warp_epochs[lanes[0].warp]
+                self.log.partial_syncs.append((first, mask, len(self.log.words), self.phase, epoch))
 
     def full_mask(self, warp: int) -> int:
         """Lanes that a warp has: fewer than 32 only in the last one."""
@@ -183,20 +202,19 @@ class ThreadBlock:
             waiting.setdefault((site.line, site.text), []).append(thread)
         return waiting
 
-    def _partial_barrier(self) -> None:
-        """Report a barrier that some threads of the block don't reach: a GPU may hang, or go on with wrong data."""
+    def _partial_barrier(self, gone: list[TracedThread]) -> None:
+        """Report a barrier that some threads of the block pass by: a GPU may hang, or go on with wrong data."""
         diagnostics, waiting = self.execution.diagnostics, self._waiting()
         (line, _), here = next(iter(waiting.items()))
         who = diagnostics.where(here[0].in_grid)
         words = f"{who} and {len(here) - 1:,} others wait here" if len(here) > 1 else f"{who} waits here"
         for (other, _), threads in list(waiting.items())[1:]:
             words += f", {len(threads):,} threads wait at line {other} instead"
-        gone = [thread for thread in self.threads if thread.key < 0]
         if gone:
             have = "has" if len(gone) == 1 else "have"
-            words += f", but {len(gone):,} of the block's {len(self.threads):,} threads {have} returned"
-            words += f" (the first: {diagnostics.where(gone[0].in_grid)})"
-        words += ". Every thread of a block has to reach the same syncthreads()."
+            words += f", but {len(gone):,} of the block's {len(self.threads):,} threads {have} come to the kernel's end"
+            words += f" without it (the first: {diagnostics.where(gone[0].in_grid)})"
+        words += ". All threads of a block that have not returned have to reach the same syncthreads()."
         diagnostics.add("barrier", line, words, thread=here[0].in_grid)
 
     def _deadlock(self) -> None:
@@ -230,7 +248,12 @@ def _explained(error: Exception) -> str:
 
 def _resume(thread: TracedThread) -> int:
     """Run a thread to the next place where it waits; the key of that place, -1 for the end."""
-    key: int = next(thread.generator, -1)
+    try:
+        key: int = next(thread.generator)
+    except StopIteration as end:
+        if end.value:
+            thread.kind = RETURNED
+        return -1
     return key
 
 

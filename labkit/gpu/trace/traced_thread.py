@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labkit.core.errors import KernelError
+from labkit.gpu.trace.numba_types import stand_in
 from labkit.gpu.trace.traced_memory import Record, TracedArray, TracedTuple, wrapped
 
 WARP = 32
@@ -19,14 +21,21 @@ ANY_LANES = -1  # the mask of an operation that waits for no lane in particular
 VALUES = ("threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize")
 """Attributes of `cuda` that a kernel reads."""
 
-PLAIN = ("grid", "gridsize", "popc", "clz", "ffs", "brev", "fma", "selp", "cbrt")
+PLAIN = (
+    "grid", "gridsize", "popc", "clz", "ffs", "brev", "fma", "selp", "cbrt", "nanosleep", "lanemask_lt",
+)  # fmt: skip
 """Functions of `cuda` that leave no trace."""
+
+BITS = ("popc", "clz", "ffs", "brev")
+"""Those of them whose result depends on the number of bits of their argument, which they take last."""
 
 ATOMICS: dict[str, Callable[..., Any]] = {
     "add": lambda old, value: old + value,
     "sub": lambda old, value: old - value,
     "max": lambda old, value: max(old, value),
     "min": lambda old, value: min(old, value),
+    "nanmax": lambda old, value: np.fmax(old, value).item(),
+    "nanmin": lambda old, value: np.fmin(old, value).item(),
     "exch": lambda old, value: value,
     "cas": lambda old, expected, value: value if old == expected else old,
     "and_": lambda old, value: old & value,
@@ -38,7 +47,7 @@ ATOMICS: dict[str, Callable[..., Any]] = {
 """What an atomic writes, given the old value and its arguments."""
 
 _SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
-_VOTES = ("all_sync", "any_sync", "eq_sync", "ballot_sync")
+_VOTES = ("all_sync", "any_sync", "eq_sync", "ballot_sync", "match_any_sync", "match_all_sync")
 KEYED = {
     **dict.fromkeys(("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or"), "barrier"),
     **dict.fromkeys(("syncwarp", "activemask", *_SHUFFLES, *_VOTES), "warp"),
@@ -153,6 +162,21 @@ class TracedThread:
         lanes = yield from self.wait("warp", key, ANY_LANES, None)
         return sum(1 << lane for lane in lanes)
 
+    def match_any_sync(self, key: int, mask: int, value: Any) -> Wait:
+        """The lanes that bring the same value."""
+        lanes = yield from self.wait("warp", key, mask & FULL, value)
+        return sum(1 << lane for lane, brought in lanes.items() if brought == value)
+
+    def match_all_sync(self, key: int, mask: int, value: Any) -> Wait:
+        """The mask and True if all lanes bring the same value, else 0 and False."""
+        lanes = yield from self.wait("warp", key, mask & FULL, value)
+        same = len(set(lanes.values())) == 1
+        return TracedTuple((mask * same, same))
+
+    def lanemask_lt(self) -> int:
+        """The lanes below this one."""
+        return (1 << self.laneid) - 1
+
     def _shuffle(self, key: int, mask: int, value: Any, source: int) -> Wait:
         lanes = yield from self.wait("warp", key, mask & FULL, value)
         if source in lanes:
@@ -183,16 +207,13 @@ class TracedThread:
         self._block.log.add(key)
         self._block.log.add(0)
 
-    threadfence_system = threadfence
+    threadfence_system = threadfence_block = threadfence
 
-    def threadfence_block(self, key: int) -> None:
-        """Order writes within the block, which the trace always does."""
-
-    def shared_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
+    def shared_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> TracedArray:
         """Memory that the threads of a block share; a shape of 0 is the launch's dynamic shared memory."""
         return self._block.shared_array(key, shape, dtype)
 
-    def local_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
+    def local_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> TracedArray:
         """Memory of the thread alone."""
         return self._block.local_array(key, shape, dtype)
 
@@ -202,9 +223,11 @@ class TracedThread:
 
     def attribute(self, owner: Any, name: str, key: int) -> Any:
         """A field of a record, or of every record of an array; of anything else the plain attribute."""
-        if isinstance(owner, TracedArray | Record):
-            return owner.ld(name, key)
-        return getattr(owner, name)
+        if isinstance(owner, TracedArray) and name not in (owner.array.dtype.names or ()):
+            raise KernelError(
+                f"{owner.name}.{name} is not supported by lab.trace. Write a loop over the elements of {owner.name}."
+            )
+        return owner.ld(name, key) if isinstance(owner, TracedArray | Record) else stand_in(getattr(owner, name))
 
     def atomic(self, op: str, key: int, array: TracedArray, index: Any, *values: Any) -> Any:
         """Change an element in one indivisible step and return its old value; `op` is a key of ATOMICS."""
@@ -217,24 +240,24 @@ class TracedThread:
     # -- bits and numbers
 
     @staticmethod
-    def popc(x: int) -> int:
-        """The number of bits that are 1."""
-        return int(x & _mask(x)).bit_count()
+    def popc(x: int, bits: int = 32) -> int:
+        """The number of bits that are 1, of a number of 32 or 64 bits."""
+        return (int(x) & (1 << bits) - 1).bit_count()
 
     @staticmethod
-    def clz(x: int) -> int:
-        """The number of zero bits above the highest 1, in 32 bits (64 for larger numbers)."""
-        return _bits(x) - int(x & _mask(x)).bit_length()
+    def clz(x: int, bits: int = 32) -> int:
+        """The number of zero bits above the highest 1."""
+        return bits - (int(x) & (1 << bits) - 1).bit_length()
 
     @staticmethod
-    def ffs(x: int) -> int:
+    def ffs(x: int, bits: int = 32) -> int:
         """The position of the lowest 1, counted from 1; 0 where there is none."""
         return int(x & -x).bit_length()
 
     @staticmethod
-    def brev(x: int) -> int:
+    def brev(x: int, bits: int = 32) -> int:
         """The bits in reverse order."""
-        return int(f"{int(x & _mask(x)):0{_bits(x)}b}"[::-1], 2)
+        return int(f"{int(x) & (1 << bits) - 1:0{bits}b}"[::-1], 2)
 
     @staticmethod
     def fma(a: Any, b: Any, c: Any) -> Any:
@@ -249,11 +272,4 @@ class TracedThread:
         return a if choose else b
 
     cbrt = staticmethod(np.cbrt)
-
-
-def _bits(x: int) -> int:
-    return 32 if -(1 << 31) <= x < 1 << 32 else 64
-
-
-def _mask(x: int) -> int:
-    return (1 << _bits(x)) - 1
+    nanosleep = staticmethod(lambda nanoseconds: None)

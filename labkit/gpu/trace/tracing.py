@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import random
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,13 +17,13 @@ from labkit.gpu.trace.address_space import AddressSpace, SharedLayout
 from labkit.gpu.trace.diagnostics import Diagnostics, Finding
 from labkit.gpu.trace.event_log import BYTES_PER_EVENT, SITES, EventLog, too_large
 from labkit.gpu.trace.execution import Execution, LaunchSettings
-from labkit.gpu.trace.findings import find_differences, find_mistakes
+from labkit.gpu.trace.findings import find_differences, find_mistakes, order_matters
 from labkit.gpu.trace.instrument import instrumented
 from labkit.gpu.trace.kernel_scope import python_function
 from labkit.gpu.trace.kernel_trace import Trace
 from labkit.gpu.trace.launch_arguments import MAX_BLOCK, MAX_GRID, LaunchArguments, as_dim3, launch_arguments
 from labkit.gpu.trace.program import Program
-from labkit.gpu.trace.thread_block import Stopped, ThreadBlock
+from labkit.gpu.trace.thread_block import Order, Stopped, ThreadBlock
 
 
 @checked(error=KernelError)
@@ -32,17 +33,17 @@ def trace(
     block: Any,
     *args: Any,
     shared_bytes: Annotated[int, Number(least=0, most=2**30)] = 0,
-    schedules: Annotated[int, Number(least=1, most=10_000)] = 1,
+    schedules: Annotated[int, Number(least=1, most=10_000)] = 2,
     memory_bytes: Annotated[int, Number(least=10**5)] = 1 << 30,
     max_steps: Count = 100_000,
 ) -> Trace:
     """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a GPU would be asked to do.
 
     `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; `grid` and `block` are integers or
-    tuples of up to three. Results land in the arrays that are passed. `shared_bytes` is the dynamic shared memory of
-    a block. With `schedules` above 1 the kernel runs again with its threads and blocks in shuffled orders, to find
-    results that depend on the order. A loop of more than `max_steps` iterations counts as endless, and the log may take
-    `memory_bytes`.
+    tuples of up to three. Results land in the arrays that are passed. `shared_bytes` is the dynamic shared memory of a
+    block. A kernel in which the order of the threads can matter (one without races that uses what atomics return) runs
+    in as many orders as `schedules` says: first in order, then in reverse, then shuffled. A loop of more than
+    `max_steps` iterations counts as endless, and the log may take `memory_bytes`.
 
     The trace holds counts, not times, and models no caches. Arithmetic is NumPy's: float32 with an integer stays
     float32 where numba computes in float64, and integers do not wrap around at 64 bits before they are stored.
@@ -57,31 +58,50 @@ def trace(
     arguments = launch_arguments(fn, args)
     before = arguments.copy()  # the first run overwrites what the others start from
     done = _execute(settings, arguments)
-    mistakes = find_mistakes(done, lambda watch: _execute(settings, before.copy(), watch=watch))
-    findings = {_identity(finding): finding for finding in mistakes}
-    for seed in range(1, schedules):
-        other = before.copy()
-        shuffled = _execute(settings, other, random.Random(seed))
-        for finding in (*shuffled.diagnostics.findings(), *find_differences(arguments, other)):
-            findings.setdefault(_identity(finding), finding)
+    found = find_mistakes(done, lambda watch: _execute(settings, before.copy(), watch=watch))
+    schedules = schedules if order_matters(done, found) else 1
+    for number in range(1, schedules):
+        found += _found_in_another_order(settings, arguments, before, number)
     for copy_back in arguments.copies_back:
         copy_back()
+    findings: dict[tuple[str, int, str], Finding] = {}
+    for finding in found:
+        findings.setdefault((finding.kind, finding.line, finding.array), finding)
     return Trace(done, tuple(findings.values()), schedules)
 
 
-def _identity(finding: Finding) -> tuple[str, int, str]:
-    return finding.kind, finding.line, finding.array
+def _found_in_another_order(
+    settings: LaunchSettings, arguments: LaunchArguments, before: LaunchArguments, number: int
+) -> tuple[Finding, ...]:
+    """What a run in another order finds, and how its results differ from those in order, which are in `arguments`."""
+
+    def reordered(items: Sequence[Any]) -> list[Any]:
+        return list(items)[::-1] if number == 1 else draw.sample(items, len(items))
+
+    def again(watch: Any) -> Execution:
+        draw.seed(number)
+        return _execute(settings, before.copy(), reordered, watch)
+
+    draw, other = random.Random(number), before.copy()
+    run = _execute(settings, other, reordered)
+    return (*find_mistakes(run, again), *(() if run.diagnostics.ended else find_differences(arguments, other)))
 
 
 def _execute(
-    settings: LaunchSettings, arguments: LaunchArguments, order: random.Random | None = None, watch: Any = None
+    settings: LaunchSettings, arguments: LaunchArguments, order: Order | None = None, watch: Any = None
 ) -> Execution:
-    """Run every block and its threads, in order or shuffled by `order`; `watch` is told each access."""
+    """Run every block and its threads; `watch` is told each access.
+
+    Without an `order` one block runs after the other: CUDA promises no more ("in any order, in parallel or in series",
+    CUDA C++ Programming Guide, "Thread Hierarchy"), and a block that waits for a later one waits forever. With one, a
+    block that seems to wait lets the next ones start.
+    """
     log = EventLog(settings.max_events, settings.max_steps)
     diagnostics = Diagnostics(settings.where, lambda key: program.sites[key % SITES].line, log.current_thread)
-    memory = AddressSpace(log.add, diagnostics.out_of_bounds, None if watch is None else watch(log))
-    program = Program(log, memory.constant)
-    kernel = instrumented(program, settings.fn, arguments.integers, arguments.integer_arrays)
+    watching = None if watch is None else watch(log)
+    memory = AddressSpace(log.add, diagnostics.out_of_bounds, diagnostics.unset_local, watching)
+    program = Program(log, memory.constant, diagnostics.divided_by_zero)
+    kernel = instrumented(program, settings.fn, arguments.types)
     execution = Execution(settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes))
     args = tuple(memory.argument(value, name) for name, value in arguments.values.items())
     blocks = math.prod(settings.grid)
@@ -89,8 +109,15 @@ def _execute(
     gc.disable()  # a trace makes millions of objects, and each block breaks the cycles it makes
     try:
         with np.errstate(all="ignore"):
-            for number in order.sample(range(blocks), blocks) if order else range(blocks):
-                ThreadBlock(execution, number).run(kernel, args, order)
+            waiting: list[Iterator[None]] = []
+            for number in order(range(blocks)) if order else range(blocks):
+                running = ThreadBlock(execution, number).run(kernel, args, order)
+                for _ in running:
+                    if order:
+                        waiting.append(running)
+                        break
+            while waiting:
+                waiting = [running for running in reversed(waiting) if next(running, waiting) is None]
     except Stopped:
         pass  # the diagnostics say why, and the counts up to here are kept
     finally:
