@@ -47,9 +47,6 @@ def kernel(answer: object, parameters: str) -> Any:
         raise NotYet(
             f"Expected a kernel with @cuda.jit, got {brief_repr(answer)}. Pass its name without brackets."
         ) from None
-    for_cpu = hasattr(answer, "py_func") and "cuda" not in type(answer).__module__
-    if for_cpu or getattr(answer, "targetoptions", {}).get("device"):
-        raise NotYet(f"{fn.__name__} is no kernel: it needs @cuda.jit above it, without device=True.")
     if (names := ", ".join(inspect.signature(fn).parameters)) != parameters:
         raise NotYet(f"Expected the kernel's parameters ({parameters}), got ({names}).")
     function(fn)
@@ -62,8 +59,9 @@ def correct(answer: object, parameters: str, cases: Sequence[Case]) -> list[Trac
     With a GPU the kernel also runs there, but only after traces without a mistake: an access out of bounds could take
     the whole process with it.
     """
-    fn = kernel(answer, parameters)
-    names = parameters.split(", ")
+    fn, names = kernel(answer, parameters), parameters.split(", ")
+    if "cuda" not in type(fn).__module__ or getattr(fn, "targetoptions", {}).get("device"):
+        raise NotYet(f"{python_function(fn).__name__} is no kernel: it needs @cuda.jit above it, without device=True.")
     traces = [_traced(fn, case, names) for case in cases]
     _on_gpu(fn, cases, names)
     return traces
@@ -77,9 +75,9 @@ def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
         raise NotYet(f"With {case.given} it does far more than it has to. Does a loop never end?") from error
     except KernelError as error:
         raise NotYet(f"With {case.given}: {error}") from error
-    serious = [finding for finding in done.findings if finding.kind != "unwritten"]
+    serious = [finding for finding in done.findings if finding.kind not in ("unwritten", "untouched")]
     if serious:
-        more = f" (And {len(done.findings) - 1} more.)" if len(done.findings) > 1 else ""
+        more = f" (And {len(serious) - 1} more.)" if len(serious) > 1 else ""
         raise NotYet(f"With {case.given}: {serious[0]}{more}")
     _compare(dict(zip(names, args, strict=True)), case, "")
     return done
@@ -105,14 +103,13 @@ def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
 
     if config.ENABLE_CUDASIM or not cuda.is_available():  # type: ignore[attr-defined]  # set at import
         return
-    compiled = fn if hasattr(fn, "py_func") else cuda.jit(fn)
     for case in cases:
         if any(isinstance(arg, np.ndarray) and not arg.size for arg in case.args):
             continue  # numba has no device array without elements
         args = tuple(cuda.to_device(arg) if isinstance(arg, np.ndarray) else arg for arg in case.args)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a grid too small to fill the GPU: it is meant to be
-            compiled[case.grid, case.block](*args)
+            fn[case.grid, case.block](*args)
         back = (arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in args)
         _compare(dict(zip(names, back, strict=True)), case, " on the GPU")
 

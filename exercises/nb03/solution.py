@@ -42,12 +42,10 @@ def saxpy(a, x, y):
 def blur(image, out):
     """out[row, column] is the mean of that pixel of image and of its neighbours that exist."""
     column, row = cuda.grid(2)
-    rows, columns = image.shape
-    if row < rows and column < columns:
-        total = np.float32(0)
-        count = 0
-        for r in range(max(row - 1, 0), min(row + 2, rows)):
-            for c in range(max(column - 1, 0), min(column + 2, columns)):
+    if row < image.shape[0] and column < image.shape[1]:
+        total, count = np.float32(0), 0
+        for r in range(max(row - 1, 0), min(row + 2, image.shape[0])):
+            for c in range(max(column - 1, 0), min(column + 2, image.shape[1])):
                 total += image[r, c]
                 count += 1
         out[row, column] = total / np.float32(count)

@@ -1,32 +1,37 @@
 """Plausible wrong answers of notebook 03: number -> (answer, words the check must say)."""
 
 import numpy as np
-from numba import cuda
+from numba import cuda, float32, int32
 
 
+@cuda.jit
 def double_without_guard(x, out):
     i = cuda.grid(1)
     out[i] = 2 * x[i]
 
 
+@cuda.jit
 def double_with_a_guard_one_too_far(x, out):
     i = cuda.grid(1)
     if i <= x.size:
         out[i] = 2 * x[i]
 
 
+@cuda.jit
 def double_in_the_first_block_only(x, out):
     i = cuda.threadIdx.x
     if i < x.size:
         out[i] = 2 * x[i]
 
 
+@cuda.jit
 def double_for_blocks_of_256(x, out):
     i = cuda.blockIdx.x * 256 + cuda.threadIdx.x
     if i < x.size:
         out[i] = 2 * x[i]
 
 
+@cuda.jit
 def double_in_full_blocks_only(x, out):
     """Right only for multiples of the block."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
@@ -34,6 +39,7 @@ def double_in_full_blocks_only(x, out):
         out[i] = 2 * x[i]
 
 
+@cuda.jit
 def double_by_one_thread(x, out):
     if cuda.grid(1) == 0:
         for i in range(x.size):
@@ -48,24 +54,106 @@ def double_in_place(x, out):
         out[i] = x[i]
 
 
+@cuda.jit
 def open_double(x, wrong):
     i = cuda.grid(1)
     if i < x.size:
         wrong[i] = 2 * x[i]
 
 
+def double_without_the_decorator(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = 2 * x[i]
+
+
+@cuda.jit
+def double_with_a_list(x, out):
+    """Python's lists don't exist on a GPU."""
+    mine = []
+    i = cuda.grid(1)
+    if i < x.size:
+        mine.append(2 * x[i])
+        out[i] = mine[0]
+
+
+@cuda.jit
+def double_through_a_block_of_any_size(x, out):
+    """The compiler has to know the size of a shared array."""
+    mine = cuda.shared.array(cuda.blockDim.x, float32)
+    i = cuda.grid(1)
+    if i < x.size:
+        mine[cuda.threadIdx.x] = 2 * x[i]
+        out[i] = mine[cuda.threadIdx.x]
+
+
+@cuda.jit
+def double_by_the_first_half(x, out):
+    """A thread for two elements, and another for none."""
+    i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+    for k in range(2 * i, min(2 * i + 2, x.size)):
+        out[k] = 2 * x[k]
+
+
+@cuda.jit
+def relu_in_strides_of_two_blocks(x, out):
+    """Right for grids of two blocks."""
+    for i in range(cuda.grid(1), x.size, 2 * cuda.blockDim.x):
+        out[i] = max(x[i], 0)
+
+
+@cuda.jit
+def relu_in_strides_of_128(x, out):
+    """Right for grids of 128 threads."""
+    for i in range(cuda.grid(1), x.size, 128):
+        out[i] = max(x[i], 0)
+
+
+@cuda.jit
+def relu_by_128_threads(x, out):
+    """However large the grid is, no more than 128 threads work."""
+    threads = min(cuda.gridsize(1), 128)
+    if cuda.grid(1) < threads:
+        for i in range(cuda.grid(1), x.size, threads):
+            out[i] = max(x[i], 0)
+
+
+@cuda.jit
+def relu_by_half_of_the_threads(x, out):
+    threads = (cuda.gridsize(1) + 1) // 2
+    if cuda.grid(1) < threads:
+        for i in range(cuda.grid(1), x.size, threads):
+            out[i] = max(x[i], 0)
+
+
+@cuda.jit
+def relu_with_numpy(x, out):
+    """NumPy's functions for whole arrays are not for a GPU's threads."""
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        out[i] = np.clip(x[i], 0, None)
+
+
+@cuda.jit
+def relu_that_leaks(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        out[i] = max(x[i], np.float32(0.01) * x[i])
+
+
+@cuda.jit
 def relu_once_a_thread(x, out):
     i = cuda.grid(1)
     if i < x.size:
         out[i] = max(x[i], 0)
 
 
+@cuda.jit
 def relu_in_strides_of_a_block(x, out):
     """A race that happens to pass: blocks repeat each other's elements."""
     for i in range(cuda.grid(1), x.size, cuda.blockDim.x):
         out[i] = max(x[i], 0)
 
 
+@cuda.jit
 def relu_in_whole_rounds_only(x, out):
     """Right only for multiples of the grid."""
     for turn in range(x.size // cuda.gridsize(1)):
@@ -73,18 +161,21 @@ def relu_in_whole_rounds_only(x, out):
         out[i] = max(x[i], 0)
 
 
+@cuda.jit
 def relu_in_a_round_too_many(x, out):
     for turn in range(x.size // cuda.gridsize(1) + 1):
         i = cuda.grid(1) + turn * cuda.gridsize(1)
         out[i] = max(x[i], 0)
 
 
+@cuda.jit
 def relu_of_positive_numbers_only(x, out):
     for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
         if x[i] > 0:
             out[i] = x[i]
 
 
+@cuda.jit
 def relu_a_piece_a_thread(x, out):
     """Correct, but neighbouring threads are far apart."""
     piece = (x.size + cuda.gridsize(1) - 1) // cuda.gridsize(1)
@@ -93,11 +184,13 @@ def relu_a_piece_a_thread(x, out):
         out[i] = max(x[i], 0)
 
 
+@cuda.jit
 def histogram_as_found(values, counts):
     i = cuda.threadIdx.x + cuda.blockIdx.x
     counts[values[i]] += 1
 
 
+@cuda.jit
 def histogram_with_a_race(values, counts):
     """A race that happens to pass: traced one thread after another, the counts come out right."""
     i = cuda.grid(1)
@@ -105,28 +198,33 @@ def histogram_with_a_race(values, counts):
         counts[values[i]] += 1
 
 
+@cuda.jit
 def histogram_without_guard(values, counts):
     cuda.atomic.add(counts, values[cuda.grid(1)], 1)
 
 
+@cuda.jit
 def histogram_with_the_wrong_index(values, counts):
     i = cuda.threadIdx.x + cuda.blockIdx.x
     if i < values.size:
         cuda.atomic.add(counts, values[i], 1)
 
 
+@cuda.jit
 def histogram_by_one_thread(values, counts):
     if cuda.grid(1) == 0:
         for i in range(values.size):
             counts[values[i]] += 1
 
 
+@cuda.jit
 def histogram_of_indices(values, counts):
     i = cuda.grid(1)
     if i < values.size:
         cuda.atomic.add(counts, i % counts.size, 1)
 
 
+@cuda.jit
 def histogram_with_a_barrier(values, counts):
     i = cuda.grid(1)
     if i < values.size:
@@ -134,12 +232,107 @@ def histogram_with_a_barrier(values, counts):
     cuda.syncthreads()
 
 
+@cuda.jit
+def histogram_in_shared_memory_unset(values, counts):
+    mine = cuda.shared.array(8, int32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if i < values.size:
+        cuda.atomic.add(mine, values[i], 1)
+    cuda.syncthreads()
+    if t < 8:
+        cuda.atomic.add(counts, t, mine[t])
+
+
+@cuda.jit
+def histogram_in_shared_memory_too_early(values, counts):
+    """No barrier between the counting and the adding up."""
+    mine = cuda.shared.array(8, int32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if t < 8:
+        mine[t] = 0
+    cuda.syncthreads()
+    if i < values.size:
+        cuda.atomic.add(mine, values[i], 1)
+    if t < 8:
+        cuda.atomic.add(counts, t, mine[t])
+
+
+@cuda.jit
+def histogram_of_a_block(values, counts):
+    """Each block overwrites what the others counted."""
+    mine = cuda.shared.array(8, int32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if t < 8:
+        mine[t] = 0
+    cuda.syncthreads()
+    if i < values.size:
+        cuda.atomic.add(mine, values[i], 1)
+    cuda.syncthreads()
+    if t < 8:
+        counts[t] = mine[t]
+
+
+@cuda.jit
+def histogram_added_without_an_atomic(values, counts):
+    """One thread a block adds to counts: within a block that is no race."""
+    mine = cuda.shared.array(8, int32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if t < 8:
+        mine[t] = 0
+    cuda.syncthreads()
+    if i < values.size:
+        cuda.atomic.add(mine, values[i], 1)
+    cuda.syncthreads()
+    if t < 8:
+        counts[t] += mine[t]
+
+
+@cuda.jit
+def histogram_of_a_thread_a_count(values, counts):
+    """No race, and eight threads read all values."""
+    t = cuda.grid(1)
+    if t < counts.size:
+        for i in range(values.size):
+            if values[i] == t:
+                counts[t] += 1
+
+
+@cuda.jit
+def histogram_with_a_fence(values, counts):
+    """A fence orders what one thread does, and keeps no other out."""
+    i = cuda.grid(1)
+    if i < values.size:
+        counts[values[i]] += 1
+        cuda.threadfence()
+
+
+@cuda.jit
+def saxpy_in_strides_of_two_blocks(a, x, y):
+    for i in range(cuda.grid(1), x.size, 2 * cuda.blockDim.x):
+        y[i] = a * x[i] + y[i]
+
+
+@cuda.jit
+def saxpy_by_the_first_block(a, x, y):
+    if cuda.blockIdx.x == 0:
+        for i in range(cuda.threadIdx.x, x.size, cuda.blockDim.x):
+            y[i] = a * x[i] + y[i]
+
+
+@cuda.jit
+def saxpy_of_the_sum(a, x, y):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        y[i] = a * (x[i] + y[i])
+
+
+@cuda.jit
 def saxpy_once_a_thread(a, x, y):
     i = cuda.grid(1)
     if i < x.size:
         y[i] = a * x[i] + y[i]
 
 
+@cuda.jit
 def saxpy_in_whole_rounds_only(a, x, y):
     """Right only for multiples of the grid."""
     for turn in range(x.size // cuda.gridsize(1)):
@@ -147,11 +340,13 @@ def saxpy_in_whole_rounds_only(a, x, y):
         y[i] = a * x[i] + y[i]
 
 
+@cuda.jit
 def saxpy_into_x(a, x, y):
     for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
         x[i] = a * x[i] + y[i]
 
 
+@cuda.jit
 def saxpy_a_piece_a_thread(a, x, y):
     piece = (x.size + cuda.gridsize(1) - 1) // cuda.gridsize(1)
     start = cuda.grid(1) * piece
@@ -159,6 +354,7 @@ def saxpy_a_piece_a_thread(a, x, y):
         y[i] = a * x[i] + y[i]
 
 
+@cuda.jit(device=True)
 def _mean(image, row, column):
     total = np.float32(0)
     count = 0
@@ -169,12 +365,14 @@ def _mean(image, row, column):
     return total / count
 
 
+@cuda.jit
 def blur_without_edges(image, out):
     column, row = cuda.grid(2)
     if 0 < row < image.shape[0] - 1 and 0 < column < image.shape[1] - 1:
         out[row, column] = _mean(image, row, column)
 
 
+@cuda.jit
 def blur_over_nine(image, out):
     column, row = cuda.grid(2)
     if row < image.shape[0] and column < image.shape[1]:
@@ -185,6 +383,7 @@ def blur_over_nine(image, out):
         out[row, column] = total / 9
 
 
+@cuda.jit
 def blur_past_the_edges(image, out):
     column, row = cuda.grid(2)
     if row < image.shape[0] and column < image.shape[1]:
@@ -195,24 +394,28 @@ def blur_past_the_edges(image, out):
         out[row, column] = total / 9
 
 
+@cuda.jit
 def blur_of_square_images(image, out):
     row, column = cuda.grid(2)
     if row < image.shape[0] and column < image.shape[1]:
         out[row, column] = _mean(image, row, column)
 
 
+@cuda.jit
 def blur_with_the_guards_swapped(image, out):
     column, row = cuda.grid(2)
     if row < image.shape[1] and column < image.shape[0]:
         out[row, column] = _mean(image, row, column)
 
 
+@cuda.jit
 def blur_with_one_guard(image, out):
     column, row = cuda.grid(2)
     if column < image.shape[1]:
         out[row, column] = _mean(image, row, column)
 
 
+@cuda.jit
 def blur_in_place(image, out):
     column, row = cuda.grid(2)
     if row < image.shape[0] and column < image.shape[1]:
@@ -220,6 +423,7 @@ def blur_in_place(image, out):
         out[row, column] = image[row, column]
 
 
+@cuda.jit
 def blur_of_full_blocks_only(image, out):
     """Right only for multiples of the block."""
     column, row = cuda.grid(2)
@@ -228,6 +432,7 @@ def blur_of_full_blocks_only(image, out):
         out[row, column] = _mean(image, row, column)
 
 
+@cuda.jit
 def blur_of_a_cross(image, out):
     column, row = cuda.grid(2)
     if row < image.shape[0] and column < image.shape[1]:
@@ -241,12 +446,66 @@ def blur_of_a_cross(image, out):
         out[row, column] = total / count
 
 
+@cuda.jit
 def blur_by_one_thread(image, out):
     column, row = cuda.grid(2)
     if row == 0 and column == 0:
         for r in range(image.shape[0]):
             for c in range(image.shape[1]):
                 out[r, c] = _mean(image, r, c)
+
+
+def _sum_of_nine(image, row, column):
+    total = np.float32(0)
+    for r in range(row - 1, row + 2):
+        for c in range(column - 1, column + 2):
+            total += image[min(max(r, 0), image.shape[0] - 1), min(max(c, 0), image.shape[1] - 1)]
+    return total
+
+
+@cuda.jit
+def blur_with_a_helper_for_the_cpu(image, out):
+    """A function that a kernel calls needs @cuda.jit(device=True)."""
+    column, row = cuda.grid(2)
+    if row < image.shape[0] and column < image.shape[1]:
+        out[row, column] = _sum_of_nine(image, row, column) / 9
+
+
+@cuda.jit
+def blur_with_edges_repeated(image, out):
+    column, row = cuda.grid(2)
+    if row < image.shape[0] and column < image.shape[1]:
+        total = np.float32(0)
+        for r in range(row - 1, row + 2):
+            for c in range(column - 1, column + 2):
+                total += image[min(max(r, 0), image.shape[0] - 1), min(max(c, 0), image.shape[1] - 1)]
+        out[row, column] = total / 9
+
+
+@cuda.jit
+def blur_a_row_a_thread(image, out):
+    column, row = cuda.grid(2)
+    if row < image.shape[0] and column == 0:
+        for c in range(image.shape[1]):
+            out[row, c] = _mean(image, row, c)
+
+
+@cuda.jit
+def blur_of_a_shared_tile_too_early(image, out):
+    """Reads what its neighbours put into shared memory, without a barrier."""
+    tile = cuda.shared.array((16, 16), float32)
+    column, row = cuda.grid(2)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    if row < image.shape[0] and column < image.shape[1]:
+        tile[y, x] = image[row, column]
+        total = np.float32(0)
+        count = 0
+        for r in range(max(row - 1, 0), min(row + 2, image.shape[0])):
+            for c in range(max(column - 1, 0), min(column + 2, image.shape[1])):
+                inside = 0 <= y + r - row < cuda.blockDim.y and 0 <= x + c - column < cuda.blockDim.x
+                total += tile[y + r - row, x + c - column] if inside else image[r, c]
+                count += 1
+        out[row, column] = total / count
 
 
 WRONG = {
@@ -258,11 +517,21 @@ WRONG = {
         (double_in_full_blocks_only, "out[8] is nan"),
         (double_by_one_thread, "Few threads do the work of many"),
         (double_in_place, "x[0] is"),
+        (double_without_the_decorator, "needs @cuda.jit above it"),
+        (double_with_a_list, "list"),
+        (double_through_a_block_of_any_size, "shared"),
+        (double_by_the_first_half, "Few threads do the work of many"),
         (open_double, "Expected the kernel's parameters (x, out), got (x, wrong)"),
     ],
     "03.2": [
         (relu_once_a_thread, "out[8] is nan"),
         (relu_in_strides_of_a_block, "[race]"),
+        (relu_in_strides_of_two_blocks, "[race]"),
+        (relu_in_strides_of_128, "out[8] is nan"),
+        (relu_by_128_threads, "Few threads do the work of many"),
+        (relu_by_half_of_the_threads, "Few threads do the work of many"),
+        (relu_with_numpy, "clip"),
+        (relu_that_leaks, "elements are wrong"),
         (relu_in_whole_rounds_only, "out[16] is nan"),
         (relu_in_a_round_too_many, "[outside]"),
         (relu_of_positive_numbers_only, "is nan, expected 0"),
@@ -276,10 +545,19 @@ WRONG = {
         (histogram_by_one_thread, "Few threads do the work of many"),
         (histogram_of_indices, "elements are wrong"),
         (histogram_with_a_barrier, "[race]"),
+        (histogram_with_a_fence, "[race]"),
+        (histogram_in_shared_memory_unset, "[unset]"),
+        (histogram_in_shared_memory_too_early, "[race]"),
+        (histogram_of_a_block, "[race]"),
+        (histogram_added_without_an_atomic, "[race]"),
+        (histogram_of_a_thread_a_count, "Few threads do the work of many"),
     ],
     "03.6": [
         (saxpy_once_a_thread, "elements are wrong"),
         (saxpy_in_whole_rounds_only, "elements are wrong"),
+        (saxpy_in_strides_of_two_blocks, "[race]"),
+        (saxpy_by_the_first_block, "Few threads do the work of many"),
+        (saxpy_of_the_sum, "elements are wrong"),
         (saxpy_into_x, "elements are wrong"),
         (saxpy_a_piece_a_thread, "neighbouring threads take neighbouring elements"),
     ],
@@ -293,6 +571,10 @@ WRONG = {
         (blur_in_place, "[race]"),
         (blur_of_full_blocks_only, "is nan"),
         (blur_of_a_cross, "elements are wrong"),
+        (blur_with_a_helper_for_the_cpu, "_sum_of_nine"),
+        (blur_with_edges_repeated, "elements are wrong"),
+        (blur_a_row_a_thread, "Few threads do the work of many"),
+        (blur_of_a_shared_tile_too_early, "[race]"),
         (blur_by_one_thread, "Few threads do the work of many"),
     ],
 }

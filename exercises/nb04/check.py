@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,6 +16,7 @@ LANES = 32  # of a warp
 TILE = 32  # side of a transpose's block
 MATMUL_TILE = 16
 THREADS = 256  # of a reduction's block
+ROUNDS = 90  # of shared memory and shuffles, in one of its blocks
 
 
 def sectors(answer: object) -> str:
@@ -37,9 +39,8 @@ def sectors(answer: object) -> str:
 def coalesced(answer: object) -> str:
     """A bias added to rows, with a grid that covers x either way round; lanes of a warp must read neighbours."""
     shapes = [(64, 96), (33, 70), (1, 1), (5, 129)]
-    done = correct(answer, "x, bias, out", [_bias_case(*shape) for shape in shapes])[0]
-    rows, columns = shapes[0]
-    moved = _sectors(done, "x", "out")
+    done, (rows, columns) = _judged(answer, "x, bias, out", [_bias_case(*s) for s in shapes], "out"), shapes[0]
+    moved = done.count("x").sectors + done.count("out").sectors
     why = "Which of the two numbers of cuda.grid(2) counts up from lane to lane? It has to be the column."
     within(done, "sectors of x and out", moved, 2 * rows * columns * 4 // SECTOR_BYTES, why)
     return f"Right for four shapes, and each sector moves once: {moved:,} for {rows} x {columns} numbers."
@@ -54,16 +55,22 @@ def _bias_case(rows: int, columns: int) -> Case:
     return Case(f"x of {rows} x {columns}", grid, (32, 8), args, {"out": x + bias})
 
 
-def _sectors(done: Trace, *arrays: str) -> int:
-    return sum(done.count(array).sectors for array in arrays)
+def _judged(answer: object, parameters: str, cases: Sequence[Case], out: str) -> Trace:
+    """The trace of the first case; NotYet for a wrong result, and where a thread writes several numbers of `out`."""
+    traces = correct(answer, parameters, cases)
+    for done in traces:
+        why = "Few threads do the work of many: let each of them write one number."
+        within(done, f"numbers of {out} written by one thread", done.busiest(out, "store"), 1, why)
+    return traces[0]
 
 
 def transpose(answer: object) -> str:
     """A transpose without bank conflicts whose every sector is used whole."""
     cases = [_transpose_case(*shape) for shape in ((64, 64), (40, 70), (1, 1), (33, 31))]
-    done = correct(answer, "a, out", cases)[0]
+    done = _judged(answer, "a, out", cases, "out")
     why = "Let neighbouring lanes read a row of a, and write a row of out: threadIdx.x counts along both."
-    within(done, "sectors of a and out", _sectors(done, "a", "out"), 2 * 64 * 64 * 4 // SECTOR_BYTES, why)
+    moved = done.count(space="global").sectors
+    within(done, "sectors of a and out", moved, 2 * 64 * 64 * 4 // SECTOR_BYTES, why)
     shared = done.count(space="shared")
     why = "A column of the tile lies in one bank when its rows are 32 floats apart. How far apart could they be?"
     within(done, "rounds of shared memory", shared.wavefronts, shared.requests, why)
@@ -78,24 +85,30 @@ def _transpose_case(rows: int, columns: int) -> Case:
 
 
 def total(answer: object) -> str:
-    """A sum with no race, at most one atomic a block and few divergent branches, for full blocks and others.
+    """A sum with no race, at most one atomic a block, few divergent branches, and many threads that add at a time.
 
-    Of the branches of its 64 warps, 384 diverge with interleaved steps, 48 with halves, 72 with shuffles.
+    Of the branches of its 64 warps, 384 diverge with interleaved steps, 48 with halves, 72 with shuffles. A block takes
+    45 rounds with halves (74 in float64), 54 with shuffles, 150 with interleaved steps, 256 and more with one sum for
+    all its threads.
     """
     cases = [_sum_case(n) for n in (1, 257, 1000, 2048)]  # small ones first: most mistakes show there, and sooner
     done = correct(answer, "x, total", cases)[-1]
-    atomics = done.count("total", kind="atomic").writes
-    blocks = 2048 // THREADS
+    atomics, blocks = done.count("total", kind="atomic").writes, 2048 // THREADS
     why = "Let the threads of a block add up among themselves first, and one of them add that to total[0]."
-    within(done, "atomic additions", atomics, blocks, why)
+    within(done, "atomic additions to total", atomics, blocks, why)
     why = "Few threads do the work of many: let every thread read a number."
     within(done, "numbers read by one thread", done.busiest("x"), 1, why)
+    shared = (done.busiest(name) for name in done.arrays if done.count(name, space="shared").reads)
+    why = "Few threads do the work of many: let half of them add a number each, then half of those, and so on."
+    within(done, "numbers of shared memory read by one thread", max(shared, default=0), LANES, why)
     why = "Let neighbouring threads branch the same way, so that whole warps at once have nothing left to add."
     within(done, "divergent branches", done.branches().divergent, 128, why)
-    rounds = done.count(space="shared").wavefronts
+    rounds = done.count(space="shared").rounds + done.shuffles
+    why = "Additions to one number, and numbers in one bank, are taken one after another."
+    within(done, "rounds of shared memory and shuffles", rounds, ROUNDS * blocks, why)
     return (
         f"Right for 1 to 2,048 numbers, in two orders of the threads, with {atomics} atomic additions for {blocks} "
-        f"blocks and {rounds:,} rounds of shared memory."
+        f"blocks, {rounds:,} rounds of shared memory and shuffles, and {done.barriers:,} barriers."
     )
 
 
@@ -108,21 +121,21 @@ def _sum_case(n: int) -> Case:
 
 def matmul(answer: object) -> str:
     """A tiled matmul for any size, whose blocks read each number of their tiles once."""
-    sizes = [(32, 48, 32), (20, 37, 45), (1, 1, 1), (16, 5, 33)]
-    done = correct(answer, "a, b, c", [_matmul_case(*size) for size in sizes])[0]
+    sizes = [(32, 48, 32), (20, 37, 45), (1, 1, 1), (16, 5, 33), (3, 0, 4)]
+    done = _judged(answer, "a, b, c", [_matmul_case(*size) for size in sizes], "c")
     rows, depth, columns = sizes[0]
-    reads = sum(done.count(array, kind="load").reads for array in ("a", "b"))
+    inputs, c = done.count(space="global", kind="load"), done.count("c")
+    why = "Add up in a variable of the thread, a register, and write c once at the end."
+    within(done, "accesses to c", c.reads + c.writes, rows * columns, why)
     most = 2 * rows * columns * depth // MATMUL_TILE
     why = "A number that 16 threads of a block need is read by one of them, into shared memory, for all."
-    within(done, "reads of a and b", reads, most, why)
+    within(done, "reads of a and b", inputs.reads, most, why)
     busiest = max(done.busiest("a"), done.busiest("b"))
     why = "Few threads do the work of many: let each thread load a number of each tile."
     within(done, "numbers of a matrix read by one thread", busiest, depth // MATMUL_TILE, why)
     why = "Let neighbouring threads load neighbouring numbers of a row: threadIdx.x counts along it."
-    within(done, "sectors of a and b", _sectors(done, "a", "b"), 2 * most * 4 // SECTOR_BYTES, why)
-    return (
-        f"Right for four sizes, with {reads:,} reads of global memory where one thread an element needs {16 * most:,}."
-    )
+    within(done, "sectors of a and b", inputs.sectors, 2 * most * 4 // SECTOR_BYTES, why)
+    return f"Right for five sizes, with {inputs.reads:,} reads of a and b; one thread an element needs {16 * most:,}."
 
 
 def _matmul_case(rows: int, depth: int, columns: int) -> Case:

@@ -60,7 +60,112 @@ def a_thread_a_row(x, bias, out):
             out[row, column] = x[row, column] + bias[column]
 
 
+@cuda.jit
+def a_thread_a_column(x, bias, out):
+    """Coalesced, but most of the threads have nothing to do."""
+    column = cuda.grid(1)
+    if column < x.shape[1] and cuda.blockIdx.y == 0 and cuda.threadIdx.y == 0:
+        for row in range(x.shape[0]):
+            out[row, column] = x[row, column] + bias[column]
+
+
+@cuda.jit
+def a_thread_two_rows(x, bias, out):
+    column, row = cuda.grid(2)
+    for r in range(2 * row, min(2 * row + 2, x.shape[0])):
+        if column < x.shape[1]:
+            out[r, column] = x[r, column] + bias[column]
+
+
+@cuda.jit
+def adds_to_the_input(x, bias, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        x[row, column] += bias[column]
+        out[row, column] = x[row, column]
+
+
+@cuda.jit
+def bias_in_half_precision(x, bias, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = x[row, column] + np.float16(bias[column])
+
+
+@cuda.jit
+def reads_whole_rows(x, bias, out):
+    """A slice is an array, and a kernel has no arithmetic for arrays."""
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column == 0:
+        out[row] = x[row] + bias
+
+
 # -- 04.3
+
+
+@cuda.jit
+def by_one_row_of_threads(a, out):
+    """No conflict and no waste, but 32 of 1,024 threads do all the work."""
+    tile = cuda.shared.array((32, 33), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    if y == 0 and column + x < a.shape[1]:
+        for r in range(min(32, a.shape[0] - row)):
+            tile[r, x] = a[row + r, column + x]
+    cuda.syncthreads()
+    if y == 0 and row + x < out.shape[1]:
+        for c in range(min(32, out.shape[0] - column)):
+            out[column + c, row + x] = tile[x, c]
+
+
+@cuda.jit
+def padded_by_two(a, out):
+    tile = cuda.shared.array((32, 34), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    if row + y < a.shape[0] and column + x < a.shape[1]:
+        tile[y, x] = a[row + y, column + x]
+    cuda.syncthreads()
+    if column + y < out.shape[0] and row + x < out.shape[1]:
+        out[column + y, row + x] = tile[x, y]
+
+
+@cuda.jit
+def padded_below(a, out):
+    """Another row at the end changes no bank."""
+    tile = cuda.shared.array((33, 32), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    if row + y < a.shape[0] and column + x < a.shape[1]:
+        tile[y, x] = a[row + y, column + x]
+    cuda.syncthreads()
+    if column + y < out.shape[0] and row + x < out.shape[1]:
+        out[column + y, row + x] = tile[x, y]
+
+
+@cuda.jit
+def waits_for_its_warp_only(a, out):
+    tile = cuda.shared.array((32, 33), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    if row + y < a.shape[0] and column + x < a.shape[1]:
+        tile[y, x] = a[row + y, column + x]
+    cuda.syncwarp()
+    if column + y < out.shape[0] and row + x < out.shape[1]:
+        out[column + y, row + x] = tile[x, y]
+
+
+@cuda.jit
+def tile_in_place(a, out):
+    """The block's own corner of out is where a's corner was."""
+    tile = cuda.shared.array((32, 33), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.blockIdx.x * 32, cuda.blockIdx.y * 32
+    if row + y < a.shape[0] and column + x < a.shape[1]:
+        tile[y, x] = a[row + y, column + x]
+    cuda.syncthreads()
+    if row + y < out.shape[0] and column + x < out.shape[1]:
+        out[row + y, column + x] = tile[x, y]
 
 
 @cuda.jit
@@ -263,7 +368,250 @@ def sets_the_total(x, total):
         total[0] += sums[0]
 
 
+@cuda.jit
+def atomics_to_one_shared_number(x, total):
+    """One atomic a block to total, and 256 to a number in shared memory, one after another."""
+    mine = cuda.shared.array(1, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if t == 0:
+        mine[0] = 0
+    cuda.syncthreads()
+    if i < x.size:
+        cuda.atomic.add(mine, 0, x[i])
+    cuda.syncthreads()
+    if t == 0:
+        cuda.atomic.add(total, 0, mine[0])
+
+
+@cuda.jit
+def one_thread_adds_what_the_block_read(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    if t == 0:
+        mine = float32(0)
+        for k in range(256):
+            mine += sums[k]
+        cuda.atomic.add(total, 0, mine)
+
+
+@cuda.jit
+def four_threads_add_what_the_block_read(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    mine = float32(0)
+    if t < 4:
+        for k in range(64):
+            mine += sums[t + 4 * k]
+    for step in range(2):
+        mine += cuda.shfl_down_sync(0xFFFFFFFF, mine, 2 >> step)
+    if t == 0:
+        cuda.atomic.add(total, 0, mine)
+
+
+@cuda.jit
+def strides_that_hit_one_bank(x, total):
+    """Few branches diverge, but from step to step more numbers lie in one bank."""
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    step = 1
+    while step < 256:
+        if 2 * step * t < 256:
+            sums[2 * step * t] += sums[2 * step * t + step]
+        cuda.syncthreads()
+        step *= 2
+    if t == 0:
+        cuda.atomic.add(total, 0, sums[0])
+
+
+@cuda.jit
+def lane_after_lane(x, total):
+    """31 shuffles where 5 are enough."""
+    sums = cuda.shared.array(8, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    own = x[i] if i < x.size else float32(0)
+    mine = own
+    for lane in range(1, 32):
+        mine += cuda.shfl_sync(0xFFFFFFFF, own, (t + lane) % 32)
+    if t % 32 == 0:
+        sums[t // 32] = mine
+    cuda.syncthreads()
+    if t == 0:
+        for warp in range(1, 8):
+            mine += sums[warp]
+        cuda.atomic.add(total, 0, mine)
+
+
+@cuda.jit
+def every_thread_adds_in_every_step(x, total):
+    """A scan: all 256 threads read and write in all eight steps."""
+    sums = cuda.shared.array(256, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    sums[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    step = 1
+    while step < 256:
+        other = sums[(t + step) % 256]
+        cuda.syncthreads()
+        sums[t] += other
+        cuda.syncthreads()
+        step *= 2
+    if t == 0:
+        cuda.atomic.add(total, 0, sums[0])
+
+
+@cuda.jit
+def shuffles_without_a_barrier(x, total):
+    sums = cuda.shared.array(8, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    mine = x[i] if i < x.size else float32(0)
+    for step in range(5):
+        mine += cuda.shfl_down_sync(0xFFFFFFFF, mine, 16 >> step)
+    if t % 32 == 0:
+        sums[t // 32] = mine
+    if t == 0:
+        for warp in range(1, 8):
+            mine += sums[warp]
+        cuda.atomic.add(total, 0, mine)
+
+
+@cuda.jit
+def shuffles_of_those_with_a_number(x, total):
+    """The mask names 32 lanes, but those beyond the end never get there."""
+    sums = cuda.shared.array(8, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    mine = float32(0)
+    if i < x.size:
+        mine = x[i]
+        for step in range(5):
+            mine += cuda.shfl_down_sync(0xFFFFFFFF, mine, 16 >> step)
+    if t % 32 == 0:
+        sums[t // 32] = mine
+    cuda.syncthreads()
+    if t == 0:
+        for warp in range(1, 8):
+            mine += sums[warp]
+        cuda.atomic.add(total, 0, mine)
+
+
+@cuda.jit
+def shared_sum_set_too_late(x, total):
+    """The zero may come after the first addition."""
+    mine = cuda.shared.array(1, float32)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    if t == 0:
+        mine[0] = 0
+    if i < x.size:
+        cuda.atomic.add(mine, 0, x[i])
+    cuda.syncthreads()
+    if t == 0:
+        cuda.atomic.add(total, 0, mine[0])
+
+
 # -- 04.6
+
+
+@cuda.jit
+def adds_up_in_c(a, b, c):
+    """Reads and writes c in global memory for every tile."""
+    tile_a, tile_b = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    inside = row < c.shape[0] and column < c.shape[1]
+    if inside:
+        c[row, column] = 0
+    for first in range(0, a.shape[1], 16):
+        tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else 0
+        tile_b[y, x] = b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        cuda.syncthreads()
+        product = float32(0)
+        for k in range(16):
+            product += tile_a[y, k] * tile_b[k, x]
+        if inside:
+            c[row, column] += product
+        cuda.syncthreads()
+
+
+@cuda.jit
+def leaves_c_where_nothing_is_added(a, b, c):
+    """Right but for a depth of 0, where c keeps what it held."""
+    tile_a, tile_b = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    acc = float32(0)
+    for first in range(0, a.shape[1], 16):
+        tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else 0
+        tile_b[y, x] = b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        cuda.syncthreads()
+        for k in range(16):
+            acc += tile_a[y, k] * tile_b[k, x]
+        cuda.syncthreads()
+        if first + 16 >= a.shape[1] and row < c.shape[0] and column < c.shape[1]:
+            c[row, column] = acc
+
+
+@cuda.jit
+def returns_before_the_barrier(a, b, c):
+    """A thread without an element of c still has numbers of a and b to load."""
+    tile_a, tile_b = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    if row >= c.shape[0] or column >= c.shape[1]:
+        return
+    acc = float32(0)
+    for first in range(0, a.shape[1], 16):
+        tile_a[y, x] = a[row, first + x] if first + x < a.shape[1] else 0
+        tile_b[y, x] = b[first + y, column] if first + y < b.shape[0] else 0
+        cuda.syncthreads()
+        for k in range(16):
+            acc += tile_a[y, k] * tile_b[k, x]
+        cuda.syncthreads()
+    c[row, column] = acc
+
+
+@cuda.jit
+def tiles_of_any_size(a, b, c):
+    """The compiler has to know the size of a shared array."""
+    side = cuda.blockDim.x
+    tile_a, tile_b = cuda.shared.array((side, side), float32), cuda.shared.array((side, side), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    acc = float32(0)
+    for first in range(0, a.shape[1], side):
+        tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else 0
+        tile_b[y, x] = b[first + y, column] if first + y < b.shape[0] and column < b.shape[1] else 0
+        cuda.syncthreads()
+        for k in range(side):
+            acc += tile_a[y, k] * tile_b[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = acc
+
+
+@cuda.jit
+def one_thread_loads_a_row_of_the_tile(a, b, c):
+    tile_a, tile_b = cuda.shared.array((16, 16), float32), cuda.shared.array((16, 16), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    left = cuda.blockIdx.x * 16
+    acc = float32(0)
+    for first in range(0, a.shape[1], 16):
+        if x == 0:
+            for k in range(16):
+                tile_a[y, k] = a[row, first + k] if row < a.shape[0] and first + k < a.shape[1] else 0
+                in_b = first + y < b.shape[0] and left + k < b.shape[1]
+                tile_b[y, k] = b[first + y, left + k] if in_b else 0
+        cuda.syncthreads()
+        for k in range(16):
+            acc += tile_a[y, k] * tile_b[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = acc
 
 
 @cuda.jit
@@ -408,6 +756,11 @@ WRONG = {
     "04.2": [
         (uncoalesced_but_correct, "computes the right result, but needs"),
         (a_thread_a_row, "computes the right result, but needs"),
+        (a_thread_a_column, "Few threads do the work of many"),
+        (a_thread_two_rows, "Few threads do the work of many"),
+        (adds_to_the_input, "x[0, 0] is"),
+        (bias_in_half_precision, "elements are wrong"),
+        (reads_whole_rows, "write a loop over the elements"),
         (no_guard, "outside"),
         (guards_the_rows_only, "outside"),
         (bias_of_the_row, "elements are wrong"),
@@ -415,6 +768,11 @@ WRONG = {
     "04.3": [
         (naive_transpose, "sectors of a and out"),
         (writes_columns, "sectors of a and out"),
+        (by_one_row_of_threads, "Few threads do the work of many"),
+        (padded_by_two, "rounds of shared memory"),
+        (padded_below, "rounds of shared memory"),
+        (waits_for_its_warp_only, "[race]"),
+        (tile_in_place, "elements are wrong"),
         (without_padding, "rounds of shared memory"),
         (without_barrier, "barrier"),
         (barrier_inside_the_guard, "barrier"),
@@ -425,6 +783,15 @@ WRONG = {
         (all_atomic, "2,048 atomic additions"),
         (an_atomic_a_warp, "64 atomic additions"),
         (interleaved_neighbours, "divergent branches"),
+        (atomics_to_one_shared_number, "rounds of shared memory and shuffles"),
+        (one_thread_adds_what_the_block_read, "Few threads do the work of many"),
+        (four_threads_add_what_the_block_read, "Few threads do the work of many"),
+        (strides_that_hit_one_bank, "rounds of shared memory and shuffles"),
+        (lane_after_lane, "rounds of shared memory and shuffles"),
+        (every_thread_adds_in_every_step, "rounds of shared memory and shuffles"),
+        (shuffles_without_a_barrier, "[race]"),
+        (shuffles_of_those_with_a_number, "[deadlock]"),
+        (shared_sum_set_too_late, "[race]"),
         (one_thread_adds_all, "numbers read by one thread"),
         (one_thread_a_block_adds, "numbers read by one thread"),
         (no_atomic, "total"),
@@ -437,6 +804,11 @@ WRONG = {
     ],
     "04.6": [
         (naive_matmul, "reads of a and b"),
+        (adds_up_in_c, "accesses to c"),
+        (leaves_c_where_nothing_is_added, "c[0, 0] is nan, expected 0"),
+        (returns_before_the_barrier, "[unset]"),
+        (tiles_of_any_size, "shared"),
+        (one_thread_loads_a_row_of_the_tile, "numbers of a matrix read by one thread"),
         (adds_to_what_c_held, "c[0, 0] is nan"),
         (multiples_of_16, "outside"),
         (forgets_the_last_tile, "elements are wrong"),
