@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import numpy as np
 
 from exercises.nb05.cupy_stand_in import cupy_here
-from exercises.nb05.ptx import GeluLaunch, WrongArrayError
+from exercises.nb05.ptx import EndlessError, OutsideError, Program
 from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, MissingExtra
 from labkit.gpu.compiler import Compiled, KernelResources, compile_cuda
@@ -17,7 +18,8 @@ from labkit.lesson.checks import NotYet, close, over_cases
 
 CAPABILITY = (8, 0)
 
-_HALF, _SLOPE, _CUBIC = "0f3F000000", "0f3F4C422A", "0f3D372713"  # 0.5, 0.7978845608 and 0.044715 in float32
+_RTOL, _ATOL = 2e-5, 1e-6  # what float32 leaves of these few steps; tanh.approx, of three digits, is off by more
+_DRAWN = 40  # sets of builds
 _N = 37  # not a multiple of the block's 16 threads
 
 
@@ -55,38 +57,30 @@ def _total(built: Compiled, pattern: str) -> int:
 
 
 def _judge_gelu(built: Compiled) -> None:
-    """Its PTX run by 48 threads on 37 numbers; with unknown instructions, only whether the formula is still there."""
+    """What 48 threads make of 37 numbers."""
     x = (3 * np.random.default_rng(5).standard_normal(_N)).astype(np.float32)
-    try:
-        done = GeluLaunch(built.ptx, x, _N, blocks=3, threads=16)
-    except NotImplementedError:
-        if lost := _lost(built):
-            raise NotYet(f"No doubles, but it computes something else. {lost}") from None
-        return
-    except WrongArrayError:
-        raise NotYet("No doubles, but it writes to x: keep the parameters in the order x, y, n.") from None
+    x[:3] = 0, 12, -12  # where tanh is 0, 1 and -1
+    y, expected = np.full(_N, np.nan, np.float32), _gelu(x)
     given = f"No doubles, but with n = {_N} and three blocks of 16 threads"
-    for name, indices in (("y", done.written), ("x", done.read)):
-        if outside := [i for i in indices if not 0 <= i < _N]:
-            raise NotYet(f"{given} a thread goes to {name}[{outside[0]}], which is not there: keep `if (i < n)`.")
-    expected = _gelu(x)
+    try:
+        written_x, written, _ = Program(built.ptx).launch("gelu", [x, y, _N], blocks=3, threads=16)
+    except OutsideError as wrong:
+        where = f"{('x', 'y', 'n', 'its own array')[min(wrong.argument, 3)]}[{wrong.index}]"
+        raise NotYet(f"{given} a thread goes to {where}, which is not there: keep `if (i < n)`.") from wrong
+    except EndlessError as wrong:
+        raise NotYet(f"{given} a loop does not end.") from wrong
+    except NotImplementedError as wrong:
+        raise NotYet(
+            f"Without a GPU this check can't run what its PTX has there: {wrong}. Arithmetic and tanhf are enough."
+        ) from wrong
+    if written_x:
+        raise NotYet("No doubles, but it writes to x: keep the parameters in the order x, y, n.")
     for i in range(_N):
-        if i not in done.written:
+        if i not in written:
             raise NotYet(f"{given} nothing is written to y[{i}]: keep i as it was, of blockIdx, blockDim, threadIdx.")
-        if not np.isclose(done.written[i], expected[i], rtol=1e-4, atol=1e-5):
-            values = f"for x[{i}] = {x[i]:.4g} y[{i}] is {done.written[i]:.4g}, and gelu is {expected[i]:.4g}"
-            raise NotYet(f"{given}: {values}. {_lost(built) or 'Compare your formula with the one above.'}")
-
-
-def _lost(built: Compiled) -> str:
-    """What of the formula is missing in the compiled code, in words; empty if nothing is."""
-    for constant, words in ((_HALF, "0.5"), (_SLOPE, "0.7978845608"), (_CUBIC, "0.044715")):
-        if constant.lower() not in built.ptx.lower():
-            hint = " In C++ 1 / 2 is 0; write 0.5f." if constant == _HALF else ""
-            return f"The number {words} is no longer in the compiled code.{hint}"
-    if not (_total(built, "ex2.*") + _total(built, "tanh.*")) or _total(built, "ld.global*") != 1:
-        return "The compiled code no longer reads one number and takes its tanh."
-    return ""
+        if not np.isclose(y[i], expected[i], rtol=_RTOL, atol=_ATOL):
+            values = f"for x[{i}] = {x[i]:.4g} y[{i}] is {y[i]:.4g}, and gelu is {expected[i]:.4g}"
+            raise NotYet(f"{given}: {values}. Compare with the formula above. In C++ 1 / 2 is 0; write 0.5f.")
 
 
 def _gelu(x: Any) -> Any:
@@ -100,7 +94,7 @@ def _run_gelu(source: Any) -> None:
     x = np.random.default_rng(505).standard_normal(1023).astype(np.float32)
     given, found = cupy.asarray(x), cupy.full(1024, np.nan, dtype=np.float32)
     cupy.RawKernel(source, "gelu")((4,), (256,), (given, found, np.int32(1023)))
-    if not np.allclose(found.get()[:1023], _gelu(x), rtol=1e-4, atol=1e-5) or not np.isnan(float(found[1023])):
+    if not np.allclose(found.get()[:1023], _gelu(x), rtol=_RTOL, atol=_ATOL) or not np.isnan(float(found[1023])):
         raise NotYet("No doubles, but on the GPU its results are not those of gelu.")
 
 
@@ -124,16 +118,23 @@ def _sets_of_builds() -> dict[str, tuple[dict[int, KernelResources], int]]:
         64: KernelResources(64, 0, 0, 64, 0, 0, 1024),
         80: KernelResources(80, 0, 0, 0, 0, 0, 1024),
     }
-    return {
+    sets = {
         "the kernel above, 256 threads": ({cap: _resources(*one) for cap, one in kernel.items()}, 256),
-        "caps in rising order": ({cap: _resources(*one) for cap, one in sorted(kernel.items())}, 256),
-        "a kernel that never spills, 128 threads": ({cap: _resources(cap) for cap in (40, 48, 56, 64, 128)}, 128),
-        "24 KiB of shared memory a block": ({cap: _resources(cap, shared=24576) for cap in (32, 40, 48, 64, 96)}, 256),
-        "caps in falling order, 512 threads": ({cap: _resources(cap) for cap in (100, 64, 56, 48)}, 512),
         "caps above what was needed": ({cap: _resources(n) for cap, n in ((128, 40), (96, 44), (64, 64))}, 256),
-        "a kernel of 44 registers under any cap": ({cap: _resources(44) for cap in (64, 96, 128)}, 256),
+        # a warp gets registers in units of 256, 8 a thread: 51 take the room of 56
+        "48 and 51 registers, 256 threads": ({48: _resources(48), 56: _resources(51)}, 256),
+        "blocks of 32 threads, 32 of which fit": ({cap: _resources(cap) for cap in (32, 40, 64)}, 32),
+        "24 KiB of shared memory a block": ({cap: _resources(cap, shared=24576) for cap in (32, 40, 48, 64, 96)}, 256),
         "builds that spill in one direction only": (half_spilt, 256),
     }
+    draw = random.Random(506)
+    for i in range(_DRAWN):
+        block, shared = draw.choice([64, 96, 128, 200, 256, 384, 512]), draw.choice([0, 0, 1000, 9000, 20000, 33000])
+        used = {cap: cap - draw.randint(0, 9) for cap in draw.sample(range(24, 128, 4), 6)}
+        builds = {cap: _resources(n, draw.choice([0, 0, 0, 8]) * (i % 2), shared) for cap, n in used.items()}
+        builds[max(used)] = _resources(used[max(used)], 0, shared)
+        sets[f"{block} threads, {shared:,} B of shared memory, registers by cap {used}"] = (builds, block)
+    return sets
 
 
 def _fraction(one: KernelResources, block: int) -> float:

@@ -78,6 +78,9 @@ extern "C" __global__ void gelu(const float* x, float* y, int n)
     }
 }
 """
+TANH_APPROX = """__device__ float tanh_approx(float v)
+{ float made; asm("tanh.approx.f32 %0, %1;" : "=f"(made) : "f"(v)); return made; }
+extern"""
 IN_HALF = "#include <cuda_fp16.h>\n" + GELU.replace("= x[i];", "= __half2float(__float2half(x[i]));")
 
 
@@ -149,6 +152,22 @@ def for_blocks_of_256(builds, block):
     return max(whole, key=lambda cap: (fraction(whole[cap], 256), cap))
 
 
+def blocks_by(registers, most=32):
+    """A choice by an occupancy worked out by hand, with `registers` a block of some warps."""
+
+    def best_cap(builds, block):
+        def blocks(build):
+            reserved = -(-(build.shared_bytes + 1024) // 128) * 128
+            shared = 164 * 1024 // reserved if build.shared_bytes else most
+            warps = -(-block // 32)
+            return min(64 // warps, most, 65536 // registers(build.registers, warps), shared)
+
+        whole = {cap: one for cap, one in builds.items() if one.spill_store_bytes + one.spill_load_bytes == 0}
+        return max(whole, key=lambda cap: (blocks(whole[cap]), cap))
+
+    return best_cap
+
+
 def copied(x):
     return torch.tensor(np.from_dlpack(x)).clamp_(min=0)
 
@@ -167,6 +186,14 @@ def contiguous_first(x):
 
 def as_float(x):
     return torch.from_dlpack(x).float().clamp_(min=0)
+
+
+def through_numpy(x):
+    return torch.from_numpy(np.from_dlpack(x)).clamp_(min=0)
+
+
+def drops_small_ones(x):
+    return torch.nn.functional.threshold_(torch.from_dlpack(x), 1e-3, 0)
 
 
 def returns_the_array(x):
@@ -196,28 +223,44 @@ WRONG = {
         (parts(post="sqrt(a)"), "set the output, `z = ...`"),
         (parts(map="(x - y) ^ 2"), "exclusive or"),
         (parts(map="(x - y) ** 2"), "C++ has no **"),
-        (parts(map="a * a"), "there is no a here"),
+        (parts(map="a * a"), 'identifier "a" is undefined. Here map is made of x and y'),
+        (parts(post="z = math.sqrt(a)"), 'identifier "math" is undefined'),
+        (parts(post="z = sqrt(a);"), "where no semicolon may stand"),
+        (parts(post="z = sqrt(-a)"), "makes NaN of it"),
+        (parts(reduce="a - b"), "A sum of squares is never negative"),
+        (parts(reduce="b"), "reduce makes one of two"),
+        (parts(map="(int)(x - y) * (x - y)"), "map makes a number of one pair"),
+        (parts(map="(x - y) * (x - y)); while (1); ("), "where no semicolon may stand"),
         (parts(reduce="max(a, b)"), "reduce makes one of two"),
         (parts(post="z = pow(a, 1/2)"), "write 1.0/2"),
-        (parts(identity="0.0/0"), "is not a number"),
-        (parts(identity="x"), "it is made of numbers alone"),
-        (parts(map="(x - y) *\n (x - y)", post="z = std::sqrt(a + 1)"), "post comes once"),
+        (parts(identity="0.0/0"), "makes NaN of it"),
+        (parts(identity="x"), "identity is made of numbers alone"),
+        (parts(map="(x - y) *\n (x - y)", post="z = sqrt(a + 1)"), "post comes once"),
         (parts(identity=0), "Expected identity as text"),
     ],
     "05.5": [
         (GELU.replace("f *", " *").replace("f +", " +"), "double precision"),
         (GELU.replace("0.044715f", "0.044715"), "double precision"),
         (GELU.replace("tanh(inner)", "tanh((double)inner)"), "double precision"),
-        (GELU.replace("0.5f", "1 / 2"), "0.5 is no longer in the compiled code"),
-        (GELU.replace("0.5f", "0"), "is no longer in the compiled code"),
-        (GELU.replace("tanh(inner)", "inner"), "no longer reads one number and takes its tanh"),
+        (GELU.replace("0.5f", "1 / 2"), "In C++ 1 / 2 is 0"),
+        (GELU.replace("0.5f", "0"), "Compare with the formula"),
+        (GELU.replace("tanh(inner)", "inner"), "Compare with the formula"),
+        (
+            GELU.replace("tanh(inner)", "tanh_approx(inner)").replace("extern", TANH_APPROX, 1),
+            "Compare with the formula",
+        ),
+        (GELU.replace("0.044715f", "0.0447f"), "Compare with the formula"),
+        (GELU.replace("1.0f + tanh(inner)", "erff(v * 0.70710678f) + 1.0f"), "Compare with the formula"),
+        (GELU.replace("tanh(inner)", "(expf(2.0f * inner) - 1.0f) / (expf(2.0f * inner) + 1.0f)"), "is nan"),
+        (GELU.replace("if (i < n) {", "while (x[0] < 1e9f) if (i < n) {"), "a loop does not end"),
+        (GELU.replace("y[i] =", "y[i] +="), "Compare with the formula"),
         (GELU.replace("if (i < n) ", ""), "keep `if (i < n)`"),
-        (GELU.replace("i < n", "i <= n"), "y[37], which is not there"),
+        (GELU.replace("i < n", "i <= n"), "x[37], which is not there"),
         (GELU.replace("blockIdx.x * blockDim.x + ", ""), "nothing is written to y[16]"),
         (GELU.replace("y[i] =", "y[i + 1] ="), "y[37], which is not there"),
-        (GELU.replace("1.0f + tanh", "1.0f - tanh"), "Compare your formula"),
-        (GELU.replace("1.0f", "1 / 2"), "Compare your formula"),
-        (GELU.replace("v * v * v", "v * v"), "Compare your formula"),
+        (GELU.replace("1.0f + tanh", "1.0f - tanh"), "Compare with the formula"),
+        (GELU.replace("1.0f", "1 / 2"), "Compare with the formula"),
+        (GELU.replace("v * v * v", "v * v"), "Compare with the formula"),
         (GELU.replace("const float* x, float* y", "float* y, const float* x"), "the order x, y, n"),
         (GELU.replace('extern "C" ', ""), 'keep extern "C"'),
         (IN_HALF, "16 bits"),
@@ -228,16 +271,19 @@ WRONG = {
     "05.6": [
         (whatever_spills, "spills"),
         (largest_without_spills, "an SM is filled to"),
-        (smallest_without_spills, "which leaves the compiler the most room"),
+        (smallest_without_spills, "an SM is filled to"),
         (the_first_of_the_best, "which leaves the compiler the most room"),
         (without_shared_memory, "registers and shared memory counted"),
         (for_blocks_of_256, "of such caps take the largest"),
         (first_in_order, "which leaves the compiler the most room"),
-        (last_in_order, "which leaves the compiler the most room"),
+        (last_in_order, "Either of them counts"),
         (by_the_cap, "For caps above what was needed: "),
         (stored_spills_only, "it stores 0 B of registers' values and loads 16 B"),
         (loaded_spills_only, "it stores 16 B of registers' values and loads 0 B"),
         (lambda builds, block: 80, "none of the caps"),
+        (blocks_by(lambda registers, warps: registers * 32 * warps), "48 and 51 registers"),
+        (blocks_by(lambda registers, warps: -(-registers // 8) * 256 * warps), "an SM is filled to"),
+        (blocks_by(lambda registers, warps: -(-registers // 8) * 256 * -(-warps // 4) * 4, most=64), "32 of which fit"),
         (lambda builds, block: max(builds.values(), key=lambda b: b.registers).registers, "an SM is filled to"),
     ],
     "05.7": [
@@ -246,6 +292,8 @@ WRONG = {
         (contiguous_first, "something was copied"),
         (as_float, "something was copied"),
         (numpys_only, "raised"),
+        (through_numpy, "NumPy takes no array that is on a GPU"),
+        (drops_small_ones, "with its negative numbers set to 0"),
         (returns_the_array, "expected a torch tensor"),
     ],
 }
