@@ -54,7 +54,7 @@ def kernel(answer: object, parameters: str) -> Any:
 
 
 def correct(answer: object, parameters: str, cases: Sequence[Case]) -> list[Trace]:
-    """The traces of all cases, each in two orders of its threads; NotYet for the first mistake or wrong element.
+    """The traces of all cases; NotYet for the first mistake or wrong element.
 
     With a GPU the kernel also runs there, but only after traces without a mistake: an access out of bounds could take
     the whole process with it.
@@ -70,7 +70,7 @@ def correct(answer: object, parameters: str, cases: Sequence[Case]) -> list[Trac
 def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
     args = tuple(arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args)
     try:
-        done = trace(fn, case.grid, case.block, *args, schedules=2)
+        done = trace(fn, case.grid, case.block, *args)
     except TraceTooLarge as error:
         raise NotYet(f"With {case.given} it does far more than it has to. Does a loop never end?") from error
     except KernelError as error:

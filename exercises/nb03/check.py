@@ -132,10 +132,4 @@ def _blurred(image: Array) -> Array:
     return out
 
 
-CHECKS = {
-    "03.1": double,
-    "03.2": relu,
-    "03.5": histogram,
-    "03.6": saxpy,
-    "03.7": blur,
-}
+CHECKS = {"03.1": double, "03.2": relu, "03.5": histogram, "03.6": saxpy, "03.7": blur}

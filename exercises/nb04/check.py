@@ -107,8 +107,8 @@ def total(answer: object) -> str:
     why = "Additions to one number, and numbers in one bank, are taken one after another."
     within(done, "rounds of shared memory and shuffles", rounds, ROUNDS * blocks, why)
     return (
-        f"Right for 1 to 2,048 numbers, in two orders of the threads, with {atomics} atomic additions for {blocks} "
-        f"blocks, {rounds:,} rounds of shared memory and shuffles, and {done.barriers:,} barriers."
+        f"Right for 1 to 2,048 numbers, with {atomics} atomic additions for {blocks} blocks, "
+        f"{rounds:,} rounds of shared memory and shuffles, and {done.barriers:,} barriers."
     )
 
 
@@ -147,10 +147,4 @@ def _matmul_case(rows: int, depth: int, columns: int) -> Case:
     return Case(given, grid, (MATMUL_TILE, MATMUL_TILE), (a, b, unwritten(rows, columns)), expected)
 
 
-CHECKS = {
-    "04.1": sectors,
-    "04.2": coalesced,
-    "04.3": transpose,
-    "04.5": total,
-    "04.6": matmul,
-}
+CHECKS = {"04.1": sectors, "04.2": coalesced, "04.3": transpose, "04.5": total, "04.6": matmul}
