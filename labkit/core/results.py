@@ -26,7 +26,7 @@ from labkit.core.locked_file import Lines, append_line
 from labkit.core.own_folder import of_this_user
 from labkit.core.parameters import checked
 from labkit.core.paths import RECORDED
-from labkit.core.units import format_quantity
+from labkit.core.units import format_quantity, significant
 
 Origin = Literal["measured", "simulated", "calculated", "recorded"]
 Profile = Literal["smoke", "ci", "full"]
@@ -72,7 +72,11 @@ class Measurement(Shown):
     def __str__(self) -> str:
         source = f"recorded on {self.machine}" if self.origin == "recorded" else self.origin
         known = "; ".join(part for part in (source, self.size, self.dtype, self.busy) if part)
-        return f"{self.what}: {format_quantity(self.value, self.unit)} ({known})"
+        text = f"{self.what}: {format_quantity(self.value, self.unit)} ({known})"
+        if not self.predicted:
+            return text
+        guess = format_quantity(self.predicted, self.unit)
+        return f"{text}, {significant(self.value / self.predicted, 2)} times your guess of {guess}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from labkit.core.parameters import Count, NonNegative, Positive, Share
 from labkit.core.units import format_seconds, significant
 from labkit.plan.costs import break_even_steps
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
-from labkit.plot.style import ACCENT, CYCLE, LIMIT, MARKERS, MEASURED, ON_WHITE, PREDICTED, RECORDED, series_style
+from labkit.plot.style import CYCLE, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED, series_style
 
 if TYPE_CHECKING:
     from labkit.measure.bench import Ratio, Timing
@@ -166,36 +166,3 @@ def break_even(
 
 def _count(steps: float) -> str:
     return f"{int(steps):,}" if steps < 1e6 else f"{significant(steps / 1e6)} million"
-
-
-@Drawing
-def passes(ax: Axes, *, cpu_s: Positive, transfer_s: Positive, kernel_s: Positive, origin: str) -> FigureSpec:
-    """Time by the number of passes over data: on the CPU, and on a GPU that it is copied to once and back once.
-
-    `cpu_s` and `kernel_s` are seconds of one pass, `transfer_s` those of both copies; `origin` says where the GPU's
-    numbers come from. The GPU takes transfer_s + passes x kernel_s. Raises BadArgument for times not above zero.
-    """
-    count = np.geomspace(1, 1000, 200)
-    ends: dict[str, Any] = {"markevery": [0, -1], "markersize": 7}
-    ax.plot(count, count * cpu_s, color=MEASURED, marker=MARKERS[0], label="CPU, measured here", **ends)
-    label = f"GPU with transfers, {origin}"
-    ax.plot(count, transfer_s + count * kernel_s, color=ACCENT, marker=MARKERS[1], label=label, **ends)
-    ax.plot(count, count * kernel_s, color=LIMIT, linestyle=":", label=f"GPU, data already there, {origin}")
-    ax.set(xscale="log", yscale="log", xlabel="passes over the data", ylabel="time")
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    label_seconds(ax.yaxis)
-    ax.yaxis.set_minor_locator(NullLocator())
-    even = transfer_s / (cpu_s - kernel_s) if cpu_s > kernel_s else math.inf
-    if 1 < even < math.inf:
-        ax.axvline(even, color=RECORDED, linestyle="--")
-    return FigureSpec(_passes_in_words(cpu_s, transfer_s + kernel_s, kernel_s, origin, even), legend="below")
-
-
-def _passes_in_words(cpu_s: float, whole_s: float, kernel_s: float, origin: str, even: float) -> str:
-    first = f"One pass: CPU {format_seconds(cpu_s)}, GPU {format_seconds(whole_s)} with transfers ({origin})."
-    if math.isinf(even):
-        return f"{first} The GPU never wins: its kernel alone takes as long as the CPU or longer."
-    if even <= 1:
-        gains = f"by {significant(cpu_s / whole_s)}x; without transfers it would be {significant(cpu_s / kernel_s)}x"
-        return f"{first} The GPU wins from the first pass on, {gains}."
-    return f"{first} Both take equally long at {significant(even)} passes; from there on the GPU wins."

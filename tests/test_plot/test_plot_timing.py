@@ -3,7 +3,6 @@
 import pytest
 
 from labkit import plot
-from labkit.core.errors import BadArgument
 from labkit.measure.bench import Ratio
 from labkit.plot import style
 
@@ -51,23 +50,6 @@ def test_amdahl_gives_the_whole_and_its_limit(share, factor, whole, limit):
     curve = picture.ax.lines[0].get_ydata()
     assert curve[0] == 1.0
     assert curve[-1] <= 1 / max(1 - share, 1e-3)
-
-
-@pytest.mark.parametrize(
-    ("cpu_s", "words"),
-    [
-        (0.011, "equally long at 10.0 passes"),
-        (1.0, "wins from the first pass on, by 9.9"),
-        (0.001, "never wins"),
-    ],
-)
-def test_passes_says_when_the_gpu_wins(cpu_s, words):
-    assert words in plot.passes(cpu_s=cpu_s, transfer_s=0.1, kernel_s=0.001, origin="calculated").sentence
-
-
-def test_passes_refuses_times_of_nothing():
-    with pytest.raises(BadArgument, match="transfer_s"):
-        plot.passes(cpu_s=1.0, transfer_s=0.0, kernel_s=0.1, origin="measured")
 
 
 def test_the_figure_marks_where_it_pays():
