@@ -20,32 +20,16 @@ distance = {
 }
 
 # %% 05.5
-my_gelu_cuda = r"""
-extern "C" __global__ void gelu(const float* x, float* y, int n)
-{
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) {
-        const float v = x[i];
-        y[i] = 0.5f * v * (1.0f + tanh(0.7978845608f * (v + 0.044715f * v * v * v)));
-    }
-}
-"""
+my_gelu_cuda = gelu_cuda
+for number in ("0.5", "1.0", "0.7978845608", "0.044715"):
+    my_gelu_cuda = my_gelu_cuda.replace(number, f"{number}f")  # 0.5 is a double, 0.5f a float
 
 
 # %% 05.6
 def best_cap(builds, block):
     """The cap whose build fills an SM best without spills; if several tie, the largest."""
-
-    def fraction(build):
-        return lab.occupancy(
-            block,
-            registers=build.registers,
-            shared_bytes=build.shared_bytes,
-            compute_capability=(8, 0),
-        ).fraction
-
     whole = {c: b for c, b in builds.items() if b.spill_store_bytes + b.spill_load_bytes == 0}
-    return max(whole, key=lambda cap: (fraction(whole[cap]), cap))
+    return max(whole, key=lambda cap: (filled(whole[cap], block), cap))
 
 
 # %% 05.7
