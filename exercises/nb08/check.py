@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from exercises.answers import about, mistake
+from exercises.answers import about, as_list, mistake
 from exercises.nb08.pipeline import pipeline
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, call, close, function, over_cases
@@ -122,12 +122,13 @@ def own_shards(answer: object) -> str:
 
 def _part(fn: Callable[..., Any], shards: list[str], rank: int, ranks: int, worker: int, workers: int) -> list[str]:
     passed = list(shards)
-    part = call(fn, passed, rank, ranks, worker, workers)
-    if not isinstance(part, list | tuple) or not set(part) <= set(shards):
-        raise NotYet(f"expected a list of some of the shards for worker {worker}, got {brief_repr(part)}.")
+    got = call(fn, passed, rank, ranks, worker, workers)
+    part = as_list(got)
+    if part is None or not all(shard in shards for shard in part):
+        raise NotYet(f"expected a list of some of the shards for worker {worker}, got {brief_repr(got)}.")
     if passed != shards:
         raise NotYet("it has changed the list that it was given, which the other workers share.")
-    return list(part)
+    return part
 
 
 def _judge_parts(each: list[list[list[str]]], shards: list[str]) -> None:

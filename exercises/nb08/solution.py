@@ -5,8 +5,8 @@
 def throughput(prepare_s, train_s, workers, cores, train_cores):
     if workers == 0:
         return 1 / (prepare_s + train_s)
-    core_s = prepare_s + train_cores * train_s  # what an image costs all cores together
-    return min(workers / prepare_s, 1 / train_s, cores / core_s)
+    # the last is what all cores together can do
+    return min(workers / prepare_s, 1 / train_s, cores / (prepare_s + train_cores * train_s))
 
 
 # %% 08.3
@@ -35,8 +35,8 @@ def pipeline(shards, batch):
     pixels, labels = [torch.from_numpy(part).to(machine.device) for part in cache]
 
     def epoch():
-        order = torch.randperm(len(labels), device=machine.device)
-        for rows in order.split(4 * batch):  # fewer, larger calls: what a call costs is shared
+        # four batches at a time: fewer, larger calls, so that what a call costs is shared
+        for rows in torch.randperm(len(labels), device=machine.device).split(4 * batch):
             images = shift_batch(pixels[rows], 4).float().div_(255)
             yield from zip(images.split(batch), labels[rows].split(batch), strict=True)
 

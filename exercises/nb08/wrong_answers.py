@@ -255,6 +255,16 @@ def neighbours_swapped(i, n):
     return torch.where(torch.rand(len(order), 1) < 0.5, order, order.flip(1)).ravel()
 
 
+def labels_as(dtype):
+    """The right pipeline, but for the labels' number format."""
+
+    def pipeline(shards, batch):
+        epoch = built()(shards, batch)
+        return lambda: ((images, labels.to(dtype)) for images, labels in epoch())
+
+    return pipeline
+
+
 def synthetic(shards, batch):
     labels = torch.from_numpy(data.decoded_cache(shards)[1])
     images = torch.rand(len(labels), 3, 32, 32, device=machine().device)
@@ -424,6 +434,8 @@ WRONG = {
         (built(most=0), "not at all"),
         (built(moved=same_for_all), "by its own amount"),
         (built(most=12), "none of the given ones"),
+        (labels_as(torch.uint8), "Expected labels of torch.int64, got torch.uint8"),
+        (labels_as(torch.int32), "Expected labels of torch.int64, got torch.int32"),
         (synthetic, "none of the given ones"),
         (prepared_once, "Two epochs come in the same order"),
         (in_order(rotated), "places apart in another epoch"),

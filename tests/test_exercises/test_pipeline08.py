@@ -73,7 +73,7 @@ def in_even_pieces(shards, rank, ranks, worker, workers):
 
 def split_by_numpy(shards, rank, ranks, worker, workers):
     mine = np.array_split(np.arange(len(shards)), ranks)[rank]
-    return [shards[i] for i in np.array_split(mine, max(workers, 1))[worker]]
+    return np.array(shards)[np.array_split(mine, max(workers, 1))[worker]]
 
 
 def last_first(shards, rank, ranks, worker, workers):
