@@ -136,12 +136,8 @@ class _Judge:
             if torch.equal(self.orders[i], self.orders[j]):
                 raise NotYet("Two epochs come in the same order. Shuffle anew in every epoch.")
             apart = self.orders[j].argsort()[self.orders[i]].diff().abs().float().mean().item()
-            by_chance = (len(self.labels) + 1) / 3  # 200 images: 0.3 of it is five standard deviations
-            if abs(apart / by_chance - 1) > 0.3:
-                raise NotYet(
-                    f"Two images in a row are {apart:.0f} places apart in another epoch, on average; {by_chance:.0f} "
-                    "would be by chance. Draw a new permutation of all images in every epoch."
-                )
+            if abs(3 * apart / len(self.labels) - 1) > 0.3:  # by chance a third; 0.3 is five standard deviations
+                raise NotYet("The order of one epoch follows from another one. Draw a new order of all images.")
             if (by_image[i] == by_image[j]).float().mean() > 0.2:
                 raise NotYet("The images are moved as in an epoch before, or not at all. Draw new amounts every epoch.")
         if (seen := len(set(self.moves[0].tolist()))) < self.places // 2:
