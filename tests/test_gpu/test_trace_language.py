@@ -102,7 +102,8 @@ def test_assignments():
         out[3] **= 2
         n -= 1
         total: float32 = 2.0
-        if (m := n + 5) > 6:
+        m = n + 5
+        if m > 6:
             out[4] = m
         out[5] = total
         shape = out.shape
@@ -144,7 +145,7 @@ def test_math_of_python_and_numpy():
         out[3], out[4], out[5] = math.sin(v), math.pow(v, 2), math.atan2(v, 1.0)
         out[6], out[7], out[8] = abs(-v), min(v, 1.0), max(v, 3.0)
         out[9], out[10], out[11] = math.floor(v), math.ceil(v), int(v)
-        out[12], out[13], out[14] = np.sqrt(v), math.erf(v), math.fabs(-v)
+        out[12], out[13], out[14] = v**0.5, math.erf(v), math.fabs(-v)
         out[15], out[16], out[17] = round(v), math.pi, 7 % 4
         out[18], out[19] = math.isnan(v), math.log(v - v)
 

@@ -120,11 +120,11 @@ def test_warp_aggregated_atomics():
 def test_barriers_that_count():
     def k(out, x):
         t = cuda.threadIdx.x
-        out[0, t] = cuda.syncthreads_count(x[t] > 2)
-        out[1, t] = cuda.syncthreads_and(x[t] >= 0)
-        out[2, t] = cuda.syncthreads_and(x[t] > 2)
-        out[3, t] = cuda.syncthreads_or(x[t] > 39)
-        out[4, t] = cuda.syncthreads_or(x[t] > 38)
+        out[0, t] = cuda.syncthreads_count(int32(x[t] > 2))
+        out[1, t] = cuda.syncthreads_and(int32(x[t] >= 0))
+        out[2, t] = cuda.syncthreads_and(int32(x[t] > 2))
+        out[3, t] = cuda.syncthreads_or(int32(x[t] > 39))
+        out[4, t] = cuda.syncthreads_or(int32(x[t] > 38))
 
     out = np.zeros((5, 40), np.int64)
     run(k, 1, 40, out, np.arange(40))

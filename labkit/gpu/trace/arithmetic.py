@@ -66,45 +66,76 @@ class Arithmetic:
         """How many operations a call of `function` is."""
         path = self._scope.cuda_path(function)
         if path:
-            computes = path.startswith("atomic.") and path not in ("atomic.exch", "atomic.cas", "atomic.compare_and_swap")
-            return 2 if path == "fma" else int(computes or path in ("cbrt", "rsqrt"))
-        return int(self.is_mathematical(self._scope.resolve(function)))
+            computes = path.startswith("atomic.") and path not in (
+                "atomic.exch",
+                "atomic.cas",
+                "atomic.compare_and_swap",
+            )
+            return 2 if path == "fma" else int(computes or path == "cbrt")
+        return int(self._is_mathematical(self._scope.resolve(function)))
 
-    def is_mathematical(self, value: Any) -> bool:
-        """Whether a global value is a function that computes: of `math`, of libdevice, or abs, min, max and the like."""
+    def _is_mathematical(self, value: Any) -> bool:
+        """Whether a global value is a function of `math` or of libdevice, or abs, min, max and the like."""
         module = getattr(value, "__module__", None) or ""
         return value in _SAME_TYPE if module == "builtins" else module == "math" or module.endswith("libdevice")
 
     def bits(self, node: ast.expr, typed: Typed, side: int) -> int:
         """The most bits of the magnitude of an operand, the left one (0) or the right one (1)."""
         inner = self.types.of(node) if isinstance(node, ast.BinOp) else None
-        if inner is not None and isinstance(node, ast.BinOp) and inner.is_integer:
-            left, right = (self.bits(part, inner, i) for i, part in enumerate((node.left, node.right)))
-            return left + right if isinstance(node.op, ast.Mult) else max(left, right) + 1
-        return typed.bits[side]
+        if inner is None or not isinstance(node, ast.BinOp) or not inner.is_integer:
+            return typed.bits[side]
+        left, right = (self.bits(part, inner, i) for i, part in enumerate((node.left, node.right)))
+        match node.op:
+            case ast.Mult():
+                return left + right
+            case ast.LShift():
+                count = node.right.value if isinstance(node.right, ast.Constant) else 64
+                return left + int(count)
+            case ast.BitAnd() | ast.BitOr() | ast.BitXor():
+                return max(left, right)
+            case ast.Pow():
+                return 64
+        return max(left, right) + 1
 
     def overflows(self, node: ast.BinOp) -> bool:
-        """Whether a sum or product of integers may need more than 64 bits; a difference of unsigned ones may, too."""
+        """Whether an integer may need more bits than its type has, or be negative and unsigned."""
         typed = self.types.of(node)
         if typed is None or not typed.is_integer or not isinstance(node.op, (*RING, ast.Pow)):
             return False
-        if not isinstance(node.op, ast.Add | ast.Sub | ast.Mult) or typed.result == np.uint64:
-            return True
-        return self.bits(node, typed, 0) > 63
+        return typed.result == np.uint64 or self.bits(node, typed, 0) > 63
 
-    def conversion(self, node: ast.expr, typed: Typed, operands: list[ast.expr]) -> type | None:
-        """The type to convert an operand to, so that NumPy computes in the type that numba computes in; None for none."""
-        if typed.result is None or typed.result.kind not in "fc":
+    def is_signed(self, node: ast.expr, kind: np.dtype[Any] | None) -> bool:
+        """Whether an operand of this type fits into int64."""
+        return kind is not None and kind != np.uint64 and self._is_steady(node)
+
+    def conversion(self, typed: Typed | None, operands: list[ast.expr], *, compared: bool = False) -> type | None:
+        """The type to convert the left operand to, so that NumPy computes in the type that numba computes in."""
+        want = None if typed is None else typed.converted[0] if compared else typed.result
+        if typed is None or want is None or want.kind not in "fc":
             return None
-        kept = [kind for part, kind in zip(operands, typed.operands, strict=True) if kind and self.is_steady(part)]
+        kept = [kind for part, kind in zip(operands, typed.operands, strict=True) if kind and self._is_steady(part)]
         floats = [kind for kind in kept if kind.kind in "fc"]
-        return None if floats and np.result_type(*floats) == typed.result else typed.result.type
+        return None if floats and np.result_type(*floats) == want else want.type
 
-    def is_steady(self, node: ast.expr) -> bool:
+    def conversions(self, node: ast.Call) -> list[type | None]:
+        """The types to convert the arguments of a call to; None for those that can stay as they are."""
+        typed, function = self.types.of(node), self._scope.resolve(node.func)
+        if typed is None or not self._is_mathematical(function):
+            return [None] * len(node.args)
+        wanted = [typed.result] * len(node.args) if function in (min, max) else typed.converted
+        pairs = zip(node.args, typed.operands, strict=False)
+        fitting = (have if self._is_steady(part) else None for part, have in pairs)
+        return [
+            want.type if want is not None and want.kind in "fc" and want != have else None
+            for have, want in zip(fitting, wanted, strict=False)
+        ]
+
+    def _is_steady(self, node: ast.expr) -> bool:
         """Whether an expression has the type in the trace that numba gives it, and not only one that converts to it."""
         if isinstance(node, ast.Name):
             return self.types.has_one_type(node.id)
-        return not isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr)
+        typed = self.types.of(node)
+        return not isinstance(node, ast.IfExp | ast.BoolOp | ast.NamedExpr) and (typed is None or typed.is_steady)
 
 
 def conditional(node: ast.AST) -> list[ast.expr]:

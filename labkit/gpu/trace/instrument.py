@@ -9,39 +9,45 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from labkit.core.errors import KernelError
-from labkit.gpu.trace.arithmetic import IntegerInference
+from labkit.gpu.trace.arithmetic import Arithmetic
 from labkit.gpu.trace.kernel_scope import KernelScope
+from labkit.gpu.trace.numba_types import arithmetic_helpers
 from labkit.gpu.trace.program import Program
+from labkit.gpu.trace.refusals import refuse
 from labkit.gpu.trace.rewriter import PREFIX, Rewriter
 from labkit.gpu.trace.traced_memory import TracedTuple
+from labkit.gpu.trace.typed_source import numbered, typed_source
 
 
-def instrumented(
-    program: Program, fn: types.FunctionType, integers: set[str], integer_arrays: set[str]
-) -> Callable[..., Any]:
+def instrumented(program: Program, fn: types.FunctionType, kinds: tuple[Any, ...] | None) -> Callable[..., Any]:
     """`fn` as a function (thread, context, *its arguments) that reports to the program's log; each `fn` once.
 
-    `integers` are its parameters that hold integers, `integer_arrays` those that hold arrays of them. Raises
-    KernelError for a source that can't be read, that no kernel may have, or that calls itself.
+    `kinds` are numba's types of its arguments, None where they are unknown; as in numba, other types give another
+    function. Raises KernelError for a source that can't be read, that no kernel may have, or that calls itself.
     """
-    if fn not in program.functions:
+    key = fn, kinds
+    if key not in program.functions:
         label = f"{fn.__name__}()" if program.functions else fn.__name__  # the kernel comes first
-        program.functions[fn] = None
-        program.functions[fn] = _instrument(program, fn, label, integers, integer_arrays)
-    made = program.functions[fn]
+        program.functions[key] = None
+        program.functions[key] = _instrument(program, fn, label, kinds)
+    made = program.functions[key]
     if made is None:
         raise KernelError(f"{fn.__name__} calls itself, which lab.trace can't follow. Write it as a loop.")
     return made
 
 
 def _instrument(
-    program: Program, fn: types.FunctionType, label: str, integers: set[str], integer_arrays: set[str]
+    program: Program, fn: types.FunctionType, label: str, kinds: tuple[Any, ...] | None
 ) -> Callable[..., Any]:
-    tree = _parsed(fn)
+    tree = numbered(_parsed(fn))
     scope = KernelScope(fn, tree)
-    inference = IntegerInference(tree, integers, integer_arrays, scope.integers())
-    rewriter = Rewriter(program, label, scope, inference, functools.partial(instrumented, program))
+    refuse(tree, label, scope)
+    found = typed_source(fn, tree, scope, kinds, kernel=not label.endswith("()"))
+    program.is_typed &= found.is_known
+    rewriter = Rewriter(program, label, scope, Arithmetic(scope, found), functools.partial(instrumented, program))
     args = tree.args
     args.args = [ast.arg(PREFIX + "t"), ast.arg(PREFIX + "c"), *args.posonlyargs, *args.args]
     args.posonlyargs = []
@@ -84,5 +90,11 @@ def _helpers(program: Program) -> dict[str, Any]:
         add(-2 * key - 1 if value else -2 * key)
         return value
 
+    def tick(counter: int, value: Any) -> Any:
+        program.counters[counter] += 1
+        return value
+
     loops = {"loop": log.loop, "steps": log.steps, "inside": log.inside}
-    return loops | {"br": branch, "next": next, "n": program.counters, "tuple": TracedTuple, "slice": slice}
+    parts = {"br": branch, "next": next, "n": program.counters, "tick": tick, "tuple": TracedTuple, "slice": slice}
+    kinds = {kind.__name__: kind for kind in (np.float16, np.float32, np.float64, np.complex64, np.complex128)}
+    return loops | parts | kinds | arithmetic_helpers(program.divided_by_zero)

@@ -9,7 +9,6 @@ import types
 from typing import Any
 
 from labkit.core.errors import KernelError
-from labkit.gpu.trace.arithmetic import local_names
 from labkit.gpu.trace.traced_thread import KEYED, PLAIN, VALUES
 
 MISSING = object()
@@ -34,7 +33,8 @@ class KernelScope:
         cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
         self.names: dict[str, Any] = {**vars(builtins), **fn.__globals__}
         self.names |= {name: cell.cell_contents for name, cell in cells}
-        self._local = local_names(tree)
+        stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self._local = stored | {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
         self._imported = _members_of_cuda()
 
     def resolve(self, node: ast.expr) -> Any:
@@ -46,10 +46,6 @@ class KernelScope:
             return getattr(owner, node.attr, MISSING) if isinstance(owner, types.ModuleType | type) else MISSING
         return MISSING
 
-    def integers(self) -> set[str]:
-        """Outer names that hold integers, such as TILE."""
-        return {name for name, value in self.names.items() if isinstance(value, int) and name not in self._local}
-
     def cuda_path(self, node: ast.expr) -> str:
         """`atomic.add` for `cuda.atomic.add`, whatever name `cuda` or a part of it has here; empty for all else."""
         if isinstance(node, ast.Name):
@@ -58,7 +54,7 @@ class KernelScope:
             return ""
         owner = self.resolve(node.value)
         if isinstance(owner, types.ModuleType) and owner.__name__ in ("numba.cuda", "numba.cuda.simulator"):
-            return node.attr
+            return node.attr if node.attr != "libdevice" else ""
         path = self.cuda_path(node.value)
         return f"{path}.{node.attr}" if path and path not in VALUES else ""
 
@@ -68,7 +64,8 @@ class KernelScope:
         if value is MISSING or isinstance(value, type | types.BuiltinFunctionType):
             return None
         inner = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
-        if not isinstance(inner, types.FunctionType) or inner.__module__.split(".")[0] in ("numpy", "math"):
+        library = ("numpy", "math", "numba", "numba_cuda")
+        if not isinstance(inner, types.FunctionType) or inner.__module__.split(".")[0] in library:
             return None
         return inner
 

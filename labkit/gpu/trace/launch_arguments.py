@@ -50,28 +50,20 @@ class LaunchArguments:
     """The arguments of a launch as the traced kernel takes them: host arrays and numbers, by parameter name."""
 
     values: dict[str, Any]
+    types: tuple[Any, ...]
+    """Numba's types of the arguments."""
     copies_back: tuple[Callable[[], object], ...]
     """Functions that copy results back to the GPU's arrays."""
 
     def copy(self) -> LaunchArguments:
         """The same with copied memory; arrays that overlap in memory overlap in the copy."""
         copies: dict[int, Array] = {}
-        return LaunchArguments({name: _copied(value, copies) for name, value in self.values.items()}, ())
+        return LaunchArguments({name: _copied(value, copies) for name, value in self.values.items()}, self.types, ())
 
     @property
     def arrays(self) -> dict[str, Array]:
         """The arguments that are arrays."""
         return {name: value for name, value in self.values.items() if isinstance(value, np.ndarray)}
-
-    @property
-    def integers(self) -> set[str]:
-        """Names of the arguments that are integers."""
-        return {name for name, value in self.values.items() if isinstance(value, int)}
-
-    @property
-    def integer_arrays(self) -> set[str]:
-        """Names of arrays of integers."""
-        return {name for name, array in self.arrays.items() if array.dtype.kind in "iub"}
 
 
 def _copied(value: Any, copies: dict[int, Array]) -> Any:
@@ -95,7 +87,18 @@ def launch_arguments(fn: types.FunctionType, args: tuple[Any, ...]) -> LaunchArg
         raise KernelError(f"{fn.__name__}({', '.join(names)}) takes {len(names)} argument{many}, got {len(args)}.")
     back: list[Callable[[], object]] = []
     values = {name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)}
-    return LaunchArguments(values, tuple(back))
+    given = [*args, *(p.default for p in parameters[len(args) :])]
+    kinds = (_type(value, arg) for value, arg in zip([*values.values(), *given[len(args) :]], given, strict=True))
+    return LaunchArguments(values, tuple(kinds), tuple(back))
+
+
+def _type(value: Any, arg: Any) -> Any:
+    """Numba's type of an argument, given as `arg` and converted to `value`: an integer keeps its own number of bits."""
+    import numba
+
+    if isinstance(value, TracedTuple):
+        return numba.types.Tuple([_type(part, own) for part, own in zip(value, arg, strict=True)])
+    return numba.typeof(value if isinstance(value, np.ndarray) else arg)
 
 
 def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:

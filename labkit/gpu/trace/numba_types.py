@@ -6,11 +6,13 @@ argument; Python has one float and one unbounded integer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from labkit.core.errors import KernelError
 from labkit.gpu.trace.traced_memory import TracedTuple, wrapped
 
 # Functions of `math` that NumPy calls differently.
@@ -45,6 +47,8 @@ def stand_in(value: Any) -> Any:
     """What replaces a global `value` in a traced kernel; `value` itself where it can stay."""
     if type(value) is float:
         return np.float64(value)
+    if isinstance(value, np.integer | np.bool_):
+        return value.item()
     if type(value) is tuple:
         return TracedTuple(value)
     if value is divmod:
@@ -56,17 +60,70 @@ def stand_in(value: Any) -> Any:
     if type(value).__module__.startswith("numba.core.types") and hasattr(value, "bitwidth"):
         dtype = as_dtype(value)
         return IntegerType(dtype) if dtype.kind in "iu" else dtype.type
-    if getattr(value, "__module__", "") == "math" and callable(value):
+    module = getattr(value, "__module__", None) or ""
+    if module == "math" and callable(value):
         return _typed(value)
-    return value
+    return _libdevice(value) if module.endswith("cuda.libdevice") else value
 
 
 def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
     """A `math` function that returns its argument's type, and NaN or infinity where `math` would raise."""
     name = function.__name__
     if name in ("floor", "ceil", "trunc"):
-        return lambda x: int(function(x))
+        return lambda x: int(function(float(x)))
+    if name in ("modf", "frexp"):
+        return lambda x: TracedTuple(getattr(np, name)(x))
     ufunc = getattr(np, _NUMPY_NAMES.get(name, name), None)
+    if name == "ldexp":
+        return np.ldexp
     if isinstance(ufunc, np.ufunc):
         return lambda *xs: ufunc(*(np.float64(x) if isinstance(x, int | float) else x for x in xs))
-    return lambda x: type(x)(function(x)) if isinstance(x, np.floating) else np.float64(function(x))
+
+    def scalar(x: Any) -> Any:
+        kind = type(x) if isinstance(x, np.floating) else np.float64
+        try:
+            return kind(function(x))
+        except (ValueError, OverflowError) as error:
+            return kind("nan" if isinstance(error, ValueError) else "inf")
+
+    return scalar
+
+
+def _libdevice(function: Any) -> Callable[..., Any]:
+    """A function of numba.cuda.libdevice on floating-point numbers: those whose names end in f take float32."""
+    name = function.__name__.removeprefix("fast_")
+    short = name.endswith("f") and name != "erf"
+    plain, kind = name.removesuffix("f") if short else name, np.float32 if short else np.float64
+    own: Any = {"rsqrt": lambda x: 1 / np.sqrt(x), "fma": lambda a, b, c: np.float64(a) * b + np.float64(c)}
+    known = own.get(plain) or getattr(np, _NUMPY_NAMES.get(plain, plain), None) or getattr(math, plain, None)
+    if known is None:
+        raise KernelError(
+            f"libdevice.{function.__name__} is not supported by lab.trace. Write operators and functions of math, which"
+            " numba compiles to libdevice where it needs to."
+        )
+    return lambda *xs: kind(known(*map(kind, xs)))
+
+
+def arithmetic_helpers(divided_by_zero: Callable[[int, int], None]) -> dict[str, Callable[..., int]]:
+    """Arithmetic on integers as numba's code does it, where Python's differs; `divided_by_zero` reports a division."""
+
+    def quotient(a: int, b: int, key: int) -> int:
+        if b:
+            return a // b
+        divided_by_zero(key, a)
+        return 0
+
+    def remainder(a: int, b: int, key: int) -> int:
+        if b:
+            return a % b
+        divided_by_zero(key, a)
+        return 0
+
+    return {
+        "quotient": quotient,
+        "remainder": remainder,
+        # PTX ISA, "shl" and "shr": a shift by more than 63 counts as one by 64.
+        "left": lambda a, n: a << n if 0 <= n < 64 else 0,
+        "right": lambda a, n: a >> (n if 0 <= n < 64 else 64),
+        "wrap": lambda value: wrapped(value, np.dtype(np.int64)),
+    }

@@ -34,9 +34,14 @@ class Site:
 class Program:
     """A kernel and the device functions it calls, instrumented for one run."""
 
-    def __init__(self, log: EventLog, constant: Callable[[Any, str], Any]) -> None:
-        """`constant(array, name)` places an array that the kernel takes from its surroundings in constant memory."""
-        self.log, self.constant = log, constant
+    def __init__(
+        self, log: EventLog, constant: Callable[[Any, str], Any], divided_by_zero: Callable[[int, int], None]
+    ) -> None:
+        """`constant(array, name)` places an array that the kernel takes from its surroundings in constant memory.
+
+        `divided_by_zero(key, dividend)` reports a division of integers.
+        """
+        self.log, self.constant, self.divided_by_zero = log, constant, divided_by_zero
         self.sites = [Site("none", 0, "", "", Operations())]  # numbers start at 1: a key of 0 means a paused thread
         self.counters: list[int] = []
         """How often each straight run of statements was executed."""
@@ -44,7 +49,9 @@ class Program:
         """Operations of each such run."""
         self.files: set[str] = set()
         self.functions: dict[Any, Callable[..., Any] | None] = {}
-        """Instrumented functions by their Python function; None while one is being instrumented."""
+        """Instrumented functions by their Python function and types; None while one is being instrumented."""
+        self.is_typed = True
+        """Whether numba typed the functions, without which operations are not counted."""
         self.votes = False
         """Whether a barrier of the kernel carries a predicate."""
 

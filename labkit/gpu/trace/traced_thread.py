@@ -155,7 +155,10 @@ class TracedThread:
 
     def syncwarp(self, key: int, mask: int = FULL) -> Wait:
         """Wait for the lanes of the warp that `mask` names."""
-        yield from self.wait("warp", key, mask & FULL, None)
+        number = yield from self.wait("warp", key, mask & FULL, None)
+        if isinstance(number, int):  # the warp's other lanes did not take part
+            self._block.log.add(key)
+            self._block.log.add(8 * number)
 
     def activemask(self, key: int) -> Wait:
         """The lanes of the warp that are here together: all that come this way, since the trace keeps them in step."""

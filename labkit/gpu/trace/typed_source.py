@@ -12,19 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from labkit.core.errors import KernelError
-from labkit.gpu.compiler.front_end import annotation, is_simulator
+from labkit.gpu.compiler.front_end import annotation, is_simulator, reason
 from labkit.gpu.trace.kernel_scope import KernelScope
+from labkit.gpu.trace.refusals import refusal
 
 _NUMBERS = {str(np.dtype(code)): np.dtype(code) for code in "?bhilqBHILQefdFD"}
-_ADVICE = {
-    "of <class 'function'>": "A function that a kernel calls needs @cuda.jit(device=True) above it.",
-    "unsupported type": "Of global names a kernel can use numbers, tuples, arrays and device functions.",
-    "shape": "The shape of a shared or local array is a number in the source or a global one, or 0 for dynamic memory.",
-    "not defined": "Import or define it before the kernel.",
-    "none": "A kernel returns nothing: write its results into an array.",
-}
-"""What to do about an error of numba, by a part of its message."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +29,13 @@ class Typed:
     """The most bits of the magnitude of each operand."""
     arguments: tuple[Any, ...]
     """Numba's types to which the operands are converted before the operation."""
+    is_steady: bool
+    """Whether the result stays in its type, and is not at once converted to another one."""
+
+    @property
+    def converted(self) -> tuple[np.dtype[Any] | None, ...]:
+        """The types of the operands after that conversion."""
+        return tuple(map(_number, self.arguments))
 
     @property
     def is_integer(self) -> bool:
@@ -48,7 +47,7 @@ class TypedSource:
     """The types in one function, called with arguments of certain types."""
 
     def __init__(self, blocks: Any = None, types_of: Any = None, calls: Any = None) -> None:
-        self._typed: dict[int, Typed] = {}
+        self._typed: dict[tuple[int, str], Typed] = {}
         self._variables: dict[str, set[Any]] = {}
         self.is_known = blocks is not None
         """Whether there are types: numba's simulator has none."""
@@ -56,20 +55,24 @@ class TypedSource:
             self._variables.setdefault(name.split(".")[0], set()).add(_number(kind))
         for statement in (statement for block in (blocks or {}).values() for statement in block.body):
             value = getattr(statement, "value", None)
-            signature = calls.get(value) if getattr(value, "op", "") in _OPERANDS else None
-            if signature is not None:
-                kinds = [types_of[operand.name] for operand in _OPERANDS[value.op](value)]
-                self._typed[statement.loc.line] = Typed(
-                    _number(types_of[statement.target.name]), tuple(map(_number, kinds)), tuple(map(_bits, kinds)),
-                    tuple(signature.args),
+            op = getattr(value, "op", "")
+            signature = calls.get(value) if op in _OPERANDS else None
+            # A condition has a call of bool() besides its own operator.
+            if signature is not None and not (op == "call" and re.match(r"\$?bool\d", value.func.name)):
+                kinds = [types_of[operand.name] for operand in _OPERANDS[op](value)]
+                result = _number(signature.return_type)
+                self._typed[statement.loc.line, "call" if op == "call" else ""] = Typed(
+                    result, tuple(map(_number, kinds)), tuple(map(_bits, kinds)), tuple(signature.args),
+                    result == _number(types_of[statement.target.name]),
                 )  # fmt: skip
 
     def of(self, node: ast.AST) -> Typed | None:
         """The types of an operator or a call; None for what numba computes while it compiles, and for all else."""
-        found = self._typed.get(getattr(node, "number", 0))
-        if found is None and isinstance(node, ast.Call):  # Python notes the call of an attribute at the attribute
-            found = self._typed.get(getattr(node.func, "number", 0))
-        return found
+        number = getattr(node, "number", 0)
+        if not isinstance(node, ast.Call):
+            return self._typed.get((number, ""))
+        # Python notes the call of an attribute at the attribute.
+        return self._typed.get((number, "call")) or self._typed.get((getattr(node.func, "number", 0), "call"))
 
     def has_one_type(self, name: str) -> bool:
         """Whether all values of a variable have one type: one that is 0 and then a fraction is a fraction to numba."""
@@ -119,22 +122,18 @@ def _typed(fn: types.FunctionType, tree: ast.FunctionDef, scope: KernelScope, ki
             node.col_offset = node.end_col_offset = 0
     defaults, lined.args.defaults = fn.__defaults__, [ast.Constant(None) for _ in lined.args.defaults]
     names = dict(scope.names)
-    exec(compile(ast.Module([lined], []), f"<types of {fn.__name__}>", "exec"), names)
+    module = ast.fix_missing_locations(ast.Module([lined], []))
+    name = f"<types of {fn.__name__}>"
+    exec(compile(module, name, "exec"), names)
     names[fn.__name__].__defaults__ = defaults
     try:
         found = annotation(names[fn.__name__], kinds, kernel=kernel)
-    except Exception:
-        found = _of_original(fn, kinds, kernel)  # for the lines in numba's message
-    return TypedSource(found.blocks, found.typemap, found.calltypes)
-
-
-def _of_original(fn: types.FunctionType, kinds: Any, kernel: bool) -> Any:
-    try:
-        return annotation(fn, kinds, kernel=kernel)
     except Exception as error:
-        said = re.sub(r"\x1b\[[\d;]*m", "", str(error)).strip()
-        advice = next((f"\n{words}" for part, words in _ADVICE.items() if part in said), "")
-        raise KernelError(f"numba can't compile {fn.__name__} for a GPU: {said}{advice}") from None
+        number, words = reason(error, name)
+        node = next((node for node in ast.walk(tree) if getattr(node, "number", 0) == number), tree)
+        what = fn.__name__ if node is tree else ast.unparse(node).splitlines()[0]
+        raise refusal(fn.__name__, node, f"numba can't compile `{what}` for a GPU. {words}") from None
+    return TypedSource(found.blocks, found.typemap, found.calltypes)
 
 
 def _number(kind: Any) -> np.dtype[Any] | None:

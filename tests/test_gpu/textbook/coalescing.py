@@ -275,16 +275,16 @@ ENTRIES = (
     ),
     # Lane l multiplies l times: 0 + 1 + ... + 31 = 496 a warp.
     Entry("as many turns as the lane's number", lane_turns, 2, 128, xy(), FULL, (8, 8), 8 * 496),
-    # 32 lanes at one address: 31 find another there. A sector a request.
+    # 32 lanes at one address: 31 find another there. A sector a request, and a sum of floats an atomic.
     Entry(
         "atomics at one address", same_counter, 2, 128, lambda put: (put(floats(N)), put(np.zeros(1, np.float32))),
-        {"x load": Want(8, 32), "y atomic": Want(8, 8)}, reads_per_thread=2,
+        {"x load": Want(8, 32), "y atomic": Want(8, 8, collisions=8 * 31)}, flop=N, reads_per_thread=2,
     ),
     # 32 lanes in 8 bins, 4 in each: 3 of them too many, 24 a warp. 8 bins of 4 bytes are one sector.
     Entry(
         "histogram", histogram, 2, 128,
         lambda put: (put((np.arange(N) % 8).astype(np.int32)), put(np.zeros(8, np.int32))),
-        {"x load": Want(8, 32), "y atomic": Want(8, 8)}, reads_per_thread=2,
+        {"x load": Want(8, 32), "y atomic": Want(8, 8, collisions=8 * 24)}, reads_per_thread=2,
     ),
     # 32 x 32 by 32 x 32: 32 warps, a row of c each. a[y, k] is one address, b[k, x] a row of 128 bytes, for each of 32
     # k.

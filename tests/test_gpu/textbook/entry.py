@@ -7,12 +7,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Want:
-    """Counts of all requests of one kind (load, store, atomic) to one array; wavefronts and ways for shared arrays."""
+    """Counts of all requests of one kind (load, store, atomic) to one array; wavefronts and ways for shared arrays.
+
+    Collisions are those of atomics.
+    """
 
     requests: int
     sectors: int = 0
     wavefronts: int = 0
     ways: int = 0
+    collisions: int = 0
 
 
 @dataclass(frozen=True)
