@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
+from types import FunctionType
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from torch.nn import functional
@@ -18,8 +21,9 @@ from labkit.core.display import brief_repr, cut
 from labkit.lesson.checks import NotYet
 
 _LONGEST_ERROR = 400
-_REPEATS = 20  # of two cores' race, one run in some ten comes out wrong
+_REPEATS = 20  # of two cores' race in a function that the kernel calls, one run in some ten comes out wrong
 _REPEATS_S = 1.0
+_WATCHED_THREADS = 64  # more than a case has images: each gets a thread of its own
 _BLOCKED = 4  # choice where ReLU let nothing through
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-12}  # of the largest value: sums of some hundred terms
 _SHAPES = {  # what is special -> images, channels, outputs, height, width, kernel
@@ -95,12 +99,58 @@ def forward(answer: object) -> str:
 
 
 def _plain(answer: object, parameters: str) -> Callable[..., Any]:
-    """The answer's Python function, which runs without a compiler; NotYet for no function, Todo for a stub."""
+    """The answer as plain Python with a prange that is watched; NotYet for no function, Todo for a stub."""
     fn = getattr(answer, "py_func", answer)
     if not inspect.isfunction(fn):
         raise NotYet(f"Expected a function with @numba.njit, got {brief_repr(answer)}. Pass its name without brackets.")
     kernel(fn, parameters)
-    return fn
+    watched = _WatchedNumba()
+    names: dict[str, Any] = {name: watched for name, value in fn.__globals__.items() if value is numba}
+    for part in ("prange", "get_thread_id", "get_num_threads"):
+        known = getattr(numba, part)
+        names |= {name: getattr(watched, part) for name, value in fn.__globals__.items() if value is known}
+    return FunctionType(fn.__code__, fn.__globals__ | names, fn.__name__, fn.__defaults__, fn.__closure__)
+
+
+class _WatchedNumba:
+    """Numba, but its prange takes one index after the other, each from the state in which the loop began.
+
+    NotYet where two of them write to the same element of an array that was there before: their threads would race.
+    """
+
+    def __init__(self) -> None:
+        self._thread = -1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(numba, name)
+
+    def get_num_threads(self) -> int:
+        return _WATCHED_THREADS
+
+    def get_thread_id(self) -> int:
+        return self._thread
+
+    def prange(self, *bounds: int) -> Iterator[int]:
+        if self._thread >= 0:  # only the outermost is parallel
+            yield from range(*bounds)
+            return
+        shared = {name: value for name, value in sys._getframe(1).f_locals.items() if isinstance(value, np.ndarray)}
+        began, ends = ({name: array.copy() for name, array in shared.items()} for _ in range(2))
+        written = {name: np.zeros(array.shape, bool) for name, array in shared.items()}
+        for self._thread, index in enumerate(range(*bounds)):
+            yield index
+            for name, array in shared.items():
+                now = (array != began[name]) & ~(np.isnan(array) & np.isnan(began[name]))
+                if (twice := now & written[name]).any():
+                    raise NotYet(
+                        f"{name}{_first(twice)} is written for more than one index of prange, and their threads run at "
+                        "the same time: make such an array inside the body of prange."
+                    )
+                written[name] |= now
+                ends[name][now], array[now] = array[now], began[name][now]
+        self._thread = -1
+        for name, array in shared.items():
+            array[written[name]] = ends[name][written[name]]
 
 
 def _judge_compiled(answer: object, judge: Callable[..., None]) -> None:
@@ -185,6 +235,8 @@ def _results(
         got = {name: array.copy() for name, array in outputs.items()}
         try:
             fn(*inputs.values(), *got.values())
+        except NotYet as raced:
+            raise NotYet(f"{where}: {raced}") from raced
         except (Exception, SystemExit) as error:
             raise NotYet(f"{where}: it raised {type(error).__name__}: {cut(str(error), _LONGEST_ERROR)}") from error
         if changed := [name for name, array in inputs.items() if not np.array_equal(array, before[name])]:

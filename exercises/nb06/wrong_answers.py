@@ -2,6 +2,7 @@
 
 import functools
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -87,6 +88,40 @@ def first_image_only(x, weight, bias, pooled, choice):
 def changes_its_images(x, weight, bias, pooled, choice):
     forward_with(x, weight, bias, pooled, choice)
     np.maximum(x, 0, out=x)
+
+
+def shares_its_results(x, weight, bias, pooled, choice):
+    best, which = np.empty_like(pooled[:1]), np.empty_like(choice[:1])
+    for image in numba.prange(len(x)):
+        forward_with(x[image : image + 1], weight, bias, best, which)
+        pooled[image], choice[image] = best[0], which[0]
+
+
+def shares_its_weights(x, weight, bias, pooled, choice):
+    of_one_output = np.empty_like(weight[:1])  # in the end it always holds the last output's
+    for image in numba.prange(len(x)):
+        here = np.s_[image : image + 1]
+        for out in range(len(weight)):
+            of_one_output[0] = weight[out]
+            forward_with(x[here], of_one_output, bias[out:], pooled[here, out : out + 1], choice[here, out : out + 1])
+
+
+def shares_its_spread(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
+    spread = np.zeros_like(grad_pooled[0])
+    for image in numba.prange(len(x)):
+        here = np.s_[image : image + 1]
+        spread[:] = grad_pooled[image]
+        backward_with(spread[None], choice[here], x[here], weight, grad_x[here], grad_weights[here], grad_biases[here])
+
+
+def adds_in_one_place(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_biases):
+    total = np.zeros_like(grad_biases[0])
+    for image in numba.prange(len(x)):
+        here = np.s_[image : image + 1]
+        backward_with(
+            grad_pooled[here], choice[here], x[here], weight, grad_x[here], grad_weights[here], grad_biases[here]
+        )
+        total += grad_biases[image]
 
 
 class AsIfRaced:
@@ -257,6 +292,8 @@ WRONG = {
         (other_parameters, "Expected the kernel's parameters"),
         (forward(), "not compiled"),
         (changes_its_images, "it has changed x, which others still need"),
+        (shares_its_results, "best[0, 0, 0, 0] is written for more than one index of prange"),
+        (shares_its_weights, "is written for more than one index of prange"),
         (AsIfRaced(forward(), 3), "run again, it gives other numbers"),
     ],
     "06.6": [
@@ -270,6 +307,8 @@ WRONG = {
         (forward(), "Expected the kernel's parameters"),
         (backward(), "not compiled"),
         (changes_the_weights, "it has changed weight, which others still need"),
+        (shares_its_spread, "is written for more than one index of prange"),
+        (adds_in_one_place, "total[0] is written for more than one index of prange"),
         (AsIfRaced(backward(), 4), "run again, it gives other numbers"),
     ],
     "06.7": [
