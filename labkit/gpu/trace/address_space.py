@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -131,13 +132,11 @@ class _FirstWrites:
         self._blank, self._report = set(range(0, array.nbytes, array.itemsize)), report
 
     def __call__(self, traced: TracedArray, ld: Load, st: Store) -> tuple[Load, Store]:
-        """Accessors of the array or of a view of it that look out for them."""
-        blank, base, strides, ndim = self._blank, traced.base, traced.array.strides, traced.array.ndim
+        """Accessors that look out for them, of the array or of a view of it."""
+        blank, strides = self._blank, traced.array.strides
 
-        def address(index: Any) -> int:
-            if ndim == 1 and not isinstance(index, tuple):
-                return int(base + index * strides[0])
-            return int(base + sum(i * stride for i, stride in zip(index, strides, strict=True)))
+        def address(index: Any) -> Any:
+            return traced.base + sum(map(operator.mul, index if isinstance(index, tuple) else (index,), strides))
 
         def loaded(index: Any, key: int) -> Any:
             value = ld(index, key)
@@ -147,9 +146,8 @@ class _FirstWrites:
 
         def stored(index: Any, value: Any, key: int) -> None:
             st(index, value, key)
-            if blank:
-                with contextlib.suppress(TypeError, ValueError):  # a row or a slice was stored element by element
-                    blank.discard(address(index))
+            with contextlib.suppress(TypeError):  # a slice was stored element by element
+                blank.discard(address(index))
 
         return loaded, stored
 

@@ -10,7 +10,6 @@ and one less for "taken".
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sized
 from itertools import chain
 from typing import Any
@@ -45,10 +44,7 @@ class EventLog:
         # Stretches of words by one thread: where they start, whose they are, and earlier syncwarps of its warp.
         self.starts, self.threads, self.warp_epochs = array("q"), array("i"), array("i")
         self.phases = array("i")  # of stretches: a block enters a new phase when it starts and at each barrier
-        # Of a syncwarp of some lanes: the first thread of the warp, the mask, the next word, the phase, the warp epoch.
-        self.partial_syncs: list[tuple[int, int, int, int, int]] = []
-        self.shuffles: Counter[int] = Counter()  # instructions of warps, by site
-        self.barriers = 0
+        self.shuffles = self.barriers = self.partial_syncs = 0  # those of warps, of blocks, and of some lanes of a warp
         self.max_events, self.max_steps = max_events, max_steps
         self._contexts: dict[int, list[int]] = {}
         self._fresh = self._phase = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -39,8 +40,6 @@ class LogColumns:
     kinds: Array
     """For each site: 0 for no access, 1 load, 2 store, 3 atomic."""
     block_size: int
-    partial_syncs: list[tuple[int, int, int, int, int]]
-    """Of each syncwarp of some lanes the first thread of the warp, the mask, the next word, the phase, the epoch."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,7 @@ class Events:
             np.arange(len(starts), dtype="i4"), np.diff(np.searchsorted(at, np.append(starts, len(words))))
         )
         warps = threads // block_size * -(-block_size // WARP) + threads % block_size // WARP
-        partial_syncs = event_log.partial_syncs
-        return cls(LogColumns(words, threads, warps, phases, epochs, kinds, block_size, partial_syncs), at, stretch)
+        return cls(LogColumns(words, threads, warps, phases, epochs, kinds, block_size), at, stretch)
 
     def only(self, mask: Array | slice) -> Events:
         """The events that a boolean mask, an array of numbers, or a slice selects."""
@@ -111,7 +109,7 @@ class Events:
         word = self.log.words[self.at]
         return np.where(word < 0, -word >> 1, word)
 
-    @property
+    @cached_property
     def site(self) -> Array:
         """Number of the site in the source."""
         return (self.key % SITES).astype("i2")
@@ -168,6 +166,11 @@ class Events:
     def phase(self) -> Array:
         """A number for the time between two barriers of a block, rising with time."""
         return self.log.phases[self.stretch]
+
+    @property
+    def step(self) -> Array:
+        """A number that rises for the lanes of a warp at each barrier, and at each syncwarp of the whole warp."""
+        return self.phase.astype("i8") << 32 | self.log.warp_epochs[self.stretch]
 
     @property
     def write(self) -> Array:

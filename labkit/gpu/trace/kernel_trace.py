@@ -154,7 +154,7 @@ class Trace(ShownAsTable):
 
         Both give 32 results a clock and multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions").
         """
-        return sum(self._run.log.shuffles.values())
+        return self._run.log.shuffles
 
     @property
     def barriers(self) -> int:

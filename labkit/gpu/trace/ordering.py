@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,79 +10,29 @@ import numpy as np
 from labkit.gpu.trace.events import Events
 from labkit.gpu.trace.program import Site
 from labkit.gpu.trace.traced_memory import Array
-from labkit.gpu.trace.traced_thread import WARP
 
 NEVER = np.iinfo("i8").max
 
 
-@dataclass(frozen=True)
-class Moments:
-    """When and where something happened: in the log, in a thread, and between which barriers and syncwarps."""
-
-    at: Array
-    thread: Array
-    phase: Array
-    epoch: Array
-    block_size: int
-
-    @classmethod
-    def of(cls, events: Events) -> Moments:
-        """Those of events."""
-        epoch = events.log.warp_epochs[events.stretch]
-        return cls(events.at.astype("i8"), events.thread, events.phase, epoch, events.log.block_size)
-
-    def only(self, which: Array | slice) -> Moments:
-        """Some of them."""
-        return Moments(self.at[which], self.thread[which], self.phase[which], self.epoch[which], self.block_size)
-
-    @property
-    def block(self) -> Array:
-        """Block, counted over the whole grid."""
-        return self.thread // self.block_size
-
-    @property
-    def warp(self) -> Array:
-        """A number of the warp that no other warp has."""
-        return self.block.astype("i8") << 16 | self.thread % self.block_size // WARP
-
-    @property
-    def step(self) -> Array:
-        """Rises for the lanes of a warp at each barrier and at each syncwarp of the whole warp."""
-        return self.phase.astype("i8") << 32 | self.epoch
-
-    def follow(self, one: Moments) -> Array:
-        """Which of these a thread's own order, a barrier or a syncwarp of its warp puts after `one` (a single one)."""
-        own = (self.thread == one.thread) & (self.at >= one.at)
-        barrier = (self.block == one.block) & (self.phase > one.phase)
-        found: Array = own | barrier | ((self.warp == one.warp) & (self.step > one.step))
-        return found
+def _letter(site: Site) -> str:
+    """What a site orders: f and b are fences of all and of the block, s syncwarps, r and a atomics, r if it's used."""
+    if site.kind == "atomic":
+        return "r" if site.used else "a"
+    return {"threadfence": "f", "threadfence_system": "f", "threadfence_block": "b", "syncwarp": "s"}.get(site.call, "")
 
 
-class _Known:
-    """Which threads have learned of something, and since when."""
-
-    def __init__(self, groups: tuple[Array, ...]) -> None:
-        """`groups` are the threads, blocks and warps that may learn, each sorted."""
-        self._groups = groups
-        self._since = [np.full(len(group) + 1, NEVER) for group in groups]  # the last one is for all others
-
-    def learn(self, those: Moments) -> None:
-        """At these moments their threads learn of it."""
-        for group, since, mine, when in zip(self._groups, self._since, *_columns(those), strict=True):
-            np.minimum.at(since, np.searchsorted(group, mine), when)
-
-    def have(self, those: Moments) -> Array:
-        """Which of these moments come after their thread, block or warp has learned of it."""
-        found = np.zeros(len(those.at), bool)
-        for n, (group, since, mine, when) in enumerate(zip(self._groups, self._since, *_columns(those), strict=True)):
-            place = np.searchsorted(group, mine)
-            place[group[np.minimum(place, len(group) - 1)] != mine] = len(group)
-            found |= when > since[place] - (n == 0)  # in its own thread from that moment on
-        return found
-
-
-def _columns(those: Moments) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    return (those.thread, those.block, those.warp), (those.at, those.phase, those.step)
+def follow(those: Events, events: Events) -> Array:
+    """Which events one of `those` precedes in its own thread, or before a barrier or a syncwarp of its whole warp."""
+    those = those.only(np.unique(those.thread, return_index=True)[1])  # the first of each thread says it all
+    found = np.zeros(len(events), bool)
+    at, thread, block, warp = events.at, events.thread, events.block, events.warp
+    phase, step = events.phase, events.step
+    for begin in range(0, len(those), 64):
+        part = those.only(slice(begin, begin + 64))
+        own = (part.thread[:, None] == thread) & (part.at[:, None] <= at)
+        barrier = (part.block[:, None] == block) & (part.phase[:, None] < phase)
+        found |= (own | barrier | ((part.warp[:, None] == warp) & (part.step[:, None] < step))).any(axis=0)
+    return found
 
 
 class Ordering:
@@ -95,74 +44,42 @@ class Ordering:
     Guide, "Memory Fence Functions"; release and acquire patterns in the PTX ISA, "Memory Consistency Model".)
     """
 
-    def __init__(self, events: Callable[[], Events], sites: list[Site], partial_syncs: list[tuple[int, ...]]) -> None:
-        """`events()` gives all events of the run; `partial_syncs` are those of its log."""
-        self._events, self._sites, self._partial_syncs = events, sites, partial_syncs
-        self.none = not partial_syncs and not any(site.kind == "fence" for site in sites)
-        """Whether there is nothing but barriers and syncwarps of whole warps."""
+    def __init__(self, events: Callable[[], Events], sites: list[Site]) -> None:
+        """`events()` gives all events of the run."""
+        self._events = events
+        self._letters = np.array([_letter(site) for site in sites])
+        self.none = not np.isin(self._letters, list("fbs")).any()
+        """Whether the kernel has nothing but barriers."""
 
     @cached_property
-    def _moments(self) -> tuple[Moments, Array, Array, Array]:
-        """Fences, atomics and lanes of partial syncwarps in the order of time.
-
-        With the kind of each (f and b for fences of all and of the block, r and a for atomics whose result is read or
-        not, s for a syncwarp), and two numbers of its address, or of its syncwarp: for all threads, and in the block.
-        """
-        kinds = np.array([_letter(site) for site in self._sites])
+    def _synced(self) -> Events:
         events = self._events()
-        events = events.only(kinds[events.site] != "")
-        lanes = [
-            (word, first + lane, phase, epoch, -1 - number)
-            for number, (first, mask, word, phase, epoch) in enumerate(self._partial_syncs)
-            for lane in range(WARP)
-            if mask >> lane & 1
-        ]
-        columns = np.array(lanes, "i8").reshape(-1, 5).T
-        of_log = Moments.of(events)
-        parts = (of_log.at, of_log.thread, of_log.phase, of_log.epoch, events.memory)
-        joined = [np.concatenate(pair) for pair in zip(parts, columns, strict=True)]
-        letter = np.concatenate([kinds[events.site], np.full(len(lanes), "s")])
-        inside = np.concatenate([events.address + (events.block.astype("i8") + 1 << 40), columns[4]])
-        order = np.argsort(joined[0], kind="stable")
-        moments = Moments(*(column[order] for column in joined[:4]), of_log.block_size)
-        places = [np.unique(column[order], return_inverse=True)[1] for column in (joined[4], inside)]
-        return moments, letter[order], *places
+        return events.only(self._letters[events.site] != "")
 
     def after(self, first: Events, later: Events) -> Array:
         """Which of the `later` accesses come after the `first` in every run."""
-        one, those = Moments.of(first), Moments.of(later)
-        found = those.follow(one)
+        found = follow(first, later)
         if self.none or found.all():
             return found
-        moments, letter, place, inside = self._moments
-        begin, end = np.searchsorted(moments.at, [one.at[0], those.at.max() + 1])
-        part = slice(begin, end)
-        moments, letter, place, inside = moments.only(part), letter[part], place[part], inside[part]
-        groups = np.unique(moments.thread), np.unique(moments.block), np.unique(moments.warp)
-        if not len(letter):
-            return found
-        known, at_first = _Known(groups), moments.follow(one)
+        # The lanes that meet at a syncwarp log it one after another, when they go on.
+        end = NEVER if "s" in self._letters else int(later.at.max()) + 1
+        events = self._synced.only(slice(*np.searchsorted(self._synced.at, [first.at[0], end])))
+        letter, at = self._letters[events.site], events.at
+        everywhere = np.unique(events.memory, return_inverse=True)[1]  # a number for each address, or partial syncwarp
+        in_block = np.unique(np.stack([events.memory, events.block]), axis=1, return_inverse=True)[1]
+        know = follow(first, events)
         while True:
-            have = at_first | known.have(moments)
-            new = np.isin(place, place[have & (letter == "s")]) & (letter == "s") & ~have
-            for fences, where in (("f", place), ("fb", inside)):
-                fenced = _Known(groups)
-                fenced.learn(moments.only(have & np.isin(letter, list(fences))))
-                handed = np.full(int(where.max()) + 1, NEVER)
-                releases = np.isin(letter, ["r", "a"]) & fenced.have(moments)
-                np.minimum.at(handed, where[releases], moments.at[releases])
-                new |= (letter == "r") & (moments.at > handed[where]) & ~have
+            new = (letter == "s") & np.isin(everywhere, everywhere[know & (letter == "s")])
+            for fences, place in (["f"], everywhere), (["f", "b"], in_block):
+                fenced = events.only(know & np.isin(letter, fences))
+                released = np.isin(letter, ["r", "a"]) & follow(fenced, events)
+                handed_on = np.full(len(events), NEVER)
+                np.minimum.at(handed_on, place[released], at[released])
+                new |= (letter == "r") & (at > handed_on[place])
+            new &= ~know
             if not new.any():
                 return found
-            known.learn(moments.only(new))
-            found |= known.have(those)
+            know |= follow(events.only(new), events)
+            found |= follow(events.only(new), later)
             if found.all():
                 return found
-
-
-def _letter(site: Site) -> str:
-    if site.kind == "fence":
-        return "b" if site.call == "threadfence_block" else "f"
-    if site.kind == "atomic":
-        return "r" if site.used else "a"
-    return ""

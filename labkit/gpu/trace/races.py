@@ -44,7 +44,7 @@ def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> 
     in_step = np.unique(_joined(log.phases, _joined(log.warp_epochs, log.warps)), return_inverse=True)[1]
     in_a_warp, in_a_block = (in_step.astype("i4"), log.threads), (log.phases, log.warps)
     between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)
-    search = _Search(sites, Ordering(events, sites, log.partial_syncs), _rechecked(accesses, sites))
+    search = _Search(sites, Ordering(events, sites), _rechecked(accesses, sites))
     for piece in accesses.pieces():
         for touched in _to_written_addresses(piece, shared=True), _to_written_addresses(piece, shared=False):
             for group, owner in (in_a_block, in_a_warp):
@@ -72,9 +72,11 @@ def _to_written_addresses(accesses: Events, *, shared: bool) -> Events:
 def _rechecked(accesses: Events, sites: list[Site]) -> Array:
     """First words of reads whose thread goes on to compare and swap the same element: a stale value does no harm.
 
-    The loop around a compare-and-swap begins with such a read (CUDA C++ Programming Guide, "Atomic Functions").
+    The loop around a compare-and-swap begins with such a read (CUDA C++ Programming Guide, "Atomic Functions"). Who
+    doesn't look at what the swap returns does not notice that it failed.
     """
-    swaps = [number for number, site in enumerate(sites) if site.call in ("atomic.cas", "atomic.compare_and_swap")]
+    swap = ("atomic.cas", "atomic.compare_and_swap")
+    swaps = [number for number, site in enumerate(sites) if site.used and site.call in swap]
     if not swaps:
         return np.zeros(0, "i8")
     memory = accesses.memory

@@ -158,17 +158,20 @@ class ThreadBlock:
             alive = sum(1 << t.laneid for t in self.alive if t.warp == warp)
             if mask == ANY_LANES or mask & alive & ~present == 0:
                 self._check_warp(mask, lanes)
-                brought = {t.laneid: t.brought for t in lanes}
+                answer = self._synced(mask, lanes) or {t.laneid: t.brought for t in lanes}
                 for thread in lanes:
-                    thread.answer = brought
+                    thread.answer = answer
                 ready += lanes
         return ready
 
     def _check_warp(self, mask: int, lanes: list[TracedThread]) -> None:
-        """Report lanes that disagree about a warp operation, and log what it puts in order."""
+        """Report lanes that disagree about a warp operation, and count shuffles.
+
+        Lanes may be at different lines with it (PTX ISA, "bar.warp.sync", "shfl.sync").
+        """
         sites, diagnostics = self.program.sites, self.execution.diagnostics
         met = [sites[thread.key % SITES] for thread in lanes]
-        apart = next((i for i, site in enumerate(met) if site != met[0]), 0)
+        apart = next((i for i, site in enumerate(met) if site.call != met[0].call), 0)
         if apart:
             who = [f"{diagnostics.where(lanes[i].in_grid)} at line {met[i].line} ({met[i].text})" for i in (0, apart)]
             words = f"lanes of a warp wait for each other at different warp operations: {who[0]}, {who[1]}."
@@ -178,21 +181,23 @@ class ThreadBlock:
             where = diagnostics.where(outsider.in_grid)
             words = f"{where}, lane {outsider.laneid}, is not in the mask that it passes itself."
             diagnostics.add("lane", met[0].line, words, thread=outsider.in_grid)
-        # Only syncwarp orders memory accesses (CUDA C++ Programming Guide, "Warp Shuffle Functions"). That of a whole
-        # warp starts an epoch, which the search for races sorts by; that of some lanes is rare, and looked up there.
         if met[0].call.startswith("shfl"):
-            wide = getattr(lanes[0].brought, "itemsize", 4) > 4
-            self.log.shuffles[lanes[0].key % SITES] += 1 + wide
-        if any(site.call == "syncwarp" for site in met):
-            if mask & self.full_mask(lanes[0].warp) == self.full_mask(lanes[0].warp):
-                self.warp_epochs[lanes[0].warp] += 1
-            else:
-                first, epoch = self.first + lanes[0].warp * WARP, self.warp_epochs[lanes[0].warp]
-                self.log.partial_syncs.append((first, mask, len(self.log.words), self.phase, epoch))
+            wide = getattr(lanes[0].brought, "itemsize", 4) > 4  # two of 4 bytes each
+            self.log.shuffles += 1 + wide
 
-    def full_mask(self, warp: int) -> int:
-        """Lanes that a warp has: fewer than 32 only in the last one."""
-        return (1 << min(WARP, len(self.threads) - warp * WARP)) - 1
+    def _synced(self, mask: int, lanes: list[TracedThread]) -> int:
+        """A number where lanes meet at a syncwarp that names only a part of their warp, else 0.
+
+        Only syncwarp orders memory accesses (CUDA C++ Programming Guide, "Warp Shuffle Functions"). That of a whole
+        warp starts an epoch, which the search for races sorts by; that of some lanes is rare, and logged by them.
+        """
+        if self.program.sites[lanes[0].key % SITES].call != "syncwarp":
+            return 0
+        warp = lanes[0].warp
+        whole = (1 << min(WARP, len(self.threads) - warp * WARP)) - 1  # fewer than 32 lanes only in the last warp
+        self.warp_epochs[warp] += mask & whole == whole
+        self.log.partial_syncs += mask & whole != whole
+        return self.log.partial_syncs if mask & whole != whole else 0
 
     def _waiting(self) -> dict[tuple[int, str], list[TracedThread]]:
         """The threads that wait, by the line and text of the place."""
