@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import cuda, float32
+from numba import cuda, float32, int32
 
-BLOCK, TILE, SIDE = 256, 16, 64
+BLOCK, TILE, SIDE, BINS = 256, 16, 64, 64
+PADDED = BLOCK + 2
 
 
 @cuda.jit
@@ -57,6 +58,49 @@ def matmul(a: Any, b: Any, c: Any) -> None:
 
 
 @cuda.jit
+def stencil(x: Any, y: Any) -> None:
+    """A mean of three neighbours, four times over, in a tile with its halo."""
+    s = cuda.shared.array(PADDED, float32)
+    t, i = cuda.threadIdx.x, cuda.grid(1)
+    s[t + 1] = x[i]
+    if t == 0:
+        s[0] = x[i - 1] if i > 0 else float32(0)
+        s[BLOCK + 1] = x[i + BLOCK] if i + BLOCK < x.size else float32(0)
+    for _ in range(4):
+        cuda.syncthreads()
+        v = (s[t] + s[t + 1] + s[t + 2]) / float32(3)
+        cuda.syncthreads()
+        s[t + 1] = v
+    y[i] = v
+
+
+@cuda.jit
+def histogram(x: Any, counts: Any) -> None:
+    """A histogram of each block in shared memory, then one of all."""
+    s = cuda.shared.array(BINS, int32)
+    t = cuda.threadIdx.x
+    if t < BINS:
+        s[t] = 0
+    cuda.syncthreads()
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        cuda.atomic.add(s, x[i], 1)
+    cuda.syncthreads()
+    if t < BINS:
+        cuda.atomic.add(counts, t, s[t])
+
+
+@cuda.jit
+def sparse_rows(begin: Any, column: Any, value: Any, x: Any, y: Any) -> None:
+    """A sparse matrix (CSR) times a vector, a row a thread."""
+    i = cuda.grid(1)
+    if i < y.size:
+        total = float32(0)
+        for k in range(begin[i], begin[i + 1]):
+            total += value[k] * x[column[k]]
+        y[i] = total
+
+
+@cuda.jit
 def many_accesses(x: Any, y: Any) -> None:
     """Many reads and one write a thread, nothing else."""
     i = cuda.grid(1)
@@ -74,6 +118,9 @@ def launches() -> dict[str, tuple[Launch, Launch]]:
     return {
         "reduction of 4,096": (_reduction(1), _reduction(16)),
         "tiled matmul 64 x 64": (_matmul(TILE), _matmul(SIDE)),
+        "stencil with 8 barriers": (_stencil(1), _stencil(16)),
+        "shared histogram of 16,384": (_histogram(1), _histogram(16)),
+        "sparse matrix of 4,096 rows": (_sparse(1), _sparse(16)),
     }
 
 
@@ -85,6 +132,25 @@ def _reduction(blocks: int) -> Launch:
 def _matmul(side: int) -> Launch:
     a, b = (np.random.default_rng(i).random((side, side), np.float32) for i in range(2))
     return matmul, (side // TILE, side // TILE), (TILE, TILE), (a, b, np.zeros((side, side), np.float32))
+
+
+def _stencil(blocks: int) -> Launch:
+    x = np.random.default_rng(0).random(blocks * BLOCK, np.float32)
+    return stencil, blocks, BLOCK, (x, np.zeros_like(x))
+
+
+def _histogram(blocks: int) -> Launch:
+    x = np.random.default_rng(0).integers(0, BINS, 4 * blocks * BLOCK).astype(np.int32)
+    return histogram, blocks, BLOCK, (x, np.zeros(BINS, np.int32))
+
+
+def _sparse(blocks: int) -> Launch:
+    """Rows of 0 to 31 entries at random columns."""
+    rows, draw = blocks * BLOCK, np.random.default_rng(0)
+    begin = np.append(0, draw.integers(0, 32, rows).cumsum()).astype(np.int32)
+    column = draw.integers(0, rows, begin[-1]).astype(np.int32)
+    value, x = (draw.random(n, np.float32) for n in (begin[-1], rows))
+    return sparse_rows, blocks, BLOCK, (begin, column, value, x, np.zeros(rows, np.float32))
 
 
 def seconds(launch: Callable[[Launch], object]) -> list[float]:

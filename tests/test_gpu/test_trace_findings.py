@@ -88,7 +88,7 @@ def test_too_many_indices_are_told_in_words():
         i = cuda.grid(1)
         y[i, 0] = i
 
-    with pytest.raises(KernelError, match="cannot index array.* with 2 indices"):
+    with pytest.raises(KernelError, match=r"cannot index array.* with 2 indices"):
         trace(k, 1, 4, floats(4))
 
 

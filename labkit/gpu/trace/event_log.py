@@ -102,7 +102,7 @@ class EventLog:
                 raise EndlessLoop(key, n - 1)
             if not n % 256:
                 self.check()
-                if pauses and not n % 1024:
+                if pauses:
                     yield 0
             if len(ids) < n:  # another thread may have added some while this one paused
                 self._grow_to(ids, n)
