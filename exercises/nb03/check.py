@@ -64,7 +64,6 @@ def double(answer: object) -> str:
     return "Right for 0 to 1,023 elements, with the last block full, partly empty or completely empty."
 
 
-# one, two, three and more blocks, each with a loop, so that no stride is right but the whole grid's
 _ANY_GRID = (
     (20, 2, 4), (200, 3, 32), (1000, 3, 96), (1023, 2, 64), (300, 1, 64), (4096, 8, 64), (1, 2, 32), (0, 1, 32),
     (100, 4, 256),
@@ -72,7 +71,7 @@ _ANY_GRID = (
 
 
 def relu(answer: object) -> str:
-    """A grid-stride loop: any number of elements with any grid."""
+    """A grid-stride loop: no stride but the whole grid's is right in loops over one, two, three and more blocks."""
     traces = correct(answer, "x, out", _cases(32, _ANY_GRID, _one_input, lambda x, out: {"out": np.maximum(x, 0)}))
     _judge_sharing(traces, _ANY_GRID, "x", "load")
     return "Right for fewer and for more elements than threads, and neighbours work on neighbours."

@@ -307,6 +307,15 @@ def histogram_with_a_fence(values, counts):
 
 
 @cuda.jit
+def histogram_that_swaps_once(values, counts):
+    """A swap fails where another thread was first, and here nobody tries again."""
+    i = cuda.grid(1)
+    if i < values.size:
+        seen = counts[values[i]]
+        cuda.atomic.cas(counts, values[i], seen, seen + 1)
+
+
+@cuda.jit
 def saxpy_in_strides_of_two_blocks(a, x, y):
     for i in range(cuda.grid(1), x.size, 2 * cuda.blockDim.x):
         y[i] = a * x[i] + y[i]
@@ -546,6 +555,7 @@ WRONG = {
         (histogram_of_indices, "elements are wrong"),
         (histogram_with_a_barrier, "[race]"),
         (histogram_with_a_fence, "[race]"),
+        (histogram_that_swaps_once, "[race]"),
         (histogram_in_shared_memory_unset, "[unset]"),
         (histogram_in_shared_memory_too_early, "[race]"),
         (histogram_of_a_block, "[race]"),

@@ -88,8 +88,7 @@ def total(answer: object) -> str:
     """A sum with no race, at most one atomic a block, few divergent branches, and many threads that add at a time.
 
     Of the branches of its 64 warps, 384 diverge with interleaved steps, 48 with halves, 72 with shuffles. A block takes
-    45 rounds with halves (74 in float64), 54 with shuffles, 150 with interleaved steps, 256 and more with one sum for
-    all its threads.
+    45 rounds with halves (74 in float64), 54 with shuffles, 150 with interleaved steps, over 256 with one sum for all.
     """
     cases = [_sum_case(n) for n in (1, 257, 1000, 2048)]  # small ones first: most mistakes show there, and sooner
     done = correct(answer, "x, total", cases)[-1]
@@ -131,8 +130,8 @@ def matmul(answer: object) -> str:
     why = "A number that 16 threads of a block need is read by one of them, into shared memory, for all."
     within(done, "reads of a and b", inputs.reads, most, why)
     busiest = max(done.busiest("a"), done.busiest("b"))
-    why = "Few threads do the work of many: let each thread load a number of each tile."
-    within(done, "numbers of a matrix read by one thread", busiest, depth // MATMUL_TILE, why)
+    why = "Few threads do the work of many: let each thread load a number of each tile, or two of one."
+    within(done, "numbers of a matrix read by one thread", busiest, 2 * depth // MATMUL_TILE, why)
     why = "Let neighbouring threads load neighbouring numbers of a row: threadIdx.x counts along it."
     within(done, "sectors of a and b", inputs.sectors, 2 * most * 4 // SECTOR_BYTES, why)
     return f"Right for five sizes, with {inputs.reads:,} reads of a and b; one thread an element needs {16 * most:,}."
