@@ -2,8 +2,7 @@
 
 A reader's lines go to `results.jsonl` in the state folder; a recorded run in data/recorded/ is the same format, so a
 recorded run *is* somebody's results file with a name. A damaged line is reported and skipped, never lost or fatal.
-So is a line of a kind that only a newer labkit knows. Fields that are not known are passed over: a newer labkit may add
-some, but needs a new kind where the meaning of an old one changes.
+So is a line of an unknown kind. Unknown fields are passed over, so a change of what one means needs a new kind of line.
 """
 
 from __future__ import annotations
@@ -72,11 +71,10 @@ class Measurement(Shown):
     def __str__(self) -> str:
         source = f"recorded on {self.machine}" if self.origin == "recorded" else self.origin
         known = "; ".join(part for part in (source, self.size, self.dtype, self.busy) if part)
-        text = f"{self.what}: {format_quantity(self.value, self.unit)} ({known})"
-        if not self.predicted:
-            return text
-        guess = format_quantity(self.predicted, self.unit)
-        return f"{text}, {significant(self.value / self.predicted, 2)} times your guess of {guess}"
+        guess, value = format_quantity(self.predicted or 0.0, self.unit), format_quantity(self.value, self.unit)
+        if self.predicted:
+            value = f"{value}, {significant(self.value / self.predicted, 2)} times your guess of {guess}"
+        return f"{self.what}: {value} ({known})"
 
 
 @dataclass(frozen=True)
