@@ -113,24 +113,18 @@ def _unset_findings(run: Execution) -> list[Finding]:
 
 
 def _untouched_findings(run: Execution) -> list[Finding]:
-    """Parameters that no thread reads or writes, unless the kernel only has lines that read them.
+    """Arrays of which no element is accessed, though the kernel has a line that writes them, or none that uses them.
 
-    A mistake where the kernel has no line that uses the elements, or accesses nothing at all; else the lines that write
-    them may have had no occasion.
+    The former may be meant, unless no thread does anything: there may have been no occasion to write.
     """
     found = []
-    idle = not len(run.accesses)
-    for region in run.memory.regions:
-        low, high = region.span
-        if region.space != "global" or low == high or len(run.accesses.reaching(region)[0]):
-            continue
+    for region in (region for region in run.memory.regions if region.space == "global"):
         name = re.compile(rf"\b{re.escape(region.name.partition('[')[0])}\b")
-        kinds = {site.kind for site in run.sites if name.search(site.text)} & {"load", "store", "atomic", "call"}
-        if not kinds or kinds != {"load"}:
-            words = f"no thread reads or writes an element of {region.name}" + ", and no line does." * (not kinds)
-            found.append(
-                Finding("untouched", 0, words.removesuffix(".") + ".", array=region.name, mistake=idle or not kinds)
-            )
+        lines = {site.kind for site in run.sites if name.search(site.text)} & {"load", "store", "atomic", "call"}
+        if region.array.size and lines != {"load"} and not len(run.accesses.reaching(region)[0]):
+            words = f"no thread reads or writes an element of {region.name}{'.' if lines else ', and no line does.'}"
+            mistake = not lines or not len(run.accesses)
+            found.append(Finding("untouched", 0, words, array=region.name, mistake=mistake))
     return found
 
 

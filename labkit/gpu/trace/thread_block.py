@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import traceback
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -111,6 +112,8 @@ class ThreadBlock:
             words = f"{who} is still in this loop after {steps:,} turns, and the trace ends here."
             if site.kind == "while":
                 words += f" Does {site.text} ever become false? Or does it wait for a thread that can't go on?"
+                if math.prod(self.grid) > 1:
+                    words += " For a later block? CUDA promises neither their order nor that they run side by side."
             else:
                 words += " Trace a smaller problem, or raise max_steps."
             self.execution.diagnostics.add("endless", site.line, words)
