@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, as_number, call, function, remaining
 from labkit.measure.machine import threads
+from labkit.measure.profiling.host_waits import each_read
 from labkit.train.data import digits
 from labkit.train.models import SimpleCNN
 from labkit.train.training import slow_script
@@ -42,8 +43,6 @@ _READS_A_STEP, _READS_AT_END = 0.25, 2
 # What inference_mode shows is included: there, composite operators stay whole.
 _CONVOLUTIONS = ("aten::convolution", "aten::conv2d")
 _PRODUCTS = (*_CONVOLUTIONS, "aten::addmm", "aten::mm", "aten::bmm", "aten::matmul", "aten::linear")
-_READING_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_READING_METHODS = ("tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__", "__bool__", "cpu")
 
 
 class _ScriptWatch(TorchDispatchMode):
@@ -61,9 +60,10 @@ class _ScriptWatch(TorchDispatchMode):
         self._pass_since_read = False
 
     def read(self) -> None:
-        """Count a read; several after the same pass are one wait."""
-        self.reads += self._pass_since_read
-        self._pass_since_read = False
+        """Count a read; several after the same pass are one wait. Anomaly mode reads in backward: another fault."""
+        if torch._C._current_graph_task_id() == -1:
+            self.reads += self._pass_since_read
+            self._pass_since_read = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator and count it."""
@@ -73,37 +73,28 @@ class _ScriptWatch(TorchDispatchMode):
         if name == "aten::convolution_backward" and args[1].shape[1] == _CHANNELS:
             self.trained.append(len(args[1]))
         self.wide += name in _PRODUCTS and result.dtype == torch.float64
-        if backward:  # anomaly mode reads here: that is another fault
+        if backward:
             return result
         if name in _CONVOLUTIONS and args[0].shape[1] == _CHANNELS:
             self.forward.append(len(args[0]))
             self._pass_since_read = True
-        elif _reads(func, args):
-            self.read()
         elif not func.is_view and isinstance(result, Tensor) and result.numel() == _PIXELS:
             self.singles += 1
         return result
 
 
-def _reads(func: Any, args: Any) -> bool:
-    """Whether an operator needs values on the host: for a number, or because they decide its result's shape."""
-    if func._schema.name == "aten::index":  # by numbers or by a mask
-        return any(index is not None and index.dtype == torch.bool for index in args[1])
-    return func._schema.name == "aten::is_nonzero" or not _READING_TAGS.isdisjoint(func.tags)
-
-
 class _MethodWatch(TorchFunctionMode):
-    """Sees what no operator shows: methods that hand a tensor's values to the host, and pixels from Python lists."""
+    """Sees what no operator shows: copies to the host, and pixels from Python lists."""
 
     def __init__(self, seen: _ScriptWatch) -> None:
         super().__init__()
         self.seen = seen
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run it, and count a reading method or a list that becomes a tensor."""
-        name, given = getattr(func, "__name__", ""), (*args[1:], *(kwargs or {}).values())
+        """Run it, and count a copy or a list that becomes a tensor."""
+        given = (*args[1:], *(kwargs or {}).values())
         # The script's device is "cpu:0", so "cpu" without a number means back to the host.
-        if name in _READING_METHODS or (name == "to" and any(str(arg) == "cpu" for arg in given)):
+        if getattr(func, "__name__", "") == "to" and any(str(arg) == "cpu" for arg in given):
             self.seen.read()
         result = func(*args, **(kwargs or {}))
         if func is torch.tensor and isinstance(args[0], list | tuple):
@@ -140,7 +131,7 @@ class _Epoch:
         model, seen = copy.deepcopy(self.model), _ScriptWatch()
         images = _watched_array(self.images.copy(), seen)
         seen.singles = 0
-        with _as_before(), _MethodWatch(seen), seen:
+        with _as_before(), each_read(seen.read), _MethodWatch(seen), seen:
             result = call(fn, model, images, self.labels.copy(), torch.device("cpu", 0), self.batch, self.lr)
         return seen, model, result
 

@@ -29,13 +29,13 @@ def profiled(
 
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     profiler = profile(activities=activities, acc_events=True, **options)
-    with _quiet():
+    with quiet_profiler():
         profiler.start()
     try:
-        with _quiet() if quiet else contextlib.nullcontext():
+        with quiet_profiler() if quiet else contextlib.nullcontext():
             result = work()
     finally:
-        with _quiet():
+        with quiet_profiler():
             profiler.stop()
     del result
     written = path.with_name(f"{path.stem}.{os.getpid()}.json")  # another process may profile to the same path
@@ -52,8 +52,8 @@ def profiled(
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Discard what the profiler's C++ code writes to stderr; no log level turns that off."""
+def quiet_profiler() -> Iterator[None]:
+    """Within the block, discard what the profiler's C++ code writes to stderr; no log level turns that off."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

@@ -97,6 +97,8 @@ def fresh_cache() -> Path:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     torch.compiler.reset()
+    utils: Any = importlib.import_module("torch._inductor.utils")
+    utils.clear_inductor_caches()  # else the same kernels would be found in memory
     return folder
 
 
