@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -165,11 +166,10 @@ def find_differences(first: LaunchArguments, other: LaunchArguments) -> list[Fin
         close = TOLERANCES.get(array.dtype.itemsize, 1e-9) if array.dtype.kind in "fc" else 0.0
         scale = float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
         again = other.arrays[name]
-        differ = ~np.isclose(array, again, rtol=close, atol=close * scale, equal_nan=True)
+        same = functools.partial(np.isclose, rtol=close, atol=close * scale, equal_nan=True)
+        differ = ~same(array, again)
         if differ.any():
-            ordered = np.isclose(
-                *(np.sort(a, None) for a in (array, again)), rtol=close, atol=close * scale, equal_nan=True
-            )
+            ordered = bool(same(np.sort(array, None), np.sort(again, None)).all())
             at = tuple(int(i) for i in np.argwhere(differ)[0])
             place = f"{name}[{', '.join(map(str, at))}]"
             values = _value_text(array[at]), _value_text(again[at])
@@ -177,6 +177,6 @@ def find_differences(first: LaunchArguments, other: LaunchArguments) -> list[Fin
                 f"{place} is {values[0]} with the threads in order and {values[1]} in another order:"
                 f" the result depends on which thread comes first, in {int(differ.sum()):,} elements."
             )
-            words += " The values are the same in another order." * bool(ordered.all())
-            found.append(Finding("order", 0, words, array=name, mistake=not ordered.all()))
+            words += " The values are the same in another order." * ordered
+            found.append(Finding("order", 0, words, array=name, mistake=not ordered))
     return found

@@ -23,16 +23,19 @@ def _letter(site: Site) -> str:
 
 def follow(those: Events, events: Events) -> Array:
     """Which events one of `those` precedes in its own thread, or before a barrier or a syncwarp of its whole warp."""
-    those = those.only(np.unique(those.thread, return_index=True)[1])  # the first of each thread says it all
     found = np.zeros(len(events), bool)
-    at, thread, block, warp = events.at, events.thread, events.block, events.warp
-    phase, step = events.phase, events.step
-    for begin in range(0, len(those), 64):
-        part = those.only(slice(begin, begin + 64))
-        own = (part.thread[:, None] == thread) & (part.at[:, None] <= at)
-        barrier = (part.block[:, None] == block) & (part.phase[:, None] < phase)
-        found |= (own | barrier | ((part.warp[:, None] == warp) & (part.step[:, None] < step))).any(axis=0)
-    return found
+    if not len(those):
+        return found
+    of_those, of_events = (
+        ((one.thread, one.at), (one.block, one.phase), (one.warp, one.step)) for one in (those, events)
+    )
+    for (group, since), (its_group, when) in zip(of_those, of_events, strict=True):
+        groups, number = np.unique(group, return_inverse=True)
+        first = np.full(len(groups), NEVER)
+        np.minimum.at(first, number, since)
+        place = np.minimum(np.searchsorted(groups, its_group), len(groups) - 1)
+        found |= (groups[place] == its_group) & (when > first[place])
+    return found | np.isin(events.at, those.at)
 
 
 class Ordering:

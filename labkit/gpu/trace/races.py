@@ -16,7 +16,7 @@ from labkit.gpu.trace.traced_memory import Array
 
 MAX_EXAMPLES = 2000
 """Addresses in conflict that are examined one by one for the lines of a race; all of them are counted."""
-MAX_QUESTIONS = 2000
+MAX_QUESTIONS = 1000
 """Accesses in conflict of which is asked what comes after them, where fences may have put others in order."""
 MAX_ALIKE = 8
 """Addresses examined that the same lines access, where only barriers order: what is found at one is found at all."""
