@@ -138,7 +138,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
 
 EXAMPLES |= {
     "Explorer.draw": lambda: lambda axes: "A sentence.",
-    "SeedCurves.add.runs": lambda: _runs(),
     "SeedCurves.x": lambda: "epochs",
     "SeedCurves.accuracy": lambda: 0.9,
     "SpeedBoard.section": lambda: "00.1",

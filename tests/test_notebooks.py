@@ -92,7 +92,7 @@ def test_its_sections_are_questions_in_order(path):
         assert re.fullmatch(rf"## {number} .+\?( \(optional\))?", heading)
 
 
-TOO_LONG = {"06", "12", "13", "14", "15"}
+TOO_LONG = {"12", "13", "14", "15"}
 
 
 @pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)

@@ -58,10 +58,11 @@ class _Adder:
         self.foreign: Any = None
 
     def __call__(self, a: Any, b: Any) -> float:
+        a, b = float(a), float(b)  # torch's numbers too
         if self.foreign is None:
             self.foreign = next((x for x in (a, b) if x not in self.known), None)
         self.calls += 1
-        result = self.format.round(float(a) + float(b))
+        result = self.format.round(a + b)
         self.known.add(result)
         return result
 

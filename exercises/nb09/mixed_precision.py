@@ -100,6 +100,7 @@ def _judge_returned(found: object, expected: tuple[float, int], step: str, hint:
 
 def _judge_good_steps(fn: Callable[..., Any], make: str, slope: float, scale: float) -> None:
     problem, reference = _Problem(make, slope), _Problem(make, slope)
+    problem.weights[0].grad = torch.ones(5)  # left by somebody else
     for turn in range(3):
         found = _step(fn, problem, scale, turn)
         for weight in reference.weights:
@@ -125,6 +126,7 @@ def _judge_gradient(found: float, slope: float, scale: float, turn: int) -> None
         0.0: "It was flushed to zero on its way through float16: multiply the loss before backward().",
         slope * scale: "The optimizer saw it `scale` times too large: divide before optimizer.step().",
         slope / scale: "It is `scale` times too small: divided once more than the loss was multiplied.",
+        slope + 1 / scale: "It includes the gradient that was there before: clear old gradients first.",
     }
     hint = mistake(found, wrong, "Multiply the loss by scale, then divide each gradient by it, once.", rel=_HALF)
     raise NotYet(f"In step {turn + 1} the optimizer saw a gradient of {found:.3g}, expected {slope:.3g}. {hint}")

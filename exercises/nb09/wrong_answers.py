@@ -181,6 +181,12 @@ def forgets_the_unused(loss, optimizer, scale, good):
     return scale, good + 1
 
 
+def clears_at_the_end(loss, optimizer, scale, good):
+    found = step_with(clear=False)(loss, optimizer, scale, good)
+    optimizer.zero_grad()
+    return found
+
+
 def first_group_only(loss, optimizer, scale, good):
     optimizer.zero_grad()
     (scale * loss).backward()
@@ -357,6 +363,7 @@ WRONG = {
         (step_with(scale_loss=False, unscale=False), "multiply the loss before backward()"),
         (step_with(twice=True), "too small"),
         (step_with(clear=False), "clear old gradients"),
+        (clears_at_the_end, "clear old gradients first"),
         (step_with(look=False), "optimizer.step() was called all the same"),
         (step_with(only_first=True), "optimizer.step() was called all the same"),
         (step_with(skip=False), "optimizer.step() was called all the same"),

@@ -106,13 +106,14 @@ def _learning_rate(step: int, batch: int, warm_up: int) -> float:
 
 def _rate_hint(value: float, step: int, batch: int, warm_up: int) -> str:
     goal = 0.02 * batch / 32
-    wrong = {0.02 * (batch / 32) ** 0.5: "That is the root of the factor; the linear rule takes the factor itself."}
-    if step > warm_up:
-        return mistake(value, wrong, "From step warm_up on the rate stays at 0.02 * batch / 32.")
-    if step < warm_up:
-        from_0 = "The ramp begins at 0.02, the rate of batch 32, and not at 0."
-        wrong |= {goal: "That is the rate at the end of the warm-up, too early."}
-        wrong |= {goal * step / warm_up: from_0, goal * (step + 1) / warm_up: f"{from_0} Steps count from 0."}
+    if step >= warm_up:
+        root = "That is the root of the factor; the linear rule takes the factor itself."
+        stays = "From step warm_up on, also where that is 0, the rate is 0.02 * batch / 32."
+        return mistake(value, {0.02 * (batch / 32) ** 0.5: root}, stays)
+    from_0 = "The ramp begins at 0.02, the rate of batch 32, and not at 0."
+    wrong = {goal: "That is the rate at the end of the warm-up, too early."}
+    wrong |= {0.02 * (batch / 32) ** (step / warm_up): "It grows by the same factor each step, not by the same amount."}
+    wrong |= {goal * step / warm_up: from_0, goal * (step + 1) / warm_up: f"{from_0} Steps count from 0."}
     return mistake(value, wrong, "A straight line from 0.02 at step 0 to 0.02 * batch / 32 at step warm_up.")
 
 
@@ -136,21 +137,18 @@ def _mean_square(values: list[float]) -> float:
     return fmean([value**2 for value in values])
 
 
-def _critical_batch(small: int, big: int, small_norms: list[float], big_norms: list[float]) -> float:
-    noise, signal = noise_scale(small, big, _mean_square(small_norms), _mean_square(big_norms))
-    return noise / signal
+def _critical_batch(small: int, big: int, *norms: list[float], average: Any = _mean_square) -> float:
+    noise, signal = noise_scale(small, big, *map(average, norms))
+    return noise / signal if signal else math.inf
 
 
 def _critical_batch_hint(value: float, small: int, big: int, *norms: list[float]) -> str:
-    def solved(average: Callable[[list[float]], float]) -> float:
-        noise, signal = noise_scale(small, big, *map(average, norms))
-        return noise / signal if signal else math.inf
-
     noise, signal = noise_scale(small, big, *map(_mean_square, norms))
     wrong = {
-        solved(lambda values: fmean(values) ** 2): "Square each norm before you average: the mean of squares is not "
-        "the square of the mean.",
-        solved(fmean): "The two equations are those of the squared norms.",
+        _critical_batch(
+            small, big, *norms, average=lambda values: fmean(values) ** 2
+        ): "Square each norm before you average: the mean of squares is not the square of the mean.",
+        _critical_batch(small, big, *norms, average=fmean): "The two equations are those of the squared norms.",
         noise / _mean_square(norms[1]): "A big batch's squared norm is not yet |G|^2: it includes tr(Sigma) / big.",
         signal / noise: "That is |G|^2 / tr(Sigma): invert it.",
     }

@@ -99,6 +99,11 @@ def rate(scale=lambda batch: batch / 32, start=0.02, shift=0, stays=True, ramps=
     return learning_rate
 
 
+def geometric(step, batch, warm_up):
+    goal = 0.02 * batch / 32
+    return goal if step >= warm_up else 0.02 * (goal / 0.02) ** (step / warm_up)
+
+
 # 11.4
 
 
@@ -190,6 +195,31 @@ def trained_by(model, rate=0.01, also=None):
         return loss
 
     return step
+
+
+_BODY = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU())
+
+
+def pre_trained_body_in_another_order():
+    """Hidden units that were trained before, permuted, so that two seeds have other weights at each place."""
+    model = network()
+    model.load_state_dict(_BODY.state_dict(), strict=False)
+    with torch.no_grad():
+        model[1].weight.copy_(model[1].weight[torch.randperm(64)])
+    return model, trained_by(model), 64
+
+
+def pre_trained_body_put_back_later():
+    model = network()
+    model[1].requires_grad_(False)
+    step, begun = trained_by(model), []
+
+    def restores_first(images, labels):
+        if not begun:
+            begun.append(model.load_state_dict(_BODY.state_dict(), strict=False))
+        return step(images, labels)
+
+    return model, restores_first, 64
 
 
 def learns_nothing():
@@ -287,11 +317,13 @@ WRONG = {
     ],
     "11.3": [
         (rate(scale=lambda batch: (batch / 32) ** 0.5), "the linear rule takes the factor itself"),
+        (geometric, "by the same factor each step"),
+        (lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / max(warm_up, 1), 1), "also where"),
         (rate(ramps=False), "at the end of the warm-up, too early"),
         (rate(start=0.0), "begins at 0.02"),
         (rate(start=0.0, shift=1), "begins at 0.02"),
         (rate(shift=1), "A straight line from 0.02 at step 0"),
-        (rate(stays=False), "From step warm_up on the rate stays"),
+        (rate(stays=False), "From step warm_up on"),
         (rate(scale=lambda batch: max(batch / 32, 1)), "we expect"),
         (lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / warm_up, 1), "ZeroDivisionError"),
         (lambda step, batch, warm_up: 0.02, "we expect"),
@@ -324,6 +356,8 @@ WRONG = {
         (trains_on_every_image_there_is, "The labels have other names here"),
         (pre_trained, "it was trained before"),
         (pre_trained_once_and_shaken, "or nearly, so they don't come from chance"),
+        (pre_trained_body_in_another_order, "1.weight are the same from two seeds"),
+        (pre_trained_body_put_back_later, "1.weight are the same from two seeds"),
         (one_model_for_all_seeds, "returned the same model twice"),
         (sets_its_seed, "a seed set inside recipe()"),
         (looks_them_up, "The labels have other names here"),

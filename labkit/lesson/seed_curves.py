@@ -71,10 +71,3 @@ class SeedCurves(Live):
             yield
         finally:  # also after Ctrl-C
             self.finish()
-
-    @checked
-    def add(self, name: str, runs: Runs) -> None:
-        """Draw what was trained elsewhere, for comparison."""
-        self.runs[name] = {run.seed: run for run in runs.runs}
-        self.show()
-        self.finish()

@@ -1,4 +1,4 @@
-"""The uncertainty of a ratio of two medians, or of a mean, by resampling what was measured (bootstrap)."""
+"""The uncertainty of a ratio of two medians, or of a mean, by resampling (bootstrap)."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def rate_sweeps(
 ) -> FigureSpec:
     """What each learning rate led to: a dot a seed, a line through the middles, a ring at the best rate of each name.
 
-    A seed whose training diverged or never arrived, at an infinite cost, has a cross at the top.
+    A cross at the top is a seed with an infinite cost: it diverged, or never arrived.
     """
     finite = [v for sweep in named.values() for values in sweep.results.values() for v in values if math.isfinite(v)]
     top, words = 1.2 * max(finite, default=1.0), []

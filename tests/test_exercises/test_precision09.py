@@ -1,5 +1,7 @@
 """Notebook 09's ways to train, on a machine whose hardware has bfloat16 and on one where it is simulated."""
 
+import functools
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -7,11 +9,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import labkit as lab
-from labkit.train import formats
 from tests.helpers import code_cells, notebook_paths
 
 (PATH,) = [path for path in notebook_paths() if path.name.startswith("09")]
-WAYS = ["float32", "bfloat16, mixed", "float16, mixed", "float16, mixed, scaled", "bfloat16 only"]
+WAYS = ["float32", "bfloat16, mixed", "float16, mixed, scaled", "bfloat16 only", "bfloat16 only, stochastic"]
 
 
 @pytest.fixture
@@ -22,9 +23,10 @@ def ways(monkeypatch, request):
     monkeypatch.setattr(lab, "measure_ceilings", lambda: SimpleNamespace(matmul_flop_per_s=rates, remarks={}))
     names = {
         "lab": lab, "torch": torch, "cross_entropy": cross_entropy, "machine": SimpleNamespace(device="cpu", gpus=()),
-        "autocast_forward": formats.autocast_forward, "round_weights": formats.round_weights,
+        "functools": functools,
     }  # fmt: skip
     cells = code_cells(PATH)
+    exec(next(cell for cell in cells if cell.startswith("def stochastic(")), names)
     first, last = (next(i for i, c in enumerate(cells) if w in c) for w in ("native = {", "timed = {"))
     for source in cells[first : last + 1]:
         if "lab.predict(" not in source:
@@ -37,30 +39,44 @@ def ways(monkeypatch, request):
     [
         ({}, ["float32"]),
         ({"bfloat16": 0.9e9}, ["float32"]),  # emulated: it was timed, and is no faster
-        ({"bfloat16": 2e9}, ["float32", "bfloat16, mixed", "bfloat16 only"]),
+        ({"bfloat16": 2e9}, ["float32", "bfloat16, mixed"]),
+        ({"bfloat16": 2e9, "tf32": 3e9}, ["float32", "TF32", "bfloat16, mixed"]),
     ],
     indirect=["ways"],
 )
 def test_only_what_the_hardware_has_is_timed(ways, timed):
-    assert list(ways.ways) == WAYS
+    assert [name for name in ways.ways if name != "TF32"] == WAYS
     assert list(ways.timed) == timed
 
 
-@pytest.mark.parametrize(
-    ("ways", "kept"), [({}, torch.float32), ({"bfloat16": 2e9}, torch.bfloat16)], indirect=["ways"]
-)
-def test_every_way_takes_a_step_and_weights_are_what_its_name_says(ways, kept):
+@pytest.mark.parametrize("ways", [{}, {"bfloat16": 2e9}], indirect=True)
+def test_every_way_takes_a_step_and_weights_are_what_its_name_says(ways):
     images, labels = (part[:4] for part in lab.data.digits(size=32, channels=3))
-    for name, setup in ways.ways.items():
+    for name, make in ways.ways.items():
         torch.manual_seed(0)
-        model, step = setup()
+        model, step = make(2e-3)()
         before = [weight.detach().clone() for weight in model.parameters()]
         loss = step(images, labels)
         assert loss.shape == ()
         assert torch.isfinite(loss)
         after = list(model.parameters())
         assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True)) or "scaled" in name
-        assert {weight.dtype for weight in after} == {kept if name == "bfloat16 only" else torch.float32}
-        if name == "bfloat16 only":
-            assert all(torch.equal(weight, weight.bfloat16().to(weight.dtype)) for weight in after)
-        assert model(images.to(torch.float32)).shape == (4, 10), "it can be evaluated on float32 images"
+        assert {weight.dtype for weight in after} == {torch.float32}
+        assert all(torch.equal(w, w.bfloat16().float()) for w in after) is ("only" in name)
+        assert model(images).shape == (4, 10), "it can be evaluated on float32 images"
+
+
+def test_its_stochastic_rounding_goes_to_a_neighbour_and_is_right_on_average():
+    names = {"torch": torch}
+    exec(next(cell for cell in code_cells(PATH) if cell.startswith("def stochastic(")), names)
+    torch.manual_seed(0)
+    for value in (0.1, -0.1, 1.0 + 2**-9, 3e-39, -1e38):
+        exact = torch.full((20_000,), value)
+        rounded = names["stochastic"](exact)
+        below, above = sorted({*rounded.tolist()})
+        assert below < exact[0] < above
+        assert torch.equal(rounded, rounded.bfloat16().float())
+        share = (exact[0].double().item() - below) / (above - below)
+        assert (rounded == above).double().mean().item() == pytest.approx(share, abs=0.02)
+    special = torch.tensor([0.0, math.inf, -math.inf, 0.5])
+    assert torch.equal(names["stochastic"](special), special)

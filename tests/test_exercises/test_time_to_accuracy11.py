@@ -59,3 +59,18 @@ def test_the_check_leaves_the_number_of_threads_as_it_was(monkeypatch):
 def test_labels_are_renamed_one_to_one():
     (_, training), (_, validation) = time_to_accuracy._renamed(random.Random(1))
     assert sorted(set(training.tolist()) | set(validation.tolist())) == list(range(10))
+
+
+def test_what_a_body_had_learnt_is_lost_and_what_tells_nothing_is_no_ground_for_suspicion():
+    def body():
+        model, step, batch = quick()
+        with torch.no_grad():
+            model[1].weight.copy_(torch.arange(64.0 * 32).reshape(32, 64))
+        return model, step, batch
+
+    model, _ = time_to_accuracy._shuffled(body)
+    assert not torch.equal(model[1].weight, body()[0][1].weight)
+    assert torch.equal(model[1].weight.ravel().sort().values, body()[0][1].weight.ravel())
+    some = torch.randn(12, 12)
+    assert time_to_accuracy._alike(some, some.ravel()[torch.randperm(144)].view(12, 12))
+    assert not time_to_accuracy._alike(torch.zeros(10, 12), torch.zeros(10, 12))  # a last layer that begins at 0

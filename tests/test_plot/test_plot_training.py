@@ -113,8 +113,6 @@ def test_the_board_grows_while_it_trains_and_gives_the_runs():
     assert (runs.name, len(runs.runs)) == ("quick", 2)
     assert board.frames >= 2
     assert "quick: 2 of 2 seeds reached 90.0 %" in board.sentence
-    board.add("before", made(1.0))
-    assert "before: 1 of 1 seeds" in board.sentence
     assert repr(board) == "<SeedCurves>"
 
 

@@ -1,7 +1,7 @@
 """Which of several ways to train learns more: each at its own best rate, over the same seeds, with an interval.
 
-A way that is compared at a rate that was chosen for another one loses for that reason alone. And the best of several
-rates is also the luckiest one; so rates are chosen with seeds that take no part in the comparison.
+A way compared at another's rate loses for that alone. And the best of several rates is also the luckiest, so rates are
+chosen with seeds that take no part in the comparison.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TUNING = range(10_000, 10_003)
 
 
 @dataclass(frozen=True, repr=False)
-class RateSweep(ShownAsTable):
+class RateSweep(Shown):
     """What each learning rate led to, a result a seed: accuracies, or costs such as seconds if `lower` is better."""
 
     results: Mapping[float, tuple[float, ...]]
@@ -36,8 +36,7 @@ class RateSweep(ShownAsTable):
 
     def middle(self, rate: float) -> float:
         """Mean accuracy over the seeds; or the median cost, which a seed that never arrived doesn't make infinite."""
-        found = self.results[rate]
-        return statistics.median(found) if self.lower else statistics.fmean(found)
+        return (statistics.median if self.lower else statistics.fmean)(self.results[rate])
 
     @property
     def best(self) -> float:
@@ -49,19 +48,14 @@ class RateSweep(ShownAsTable):
         """Whether the best is the lowest or highest of several rates: one beyond might be better still."""
         return len(self.results) > 1 and self.best in (min(self.results), max(self.results))
 
-    def table(self) -> Table:
-        """Return a row for each rate."""
-        rows = [(f"{rate:g}", significant(self.middle(rate))) for rate in self.results]
-        note = f"Best: {self.best:g}{', at the edge: try rates beyond it' if self.at_edge else ''}."
-        return Table(tuple(rows), ("rate", "median" if self.lower else "mean"), notes=(note,))
+    def __str__(self) -> str:
+        edge = ", at the edge: try rates beyond it" if self.at_edge else ""
+        return f"best rate {self.best:g} ({significant(self.middle(self.best))}) of {len(self.results)}{edge}"
 
 
 @dataclass(frozen=True, repr=False)
 class AccuracyGain(Shown):
-    """Mean difference of accuracy over paired seeds, `label` minus `baseline`, with its 95 % bootstrap interval.
-
-    `value`, `low` and `high` are from -1 to 1; 0.01 is a point of percent.
-    """
+    """Mean difference of accuracy (-1 to 1), `label` - `baseline`, over paired seeds; a 95 % bootstrap interval."""
 
     label: str
     baseline: str
@@ -114,17 +108,10 @@ class TunedComparison(ShownAsTable):
 
 
 @checked
-def sweep_rates(
-    arm: Arm,
-    rates: Rates,
-    *,
-    seeds: Count | Iterable[int] = _TUNING,
-    lower: bool = False,
-) -> RateSweep:
+def sweep_rates(arm: Arm, rates: Rates, *, seeds: Count | Iterable[int] = _TUNING, lower: bool = False) -> RateSweep:
     """Call `arm(rate, seed)` with each rate and seed; it trains, and returns an accuracy, or a cost if `lower`.
 
-    The rates take turns, so that a slow moment of the machine doesn't fall on one of them alone. A training that ends
-    in NotFinite counts as an accuracy of 0, or as an infinite cost. Use seeds here that judge nothing later.
+    The rates take turns. A training that ends in NotFinite counts as an accuracy of 0, or as an infinite cost.
     """
     found: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
     for seed in chosen_seeds(seeds):
@@ -143,10 +130,9 @@ def compare_tuned(
 ) -> TunedComparison:
     """Compare the held-out accuracy of several ways to train, each at the best of `rates` for it, seed by seed.
 
-    Each arm is a function of (learning rate, seed) that trains and returns an accuracy, 0 to 1. Its rate is chosen
-    with `tuning_seeds` seeds from 10,000 on; a single rate needs no choice. Then all take turns with the seeds 0, 1,
-    ... : A B, B A, so that the same seed judges all of them. A training that ends in NotFinite counts as 0.
-    Raises BadArgument for a result that is not from 0 to 1.
+    An arm is a function of (learning rate, seed) that trains and returns an accuracy, 0 to 1. Its rate is chosen with
+    `tuning_seeds` seeds from 10,000 on; a single rate needs no choice. Then all take turns, A B, B A, with the seeds 0,
+    1, ... . A training that ends in NotFinite counts as 0. Raises BadArgument for a result that is not from 0 to 1.
     """
     tuning = range(_TUNING.start, _TUNING.start + tuning_seeds)
     many = len(set(rates)) > 1
