@@ -8,11 +8,9 @@ def block_bytes(images, channels, outputs, size, kernel):
     """Bytes moved to and from memory: (four separate kernels, one fused kernel)."""
     side = size - kernel + 1
     x, weights = images * channels * size**2, outputs * channels * kernel**2
-    sums = images * outputs * side**2
-    pooled = images * outputs * (side // 2) ** 2
-    separate = 4 * (x + weights + 6 * sums + outputs + pooled) + 8 * pooled
+    sums, pooled = images * outputs * side**2, images * outputs * (side // 2) ** 2
     fused = 4 * (x + weights + outputs + pooled) + pooled
-    return separate, fused
+    return 4 * (x + weights + 6 * sums + outputs + pooled) + 8 * pooled, fused
 
 
 # %% 06.5
@@ -21,28 +19,21 @@ def fused_forward(x, weight, bias, pooled, choice):
     """pooled = max_pool2d(relu(conv2d(x, weight, bias)), 2); choice: which of four cells."""
     images, outputs, rows, columns = pooled.shape
     channels, kernel = weight.shape[1:3]
-    width = x.shape[3]
-    n = (2 * rows - 1) * width + 2 * columns
+    width, n = x.shape[3], (2 * rows - 1) * x.shape[3] + 2 * columns
     for image in numba.prange(images):
         sums = np.empty(n, x.dtype)
         for out in range(outputs):
             sums[:] = bias[out]
             for channel in range(channels):
-                plane = x[image, channel].ravel()
                 for dy in range(kernel):
                     for dx in range(kernel):
                         w = weight[out, channel, dy, dx]
-                        shifted = plane[dy * width + dx :]
+                        shifted = x[image, channel].ravel()[dy * width + dx :]
                         for j in range(n):
                             sums[j] += w * shifted[j]
             for row in range(rows):
                 for column in range(columns):
-                    at = 2 * row * width + 2 * column
-                    best, which = sums[at], 0
-                    for cell in range(1, 4):
-                        value = sums[at + cell // 2 * width + cell % 2]
-                        if value > best:  # not >=: of equal ones torch takes the first
-                            best, which = value, cell
+                    best, which = largest(sums, 2 * row * width + 2 * column, width)
                     pooled[image, out, row, column] = max(best, 0)
                     choice[image, out, row, column] = which if best > 0 else 4
 
@@ -86,17 +77,9 @@ def fused_backward(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_bi
 
 
 # %% 06.7
-def fake(x, weight, bias):
-    """Empty tensors of the shapes that cnn_block returns: pooled, and choice in uint8."""
-    pooled = empty_pooled(x, weight)
-    return pooled, torch.empty_like(pooled, dtype=torch.uint8)
-
-
 def remember(ctx, inputs, output):
     """Keep what the backward pass will need, with ctx.save_for_backward(...)."""
-    x, weight, _ = inputs
-    _, choice = output
-    ctx.save_for_backward(choice, x, weight)
+    ctx.save_for_backward(output[1], *inputs[:2])  # choice, x and weight
 
 
 def gradients(ctx, grad_pooled, grad_choice):
@@ -106,5 +89,4 @@ def gradients(ctx, grad_pooled, grad_choice):
     return grad_x if wants_x else None, grad_weight, grad_bias
 
 
-cnn_block.register_fake(fake)
 cnn_block.register_autograd(gradients, setup_context=remember)
