@@ -8,7 +8,7 @@ from pathlib import Path
 from labkit.core.paths import EXERCISES, ROOT
 
 LABKIT = ROOT / "labkit"
-LIMITS = {"labkit": 25_400, "core and lesson": 3_700, "exercises": 6_500}
+LIMITS = {"labkit": 26_000, "core and lesson": 3_700, "exercises": 6_500}
 
 
 def lines(*folders: Path, without: str = "") -> int:

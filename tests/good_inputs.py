@@ -115,6 +115,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "published.bus.gpu": lambda: "H200",
     "published.bus.link": lambda: "PCIe 5 x16",
     "cluster.step.batch": lambda: 8,
+    "cluster.held_against.batch": lambda: 8,
     "schedule.overlap.backward_s": lambda: [1.0, 1.0],
     "schedule.overlap.n_bytes": lambda: [1e6, 1e6],
     "schedule.profile.row": lambda: lab.published.table("zero_bubble_times")[0],

@@ -184,7 +184,7 @@ WRONG = {
         (Layout(data=64), "The nearest that fits"),
         (Layout(tensor=16, data=4, zero=1), "tensor communication"),
         (Layout(data=8, tensor=4, pipeline=2, zero=3), "data communication"),
-        (Layout(pipeline=64), "Expected 80 layers to divide"),
+        (Layout(pipeline=64), "kept for the backward pass"),
         (Layout(data=8, tensor=4, pipeline=2, zero=1, sequence_parallel=False), "kept for the backward pass"),
         (Layout(data=64, zero=1), "The nearest that fits"),
         (Layout(data=64, zero=3, micro_batch=2, recompute="full"), "times the fastest layout's"),

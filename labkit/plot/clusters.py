@@ -41,9 +41,11 @@ _PARTS: dict[str, tuple[str, str]] = {
     "compute": (CYCLE[0], ""),
     "recompute": (CYCLE[5], ".."),
     "tensor communication": (CYCLE[1], "//"),
+    "context and expert communication": ("#999999", "--"),
     "pipeline communication": (CYCLE[4], "\\\\"),
     "bubble": ("#ffffff", ""),
     "data communication": (CYCLE[3], "xx"),
+    "waiting for the slowest": ("#ffffff", ".."),
     "optimizer": (CYCLE[2], "++"),
 }
 

@@ -1,5 +1,6 @@
 """The cluster model: shapes, memory and time against closed forms and floors, the search, and bad input."""
 
+import dataclasses
 import itertools
 import random
 
@@ -11,6 +12,7 @@ from labkit.plan.cluster import (
     MODELS,
     PARTS,
     PURPOSES,
+    SOFTWARE,
     Cluster,
     Layout,
     Transformer,
@@ -20,10 +22,12 @@ from labkit.plan.cluster import (
     require_fit,
     step,
 )
-from labkit.plan.cluster.communication_time import group_link
+from labkit.plan.cluster.communication_time import experts_s, group_link
+from labkit.plan.cluster.constants import CONSTANTS, MEDIAN_LEFT_OUT
 from labkit.plan.cluster.layout import stage_layers, why_not
 from labkit.plan.cluster.rank_memory import block_kept_bytes, in_flight, stage_memory
 from labkit.plan.cluster.rates import rates
+from labkit.plan.cluster.software import TORCH
 from labkit.plan.costs.collectives import Link
 from labkit.plan.published import table
 
@@ -108,14 +112,18 @@ def test_zero_shares_what_it_says_over_the_data_ranks():
     assert fsdp["gathered for a moment"] >= 2 * 2 * GPT3.block_params
 
 
-def test_layers_that_do_not_divide_give_the_first_and_last_stage_one_fewer():
-    assert stage_layers(96, 8, 3) == (12, 12)
-    assert stage_layers(126, 16, 8) == (8, 7)
-    assert stage_layers(22, 8, 1) == (3, 2)
-    assert stage_layers(97, 8, 1) is None
-    for layers, pipeline in ((126, 16), (22, 8), (94, 4)):
-        inner, edge = stage_layers(layers, pipeline, 1)
-        assert (pipeline - 2) * inner + 2 * edge == layers
+def test_layers_that_do_not_divide_give_the_first_and_last_stage_one_fewer_or_some_stages_one_more():
+    assert stage_layers(96, 8, 3) == (12,) * 8
+    assert stage_layers(126, 16, 8) == (7, *(8,) * 14, 7)
+    assert stage_layers(22, 8, 1) == (2, *(3,) * 6, 2)
+    assert stage_layers(97, 8, 1) == (12, 13, *(12,) * 6)
+    assert stage_layers(7, 8, 1) is None
+    for layers, pipeline, chunks in ((126, 16, 1), (22, 8, 1), (94, 4, 1), (80, 7, 3), (80, 64, 1)):
+        stages = stage_layers(layers, pipeline, chunks)
+        assert len(stages) == pipeline
+        assert sum(stages) == layers
+        assert max(stages) == stages[1]  # whose memory is looked at
+        assert max(stages) - min(stages) <= chunks
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -192,7 +200,7 @@ def test_communication_follows_bytes_and_links():
     assert step(OLD, node(8), Layout(8), 8).parts["tensor communication"] == 0
     hidden = step(OLD, node(8), Layout(8, micro_batch=8), 512).parts["data communication"]
     shown = step(OLD, node(8), Layout(8, micro_batch=8, overlap=False), 512).parts["data communication"]
-    assert hidden < 0.6 * shown
+    assert hidden < 0.7 * shown
     once = step(OLD, node(8), Layout(8, zero=1, overlap=False), 64).parts["data communication"]
     each = step(OLD, node(8), Layout(8, zero=3, overlap=False), 64).parts["data communication"]
     assert 8 < each / once < 20  # 8 micro-batches: 3 passes each in place of 2 in all, and a start for each layer
@@ -223,6 +231,127 @@ def test_matrix_products_are_never_above_the_best_published_rate_and_small_ones_
     assert speed[512] < 0.3 * speed[32768]
 
 
+# --- what newer runs do ----------------------------------------------------------------------------------------------
+
+LONG = dataclasses.replace(model("Llama-3-8B"), seq=131_072)
+MIXTURE = model("Qwen3-30B-A3B")
+
+
+def test_context_ranks_split_activations_and_attention_and_pay_for_keys():
+    one, eight = (step(LONG, node(), Layout(8 // n, zero=3, context=n), 8) for n in (1, 8))
+    assert eight.memory["kept for the backward pass"] == pytest.approx(one.memory["kept for the backward pass"] / 8)
+    assert eight.memory["parameters"] == one.memory["parameters"]  # for weights they are data ranks
+    # the same work a step, in 8 micro-batches of an eighth
+    assert eight.parts["compute"] == pytest.approx(one.parts["compute"], rel=0.05)
+    assert eight.parts["context and expert communication"] > one.parts["context and expert communication"] == 0
+
+
+def test_experts_count_once_for_flop_and_all_for_memory():
+    assert MIXTURE.params / 1e9 == pytest.approx(30.5, abs=0.1)
+    used = MIXTURE.params - MIXTURE.layers * (MIXTURE.block_params - MIXTURE.used_params)
+    assert used / 1e9 == pytest.approx(3.3, abs=0.1)  # Qwen3 technical report: 30B-A3B
+    assert model("GPT-OSS-120B").params / 1e9 == pytest.approx(116.8, abs=1)  # gpt-oss model card
+    apart, whole = (step(MIXTURE, node(), Layout(8, zero=1, expert=n), 64) for n in (8, 1))
+    in_experts = MIXTURE.layers * MIXTURE.experts * MIXTURE.expert_params
+    assert whole.memory["parameters"] - apart.memory["parameters"] == pytest.approx(2 * in_experts * 7 / 8)
+    assert apart.parts["context and expert communication"] > whole.parts["context and expert communication"] == 0
+    assert apart.parts["data communication"] < whole.parts["data communication"]  # one rank holds each expert
+
+
+def test_an_all_to_all_sends_every_token_top_k_times_there_and_back():
+    link = Link(0, 1e9)
+    tokens, width = MIXTURE.seq, MIXTURE.hidden
+    expected = 2 * tokens * MIXTURE.top_k * width * 2 * 7 / 8 / 1e9
+    assert experts_s(node(8, intra=link), MIXTURE, Layout(8, expert=8)) == pytest.approx(expected)
+
+
+def test_groups_that_shard_exchange_less_between_nodes_and_hold_more():
+    cluster = Cluster("H100 SXM5 80GB", 1024, inter=network(1e9))
+    shape = model("Llama-3-8B")
+    whole, groups = (step(shape, cluster, Layout(1024, zero=3, shard=n), 1024) for n in (None, 8))
+    assert groups.parts["data communication"] < 0.7 * whole.parts["data communication"]
+    assert groups.memory["optimizer state"] == pytest.approx(128 * whole.memory["optimizer state"])
+
+
+def test_eight_bit_products_are_faster_but_not_twice_and_keep_their_master_weights():
+    shape, cluster = model("Llama-3-70B"), Cluster("H100 SXM5 80GB", 64)
+    sixteen, eight = (
+        step(shape, cluster, Layout(8, 8, zero=1, dtype=f"mixed {d}"), 64) for d in ("bfloat16", "float8")
+    )
+    assert 1.2 < sixteen.seconds / eight.seconds < 1.8
+    assert eight.memory == sixteen.memory
+
+
+def test_what_a_library_does_shows():
+    shape, cluster = model("Llama-3-8B"), Cluster("H100 SXM5 80GB", 64)
+
+    def with_software(layout=Layout(8, 8, zero=3, recompute="full"), batch=64, **changes):  # noqa: B008
+        return step(shape, cluster, dataclasses.replace(layout, software=dataclasses.replace(TORCH, **changes)), batch)
+
+    plain = with_software()
+    for change, part in (
+        ({"fused": False}, "compute"), ({"attention": 1}, "compute"), ({"early_stop": False}, "recompute"),
+    ):  # fmt: skip
+        assert with_software(**change).parts[part] > plain.parts[part], change
+    for kind in ("backward", "all"):
+        assert with_software(async_tensor=kind).parts["tensor communication"] < plain.parts["tensor communication"]
+    assert with_software(fused_loss=False).memory["logits and loss"] == pytest.approx(
+        3 * plain.memory["logits and loss"], rel=0.1
+    )
+    pipeline = Layout(8, 1, 8, zero=3)
+    kept = with_software(pipeline, 256, reshard=False)
+    assert kept.parts["data communication"] < with_software(pipeline, 256).parts["data communication"] / 4
+    assert kept.memory["gathered for a moment"] > with_software(pipeline, 256).memory["gathered for a moment"]
+
+
+def test_schedules_without_bubble_and_their_memory():
+    cluster = node(8)
+    made = {
+        name: step(OLD, cluster, Layout(pipeline=8, schedule=name), 32)
+        for name in ("1F1B", "ZB-H1", "ZB-V", "DualPipe")
+    }
+    bubbles = {name: each.parts["bubble"] for name, each in made.items()}
+    assert bubbles["1F1B"] > bubbles["ZB-H1"] > bubbles["ZB-V"]
+    assert bubbles["1F1B"] > bubbles["DualPipe"]
+    weights = {name: each.memory["parameters"] for name, each in made.items()}
+    assert weights["DualPipe"] == pytest.approx(2 * weights["1F1B"], rel=0.1)
+    assert all(each.outside for name, each in made.items() if name != "1F1B")
+
+
+def test_an_offloaded_optimizer_takes_time_for_memory():
+    shape, cluster = model("Llama-2-7B"), node(8)
+    here, there = (step(shape, cluster, Layout(8, zero=1, offload=away), 64) for away in (False, True))
+    assert there.memory["optimizer state"] == there.memory["float32 master weights"] == 0
+    assert there.parts["optimizer"] > 10 * here.parts["optimizer"]
+
+
+def test_small_work_waits_for_the_host():
+    tiny = Transformer(24, 256, 8, seq=128)
+    made = step(tiny, node(), Layout(8), 8)
+    assert made.parts["compute"] >= tiny.layers * CONSTANTS.block_s
+    assert step(dataclasses.replace(tiny, seq=256), node(), Layout(8), 8).parts["compute"] == pytest.approx(
+        made.parts["compute"], rel=0.05
+    )
+
+
+def test_a_pod_is_one_node_with_a_torus():
+    pod = Cluster("TPU v5p (chip)", 512, gpus_per_node=512, torus=(8, 8, 8), reserve=0.05)
+    ring = dataclasses.replace(pod, torus=None)
+    assert group_link(pod, 512, 1).alpha_s == pytest.approx(group_link(ring, 512, 1).alpha_s * 21 / 511)
+    made = step(model("Llama-2-70B"), pod, Layout(512, zero=3, software=SOFTWARE["Transformer Engine"]), 2048)
+    assert 0.5 < made.mfu < 0.75  # MaxText reports 0.54 to 0.69 on v5p
+    assert made.outside
+    with pytest.raises(LayoutError, match="Expected a torus of the 512 devices"):
+        Cluster("TPU v5p (chip)", 512, gpus_per_node=512, torus=(8, 8))
+
+
+def test_a_reserve_is_left_free():
+    full = Cluster(A100, 64, reserve=0.0)
+    assert best_layout(model("Llama-2-70B"), full, 512).step.memory_bytes > 0.92 * 80e9
+    found = best_layout(model("Llama-2-70B"), node(64), 512)
+    assert all(each.memory_bytes <= 0.92 * 80e9 for each in (found.step, *found.runners_up))
+
+
 # --- search ----------------------------------------------------------------------------------------------------------
 
 
@@ -244,6 +373,21 @@ def test_the_best_layout_is_the_fastest_that_fits_of_all():
     assert found.step.seconds <= fastest
     assert sum(found.rejected.values()) == found.tried - 1
     assert "don't fit in memory" in str(found)
+    assert "Not searched: tensor ranks in several nodes" in str(found)
+    within = [each for each in found.runners_up if each.seconds < (1 + MEDIAN_LEFT_OUT) * found.step.seconds]
+    assert found.alike >= len(within)
+
+
+def test_more_chunks_than_eight_are_found():
+    """Eighty layers in four stages of 20 chunks, as NVIDIA trains Llama 2 70B."""
+    found = best_layout(model("Llama-2-70B"), Cluster("H100 SXM5 80GB", 32, reserve=0.0), 32, runners_up=1000)
+    assert max(each.layout.interleave for each in (found.step, *found.runners_up)) > 8
+
+
+def test_long_sequences_and_experts_are_searched_too():
+    assert best_layout(LONG, Cluster("H100 SXM5 80GB", 64), 8).layout.context > 1
+    large = model("Qwen3-235B-A22B")
+    assert best_layout(large, Cluster("H100 SXM5 80GB", 128), 256).layout.expert > 1
 
 
 def test_seventy_billion_parameters_on_64_gpus_of_80_gb():
@@ -263,7 +407,8 @@ def test_a_hundred_thousand_gpus_and_a_trillion_parameters():
 def test_what_does_not_fit_says_what_is_over_by_how_much_and_the_nearest_that_fits():
     made = step(model("Llama-2-70B"), node(64), Layout(64), 512)
     with pytest.raises(
-        LayoutError, match=r"Expected at most 74.5 GiB a GPU, got .* over; .* optimizer state, .* The nearest that fits"
+        LayoutError,
+        match=r"68.5 GiB a GPU \(74.5 GiB less 8% in reserve\), .* over; .* optimizer state, .* nearest that fits",
     ):
         require_fit(made)
     with pytest.raises(LayoutError, match=r"leanest .* TiB over"):
@@ -281,8 +426,12 @@ def test_what_does_not_fit_says_what_is_over_by_how_much_and_the_nearest_that_fi
         (Layout(8, 8, 1), 64, "got 8 x 8 x 1 = 64|take data = 8"),
         (Layout(4, 1, 1), 64, "= 64 GPUs, got 4 x 1 x 1 = 4"),
         (Layout(1, 64, 1), 64, "divide the 96 heads, got 64. The nearest: 48 or 96"),
-        (Layout(1, 4, 16, 5), 64, "don't. The nearest"),
-        (Layout(1, 1, 64), 64, r"over 64 stages x 1 chunks, and they don't. The nearest: 32\."),  # 49 isn't for 64 GPUs
+        (Layout(1, 4, 16, 7), 64, "16 stages x 7 chunks, and there are 96 layers"),
+        (Layout(1, 4, 2, context=4), 64, "1 x 4 x 2 x 4 = 32. With 4 x 2 x 4, take data = 2"),
+        (Layout(64, expert=3), 64, "Expected expert to divide the 64 data, context and tensor ranks, got 3"),
+        (Layout(64, expert=2), 64, "Expected expert to divide the 0 experts, got 2"),
+        (Layout(64, zero=3, shard=24), 64, "Expected shard to divide the 64 data and context ranks, got 24"),
+        (Layout(1, 4, 16, 2, schedule="ZB-V"), 64, "Expected interleave = 1 with ZB-V"),
         (Layout(64, micro_batch=2), 65, "= 128 divide, got 65. The nearest: 128"),
         (Layout(64), 100, "The nearest: 64 or 128"),
         (Layout(64, interleave=2), 64, "without a pipeline"),

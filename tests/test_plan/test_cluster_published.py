@@ -1,50 +1,69 @@
 """The cluster model against published steps with one set of constants, and that set against the script that fits it."""
 
 import dataclasses
+import math
 import statistics
 
 import pytest
 
 from labkit.core.errors import DataError, LabError
 from labkit.measure.catalog import find
-from labkit.plan.cluster import COMPARISONS, published_steps
+from labkit.plan.cluster import COMPARISONS, Cluster, Layout, held_against, model, published_steps, step
 from labkit.plan.cluster.constants import CONSTANTS
 from labkit.plan.cluster.rates import best_share
-from labkit.plan.cluster.validation import llmfoundry, megatron, zero_bubble, zero_bubble_memory
+from labkit.plan.cluster.validation import HeldAgainst, compare
 from labkit.plan.published import table
 from scripts import fit_cluster
 
 
-def test_megatron_s_table_of_ten_models_up_to_a_trillion_parameters():
-    found = megatron()
-    assert len(found.rows) == 10
-    assert found.median_error <= 0.03
-    assert found.errors[-1] <= 0.06
+# name, rows, median and 90th percentile of the errors that the model must keep to
+@pytest.mark.parametrize(
+    ("name", "rows", "median", "most"),
+    [
+        ("megatron", 10, 0.03, 0.06), ("selective recomputation", 8, 0.06, 0.10), ("zero bubble", 12, 0.05, 0.08),
+        ("llm-foundry", 139, 0.035, 0.08), ("llm-foundry H100", 20, 0.03, 0.08), ("torchtitan", 15, 0.07, 0.20),
+        ("nemo", 9, 0.06, 0.11), ("megatron bridge", 17, 0.15, 0.90), ("zero bubble memory", 12, 0.04, 0.05),
+    ],
+)  # fmt: skip
+def test_published_tables_are_met(name, rows, median, most):
+    found = published_steps(name)
+    assert len(found.rows) == rows
+    assert found.median_error <= median, found
+    assert found.errors[math.ceil(0.9 * rows) - 1] <= most, found
 
 
-def test_llm_foundry_s_139_runs():
-    found = llmfoundry()
-    assert len(found.rows) == 139
-    assert found.median_error <= 0.05
-    assert found.errors[int(0.9 * 139)] <= 0.12
-    for gpus in (8, 16, 32, 64, 128):  # one node and many
-        rows = [abs(row.error) for row in found.rows if row.by.cluster.gpus == gpus]
-        assert statistics.median(rows) <= 0.08, gpus
-    for recompute in ("none", "full"):
-        rows = [abs(row.error) for row in found.rows if row.by.layout.recompute == recompute]
-        assert statistics.median(rows) <= 0.08, recompute
+def test_what_is_far_off_is_said_to_be_outside():
+    """A factor of two, of all tables."""
+    for name in COMPARISONS:
+        for row in published_steps(name).rows:
+            assert abs(row.error) < 0.6 or row.by.outside, row.label
 
 
-def test_a_table_that_nothing_was_fitted_to_throughput_and_memory():
-    found = zero_bubble()
-    assert len(found.rows) == 12
-    assert found.median_error <= 0.10
-    held = zero_bubble_memory()
-    assert held.errors[-1] <= 0.05  # GB on the fullest of 8 GPUs, plain and interleaved
+def test_the_interval_holds_eight_of_ten():
+    inside = [
+        HeldAgainst(row.by, row.published).expected
+        for name in ("llm-foundry", "llm-foundry H100", "torchtitan", "nemo", "megatron bridge")
+        for row in published_steps(name).rows
+        if not row.by.outside
+    ]
+    assert 0.75 <= statistics.mean(inside) <= 0.95
+
+
+def test_a_run_of_one_s_own_is_held_against_the_planner():
+    shape, cluster = model("Llama-3-8B"), Cluster("H100 SXM5 80GB", 64)
+    layout = Layout(64, zero=3, recompute="full")
+    right = step(shape, cluster, layout, 256)
+    speed = right.tokens_per_s / 64
+    assert held_against(shape, cluster, layout, 256, speed).expected
+    off = held_against(shape, cluster, layout, 256, speed / 2)
+    assert off.error == pytest.approx(1.0)
+    assert "+100.0%, outside the interval" in str(off)
+    with pytest.raises(LabError, match="tokens_per_s_per_gpu"):
+        held_against(shape, cluster, layout, 256, 0)
 
 
 def test_what_ran_is_said_to_fit_in_memory():
-    for found in (megatron(), llmfoundry()):
+    for found in map(published_steps, ("megatron", "llm-foundry", "llm-foundry H100")):
         over = [row.by.memory_bytes / row.by.capacity_bytes for row in found.rows]
         assert max(over) <= 1.03  # printed sizes are 1e9 bytes; the cards have 5 % more
 
@@ -52,21 +71,28 @@ def test_what_ran_is_said_to_fit_in_memory():
 def test_the_constants_in_use_are_those_that_the_script_finds():
     found = fit_cluster.fit(rounds=12)
     for name in fit_cluster.FITTED:
-        assert getattr(found, name) == pytest.approx(getattr(CONSTANTS, name), rel=0.03), name
+        tolerance = {"jitter": 0.5, "expert_s": 0.2, "cast": 0.15, "async_tensor": 0.15}.get(name, 0.05)
+        assert getattr(found, name) == pytest.approx(getattr(CONSTANTS, name), rel=tolerance), name
     assert fit_cluster.loss(CONSTANTS) < 0.06
 
 
-@pytest.mark.parametrize("name", ["sustained", "attention"])
+def test_a_table_that_the_constants_have_not_seen():
+    others = tuple(name for name in fit_cluster.TABLES if name != "llm-foundry H100")
+    found = compare("llm-foundry H100", fit_cluster.fit(CONSTANTS, 4, others))
+    assert found.median_error <= 0.05
+
+
+@pytest.mark.parametrize("name", ["sustained", "flash1", "bandwidth"])
 def test_a_constant_that_is_off_by_a_fifth_is_seen_in_the_tables(name):
     off = dataclasses.replace(CONSTANTS, **{name: 0.8 * getattr(CONSTANTS, name)})
     assert fit_cluster.loss(off) > 1.1 * fit_cluster.loss(CONSTANTS)
 
 
 def test_what_was_assumed_hardly_matters_to_the_tables():
-    for fill_s in (1e-6, 3e-6):
-        assumed = dataclasses.replace(CONSTANTS, fill_s=fill_s)
-        assert megatron(assumed).median_error <= 0.05
-        assert llmfoundry(assumed).median_error <= 0.05
+    for change in ({"fill_s": 1e-6}, {"fill_s": 3e-6}, {"block_s": 1e-3}):
+        assumed = dataclasses.replace(CONSTANTS, **change)
+        assert compare("megatron", assumed).median_error <= 0.05
+        assert compare("llm-foundry", assumed).median_error <= 0.05
 
 
 def test_the_best_published_matmul_rate_is_the_device_s_own_where_there_is_one():
@@ -83,7 +109,7 @@ def test_an_unknown_table_is_refused_with_those_that_there_are():
 
 
 def test_a_comparison_by_its_name():
-    assert set(COMPARISONS) == {"megatron", "llm-foundry", "zero bubble", "zero bubble memory"}
+    assert set(COMPARISONS) == {*fit_cluster.TABLES, "zero bubble memory"}
     assert "10 runs" in str(published_steps("megatron"))
     with pytest.raises(LabError, match="'megatron'"):
         published_steps("megatorn")

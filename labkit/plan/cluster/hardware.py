@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from labkit.core.display import Shown
 from labkit.core.errors import LayoutError
 from labkit.core.kinds import Number
-from labkit.core.parameters import Positive, checked
+from labkit.core.parameters import Count, Positive, Share, checked
 from labkit.core.units import GIGA, format_si
 from labkit.measure.catalog import Device, find
 from labkit.plan.cluster.constants import (
@@ -45,8 +46,11 @@ class Cluster(Shown):
     """`gpus` of a `device` (a Device of the catalogue or its name) in whole nodes of `gpus_per_node`.
 
     `intra` and `inter` are a GPU's own links inside the node and between nodes. None stands for what such a node
-    usually has: the GPU's NVLink (else PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. Raises
-    LayoutError for counts below 1 and nodes that aren't full, UnknownDevice for a name that the catalogue hasn't.
+    usually has: the GPU's NVLink (else PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A pod of TPUs is
+    one node with a `torus` of these sides, along which collectives take fewer hops than a ring has. `reserve` is the
+    share of the memory that layouts must leave free, for the driver, workspaces and fragmentation. Raises LayoutError
+    for counts below 1, nodes that aren't full and a torus of another size, UnknownDevice for a name that the catalogue
+    hasn't.
     """
 
     device: Device | str
@@ -54,6 +58,8 @@ class Cluster(Shown):
     gpus_per_node: _Gpus = 8
     intra: Link | None = None
     inter: Link | None = None
+    torus: tuple[Count, ...] | None = None
+    reserve: Share = 0.08
 
     def __post_init__(self) -> None:
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
@@ -61,6 +67,11 @@ class Cluster(Shown):
             raise LayoutError(
                 f"Expected whole nodes of {self.gpus_per_node} GPUs, got {self.gpus:,} GPUs. The nearest are "
                 f"{full:,} and {full + self.gpus_per_node:,}."
+            )
+        if self.torus is not None and math.prod(self.torus) != min(self.gpus_per_node, self.gpus):
+            raise LayoutError(
+                f"Expected a torus of the {min(self.gpus_per_node, self.gpus):,} devices of a node, got sides "
+                f"{self.torus}, which make {math.prod(self.torus):,}."
             )
         _ = self.gpu  # an unknown name fails here, not in the first calculation
 
@@ -96,14 +107,19 @@ class Cluster(Shown):
         return f"{self.gpus:,} x {self.gpu.name} ({format_si(self.gpu.memory_bytes or 0, 'B')}), {links}"
 
 
+def host_bus(device: Device) -> float:
+    """Bytes/s between a device and main memory: 16 lanes of its PCIe generation, at the share that networks reach."""
+    generation = int("".join(c for c in device.pcie or "3.0" if c.isdigit())[:1] or 3)
+    return float(NETWORK_SHARE * 15.75 * GIGA * 2 ** (generation - 3))
+
+
 @functools.cache
 def _usual_intra(device: Device) -> Link:
     printed = device.interconnect_bytes_per_s
     # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
     bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in ("SXM", "GH200", "GB200"))
     if printed is None or bridged:
-        generation = int("".join(c for c in device.pcie or "3.0" if c.isdigit())[:1] or 3)
-        return network(15.75 * GIGA * 2 ** (generation - 3), f"PCIe {generation}.0 x16")
+        return network(host_bus(device) / NETWORK_SHARE, f"PCIe {device.pcie or '3.0 x16'}")
     for link, both_directions in ((NVLINK3, 600 * GIGA), (NVLINK4, 900 * GIGA)):
         if printed == both_directions:
             return link

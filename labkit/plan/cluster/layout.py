@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,7 @@ from labkit.core.display import Shown
 from labkit.core.errors import LayoutError
 from labkit.core.parameters import Count, Dtype, checked
 from labkit.plan.cluster.hardware import Cluster
+from labkit.plan.cluster.software import TORCH, Software
 from labkit.plan.costs.memory_costs import optimizer_states, precision
 from labkit.plan.costs.transformers import Transformer
 
@@ -16,13 +18,22 @@ from labkit.plan.costs.transformers import Transformer
 @checked(error=LayoutError)
 @dataclass(frozen=True, repr=False)
 class Layout(Shown):
-    """`data` x `tensor` x `pipeline` ranks, tensor ranks side by side in a node.
+    """`data` x `tensor` x `pipeline` x `context` ranks, tensor ranks side by side in a node.
 
     `interleave` is the chunks of a pipeline rank; `zero` what the data ranks split among them: 0 nothing, 1 optimizer
     state, 2 gradients too, 3 parameters too (FSDP); `micro_batch` the sequences a rank works on at once; `recompute`
-    what the backward pass computes again: "none", "selective" (attention's scores) or "full" (blocks, from their
-    inputs). `overlap` hides data and pipeline communication behind compute where it can. `dtype` is a name of
-    lab.costs.PRECISIONS, `optimizer` one of OPTIMIZER_STATES. Raises LayoutError for counts below 1 and unknown levels.
+    what the backward pass computes again: "none", "selective" (attention's scores), "half" (every second product and
+    all that is element-wise, as torchtitan does) or "full" (blocks, from their inputs). `overlap` hides data and
+    pipeline communication behind compute where it can. `dtype` is a name of lab.costs.PRECISIONS, `optimizer` one of
+    OPTIMIZER_STATES.
+
+    `context` ranks share each sequence and pass keys and values round (Liu et al. 2023, Ring attention); for weights
+    and gradients they are data ranks. `expert` of the tensor, data and context ranks share a block's experts, each
+    whole, and send tokens to each other (Lepikhin et al. 2021, GShard). `shard` is over how many of them ZeRO splits,
+    in groups that are replicas of each other (HSDP; None: over all). `schedule` is that of the pipeline; "ZB-V" and
+    "DualPipe" have two chunks a rank. `offload` keeps optimizer state in main memory and updates there (Ren et al.
+    2021, ZeRO-Offload). `software` says how the library works. Raises LayoutError for counts below 1 and unknown
+    levels.
     """
 
     data: Count = 1
@@ -31,11 +42,17 @@ class Layout(Shown):
     interleave: Count = 1
     zero: Literal[0, 1, 2, 3] = 0
     micro_batch: Count = 1
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: Literal["none", "selective", "half", "full"] = "none"
     sequence_parallel: bool = True
     dtype: Dtype = "mixed bfloat16"
     optimizer: str = "adam"
     overlap: bool = True
+    context: Count = 1
+    expert: Count = 1
+    shard: Count | None = None
+    schedule: Literal["1F1B", "ZB-H1", "ZB-V", "DualPipe"] = "1F1B"
+    offload: bool = False
+    software: Software = TORCH
 
     def __post_init__(self) -> None:
         precision(self.dtype)
@@ -44,7 +61,22 @@ class Layout(Shown):
     @property
     def gpus(self) -> int:
         """Ranks in all, one a GPU."""
-        return self.data * self.tensor * self.pipeline
+        return self.replicas * self.tensor * self.pipeline
+
+    @property
+    def replicas(self) -> int:
+        """Ranks with the same parameters, among which gradients are summed: data x context."""
+        return self.data * self.context
+
+    @property
+    def same_experts(self) -> int:
+        """Ranks with the same experts; where none are apart, each tensor rank has a part of every expert."""
+        return self.replicas if self.expert == 1 else self.replicas * self.tensor // self.expert
+
+    @property
+    def sharded(self) -> int:
+        """Ranks among which ZeRO splits."""
+        return self.shard or self.replicas
 
     @checked(error=LayoutError)
     def microbatches(self, batch: Count) -> int:
@@ -53,11 +85,18 @@ class Layout(Shown):
 
     def __str__(self) -> str:
         parts = [f"{self.data} data x {self.tensor} tensor x {self.pipeline} pipeline"]
+        parts[0] += f" x {self.context} context" * (self.context > 1)
+        if self.expert > 1:
+            parts.append(f"{self.expert} expert ranks")
+        if self.schedule != "1F1B":
+            parts.append(self.schedule)
         if self.interleave > 1:
             parts.append(f"{self.interleave} chunks a rank")
         if self.zero:
             parts.append("ZeRO-3 (FSDP)" if self.zero == 3 else f"ZeRO-{self.zero}")
+            parts[-1] += f" in groups of {self.shard}" * (self.shard is not None)
         parts += [f"micro-batch {self.micro_batch}", f"recompute {self.recompute}"]
+        parts += ["optimizer offloaded"] * self.offload
         return ", ".join(parts)
 
 
@@ -72,28 +111,34 @@ def _nearest(number: int, choices: list[int]) -> str:
     return " or ".join(f"{one:,}" for one in (*below[-1:], *above[:1]))
 
 
-def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[float, float] | None:
-    """Layers of an inner stage, and of the first and the last one; None where they don't divide.
+@functools.lru_cache(maxsize=4096)
+def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[int, ...] | None:
+    """Layers of each stage, of all its chunks together; None where there are more chunks than layers.
 
     Where `layers` + 2 divide, the first and the last stage have one layer fewer, in place of which they have the
-    embedding and the head.
-    Source: Llama team 2024, section 3.3.2; Qi et al. 2024, Zero bubble pipeline parallelism, section 5.
+    embedding and the head (Llama team 2024, section 3.3.2; Qi et al. 2024, section 5). Where neither divides, some
+    chunks have a layer more than others: those of the inner stages first.
     """
     slots = pipeline * interleave
     if layers % slots == 0:
-        return layers / pipeline, layers / pipeline
+        return (layers // pipeline,) * pipeline
     if pipeline > 1 and (layers + 2) % slots == 0 and layers + 2 >= 2 * slots // interleave:
-        inner = (layers + 2) / pipeline
-        return inner, inner - 1
-    return None
+        inner = (layers + 2) // pipeline
+        return (inner - 1, *(inner,) * (pipeline - 2), inner - 1)
+    if slots > layers:
+        return None
+    sizes = [layers // slots * interleave] * pipeline
+    order = [*range(1, pipeline - 1), 0, pipeline - 1]
+    for i in range(layers % slots):
+        sizes[order[i % pipeline]] += 1
+    return tuple(sizes)
 
 
-def layers_of_stage(model: Transformer, layout: Layout, stage: int) -> float:
+def layers_of_stage(model: Transformer, layout: Layout, stage: int) -> int:
     """Layers of a stage of a layout that divides them."""
     divided = stage_layers(model.layers, layout.pipeline, layout.interleave)
     assert divided is not None  # check_layout refuses the others
-    inner, edge = divided
-    return edge if stage in (0, layout.pipeline - 1) else inner
+    return divided[stage]
 
 
 def check_layout(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> None:
@@ -101,6 +146,38 @@ def check_layout(model: Transformer, cluster: Cluster, layout: Layout, batch: in
     reason = why_not(model, cluster, layout, batch)
     if reason:
         raise LayoutError(reason)
+
+
+def _wrong_count(cluster: Cluster, layout: Layout) -> str:
+    data, tensor, pipeline = layout.data, layout.tensor, layout.pipeline
+    if layout.gpus == cluster.gpus:
+        return ""
+    model_ranks = tensor * pipeline * layout.context
+    fits = cluster.gpus % model_ranks == 0
+    kinds, counts = "data x tensor x pipeline", f"{data:,} x {tensor} x {pipeline}"
+    if layout.context > 1:
+        kinds, counts = f"{kinds} x context", f"{counts} x {layout.context}"
+    advice = (
+        f"With {counts.partition(' x ')[2]}, take data = {cluster.gpus // model_ranks:,}."
+        if fits
+        else f"{kinds.partition(' x ')[2].capitalize()} = {model_ranks:,} doesn't divide {cluster.gpus:,}; the "
+        f"nearest that do: {_nearest(model_ranks, divisors(cluster.gpus))}."
+    )
+    return f"Expected {kinds} = {cluster.gpus:,} GPUs, got {counts} = {layout.gpus:,}. {advice}"
+
+
+def _indivisible(model: Transformer, layout: Layout) -> str:
+    tensor = layout.tensor
+    ranks, group = layout.replicas, layout.shard
+    for name, part, whole, what in (
+        ("expert", layout.expert, ranks * tensor, f"{ranks * tensor} data, context and tensor ranks"),
+        ("expert", layout.expert, model.experts or 1, f"{model.experts} experts"),
+        ("shard", group or 1, ranks, f"{ranks} data and context ranks"),
+        ("context", layout.context, model.seq, f"{model.seq:,} tokens"),
+    ):
+        if whole % part:
+            return f"Expected {name} to divide the {what}, got {part}. The nearest: {_nearest(part, divisors(whole))}."
+    return ""
 
 
 def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> str:
@@ -116,26 +193,16 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
             f"Expected tensor ranks that divide the {model.key_value_heads} key and value heads (or that they divide), "
             f"got {tensor}. The nearest: {_nearest(tensor, divisors(model.key_value_heads))}."
         )
-    if layout.gpus != cluster.gpus:
-        model_ranks = tensor * pipeline
-        fits = cluster.gpus % model_ranks == 0
-        advice = (
-            f"With {tensor} x {pipeline}, take data = {cluster.gpus // model_ranks:,}."
-            if fits
-            else f"Tensor x pipeline = {model_ranks:,} doesn't divide {cluster.gpus:,}; the nearest that do: "
-            f"{_nearest(model_ranks, divisors(cluster.gpus))}."
-        )
-        return (
-            f"Expected data x tensor x pipeline = {cluster.gpus:,} GPUs, got {data:,} x {tensor} x {pipeline} = "
-            f"{layout.gpus:,}. {advice}"
-        )
+    if reason := _wrong_count(cluster, layout) or _indivisible(model, layout):
+        return reason
     if stage_layers(model.layers, pipeline, layout.interleave) is None:
-        fitting = [n for n in range(1, model.layers + 1) if stage_layers(model.layers, n, layout.interleave)]
-        fitting = [n for n in fitting if cluster.gpus % (tensor * n) == 0] or fitting
-        near = _nearest(pipeline, fitting) if fitting else "interleave = 1"
         return (
-            f"Expected {model.layers} layers to divide over {pipeline} stages x {layout.interleave} chunks, and they "
-            f"don't. The nearest: {near}."
+            f"Expected a layer or more in each of {pipeline} stages x {layout.interleave} chunks, and there are "
+            f"{model.layers} layers. Use fewer stages or chunks."
+        )
+    if layout.schedule in ("ZB-V", "DualPipe") and layout.interleave != 1:
+        return (
+            f"Expected interleave = 1 with {layout.schedule}, whose two chunks it says itself, got {layout.interleave}."
         )
     if layout.interleave > 1 and pipeline == 1:
         return "Expected one chunk a rank without a pipeline, got interleave above 1. Use pipeline > 1."

@@ -14,16 +14,25 @@ from dataclasses import dataclass
 from labkit.core.errors import LayoutError
 from labkit.core.units import TERA
 from labkit.measure.catalog import Device, peak
-from labkit.plan.cluster.constants import AMPERE_FLOP_PER_CLOCK, CONSTANTS, TILE, Constants
+from labkit.plan.cluster.constants import (
+    A100_WATTS_PER_FLOP_PER_S,
+    AMPERE_FLOP_PER_CLOCK,
+    CONSTANTS,
+    TILE,
+    Constants,
+)
 from labkit.plan.published import matmuls
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device reaches: FLOP/s of large matrix products and of vector work, bytes/s of memory."""
+    """What a device reaches: FLOP/s of large matrix products and of vector work, bytes/s of memory.
+
+    `attention_flop_per_s` are those of fused attention's three generations.
+    """
 
     matmul_flop_per_s: float
-    attention_flop_per_s: float
+    attention_flop_per_s: tuple[float, float, float]
     vector_flop_per_s: float
     bytes_per_s: float
     wave: float  # elements of a product that fill every SM once
@@ -60,6 +69,14 @@ def best_share(device: Device, dtype: str) -> float:
     return ours[0] if ours else shares[len(shares) // 2] if shares else 0.8
 
 
+def _power_share(device: Device, constants: Constants) -> float:
+    """Share of its best rate that a device keeps whose power, for its peak in 16 bit, is less than an A100's."""
+    top = peak(device, "bfloat16") or peak(device, "float16")
+    if device.tdp_w is None or top is None:
+        return 1.0
+    return float(min(device.tdp_w / top / A100_WATTS_PER_FLOP_PER_S, 1.0) ** constants.power)
+
+
 @functools.cache
 def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates:
     """The Rates of a device for a dtype of the catalogue. Raises LayoutError where its peak or bandwidth is unknown."""
@@ -69,13 +86,16 @@ def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates
         raise LayoutError(
             f"Expected a device with a known {lacking}, got {device.name}. Choose another device or dtype."
         )
-    matmul = constants.sustained * best_share(device, dtype) * top
+    power = _power_share(device, constants)
+    matmul = constants.sustained * best_share(device, dtype) * top * power
     vector = device.vector_flop_per_s.get("float32", 10 * TERA)
     sms = device.sms or 100
-    ampere = min(top, sms * (device.boost_hz or 1e20) * AMPERE_FLOP_PER_CLOCK)
+    sixteen = peak(device, "bfloat16") or peak(device, "float16") or top
+    ampere = power * min(sixteen, sms * (device.boost_hz or 1e20) * AMPERE_FLOP_PER_CLOCK)
+    attention = (constants.flash1 * ampere, constants.flash2 * ampere, constants.flash3 * power * sixteen)
     return Rates(
         matmul_flop_per_s=matmul,
-        attention_flop_per_s=constants.attention * ampere,
+        attention_flop_per_s=(*attention[:2], max(attention[1:])),
         vector_flop_per_s=vector,
         bytes_per_s=constants.bandwidth * bandwidth,
         wave=sms * TILE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,25 +15,47 @@ from labkit.core.errors import LayoutError
 from labkit.core.kinds import Number
 from labkit.core.parameters import Count, Dtype, checked, unjudged
 from labkit.core.units import format_bytes, format_seconds
+from labkit.plan.cluster.constants import MEDIAN_LEFT_OUT
 from labkit.plan.cluster.hardware import Cluster
 from labkit.plan.cluster.layout import Layout, divisors, stage_layers
 from labkit.plan.cluster.rank_memory import memory
+from labkit.plan.cluster.software import TORCH, Software
 from labkit.plan.cluster.step_prediction import Step, step
 from labkit.plan.cluster.step_time import parts
 from labkit.plan.costs.transformers import Transformer
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
-_INTERLEAVES = (1, 2, 3, 4, 5, 6, 7, 8)
-_SEARCHED = ("data", "tensor", "pipeline", "interleave", "zero", "micro_batch", "recompute")  # fields of a Layout
+_LONG = 16_384  # tokens a sequence, from which context ranks are tried
+_SEARCHED = (
+    "data",
+    "tensor",
+    "pipeline",
+    "interleave",
+    "zero",
+    "micro_batch",
+    "recompute",
+    "context",
+    "expert",
+)  # fields of a Layout
+NOT_SEARCHED = (
+    "tensor ranks in several nodes, sequence parallelism off, micro-batches that aren't powers of two or are above 64, "
+    "chunks of different sizes, schedules other than 1F1B, recomputing half, groups that shard among themselves, "
+    f"offloading, and context ranks below {_LONG:,} tokens"
+)
 
 
 @dataclass(frozen=True, repr=False)
 class BestLayout(ShownAsTable):
-    """The fastest layout that fits, the next ones, and how many were rejected for each reason."""
+    """The fastest layout that fits, the next ones, and how many were rejected for each reason.
+
+    `alike` is how many others are slower by less than the model's median error on tables that it wasn't fitted to: it
+    can't tell them from the fastest.
+    """
 
     step: Step
     runners_up: tuple[Step, ...]
     rejected: Mapping[str, int]
+    alike: int = 0
 
     @property
     def layout(self) -> Layout:
@@ -57,32 +81,48 @@ class BestLayout(ShownAsTable):
         ]
         out = "; ".join(f"{count:,} {reason}" for reason, count in self.rejected.items())
         headings = ("layout", "step", "MFU", "memory a GPU", "largest cost beside compute")
-        return Table(tuple(rows), headings, notes=(f"Rejected of {self.tried:,} layouts: {out or 'none'}.",))
+        notes = (
+            f"Rejected of {self.tried:,} layouts: {out or 'none'}.",
+            f"{self.alike:,} are slower by less than {MEDIAN_LEFT_OUT:.0%}, the model's median error: it can't tell "
+            "them from the fastest.",
+            f"Not searched: {NOT_SEARCHED}.",
+        )
+        return Table(tuple(rows), headings, notes=notes)
 
 
-def _shapes(model: Transformer, cluster: Cluster) -> Iterator[tuple[int, int, int]]:
-    """Data, tensor and pipeline ranks: tensor inside a node and a divisor of the heads."""
+def _shapes(model: Transformer, cluster: Cluster) -> Iterator[tuple[int, int, int, int]]:
+    """Data, tensor, pipeline and context ranks: tensor inside a node and a divisor of the heads."""
     for tensor in divisors(cluster.gpus_per_node):
         kv = model.key_value_heads
         if model.heads % tensor or (kv % tensor and tensor % kv) or cluster.gpus % tensor:
             continue
         for pipeline in divisors(cluster.gpus // tensor):
             if pipeline <= model.layers + 2:
-                yield cluster.gpus // tensor // pipeline, tensor, pipeline
+                rest = cluster.gpus // tensor // pipeline
+                for context in divisors(math.gcd(rest, model.seq)) if model.seq >= _LONG else (1,):
+                    yield rest // context, tensor, pipeline, context
+
+
+def _chunks(layers: int, pipeline: int) -> list[int]:
+    """Chunks a rank of which all have as many layers, or the outer two one fewer; one chunk where none do."""
+    some = range(1, (layers + 2) // pipeline + 1) if pipeline > 1 else range(1, 2)
+    even = [v for v in some if layers % (pipeline * v) == 0 or (layers + 2) % (pipeline * v) == 0]
+    return [v for v in even or [1] if stage_layers(layers, pipeline, v)]
 
 
 def _layouts(
     model: Transformer, cluster: Cluster, batch: int, fixed: Mapping[str, Any], rejected: Counter[str]
 ) -> Iterator[Layout]:
     recomputes = ("none", "full") if model.fused_attention else ("none", "selective", "full")
-    for data, tensor, pipeline in _shapes(model, cluster):
+    for data, tensor, pipeline, context in _shapes(model, cluster):
         if batch % data:
             rejected["whose data ranks don't divide the batch"] += 1
             continue
         share = batch // data
-        chunks = [v for v in (_INTERLEAVES if pipeline > 1 else (1,)) if stage_layers(model.layers, pipeline, v)]
+        chunks = _chunks(model.layers, pipeline)
         if not chunks:
-            rejected["whose stages don't divide the layers"] += 1
+            rejected["with more stages than layers"] += 1
+        experts = divisors(math.gcd(model.experts, data * context * tensor)) if model.experts else (1,)
         for micro_batch in _MICRO_BATCHES:
             if share % micro_batch:
                 continue
@@ -90,10 +130,10 @@ def _layouts(
                 if v > 1 and share // micro_batch % pipeline:
                     rejected["whose micro-batches don't come in rounds of the interleaved stages"] += 1
                     continue
-                for zero in (0, 1, 2, 3) if data > 1 else (0,):
-                    for recompute in recomputes:
-                        made: tuple[Any, ...] = (data, tensor, pipeline, v, zero, micro_batch, recompute)
-                        yield unjudged(Layout, *made, **fixed)
+                zeros = (0, 1, 2, 3) if data * context > 1 else (0,)
+                for zero, recompute, expert in itertools.product(zeros, recomputes, experts):
+                    made: tuple[Any, ...] = (data, tensor, pipeline, v, zero, micro_batch, recompute)
+                    yield unjudged(Layout, *made, context=context, expert=expert, **fixed)
 
 
 @checked(error=LayoutError)
@@ -105,11 +145,13 @@ def best_layout(
     dtype: Dtype = "mixed bfloat16",
     optimizer: str = "adam",
     runners_up: Annotated[int, Number(least=0, most=1000)] = 5,
+    software: Software = TORCH,
 ) -> BestLayout:
     """The fastest layout of `batch` sequences that fits, of all data x tensor x pipeline x ZeRO that divide.
 
-    Micro-batches are powers of two up to 64, chunks up to 8, sequence parallelism on. Raises LayoutError where nothing
-    divides, and where nothing fits: then with the leanest layout, what needs most, and how much is too much.
+    So are context ranks for long sequences and expert ranks for mixtures of experts; NOT_SEARCHED says what isn't
+    tried. Raises LayoutError where nothing divides, and where nothing fits: then with the leanest layout, what needs
+    most, and how much is too much.
     """
     capacity = cluster.gpu.memory_bytes
     if capacity is None:
@@ -117,7 +159,9 @@ def best_layout(
     rejected: Counter[str] = Counter()
     timed: list[tuple[float, float, Layout]] = []
     too_large: list[tuple[float, Layout]] = []
-    for layout in _layouts(model, cluster, batch, {"dtype": dtype, "optimizer": optimizer}, rejected):
+    capacity *= 1 - cluster.reserve
+    fixed = {"dtype": dtype, "optimizer": optimizer, "software": software}
+    for layout in _layouts(model, cluster, batch, fixed, rejected):
         held = sum(memory(model, layout, batch).values())
         if held > capacity:
             too_large.append((held, layout))
@@ -131,7 +175,8 @@ def best_layout(
     if len(timed) > 1:
         rejected["that fit and are slower"] = len(timed) - 1
     steps = [step(model, cluster, layout, batch) for _, _, layout in timed[: runners_up + 1]]
-    return BestLayout(steps[0], tuple(steps[1:]), MappingProxyType(dict(rejected)))
+    alike = sum(seconds < (1 + MEDIAN_LEFT_OUT) * timed[0][0] for seconds, _, _ in timed[1:])
+    return BestLayout(steps[0], tuple(steps[1:]), MappingProxyType(dict(rejected)), alike)
 
 
 def _no_layout(
@@ -155,13 +200,13 @@ def _no_layout(
 def nearest_fitting(found: Step) -> Step | None:
     """The fastest of the steps that fit and change fewest of the layout's fields; None where nothing fits."""
     model, cluster, batch, layout = found.model, found.cluster, found.batch, found.layout
-    fixed = {"dtype": layout.dtype, "optimizer": layout.optimizer, "overlap": layout.overlap}
+    fixed = {name: getattr(layout, name) for name in ("dtype", "optimizer", "overlap", "software")}
     best: tuple[int, float, Layout] | None = None
     for other in _layouts(model, cluster, batch, fixed, Counter()):
         changed = sum(getattr(other, name) != getattr(layout, name) for name in _SEARCHED)
         if best is not None and changed > best[0]:
             continue
-        if sum(memory(model, other, batch).values()) > found.capacity_bytes:
+        if sum(memory(model, other, batch).values()) > found.usable_bytes:
             continue
         seconds = sum(parts(model, cluster, other, batch).values())
         if best is None or (changed, seconds) < best[:2]:
@@ -174,11 +219,12 @@ def require_fit(found: Step) -> Step:
     """`found` if its GPUs hold it; else LayoutError with the excess, the largest purpose and the nearest that fits."""
     if found.fits:
         return found
-    over = found.memory_bytes - found.capacity_bytes
+    over = found.memory_bytes - found.usable_bytes
     purpose, most = max(found.memory.items(), key=lambda item: item[1])
     near = nearest_fitting(found)
     advice = "None of its kind does." if near is None else f"The nearest that fits: {near.layout}."
     raise LayoutError(
-        f"Expected at most {format_bytes(found.capacity_bytes)} a GPU, got {format_bytes(found.memory_bytes)}: "
-        f"{format_bytes(over)} over; the largest part is {purpose}, {format_bytes(most)}. {advice}"
+        f"Expected at most {format_bytes(found.usable_bytes)} a GPU ({format_bytes(found.capacity_bytes)} less "
+        f"{found.cluster.reserve:.0%} in reserve), got {format_bytes(found.memory_bytes)}: {format_bytes(over)} over; "
+        f"the largest part is {purpose}, {format_bytes(most)}. {advice}"
     )

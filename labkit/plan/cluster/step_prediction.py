@@ -11,13 +11,16 @@ from labkit.core.errors import LayoutError
 from labkit.core.parameters import Count, Positive, checked
 from labkit.core.units import format_bytes, format_seconds, format_si
 from labkit.measure.catalog import peak
-from labkit.plan.cluster.constants import CONSTANTS, Constants
+from labkit.plan.cluster.constants import CONSTANTS, LEFT_OUT, Constants
 from labkit.plan.cluster.hardware import Cluster
 from labkit.plan.cluster.layout import Layout, check_layout
 from labkit.plan.cluster.rank_memory import memory
 from labkit.plan.cluster.step_time import parts
 from labkit.plan.costs.memory_costs import precision
 from labkit.plan.costs.transformers import Transformer
+
+_COMPARED = ("Ampere GA100", "Hopper", "Blackwell GB100")  # architectures of the tables
+_MOST_GPUS = 3072
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,8 +51,37 @@ class Step(Shown):
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest GPU's bytes are within its memory."""
-        return self.memory_bytes <= self.capacity_bytes
+        """Whether the fullest GPU's bytes leave the cluster's reserve of its memory free."""
+        return self.memory_bytes <= self.usable_bytes
+
+    @property
+    def usable_bytes(self) -> float:
+        """The GPU's memory without the cluster's reserve."""
+        return (1 - self.cluster.reserve) * self.capacity_bytes
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """Seconds between which eight of ten published steps were, of tables that the constants weren't fitted to."""
+        eight = precision(self.layout.dtype).compute_dtype == "float8"
+        kind = "experts" if self.model.experts else "8 bit" if eight else "16 bit"
+        low, high = LEFT_OUT[kind]
+        return low * self.seconds, high * self.seconds
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Why the interval may not hold: where this step is unlike all that the model was compared with."""
+        layout, gpu = self.layout, self.cluster.gpu
+        computing = self.parts["compute"] + self.parts["recompute"]
+        reasons = {
+            "no published step was compared on this device": not gpu.architecture.startswith(_COMPARED),
+            f"the largest published step was on {_MOST_GPUS:,} GPUs": self.cluster.gpus > _MOST_GPUS,
+            "less than two fifths of it is compute": computing < 0.4 * self.seconds,
+            "the memory is all but full, which costs time": self.memory_bytes > 0.97 * self.capacity_bytes,
+            f"no published step had the schedule {layout.schedule}": layout.schedule != "1F1B",
+            "no published step offloaded its optimizer": layout.offload,
+            "no published step had groups of ranks that split among themselves": layout.shard is not None,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
 
     @property
     def tokens(self) -> int:
@@ -109,7 +141,9 @@ class Step(Shown):
         return (
             f"{format_seconds(self.seconds)} a step, {format_si(self.tokens_per_s, 'tokens/s')}, "
             f"MFU {self.mfu:.1%} (6 N + 12 L h s), HFU {self.hfu:.1%} (Narayanan et al. 2021), "
-            f"{format_bytes(self.memory_bytes)} of {format_bytes(self.capacity_bytes)} a GPU"
+            f"{format_bytes(self.memory_bytes)} of {format_bytes(self.capacity_bytes)} a GPU. Eight of ten published "
+            f"steps would be within {' to '.join(map(format_seconds, self.interval_s))}"
+            + "".join(f"; but {reason}" for reason in self.outside)
         )
 
     def __str__(self) -> str:

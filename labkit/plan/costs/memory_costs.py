@@ -42,6 +42,9 @@ PRECISIONS: Mapping[str, Precision] = MappingProxyType(
         # (Rajbhandari et al. 2020, ZeRO, section 3.1; Micikevicius et al. 2018)
         "mixed float16": Precision("float16", 2, 2, 4, 4, 2),
         "mixed bfloat16": Precision("bfloat16", 2, 2, 4, 4, 2),
+        # products of the blocks in 8 bit, all else as above: Transformer Engine, and torchao's float8 training
+        "mixed float8": Precision("float8", 2, 2, 4, 4, 2),
+        "autocast float8": Precision("float8", 2, 4, 4, 4, 2),
     }
 )
 # numbers of state a parameter: none; velocity (Polyak 1964); two moments (Kingma and Ba 2015; Loshchilov, Hutter 2019)

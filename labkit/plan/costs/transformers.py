@@ -12,7 +12,7 @@ from labkit.core.arguments import lookup
 from labkit.core.display import Shown
 from labkit.core.errors import LayoutError
 from labkit.core.kinds import Number
-from labkit.core.parameters import Count, checked
+from labkit.core.parameters import Count, Size, checked
 from labkit.core.units import GIGA, MEGA, significant
 
 _Searched = Annotated[int, Number(least=1, most=1_000_000)]  # searches try every divisor
@@ -23,11 +23,13 @@ _Searched = Annotated[int, Number(least=1, most=1_000_000)]  # searches try ever
 class Transformer(Shown):
     """A decoder: `layers` blocks of width `hidden` with `heads` attention heads, `seq` tokens a sequence.
 
-    `feed_forward` None is 4 hidden, `kv_heads` None as many as heads. `gated` is a Llama: SwiGLU, RMSNorm, no biases,
-    rotary positions, a head of its own. Otherwise it is a GPT: GELU, biases, learned positions, a head tied to the
-    embedding. `fused_attention` keeps the scores out of memory and skips what the causal mask hides (FlashAttention).
-    `dropout` after attention and after each sum costs traffic and masks. Raises LayoutError for sizes below 1, and
-    for heads that don't divide.
+    `feed_forward` None is 4 hidden, `kv_heads` None as many as heads, `head_dim` None hidden / heads. `gated` is a
+    Llama: SwiGLU, RMSNorm, no biases, rotary positions, a head of its own. Otherwise it is a GPT: GELU, biases, learned
+    positions, a head tied to the embedding. With `experts` each block has so many MLPs of width `feed_forward` and a
+    router that sends each token to `top_k` of them, and to one more of width `shared` (Shazeer et al. 2017).
+    `fused_attention` keeps the scores out of memory and skips what the causal mask hides (FlashAttention). `dropout`
+    after attention and after each sum costs traffic and masks. Raises LayoutError for sizes below 1, and for heads that
+    don't divide.
     """
 
     layers: _Searched
@@ -37,6 +39,10 @@ class Transformer(Shown):
     seq: Count = 2048
     feed_forward: Count | None = None
     kv_heads: _Searched | None = None
+    head_dim: Count | None = None
+    experts: Size = 0
+    top_k: Count = 1
+    shared: Size = 0
     gated: bool = False
     fused_attention: bool = True
     dropout: bool = False
@@ -44,15 +50,25 @@ class Transformer(Shown):
     source: str = ""
 
     def __post_init__(self) -> None:
-        if self.hidden % self.heads:
+        if self.head_dim is None and self.hidden % self.heads:
             raise LayoutError(f"Expected heads that divide hidden = {self.hidden:,}, got {self.heads}.")
         if self.heads % self.key_value_heads:
             raise LayoutError(f"Expected kv_heads that divide the {self.heads} heads, got {self.kv_heads}.")
 
     @property
     def inner(self) -> int:
-        """Width of the MLP between its two products."""
+        """Width of an MLP between its two products."""
         return self.feed_forward or 4 * self.hidden
+
+    @property
+    def used_inner(self) -> int:
+        """Width of all MLPs that a token passes through, together."""
+        return self.inner * self.top_k + self.shared if self.experts else self.inner
+
+    @property
+    def query_width(self) -> int:
+        """Width of all heads together."""
+        return self.heads * (self.head_dim or self.hidden // self.heads)
 
     @property
     def key_value_heads(self) -> int:
@@ -62,14 +78,24 @@ class Transformer(Shown):
     @property
     def kv_width(self) -> int:
         """Width of the keys, and of the values."""
-        return self.hidden // self.heads * self.key_value_heads
+        return self.query_width // self.heads * self.key_value_heads
 
     @functools.cached_property
     def block_params(self) -> int:
         """Parameters of one block, norms and biases included."""
-        h, f, kv = self.hidden, self.inner, self.kv_width
-        weights = 2 * h * h + 2 * h * kv + (3 if self.gated else 2) * h * f
-        small = 2 * h if self.gated else 4 * h + (h + 2 * kv) + h + f + h
+        return self.used_params + self.expert_params * (self.experts - self.top_k)
+
+    @property
+    def expert_params(self) -> int:
+        """Parameters of one of a block's experts; 0 where there are none."""
+        return (3 if self.gated else 2) * self.hidden * self.inner if self.experts else 0
+
+    @property
+    def used_params(self) -> int:
+        """Parameters of one block that a token meets: all of them, or without experts that it isn't sent to."""
+        h, f, q, kv = self.hidden, self.used_inner, self.query_width, self.kv_width
+        weights = 2 * h * q + 2 * h * kv + (3 if self.gated else 2) * h * f + h * self.experts
+        small = 2 * h if self.gated else 4 * h + (q + 2 * kv) + h + f + h
         return weights + small
 
     @property
@@ -91,9 +117,11 @@ class Transformer(Shown):
     def flop_per_token(self) -> int:
         """6 N + 12 L h s: forward and backward FLOP of one token, the full square of attention, nothing recomputed.
 
-        Source: Chowdhery et al. 2022, PaLM, appendix B; the convention of MosaicML's llm-foundry too.
+        Of experts only those count that a token meets. Source: Chowdhery et al. 2022, PaLM, appendix B; the convention
+        of MosaicML's llm-foundry too.
         """
-        return 6 * self.params + 12 * self.layers * self.hidden * self.seq
+        used = self.params - self.layers * (self.block_params - self.used_params)
+        return 6 * used + 12 * self.layers * self.query_width * self.seq
 
     @checked
     def narayanan_flop(self, sequences: Count, recompute: bool = True) -> float:
@@ -103,8 +131,8 @@ class Transformer(Shown):
         those. Source: Narayanan et al. 2021, appendix, equation 3; Korthikanti et al. 2022, appendix A.
         """
         h, tokens = self.hidden, sequences * self.seq
-        matrices = 2 * h * h + 2 * h * self.kv_width + (3 if self.gated else 2) * h * self.inner
-        block = 2 * tokens * (matrices + 2 * h * self.seq)
+        matrices = 2 * h * self.query_width + 2 * h * self.kv_width + (3 if self.gated else 2) * h * self.used_inner
+        block = 2 * tokens * (matrices + 2 * self.query_width * self.seq)
         return (4 if recompute else 3) * self.layers * block + 6 * tokens * h * self.vocab
 
     def __str__(self) -> str:
@@ -130,6 +158,14 @@ _llama3 = functools.partial(
     gated=True,
     source="Llama team 2024, The Llama 3 herd of models, table 3",
 )
+_qwen3 = functools.partial(
+    Transformer,
+    vocab=151_936,
+    seq=4096,
+    gated=True,
+    head_dim=128,
+    source="Qwen team 2025, Qwen3 technical report, table 2",
+)
 _KNOWN = (
     _gpt(24, 2304, 24, name="GPT 1.7B"),
     _gpt(30, 3072, 32, name="GPT 3.6B"),
@@ -149,6 +185,23 @@ _KNOWN = (
     _llama3(32, 4096, 32, feed_forward=14_336, name="Llama-3-8B"),
     _llama3(80, 8192, 64, feed_forward=28_672, name="Llama-3-70B"),
     _llama3(126, 16_384, 128, feed_forward=53_248, name="Llama-3-405B"),
+    _qwen3(48, 2048, 32, feed_forward=768, kv_heads=4, experts=128, top_k=8, name="Qwen3-30B-A3B"),
+    _qwen3(94, 4096, 64, feed_forward=1536, kv_heads=4, experts=128, top_k=8, name="Qwen3-235B-A22B"),
+    Transformer(
+        36,
+        2880,
+        64,
+        vocab=201_088,
+        seq=8192,
+        feed_forward=2880,
+        kv_heads=8,
+        gated=True,
+        head_dim=64,
+        experts=128,
+        top_k=4,
+        name="GPT-OSS-120B",
+        source="OpenAI 2025, gpt-oss model card, section 2",
+    ),
 )
 MODELS: Mapping[str, Transformer] = MappingProxyType({model.name: model for model in _KNOWN})
 

@@ -1,0 +1,259 @@
+"""Published training runs as the planner sees them: one function a table, which yields a PublishedStep for each row."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from labkit.core.units import GIGA, TERA
+from labkit.measure.catalog import Device, find
+from labkit.plan.cluster.hardware import Cluster, network
+from labkit.plan.cluster.layout import Layout
+from labkit.plan.cluster.software import SOFTWARE
+from labkit.plan.cluster.step_prediction import Step
+from labkit.plan.costs.transformers import Transformer, model
+from labkit.plan.published import table
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PublishedStep:
+    """A published run, what was published of it, and how a predicted Step says the same quantity."""
+
+    label: str
+    model: Transformer
+    cluster: Cluster
+    layout: Layout
+    batch: int  # sequences of a step
+    published: float
+    said: Callable[[Step], float]
+
+
+def tokens_per_gpu(made: Step) -> float:
+    """Tokens a second and GPU."""
+    return made.tokens_per_s / made.cluster.gpus
+
+
+def _counts(row: Row, *columns: str) -> list[int]:
+    return [int(row[column] or 1) for column in columns]
+
+
+_A100, _H100 = "A100 SXM4 80GB", "H100 SXM5 80GB"
+
+# ---- Megatron-LM ----
+
+# Sequences a micro-batch and chunks a pipeline rank, by billions of parameters, which table 1 doesn't print.
+# Source: NVIDIA/Megatron-LM, examples/sc21/run_table_1.sh (commit 79a3bb6b); overlapped gradients where DDP=torch.
+_SC21 = {
+    "1.7": (16, 1), "3.6": (16, 1), "7.5": (16, 1), "18.4": (8, 1), "39.1": (4, 1), "76.1": (2, 3), "145.6": (2, 2),
+    "310.1": (1, 2), "529.6": (1, 3), "1008.0": (1, 1),
+}  # fmt: skip
+
+
+def megatron() -> Iterator[PublishedStep]:
+    """Narayanan et al. 2021, table 1: TFLOP/s a GPU, everything recomputed, attention unfused, 80 GB A100s."""
+    for row in table("megatron_table1"):
+        micro_batch, chunks = _SC21[row["params_b"]]
+        layers, hidden, heads, vocab, seq = _counts(row, "layers", "hidden", "heads", "vocab", "seq_len")
+        shape = Transformer(layers, hidden, heads, vocab, seq, fused_attention=False, dropout=True)
+        data, tensor, pipeline, gpus, batch = _counts(row, "dp_derived", "tp", "pp", "gpus", "batch_seqs")
+        layout = Layout(
+            data, tensor, pipeline, chunks, 0, micro_batch, "full", False, "mixed float16", overlap=pipeline == 1,
+            software=SOFTWARE["Megatron-LM 2021"],
+        )  # fmt: skip
+        published = float(row["tflops_per_gpu"])
+        yield PublishedStep(
+            f"{row['params_b']}B", shape, Cluster(_A100, gpus), layout, batch, published, _hardware_tflops
+        )
+
+
+def _hardware_tflops(made: Step) -> float:
+    return made.hardware_flop_per_s / TERA
+
+
+def selective() -> Iterator[PublishedStep]:
+    """Korthikanti et al. 2022, table 5: steps a second, recomputing all or the scores alone, 80 GB A100s."""
+    for row in table("selective_recompute"):
+        shape = dataclasses.replace(model(row["model"]), seq=2048, fused_attention=False, dropout=True)
+        gpus, tensor, pipeline, chunks, batch = _counts(row, "gpus", "tp", "pp", "chunks", "global_batch_seqs")
+        layout = Layout(
+            1, tensor, pipeline, chunks, 0, int(row["micro_batch"]),
+            "full" if row["recompute"] == "full" else "selective", row["sequence_parallel"] == "yes",
+            "mixed float16", software=SOFTWARE["Megatron-LM"],
+        )  # fmt: skip
+        label = f"{row['model']}, recompute {row['recompute']}"
+        yield PublishedStep(
+            label,
+            shape,
+            Cluster(_A100, gpus),
+            layout,
+            batch,
+            1 / float(row["iteration_s"]),
+            lambda made: 1 / made.seconds,
+        )
+
+
+def zero_bubble() -> Iterator[PublishedStep]:
+    """Qi et al. 2024, table 4, 1F1B plain and interleaved: samples a second and GPU, 80 GB A100s.
+
+    Of 32,000 tokens in the vocabulary, which the table doesn't print, the models have the sizes that they are called
+    by.
+    """
+    for row in table("zero_bubble_throughput_small"):
+        if not row["schedule"].startswith("1F1B"):
+            continue
+        layers, hidden, heads, seq, stages = _counts(row, "layers", "hidden", "heads", "seq_len", "pp")
+        shape = Transformer(layers, hidden, heads, 32_000, seq, fused_attention=False, dropout=True)
+        layout = Layout(
+            pipeline=stages, interleave=(layers + 2) // stages if row["schedule"] == "1F1B-I" else 1,
+            micro_batch=int(row["micro_batch"]), dtype="autocast bfloat16", overlap=False,
+            software=SOFTWARE["Megatron-LM"],
+        )  # fmt: skip
+        batch = layout.micro_batch * int(row["microbatches_m"])
+        label = f"{row['model']}, {row['schedule']}, {row['microbatches_m']} micro-batches"
+        published = float(row["samples_per_gpu_per_s"])
+        yield PublishedStep(label, shape, Cluster(_A100, int(row["gpus"])), layout, batch, published, _samples_per_gpu)
+
+
+def _samples_per_gpu(made: Step) -> float:
+    return made.batch / made.seconds / made.cluster.gpus
+
+
+# ---- PyTorch ----
+
+
+def llm_foundry(name: str) -> Iterator[PublishedStep]:
+    """MosaicML llm-foundry: tokens a second and GPU of MPT models, FSDP, on A100s or H100s.
+
+    RoCE of 1,600 Gbit/s a node of A100s, InfiniBand of 3,200 Gbit/s one of H100s. The 40 GB runs used torch 2.0.
+    """
+    for row in table(name):
+        layers, hidden, heads, vocab, seq = _counts(row, "layers", "d_model", "heads", "vocab", "seq_len")
+        gpus, kind = int(row["gpus"]), row["gpu"]
+        device = _H100 if kind.startswith("h100") else f"A100 SXM4 {kind[-4:-2]}GB"
+        layout = Layout(
+            gpus, zero=3 if row["sharding"] == "FULL_SHARD" else 2, micro_batch=int(row["micro_batch"]),
+            recompute="full" if row["activation_checkpointing"] == "True" else "none",
+            dtype=("mixed " if row["mp_mode"] == "PURE" else "autocast ")
+            + ("float8" if row["precision"] == "amp_fp8" else "bfloat16"),
+            software=SOFTWARE["llm-foundry, torch 2.0" if kind == "a100_40gb" else "llm-foundry"],
+        )  # fmt: skip
+        cluster = Cluster(device, gpus, inter=network((50 if device == _H100 else 25) * GIGA))
+        label = f"{row['model']}, {seq:,} tokens, {gpus} x {device[10:]}"
+        shape = Transformer(layers, hidden, heads, vocab, seq)
+        published = float(row["tokens_per_s_per_gpu"])
+        yield PublishedStep(label, shape, cluster, layout, int(row["global_batch_seqs"]), published, tokens_per_gpu)
+
+
+def torchtitan() -> Iterator[PublishedStep]:
+    """torchtitan: tokens a second and GPU of Llamas; FSDP 2, tensor, pipeline and context ranks, FP8.
+
+    Its H100s have 96 GB of HBM2e at 2.4 TB/s and 500 W. Where the table doesn't print them: 8,192 tokens a sequence,
+    selective recomputation (its default), as many micro-batches as stages (its default).
+    """
+    names = {"Llama 3.1": "Llama-3", "Llama 3": "Llama-3", "Llama 2": "Llama-2"}
+    for row in table("torchtitan"):
+        if not row["tokens_per_s_per_gpu"] or not row["local_batch"]:
+            continue
+        family, _, size = row["model"].rpartition(" ")
+        shape = dataclasses.replace(model(f"{names[family]}-{size}"), seq=int(row["seq_len"] or 8192))
+        gpus, data, tensor, pipeline, context, local = _counts(row, "gpus", "dp_shard", "tp", "pp", "cp", "local_batch")
+        eight = row["float8"] not in ("", "no")
+        software = SOFTWARE["torch eager" if row["compile"] == "no" else "torch"]
+        software = dataclasses.replace(
+            software,
+            async_tensor="all" if row["async_tp"] == "yes" else "no",
+            float8_gather=eight,
+            reshard=pipeline == 1,
+        )
+        layout = Layout(
+            data, tensor, pipeline, zero=3, micro_batch=max(local // pipeline, 1) if pipeline > 1 else local,
+            recompute="full" if row["activation_checkpointing"] == "full" else "half",
+            dtype="autocast float8" if eight else "autocast bfloat16",
+            context=context, software=software,
+        )  # fmt: skip
+        cluster = Cluster(*_titan_device(row["gpu"], gpus))
+        label = (
+            f"{row['model']}, {row['parallelism']}, {shape.seq:,} tokens, {gpus} x {row['gpu'][:4]}{', FP8' * eight}"
+        )
+        published = float(row["tokens_per_s_per_gpu"])
+        yield PublishedStep(label, shape, cluster, layout, local * data, published, tokens_per_gpu)
+
+
+def _titan_device(text: str, gpus: int) -> tuple[Device, int]:
+    if text.startswith("A100"):
+        return find(_A100), gpus
+    if text.startswith("H200"):
+        return find("H200 SXM"), gpus
+    name, held, moved = "H100 SXM5 96GB HBM2e", 96 * GIGA, 2.4 * TERA
+    own = dataclasses.replace(find(_H100), name=name, memory_bytes=held, bandwidth_bytes_per_s=moved, tdp_w=500.0)
+    return own, gpus
+
+
+def nanotron() -> Iterator[PublishedStep]:
+    """nanotron: MFU in % of the best layout found for each size and number of H100 nodes (Hugging Face 2025)."""
+    for row in table("nanotron"):
+        layers, hidden, heads, inner = _counts(row, "layers", "hidden", "heads", "intermediate")
+        shape = Transformer(layers, hidden, heads, int(row["vocab"]), int(row["seq_len"]), inner, gated=True)
+        gpus, data, tensor, pipeline = _counts(row, "gpus", "dp", "tp", "pp")
+        layout = Layout(
+            data, tensor, pipeline, zero=1 if row["zero_stage"] == "1" else 0, micro_batch=int(row["micro_batch"]),
+            overlap=False, software=SOFTWARE["nanotron"],
+        )  # fmt: skip
+        label = f"{row['model_params_b']}B, {gpus} GPUs, {data} x {tensor} x {pipeline}"
+        batch, published = int(row["global_batch_seqs"]), float(row["mfu_pct"])
+        yield PublishedStep(label, shape, Cluster(_H100, gpus), layout, batch, published, lambda made: 100 * made.mfu)
+
+
+# ---- NVIDIA's recipes ----
+
+_GPT = Transformer(24, 4096, 32, 50_304, 2048)
+_NEMO = {
+    "GPT3-5B": _GPT,
+    "GPT3-20B": dataclasses.replace(_GPT, layers=44, hidden=6144, heads=48),
+    "GPT3-175B": model("GPT-3 175B"),
+    "Nemotron-8B": dataclasses.replace(_GPT, layers=32, vocab=256_000, feed_forward=16_384),
+    "Nemotron-340B": Transformer(96, 18_432, 96, 256_000, 4096, 73_728, 8),
+}
+_BRIDGE = {
+    "GPT OSS 120B": "GPT-OSS-120B", "LLAMA3_8B": "Llama-3-8B", "LLAMA3_70B": "Llama-3-70B",
+    "LLAMA3.1_405B": "Llama-3-405B", "Qwen3_30B_a3B": "Qwen3-30B-A3B", "Qwen3_235B_a22B": "Qwen3-235B-A22B",
+}  # fmt: skip
+_BRIDGE_GPUS = {"H100": (_H100, 8), "B200": ("B200 SXM", 8), "GB200": ("GB200 (per Blackwell GPU)", 64)}
+
+
+def nemo() -> Iterator[PublishedStep]:
+    """NVIDIA NeMo 24.07 and 24.12, and Megatron-LM's example: tokens a second and GPU, FP8, H100s."""
+    for row in table("nemo"):
+        if row["task"] == "pre-training":
+            shape = _NEMO.get(row["model"]) or model(row["model"].replace("LLAMA", "Llama-"))
+            yield _recipe(row, shape, _H100, 8, int(row["gbs"]), int(row["mbs"]))
+
+
+def megatron_bridge() -> Iterator[PublishedStep]:
+    """NVIDIA Megatron Bridge 25.11: tokens a second and GPU, FP8 and bfloat16, dense models and mixtures of experts.
+
+    Left out: DeepSeek-V3, whose latent attention isn't modelled, and GB300, which data/gpus.csv hasn't. 64 GB200 share
+    an NVLink switch.
+    """
+    for row in table("megatron_bridge"):
+        if row["model"] in _BRIDGE and row["gpu"] in _BRIDGE_GPUS:
+            device, node = _BRIDGE_GPUS[row["gpu"]]
+            batch, size = _counts(row, "global_batch_seqs", "micro_batch")
+            yield _recipe(row, model(_BRIDGE[row["model"]]), device, node, batch, size)
+
+
+def _recipe(row: Row, shape: Transformer, device: str, node: int, batch: int, micro_batch: int) -> PublishedStep:
+    gpus, tensor, pipeline, context, chunks, expert = _counts(row, "gpus", "tp", "pp", "cp", "vp", "ep")
+    seq, fsdp = int(row["seq_len"]), row["fsdp"] not in ("", "0")
+    layout = Layout(
+        gpus // tensor // pipeline // context, tensor, pipeline, chunks if pipeline > 1 else 1, 3 if fsdp else 1,
+        micro_batch, dtype="mixed float8" if row["precision"].startswith("FP8") else "mixed bfloat16", context=context,
+        expert=expert, software=SOFTWARE["Transformer Engine"],
+    )  # fmt: skip
+    label = f"{row['release']} {row['model']}, {gpus} x {device[:5].strip()}, {row['precision']}"
+    cluster = Cluster(device, gpus, min(node, gpus))
+    shape = dataclasses.replace(shape, seq=seq)
+    return PublishedStep(label, shape, cluster, layout, batch, float(row["tokens_per_s_per_gpu"]), tokens_per_gpu)

@@ -1,0 +1,57 @@
+"""What a library does in a training step that no data sheet says: its kernels, and how it exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from labkit.core.parameters import Size, checked
+
+
+@checked
+@dataclass(frozen=True)
+class Software:
+    """The habits of a library. The defaults are those of compiled PyTorch.
+
+    `attention` is the generation of the fused attention: 1 and 2 use Ampere's instructions on newer devices too, 3 (and
+    cuDNN's) those of the device (Dao 2023, FlashAttention-2; Shah et al. 2024, FlashAttention-3). `fused`: a chain of
+    element-wise operations is one kernel, not one each. `early_stop`: the second forward pass of a block ends before
+    its last product, which nothing needs (torch.utils.checkpoint with use_reentrant=False). `async_tensor`: what of the
+    tensor ranks' traffic runs beside products: "backward", that of gradients, beside the gradients of weights
+    (Megatron-LM from 2022), or "all", in pieces of a product (Wang et al. 2023, Overlap communication with dependent
+    computation; Transformer Engine; torch's asynchronous tensor parallelism). `reshard`: ZeRO-3 gathers the weights for
+    every pass of every micro-batch; without, once a step, and keeps them. `float8_gather`: it gathers them in 8 bit
+    where they are computed with in 8 bit. `fused_loss`: the loss works in the logits' place. `messages` is the number
+    of collectives in which gradients (or new weights) of a block are exchanged under ZeRO-0 and 1; 0 puts those of all
+    blocks into one.
+    """
+
+    attention: Literal[1, 2, 3] = 2
+    fused: bool = True
+    early_stop: bool = True
+    async_tensor: Literal["no", "backward", "all"] = "no"
+    reshard: bool = True
+    float8_gather: bool = False
+    fused_loss: bool = True
+    messages: Size = 0
+
+
+SOFTWARE: Mapping[str, Software] = MappingProxyType(
+    {
+        "torch": Software(),
+        "torch eager": Software(fused=False, fused_loss=False),
+        # Megatron-LM's own recomputation runs a block's forward pass to its end
+        # (megatron/core/tensor_parallel/random.py)
+        "Megatron-LM 2021": Software(early_stop=False),
+        "Megatron-LM": Software(early_stop=False, async_tensor="backward"),
+        "Transformer Engine": Software(attention=3, early_stop=False, async_tensor="all"),
+        # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1
+        "llm-foundry": Software(attention=1),
+        "llm-foundry, torch 2.0": Software(attention=1, early_stop=False),
+        # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py)
+        "nanotron": Software(fused_loss=False, messages=6),
+    }
+)
+TORCH = SOFTWARE["torch"]
