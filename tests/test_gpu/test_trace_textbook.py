@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
-from numba import cuda, float64
+from numba import cuda, float64, int32
 
 from labkit.gpu.trace import trace
 from tests.test_gpu.textbook import ENTRIES, Want, sharing
@@ -169,3 +169,17 @@ def test_halves_of_a_warp_are_its_own_in_blocks_of_any_size():
 
     done = trace(k, 2, 40, np.zeros(80))
     assert (done.count("s").wavefronts, done.count("s").ways) == (2 * (2 + 1), 1)
+
+
+def test_two_dynamic_arrays_are_counted_apart():
+    def k(x, y):
+        a = cuda.shared.array(0, float64)
+        b = cuda.shared.array(0, int32)
+        t = cuda.threadIdx.x
+        a[t] = x[t]
+        b[64 + t] = t
+        cuda.syncthreads()
+        y[t] = a[31 - t] + b[64 + t] + b[95 - t]
+
+    done = trace(k, 1, 32, np.zeros(32), np.zeros(32), shared_bytes=384)
+    assert [done.count(name).requests for name in ("a", "b")] == [2, 3]

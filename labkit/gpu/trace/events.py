@@ -107,12 +107,12 @@ class Events:
     def key(self) -> Array:
         """Site and context."""
         word = self.log.words[self.at]
-        return np.where(word < 0, -word >> 1, word)
+        return np.where(word < 0, -word >> 1, word) if (word < 0).any() else word
 
     @cached_property
     def site(self) -> Array:
         """Number of the site in the source."""
-        return (self.key % SITES).astype("i2")
+        return (self.key & SITES - 1).astype("i2")
 
     @property
     def value(self) -> Array:

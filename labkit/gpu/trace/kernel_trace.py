@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -116,12 +118,19 @@ class Trace(ShownAsTable):
 
     @cached_property
     def _request_arrays(self) -> Array:
-        """For each request the index in `arrays` of the first array that its first address lies in."""
-        address = self._first_accesses.address
+        """For each request the index in `arrays` of the first array that its first address lies in.
+
+        Where arrays overlap, one that the line names comes first.
+        """
+        address, texts = self._first_accesses.address, [site.text for site in self._run.sites]
         found = np.full(len(address), -1)
-        for region in self._run.regions:
+        for by_name, region in itertools.product((True, False), self._run.regions):
             low, high = region.span
-            near = np.flatnonzero((found < 0) & (address >= low) & (address < high))
+            near = (found < 0) & (address >= low) & (address < high)
+            if by_name:
+                name = re.compile(rf"\b{re.escape(region.name)}\b")
+                near &= np.array([bool(name.search(text)) for text in texts])[self._run.requests.site]
+            near = np.flatnonzero(near)
             inside = region.elements(address[near]) >= 0  # a column of a matrix spans its other columns too
             found[near[inside]] = self.arrays.index(region.name)
         return found
@@ -224,7 +233,10 @@ class Trace(ShownAsTable):
         by_array = self.by_array()
         rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
         waits = f"{self.shuffles:,} shuffles of warps, {self.barriers:,} barriers of blocks"
-        work = f"{self.branches()}; {waits}; {self.flop:,} FLOP, {self.integer_operations:,} integer operations."
+        counted = f"{self.flop:,} FLOP, {self.integer_operations:,} integer operations"
+        if not self._run.program.is_typed:
+            counted = "operations are not counted, since numba's simulator has no types"
+        work = f"{self.branches()}; {waits}; {counted}."
         found = *(map(str, self.findings) if self.findings else ("No mistakes found.",)), *map(str, self.notes)
         orders = "." if self.schedules == 1 else f"; the kernel ran in {self.schedules} orders of its threads."
         headings = by_array.headings if by_array.rows else ()
