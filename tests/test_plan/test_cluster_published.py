@@ -12,8 +12,9 @@ from labkit.plan.cluster import COMPARISONS, Cluster, Layout, held_against, mode
 from labkit.plan.cluster.constants import CONSTANTS
 from labkit.plan.cluster.rates import best_share
 from labkit.plan.cluster.validation import HeldAgainst, compare
-from labkit.plan.published import table
+from labkit.plan.published import FOLDER, table
 from scripts import fit_cluster
+from scripts import published_steps as published_steps_script
 
 
 # name, rows, median and 90th percentile of the errors that the model must keep to
@@ -30,6 +31,10 @@ def test_published_tables_are_met(name, rows, median, most):
     assert len(found.rows) == rows
     assert found.median_error <= median, found
     assert found.errors[math.ceil(0.9 * rows) - 1] <= most, found
+
+
+def test_the_runs_are_what_the_script_reads_in_the_tables():
+    assert (FOLDER / "planner_steps.csv").read_text(encoding="utf-8") == published_steps_script.text()
 
 
 def test_what_is_far_off_is_said_to_be_outside():

@@ -3,69 +3,78 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from labkit.core.arguments import lookup
 from labkit.core.display import Shown
 from labkit.core.errors import LayoutError
 from labkit.core.parameters import Count, Positive, checked
-from labkit.core.units import GIGA
-from labkit.plan.cluster import published_runs as runs
+from labkit.core.units import GIGA, TERA
+from labkit.measure.catalog import find
 from labkit.plan.cluster.constants import CONSTANTS, Constants
-from labkit.plan.cluster.hardware import Cluster
+from labkit.plan.cluster.hardware import Cluster, network
 from labkit.plan.cluster.layout import Layout
-from labkit.plan.cluster.published_runs import PublishedStep
+from labkit.plan.cluster.software import Software
 from labkit.plan.cluster.step_prediction import Step, step
 from labkit.plan.costs.transformers import Transformer
 from labkit.plan.published import Agreement, Compared, table
 
-# name: what the rows are, their unit, their source
-_TABLES: Mapping[str, tuple[Callable[[], Iterator[PublishedStep]], str, str]] = MappingProxyType(
+TABLE = "planner_steps"  # written by scripts/published_steps.py from the other published tables
+_TABLES = (
+    "megatron", "selective recomputation", "zero bubble", "llm-foundry", "llm-foundry H100", "torchtitan", "nanotron",
+    "nemo", "megatron bridge",
+)  # fmt: skip
+_SAID: Mapping[str, Callable[[Step], float]] = MappingProxyType(
     {
-        "megatron": (runs.megatron, "TFLOP/s a GPU", "Narayanan et al. 2021, table 1"),
-        "selective recomputation": (runs.selective, "steps/s", "Korthikanti et al. 2022, table 5"),
-        "zero bubble": (runs.zero_bubble, "samples/s a GPU", "Qi et al. 2024, table 4"),
-        "llm-foundry": (
-            functools.partial(runs.llm_foundry, "llmfoundry_throughput_a100"),
-            "tokens/s a GPU",
-            "mosaicml/llm-foundry, benchmarking/README.md, A100",
-        ),
-        "llm-foundry H100": (
-            functools.partial(runs.llm_foundry, "llmfoundry_throughput_h100"),
-            "tokens/s a GPU",
-            "mosaicml/llm-foundry, benchmarking/README.md, H100",
-        ),
-        "torchtitan": (runs.torchtitan, "tokens/s a GPU", "pytorch/torchtitan, benchmarks and docs/performance.md"),
-        "nanotron": (runs.nanotron, "% MFU", "huggingface/nanotron, docs/benchmark_summary.svg"),
-        "nemo": (runs.nemo, "tokens/s a GPU", "NVIDIA NeMo, performance summaries 24.07 and 24.12"),
-        "megatron bridge": (runs.megatron_bridge, "tokens/s a GPU", "NVIDIA Megatron Bridge, release 25.11"),
+        "TFLOP/s a GPU": lambda made: made.hardware_flop_per_s / TERA,
+        "steps/s": lambda made: 1 / made.seconds,
+        "samples/s a GPU": lambda made: made.batch / made.seconds / made.cluster.gpus,
+        "tokens/s a GPU": lambda made: made.tokens_per_s / made.cluster.gpus,
+        "% MFU": lambda made: 100 * made.mfu,
     }
 )
 
 
 @functools.cache
-def _runs(name: str) -> tuple[PublishedStep, ...]:
-    return tuple(_TABLES[name][0]())
+def _inputs(name: str) -> tuple[tuple[Transformer, Cluster, Layout, int], ...]:
+    """What `step` needs for each row of one table."""
+    made = []
+    for row in _rows(name):
+        read = {column: json.loads(row[column]) for column in ("model", "device", "cluster", "layout", "software")}
+        device = replace(find(read["device"].pop("name")), **read["device"])
+        inter = read["cluster"].pop("inter", None)
+        cluster = Cluster(device, inter=None if inter is None else network(inter), **read["cluster"])
+        layout = Layout(software=Software(**read["software"]), **read["layout"])
+        made.append((Transformer(**read["model"]), cluster, layout, int(row["batch"])))
+    return tuple(made)
+
+
+def _rows(name: str) -> tuple[Mapping[str, str], ...]:
+    return tuple(row for row in table(TABLE) if row["table"] == name)
 
 
 def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:
     """The model with any constants compared with a table of COMPARISONS."""
-    _, unit, source = _TABLES[name]
-    made = [(run, step(run.model, run.cluster, run.layout, run.batch, constants=constants)) for run in _runs(name)]
-    compared = tuple(Compared(run.label, run.said(found), run.published, found) for run, found in made)
-    return Agreement(name, unit, compared, source)
+    rows = _rows(name)
+    made = [step(*inputs, constants=constants) for inputs in _inputs(name)]
+    compared = tuple(
+        Compared(row["label"], _SAID[row["unit"]](found), float(row["published"]), found)
+        for row, found in zip(rows, made, strict=True)
+    )
+    return Agreement(name, rows[0]["unit"], compared, rows[0]["source"])
 
 
 def zero_bubble_memory() -> Agreement[Step]:
     """Qi et al. 2024, table 4, 1F1B plain and interleaved: GB (1e9 B) on the fullest GPU."""
-    printed = [row for row in table("zero_bubble_throughput_small") if row["schedule"].startswith("1F1B")]
+    found = compare("zero bubble")
     rows = tuple(
         Compared(row.label, row.by.memory_bytes / GIGA, float(line["memory_gb"]), row.by)
-        for row, line in zip(compare("zero bubble").rows, printed, strict=True)
+        for row, line in zip(found.rows, _rows("zero bubble"), strict=True)
     )
-    return Agreement("zero bubble memory", "GB", rows, "Qi et al. 2024, table 4")
+    return Agreement("zero bubble memory", "GB", rows, found.source)
 
 
 COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(
@@ -89,7 +98,7 @@ class HeldAgainst(Shown):
     @property
     def error(self) -> float:
         """Predicted speed over published, less 1."""
-        return runs.tokens_per_gpu(self.predicted) / self.published - 1
+        return _SAID["tokens/s a GPU"](self.predicted) / self.published - 1
 
     @property
     def expected(self) -> bool:
@@ -100,8 +109,9 @@ class HeldAgainst(Shown):
     def __str__(self) -> str:
         where = "within" if self.expected else "outside"
         why = "".join(f"; {reason}" for reason in self.predicted.outside)
+        speed = (1 + self.error) * self.published
         return (
-            f"predicted {runs.tokens_per_gpu(self.predicted):,.0f} tokens/s a GPU, published {self.published:,.0f}: "
+            f"predicted {speed:,.0f} tokens/s a GPU, published {self.published:,.0f}: "
             f"{self.error:+.1%}, {where} the interval in which eight of ten published steps are{why}"
         )
 

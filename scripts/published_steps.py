@@ -1,26 +1,35 @@
-"""Published training runs as the planner sees them: one function a table, which yields a PublishedStep for each row."""
+"""Write data/published/planner_steps.csv: the published runs of all tables, in the planner's own words.
+
+One function a table says what its rows don't print, and where that was found.
+
+usage: published_steps.py
+"""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from labkit.core.units import GIGA, TERA
 from labkit.measure.catalog import Device, find
+from labkit.plan.cluster.constants import NETWORK_SHARE
 from labkit.plan.cluster.hardware import Cluster, network
 from labkit.plan.cluster.layout import Layout
 from labkit.plan.cluster.software import SOFTWARE
-from labkit.plan.cluster.step_prediction import Step
 from labkit.plan.costs.transformers import Transformer, model
-from labkit.plan.published import table
+from labkit.plan.published import FOLDER, table
 
 Row = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class PublishedStep:
-    """A published run, what was published of it, and how a predicted Step says the same quantity."""
+    """A published run, and what was published of it, in the unit of its table."""
 
     label: str
     model: Transformer
@@ -28,12 +37,7 @@ class PublishedStep:
     layout: Layout
     batch: int  # sequences of a step
     published: float
-    said: Callable[[Step], float]
-
-
-def tokens_per_gpu(made: Step) -> float:
-    """Tokens a second and GPU."""
-    return made.tokens_per_s / made.cluster.gpus
+    memory_gb: str = ""
 
 
 def _counts(row: Row, *columns: str) -> list[int]:
@@ -64,13 +68,7 @@ def megatron() -> Iterator[PublishedStep]:
             software=SOFTWARE["Megatron-LM 2021"],
         )  # fmt: skip
         published = float(row["tflops_per_gpu"])
-        yield PublishedStep(
-            f"{row['params_b']}B", shape, Cluster(_A100, gpus), layout, batch, published, _hardware_tflops
-        )
-
-
-def _hardware_tflops(made: Step) -> float:
-    return made.hardware_flop_per_s / TERA
+        yield PublishedStep(f"{row['params_b']}B", shape, Cluster(_A100, gpus), layout, batch, published)
 
 
 def selective() -> Iterator[PublishedStep]:
@@ -84,15 +82,7 @@ def selective() -> Iterator[PublishedStep]:
             "mixed float16", software=SOFTWARE["Megatron-LM"],
         )  # fmt: skip
         label = f"{row['model']}, recompute {row['recompute']}"
-        yield PublishedStep(
-            label,
-            shape,
-            Cluster(_A100, gpus),
-            layout,
-            batch,
-            1 / float(row["iteration_s"]),
-            lambda made: 1 / made.seconds,
-        )
+        yield PublishedStep(label, shape, Cluster(_A100, gpus), layout, batch, 1 / float(row["iteration_s"]))
 
 
 def zero_bubble() -> Iterator[PublishedStep]:
@@ -114,11 +104,7 @@ def zero_bubble() -> Iterator[PublishedStep]:
         batch = layout.micro_batch * int(row["microbatches_m"])
         label = f"{row['model']}, {row['schedule']}, {row['microbatches_m']} micro-batches"
         published = float(row["samples_per_gpu_per_s"])
-        yield PublishedStep(label, shape, Cluster(_A100, int(row["gpus"])), layout, batch, published, _samples_per_gpu)
-
-
-def _samples_per_gpu(made: Step) -> float:
-    return made.batch / made.seconds / made.cluster.gpus
+        yield PublishedStep(label, shape, Cluster(_A100, int(row["gpus"])), layout, batch, published, row["memory_gb"])
 
 
 # ---- PyTorch ----
@@ -144,7 +130,7 @@ def llm_foundry(name: str) -> Iterator[PublishedStep]:
         label = f"{row['model']}, {seq:,} tokens, {gpus} x {device[10:]}"
         shape = Transformer(layers, hidden, heads, vocab, seq)
         published = float(row["tokens_per_s_per_gpu"])
-        yield PublishedStep(label, shape, cluster, layout, int(row["global_batch_seqs"]), published, tokens_per_gpu)
+        yield PublishedStep(label, shape, cluster, layout, int(row["global_batch_seqs"]), published)
 
 
 def torchtitan() -> Iterator[PublishedStep]:
@@ -179,14 +165,14 @@ def torchtitan() -> Iterator[PublishedStep]:
             f"{row['model']}, {row['parallelism']}, {shape.seq:,} tokens, {gpus} x {row['gpu'][:4]}{', FP8' * eight}"
         )
         published = float(row["tokens_per_s_per_gpu"])
-        yield PublishedStep(label, shape, cluster, layout, local * data, published, tokens_per_gpu)
+        yield PublishedStep(label, shape, cluster, layout, local * data, published)
 
 
-def _titan_device(text: str, gpus: int) -> tuple[Device, int]:
+def _titan_device(text: str, gpus: int) -> tuple[Device | str, int]:
     if text.startswith("A100"):
-        return find(_A100), gpus
+        return _A100, gpus
     if text.startswith("H200"):
-        return find("H200 SXM"), gpus
+        return "H200 SXM", gpus
     name, held, moved = "H100 SXM5 96GB HBM2e", 96 * GIGA, 2.4 * TERA
     own = dataclasses.replace(find(_H100), name=name, memory_bytes=held, bandwidth_bytes_per_s=moved, tdp_w=500.0)
     return own, gpus
@@ -204,7 +190,7 @@ def nanotron() -> Iterator[PublishedStep]:
         )  # fmt: skip
         label = f"{row['model_params_b']}B, {gpus} GPUs, {data} x {tensor} x {pipeline}"
         batch, published = int(row["global_batch_seqs"]), float(row["mfu_pct"])
-        yield PublishedStep(label, shape, Cluster(_H100, gpus), layout, batch, published, lambda made: 100 * made.mfu)
+        yield PublishedStep(label, shape, Cluster(_H100, gpus), layout, batch, published)
 
 
 # ---- NVIDIA's recipes ----
@@ -256,4 +242,66 @@ def _recipe(row: Row, shape: Transformer, device: str, node: int, batch: int, mi
     label = f"{row['release']} {row['model']}, {gpus} x {device[:5].strip()}, {row['precision']}"
     cluster = Cluster(device, gpus, min(node, gpus))
     shape = dataclasses.replace(shape, seq=seq)
-    return PublishedStep(label, shape, cluster, layout, batch, float(row["tokens_per_s_per_gpu"]), tokens_per_gpu)
+    return PublishedStep(label, shape, cluster, layout, batch, float(row["tokens_per_s_per_gpu"]))
+
+
+TABLES: Mapping[str, tuple[Callable[[], Iterator[PublishedStep]], str, str]] = {
+    "megatron": (megatron, "TFLOP/s a GPU", "Narayanan et al. 2021, table 1"),
+    "selective recomputation": (selective, "steps/s", "Korthikanti et al. 2022, table 5"),
+    "zero bubble": (zero_bubble, "samples/s a GPU", "Qi et al. 2024, table 4"),
+    "llm-foundry": (
+        lambda: llm_foundry("llmfoundry_throughput_a100"), "tokens/s a GPU", "mosaicml/llm-foundry, benchmarking, A100"
+    ),
+    "llm-foundry H100": (
+        lambda: llm_foundry("llmfoundry_throughput_h100"), "tokens/s a GPU", "mosaicml/llm-foundry, benchmarking, H100"
+    ),
+    "torchtitan": (torchtitan, "tokens/s a GPU", "pytorch/torchtitan, benchmarks and docs/performance.md"),
+    "nanotron": (nanotron, "% MFU", "huggingface/nanotron, docs/benchmark_summary.svg"),
+    "nemo": (nemo, "tokens/s a GPU", "NVIDIA NeMo, performance summaries 24.07 and 24.12"),
+    "megatron bridge": (megatron_bridge, "tokens/s a GPU", "NVIDIA Megatron Bridge, release 25.11"),
+}  # fmt: skip
+COLUMNS = (
+    "table", "label", "unit", "published", "memory_gb", "batch", "model", "device", "cluster", "layout", "software",
+    "source", "confidence",
+)  # fmt: skip
+
+
+def _changed(made: Any, *without: str) -> str:
+    """The fields of a dataclass that aren't the defaults, as JSON."""
+    fields = [field for field in dataclasses.fields(made) if field.name not in without]
+    found = {field.name: getattr(made, field.name) for field in fields}
+    return json.dumps({field.name: found[field.name] for field in fields if found[field.name] != field.default})
+
+
+def text() -> str:
+    """The file's text."""
+    file = io.StringIO()
+    write = csv.writer(file, lineterminator="\n")
+    write.writerow(COLUMNS)
+    for name, (rows, unit, source) in TABLES.items():
+        for row in rows():
+            gpu, link = row.cluster.gpu, row.cluster.inter
+            device = {"name": gpu.name} if isinstance(row.cluster.device, str) else _own(gpu)
+            cluster = {"gpus": row.cluster.gpus, "gpus_per_node": row.cluster.gpus_per_node}
+            if link is not None:
+                cluster["inter"] = round(link.bytes_per_s / NETWORK_SHARE)
+            write.writerow(
+                (
+                    name, row.label, unit, f"{row.published:.6g}", row.memory_gb, row.batch,
+                    _changed(row.model, "name", "source"), json.dumps(device), json.dumps(cluster),
+                    _changed(row.layout, "software"), _changed(row.layout.software), source, "read from source text",
+                )
+            )  # fmt: skip
+    return file.getvalue()
+
+
+def _own(gpu: Device) -> dict[str, Any]:
+    """A device as the catalogue's, and what is different of it."""
+    catalogued = next(one for one in (find(_A100), find(_H100), find("H200 SXM")) if one.sms == gpu.sms)
+    names = ("memory_bytes", "bandwidth_bytes_per_s", "tdp_w")
+    changed = {name: getattr(gpu, name) for name in names if getattr(gpu, name) != getattr(catalogued, name)}
+    return {"name": catalogued.name, **changed}
+
+
+if __name__ == "__main__":
+    (FOLDER / "planner_steps.csv").write_text(text(), encoding="utf-8")
