@@ -45,10 +45,14 @@ def trace(
     in as many orders as `schedules` says: first in order, then in reverse, then shuffled. A loop of more than
     `max_steps` iterations counts as endless, and the log may take `memory_bytes`.
 
+    A block that waits for a later one is a mistake: CUDA promises neither that both run at once nor in which order they
+    start. Waiting for an earlier block is not reported, though nothing is promised there either.
+
     The trace holds counts, not times, and models no caches. Arithmetic is NumPy's: float32 with an integer stays
-    float32 where numba computes in float64, and integers do not wrap around at 64 bits before they are stored.
-    Accesses of different sizes are compared by where they begin. Mistakes in the kernel are its `findings`. Raises
-    KernelError for a launch or a kernel that can't be traced, TraceTooLarge when the log outgrows its budget.
+    float32 where numba computes in float64, and integers do not wrap around at 64 bits before they are stored. Accesses
+    of different sizes are compared by where they begin. Mistakes in the kernel are its `findings`, and what may be
+    meant is in its `notes`. Raises KernelError for a launch or a kernel that can't be traced, TraceTooLarge when the
+    log outgrows its budget.
     """
     fn = python_function(kernel)
     dims = as_dim3("grid", grid, MAX_GRID), as_dim3("block", block, MAX_BLOCK)
