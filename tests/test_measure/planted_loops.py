@@ -1,11 +1,22 @@
-"""Training loops that each have one limit planted at five times or more, and one in which nothing dominates.
+"""Training loops that each have one limit planted, by five times or more, and six in which nothing dominates.
 
-They run on a virtual clock, which only operators and the given waits move: what is found depends on no other program.
+Each is built for a clock. On a virtual one, which only operators and planned waits move, what is found depends on no
+other program; loops whose host works in Python need the real one, as do benchmarks/profiles.py's figures.
 """
 
+import functools
+import gc
+import json
+import os
+import statistics
+import tempfile
+import threading
+import time
+
+import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, embedding, scaled_dot_product_attention
 
 from labkit.measure.ceilings import Ceilings
 from labkit.measure.probe import Ceiling
@@ -28,15 +39,28 @@ class VirtualTime:
     def clock(self):
         return self.now_s
 
+    def wait(self, seconds):
+        self.now_s += seconds
+
     def operator(self, func, args, kwargs):
         out = func(*args, **kwargs)
         call = operator_timing.described(func, args, kwargs, out, 0.0)
-        self.now_s += LAUNCH_S + max(call.flop / FLOP_PER_S, call.n_bytes / BYTES_PER_S)
+        unexplained_s = 0.2 * (call.name in UNEXPLAINED)
+        self.now_s += LAUNCH_S + max(call.flop / FLOP_PER_S, call.n_bytes / BYTES_PER_S) + unexplained_s
         return out
 
 
-def training(model, optimizer=torch.optim.SGD):
-    used = optimizer(model.parameters(), lr=1e-4)
+class RealTime:
+    """The machine's own clock."""
+
+    clock, wait = staticmethod(time.perf_counter), staticmethod(time.sleep)
+
+
+UNEXPLAINED = ("sort", "linalg_qr")  # operators whose virtual time neither their bytes nor their FLOP explain
+
+
+def training(model, optimizer=torch.optim.SGD, **options):
+    used = optimizer(model.parameters(), lr=1e-4, **options)
 
     def step(batch):
         used.zero_grad()
@@ -54,24 +78,31 @@ def small_step():
     return training(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)))
 
 
+def small_batch():
+    return torch.randn(16, 64), labels(16)
+
+
+# input
+
+
 def slow_source(time):
-    batch = torch.randn(16, 64), labels(16)
+    batch = small_batch()
 
     def fetch():
-        time.now_s += 0.05
+        time.wait(0.05)
         return batch
 
     return small_step(), fetch
 
 
 class Decoded(torch.utils.data.Dataset):
-    """Images that Python prepares one by one."""
+    """Images that take a moment each."""
 
-    def __init__(self, time):
-        self.time = time
+    def __init__(self, time, each_s=2e-3):
+        self.time, self.each_s = time, each_s
 
     def __getitem__(self, i):
-        self.time.now_s += 2e-3
+        self.time.wait(self.each_s)
         return torch.full((64,), 0.1 * i), i % 10
 
     def __len__(self):
@@ -80,6 +111,46 @@ class Decoded(torch.utils.data.Dataset):
 
 def slow_decoding(time):
     return small_step(), torch.utils.data.DataLoader(Decoded(time), batch_size=16)
+
+
+def slow_collate(time):
+    def collate(rows):
+        time.wait(0.03)
+        return torch.utils.data.default_collate(rows)
+
+    return small_step(), torch.utils.data.DataLoader(Decoded(time, 0.0), batch_size=16, collate_fn=collate)
+
+
+def slow_workers(time):
+    return small_step(), torch.utils.data.DataLoader(Decoded(time, 5e-3), batch_size=16, num_workers=1)
+
+
+class Lines:
+    """Batches that are parsed from lines of text, again for each pass."""
+
+    def __init__(self):
+        self.lines = [json.dumps([0.01 * i] * 6_400) for i in range(16)]
+
+    def __iter__(self):
+        for _ in range(4):
+            yield torch.tensor([json.loads(line)[:64] for line in self.lines]), labels(16)
+
+
+def generator_of_text(time):
+    return small_step(), Lines()
+
+
+def augmented_images(time):
+    images = np.random.default_rng(0).random((16, 3, 64, 64), dtype=np.float32)
+
+    def fetch():
+        turned = [np.ascontiguousarray(np.sort(np.rot90(image, axes=(1, 2)), axis=0)) for image in images]
+        return torch.from_numpy(np.stack(turned)).flatten(1)[:, :64], labels(16)
+
+    return small_step(), fetch
+
+
+# launch overhead
 
 
 def many_small_layers(time):
@@ -97,6 +168,41 @@ def one_sample_at_a_time(time):
     return step, (torch.randn(16, 16), labels(16))
 
 
+def one_parameter_at_a_time(time):
+    layers = [nn.Linear(8, 8) for _ in range(20)]
+    model = nn.Sequential(*layers, nn.Linear(8, 10))
+    return training(model, torch.optim.Adam, foreach=False), (torch.randn(4, 8), labels(4))
+
+
+def clipped_by_hand(time):
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)), nn.Linear(8, 10))
+
+    def step(batch):
+        model.zero_grad()
+        cross_entropy(model(batch[0]), batch[1]).backward()
+        norm = torch.stack([p.grad.square().sum() for p in model.parameters()]).sum().sqrt()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 1e-4 * p.grad / norm.clamp(min=1.0)
+
+    return step, (torch.randn(4, 8), labels(4))
+
+
+def cell_by_cell(time):
+    cell, head = nn.GRUCell(8, 8), nn.Linear(8, 10)
+
+    def step(batch):
+        state = torch.zeros(4, 8)
+        for x in batch[0].unbind(1):
+            state = cell(x, state)
+        cross_entropy(head(state), batch[1]).backward()
+
+    return step, (torch.randn(4, 16, 8), labels(4))
+
+
+# memory bandwidth
+
+
 def element_by_element(time):
     bias = torch.zeros(1, requires_grad=True)
 
@@ -107,44 +213,288 @@ def element_by_element(time):
                 torch.add(batch[0], 0.5, out=out)
         (out[:1] * bias).sum().backward()
 
-    return step, (torch.randn(64, 1024),)
+    return step, (torch.randn(512, 4096),)
 
 
 def large_weights_one_row(time):
-    model = nn.Linear(512, 512)
-    return training(model, torch.optim.Adam), (torch.randn(1, 512), labels(1))
+    model = nn.Linear(2048, 1024)
+    return training(model, torch.optim.Adam), (torch.randn(1, 2048), labels(1))
+
+
+def large_table(time):
+    table = torch.randn(100_000, 32, requires_grad=True)
+    used = torch.optim.SGD([table], lr=0.1)
+
+    def step(batch):
+        used.zero_grad()
+        embedding(batch[0], table).sum().backward()
+        used.step()
+
+    return step, (torch.arange(64) * 1_000,)
+
+
+# arithmetic
 
 
 def large_matmuls(time):
-    model = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
-    return training(model), (torch.randn(256, 128), labels(256))
+    model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    return training(model), (torch.randn(1024, 512), labels(1024))
 
 
-def balanced(time):
-    """A third of the time each for input, for moving numbers and for products."""
-    a, big, weight = torch.randn(128, 128), torch.randn(64, 1024), torch.zeros(1, requires_grad=True)
-    out, product = torch.empty_like(big), torch.empty_like(a)
-    third_s = 0.02
-    # what is given as `out` counts as given and as made
-    move_s, multiply_s = LAUNCH_S + 3 * out.nbytes / BYTES_PER_S, LAUNCH_S + 2 * 128**3 / FLOP_PER_S
+def convolutions(time):
+    model = nn.Sequential(nn.Conv2d(32, 64, 3), nn.Flatten(), nn.LazyLinear(10))
+    batch = torch.randn(16, 32, 24, 24), labels(16)
+    model(batch[0])
+    return training(model), batch
+
+
+def attention(time):
+    scale = torch.ones(1, requires_grad=True)
 
     def step(batch):
-        with torch.no_grad():
-            for _ in range(round(third_s / move_s)):
-                torch.add(big, 0.5, out=out)
-            for _ in range(round(third_s / multiply_s)):
-                torch.mm(a, a, out=product)
-        (batch[0] * weight).sum().backward()
+        q = batch[0] * scale
+        scaled_dot_product_attention(q, q, q).sum().backward()
+
+    return step, (torch.randn(2, 4, 512, 64),)
+
+
+def lstm(time):
+    model = nn.LSTM(128, 256, batch_first=True)
+
+    def step(batch):
+        model.zero_grad()
+        model(batch[0])[0].sum().backward()
+
+    return step, (torch.randn(64, 24, 128),)
+
+
+def validated_now_and_then(time):
+    """Every fourth step tests the model on many rows."""
+    model, calls = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10)), []
+    held, train = torch.randn(4096, 64), training(model)
+
+    def step(batch):
+        calls.append(1)
+        train(batch)
+        if len(calls) % 4 == 0:
+            with torch.no_grad():
+                model(held)
+
+    return step, small_batch()
+
+
+# unknown
+
+
+def sorting(time):
+    scale = torch.ones(1, requires_grad=True)
+
+    def step(batch):
+        (batch[0] * scale).sort().values[:, 0].sum().backward()
+
+    return step, (torch.randn(256, 2048),)
+
+
+def factored(time):
+    weight = torch.randn(192, 192)
+
+    def step(batch):
+        q = torch.linalg.qr(weight)[0]
+        (batch[0] @ q).sum()
+
+    return step, (torch.randn(8, 192),)
+
+
+# other host work
+
+
+def with_host_work(work):
+    train = small_step()
+
+    def step(batch):
+        train(batch)
+        work(batch)
+
+    return step, small_batch()
+
+
+def tokenizer(time):
+    text, known = "the quick brown fox jumps over the lazy dog " * 400, {}
+
+    def tokenize(batch):
+        return [known.setdefault(word.lower(), len(known)) for word in text.split() for _ in range(3)]
+
+    return with_host_work(tokenize)
+
+
+def sleeping(time):
+    def pause(batch):
+        time.wait(0.02)
+
+    return with_host_work(pause)
+
+
+def locked_by_another(time):
+    lock = threading.Lock()
+
+    def hold():
+        with lock:
+            time.wait(0.02)
+
+    def wait_for_the_lock(batch):
+        other = threading.Thread(target=hold)
+        other.start()
+        time.wait(1e-3)
+        with lock:
+            pass
+        other.join()
+
+    return with_host_work(wait_for_the_lock)
+
+
+def checkpoint(time):
+    weights = torch.randn(1_000_000)
+
+    def save(batch):
+        with tempfile.TemporaryFile() as file:
+            torch.save(weights, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    return with_host_work(save)
+
+
+def text_log(time):
+    weights = torch.randn(10_000)
+
+    def log(batch):
+        with tempfile.TemporaryFile("w") as file:
+            for number in weights.tolist():
+                file.write(f"{number:.5f}\n")
+
+    return with_host_work(log)
+
+
+def json_metrics(time):
+    metrics = {f"layer {i}": [0.1 * j for j in range(100)] for i in range(200)}
+
+    def report(batch):
+        json.dumps(metrics)
+
+    return with_host_work(report)
+
+
+def collecting_garbage(time):
+    kept = [[i] for i in range(100_000)]
+
+    def collect(batch):
+        gc.collect()
+        return kept
+
+    return with_host_work(collect)
+
+
+def numpy_and_back(time):
+    rows = torch.randn(64, 4096)
+
+    def sort_in_numpy(batch):
+        torch.from_numpy(np.sort(rows.numpy(), axis=0)[:, ::-1].copy())
+
+    return with_host_work(sort_in_numpy)
+
+
+def growing_history(time):
+    history = [0.5 * i for i in range(200_000)]
+
+    def remember(batch):
+        history.append(1.0)
+        statistics.fmean(history)
+
+    return with_host_work(remember)
+
+
+# nothing dominates
+
+
+def often(time, work, seconds):
+    """A function that calls `work` as often as takes `seconds` on this clock."""
+    each_s = []
+    for _ in range(8):
+        start = time.clock()
+        work()
+        each_s.append(time.clock() - start)
+    n = max(round(seconds / min(each_s)), 1)  # other programs only lengthen it
+
+    def repeated():
+        for _ in range(n):
+            work()
+
+    return repeated
+
+
+def mixture(time, *kinds, part_s=0.02):
+    """A loop that spends the same time on each kind of work."""
+    a, big = torch.randn(128, 128), torch.randn(64, 1024)
+    product, out, one = torch.empty_like(a), torch.empty_like(big), torch.ones(1)
+    works = {
+        "arithmetic": lambda: torch.mm(a, a, out=product),
+        "memory bandwidth": lambda: torch.add(big, 0.5, out=out),
+        "launch overhead": lambda: one * 2,
+    }
+    used = [often(time, works[kind], part_s) for kind in kinds if kind in works]
+    used += [functools.partial(time.wait, part_s)] * kinds.count("other host work")
+
+    def step(batch):
+        for work in used:
+            work()
+        return batch[0] + 1
 
     def fetch():
-        time.now_s += third_s
-        return (torch.ones(4),)
+        time.wait(part_s)
+        return (one,)
 
-    return step, fetch
+    return step, fetch if "input" in kinds else (one,)
 
 
-def exchange(rank, meeting, path):
-    """One of two ranks that exchange 64 MiB for a step of almost nothing; rank 0 writes what limits it to `path`.
+BALANCED = {
+    "input, memory, products": ("input", "memory bandwidth", "arithmetic"),
+    "host, memory, products": ("other host work", "memory bandwidth", "arithmetic"),
+    "input, host, products": ("input", "other host work", "arithmetic"),
+    "input, host, memory": ("input", "other host work", "memory bandwidth"),
+    "four kinds": ("input", "other host work", "memory bandwidth", "arithmetic"),
+    "launches too": ("input", "other host work", "memory bandwidth", "arithmetic", "launch overhead"),
+}
+
+# name of the limit -> loops, all of them on any clock
+PLANTED = {
+    "input": (slow_source, slow_decoding, slow_collate),
+    "launch overhead": (
+        many_small_layers, one_sample_at_a_time, one_parameter_at_a_time, clipped_by_hand, cell_by_cell,
+    ),
+    "memory bandwidth": (element_by_element, large_weights_one_row, large_table),
+    "arithmetic": (large_matmuls, convolutions, attention, lstm, validated_now_and_then),
+    "unknown": (sorting, factored),
+    "other host work": (sleeping,),
+}  # fmt: skip
+# the same for loops whose time is Python's or another process's; of host work, the function that it is in
+REAL = {
+    "input": {slow_workers: "", generator_of_text: "", augmented_images: ""},
+    "other host work": {
+        tokenizer: "tokenize",
+        locked_by_another: "wait_for_the_lock",
+        checkpoint: "save",
+        text_log: "log",
+        json_metrics: "report",
+        collecting_garbage: "collect",
+        numpy_and_back: "sort_in_numpy",
+        growing_history: "remember",
+        sleeping: "pause",
+    },
+}
+
+
+def exchange(rank, meeting, path, planted):
+    """One of two ranks whose step is almost nothing but an exchange; rank 0 writes what limits it to `path`.
 
     They meet in a file `meeting`: a port that is free now may be taken when they start.
     """
@@ -154,15 +504,32 @@ def exchange(rank, meeting, path):
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    step, batch = {"all_reduce": summed, "DDP": data_parallel}[planted](dist)
+    found = profiling.find_bottleneck(step, batch, budget_s=2, ceilings=CEILINGS)
+    dist.barrier()
+    dist.destroy_process_group()
+    if rank == 0:
+        with open(path, "w") as file:
+            json.dump({"dominant": found.dominant, "text": str(found)}, file)
+
+
+def summed(dist):
+    """An exchange of 64 MiB."""
     shared, weight = torch.zeros(2**24), torch.zeros(16, requires_grad=True)
 
     def step(batch):
         (batch[0] * weight).sum().backward()
         dist.all_reduce(shared)
 
-    found = profiling.find_bottleneck(step, (torch.ones(16),), budget_s=2, ceilings=CEILINGS)
-    dist.barrier()
-    dist.destroy_process_group()
-    if rank == 0:
-        with open(path, "w") as file:
-            file.write(str(found.dominant))
+    return step, (torch.ones(16),)
+
+
+def data_parallel(dist):
+    """DistributedDataParallel of 4 million weights that little is calculated with."""
+    table = nn.Embedding(2**16, 64)
+    model = nn.parallel.DistributedDataParallel(table)
+
+    def step(batch):
+        model(batch[0]).sum().backward()
+
+    return step, (torch.arange(8),)

@@ -191,7 +191,7 @@ def test_bars_of_limits_are_in_order_with_the_bound_of_each():
     assert words(picture.ax)[:3] == [
         "60%, without it at most 2.50x, dominates",
         "20%, without it at most 1.25x",
-        "10%, without it at most 1.11x",
+        "10%, without it about 1.11x",
     ]
     assert picture.sentence == (
         "Input dominates with 60% of the loop's time: without it the loop would be at most 2.50x as fast."

@@ -1,0 +1,269 @@
+"""Run a training loop and pieces of it, and divide the time of a step by what limits it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+from labkit.core.errors import BadMeasurement
+from labkit.core.units import format_seconds, significant
+from labkit.measure.bench import sync_of
+from labkit.measure.ceilings import Ceilings
+from labkit.measure.contention import Watch
+from labkit.measure.machine import machine
+from labkit.measure.profiling import operator_timing
+from labkit.measure.profiling.annotations import Batch, is_batch, supply
+from labkit.measure.profiling.operator_timing import OperatorCall, Pace, low
+from labkit.measure.profiling.stack_samples import StackSamples
+from labkit.measure.profiling.step import distributed, profile_step
+from labkit.measure.profiling.step_overhead import StepOverhead
+
+HOST = "other host work"
+LIMITS = ("input", "launch overhead", "memory bandwidth", "arithmetic", "communication", HOST, "unknown")
+_ROUNDS = 3  # the fewest whose median survives one disturbed round
+_READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
+_RUNS = 8  # of timed operators in a row, so that work done in every eighth step only is seen
+_LOOK_S = 0.4  # to see what others take: counters have steps of 0.01 s
+_SLOW = 40  # a step that takes a budget's fortieth isn't repeated with twice the batch
+
+
+class LoopExperiments:
+    """Runs and times pieces of a loop, equally often on all ranks of a distributed run."""
+
+    def __init__(self, step: Callable[[Batch], object], budget_s: float) -> None:
+        self.step, self.budget_s = step, budget_s
+        self.device = machine().device
+        self.sync = sync_of(self.device)
+        self.samples, self.evidence, self.unexplained = StackSamples(), list[str](), ""
+        self.ready, self.alone_s = 1, 0.0
+        self.in_steps: float | None = 1.0
+
+    def input(self, batches: object) -> Batch:
+        """A batch to keep; `alone_s` are from then on the seconds of the input without a step."""
+        next_batch = supply(batches)
+        batch = next_batch()
+        if is_batch(batches):
+            return batch
+        ready = self.ready = _prefetched(batches)
+        watch = Watch(gpu=self.device != "cpu")
+        held, whole, share = self._in_turn(lambda: self.step(batch), lambda: self.step(next_batch()), ready)
+        self.alone_s = self._seconds(next_batch, share=0.1, skip=ready - 1)
+        self.in_steps = None if watch.so_far().reason and self.device == "cpu" else share
+        self.evidence += [
+            f"Batch already in memory: {format_seconds(held)} a step instead of {format_seconds(whole)}.",
+            f"Input alone, without a model: a batch every {format_seconds(self.alone_s)}.",
+        ]
+        return batch
+
+    def share_of_steps(self, step_s: float) -> float:
+        """The share of the loop's time that steps of `step_s` seconds alone would take.
+
+        On a busy CPU, long pieces of time can't be compared: there it follows from the input alone, which a loader
+        with workers prepares while a step runs.
+        """
+        if self.in_steps is not None:
+            return self.in_steps
+        waits_s = self.alone_s if self.ready == 1 else max(self.alone_s - step_s, 0.0)
+        return step_s / (step_s + waits_s)
+
+    def exchange(self, batch: Batch) -> tuple[float, contextlib.AbstractContextManager[None]]:
+        """The share of a step that exchanging gradients takes, and a context in which none are exchanged."""
+        models = _exchanging() if distributed() else []
+        if not models:
+            return 0.0, contextlib.nullcontext()
+
+        def without() -> None:
+            with _no_exchange(models):
+                self.step(batch)
+
+        quiet, whole, in_quiet = self._in_turn(without, lambda: self.step(batch), 1)
+        self.evidence.append(
+            f"Without exchanging gradients: {format_seconds(quiet)} a step instead of {format_seconds(whole)}."
+        )
+        return 1 - in_quiet, _no_exchange(models)
+
+    def inside(self, batch: Batch, ceilings: Ceilings) -> tuple[dict[str, float], float]:
+        """Shares of a step by limit, which sum to 1, and the step's seconds."""
+        pace = operator_timing.measure_pace(ceilings, self.device, self.sync)
+        plain_s, runs = self._timed(lambda: self.step(batch), self.samples, pace.gap_s)
+        self._look_at(runs)
+        calls = operator_timing.typical_calls(runs)
+        work = operator_timing.split_by_limit(calls, self._doubled(batch, plain_s), pace)
+        found = {name: work.get(name, 0.0) for name in LIMITS}
+        n, pieces_s = sum(call.weight for call in calls), sum(c.weight * (c.before_s + c.seconds) for c in calls)
+        step_s = plain_s
+        if plain_s > pieces_s:  # it was disturbed: else a step whose operators are timed takes longer
+            step_s = max(pieces_s - n * pace.timing_s, sum(found.values()))
+        talk = profile_step(lambda: self.step(batch), steps=3, warmup=1) if distributed() else None
+        found["communication"] += talk.share("communication") * step_s if talk else 0.0
+        rest_s = max(step_s - sum(found.values()), 0.0)
+        # Launching lies in short gaps between operators, and costs no more than in a tiny step.
+        long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
+        found[HOST] = max(min(long_s, rest_s), rest_s - n * pace.launch_s)
+        found["launch overhead"] += rest_s - found[HOST]
+        all_s = sum(found.values())  # more than the step: timed one by one, operators find colder caches
+        self._explain(calls, found, pace, step_s)
+        return {name: seconds / all_s for name, seconds in found.items()}, step_s
+
+    def places(self) -> tuple[str, str]:
+        """The line that holds the host's time, and the operator that holds most of what is unknown."""
+        return self.samples.most[0], self.unexplained
+
+    def _look_at(self, runs: Sequence[Sequence[OperatorCall]]) -> None:
+        counts = [len(run) - 1 for run in runs]
+        if not max(counts):
+            raise BadMeasurement(
+                "The step called no operator of torch: there is nothing to judge. Does it train a model?"
+            )
+        if len(set(counts)) > 1:
+            self.evidence.append(
+                f"The steps differ, with {min(counts)} to {max(counts)} operators: this is their mean."
+            )
+
+    def _doubled(self, batch: Batch, step_s: float) -> list[OperatorCall] | None:
+        """Timed operators with twice the batch; None if that takes too long, or if it can't be doubled."""
+        if not self._agreed(int(step_s <= self.budget_s / _SLOW)):
+            return None
+        try:
+            twice = _twice(batch)
+            twice_s, runs = self._timed(lambda: self.step(twice))
+        except (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError) as error:
+            words = " ".join(str(error).split())[:80]
+            self.evidence.append(f"Batch doubled: the step refused it ({type(error).__name__}: {words}).")
+            return None
+        fixed = StepOverhead(1, 2, step_s, twice_s).share(1)
+        self.evidence.append(
+            f"Batch doubled: a step takes {significant(twice_s / step_s)} times as long, and {fixed:.0%} doesn't grow."
+        )
+        return operator_timing.typical_calls(runs)
+
+    def _timed(
+        self, work: Callable[[], object], samples: StackSamples | None = None, gap_s: float = 0.0
+    ) -> tuple[float, list[list[OperatorCall]]]:
+        """Seconds of a plain step, and the timed operators of other steps."""
+        samples = samples or StackSamples()
+        work()
+        trial_s = self._mean(work, 1)
+        timed_s = self._mean(lambda: operator_timing.timed_calls(work, self.sync), 1)
+        inside = self._often(trial_s, share=_READING_S / self.budget_s, most=100)
+        n = self._often(trial_s * inside + timed_s, share=0.25 / _ROUNDS, most=_RUNS)
+        step_s, runs = [], []
+        for _ in range(_ROUNDS):
+            step_s += [self._mean(work, inside) for _ in range(n)]
+            with samples.taken():
+                runs += [operator_timing.timed_calls(work, self.sync, samples, gap_s) for _ in range(n)]
+        return low(step_s) if len({len(run) for run in runs}) == 1 else statistics.mean(step_s), runs
+
+    def _in_turn(
+        self, without: Callable[[], object], whole: Callable[[], object], ready: int
+    ) -> tuple[float, float, float]:
+        """Seconds of `without` and of `whole`, measured in turn, and the first's share of the second, at most 1.
+
+        `ready` calls of `whole` come first: a loader may have batches ready, which it prepared while others ran.
+        """
+        pairs = []
+        for turn in range(_ROUNDS):
+            skip = 0 if turn and ready == 1 else ready
+            whole_s = self._seconds(whole, share=0.25 / _ROUNDS, skip=skip)
+            pairs.append((self._seconds(without, share=0.1 / _ROUNDS, skip=int(not turn)), whole_s))
+        share = statistics.median(part / all_ for part, all_ in pairs)
+        part_s, whole_s = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
+        return part_s, whole_s, min(share, 1.0)
+
+    def _seconds(self, work: Callable[[], object], *, share: float, skip: int) -> float:
+        """Mean seconds of `work` over the calls that fit in `share` of the budget, after `skip` uncounted calls."""
+        for _ in range(skip):
+            work()
+        trial_s = self._mean(work, 1)
+        runs = self._often(trial_s, share=share, most=200)
+        return self._mean(work, runs) if runs > 1 else trial_s
+
+    def _mean(self, work: Callable[[], object], runs: int) -> float:
+        """Mean seconds of `runs` calls in a row."""
+        self.sync()
+        start = perf_counter()
+        for _ in range(runs):
+            work()
+        self.sync()
+        return (perf_counter() - start) / runs
+
+    def _often(self, each_s: float, *, share: float, most: int) -> int:
+        """How many calls fit in a share of the budget."""
+        return self._agreed(min(max(int(share * self.budget_s / max(each_s, 1e-7)), 1), most))
+
+    def _agreed(self, n: int) -> int:
+        """The least of all ranks' numbers: with different ones, a collective would wait forever."""
+        import torch
+
+        if not distributed():
+            return n
+        shared = torch.tensor(n, device=self.device)
+        torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MIN)
+        return int(shared)
+
+    def _explain(self, calls: Sequence[OperatorCall], found: dict[str, float], pace: Pace, step_s: float) -> None:
+        """Put the division of a step into words."""
+        said = {name: format_seconds(seconds) for name, seconds in found.items()}
+        longest = max(calls, key=lambda call: call.seconds)
+        unknown = [c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"]
+        self.unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
+        n = sum(call.weight for call in calls) - 1
+        self.evidence += [
+            f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings, memory bandwidth limits "
+            f"{said['memory bandwidth']} of their work and arithmetic {said['arithmetic']}; neither explains "
+            f"{said['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
+            f"Launching them takes {said['launch overhead']}; in a tiny training step, an operator costs "
+            f"{format_seconds(pace.launch_s)}.",
+        ]
+        place, share = self.samples.most
+        if place and found[HOST] > 0.1 * step_s:
+            self.evidence.append(
+                f"Between operators, the host works or waits for {said[HOST]} more: {share:.0%} of that in {place}."
+            )
+        if found["communication"]:
+            self.evidence.append(f"In a profile, exposed communication takes {said['communication']} a step.")
+
+
+def crowded(device: str) -> bool:
+    """Whether other programs take cores from torch's threads on a CPU, which makes them wait for each other."""
+    import torch
+
+    if device != "cpu" or torch.get_num_threads() == 1:
+        return False
+    watch, x, start = Watch(), torch.ones(256, 256), perf_counter()
+    while perf_counter() - start < _LOOK_S:
+        x @ x
+    return bool(watch.so_far().reason)
+
+
+def _exchanging() -> list[Any]:
+    """Models of this process whose gradients are exchanged."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return [one for one in gc.get_objects() if issubclass(type(one), DistributedDataParallel)]
+
+
+@contextlib.contextmanager
+def _no_exchange(models: Sequence[Any]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for model in models:
+            stack.enter_context(model.no_sync())
+        yield
+
+
+def _prefetched(batches: object) -> int:
+    """How many batches a loader, torch's or labkit's, may have ready before they are asked for."""
+    workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
+    return min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
+
+
+def _twice(batch: Any) -> Any:
+    """The batch with every tensor's rows repeated."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)
