@@ -58,6 +58,8 @@ class StepTrace:
         self.operators = _outermost([e for e in inside if e.get("cat") == "cpu_op"])
         self._starts = [float(e["ts"]) for e in self.operators]
         self.phases = _phases(inside, self.operators, self.begin)
+        trains = any(phase.name == "backward" for phase in self.phases)
+        self._kept_phases = [phase for phase in self.phases if trains and phase.name == "forward"]
         named = [(float(e["ts"]), e["name"]) for e in timed if e["name"].startswith(GRADIENT)]
         self.gradients = [(at, int(name.removeprefix(GRADIENT))) for at, name in named]
         memory = [e for e in timed if e["name"] == "[memory]"]
@@ -96,11 +98,10 @@ class StepTrace:
         return [a for a in (*older, *self.allocations) if a.n_bytes and a.end > self.begin and a.start <= self.end]
 
     def _is_activation(self, one: Allocation) -> bool:
-        """Whether it was made in a forward phase and outlives the operator that made it."""
-        operator = self._operator(one.start)
-        kept = operator is None or one.end > _end(operator)
-        at_s = (one.start - self.begin) / 1e6
-        return kept and at_s > 0 and phase_at(self.phases, at_s) == "forward"
+        """Whether it was made in a forward phase, and is still in use when the backward phase after that begins."""
+        start_s, end_s = (one.start - self.begin) / 1e6, (one.end - self.begin) / 1e6
+        made = (phase for phase in self._kept_phases if phase.start_s <= start_s <= phase.end_s)
+        return start_s > 0 and any(phase.end_s <= end_s for phase in made)
 
     def _operator(self, at: float) -> TraceEvent | None:
         index = bisect.bisect_right(self._starts, at) - 1

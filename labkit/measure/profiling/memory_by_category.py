@@ -44,7 +44,7 @@ class MemoryTimeline(Shown):
     """Bytes of live tensors over one step on `device`, by category, at each moment when they changed.
 
     `n_bytes[category][i]` are the bytes from `times_s[i]` on, in seconds since the step began, by the host's clock.
-    Parameters include buffers. Activations are what the forward pass allocated and kept after the allocating operator.
+    Parameters include buffers. Activations are what the forward pass allocated and is still there as backward begins.
     """
 
     device: str
