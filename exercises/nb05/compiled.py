@@ -104,35 +104,27 @@ def best_cap(answer: object) -> str:
     return "Right for spills, for shared memory, for several block sizes and where two caps are equally good."
 
 
-def _resources(registers: int, spill: int = 0, shared: int = 0) -> KernelResources:
-    return KernelResources(registers, spill, spill, 2 * spill, shared, 0, 1024)
+def _resources(registers: int, shared: int = 0, *, stored: int = 0, loaded: int = 0, stack: int = 0) -> KernelResources:
+    return KernelResources(registers, stored, loaded, stack, shared, 0, 1024)
 
 
 def _sets_of_builds() -> dict[str, tuple[dict[int, KernelResources], int]]:
     """What is special -> builds by cap, and threads a block."""
-    kernel = {128: (96, 0), 96: (96, 0), 80: (80, 0), 64: (64, 284), 32: (32, 700)}
-    # one build only loads spills, one only stores them, and one has a local array that is no spill
-    half_spilt = {
-        40: KernelResources(40, 0, 16, 16, 0, 0, 1024),
-        48: KernelResources(48, 16, 0, 16, 0, 0, 1024),
-        64: KernelResources(64, 0, 0, 64, 0, 0, 1024),
-        80: KernelResources(80, 0, 0, 0, 0, 0, 1024),
-    }
+    spilt = {64: _resources(64, stored=284, loaded=284, stack=568), 32: _resources(32, stored=700, loaded=700)}
     sets = {
-        "the kernel above, 256 threads": ({cap: _resources(*one) for cap, one in kernel.items()}, 256),
+        "the kernel above, 256 threads": ({128: _resources(96), 96: _resources(96), 80: _resources(80)} | spilt, 256),
         "caps above what was needed": ({cap: _resources(n) for cap, n in ((128, 40), (96, 44), (64, 64))}, 256),
         # a warp gets registers in units of 256, 8 a thread: 51 take the room of 56
         "48 and 51 registers, 256 threads": ({48: _resources(48), 56: _resources(51)}, 256),
         "blocks of 32 threads, 32 of which fit": ({cap: _resources(cap) for cap in (32, 40, 64)}, 32),
-        "24 KiB of shared memory a block": ({cap: _resources(cap, shared=24576) for cap in (32, 40, 48, 64, 96)}, 256),
-        "builds that spill in one direction only": (half_spilt, 256),
     }
     draw = random.Random(506)
-    for i in range(_DRAWN):
+    for _ in range(_DRAWN):
         block, shared = draw.choice([64, 96, 128, 200, 256, 384, 512]), draw.choice([0, 0, 1000, 9000, 20000, 33000])
         used = {cap: cap - draw.randint(0, 9) for cap in draw.sample(range(24, 128, 4), 6)}
-        builds = {cap: _resources(n, draw.choice([0, 0, 0, 8]) * (i % 2), shared) for cap, n in used.items()}
-        builds[max(used)] = _resources(used[max(used)], 0, shared)
+        builds = {cap: _resources(n, shared, stack=draw.choice([0, 16])) for cap, n in used.items()}
+        for cap in sorted(used)[:3]:  # spills in one direction; a stack alone is none
+            builds[cap] = _resources(used[cap], shared, **{draw.choice(["stored", "loaded", "stack"]): 16})
         sets[f"{block} threads, {shared:,} B of shared memory, registers by cap {used}"] = (builds, block)
     return sets
 
@@ -153,15 +145,10 @@ def _cap_hint(found: float, builds: dict[int, KernelResources], block: int) -> s
         return f"It is none of the caps {sorted(builds)}."
     expected = _best(builds, block)
     mine, best = builds[int(found)], builds[expected]
-    if mine.spill_store_bytes + mine.spill_load_bytes:
-        return (
-            f"With {found:g} a thread spills: it stores {mine.spill_store_bytes} B of registers' values and loads "
-            f"{mine.spill_load_bytes} B. Either of them counts."
-        )
+    if spills := mine.spill_store_bytes + mine.spill_load_bytes:
+        return f"With {found:g} a thread stores and loads {spills} B of registers' values: it spills."
     filled, possible = _fraction(mine, block), _fraction(best, block)
-    if filled < possible:
-        return f"With {found:g} an SM is filled to {filled:.0%}, with {expected} to {possible:.0%}."
     return (
-        f"Both fill an SM to {possible:.0%} (registers and shared memory counted): of such caps take the largest, "
-        "which leaves the compiler the most room."
+        f"With {found:g} an SM is filled to {filled:.0%}, with {expected} to {possible:.0%}, by registers and shared "
+        "memory. Of equally good caps take the largest, which leaves the compiler the most room."
     )

@@ -48,14 +48,7 @@ class StandInArray(NDArrayOperatorsMixin):
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
 
-    def __float__(self) -> float:
-        return float(self.get())
-
-    def __int__(self) -> int:
-        return int(self.get())
-
-    def __bool__(self) -> bool:
-        return bool(self.get())
+    __float__, __int__, __bool__ = (lambda self, kind=kind: kind(self.get()) for kind in (float, int, bool))
 
     def get(self) -> Any:
         """A NumPy array of the same numbers: the CPU waits for them."""

@@ -6,7 +6,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from time import perf_counter
 from types import FunctionType
 from typing import Any
 
@@ -21,8 +20,6 @@ from labkit.core.display import brief_repr, cut
 from labkit.lesson.checks import NotYet
 
 _LONGEST_ERROR = 400
-_REPEATS = 20  # of two cores' race in a function that the kernel calls, one run in some ten comes out wrong
-_REPEATS_S = 1.0
 _WATCHED_THREADS = 64  # more than a case has images: each gets a thread of its own
 _BLOCKED = 4  # choice where ReLU let nothing through
 _TOLERANCE = {"float32": 1e-5, "float64": 1e-12}  # of the largest value: sums of some hundred terms
@@ -104,8 +101,15 @@ def _plain(answer: object, parameters: str) -> Callable[..., Any]:
     if not inspect.isfunction(fn):
         raise NotYet(f"Expected a function with @numba.njit, got {brief_repr(answer)}. Pass its name without brackets.")
     kernel(fn, parameters)
-    watched = _WatchedNumba()
+    return _watched(fn, _WatchedNumba())
+
+
+def _watched(fn: Any, watched: _WatchedNumba) -> Callable[..., Any]:
+    """The function, and those compiled ones that it calls, as plain Python with that prange."""
     names: dict[str, Any] = {name: watched for name, value in fn.__globals__.items() if value is numba}
+    for name in set(fn.__code__.co_names) & fn.__globals__.keys():
+        if inspect.isfunction(called := getattr(fn.__globals__[name], "py_func", None)) and called is not fn:
+            names[name] = _watched(called, watched)
     for part in ("prange", "get_thread_id", "get_num_threads"):
         known = getattr(numba, part)
         names |= {name: getattr(watched, part) for name, value in fn.__globals__.items() if value is known}
@@ -156,18 +160,18 @@ class _WatchedNumba:
 def _judge_compiled(answer: object, judge: Callable[..., None]) -> None:
     if not hasattr(answer, "py_func"):
         raise NotYet("Right, but not compiled: Python would need minutes. Put @numba.njit(parallel=True) above it.")
-    judge(answer, _block("64 images of SimpleCNN, compiled", (64, 3, 6, 32, 32, 5), seed=21), repeats=_REPEATS)
-    judge(answer, _block("float64, compiled", (2, 2, 3, 9, 8, 3), dtype="float64", seed=22), repeats=_REPEATS)
+    judge(answer, _block("64 images of SimpleCNN, compiled", (64, 3, 6, 32, 32, 5), seed=21))
+    judge(answer, _block("float64, compiled", (2, 2, 3, 9, 8, 3), dtype="float64", seed=22))
 
 
-def _judge_forward(fn: Any, block: _BlockCase, *, repeats: int = 1) -> None:
+def _judge_forward(fn: Any, block: _BlockCase) -> None:
     wanted = block.reference()
     outputs = {
         "pooled": np.full(wanted["pooled"].shape, np.nan, block.x.dtype),
         "choice": np.full(wanted["pooled"].shape, 9, np.uint8),
     }
     where, inputs = f"With {block.given}", {"x": block.x, "weight": block.weight, "bias": block.bias}
-    got = _results(fn, where, inputs, outputs, repeats)
+    got = _results(fn, where, inputs, outputs)
     pooled, choice = got["pooled"], got["choice"]
     if np.isnan(pooled).any():
         raise NotYet(f"{where}: pooled{_first(np.isnan(pooled))} was never written, or is not a number.")
@@ -198,7 +202,7 @@ def backward(answer: object) -> str:
     return "Right at even and odd sizes, with and without grad_x, in float32 and float64, and compiled."
 
 
-def _judge_backward(fn: Any, block: _BlockCase, *, wants_x: bool = True, repeats: int = 1) -> None:
+def _judge_backward(fn: Any, block: _BlockCase, *, wants_x: bool = True) -> None:
     made = block.reference()
     draw = np.random.default_rng(5)
     gradient = draw.integers(1, 4, made["pooled"].shape) if block.whole else draw.normal(size=made["pooled"].shape)
@@ -209,7 +213,7 @@ def _judge_backward(fn: Any, block: _BlockCase, *, wants_x: bool = True, repeats
         outputs["grad_x"] = outputs["grad_x"][:0]
     where = f"With {block.given}"
     inputs = {"grad_pooled": gradient, "choice": made["choice"], "x": block.x, "weight": block.weight}
-    got = _results(fn, where, inputs, outputs, repeats)
+    got = _results(fn, where, inputs, outputs)
     unmasked = not _off(got["grad_biases"], gradient.astype(float).sum((2, 3))).any()
     for name in ("grad_biases", "grad_weights", *["grad_x"] * wants_x):
         _compare(where, name, got[name], wanted[name], _UNMASKED if unmasked else _WHY_BACKWARD[name])
@@ -223,34 +227,18 @@ _WHY_BACKWARD = {
 }
 
 
-def _results(
-    fn: Any, where: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array], repeats: int
-) -> dict[str, Array]:
-    """What the kernel leaves in copies of `outputs`, run `repeats` times or for a second.
-
-    Whole numbers are summed exactly in any order, so every bit has to agree from run to run.
-    """
-    before, first = {name: array.copy() for name, array in inputs.items()}, b""
-    for done in range(repeats):
-        got = {name: array.copy() for name, array in outputs.items()}
-        try:
-            fn(*inputs.values(), *got.values())
-        except NotYet as raced:
-            raise NotYet(f"{where}: {raced}") from raced
-        except (Exception, SystemExit) as error:
-            raise NotYet(f"{where}: it raised {type(error).__name__}: {cut(str(error), _LONGEST_ERROR)}") from error
-        if changed := [name for name, array in inputs.items() if not np.array_equal(array, before[name])]:
-            raise NotYet(f"{where}: it has changed {changed[0]}, which others still need.")
-        bits = b"".join(array.tobytes() for array in got.values())
-        if not done:  # the clock starts after the first run, which had to wait for the compiler
-            first, until_s = bits, perf_counter() + _REPEATS_S
-        elif bits != first:
-            raise NotYet(
-                f"{where}: run again, it gives other numbers. Do two threads share an array? What the body of prange "
-                "writes to has to be made inside it."
-            )
-        elif done > 5 and perf_counter() > until_s:
-            break
+def _results(fn: Any, where: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the kernel leaves in copies of `outputs`."""
+    before = {name: array.copy() for name, array in inputs.items()}
+    got = {name: array.copy() for name, array in outputs.items()}
+    try:
+        fn(*inputs.values(), *got.values())
+    except NotYet as raced:
+        raise NotYet(f"{where}: {raced}") from raced
+    except (Exception, SystemExit) as error:
+        raise NotYet(f"{where}: it raised {type(error).__name__}: {cut(str(error), _LONGEST_ERROR)}") from error
+    if changed := [name for name, array in inputs.items() if not np.array_equal(array, before[name])]:
+        raise NotYet(f"{where}: it has changed {changed[0]}, which others still need.")
     return got
 
 

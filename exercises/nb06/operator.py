@@ -98,6 +98,8 @@ def _judge_shapes(answer: Any) -> None:
                     f"{where}: {name} should be {dtype} of shape {tuple(wanted.shape)}, got {part.dtype} of shape "
                     f"{tuple(part.shape)}."
                 )
+            if part.device.type != "meta":  # where these inputs are
+                raise NotYet(f"{where}: {name} is on the CPU, wherever x is: make it from x, as x.new_empty does.")
 
 
 def _judge_values(fn: Any, height: int, width: int, *, wants_x: bool, where: str = "") -> None:
