@@ -146,10 +146,9 @@ class _Judge:
 
 def _judge_form(images: Tensor, labels: Tensor) -> None:
     shape, device = (len(labels), 3, SIZE, SIZE), machine().device
-    if tuple(images.shape) != shape or images.dtype != torch.float32:
-        raise NotYet(f"Expected images float32 {shape}, got {images.dtype} {tuple(images.shape)}.")
-    if labels.dtype != torch.int64:
-        raise NotYet(f"Expected labels of torch.int64, got {labels.dtype}.")
+    if tuple(images.shape) != shape or (images.dtype, labels.dtype) != (torch.float32, torch.int64):
+        got = f"{images.dtype} {tuple(images.shape)} and {labels.dtype}"
+        raise NotYet(f"Expected images float32 {shape} and labels int64, got {got}.")
     if images.device.type != device:
         raise NotYet(f"Expected images on {device!r}, where the model is, got {images.device}.")
     low, high = float(images.min()), float(images.max())
