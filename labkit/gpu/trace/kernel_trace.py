@@ -126,11 +126,11 @@ class Trace(ShownAsTable):
         found = np.full(len(address), -1)
         for by_name, region in itertools.product((True, False), self._run.regions):
             low, high = region.span
-            near = (found < 0) & (address >= low) & (address < high)
+            mask = (found < 0) & (address >= low) & (address < high)
             if by_name:
                 name = re.compile(rf"\b{re.escape(region.name)}\b")
-                near &= np.array([bool(name.search(text)) for text in texts])[self._run.requests.site]
-            near = np.flatnonzero(near)
+                mask &= np.array([bool(name.search(text)) for text in texts])[self._run.requests.site]
+            near = np.flatnonzero(mask)
             inside = region.elements(address[near]) >= 0  # a column of a matrix spans its other columns too
             found[near[inside]] = self.arrays.index(region.name)
         return found
