@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import vector_to_parameters
 from torch.utils.data import TensorDataset
+from torch.utils.flop_counter import FlopCounterMode
 
 from exercises.answers import about
 from exercises.several_ranks import on_ranks, rows_read
@@ -27,9 +28,11 @@ _BATCH, _RATE, _EPOCHS = 4, 0.2, 3
 
 @dataclass
 class SharedStep:
-    """One call on one rank: which images its model was given, and what the call left."""
+    """One call on one rank: which images its model was given, the call's matrix work, and what it left."""
 
     rows: list[int]
+    flop: int
+    image_flop: int  # forward and backward of one image
     left: Left
 
 
@@ -46,13 +49,22 @@ def gradients(answer: object) -> str:
 
 def _observe_step(answer: Callable[..., object], images: int, seed: int) -> SharedStep:
     batch = WholeBatch(images, seed)
-    with rows_read(batch.model, batch.x) as batches:
+    with rows_read(batch.model, batch.x) as batches, FlopCounterMode(display=False) as counter:
         loss = answer(batch.model, batch.x, batch.y)
-    return SharedStep([row for rows in batches for row in rows], batch.left_by(loss))
+    image_flop = 6 * sum(weight.numel() for weight in batch.model.parameters() if weight.dim() == 2)
+    return SharedStep(
+        sorted({row for rows in batches for row in rows}), counter.get_total_flops(), image_flop, batch.left_by(loss)
+    )
 
 
 def _judge_steps(steps: Sequence[SharedStep], images: int) -> None:
     _judge_shares([step.rows for step in steps], images)
+    for rank, step in enumerate(steps):
+        if step.flop > 1.5 * len(step.rows) * step.image_flop:
+            raise NotYet(
+                f"rank {rank} computes as much as {step.flop / step.image_flop:.3g} images take, and its model was given "
+                f"{len(step.rows)}. Only a rank's own share may be worked on."
+            )
     ranks, found = len(steps), [step.left.gradient for step in steps]
     if any(one is None or found[0] is None or not near(one, found[0]) for one in found):
         otherwise = "the gradients differ from rank to rank. Which call sums the gradients of all ranks?"
@@ -82,7 +94,7 @@ def _judge_shares(rows: Sequence[Sequence[int]], images: int) -> None:
     if all(len(own) == images for own in rows):
         raise NotYet(f"every rank's model was given all {images} images, so no work is shared.")
     if len(everything) != len(set(everything)):
-        raise NotYet("an image is read by two ranks, or twice. Shares must not overlap.")
+        raise NotYet("an image is read by two ranks. Shares must not overlap.")
     if len(everything) < images:
         raise NotYet(
             f"{images - len(everything)} images are read by no rank. If the batch can't be divided evenly, some shares "

@@ -84,6 +84,18 @@ def _judge(calls: Sequence[Reduction]) -> None:
             raise NotYet(
                 f"rank {rank} sends to {peers}. In a ring each rank sends to one neighbour and receives from the other."
             )
+    in_all = sum(n_bytes for call in calls for _, n_bytes in call.sent)
+    if in_all < 2 * (ranks - 1) * length * _FLOAT64:  # each number is added n - 1 times, and spread n - 1 times
+        raise NotYet(
+            f"the sum is right, but the messages carry {in_all} bytes in all, fewer than it takes to add and to spread "
+            "every number. What else did the ranks exchange numbers through?"
+        )
+    messages = max(len(call.sent) for call in calls)
+    if messages > 2 * (ranks - 1):
+        raise NotYet(
+            f"the sum is right, but a rank sends {messages} messages; a ring needs {2 * (ranks - 1)}, each a whole part. "
+            "Every message has its start: don't cut a part into smaller ones."
+        )
     most = max(sum(n_bytes for _, n_bytes in call.sent) for call in calls)
     largest = math.ceil(length / ranks)
     allowed = 2 * (ranks - 1) * largest * _FLOAT64

@@ -1,8 +1,10 @@
 """Plausible wrong answers of notebook 12: number -> (answer, words the check must say)."""
 
+import itertools
+
 import torch
 import torch.distributed as dist
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, linear
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -57,6 +59,18 @@ def whole_batch_past_the_hook(model, images, labels):
     model(images.tensor_split(ranks)[rank])
     model.zero_grad()
     loss = cross_entropy(model.forward(images), labels)
+    loss.backward()
+    return loss.item()
+
+
+def whole_batch_by_its_weights(model, images, labels):
+    """Shows its model a share, and computes with all, without the model."""
+    model(images.tensor_split(dist.get_world_size())[dist.get_rank()])
+    model.zero_grad()
+    x = images
+    for layer in model.children():
+        x = linear(x, layer.weight, layer.bias) if isinstance(layer, torch.nn.Linear) else layer(x)
+    loss = cross_entropy(x, labels)
     loss.backward()
     return loss.item()
 
@@ -199,6 +213,25 @@ def does_nothing(x):
     return x
 
 
+def one_message_a_number(x):
+    """A ring of which each message carries one number."""
+    for i in range(len(x)):
+        x[i : i + 1] = ring()(x[i : i + 1].clone())
+    return x
+
+
+def through_the_store(x):
+    store = dist.distributed_c10d._get_default_store()
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    n = next(_CALLS)
+    store.set(f"sum {n} {rank}", ",".join(map(repr, x.tolist())))
+    given = [store.get(f"sum {n} {other}").decode() for other in range(ranks)]
+    return torch.tensor([[float(v) for v in each.split(",")] for each in given], dtype=x.dtype).sum(0)
+
+
+_CALLS = itertools.count()
+
+
 # 12.4
 
 
@@ -237,7 +270,8 @@ WRONG = {
         (share(loss_too=False), "that of its own share"),
         (share(step=True), "the weights changed"),
         (lambda model, images, labels: 0.5, "are read by no rank"),
-        (whole_batch_past_the_hook, "read by two ranks, or twice"),
+        (whole_batch_past_the_hook, "no work is shared"),
+        (whole_batch_by_its_weights, "Only a rank's own share may be worked on"),
     ],
     "12.2": [
         (loop(sampled=False), "do the same work"),
@@ -270,6 +304,8 @@ WRONG = {
         (ring(shift=1), "On 2 ranks"),
         (ring(blocking=True), "wait for each other"),
         (does_nothing, "returned what it was given"),
+        (one_message_a_number, "don't cut a part into smaller ones"),
+        (through_the_store, "What else did the ranks exchange numbers through"),
         (lambda x: 2.0, "expected a tensor"),
     ],
     "12.4": [

@@ -175,7 +175,7 @@ class SplitRun:
 
 def plan(answer: object) -> str:
     """Each matrix's style, told apart by kind first; then the block itself, split that way on two ranks."""
-    styles = mapping(answer, dict.fromkeys(_MATRICES, "a style of torch.distributed.tensor.parallel"))
+    styles = mapping(answer, dict.fromkeys(_MATRICES, "a style of torch.distributed.tensor.parallel"), more=True)
     for name, (kind, why) in _MATRICES.items():
         style = styles[name]
         if isinstance(style, type) and issubclass(style, ParallelStyle):

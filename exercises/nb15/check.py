@@ -125,6 +125,9 @@ def _judge_order(
     )
 
 
+_FIXED = ("dtype", "optimizer", "overlap", "schedule", "offload", "software")
+
+
 @functools.cache
 def _fastest_step_s() -> float:
     return best_layout(model("Llama-2-70B"), Cluster("A100 SXM4 80GB", 64), _BATCH, runners_up=0).step.seconds
@@ -132,10 +135,10 @@ def _fastest_step_s() -> float:
 
 def fits(answer: object) -> str:
     """A layout of Llama-2-70B on 64 A100 of 80 GB that fits and is within 10 % of the fastest."""
-    if not isinstance(answer, Layout):
+    if type(answer) is not Layout:
         raise NotYet(f"Expected a lab.cluster.Layout(data=..., tensor=..., ...), got {brief_repr(answer)}.")
-    if (answer.dtype, answer.optimizer, answer.overlap) != ("mixed bfloat16", "adam", True):
-        raise NotYet("Expected the defaults for dtype, optimizer and overlap: the task is to split, not to shrink.")
+    if changed := [name for name in _FIXED if getattr(answer, name) != getattr(Layout(), name)]:
+        raise NotYet(f"Expected the default for {', '.join(changed)}: the task is to split, not to shrink.")
     try:
         made = require_fit(step(model("Llama-2-70B"), Cluster("A100 SXM4 80GB", 64), answer, _BATCH))
     except LabError as error:
@@ -182,7 +185,7 @@ def _run_cost(
 
 def _judge_costs(got: object, expected: dict[str, float], given: str, *case: float) -> None:
     _, _, gpus, _, mfu, _, _ = case
-    found = mapping(got, _COST_HINTS)
+    found = mapping(got, _COST_HINTS, more=True)
     for name, value in expected.items():
         wrong = {
             value
@@ -201,7 +204,7 @@ def best_interval(answer: object) -> str:
     draw = random.Random(1506)
     cases = [(60.0, 1, 50_000.0), (0.0, 1024, 50_000.0)]
     cases += [(draw.uniform(5, 600), draw.choice([8, 1000, 16_384, 100_000]), draw.uniform(1e4, 1e5)) for _ in range(5)]
-    over_cases(answer, cases, _best_interval_s, close("s", hint=_interval_hint))
+    over_cases(answer, cases, _best_interval_s, close("s", rel=1e-4, hint=_interval_hint))  # found by trying, too
     return "Right for one GPU and for 100,000, and where saving costs nothing."
 
 

@@ -148,6 +148,11 @@ def interval(factor=2.0, gpus_count=True, seconds=3600.0, root=True):
     return best_interval_s
 
 
+class OneMicroBatch(Layout):
+    def microbatches(self, batch):
+        return 1
+
+
 WRONG = {
     "15.1": [
         (levels(whole=True), "only these travel between the nodes"),
@@ -192,8 +197,10 @@ WRONG = {
         (Layout(data=32, tensor=2, pipeline=1), "The nearest that fits"),
         (Layout(data=8, tensor=8, pipeline=2), "Expected data x tensor x pipeline = 64 GPUs"),
         (Layout(data=4, tensor=4, pipeline=4, zero=1, micro_batch=3), "Expected a batch that"),
-        (Layout(data=8, tensor=4, pipeline=2, zero=1, dtype="float32"), "Expected the defaults"),
-        (Layout(data=8, tensor=4, pipeline=2, zero=1, optimizer="sgd"), "Expected the defaults"),
+        (Layout(data=8, tensor=4, pipeline=2, zero=1, dtype="float32"), "Expected the default for dtype"),
+        (Layout(data=8, tensor=4, pipeline=2, zero=1, optimizer="sgd"), "Expected the default for optimizer"),
+        (Layout(data=8, tensor=4, pipeline=2, zero=1, schedule="ZB-V"), "Expected the default for schedule"),
+        (OneMicroBatch(data=8, tensor=4, pipeline=2, zero=1), "Expected a lab.cluster.Layout"),
         ((8, 4, 2), "Expected a lab.cluster.Layout"),
     ],
     "15.5": [

@@ -239,11 +239,11 @@ def remaining(faults: Sequence[str], *, of: int) -> str:
     )
 
 
-def mapping(answer: object, keys: Mapping[str, str]) -> dict[str, Any]:
-    """The answer as a dict with just these keys (key -> what it stands for); Todo while an entry is `...`."""
+def mapping(answer: object, keys: Mapping[str, str], *, more: bool = False) -> dict[str, Any]:
+    """The answer as a dict with these keys (key -> what it stands for), and `more` or no others; Todo for a `...`."""
     if not isinstance(answer, dict):
         raise NotYet(f"Expected a dict with the keys {sorted(keys)}, got {brief_repr(answer)}.")
-    missing, extra = sorted(set(keys) - set(answer)), sorted(map(str, set(answer) - set(keys)))
+    missing, extra = sorted(set(keys) - set(answer)), sorted(map(str, () if more else set(answer) - set(keys)))
     if missing or extra:
         not_asked_for = brief_repr(extra) if extra else "none"
         raise NotYet(f"Expected the keys {sorted(keys)}: missing {missing or 'none'}, not asked for {not_asked_for}.")
