@@ -17,7 +17,7 @@ from labkit.gpu.trace.typed_source import Typed, TypedSource
 
 RING = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift)
 """Operators whose low 64 bits follow from the low 64 bits of their operands."""
-_COMPLEX_FLOP = {ast.Mult: 6}  # 4 products and 2 sums; all others count 2, as a sum does
+_COMPLEX_FLOP: dict[type, int] = {ast.Mult: 6}  # 4 products and 2 sums; all others count 2, as a sum does
 _SAME_TYPE = (abs, min, max, pow, round, divmod)
 
 
@@ -80,22 +80,18 @@ class Arithmetic:
         return value in _SAME_TYPE if module == "builtins" else module == "math" or module.endswith("libdevice")
 
     def bits(self, node: ast.expr, typed: Typed, side: int) -> int:
-        """The most bits of the magnitude of an operand, the left one (0) or the right one (1)."""
+        """The most bits of the magnitude of an operand, the left one (0) or the right one (1); 64 for over 63."""
         inner = self.types.of(node) if isinstance(node, ast.BinOp) else None
         if inner is None or not isinstance(node, ast.BinOp) or not inner.is_integer:
             return typed.bits[side]
         left, right = (self.bits(part, inner, i) for i, part in enumerate((node.left, node.right)))
         match node.op:
-            case ast.Mult():
-                return left + right
-            case ast.LShift():
-                count = node.right.value if isinstance(node.right, ast.Constant) else 64
-                return left + int(count)
             case ast.BitAnd() | ast.BitOr() | ast.BitXor():
                 return max(left, right)
-            case ast.Pow():
-                return 64
-        return max(left, right) + 1
+            case ast.Add() | ast.Sub() | ast.Mult():
+                bits = left + right if isinstance(node.op, ast.Mult) else max(left, right) + 1
+                return bits if bits < 63 else 64
+        return 64
 
     def overflows(self, node: ast.BinOp) -> bool:
         """Whether an integer may need more bits than its type has, or be negative and unsigned."""

@@ -134,6 +134,9 @@ class ExpressionRewriter(ast.NodeTransformer):
         self, node: ast.BinOp | ast.AugAssign, typed: Typed | None, kind: type | None, left: Any, right: Any
     ) -> ast.expr:
         """`left`, converted to `kind`, and `right`, combined as numba combines them."""
+        if typed is not None and typed.result != np.bool_:  # NumPy's truth values don't add up to 2
+            own = zip(typed.operands, (left, right), strict=True)
+            left, right = (call("int", value) if have == np.bool_ else value for have, value in own)
         if typed is not None and typed.is_integer and type(node.op) in _HELPED:
             shift = isinstance(node.op, ast.LShift | ast.RShift)
             if not shift and typed.result == np.int64:
@@ -141,29 +144,34 @@ class ExpressionRewriter(ast.NodeTransformer):
                     value if self.arithmetic.is_signed(part, own) else call("wrap", value)
                     for part, own, value in zip(_operands(node), typed.operands, (left, right), strict=True)
                 )
-            if not (isinstance(right, ast.Constant) and (0 <= right.value < 64 if shift else right.value)):
+            by: Any = right.value if isinstance(right, ast.Constant) else 0 if not shift else 64
+            if not (0 <= by < 64 if shift else by):
                 key = [] if shift else [self._key("division", node)]
                 return call(_HELPED[type(node.op)], left, right, *key)
         return ast.BinOp(call(kind.__name__, left) if kind else left, node.op, right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         typed = self.types.of(node)
-        made: Any = self.generic_visit(node)
+        self.generic_visit(node)
         if isinstance(node.op, ast.Invert) and typed is not None and typed.result == np.bool_:
-            made.op = ast.Not()
-        if typed is None or not typed.is_integer or typed.operands[0] is None or isinstance(node.op, ast.Not):
-            return made
-        if typed.result == np.uint64:
-            return ast.BinOp(made, ast.BitAnd(), ast.Constant(_LOW_64))
-        return made if self.arithmetic.is_signed(node.operand, typed.operands[0]) else call("wrap", made)
+            node.op = ast.Not()
+        kind = typed.converted[0] if typed is not None and typed.is_integer else None
+        if kind is None or isinstance(node.op, ast.Not):
+            return node
+        node.operand = call("int", node.operand)
+        if kind.kind not in "iu":
+            return node
+        # In the operand's own type, which may be shorter than the result's.
+        own = call(kind.name, node)
+        return call("wrap", own) if typed is not None and typed.result == np.int64 != kind else own
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         typed = self.types.of(node) if len(node.ops) == 1 else None
         kind = self.arithmetic.conversion(typed, [node.left, node.comparators[0]], compared=True)
-        made: Any = self.generic_visit(node)
+        self.generic_visit(node)
         if kind is not None:
-            made.left = call(kind.__name__, made.left)
-        return made
+            node.left = call(kind.__name__, node.left)
+        return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         return method(self.visit(node.value), "ld", self._index(node.slice), self._key("load", node))

@@ -13,11 +13,12 @@ import numpy as np
 
 from labkit.core.errors import KernelError
 from labkit.gpu.trace.arithmetic import Arithmetic
+from labkit.gpu.trace.expressions import PREFIX
 from labkit.gpu.trace.kernel_scope import KernelScope
-from labkit.gpu.trace.numba_types import arithmetic_helpers
+from labkit.gpu.trace.numba_types import arithmetic_helpers, stand_in
 from labkit.gpu.trace.program import Program
 from labkit.gpu.trace.refusals import refuse
-from labkit.gpu.trace.rewriter import PREFIX, Rewriter
+from labkit.gpu.trace.rewriter import Rewriter
 from labkit.gpu.trace.traced_memory import TracedTuple
 from labkit.gpu.trace.typed_source import numbered, typed_source
 
@@ -96,5 +97,5 @@ def _helpers(program: Program) -> dict[str, Any]:
 
     loops = {"loop": log.loop, "steps": log.steps, "inside": log.inside}
     parts = {"br": branch, "next": next, "n": program.counters, "tick": tick, "tuple": TracedTuple, "slice": slice}
-    kinds = {kind.__name__: kind for kind in (np.float16, np.float32, np.float64, np.complex64, np.complex128)}
+    kinds = {kind.__name__: stand_in(kind) for code in "efdFDbhilBHIL" for kind in [np.dtype(code).type]} | {"int": int}
     return loops | parts | kinds | arithmetic_helpers(program.divided_by_zero)

@@ -65,7 +65,7 @@ class KernelScope:
             return None
         inner = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
         library = ("numpy", "math", "numba", "numba_cuda")
-        if not isinstance(inner, types.FunctionType) or inner.__module__.split(".")[0] in library:
+        if not isinstance(inner, types.FunctionType) or (inner.__module__ or "").split(".")[0] in library:
             return None
         return inner
 

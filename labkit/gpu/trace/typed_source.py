@@ -54,7 +54,7 @@ class TypedSource:
         for name, kind in (types_of or {}).items():
             self._variables.setdefault(name.split(".")[0], set()).add(_number(kind))
         for statement in (statement for block in (blocks or {}).values() for statement in block.body):
-            value = getattr(statement, "value", None)
+            value: Any = getattr(statement, "value", None)
             op = getattr(value, "op", "")
             signature = calls.get(value) if op in _OPERANDS else None
             # A condition has a call of bool() besides its own operator.
@@ -114,6 +114,7 @@ def _typed(fn: types.FunctionType, tree: ast.FunctionDef, scope: KernelScope, ki
     # Numba keeps the line of each operation. So each node gets a line of its own.
     lined = copy.deepcopy(tree)
     lined.decorator_list, lined.returns = [], None
+    node: Any
     for node in ast.walk(lined):
         if isinstance(node, ast.arg):
             node.annotation = None
