@@ -14,10 +14,11 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, MissingExtra
 from labkit.gpu.compiler import Compiled, KernelResources, compile_cuda
 from labkit.gpu.occupancy import occupancy
-from labkit.lesson.checks import NotYet, close, over_cases
+from labkit.lesson.checks import NotYet, Todo, close, over_cases
 
 CAPABILITY = (8, 0)
 
+_GIVEN = "0.5 * v * (1.0 + tanh(0.7978845608 * (v + 0.044715 * v * v * v)))"  # what the notebook begins with
 _RTOL, _ATOL = 2e-5, 1e-6  # what float32 leaves of these few steps; tanh.approx, of three digits, is off by more
 _DRAWN = 40  # sets of builds
 _N = 37  # not a multiple of the block's 16 threads
@@ -30,7 +31,7 @@ def single_precision(answer: object) -> str:
         raise NotYet(f"Expected one kernel called gelu, got {', '.join(built.kernels) or 'none'}.")
     if doubles := _total(built, "*.f64*"):
         names = ", ".join(itertools.islice(built.instructions("*.f64*"), 3))
-        raise NotYet(
+        raise (Todo if _GIVEN in str(answer) else NotYet)(
             f"{doubles} instructions still work in double precision ({names}, ...). A number such as 0.5 is a double, "
             "and so is everything that is computed with it; 0.5f is a float."
         )
