@@ -53,6 +53,7 @@ address: setup ## set the public address, URL=https://github.com/owner/name: lin
 bench: setup ## speed and memory of labkit against their targets
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/gpu.py
+	$(BIN)/python -m benchmarks.bottlenecks
 
 soak: setup ## plant every fault of a launch 20 times and look for what stays behind
 	$(BIN)/python benchmarks/soak.py 20

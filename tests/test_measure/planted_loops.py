@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, embedding, scaled_dot_product_attention
 
 from labkit.measure.ceilings import Ceilings
+from labkit.measure.machine import threads
 from labkit.measure.probe import Ceiling
 from labkit.measure.profiling import operator_timing
 
@@ -419,10 +420,11 @@ def growing_history(time):
 def often(time, work, seconds):
     """A function that calls `work` as often as takes `seconds` on this clock."""
     each_s = []
-    for _ in range(8):
-        start = time.clock()
-        work()
-        each_s.append(time.clock() - start)
+    with threads(1):  # on a busy machine, several wait for each other
+        for _ in range(30):
+            start = time.clock()
+            work()
+            each_s.append(time.clock() - start)
     n = max(round(seconds / min(each_s)), 1)  # other programs only lengthen it
 
     def repeated():
