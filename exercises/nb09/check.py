@@ -62,7 +62,7 @@ class _Adder:
         if self.foreign is None:
             self.foreign = next((x for x in (a, b) if x not in self.known), None)
         self.calls += 1
-        result = self.format.round(a + b)
+        result: float = self.format.round(a + b)
         self.known.add(result)
         return result
 

@@ -147,9 +147,10 @@ def _alike(one: Tensor, two: Tensor) -> bool:
     """The same numbers in some order, or, where there are enough to tell, more correlated than by chance."""
     if one.shape != two.shape or len(one.unique()) <= 2:  # all zeros, or an identity: no knowledge
         return False
-    if torch.allclose(*(weights.detach().ravel().sort().values for weights in (one, two)), rtol=1e-3, atol=0.0):
-        return True
     both = torch.stack([one.detach().ravel(), two.detach().ravel()]).double()
+    ordered = both.sort().values
+    if torch.allclose(ordered[0], ordered[1], rtol=1e-3, atol=0.0):
+        return True
     return both.shape[1] >= _ENOUGH_TO_TELL and float(torch.corrcoef(both)[0, 1]) > _ALIKE
 
 
