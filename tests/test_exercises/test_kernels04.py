@@ -91,6 +91,28 @@ def sum_in_float64(x, total):
 
 
 @cuda.jit
+def sum_of_shuffles_in_float64(x, total):
+    sums = cuda.shared.array(8, float64)
+    i, t = cuda.grid(1), cuda.threadIdx.x
+    mine = float64(x[i]) if i < x.size else 0.0
+    step = 16
+    while step > 0:
+        mine += cuda.shfl_down_sync(0xFFFFFFFF, mine, step)
+        step //= 2
+    if t % 32 == 0:
+        sums[t // 32] = mine
+    cuda.syncthreads()
+    if t < 4:
+        sums[t] += sums[t + 4]
+        cuda.syncwarp(15)
+        if t < 2:
+            sums[t] += sums[t + 2]
+        cuda.syncwarp(15)
+        if t == 0:
+            cuda.atomic.add(total, 0, sums[0] + sums[1])
+
+
+@cuda.jit
 def sum_of_halves_then_shuffles(x, total):
     sums = cuda.shared.array(128, float32)
     i, t = cuda.grid(1), cuda.threadIdx.x
@@ -280,9 +302,9 @@ RIGHT = {
     "04.2": [bias_in_strides, bias_by_linear_index, bias_through_shared_memory],
     "04.3": [transpose_swizzled, transpose_rotated, transpose_stored_by_columns],
     "04.5": [
-        numba_kernels.sum_shared, numba_kernels.sum_shuffle, sum_in_float64, sum_of_halves_then_shuffles,
-        sum_with_an_atomic_a_warp_in_shared_memory, sum_of_eight_a_lane, sum_whose_last_warp_waits_for_itself,
-        sum_of_32_words_by_atomics,
+        numba_kernels.sum_shared, numba_kernels.sum_shuffle, sum_in_float64, sum_of_shuffles_in_float64,
+        sum_of_halves_then_shuffles, sum_with_an_atomic_a_warp_in_shared_memory, sum_of_eight_a_lane,
+        sum_whose_last_warp_waits_for_itself, sum_of_32_words_by_atomics,
     ],
     "04.6": [
         numba_kernels.matmul_tiled, matmul_with_one_shared_array, matmul_with_two_pairs_of_tiles,
