@@ -93,8 +93,8 @@ class _MethodWatch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run it, and count a copy or a list that becomes a tensor."""
         given = (*args[1:], *(kwargs or {}).values())
-        # The script's device is "cpu:0", so "cpu" without a number means back to the host.
-        if getattr(func, "__name__", "") == "to" and any(str(arg) == "cpu" for arg in given):
+        # The script's device is "cpu:0", so "cpu" means back to the host. A tensor's own device has no number either.
+        if getattr(func, "__name__", "") == "to" and any(isinstance(arg, str) and arg == "cpu" for arg in given):
             self.seen.read()
         result = func(*args, **(kwargs or {}))
         if func is torch.tensor and isinstance(args[0], list | tuple):

@@ -14,6 +14,7 @@ from exercises.answers import about, parts
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import LabError
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, mapping, number_close, over_cases
+from labkit.measure.profiling.host_waits import each_read
 from labkit.plan.costs import break_even_steps
 from labkit.train.graphs import breaks, operators
 from labkit.train.graphs.compiling import quiet
@@ -97,6 +98,8 @@ def _judge_chain(fn: Callable[..., Any], inputs: list[Tensor]) -> None:
     _compare("the result", got, wanted)
     counted = operators(lambda: fn(*inputs))
     names = ", ".join(f"{name} {n}" for name, n in counted.counts.items())
+    if counted.total == 0:
+        raise NotYet("No operator of torch ran: stay with torch's eager operators, which run on a GPU too.")
     if counted.total > _MOST_OPERATORS:
         raise NotYet(
             f"Right, but with {counted.total} operators ({names}); {_MOST_OPERATORS} are enough. Which operator of "
@@ -111,8 +114,13 @@ def _judge_chain(fn: Callable[..., Any], inputs: list[Tensor]) -> None:
 
 def _judge_on_meta(fn: Callable[..., Any], *inputs: Any) -> None:
     """Whether the answer takes numbers out of a tensor, for which a GPU makes the host wait: meta has none to give."""
+    reads: list[str] = []
+    given = [part.to("meta") if isinstance(part, Tensor) else part for part in inputs]
     try:
-        fn(*(part.to("meta") if isinstance(part, Tensor) else part for part in inputs))
+        with each_read(lambda: reads.append("numbers are taken out of a tensor.")):
+            fn(*given)
+        if reads:
+            raise NotYet(reads[0])
     except Exception as error:
         raise NotYet(
             "The result is right, but tensors of the device meta, which have no numbers, can't be given: "

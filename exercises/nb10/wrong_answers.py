@@ -114,6 +114,10 @@ def result_on_the_cpu(x, scale, shift):
     return torch.addcmul(shift, x, scale, out=out).relu_().mul_(0.5)
 
 
+def by_a_python_function(x, scale, shift):
+    return torch.addcmul(shift, x, scale).apply_(lambda value: max(value, 0) * 0.5)
+
+
 def asks_first(x, scale, shift):
     out = torch.addcmul(shift, x, scale).mul_(0.5)
     return out.relu_() if (out < 0).any() else out
@@ -245,6 +249,13 @@ def norm_by_numpy(x, most):
     return x - x.mean(), norm
 
 
+def by_cond(x, most):
+    """One graph, which asks for the number on the host."""
+    norm = x.square().mean().sqrt()
+    x = torch.cond(norm > most, lambda x, norm: x * (most / norm), lambda x, norm: x.clone(), (x, norm))
+    return x - x.mean(), norm
+
+
 def skips_when_compiled(x, most):
     if torch.compiler.is_compiling():
         return x - x.mean(), x.square().mean().sqrt()
@@ -330,12 +341,13 @@ WRONG = {
         (half_outside, "the result is off"),
         (mixed_up, "the result is off"),
         (forgot_the_half, "the result is off"),
-        (with_numpy, "On a GPU this would wait"),
+        (with_numpy, "No operator of torch ran"),
         (numpy_into_out, "On a GPU this would wait"),
         (numpy_at_the_end, "On a GPU this would wait"),
-        (by_lists, "with 6 operators"),
+        (by_lists, "No operator of torch ran"),
         (on_the_cpu, "On a GPU this would wait"),
         (result_on_the_cpu, "On a GPU this would wait"),
+        (by_a_python_function, "On a GPU this would wait"),
         (asks_first, "with 6 operators"),
         (own_buffer, "each call needs a result of its own"),
         (in_bfloat16, "the result is off"),
@@ -359,6 +371,7 @@ WRONG = {
         (counts_its_calls, "something in Python"),
         (by_size, "something in Python"),
         (norm_by_numpy, "On a GPU this would wait"),
+        (by_cond, "On a GPU this would wait"),
         (skips_when_compiled, "Compiled, for x above the limit"),
         (hidden_from_the_compiler, "cut into 0 graphs"),
     ],

@@ -116,7 +116,7 @@ def gains_in_rates(load, step, factor, workers):
     }
 
 
-def trained(*, prepare=None, optimizer=None, pick=None, judge=None, add=None):
+def trained(*, prepare=None, optimizer=None, pick=None, judge=None, add=None, after=None):
     """A mended script in which one part is done in another way."""
 
     def train(model, images, labels, device, batch, lr):
@@ -128,6 +128,7 @@ def trained(*, prepare=None, optimizer=None, pick=None, judge=None, add=None):
             updates.zero_grad()
             loss = cross_entropy(model(x[rows]), y[rows])
             loss.backward()
+            (after or list)(model.parameters())
             updates.step()
             total = (add or (lambda total, loss, n: total + loss.detach() * n))(total, loss, len(y[rows]))
         with torch.no_grad():
@@ -206,6 +207,7 @@ RIGHT = {
         trained(optimizer=functools.partial(torch.optim.SGD, foreach=True)),
         trained(pick=lambda start, stop: torch.arange(start, stop)),
         trained(judge=in_pieces),
+        trained(after=lambda weights: torch.nn.utils.clip_grad_norm_(weights, 1e6)),
         trained(judge=lambda model, x, y: model(x).max(dim=1).indices.eq(y).sum().item() / len(y)),
         trained(add=lambda total, loss, n: total.double() + loss.detach().double() * n),
         trained(add=lambda total, loss, n: total.add_(loss.detach(), alpha=n)),

@@ -29,6 +29,7 @@ READS = {
     "unique": lambda: x.unique(),
     "equal": lambda: torch.equal(x, x),
     "allclose": lambda: torch.allclose(x, x),
+    "apply": lambda: x.clone().apply_(abs),
 }
 QUEUED = {
     "sum": lambda: x.sum() + 1,
@@ -39,6 +40,7 @@ QUEUED = {
     "stack": lambda: torch.stack([x, x]).mean(),
     "isnan": lambda: x.isnan().any(),
     "argmax": lambda: x.argmax(1) == 2,
+    "clip": lambda: torch.nn.utils.clip_grad_norm_([torch.nn.Parameter(x)], 1.0),
 }
 
 

@@ -1,3 +1,5 @@
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +25,9 @@ READS = {
     "numpy": lambda x: x.detach().numpy(),
     "array": np.asarray,
     "nonzero": lambda x: x.nonzero(),
+    "mask": lambda x: x[x > 0],
+    "unique": lambda x: x.unique(),
+    "save": lambda x: torch.save(x, io.BytesIO()),
     "equal": lambda x: torch.equal(x, x),
     "data": lambda x: x.data.item(),
     "later": lambda x: torch.stack([x, x]).mean().item(),

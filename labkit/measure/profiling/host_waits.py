@@ -20,7 +20,10 @@ from labkit.core.paths import ROOT
 from labkit.measure.torch_calls import EachOperator
 
 _READING_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_READING_METHODS = ("tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__", "__bool__", "cpu")
+_READING_METHODS = (
+    *("tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__", "__bool__", "cpu"),
+    *("apply_", "map_"),  # of Python's functions
+)
 _PACKAGES = (str(Path(torch.__path__[0])), str(ROOT / "labkit"), "<", contextlib.__file__, warnings.__file__)
 
 _WARNED = "called a synchronizing"  # in torch's words
@@ -41,7 +44,8 @@ def each_read(on_read: Callable[[], object]) -> Iterator[None]:
         on_read()
 
     def around(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _reads(func, args):
+        masked = func._schema.name == "aten::index" and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if masked or (func._schema.name != "aten::index" and not _READING_TAGS.isdisjoint(func.tags)):
             report()
         return func(*args, **kwargs)
 
@@ -54,12 +58,6 @@ def each_read(on_read: Callable[[], object]) -> Iterator[None]:
 
     with Methods(), EachOperator(around):
         yield
-
-
-def _reads(func: Any, args: Any) -> bool:
-    if func._schema.name == "aten::index":  # by numbers or by a mask
-        return any(index is not None and index.dtype == torch.bool for index in args[1])
-    return func._schema.name == "aten::is_nonzero" or not _READING_TAGS.isdisjoint(func.tags)
 
 
 @checked
@@ -80,18 +78,14 @@ def wait_lines(work: Callable[[], object]) -> Table:
             frame = frame.f_back
         lines[frame.f_code.co_filename, frame.f_lineno] += 1
 
-    if torch.cuda.is_available():
-        with warnings.catch_warnings():
+    on_gpu = torch.cuda.is_available()
+    with warnings.catch_warnings() if on_gpu else each_read(note), contextlib.ExitStack() as at_end:
+        if on_gpu:
             warnings.simplefilter("always")
             warnings.showwarning = note
+            at_end.callback(torch.cuda.set_sync_debug_mode, "default")
             torch.cuda.set_sync_debug_mode("warn")
-            try:
-                work()
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
-    else:
-        with each_read(note):
-            work()
+        work()
     rows = tuple((linecache.getline(*at).strip() or f"{at[0]}:{at[1]}", str(n)) for at, n in lines.most_common())
-    words = "waits for the GPU" if torch.cuda.is_available() else "would wait for a GPU"
+    words = "waits for the GPU" if on_gpu else "would wait for a GPU"
     return Table(rows or (("none", ""),), (f"line that {words}", "times"))

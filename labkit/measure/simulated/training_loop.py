@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.parameters import NonNegative, checked
+from labkit.measure.profiling.host_waits import each_read
 from labkit.measure.simulated.gpu import SimulatedDevice
 
 LAUNCH_S = 10e-6
@@ -20,7 +21,6 @@ _LOSS_BYTES = 4
 _MOST_BATCHES = 100_000
 # What a tensor tells without its numbers.
 _DESCRIBES = ("__get__", "__hash__", "__len__", "dim", "element_size", "is_floating_point", "numel", "size", "stride")
-_TO_HOST = ("cpu", "nonzero")  # these wait and return tensors
 
 
 class DeviceLoss(torch.Tensor):
@@ -36,11 +36,12 @@ class DeviceLoss(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute with the numbers, and let the device's clock know what a GPU would have queued or waited for."""
         job: TrainingJob = next(leaf.job for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, cls))
-        with torch._C.DisableTorchFunctionSubclass():
+        read: list[bool] = []
+        with torch._C.DisableTorchFunctionSubclass(), each_read(lambda: read.append(True)):
             plain, named = tree_map_only(cls, lambda loss: loss.as_subclass(Tensor), (args, kwargs or {}))
             result = func(*plain, **named)
             devices = [str(arg) for arg in (*plain[1:], *named.values()) if isinstance(arg, str | torch.device)]
-            if func.__name__ in _TO_HOST or "cpu" in devices:
+            if read or "cpu" in devices:
                 job.read()
                 return result
             if func.__name__ not in _DESCRIBES:
