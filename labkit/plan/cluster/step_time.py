@@ -90,9 +90,9 @@ def parts(
 def _fill(layout: Layout, slowest: _Stage, in_all: float) -> float:
     """Seconds that a rank waits while the pipeline fills and empties.
 
-    1F1B: all other stages once, over the chunks. ZB-H1: (p-1)(F + B - W) (Qi et al. 2024, table 2). ZB-V: nothing,
-    where F, B and W are the same (section 6). DualPipe: (p/2 - 1)(F&B + B - 3 W) (DeepSeek-V3 technical report, table
-    2).
+    1F1B: all other stages once, over the chunks; exact where the slowest stage is the last, else at most that. ZB-H1:
+    (p-1)(F + B - W) (Qi et al. 2024, table 2). ZB-V: nothing, where F, B and W are the same (section 6). DualPipe:
+    (p/2 - 1)(F&B + B - 3 W) (DeepSeek-V3 technical report, table 2).
     """
     p, forward = layout.pipeline, slowest.total - slowest.backward
     inputs = slowest.backward - slowest.weights
