@@ -82,7 +82,7 @@ def wait_lines(work: Callable[[], object]) -> Table:
     with warnings.catch_warnings() if on_gpu else each_read(note), contextlib.ExitStack() as at_end:
         if on_gpu:
             warnings.simplefilter("always")
-            warnings.showwarning = note
+            warnings.showwarning = note  # type: ignore[assignment]  # takes any arguments
             at_end.callback(torch.cuda.set_sync_debug_mode, "default")
             torch.cuda.set_sync_debug_mode("warn")
         work()
