@@ -62,8 +62,8 @@ def _judge_steps(steps: Sequence[SharedStep], images: int) -> None:
     for rank, step in enumerate(steps):
         if step.flop > 1.5 * len(step.rows) * step.image_flop:
             raise NotYet(
-                f"rank {rank} computes as much as {step.flop / step.image_flop:.3g} images take, and its model was given "
-                f"{len(step.rows)}. Only a rank's own share may be worked on."
+                f"rank {rank} computes as much as {step.flop / step.image_flop:.3g} images take, and its model was "
+                f"given {len(step.rows)}. Only a rank's own share may be worked on."
             )
     ranks, found = len(steps), [step.left.gradient for step in steps]
     if any(one is None or found[0] is None or not near(one, found[0]) for one in found):

@@ -93,8 +93,8 @@ def _judge(calls: Sequence[Reduction]) -> None:
     messages = max(len(call.sent) for call in calls)
     if messages > 2 * (ranks - 1):
         raise NotYet(
-            f"the sum is right, but a rank sends {messages} messages; a ring needs {2 * (ranks - 1)}, each a whole part. "
-            "Every message has its start: don't cut a part into smaller ones."
+            f"the sum is right, but a rank sends {messages} messages; a ring needs {2 * (ranks - 1)}, each a whole "
+            "part. Every message has its start: don't cut a part into smaller ones."
         )
     most = max(sum(n_bytes for _, n_bytes in call.sent) for call in calls)
     largest = math.ceil(length / ranks)
