@@ -140,6 +140,7 @@ def _judge_gradcheck(answer: Any) -> None:
 
 def _judge_compile(answer: Any) -> None:
     """Compiled into one graph, forward and backward, without a code generator: that would take long on a CPU."""
+    torch.compiler.reset()  # of the operators of one name that a session defines, torch compiles only so many
     compiled = torch.compile(answer, backend="aot_eager", fullgraph=True)
     try:
         with warnings.catch_warnings():

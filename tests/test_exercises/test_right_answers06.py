@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numba import prange
 
-from exercises.nb06.wrong_answers import backward_with, forward_with
+from exercises.nb06.wrong_answers import backward_with, forward_with, operator
 from tests.helpers import check
 
 
@@ -52,3 +52,9 @@ def image_by_image(grad_pooled, choice, x, weight, grad_x, grad_weights, grad_bi
 def test_threads_that_share_nothing_are_left_alone(number, kernel):
     outcome = check(number, kernel)
     assert "Right, but not compiled" in outcome.message, outcome  # Python's run of it, which watches prange, is passed
+
+
+def test_an_operator_passes_however_often_it_was_defined_before():
+    for i in range(10):  # torch compiles the same function for 8 operators, then refuses
+        outcome = check("06.7", operator(f"again_{i}"))
+        assert outcome.state == "passed", outcome
