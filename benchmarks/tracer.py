@@ -154,13 +154,11 @@ def _sparse(blocks: int) -> Launch:
 
 
 def seconds(launch: Callable[[Launch], object]) -> list[float]:
-    """The time of one launch of each kernel, after a warm-up; the least of three where it is short."""
+    """The time of one launch of each kernel, after a warm-up: the least of three."""
     found = []
     for small, full in launches().values():
         launch(small)
-        found.append(_timed(launch, full))
-        if found[-1] < 1:
-            found[-1] = min(found[-1], _timed(launch, full), _timed(launch, full))
+        found.append(min(_timed(launch, full) for _ in range(3)))
     return found
 
 

@@ -83,10 +83,10 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
     kind = accesses.log.kinds[requests.site[picked]]
     lanes = requests.lanes[picked]
     outer = requests.sectors > 0
-    touched = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)])
-    begin, end = touched.address // SECTOR_BYTES, (touched.address + touched.size - 1) // SECTOR_BYTES
-    changing = np.isin(requests.site, np.flatnonzero(accesses.log.kinds == 3))
-    changed = accesses.only(requests.order[np.repeat(mask & changing, requests.lanes)])
+    place = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)]).place
+    begin, end = (place >> 3) // SECTOR_BYTES, ((place >> 3) + (1 << (place & 7)) - 1) // SECTOR_BYTES
+    changing = mask & (accesses.log.kinds == 3)[requests.site]
+    changed = requests.order[np.repeat(changing, requests.lanes)] if changing.any() else slice(0, 0)
     return Counts(
         reads=int(lanes[kind != 2].sum()),
         writes=int(lanes[kind > 1].sum()),
@@ -99,7 +99,7 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
         ways=int(requests.ways[picked].max(initial=0)),
         rounds=int(requests.rounds[picked].sum()),
         collisions=int(requests.collisions[picked].sum()),
-        hottest=int(np.unique(changed.memory, return_counts=True)[1].max(initial=0)),
+        hottest=int(np.unique(accesses.only(changed).memory, return_counts=True)[1].max(initial=0)),
     )
 
 

@@ -101,8 +101,10 @@ def _value_text(value: Any) -> str:
 
 
 def _unset_findings(run: Execution) -> list[Finding]:
+    found: list[Finding] = []
+    if not run.layout.regions:
+        return found
     reads = unset_reads(run.accesses)
-    found = []
     for site in np.unique(reads.site):
         mine = reads.only(reads.site == site)
         thread = int(mine.thread[0])

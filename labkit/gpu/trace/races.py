@@ -46,10 +46,11 @@ def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> 
     between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)
     search = _Search(sites, Ordering(events, sites), _rechecked(accesses, sites))
     for piece in accesses.pieces():
-        for touched in _to_written_addresses(piece, shared=True), _to_written_addresses(piece, shared=False):
-            for group, owner in (in_a_block, in_a_warp):
-                search.conflicts(touched, group, owner)
-    search.conflicts(_to_written_addresses(accesses, shared=False), *between_blocks)
+        touched = _to_written_addresses(piece)
+        for group, owner in (in_a_block, in_a_warp):
+            search.conflicts(touched, group, owner)
+    touched = _to_written_addresses(accesses)
+    search.conflicts(touched.only(~touched.shared), *between_blocks)
     return list(search.found.values())
 
 
@@ -58,15 +59,15 @@ def _joined(major: Array, minor: Array) -> Array:
     return found
 
 
-def _to_written_addresses(accesses: Events, *, shared: bool) -> Events:
-    """Accesses to those addresses of shared or global memory that any thread writes."""
-    some = accesses.only(accesses.shared if shared else ~accesses.shared & ~accesses.constant)
-    written = np.unique(some.only(some.write).address)
+def _to_written_addresses(accesses: Events) -> Events:
+    """Accesses to those addresses that any thread writes."""
+    written = np.unique(accesses.only(accesses.write).address)
     if not len(written):
-        return some.only(slice(0, 0))
-    address = some.address
-    at = np.minimum(np.searchsorted(written, address), len(written) - 1)
-    return some.only(written[at] == address)
+        return accesses.only(slice(0, 0))
+    address = accesses.address
+    at = np.searchsorted(written, address)
+    at[at == len(written)] = 0
+    return accesses.only(written[at] == address)
 
 
 def _rechecked(accesses: Events, sites: list[Site]) -> Array:
