@@ -404,6 +404,17 @@ def numpy_and_back(time):
     return with_host_work(sort_in_numpy)
 
 
+def checkpoint_now_and_then(time):
+    calls = []
+
+    def save_every_fifth(batch):
+        calls.append(1)
+        if len(calls) % 5 == 0:
+            time.wait(0.1)
+
+    return with_host_work(save_every_fifth)
+
+
 def growing_history(time):
     history = [0.5 * i for i in range(200_000)]
 
@@ -476,7 +487,7 @@ PLANTED = {
     "memory bandwidth": (element_by_element, large_weights_one_row, large_table),
     "arithmetic": (large_matmuls, convolutions, attention, lstm, validated_now_and_then),
     "unknown": (sorting, factored),
-    "other host work": (sleeping,),
+    "other host work": (sleeping, checkpoint_now_and_then),
 }  # fmt: skip
 # the same for loops whose time is Python's or another process's; of host work, the function that it is in
 REAL = {
@@ -491,6 +502,7 @@ REAL = {
         numpy_and_back: "sort_in_numpy",
         growing_history: "remember",
         sleeping: "pause",
+        checkpoint_now_and_then: "save_every_fifth",
     },
 }
 

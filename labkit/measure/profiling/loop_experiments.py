@@ -105,6 +105,8 @@ class LoopExperiments:
         long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
         found[HOST] = max(min(long_s, rest_s), rest_s - n * pace.launch_s)
         found["launch overhead"] += rest_s - found[HOST]
+        rare_s = sum(call.weight * call.rare_s for call in calls)
+        found[HOST], step_s = found[HOST] + rare_s, step_s + rare_s
         all_s = sum(found.values())  # more than the step: timed one by one, operators find colder caches
         self._explain(calls, found, pace, step_s)
         return {name: seconds / all_s for name, seconds in found.items()}, step_s

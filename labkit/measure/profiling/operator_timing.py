@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch.utils.flop_counter import flop_registry
 
 from labkit.core.parameters import checked
 from labkit.measure.ceilings import Ceilings
+from labkit.measure.contention import own_waits
 from labkit.measure.profiling.stack_samples import StackSamples
 from labkit.measure.readings import no_sync
 from labkit.measure.torch_calls import EachOperator
@@ -28,6 +30,7 @@ _EXPLAINED = (
 _PRODUCT = (
     0.1  # the same where FLOP need longer: convolutions and small products reach a tenth of a large product's rate
 )
+_RARE_S = 1e-4  # from which mean seconds on, work of the host that some steps only do is no noise
 _END = "end of the step"
 
 
@@ -35,7 +38,8 @@ _END = "end of the step"
 class OperatorCall:
     """One call of an operator: its synchronised seconds, FLOP of its products, bytes read and written.
 
-    `before_s` are the host's seconds since the operator before. `weight` is how often a mean step makes the call.
+    `before_s` are the host's seconds since the operator before, without those in which it waited for a core, and
+    `rare_s` what some steps take beyond that, spread over all. `weight` is how often a mean step makes the call.
     """
 
     name: str
@@ -44,6 +48,7 @@ class OperatorCall:
     n_bytes: float
     dtype: str = "float32"
     before_s: float = 0.0
+    rare_s: float = 0.0
     weight: float = 1.0
 
     @property
@@ -109,29 +114,34 @@ def timed_calls(
     `gap_s` seconds pass between two operators.
     """
     calls: list[OperatorCall] = []
-    samples, last = samples or StackSamples(), 0.0
+    samples, last, waited_s = samples or StackSamples(), 0.0, 0.0
 
     def timed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        nonlocal last
+        nonlocal last, waited_s
         if func.namespace == "profiler":  # the name of a part, which the next operator's gap includes
             return func(*args, **kwargs)
         sync()
         start = perf_counter()
-        if start - last > gap_s:
+        before_s = start - last - (waits() - waited_s)
+        if before_s > gap_s:
             samples.keep()
+        start = perf_counter()
         out = func(*args, **kwargs)
         sync()
-        seconds, before_s = perf_counter() - start, start - last
+        seconds = perf_counter() - start
         calls.append(described(func, args, kwargs, out, seconds, before_s))
         samples.drop()
+        waited_s = waits()
         last = perf_counter()
         return out
 
-    with EachOperator(timed):
-        samples.drop()
-        last = perf_counter()
-        work()
-    end_s = perf_counter() - last
+    with own_waits() as waits:
+        with EachOperator(timed):
+            samples.drop()
+            waited_s = waits()
+            last = perf_counter()
+            work()
+        end_s = perf_counter() - last - (waits() - waited_s)
     if end_s > gap_s:
         samples.keep()
     return [*calls, OperatorCall(_END, 0.0, 0.0, 0.0, before_s=end_s)]
@@ -161,16 +171,21 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     alike: dict[tuple[str, ...], list[Sequence[OperatorCall]]] = defaultdict(list)
     for run in runs:
         alike[tuple(call.name for call in run)].append(run)
-    return [
-        dataclasses.replace(
-            calls[0],
-            seconds=min(call.seconds for call in calls),
-            before_s=low([call.before_s for call in calls]),
-            weight=len(same) / len(runs),
-        )
-        for same in alike.values()
-        for calls in zip(*same, strict=True)
-    ]
+    found = []
+    for same in alike.values():
+        for calls in zip(*same, strict=True):
+            before_s = low([call.before_s for call in calls])
+            rare_s = statistics.mean(call.before_s for call in calls) - before_s
+            found.append(
+                dataclasses.replace(
+                    calls[0],
+                    seconds=min(call.seconds for call in calls),
+                    before_s=before_s,
+                    rare_s=rare_s if rare_s > _RARE_S + before_s else 0.0,
+                    weight=len(same) / len(runs),
+                )
+            )
+    return found
 
 
 def measure_pace(ceilings: Ceilings, device: str, sync: Callable[[], None]) -> Pace:

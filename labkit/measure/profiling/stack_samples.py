@@ -37,8 +37,8 @@ class StackSamples:
         def sample() -> None:
             last_s = perf_counter()
             while not done.wait(_EVERY_S):  # a call that lets no other thread run delays its sample, which counts more
-                function, line = _place(sys._current_frames().get(thread))
-                self._waiting.append((function, line, perf_counter() - last_s))
+                if place := _place(sys._current_frames().get(thread)):
+                    self._waiting.append((*place, perf_counter() - last_s))
                 last_s = perf_counter()
 
         sampler, before = threading.Thread(target=sample, daemon=True), sys.getswitchinterval()
@@ -72,10 +72,11 @@ class StackSamples:
         return f"{function[0]} ({function[1]}, line {line})", seconds[function] / sum(seconds.values())
 
 
-def _place(frame: FrameType | None) -> tuple[tuple[str, str], int]:
-    while frame is not None:
-        path, name = frame.f_code.co_filename, frame.f_code.co_name
-        if not path.startswith((*_LIBRARIES, _OWN, "<frozen")) and not name.endswith(("comp>", "genexpr>")):
+def _place(frame: FrameType | None) -> tuple[tuple[str, str], int] | None:
+    """The function, its file and the line; None if the thread is in no code that the experiment has called."""
+    while frame is not None and not (path := frame.f_code.co_filename).startswith(_OWN):
+        name = frame.f_code.co_name
+        if not path.startswith((*_LIBRARIES, "<frozen")) and not name.endswith(("comp>", "genexpr>")):
             return (name, "a cell" if "ipykernel_" in path else Path(path).name), frame.f_lineno
         frame = frame.f_back
-    return ("libraries", "no code of yours"), 0
+    return None
