@@ -180,11 +180,9 @@ def rate_sweeps(
         ax.plot(rates, [min(sweep.middle(rate), 2 * top) for rate in rates], label=name, **style)
         for rate in rates:
             for value in sweep.results[rate]:
-                there = math.isfinite(value)
-                ax.plot(rate, value if there else top, "." if there else "x", color=style["color"], alpha=0.6)
+                ax.plot(rate, min(value, top), "x" if math.isinf(value) else ".", color=style["color"], alpha=0.6)
         best, middle = sweep.best, sweep.middle(sweep.best)
-        if math.isfinite(middle):
-            ax.plot(best, middle, "o", color=style["color"], fillstyle="none", markersize=13)
+        ax.plot(best, min(middle, 2 * top), "o", color=style["color"], fillstyle="none", markersize=13)
         words.append(f"{name}: best rate {best:g}, {significant(middle)}{', at the edge' if sweep.at_edge else ''}")
     ax.set(xscale="log", xlabel="learning rate", ylabel=y)
     ax.set_ylim(top=1.03 * top)  # the line to an infinite middle leaves the axes

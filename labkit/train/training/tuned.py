@@ -1,7 +1,6 @@
 """Which of several ways to train learns more: each at its own best rate, over the same seeds, with an interval.
 
-A way compared at another's rate loses for that alone. And the best of several rates is also the luckiest, so rates are
-chosen with seeds that take no part in the comparison.
+The best of several rates is also the luckiest, so rates are chosen with seeds that take no part in the comparison.
 """
 
 from __future__ import annotations
