@@ -5,16 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, LabError
 from labkit.core.parameters import Count, checked
 from labkit.gpu.compiler.compiled import Compiled, compiled
+from labkit.gpu.compiler.front_end import is_simulator, pretended_device
 from labkit.gpu.compiler.toolchain import is_missing, link, missing, target
 
 _KEPT = ("fastmath", "launch_bounds", "lineinfo")  # options of @cuda.jit that change the code of a launch
@@ -52,7 +50,7 @@ def _compile_to_ltoir(
     function: Any, types: tuple[Any, ...], capability: tuple[int, int], options: dict[str, Any]
 ) -> bytes:
     """Compile to the link-time code (LTO IR) of NVVM."""
-    if importlib.import_module("numba.core.config").ENABLE_CUDASIM:
+    if is_simulator():
         raise CompileError(
             "numba.cuda is its simulator here, which has no compiler. Restart with NUMBA_ENABLE_CUDASIM=0."
         )
@@ -65,7 +63,7 @@ def _compile_to_ltoir(
     # As for a launch: numba's own calling convention, and code that is optimised when it is linked.
     target_options = {"device": False, "cc": capability, "abi": "numba", "output": "ltoir"}
     try:
-        with _pretended_device(capability):
+        with pretended_device(capability):
             ltoir, _ = cuda.compile(function, types, **target_options, **options)
     except Exception as error:
         if is_missing(error):
@@ -81,18 +79,6 @@ def _compile_to_ltoir(
             f"{kind} {function.__name__} ({place}) for ({', '.join(map(str, types))}): {error}\n{advice}"
         ) from error
     return bytes(ltoir)
-
-
-@contextmanager
-def _pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
-    """Answer numba's query for the current GPU: it asks for each device function, even with a target given."""
-    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
-    kept = dispatcher.get_current_device
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=compute_capability)
-    try:
-        yield
-    finally:
-        dispatcher.get_current_device = kept
 
 
 def _function(kernel: Any) -> tuple[Any, dict[str, Any]]:

@@ -21,25 +21,30 @@ def is_simulator() -> bool:
 
 @contextmanager
 def pretended_device(compute_capability: tuple[int, int]) -> Iterator[None]:
-    """Answer what numba asks while it compiles: for the current GPU, and for NVVM's data layout where NVVM is missing.
-
-    It asks for the GPU at each device function, even with a target given.
-    """
+    """Answer numba's query for the current GPU: it asks for each device function, even with a target given."""
     dispatcher: Any = importlib.import_module("numba.cuda.dispatcher")
+    kept = dispatcher.get_current_device
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=compute_capability)
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = kept
+
+
+@contextmanager
+def _known_layout() -> Iterator[None]:
+    """Answer numba's query for NVVM's data layout where NVVM is missing."""
     nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
-    kept = dispatcher.get_current_device, nvvm.NVVM
-    device = SimpleNamespace(compute_capability=compute_capability)
-    dispatcher.get_current_device = lambda: device
+    kept = nvvm.NVVM
     try:
         nvvm.NVVM()
     except Exception:  # which one it raises for a library that does not load depends on its version
         layout = getattr(nvvm, "_datalayout", "") or nvvm._datalayout_i128
-        stand_in = SimpleNamespace(data_layout=layout, get_ir_version=lambda: (2, 0, 3, 1))
-        nvvm.NVVM = lambda: stand_in
+        nvvm.NVVM = lambda: SimpleNamespace(data_layout=layout, get_ir_version=lambda: (2, 0, 3, 1))
     try:
         yield
     finally:
-        dispatcher.get_current_device, nvvm.NVVM = kept
+        nvvm.NVVM = kept
 
 
 def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
@@ -49,7 +54,7 @@ def annotation(function: Any, types: tuple[Any, ...], *, kernel: bool) -> Any:
     """
     compiler: Any = importlib.import_module("numba.cuda.compiler")
     returned = importlib.import_module("numba").types.void if kernel else None
-    with pretended_device(DEFAULT_CAPABILITY), warnings.catch_warnings():
+    with pretended_device(DEFAULT_CAPABILITY), _known_layout(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return compiler.compile_cuda(function, returned, types, cc=DEFAULT_CAPABILITY).type_annotation
 

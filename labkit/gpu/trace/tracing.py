@@ -48,11 +48,11 @@ def trace(
     A block that waits for a later one is a mistake: CUDA promises neither that both run at once nor in which order they
     start. Waiting for an earlier block is not reported, though nothing is promised there either.
 
-    The trace holds counts, not times, and models no caches. Arithmetic is NumPy's: float32 with an integer stays
-    float32 where numba computes in float64, and integers do not wrap around at 64 bits before they are stored. Accesses
-    of different sizes are compared by where they begin. Mistakes in the kernel are its `findings`, and what may be
-    meant is in its `notes`. Raises KernelError for a launch or a kernel that can't be traced, TraceTooLarge when the
-    log outgrows its budget.
+    The trace holds counts, not times, and models no caches. Each operation computes in the type that numba.cuda gives
+    it, and counts as FLOP or as an integer operation by that type; numba's simulator has no types, and there nothing is
+    counted. Accesses of different sizes are compared by where they begin. Mistakes in the kernel are its `findings`,
+    and what may be meant is in its `notes`. Raises KernelError for a launch or a kernel that can't be traced or that
+    numba can't compile, in numba's words, and TraceTooLarge when the log outgrows its budget.
     """
     fn = python_function(kernel)
     dims = as_dim3("grid", grid, MAX_GRID), as_dim3("block", block, MAX_BLOCK)
