@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -109,7 +108,7 @@ class Events:
         word = self.log.words[self.at]
         return np.where(word < 0, -word >> 1, word) if (word < 0).any() else word
 
-    @cached_property
+    @property
     def site(self) -> Array:
         """Number of the site in the source."""
         return (self.key & SITES - 1).astype("i2")
