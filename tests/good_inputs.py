@@ -124,6 +124,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "simulated.Workstation.cpu_blur.x": lambda: lab.simulated.Workstation().random(4, "float32"),
     "simulated.Workstation.gpu_blur.x": lambda: lab.simulated.Numbers(4, "float32", "gpu", object()),
     "profiling.Limit.bound.limit": lambda: "text",
+    "profiling.Limit.words.limit": lambda: "text",
     "profiling.StepProfile.share.part": lambda: "forward",
     "summary.notebook": lambda: "00",
     "predict.guess": lambda: 2.0,
