@@ -8,7 +8,7 @@ from pathlib import Path
 from labkit.core.paths import EXERCISES, ROOT
 
 LABKIT = ROOT / "labkit"
-LIMITS = {"labkit": 26_000, "core and lesson": 3_700, "exercises": 6_500}
+LIMITS = {"labkit": 27_100, "core and lesson": 3_700, "exercises": 6_700}
 
 
 def lines(*folders: Path, without: str = "") -> int:
