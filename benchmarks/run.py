@@ -21,6 +21,7 @@ os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchm
 
 import classroom
 import pipelines
+import planner
 import profiles
 import ranks
 import torch
@@ -49,7 +50,7 @@ class Figure:
     def row(self) -> tuple[str, str, str, str]:
         """The cells of the table."""
         verdict = "pass" if self.value <= self.target else "SHORT"
-        return self.name, f"<= {self.target:g} {self.unit}", f"{self.value:.3g} {self.unit}", verdict
+        return self.name, f"<= {self.target:.3g} {self.unit}", f"{self.value:.3g} {self.unit}", verdict
 
 
 def import_time() -> Iterator[Figure]:
@@ -198,6 +199,12 @@ def layouts() -> Iterator[Figure]:
     yield Figure("best layout of 1T parameters on 4,096 GPUs", 2, took, "s")
 
 
+def cluster_planner() -> Iterator[Figure]:
+    """The planner's errors on published runs, in percent; the targets are other planners' errors on the same runs."""
+    for name, target, value, unit in planner.rows():
+        yield Figure(name, target, value, unit)
+
+
 def launches() -> Iterator[Figure]:
     """Seconds of a launch after the first, and its share of spawn's time, in percent."""
     for name, target, value, unit in ranks.rows():
@@ -223,6 +230,7 @@ GROUPS = (
     input_pipeline,
     schedules,
     layouts,
+    cluster_planner,
     launches,
     classes,
 )

@@ -266,7 +266,7 @@ def test_the_shortlists_table_says_why():
 @pytest.mark.parametrize("path", sorted((DATA / "published").glob("*.csv")), ids=str)
 def test_published_measurements_name_their_source(path):
     rows = rows_of(f"published/{path.name}")
-    assert len(rows) >= 10
+    assert len(rows) >= 7
     assert path.name in (DATA / "README.md").read_text(encoding="utf-8")
     assert all(row["source"] for row in rows)
 
