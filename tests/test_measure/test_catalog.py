@@ -134,7 +134,7 @@ def test_names_are_found_as_drivers_print_them(reported, name):
 
 
 def test_every_device_is_found_by_its_own_name():
-    assert all(catalog.find(device.name) is device for device in catalog.devices())
+    assert all(catalog.find(device.name) == device for device in catalog.devices())
 
 
 def test_the_larger_v100_has_its_own_memory():
