@@ -51,28 +51,39 @@ def paths() -> list[Path]:
 def record(tell: Callable[[str], None], folder: Path = RECORDED, only: str = "") -> Path:
     """Run the notebooks (those whose name starts with `only`) at full size; the recorded run's path.
 
-    `tell` receives a line of progress for each. A notebook that was disturbed by other programs is run again, twice at
-    most. One that fails, or is disturbed each time, ends the run with a LabError that names it and what it measured on
-    a busy machine, and leaves the recorded run of this machine as it was.
+    `tell` receives a line of progress for each. What a notebook measured is kept as soon as it has ended. One that was
+    disturbed by other programs is run again, twice at most. One that fails, or is disturbed each time, leaves the
+    recorded run of this machine as it was; the others run all the same, and then a LabError names it.
     """
     todo = [path for path in paths() if path.name.startswith(only)]
-    here = machine()
+    here, failed = machine(), []
+    target = folder / f"{here.slug}.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         for i, path in enumerate(todo, start=1):
             tell(f"[{i}/{len(todo)}] {path.name} ...")
             start = time.monotonic()
-            _run_undisturbed(path, home, tell)
-            tell(f"[{i}/{len(todo)}] {path.name} took {format_seconds(time.monotonic() - start)}")
-        entries = results.read(Path(home) / "results.jsonl")[0]
-    kept = [e for e in entries if isinstance(e, Measurement | Verdict)]
-    target = folder / f"{here.slug}.jsonl"
-    done = {path.name[:2] for path in todo}
-    others = [e for e in results.read(target)[0] if e.section[:2] not in done]
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = sorted((results.to_line(e) for e in [*others, *kept]), key=_section)
-    target.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    tell(f"{len(kept)} entries of {here.name} are in {target}")
+            try:
+                _run_undisturbed(path, home, tell)
+            except LabError as error:
+                failed.append(str(error))
+                tell(failed[-1])
+                continue
+            kept = _keep(Path(home) / "results.jsonl", target, path.name[:2])
+            took = format_seconds(time.monotonic() - start)
+            tell(f"[{i}/{len(todo)}] {path.name} took {took}; {kept} entries of {here.name} are in {target}")
+    if failed:
+        raise LabError(" ".join(failed))
     return target
+
+
+def _keep(file: Path, target: Path, number: str) -> int:
+    """Replace a notebook's entries in a recorded run by those of a results file; how many there are."""
+    entries = [e for e in results.read(file)[0] if isinstance(e, Measurement | Verdict) and e.section[:2] == number]
+    others = [e for e in results.read(target)[0] if e.section[:2] != number]
+    lines = sorted((results.to_line(e) for e in [*others, *entries]), key=_section)
+    target.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return len(entries)
 
 
 def _section(line: str) -> str:
@@ -85,14 +96,19 @@ def _run_undisturbed(path: Path, home: str, tell: Callable[[str], None]) -> None
     before = file.read_bytes() if file.exists() else b""
     for _ in range(_TRIES):
         file.write_bytes(before)
-        _run(path, home)
+        try:
+            _run(path, home)
+        except LabError:
+            file.write_bytes(before)
+            raise
         marked = {e.key: e.busy for e in results.read(file)[0] if isinstance(e, Measurement) and e.busy}
         if not marked:
             return
         tell(f"{path.name}: {'; '.join(f'{key}: {busy}' for key, busy in marked.items())}")
+    file.write_bytes(before)
     raise LabError(
-        f"{path.name} was run {_TRIES} times, the last time on a busy machine for {', '.join(marked)}, so nothing was "
-        "recorded. End other programs, and record again."
+        f"{path.name} was run {_TRIES} times, the last time on a busy machine for {', '.join(marked)}, so nothing of "
+        "it was recorded. End other programs, and record again."
     )
 
 
@@ -111,7 +127,7 @@ def _run(path: Path, home: str) -> None:
     try:
         client.execute(env={**os.environ, "LABKIT_HOME": home, "LABKIT_PROFILE": "full"})
     except nbclient.exceptions.CellExecutionError as error:
-        raise LabError(f"{path.name} failed, so nothing was recorded: {error}") from error
+        raise LabError(f"{path.name} failed, so nothing of it was recorded: {error}") from error
     if failed := list(_not_passed(filled)):
         raise LabError(f"{path.name}: its own solutions did not pass: {'; '.join(failed)}")
 

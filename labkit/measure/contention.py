@@ -80,8 +80,9 @@ def read() -> Reading:
     """The counters now. It takes milliseconds: read outside what is timed."""
     family = _family()
     times = psutil.cpu_times()
-    # Linux counts a guest's time as its host's user time as well.
-    beside = ("idle", "iowait", "steal", "guest", "guest_nice")
+    # Linux counts a guest's time as its host's user time as well, and charges interrupts, such as those in which the
+    # ranks' own messages arrive, to no process.
+    beside = ("idle", "iowait", "steal", "guest", "guest_nice", "irq", "softirq")
     all_s = sum(seconds for name, seconds in times._asdict().items() if name not in beside)
     own_s = 0.0
     for process in family:

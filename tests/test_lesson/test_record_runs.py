@@ -59,8 +59,16 @@ def test_recording_again_replaces_the_notebooks_that_ran_and_keeps_the_others(wo
 
 def test_a_notebook_that_fails_records_nothing_and_is_named(workbook):
     path, _ = workbook("answer = 1", MEASURE)
-    with pytest.raises(LabError, match=r"99_test\.ipynb failed, so nothing was recorded"):
+    with pytest.raises(LabError, match=r"99_test\.ipynb failed, so nothing of it was recorded"):
         workbook("answer = 3", MEASURE, "1 / 0")
+    assert [e.value for e in results.read(path)[0]] == [1.0]
+
+
+def test_the_notebooks_beside_one_that_fails_are_recorded(workbook, tmp_path):
+    (tmp_path / "notebooks" / "98_other.ipynb").write_text(json.dumps(notebook("1 / 0")))
+    with pytest.raises(LabError, match=r"98_other\.ipynb failed"):
+        workbook("answer = 1", MEASURE)
+    (path,) = (tmp_path / "recorded").glob("*.jsonl")
     assert [e.value for e in results.read(path)[0]] == [1.0]
 
 
@@ -92,7 +100,7 @@ def test_a_disturbed_notebook_is_recorded_again_and_only_the_calm_run_is_kept(wo
 def test_a_notebook_that_is_disturbed_each_time_is_not_recorded_and_its_keys_are_named(workbook, tmp_path, monkeypatch):
     path, _ = workbook("answer = 1", MEASURE)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(LabError, match=r"on a busy machine for 99\.1 time, so nothing was recorded"):
+    with pytest.raises(LabError, match=r"on a busy machine for 99\.1 time, so nothing of it was recorded"):
         workbook("answer = 2", MEASURE, DISTURBED.format(calm_from=99))
     assert [e.value for e in results.read(path)[0]] == [1.0]
 
