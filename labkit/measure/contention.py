@@ -108,7 +108,7 @@ def between(first: Reading, last: Reading) -> Contention:
         # More threads than cores wait for each other; and nobody waits for others longer than they run.
         own_crowd_s = max(ran_s + waited_s - last.cores * wall_s, 0.0)
         lost_s = min(max(waited_s - own_crowd_s, 0.0), others_s + _TICK_S)
-        if lost_s <= 2 * _TICK_S:  # CPU times are off by a tick at either end, and each short cell waits a moment
+        if lost_s < 2.5 * _TICK_S:  # CPU times are off by a tick at either end, and each short cell waits a moment
             lost_s = 0.0
         shares["this machine was busy: {} of the time waiting for a core"] = _share(lost_s, max(ran_s, wall_s - lost_s))
         neighbours_s = max(last.group_s - first.group_s - own_s, 0.0)
