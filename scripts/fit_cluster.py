@@ -21,10 +21,8 @@ from collections.abc import Callable
 import numpy as np
 
 from labkit.plan.cluster.constants import CONSTANTS, NVLINK3, NVLINK4, Constants
-from labkit.plan.cluster.step_prediction import Step
 from labkit.plan.cluster.validation import COMPARISONS, compare
 from labkit.plan.costs.collectives import Link, fit_link
-from labkit.plan.costs.memory_costs import precision
 from labkit.plan.published import table
 
 TABLES = tuple(name for name in COMPARISONS if name != "zero bubble memory")
@@ -105,12 +103,6 @@ def fit(
     return best[1]
 
 
-def kind(made: Step) -> str:
-    """The key of LEFT_OUT that a step belongs to."""
-    eight = precision(made.layout.dtype).compute_dtype == "float8"
-    return "experts" if made.model.experts else "8 bit" if eight else "16 bit"
-
-
 def left_out(start: Constants, rounds: int = 8) -> dict[str, list[float]]:
     """Published seconds over predicted of every step, by kind, each table with constants fitted to the others."""
     found: dict[str, list[float]] = {}
@@ -118,7 +110,7 @@ def left_out(start: Constants, rounds: int = 8) -> dict[str, list[float]]:
         made = compare(name, fit(start, rounds, tuple(other for other in TABLES if other != name)))
         for row in made.rows:
             if not row.by.outside or row.by.model.experts:  # few mixtures of experts were published, so all of them
-                found.setdefault(kind(row.by), []).append(1 + row.error)
+                found.setdefault(row.by.kind, []).append(1 + row.error)
     return found
 
 

@@ -107,10 +107,10 @@ class Cluster(Shown):
         return f"{self.gpus:,} x {self.gpu.name} ({format_si(self.gpu.memory_bytes or 0, 'B')}), {links}"
 
 
-def host_bus(device: Device) -> float:
-    """Bytes/s between a device and main memory: 16 lanes of its PCIe generation, at the share that networks reach."""
+def pcie(device: Device) -> Link:
+    """16 lanes of a device's PCIe generation: between cards without NVLink, and to main memory."""
     generation = int("".join(c for c in device.pcie or "3.0" if c.isdigit())[:1] or 3)
-    return float(NETWORK_SHARE * 15.75 * GIGA * 2 ** (generation - 3))
+    return network(15.75 * GIGA * 2 ** (generation - 3), f"PCIe {generation}.0 x16")
 
 
 @functools.cache
@@ -119,7 +119,7 @@ def _usual_intra(device: Device) -> Link:
     # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
     bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in ("SXM", "GH200", "GB200"))
     if printed is None or bridged:
-        return network(host_bus(device) / NETWORK_SHARE, f"PCIe {device.pcie or '3.0 x16'}")
+        return pcie(device)
     for link, both_directions in ((NVLINK3, 600 * GIGA), (NVLINK4, 900 * GIGA)):
         if printed == both_directions:
             return link

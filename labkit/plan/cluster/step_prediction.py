@@ -62,10 +62,15 @@ class Step(Shown):
     @property
     def interval_s(self) -> tuple[float, float]:
         """Seconds between which eight of ten published steps were, of tables that the constants weren't fitted to."""
-        eight = precision(self.layout.dtype).compute_dtype == "float8"
-        kind = "experts" if self.model.experts else "8 bit" if eight else "16 bit"
-        low, high = LEFT_OUT[kind]
+        low, high = LEFT_OUT[self.kind]
         return low * self.seconds, high * self.seconds
+
+    @property
+    def kind(self) -> str:
+        """What makes the step hard to predict: the key of its interval in LEFT_OUT."""
+        if self.model.experts:
+            return "experts"
+        return "8 bit" if precision(self.layout.dtype).compute_dtype == "float8" else "16 bit"
 
     @property
     def outside(self) -> tuple[str, ...]:

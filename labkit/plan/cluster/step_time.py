@@ -11,7 +11,7 @@ from typing import NamedTuple
 from labkit.plan.cluster.communication_time import context_s, exchange_s, experts_s, send_s, tensor_s
 from labkit.plan.cluster.compute_time import PassTimes, Piece, block_times, edge_times
 from labkit.plan.cluster.constants import CONSTANTS, HOST_BYTES_PER_S, Constants
-from labkit.plan.cluster.hardware import Cluster, host_bus
+from labkit.plan.cluster.hardware import Cluster, pcie
 from labkit.plan.cluster.layout import Layout, layers_of_stage
 from labkit.plan.cluster.rank_memory import stage_params
 from labkit.plan.cluster.rates import rates
@@ -112,7 +112,10 @@ def _optimizer_s(cluster: Cluster, layout: Layout, params: tuple[float, float], 
     n_bytes = optimizer_traffic_bytes(updated, dtype=layout.dtype, optimizer=layout.optimizer)
     if layout.offload:
         kind = precision(layout.dtype)
-        return updated * (kind.gradient_bytes + kind.param_bytes) / host_bus(cluster.gpu) + n_bytes / HOST_BYTES_PER_S
+        return (
+            updated * (kind.gradient_bytes + kind.param_bytes) / pcie(cluster.gpu).bytes_per_s
+            + n_bytes / HOST_BYTES_PER_S
+        )
     dtype = precision(layout.dtype).compute_dtype
     return n_bytes / rates(cluster.gpu, dtype, constants).bytes_per_s
 
