@@ -9,84 +9,32 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from labkit import dist, plot
-    from labkit.core import errors, units
-    from labkit.core.display import Table
-    from labkit.core.results import recorded
-    from labkit.dist import StandIn, launch, report
-    from labkit.gpu import kernels
-    from labkit.gpu.compiler import compile_cuda, compile_numba
-    from labkit.gpu.occupancy import occupancy
-    from labkit.gpu.trace import trace
-    from labkit.lesson.boards import Curves, SpeedBoard
-    from labkit.lesson.checks import check, hint, solution
-    from labkit.lesson.explorer import Explorer
-    from labkit.lesson.gpu_race import race
-    from labkit.lesson.journal import predict, record, summary, verdict
-    from labkit.lesson.notebook import start
-    from labkit.lesson.seed_curves import SeedCurves
-    from labkit.measure import catalog, profiling, simulated
-    from labkit.measure.bench import Timing, compare, speedup, time_call
-    from labkit.measure.ceilings import measure_ceilings
-    from labkit.measure.machine import pick, threads
-    from labkit.measure.memory import peak_memory
-    from labkit.measure.probe import float32_precision
-    from labkit.plan import cluster, costs, published, schedule
-    from labkit.plan.cluster import best_layout
-    from labkit.train import data, formats, graphs, models, training
-
-__all__ = [
-    "Curves",
-    "Explorer",
-    "SeedCurves",
-    "SpeedBoard",
-    "StandIn",
-    "Table",
-    "Timing",
-    "best_layout",
-    "catalog",
-    "check",
-    "cluster",
-    "compare",
-    "compile_cuda",
-    "compile_numba",
-    "costs",
-    "data",
-    "dist",
-    "errors",
-    "float32_precision",
-    "formats",
-    "graphs",
-    "hint",
-    "kernels",
-    "launch",
-    "measure_ceilings",
-    "models",
-    "occupancy",
-    "peak_memory",
-    "pick",
-    "plot",
-    "predict",
-    "profiling",
-    "published",
-    "race",
-    "record",
-    "recorded",
-    "report",
-    "schedule",
-    "simulated",
-    "solution",
-    "speedup",
-    "start",
-    "summary",
-    "threads",
-    "time_call",
-    "trace",
-    "training",
-    "units",
-    "verdict",
-]
+if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is offered to others
+    from labkit import dist as dist, plot as plot
+    from labkit.core import errors as errors, units as units
+    from labkit.core.display import Table as Table
+    from labkit.core.results import recorded as recorded
+    from labkit.dist import StandIn as StandIn, launch as launch, report as report
+    from labkit.gpu import kernels as kernels
+    from labkit.gpu.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
+    from labkit.gpu.occupancy import occupancy as occupancy
+    from labkit.gpu.trace import trace as trace
+    from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard
+    from labkit.lesson.checks import check as check, hint as hint, solution as solution
+    from labkit.lesson.explorer import Explorer as Explorer
+    from labkit.lesson.gpu_race import race as race
+    from labkit.lesson.journal import predict as predict, record as record, summary as summary, verdict as verdict
+    from labkit.lesson.notebook import start as start
+    from labkit.lesson.seed_curves import SeedCurves as SeedCurves
+    from labkit.measure import catalog as catalog, profiling as profiling, simulated as simulated
+    from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
+    from labkit.measure.ceilings import measure_ceilings as measure_ceilings
+    from labkit.measure.machine import pick as pick, threads as threads
+    from labkit.measure.memory import peak_memory as peak_memory
+    from labkit.measure.probe import float32_precision as float32_precision
+    from labkit.plan import cluster as cluster, costs as costs, published as published, schedule as schedule
+    from labkit.plan.cluster import best_layout as best_layout
+    from labkit.train import data as data, formats as formats, graphs as graphs, models as models, training as training
 
 # The module that holds each public name.
 _NAMES = {
@@ -123,6 +71,7 @@ _MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name 
     "dist": "dist",
     "plot": "plot",
 }
+__all__ = sorted([*_HOME_OF, *_MODULE_OF])  # from the tables above, in which each name stands once
 
 
 def __getattr__(name: str) -> Any:
@@ -135,4 +84,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

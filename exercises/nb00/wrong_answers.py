@@ -3,8 +3,7 @@
 import itertools
 
 from labkit.plan.costs import NETWORKS
-from tests.helpers import COPY_BYTES_PER_S as COPY
-from tests.helpers import MATMUL_FLOP_PER_S as MATMUL
+from tests.helpers import COPY_BYTES_PER_S as COPY, MATMUL_FLOP_PER_S as MATMUL
 
 FORWARD = NETWORKS["SimpleCNN"].forward_flop()
 TRAINING = NETWORKS["SimpleCNN"].training_flop(NETWORKS["SimpleCNN"].batch(1))

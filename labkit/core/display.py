@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import checked
-from labkit.core.quoting import brief_repr as brief_repr  # from here too
-from labkit.core.quoting import cut as cut
+from labkit.core.quoting import brief_repr as brief_repr, cut as cut  # from here too
 
 # MathJax looks for no formulas inside of elements of these classes: $ is a price here.
 LITERAL = "tex2jax_ignore mathjax_ignore"

@@ -19,8 +19,7 @@ from labkit.core.parameters import Dtype, checked
 from labkit.core.units import format_si
 from labkit.measure import catalog
 from labkit.measure.contention import CELLS, Contention, Watch
-from labkit.measure.machine import Threads, machine
-from labkit.measure.machine import threads as using_threads
+from labkit.measure.machine import Threads, machine, threads as using_threads
 from labkit.measure.probe import DTYPES, Ceiling, Probe, SelfCheck, peak_check, sizes_for
 from labkit.measure.turns import turn
 

@@ -11,8 +11,7 @@ import numba.cuda as c
 import numpy as np
 import pytest
 from numba import cuda, int32
-from numba.cuda import grid, gridsize, syncthreads
-from numba.cuda import syncthreads_count as count_of_block
+from numba.cuda import grid, gridsize, syncthreads, syncthreads_count as count_of_block
 
 import labkit as lab
 from labkit.core.errors import KernelError

@@ -13,8 +13,7 @@ from labkit.plan.cluster.constants import CONSTANTS
 from labkit.plan.cluster.rates import best_share
 from labkit.plan.cluster.validation import HeldAgainst, compare
 from labkit.plan.published import FOLDER, table
-from scripts import fit_cluster
-from scripts import published_steps as published_steps_script
+from scripts import fit_cluster, published_steps as published_steps_script
 
 
 # name, rows, median and 90th percentile of the errors that the model must keep to
