@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -14,7 +13,6 @@ from numba import cuda
 
 import labkit as lab
 from labkit.core.spans import Span
-from labkit.dist.namespace_hosts import HostCommand
 from labkit.measure.profiling.allocations import CATEGORIES
 from labkit.plan.cluster import topologies
 from tests.good_figures import figures
@@ -190,11 +188,7 @@ EXAMPLES |= {
     "check.answer": lambda: 3,
 }
 EXAMPLES |= {
-    "dist.Hosts.start.host": lambda: 1,
-    "dist.Hosts.start.command": lambda: ["true"],
-    "dist.Hosts.run.command": lambda: ["true"],
     "dist.Hosts.launch.fn": lambda: _work_on,
-    "dist.Hosts.wait.commands": lambda: [HostCommand("host-a", mock.Mock(), Path("output"))],
     "dist.all_reduce_seconds.sizes": lambda: [4, 4096],
     "dist.as_script.fn": lambda: _work_on,
     "dist.as_script.folder": lambda: "script",

@@ -25,15 +25,12 @@ from typing import Annotated, Any
 
 from labkit.core.display import cut, signal_name
 from labkit.core.errors import LabError, RankFailed
-from labkit.core.kinds import Items, Number
+from labkit.core.kinds import Number
 from labkit.core.parameters import Count, Positive, checked
 from labkit.dist.rank_script import PORT, as_script, returned
 
 NAMES = ("host-a", "host-b")
 ADDRESSES = ("10.203.0.1", "10.203.0.2")
-Host = Annotated[int, Number(least=0, most=1)]
-Command = Annotated[Sequence[str], Items(1)]
-_OURS = re.compile(r"labkit-(\d+)-\d+-[ab]")
 _GRACE_S = 10.0  # how long the other host has to notice that its peer is gone
 _POLL_S = 0.02
 _counter = itertools.count()
@@ -63,25 +60,62 @@ class HostCommand:
 
 
 class Hosts:
-    """Two running hosts, "host-a" and "host-b": run commands in them, or a function with torchrun."""
+    """Two running hosts, "host-a" and "host-b": run a function in both with torchrun."""
 
     def __init__(self, namespaces: tuple[str, str], folder: Path) -> None:
-        self._namespaces, self._folder = namespaces, folder
+        self.namespaces, self._folder = namespaces, folder
         self.started: list[HostCommand] = []
         self._etc_hosts = folder / "hosts"
         lines = (f"{address} {name}\n" for name, address in zip(NAMES, ADDRESSES, strict=True))
         self._etc_hosts.write_text("127.0.0.1 localhost\n" + "".join(lines), encoding="ascii")
 
     @checked
-    def start(self, host: Host, command: Command, **environment: str) -> HostCommand:
-        """Start a command in host 0 or 1, with these environment variables added. It sees no GPU."""
-        enter = ["ip", "netns", "exec", self._namespaces[host], "unshare", "--uts", "sh", "-ec", _ENTER, "enter"]
+    def launch(self, fn: Callable[..., object], *args: Any, nproc: Count = 1, timeout_s: Positive = 60.0) -> list[Any]:
+        """Run a function on `nproc` ranks of each host with torchrun; what each rank returned, by rank.
+
+        The files are those that `lab.dist.as_script` writes. The function initialises its process group itself, with
+        "gloo", and sees no GPU. Raises RankFailed if a host ends with an error or runs longer than `timeout_s` seconds,
+        and BadArgument for a function that can't be written to a file. Afterwards nothing runs any more.
+        """
+        where = f"{NAMES[0]}:{PORT}"
+        scripts = as_script(fn, self._folder, *args, nproc=nproc, nnodes=2, rendezvous=where)
+        outputs = self._run(["bash", str(scripts.torchrun)], timeout_s)
+        found = dict(pair for output in outputs for pair in returned(output))
+        return [found.get(rank) for rank in range(2 * nproc)]
+
+    def _run(self, command: Sequence[str], timeout_s: float) -> tuple[str, ...]:
+        """Run a command in both hosts at once; the output of each. Raises RankFailed as `launch` does."""
+        commands = [self._start(host, command) for host in (0, 1)]
+        deadline = time.monotonic() + timeout_s
+        ended: list[HostCommand] = []
+        try:
+            while len(ended) < len(commands) and time.monotonic() < deadline:
+                for one in commands:
+                    if one not in ended and one.process.poll() is not None:
+                        ended.append(one)
+                        if one.process.returncode:
+                            deadline = min(deadline, time.monotonic() + _GRACE_S)
+                time.sleep(_POLL_S)
+        finally:
+            self._stop()
+        if failed := [one for one in ended if one.process.returncode]:
+            raise RankFailed(_why(failed))
+        if late := [one for one in commands if one not in ended]:
+            names = " and ".join(one.host for one in late)
+            raise RankFailed(
+                f"{names} did not end within {timeout_s:g} s and was stopped. Last words: {_last_words(late[0].text())}"
+            )
+        return tuple(one.text() for one in commands)
+
+    def _start(self, host: int, command: Sequence[str]) -> HostCommand:
+        """Start a command in host 0 or 1."""
+        enter = ["ip", "netns", "exec", self.namespaces[host], "unshare", "--uts", "sh", "-ec", _ENTER, "enter"]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # torchrun is there
         output = self._folder / f"output-{len(self.started)}"
         with open(output, "wb") as file:
             process = subprocess.Popen(
                 [*enter, str(self._etc_hosts), NAMES[host], *command],
-                env={"OMP_NUM_THREADS": "1", **os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": "", **environment},
+                env={"OMP_NUM_THREADS": "1", **os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": ""},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -90,61 +124,13 @@ class Hosts:
         self.started.append(HostCommand(NAMES[host], process, output))
         return self.started[-1]
 
-    @checked
-    def run(self, command: Command, *, timeout_s: Positive = 60.0, **environment: str) -> tuple[str, ...]:
-        """Run a command in both hosts at once; the output of each.
-
-        Raises RankFailed if one ends with an error or runs longer than `timeout_s` seconds; then nothing runs any more.
-        """
-        return self.wait([self.start(host, command, **environment) for host in (0, 1)], timeout_s=timeout_s)
-
-    @checked
-    def wait(self, commands: Sequence[HostCommand], *, timeout_s: Positive = 60.0) -> tuple[str, ...]:
-        """Wait for started commands, then stop all else in the hosts; the output of each. Raises like `run`."""
-        deadline = time.monotonic() + timeout_s
-        ended: list[HostCommand] = []
-        try:
-            while len(ended) < len(commands) and time.monotonic() < deadline:
-                for command in commands:
-                    if command not in ended and command.process.poll() is not None:
-                        ended.append(command)
-                        if command.process.returncode:
-                            deadline = min(deadline, time.monotonic() + _GRACE_S)
-                time.sleep(_POLL_S)
-        finally:
-            self.stop()
-        failed = [command for command in ended if command.process.returncode]
-        if failed:
-            raise RankFailed(_why(failed))
-        if len(ended) < len(commands):
-            late = [command for command in commands if command not in ended]
-            names = " and ".join(command.host for command in late)
-            raise RankFailed(
-                f"{names} did not end within {timeout_s:g} s and was stopped. Last words: {_last_words(late[0].text())}"
-            )
-        return tuple(command.text() for command in commands)
-
-    @checked
-    def launch(self, fn: Callable[..., object], *args: Any, nproc: Count = 1, timeout_s: Positive = 60.0) -> list[Any]:
-        """Run a function on `nproc` ranks of each host with torchrun; what each rank returned, by rank.
-
-        The files are those that `lab.dist.as_script` writes. The function initialises its process group itself, with
-        "gloo". Raises RankFailed as `run` does, and BadArgument for a function that can't be written to a file.
-        """
-        where = f"{NAMES[0]}:{PORT}"
-        scripts = as_script(fn, self._folder, *args, nproc=nproc, nnodes=2, rendezvous=where)
-        outputs = self.run(["bash", str(scripts.torchrun)], timeout_s=timeout_s)
-        found = dict(pair for output in outputs for pair in returned(output))
-        return [found.get(rank) for rank in range(2 * nproc)]
-
-    @checked
-    def stop(self, *which: Host) -> None:
-        """Kill all that runs in host 0 or 1, as a power cut would; in both unless one is named."""
-        for host in which or (0, 1):
-            for command in self.started:
-                if command.host == NAMES[host] and command.process.poll() is None:
-                    command.process.kill()  # it may not have entered the namespace yet, where the next line looks
-            _end_all(self._namespaces[host])
+    def _stop(self) -> None:
+        """Kill all that runs in both hosts, as a power cut would."""
+        for command in self.started:
+            if command.process.poll() is None:
+                command.process.kill()  # it may not have entered the namespace yet, where the next line looks
+        for namespace in self.namespaces:
+            end_all(namespace)
 
 
 @checked
@@ -159,7 +145,6 @@ def two_hosts(
     """
     # The rate includes the headers of TCP and IP.
     _check_possible()
-    _remove_leftovers()
     stem = f"labkit-{os.getpid()}-{next(_counter)}"
     namespaces = (f"{stem}-a", f"{stem}-b")
     with tempfile.TemporaryDirectory(prefix="labkit-hosts-") as folder, _tidied(folder, namespaces):
@@ -168,9 +153,10 @@ def two_hosts(
             _connect(namespaces, int(rate_bits_per_s))
             yield hosts
         finally:
-            hosts.stop()
+            hosts._stop()
             for namespace in namespaces:
-                _remove(namespace)
+                with suppress(LabError):  # it was never made
+                    _tool(f"ip netns delete {namespace}")
             for command in hosts.started:
                 command.process.wait()
 
@@ -230,7 +216,7 @@ def _tool(command: str) -> str:
     return done.stdout
 
 
-def _end_all(namespace: str) -> None:
+def end_all(namespace: str) -> None:
     """Kill every process of a namespace, and those that they start meanwhile."""
     for _ in range(50):  # a second in all; a process that can't be killed must not hang the notebook
         try:
@@ -243,22 +229,6 @@ def _end_all(namespace: str) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_POLL_S)
-
-
-def _remove(namespace: str) -> None:
-    """End a namespace's processes and delete it, its end of the cable with it."""
-    _end_all(namespace)
-    with suppress(LabError):  # it was never made
-        _tool(f"ip netns delete {namespace}")
-
-
-def _remove_leftovers() -> None:
-    """Remove the hosts of processes that were killed before they could."""
-    for line in _tool("ip netns list").splitlines():
-        found = _OURS.match(line)
-        if found and not Path(f"/proc/{found[1]}").exists():
-            _remove(found[0])
-            sys.stdout.write(f"Removed {found[0]}, a host that a killed process left.\n")
 
 
 def _why(failed: Sequence[HostCommand]) -> str:
