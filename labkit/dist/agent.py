@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import util
 from pathlib import Path
+from unittest.mock import patch
 
 from labkit.core.own_folder import use_short_socket_paths
 from labkit.dist import rank_failures, worker
@@ -29,7 +29,6 @@ METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 _LISTEN_S, _SEARCH_S = 0.05, 1.5
 _ANSWER_S = 2.0  # at most, for ranks to say what they are doing: on a busy machine they wait for a core
 
-_LOCK = "labkit.lock"  # in multiprocessing's folder, locked as long as its process lives
 _starting = threading.Lock()  # so that a launch that ends in one thread knows the ranks that another has started
 _ranks: set[int] = set()  # of all launches that run
 
@@ -142,27 +141,11 @@ def start_fork_server() -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         os.kill(server, signal.SIGKILL)
         os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
-    if not (folder / _LOCK).exists():
-        _sweep(folder)
     multiprocessing.set_forkserver_preload(["labkit.dist.preload"])
     # One thread, since a fork copies the calling thread alone and would leave the others' locks taken for ever.
-    alone = {
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-    }
-    before = {name: os.environ.get(name) for name in alone}
-    os.environ.update(alone)
-    try:
-        with _without_main_module():
-            forkserver.ensure_running()
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    alone = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    with patch.dict(os.environ, alone, TORCH_CPP_LOG_LEVEL="ERROR"), _without_main_module():
+        forkserver.ensure_running()
 
 
 def _server_pid() -> int | None:
@@ -172,18 +155,3 @@ def _server_pid() -> int | None:
     # Private, and the only way to know it.
     pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
     return pid
-
-
-def _sweep(own: Path) -> None:
-    """Remove the folders of kernels that were killed with their fork server before it could, and mark our own."""
-    import fcntl
-
-    for folder in own.parent.glob("pymp-*"):
-        with suppress(OSError):  # it has no mark, or its process lives
-            if folder != own and folder.lstat().st_uid == os.geteuid():
-                with open(folder / _LOCK, "rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder)
-                sys.stdout.write(f"Removed {folder}, left by a kernel that was killed as it launched ranks.\n")
-    mark = os.open(own / _LOCK, os.O_WRONLY | os.O_CREAT, 0o600)  # open until this process ends, and so locked
-    fcntl.flock(mark, fcntl.LOCK_SH)

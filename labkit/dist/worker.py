@@ -100,12 +100,7 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
     if torch.cuda.is_available() and torch.cuda.device_count() >= task.nproc:
         torch.cuda.set_device(context.rank)
     fn, args = pickle.loads(task.call)
-    try:
-        value = fn(*args)
-    except BaseException as error:
-        _end_if_forked(context, error)
-        raise
-    _end_if_forked(context)
+    value = fn(*args)
     context.settle_trace()
     context.trace.spent = contention.own_threads()
     try:
@@ -120,17 +115,6 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
     sys.stdout.flush()
     sys.stderr.flush()
     return result
-
-
-def _end_if_forked(context: rank_context.RankContext, error: BaseException | None = None) -> None:
-    """End a process that the function forked and that came back from it: a result is the rank's own to send."""
-    if os.getpid() == context.pid:
-        return
-    if error is not None and not isinstance(error, SystemExit):
-        sys.stderr.write(_own_traceback(error) + "\n")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(error is not None)
 
 
 def _own_traceback(error: BaseException) -> str:

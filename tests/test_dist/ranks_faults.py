@@ -195,18 +195,6 @@ def leaves_and_is_killed():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def forks_and_both_return():
-    rank, pid = int(os.environ["RANK"]), os.fork()
-    return [rank, pid] if pid else "the child's"
-
-
-def forks_a_child_that_raises():
-    rank, pid = int(os.environ["RANK"]), os.fork()
-    if pid == 0:
-        raise ValueError("the child's")
-    return [rank, pid]
-
-
 def forks_a_child_that_exits():
     rank, pid = int(os.environ["RANK"]), os.fork()
     if pid == 0:
@@ -262,8 +250,6 @@ def leaves_a_thread():
 
 # Return [rank, numbers of processes that they leave], and have to end soon for all that.
 LEAVE = (
-    forks_and_both_return,
-    forks_a_child_that_raises,
     forks_a_child_that_exits,
     forks_a_child_that_stays,
     leaves_a_daemon,
