@@ -59,13 +59,6 @@ def lookup(name: object, known: Mapping[str, T], what: str, error: type[LabError
     raise error(f"Expected {what} to be one of {', '.join(known)}; got {brief_repr(name)}.{near}")
 
 
-def check_function(name: str, fn: object) -> Callable[..., Any]:
-    """`fn` itself; BadArgument where it can't be called."""
-    if not callable(fn):
-        raise BadArgument(f"Expected a function for {name!r}, got {brief_repr(fn)}. Pass its name without brackets.")
-    return fn
-
-
 _IN_WORDS = {str: "text", float: "a finite number", int: "a whole number", bool: "true or false"}
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.core.arguments import wrong_field
 from labkit.core.errors import BadMeasurement
+from labkit.core.parameters import checked
 from labkit.core.results import Measurement, recorded
 
 
+@checked(error=BadMeasurement)
 @dataclass(frozen=True)
 class Work:
     """What a number depends on besides its machine; two numbers are comparable when both did the same work.
@@ -22,10 +23,6 @@ class Work:
     dtype: str = ""
     items: float | None = None
     profile: str = "full"
-
-    def __post_init__(self) -> None:
-        if wrong := wrong_field(self):
-            raise BadMeasurement(f"Expected {wrong}.")
 
 
 _WORDS = {"unit": "in {}", "size": "{}", "dtype": "{}", "items": "{:,.6g} items a call", "profile": "profile {}"}

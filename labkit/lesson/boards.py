@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from matplotlib.axes import Axes
 
 from labkit import plot
 from labkit.core import results
-from labkit.core.arguments import as_float, check_function
+from labkit.core.arguments import as_float
 from labkit.core.comparable import Work, beside
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
+from labkit.core.kinds import Items
 from labkit.core.parameters import AnyNumber, Positive, checked
 from labkit.core.units import format_quantity
 from labkit.lesson import journal
@@ -81,35 +82,35 @@ class SpeedBoard(Live):
         self.show()
         self.finish()
 
+    @checked(error=BadMeasurement)
     def time(
         self,
         row: str,
         fn: Callable[[], object],
         *,
-        items: float | None = None,
+        items: Positive | None = None,
         claims: Sequence[str] = (),
         **timing: Any,
     ) -> Timing:
         """`lab.time_call` whose row fills as it runs; the result is recorded. Ctrl-C keeps the row."""
-        check_function(row, fn)
         timing |= {"label": row, "on_wait": self.say}
         return self._measure([row], items, claims, lambda on: bench.time_call(fn, on_sample=on, **timing))
 
+    @checked(error=BadMeasurement)
     def compare(
         self,
-        rows: Mapping[str, Callable[[], object]],
+        rows: Annotated[Mapping[str, Callable[[], object]], Items(2)],
         *,
-        items: float | None = None,
+        items: Positive | None = None,
         claims: Sequence[str] = (),
         **timing: Any,
     ) -> Comparison:
         """`lab.compare` whose rows fill as they run, taken in turn; each is recorded under this section."""
-        bench.check_alternatives(rows)
         timing["on_wait"] = self.say
         return self._measure(list(rows), items, claims, lambda on: bench.compare(rows, on_sample=on, **timing))
 
     @checked(error=BadMeasurement)
-    def add(self, row: str, timing: Timing, *, items: float | None = None, simulated: bool = False) -> None:
+    def add(self, row: str, timing: Timing, *, items: Positive | None = None, simulated: bool = False) -> None:
         """Show a timing that was taken elsewhere; nothing is recorded."""
         self._look_up([row], self._with(items))
         self._fill(timing, items, row=row)

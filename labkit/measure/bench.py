@@ -15,9 +15,9 @@ from functools import partial
 from typing import Annotated
 
 from labkit.core import results
-from labkit.core.arguments import check_function, lookup
+from labkit.core.arguments import lookup
 from labkit.core.display import Shown, brief_repr
-from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.errors import BadMeasurement
 from labkit.core.kinds import Items, Number
 from labkit.core.parameters import Count, NonNegative, Positive, checked, unjudged
 from labkit.core.units import format_seconds, significant
@@ -218,19 +218,6 @@ def speedup(baseline: Timing, other: Timing) -> Ratio:
     low, high = median_ratio_interval(baseline.samples_s, other.samples_s)
     value = baseline.median_s / other.median_s
     return Ratio(other.label, baseline.label, value, low, high, baseline.busy or other.busy)
-
-
-def check_alternatives(alternatives: object) -> None:
-    """Raise BadArgument unless these are two or more functions by name."""
-    if not isinstance(alternatives, Mapping):
-        raise BadArgument(
-            f"Expected a dict of names and functions, got {brief_repr(alternatives)}. "
-            "Write {'one way': f, 'the other': g}."
-        )
-    if len(alternatives) < 2:
-        raise BadArgument(f"A comparison needs at least two functions, got {len(alternatives)}.")
-    for label, fn in alternatives.items():
-        check_function(label, fn)
 
 
 def _budget(budget_s: float) -> float:

@@ -125,11 +125,14 @@ def test_a_limit_is_a_number_above_zero(value):
         (lambda fn: board().compare({"a": fn, "b": fn}), "The board is in images/s: pass items="),
         (lambda fn: SpeedBoard("00.2", "x").time("a", fn, items=64), "The board is in s: leave items= out"),
         (lambda fn: board().time("a", fn, items="64 images"), "Expected items to be a finite number above 0"),
-        (lambda fn: board().time("a", fn, items=64, claims="C02"), "Expected a list of claims such as ['C02']"),
+        (lambda fn: board().time("a", fn, items=64, claims="C02"), "Expected claims to be a list, got 'C02'. For one"),
         (lambda fn: board().time(" ", fn, items=64), "Expected a name for the row, got ' '"),
-        (lambda fn: board().time(None, fn, items=64), "Expected a name for the row, got None"),
-        (lambda fn: board().time("a", 1, items=64), "Expected a function for 'a', got 1."),
-        (lambda fn: board().compare([fn, fn], items=64), "Expected a dict of names and functions, got [<function"),
+        (lambda fn: board().time(None, fn, items=64), "Expected row to be text, got None."),
+        (lambda fn: board().time("a", 1, items=64), "Expected fn to be a function of no arguments, got 1."),
+        (
+            lambda fn: board().compare([fn, fn], items=64),
+            "Expected rows to be a dict of at least 2 items, got [<function",
+        ),
         (lambda fn: SpeedBoard("2", "x").time("a", fn), "Expected a section like '00.3' (notebook.section), got '2'"),
         (
             lambda fn: SpeedBoard("00.2", "x", unit=None).time("a", fn),
