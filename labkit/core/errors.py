@@ -1,21 +1,4 @@
-"""The exception tree. Every message says what was expected, what came, and what to do next.
-
-LabError
-+-- MissingExtra       a package the call needs is not installed
-+-- UnknownDevice      a device name that is not in the catalogue (also a LookupError)
-+-- UnknownExercise    an exercise number that no notebook has (also a LookupError)
-+-- DataError          a data file is missing or damaged
-+-- CompileError       a compiler is missing or rejected its input; its own message and line
-+-- WorkerFailed       a worker that loads data died, hung or raised; all of them are gone
-+-- RankFailed         a rank of a launch raised, died or hung; which one first and why; none is left running
-+-- ScheduleError      a schedule whose ranks wait for each other or break its order (also a ValueError)
-+-- LayoutError        a layout that doesn't fit the model, the cluster or the memory (also a ValueError)
-+-- NotFinite          a loss or an output is NaN or infinite: which step, which layer first (also an ArithmeticError)
-+-- BadArgument        a value that a function can't take: what it expects and what it got (also a ValueError)
-|   +-- BadMeasurement numbers that cannot be what they claim to be
-+-- KernelError        a kernel or a launch that can't be traced (also a ValueError)
-+-- TraceTooLarge      a trace that would need more memory than its budget (also a MemoryError)
-"""
+"""The exception tree: every message says what was expected, what came, and what to do next."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ def _foreign(found: os.stat_result) -> bool:
     return os.name == "posix" and found.st_uid != os.geteuid()
 
 
-def plain_temp_folder(*, longest: int = _LONGEST_TEMP) -> str:
-    """The folder for temporary files, or /tmp where its path has a space or is longer than `longest` bytes."""
+def plain_temp_folder() -> str:
+    """The folder for temporary files, or /tmp where its path has a space or is longer than 60 bytes."""
     usual = tempfile.gettempdir()
-    fits = not has_space(usual) and len(os.fsencode(usual)) <= longest
+    fits = not has_space(usual) and len(os.fsencode(usual)) <= _LONGEST_TEMP
     return usual if fits or os.name != "posix" else "/tmp"
 
 

@@ -271,16 +271,9 @@ def profile() -> Profile:
 
 def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
     """The last entry of a kind under a key, or None."""
-    section, what = split_key(key)
-    found = None
-    for entry in entries:
-        if (
-            isinstance(entry, kind)
-            and not isinstance(entry, Verdict)
-            and (entry.section, entry.what) == (section, what)
-        ):
-            found = entry
-    return found
+    asked = split_key(key)
+    found = (e for e in entries if isinstance(e, kind) and not isinstance(e, Verdict) and (e.section, e.what) == asked)
+    return next(reversed(list(found)), None)
 
 
 @checked(error=BadMeasurement)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import sys
 import warnings
@@ -28,7 +26,6 @@ State = Literal["ok", "missing", "problem"]
 PYTHONS = ((3, 11), (3, 13))  # oldest and newest
 MEMORY_NEEDED_BYTES = 1.5 * GIB  # a notebook stays under 2 GB, Binder's limit
 DISK_NEEDED_BYTES = 1 * GIB  # data sets and image shards
-PORTS_NEEDED = 8  # a rendezvous and a few ranks
 COMPILERS = ("c++", "g++", "clang++", "cl")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 REINSTALL = "`make clean`, then `make lab` (with conda: make the environment anew)"
@@ -226,14 +223,6 @@ def nccl(name: str) -> Row:
     return Row(name, "missing", "not in this torch", "nothing: only several GPUs need it")
 
 
-def ports(name: str) -> Row:
-    """Whether processes on this machine can listen on ports of 127.0.0.1."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(PORTS_NEEDED):
-            stack.enter_context(socket.socket()).bind(("127.0.0.1", 0))
-    return Row(name, "ok", f"{PORTS_NEEDED} on 127.0.0.1")
-
-
 def chromium(name: str) -> Row:
     """The browser that the browser tests drive."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -269,7 +258,6 @@ CHECKS = (
     Check("C++ compiler", compiler),
     Check("gloo", gloo, needed=True),
     Check("NCCL", nccl),
-    Check("free ports", ports, needed=True),
     Check("Chromium", chromium),
     Check("disk", disk),
 )

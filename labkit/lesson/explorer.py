@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
-from labkit.core.parameters import Positive, checked
+from labkit.core.parameters import checked
 from labkit.lesson.live import FRAME_S, Live
 
 
@@ -27,14 +27,14 @@ class Explorer(Live):
     any other control, and for a `draw` that can't be called.
     """
 
+    height_in = 3.6
     _stays = True
     _dead = "Run this cell to move the sliders."
 
     @checked(error=LabError)
-    def __init__(self, draw: Callable[..., str], *, height_in: Positive = 3.6, **controls: Any) -> None:
+    def __init__(self, draw: Callable[..., str], **controls: Any) -> None:
         import ipywidgets as widgets
 
-        self.height_in = height_in
         self._draw = draw
         self._limits: dict[tuple[str, str], tuple[float, float]] = {}
         super().__init__()

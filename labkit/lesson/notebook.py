@@ -9,6 +9,8 @@ import traceback
 from types import TracebackType
 from typing import Any
 
+import psutil
+
 from labkit.core import results
 from labkit.core.errors import LabError
 from labkit.core.units import GIB, MIB, format_bytes
@@ -70,29 +72,23 @@ def asked_bytes(message: str) -> float | None:
     return float(found[1]) if found else None
 
 
-def explanation(asked: float | None, free: float | None, device: str) -> str:
-    """What happened and what to change, for `asked` and `free` bytes (None: not known) on a device."""
+def explanation(asked: float | None, free: float, device: str) -> str:
+    """What happened and what to change, for `asked` (None: not known) and `free` bytes on a device."""
     wanted = "more than there is" if asked is None else format_bytes(asked)
-    left = "an unknown amount is" if free is None else f"{format_bytes(free)} is"
     return (
-        f"Out of memory on {device}: the cell asked for {wanted}, and {left} free. Make the batch, the images or the "
-        "model smaller, or use a smaller dtype such as torch.bfloat16, and run the cell again. "
+        f"Out of memory on {device}: the cell asked for {wanted}, and {format_bytes(free)} is free. Make the batch, "
+        "the images or the model smaller, or use a smaller dtype such as torch.bfloat16, and run the cell again. "
         "What the cell held has been given back, so the next cell works."
     )
 
 
-def free_bytes(device: str) -> float | None:
-    """Bytes free on "cuda" (from the driver) or "cpu" (MemAvailable on Linux); None where it is not known."""
+def free_bytes(device: str) -> float:
+    """Bytes free on "cuda" (from the driver) or "cpu" (what the system can give without swapping)."""
     if device == "cuda":
         import torch
 
         return float(torch.cuda.mem_get_info()[0])
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            found = re.search(r"MemAvailable:\s+(\d+) kB", file.read())
-    except OSError:
-        return None
-    return float(found[1]) * 1024 if found else None
+    return float(psutil.virtual_memory().available)
 
 
 def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, tb_offset: Any = None) -> None:

@@ -94,22 +94,21 @@ def _run_undisturbed(path: Path, home: str, tell: Callable[[str], None]) -> None
     """Run one notebook until none of its measurements is marked busy, but at most three times."""
     file = Path(home) / "results.jsonl"
     before = file.read_bytes() if file.exists() else b""
-    for _ in range(_TRIES):
-        file.write_bytes(before)
-        try:
-            _run(path, home)
-        except LabError:
+    try:
+        for _ in range(_TRIES):
             file.write_bytes(before)
-            raise
-        marked = {e.key: e.busy for e in results.read(file)[0] if isinstance(e, Measurement) and e.busy}
-        if not marked:
-            return
-        tell(f"{path.name}: {'; '.join(f'{key}: {busy}' for key, busy in marked.items())}")
-    file.write_bytes(before)
-    raise LabError(
-        f"{path.name} was run {_TRIES} times, the last time on a busy machine for {', '.join(marked)}, so nothing of "
-        "it was recorded. End other programs, and record again."
-    )
+            _run(path, home)
+            marked = {e.key: e.busy for e in results.read(file)[0] if isinstance(e, Measurement) and e.busy}
+            if not marked:
+                return
+            tell(f"{path.name}: {'; '.join(f'{key}: {busy}' for key, busy in marked.items())}")
+        raise LabError(
+            f"{path.name} was run {_TRIES} times, the last time on a busy machine for {', '.join(marked)}, so nothing "
+            "of it was recorded. End other programs, and record again."
+        )
+    except LabError:
+        file.write_bytes(before)
+        raise
 
 
 def _run(path: Path, home: str) -> None:

@@ -33,7 +33,7 @@ def test_the_explanation_says_asked_free_and_what_to_change():
     assert "asked for 1.00 GiB" in text
     assert "1.00 MiB is free" in text
     assert "batch" in text
-    assert "unknown amount" in notebook.explanation(None, None, "the GPU")
+    assert "more than there is" in notebook.explanation(None, 2**20, "the GPU")
 
 
 def run(*sources):
