@@ -316,6 +316,16 @@ def histogram_that_swaps_once(values, counts):
 
 
 @cuda.jit
+def histogram_that_counts_without_an_atomic_after_a_failed_swap(values, counts):
+    i = cuda.grid(1)
+    if i < values.size:
+        v = values[i]
+        seen = counts[v]
+        if cuda.atomic.cas(counts, v, seen, seen + 1) != seen:
+            counts[v] += 1
+
+
+@cuda.jit
 def saxpy_in_strides_of_two_blocks(a, x, y):
     for i in range(cuda.grid(1), x.size, 2 * cuda.blockDim.x):
         y[i] = a * x[i] + y[i]
@@ -556,6 +566,7 @@ WRONG = {
         (histogram_with_a_barrier, "[race]"),
         (histogram_with_a_fence, "[race]"),
         (histogram_that_swaps_once, "[race]"),
+        (histogram_that_counts_without_an_atomic_after_a_failed_swap, "[race]"),
         (histogram_in_shared_memory_unset, "[unset]"),
         (histogram_in_shared_memory_too_early, "[race]"),
         (histogram_of_a_block, "[race]"),

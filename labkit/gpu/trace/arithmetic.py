@@ -66,11 +66,7 @@ class Arithmetic:
         """How many operations a call of `function` is."""
         path = self._scope.cuda_path(function)
         if path:
-            computes = path.startswith("atomic.") and path not in (
-                "atomic.exch",
-                "atomic.cas",
-                "atomic.compare_and_swap",
-            )
+            computes = path.startswith("atomic.") and path not in ("atomic.exch", "atomic.cas")
             return 2 if path == "fma" else int(computes or path == "cbrt")
         return int(self._is_mathematical(self._scope.resolve(function)))
 

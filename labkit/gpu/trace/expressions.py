@@ -225,6 +225,9 @@ class ExpressionRewriter(ast.NodeTransformer):
             key = self._key(KEYED[path], node, text=text, call=path)
             self.program.votes |= path.startswith("syncthreads_")
             if KEYED[path] == "atomic":
+                swap = path == "atomic.cas" and node is not self._dropped
+                if swap:
+                    return ast.YieldFrom(method(load("t"), "swap", key, *args))
                 return method(load("t"), "atomic", ast.Constant(path.split(".")[1]), key, *args)
             made = ast.Call(ast.Attribute(load("t"), path.replace(".", "_"), ast.Load()), [key, *args], keywords)
             return ast.YieldFrom(made) if KEYED[path] in WAITING else made

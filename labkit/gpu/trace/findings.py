@@ -46,7 +46,7 @@ def order_matters(run: Execution, found: tuple[Finding, ...]) -> bool:
 
 
 _SAME = {"atomic.sub": "atomic.add"}
-_LAST_ONE_COUNTS = ("atomic.exch", "atomic.cas", "atomic.compare_and_swap", "atomic.inc", "atomic.dec")
+_LAST_ONE_COUNTS = ("atomic.exch", "atomic.cas", "atomic.inc", "atomic.dec")
 
 
 def _values_at(events: set[int], again: Callable[[Any], object]) -> dict[int, Any]:

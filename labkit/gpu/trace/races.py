@@ -76,8 +76,7 @@ def _rechecked(accesses: Events, sites: list[Site]) -> Array:
     The loop around a compare-and-swap begins with such a read (CUDA C++ Programming Guide, "Atomic Functions"). Who
     doesn't look at what the swap returns does not notice that it failed.
     """
-    swap = ("atomic.cas", "atomic.compare_and_swap")
-    swaps = [number for number, site in enumerate(sites) if site.used and site.call in swap]
+    swaps = [number for number, site in enumerate(sites) if site.used and site.call == "atomic.cas"]
     if not swaps:
         return np.zeros(0, "i8")
     memory = accesses.memory

@@ -40,6 +40,8 @@ class ThreadBlock:
         self.alive = self.threads
         self.warp_epochs = [0] * -(-len(self.threads) // WARP)
         self.phase = self.log.new_phase()
+        self.is_reordered = False
+        """Whether the threads run in an order other than that of their numbers."""
         self._shared = SharedMemory(execution.layout, execution.memory)
 
     def shared_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
@@ -57,6 +59,7 @@ class ThreadBlock:
         Pauses where all that it can do is to go on with loops that have gone round many times: perhaps they wait for
         another block.
         """
+        self.is_reordered = order is not None
         if inspect.isgeneratorfunction(kernel):
             for thread in self.threads:
                 thread.generator = kernel(thread, 0, *args)

@@ -103,7 +103,7 @@ class TracedThread:
     warpsize = WARP
     __slots__ = (
         "_block", "answer", "blockDim", "blockIdx", "brought", "generator", "gridDim", "in_grid", "key", "kind",
-        "laneid", "mask", "threadIdx", "warp",
+        "laneid", "mask", "swapped", "threadIdx", "warp",
     )  # fmt: skip
 
     def __init__(self, block: Any, index: Dim3, number: int) -> None:
@@ -118,6 +118,8 @@ class TracedThread:
         self.brought: Any = None
         """What it brings to a barrier or a warp operation; `answer` is what it gets back."""
         self.answer: Any = None
+        self.swapped = False
+        """Whether it has come to a compare-and-swap whose result is used."""
 
     def detach(self) -> None:
         """Drop the references that form a cycle with the block, which nobody collects during a trace."""
@@ -239,6 +241,17 @@ class TracedThread:
             return array.out_of_bounds(array, index, key, writing=True)
         cast = [wrapped(value, array.dtype) for value in values]
         return array.exchange(place, lambda old: ATOMICS[op](old, *cast), key)
+
+    def swap(self, key: int, *args: Any) -> Wait:
+        """A compare-and-swap whose result is used.
+
+        In a changed order the other threads run between a thread's arguments and its first swap, which then meets what
+        they have written: so the kernel shows what it does after a swap that fails.
+        """
+        if self._block.is_reordered and not self.swapped:
+            self.swapped = True
+            yield 0
+        return self.atomic("cas", key, *args)
 
     # -- bits and numbers
 

@@ -124,7 +124,7 @@ def _execute(
                         waiting.append(running)
                         break
             while waiting:
-                waiting = [running for running in reversed(waiting) if next(running, waiting) is None]
+                waiting = [running for running in waiting if next(running, waiting) is None]
     except Stopped:
         pass  # the diagnostics say why, and the counts up to here are kept
     finally:
