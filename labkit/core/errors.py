@@ -47,7 +47,7 @@ class LayoutError(LabError, ValueError):
 
 
 class NotFinite(LabError, ArithmeticError):
-    """A loss or an output is NaN or infinite; the message says at which step, and in which layer first."""
+    """A loss or an output is NaN or infinite; the message says at which step, and what to do."""
 
 
 class BadArgument(LabError, ValueError):

@@ -8,9 +8,8 @@ from torch import nn
 from labkit import plot
 from labkit.core.errors import BadArgument, NotFinite
 from labkit.lesson.seed_curves import SeedCurves
-from labkit.train import training
 from labkit.train.training import GradientNoise, RateSweep, Run, Runs
-from tests.test_train.test_training import GIVEN, LogOf, setup_with
+from tests.test_train.test_training import GIVEN, setup_with
 
 ONE = Run(0, 10, (1.0,) * 30, (0.2, 0.6, 1.0), (1.0, 2.0, 3.0), (100, 200, 300), nn.Identity())
 OTHER = Run(1, 10, (1.0,) * 20, (0.4, 0.8), (1.5, 2.5), (100, 200), nn.Identity())
@@ -152,10 +151,3 @@ def test_a_frame_is_drawn_when_it_costs_a_tenth_of_the_time_at_most(monkeypatch)
 def test_an_axis_that_is_none_is_told():
     with pytest.raises(BadArgument, match="'seconds', 'epochs', 'images', 'steps', got 'minutes'"):
         SeedCurves("Time", x="minutes")
-
-
-def test_a_log_of_zero_is_told_through_the_board_too():
-    model = lambda: nn.Sequential(nn.Linear(6, 4), nn.ReLU(), LogOf())  # noqa: E731
-    with pytest.raises(NotFinite, match="LogOf"):
-        SeedCurves("NaN").race({"log": (setup_with(model), 16)}, 1, epochs=2, **GIVEN)
-    assert training.Runs is Runs

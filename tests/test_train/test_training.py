@@ -220,52 +220,19 @@ def test_arguments_that_cannot_be_are_told(change, words):
         fit(**given)
 
 
-# Where a NaN came from
+# NaN and infinity
 
 
-class LogOf(nn.Module):
-    def forward(self, x):
-        return x.log()
-
-
-def test_a_rate_too_high_is_told_by_step_layer_and_growth():
-    with pytest.raises(NotFinite) as error:
+def test_a_rate_too_high_is_told_by_step_and_growth():
+    words = (
+        r"The loss of step \d+ \(seed 0, batch 16\) is (inf|nan), after .* in step 1 .*learning rate may be too high"
+    )
+    with pytest.raises(NotFinite, match=words):
         fit(setup_with(rate=1e6, loss=lambda out, y: out.square().mean()), seed=0, batch=16, epochs=5, **GIVEN)
-    words = str(error.value)
-    assert "The loss of step" in words
-    assert "(seed 0, batch 16)" in words
-    assert "learning rate may be too high" in words
-    assert "layer " in words or "the parameter " in words
 
 
-def test_a_rate_beyond_all_measure_is_told_by_the_weights():
-    with pytest.raises(NotFinite, match=r"output of layer 0 \(Linear\).*its largest weight \S+e\+3\d; the loss was"):
-        fit(setup_with(rate=3e38), seed=0, batch=16, epochs=5, **GIVEN)
-
-
-def test_a_compiled_model_is_watched_as_it_was_written():
-    model = lambda: torch.compile(nn.Sequential(nn.Linear(6, 4), LogOf()), backend="eager")  # noqa: E731
-    with pytest.raises(NotFinite, match=r"output of layer \S*1 \(LogOf\)"):
-        fit(setup_with(model), seed=0, batch=16, epochs=5, **GIVEN)
-
-
-def test_the_log_of_zero_in_a_layer_is_told_by_its_name():
-    model = lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), LogOf(), nn.Linear(8, 4))  # noqa: E731
-    with pytest.raises(NotFinite, match=r"step 1 .*output of layer 2 \(LogOf\) is the first that holds infinity"):
-        fit(setup_with(model), seed=0, batch=16, epochs=5, **GIVEN)
-
-
-def test_what_a_model_does_outside_of_its_layers_is_told_by_the_model():
-    class Own(nn.Linear):
-        def forward(self, x):
-            return super().forward(x).clamp(max=0).sqrt().log()
-
-    with pytest.raises(NotFinite, match=r"output of the model \(Own\)"):
-        fit(setup_with(lambda: Own(6, 4)), seed=0, batch=16, epochs=5, **GIVEN)
-
-
-def test_an_infinite_loss_after_finite_layers_is_told():
-    with pytest.raises(NotFinite, match=r"every layer's output is finite.*in the loss"):
+def test_an_infinite_first_loss_is_told_with_what_finds_its_cause():
+    with pytest.raises(NotFinite, match=r"step 1 .* is (-inf|nan): torch.autograd.set_detect_anomaly\(True\) names"):
         fit(setup_with(loss=lambda out, y: (out.sum() * 0).log()), seed=0, batch=16, epochs=5, **GIVEN)
 
 
@@ -274,7 +241,7 @@ def test_nan_in_the_data_is_told_as_such_and_with_the_step_that_met_it():
     images[17, 2] = math.nan
     order = next(Batches(images, DATA[1], 16, 3).epochs())
     met = next(i for i, rows in enumerate(order, start=1) if 17 in rows)
-    with pytest.raises(NotFinite, match=rf"step {met} \(seed 3.*the batch itself holds NaN"):
+    with pytest.raises(NotFinite, match=rf"step {met} \(seed 3.*the images hold NaN"):
         fit(setup_with(), seed=3, batch=16, epochs=5, data=(images, DATA[1]), validation=VALIDATION)
 
 
@@ -282,21 +249,8 @@ def test_a_gradient_that_is_no_number_is_told_though_the_loss_is_finite():
     def loss(out, y):
         return cross_entropy(out, y) + (out - out.detach()).abs().sqrt().sum()  # sqrt(0): its slope is infinite
 
-    with pytest.raises(NotFinite, match=r"The loss of step 2 .*parameter 0\.weight was not finite even before"):
-        fit(setup_with(loss=loss), seed=0, batch=16, epochs=5, **GIVEN)
-    with pytest.raises(NotFinite, match=r"Weights are not finite after step 1 .*its gradient was NaN"):
+    with pytest.raises(NotFinite, match=r"Weights are not finite after step 1 .*names the operation"):
         fit(setup_with(loss=loss), seed=0, batch=160, epochs=5, **GIVEN)
-
-
-def test_what_does_not_repeat_is_told():
-    calls = itertools.count()
-
-    def setup():
-        model, step = setup_with()()
-        return model, lambda *batch: step(*batch) * (math.nan if next(calls) == 4 else 1)
-
-    with pytest.raises(NotFinite, match=r"step 4 .*repeated from the same seed, all was finite"):
-        fit(setup, seed=0, batch=16, epochs=5, **GIVEN)
 
 
 def test_integer_images_and_models_without_parameters_are_no_trouble():

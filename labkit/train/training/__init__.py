@@ -1,4 +1,4 @@
-"""Train small networks with several seeds: losses, held-out accuracy, time to accuracy, and where a NaN came from."""
+"""Train small networks with several seeds: losses, held-out accuracy, and time to accuracy."""
 
 from labkit.train.training import slow_script
 from labkit.train.training.batches import Setup

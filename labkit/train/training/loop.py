@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadArgument
+from labkit.core.errors import BadArgument, NotFinite
 from labkit.core.kinds import Items, Number
 from labkit.core.parameters import Count, Positive, checked
 from labkit.measure.bench import sync_of
@@ -21,7 +21,6 @@ from labkit.measure.contention import Watch
 from labkit.measure.readings import Clock
 from labkit.train.data import Labelled
 from labkit.train.training.batches import Batches, Setup, Step
-from labkit.train.training.finite import bad_parameter, explain
 from labkit.train.training.runs import Accuracy, Run, Runs
 from labkit.train.training.split import accuracy, check_labelled, digits_held_out
 
@@ -49,8 +48,8 @@ def fit(
     The clock runs only while training, and the device is waited for at both ends of an epoch. Limits are checked at the
     end of each epoch, and losses are read there. `on_epoch` gets the Run so far.
     A first step on a model that is thrown away comes before, so that no run pays for what only the first one needs.
-    Raises NotFinite for a loss or a weight that is NaN or infinite, with the step and the layer; to find them, it
-    trains again from the seed up to that step. Raises BadArgument for arguments that can't be used.
+    Raises NotFinite, with the step, for a loss or a weight that is NaN or infinite, and BadArgument for arguments that
+    can't be used.
     """
     _check_limits(epochs, seconds)
     training, validation = _given(data, validation)
@@ -63,7 +62,7 @@ def fit(
     watch = Watch(gpu=training[0].is_cuda) if clock is time.perf_counter else None
     for rows in batches.epochs():
         run = _epoch(run, step, batches, rows, clock)
-        _check_finite(setup, run, batches)
+        _check_finite(run, training[0])
         run = replace(run, accuracies=(*run.accuracies, accuracy(model, *validation)))
         if on_epoch is not None:
             on_epoch(run)
@@ -158,8 +157,19 @@ def _check_limits(epochs: int | None, seconds: float | None) -> None:
         raise BadArgument("Expected epochs= or seconds=, so that training ends even if until= is never reached.")
 
 
-def _check_finite(setup: Setup, run: Run, batches: Batches) -> None:
+def _check_finite(run: Run, images: Tensor) -> None:
+    """Raise NotFinite for a loss or a weight that isn't finite, with the step, the losses before it and what to do."""
     bad = next((i for i, loss in enumerate(run.losses) if not math.isfinite(loss)), None)
-    if bad is not None or bad_parameter(run.model):
-        at = run.steps - 1 if bad is None else bad
-        raise explain(lambda: _begin(setup, batches.seed), batches, run.losses, at)
+    weights = [weight.detach() for weight in run.model.parameters() if weight.is_floating_point()]
+    if bad is None and bool(torch.stack([weight.isfinite().all() for weight in weights]).all() if weights else True):
+        return
+    at = run.steps - 1 if bad is None else bad
+    losses, step = run.losses[:at], f"step {at + 1} (seed {run.seed}, batch {run.batch})"
+    what = f"Weights are not finite after {step}" if bad is None else f"The loss of {step} is {run.losses[at]}"
+    before = f", after {losses[0]:.3g} in step 1 and {losses[-1]:.3g} in step {at}" if losses else ""
+    advice = "torch.autograd.set_detect_anomaly(True) names the operation whose gradient is NaN"
+    if not bool(images.isfinite().all()):
+        advice = "the images hold NaN or infinity; check them and what prepares them"
+    elif losses and max(losses) > 10 * losses[0]:
+        advice = "it has grown, so the learning rate may be too high"
+    raise NotFinite(f"{what}{before}: {advice}.")
