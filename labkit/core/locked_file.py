@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
@@ -13,7 +12,6 @@ from labkit.core.own_folder import check_own, make_private
 
 T = TypeVar("T")
 _LOCK_S = 2  # a line is written in milliseconds: a longer wait means that a process hangs
-_LONGEST = 4 << 20  # bytes of a line: a file without ends of lines must not fill the memory
 _MOST_REASONS = 5
 _stuck: set[Path] = set()  # files whose lock could not be had: the next line doesn't wait for it again
 
@@ -25,10 +23,9 @@ def append_line(path: Path, line: str) -> None:
     A power failure may take the last lines: waiting for the disk (fsync) would delay the next measurement.
     """
     make_private(path.parent)
-    # O_NONBLOCK: to open a named pipe would wait for its other end.
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
     with _locked(path), open(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
-        _check_plain(file, path, own=True)
+        check_own(os.fstat(file.fileno()), path)
         if not line:
             return
         # A process that was killed while it wrote leaves half a line: the new one must not continue it.
@@ -65,16 +62,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _check_plain(file: BinaryIO, path: Path, *, own: bool) -> os.stat_result:
-    """What the system says of an open file; OSError unless it is a regular one, with `own` this user's."""
-    found = os.fstat(file.fileno())
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(f"{path} is not a file")
-    if own:
-        check_own(found, path)
-    return found
-
-
 class Lines(Generic[T]):
     """What `parse` makes of a file's lines. Each is parsed once; a look at an unchanged file costs microseconds.
 
@@ -100,10 +87,10 @@ class Lines(Generic[T]):
         `parse` refuses a line with a ValueError. Empty lines don't count, and a file that can't be read has none.
         """
         try:
-            if not self.path.is_file():  # to open a named pipe would wait for its other end
-                raise FileNotFoundError(self.path)
             with open(self.path, "rb") as file:
-                found = _check_plain(file, self.path, own=self._own)
+                found = os.fstat(file.fileno())
+                if self._own:
+                    check_own(found, self.path)
                 state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
                 if state != self._state:
                     self._catch_up(file, state)
@@ -119,24 +106,19 @@ class Lines(Generic[T]):
         if state[:2] != self._state[:2] or state[2] <= self._at or before != self._before or continued:
             self._restart()
         file.seek(self._at)
-        while raw := file.readline(_LONGEST):
+        while raw := file.readline():
             self._number += 1
-            end, whole = raw, raw.endswith(b"\n") or len(raw) < _LONGEST
-            while not whole and end and not end.endswith(b"\n"):
-                end = file.readline(_LONGEST)
-            self._take(raw, whole)
-            if not end.endswith(b"\n"):  # what another process writes at this moment continues it
+            self._take(raw)
+            if not raw.endswith(b"\n"):  # what another process writes at this moment continues it
                 break
         self._at = file.tell()
         file.seek(max(self._at - 64, 0))
         self._before, self._state = file.read(64), state
 
-    def _take(self, raw: bytes, whole: bool) -> None:
+    def _take(self, raw: bytes) -> None:
         if not raw.strip():
             return
         try:
-            if not whole:
-                raise ValueError(f"it is longer than {_LONGEST >> 20} MiB.")
             entry = self._parse(raw.removesuffix(b"\n").decode())
         except ValueError as error:  # also BadMeasurement, and bytes that are no UTF-8
             reason = str(error)

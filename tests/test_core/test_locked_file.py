@@ -111,35 +111,12 @@ def test_a_file_that_was_changed_before_its_end_is_read_anew(tmp_path, change, f
     assert lines.read()[0] == found
 
 
-def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(locked_file, "_LONGEST", 1 << 10)
-    path, longest = tmp_path / "a.txt", []
-    path.write_text("1\n" + "2" * 5000 + "\n3\n" + "4" * 5000)
-
-    def parse(line):
-        longest.append(len(line))
-        return int(line)
-
-    found, damaged = Lines(path, parse).read()
-    assert found == [1, 3]
-    assert max(longest) < 1 << 10
-    assert damaged == ["a.txt, 2 lines are skipped, the first is line 2: it is longer than 0 MiB."]
-
-
 def test_many_reasons_end_in_few_sentences(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("".join(f"no {n}\n" for n in range(3000)))
     _, damaged = read_lines(path, int)
     assert len(damaged) == 6
     assert damaged[-1] == "a.txt, 2,995 lines are skipped, the first is line 6: other reasons."
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
-def test_a_named_pipe_is_no_file(tmp_path):
-    os.mkfifo(tmp_path / "a.txt")
-    assert read_lines(tmp_path / "a.txt", int) == ([], [])
-    with pytest.raises(OSError, match="is not a file"):
-        append_line(tmp_path / "a.txt", "1")
 
 
 def test_writers_that_are_killed_cost_no_other_line(tmp_path):
