@@ -84,7 +84,6 @@ def _of_measurements(text: str) -> dict[str, dict[str, Any]]:
         "ratios": {"named": {text: Ratio(text, text, 2.0, 1.8, 2.2)}},
         "amdahl": {"share": 0.5, "factor": 4.0},
         "break_even": {"compile_s": 8.0, "eager_s": 0.5, "compiled_s": 0.25},
-        "time_by_size": {"seconds": {1: 4e-6, 1024: 5e-6}},
     }  # fmt: skip
 
 

@@ -1,11 +1,6 @@
-"""One function on N processes: results and metrics back, failures explained. torch.distributed does the rest.
+"""One function on N processes: results and metrics back, failures explained; torch.distributed does the rest.
 
-What `lab.launch(fn, 4)` passes through: launching.py checks and pickles the call, and agent.py starts a process for
-each rank (forked from a server that has run preload.py). There worker.py talks to coordinator.py in the notebook (over
-channel.py), becomes a rank (rank_context.py), meets the others (rank_groups.py), traces its communication
-(comm_trace.py, gpu_clock.py), runs `fn`, and sends its result back (packing.py). process_tree.py ends what ranks have
-started and left. launching.py makes a Launched of the results, with the spans of
-rank_timeline.py, or raises RankFailed with the words of rank_failures.py.
+labkit/README.md follows a call of `lab.launch` through these modules.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from labkit.plot.picture import Picture, to_png
 from labkit.plot.profiles import memory_timeline, shares, step_strip
 from labkit.plot.schedules import gantt, replays
 from labkit.plot.timelines import queue, timeline
-from labkit.plot.timing import amdahl, break_even, ratios, readings, single_runs, time_by_size
+from labkit.plot.timing import amdahl, break_even, ratios, readings, single_runs
 from labkit.plot.training import curves, rate_sweeps, seed_bands, time_to_accuracy
 from labkit.plot.warp_paths import divergence
 
@@ -64,7 +64,6 @@ __all__ = [
     "step_parts",
     "step_strip",
     "time_bounds",
-    "time_by_size",
     "time_to_accuracy",
     "timeline",
     "to_png",

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from labkit.core.kinds import Items
-from labkit.core.parameters import Count, NonNegative, Positive, Share
+from labkit.core.parameters import NonNegative, Positive, Share
 from labkit.core.units import format_seconds, significant
 from labkit.plan.costs import break_even_steps
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
@@ -111,19 +111,6 @@ def amdahl(ax: Axes, *, share: Share, factor: Positive) -> FigureSpec:
         f"the whole gets {significant(whole)}x faster; limit: {limit}."
     )
     return FigureSpec(sentence, legend="upper left")
-
-
-@Drawing
-def time_by_size(ax: Axes, seconds: Annotated[Mapping[Count, Positive], Items(1)]) -> FigureSpec:
-    """Seconds of one call by the number of elements, both logarithmic."""
-    sizes = sorted(seconds)
-    ax.plot(sizes, [seconds[n] for n in sizes], "o-", color=MEASURED, label="measured, one call")
-    ax.set(xscale="log", yscale="log", xlabel="elements", ylabel="time of one call")
-    ax.xaxis.set_major_formatter(lambda value, _: f"{int(value):,}" if value >= 1 else "")
-    label_seconds(ax.yaxis)
-    ax.minorticks_off()
-    ends = [f"{n:,} element{'s' * (n != 1)} in {format_seconds(seconds[n])}" for n in (sizes[0], sizes[-1])]
-    return FigureSpec(f"{'; '.join(ends)}.", legend="upper left")
 
 
 @Drawing

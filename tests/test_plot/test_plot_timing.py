@@ -67,12 +67,6 @@ def test_the_figure_says_when_it_never_pays(compiled_s):
     assert len(picture.ax.texts) == 0
 
 
-def test_the_figure_of_an_operators_time():
-    picture = plot.time_by_size({1: 4e-6, 1024: 5e-6})
-    assert picture.sentence == "1 element in 4.00 µs; 1,024 elements in 5.00 µs."
-    assert len(picture.ax.lines) == 1
-
-
 def test_under_sliders_the_axes_of_break_even_stay():
     few, many = (plot.break_even(compile_s=c, eager_s=0.5, compiled_s=0.25, log=True) for c in (8.0, 300.0))
     assert few.ax.get_xlim() == many.ax.get_xlim()
