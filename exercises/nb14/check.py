@@ -1,16 +1,13 @@
-"""Checks of notebook 14, how every stage is kept busy; the two schedules that the reader writes are in schedules."""
+"""Checks of notebook 14, how every stage is kept busy; the three schedules that the reader writes are in schedules."""
 
 from __future__ import annotations
 
 import itertools
 import random
-from typing import Any
 
 from exercises.answers import mistake, whole_numbers
-from exercises.nb14.schedules import by_hand, split
+from exercises.nb14.schedules import by_hand, folded, split
 from exercises.stages import best_edges, sums
-from labkit.core.arguments import is_whole
-from labkit.core.display import brief_repr
 from labkit.core.units import format_seconds
 from labkit.lesson.checks import NotYet, close, over_cases
 
@@ -49,48 +46,6 @@ def _bubble_hint(value: float, ranks: int, m: int, forward_s: float, backward_s:
     return mistake(value, wrong, otherwise)
 
 
-def fewest(answer: object) -> str:
-    """The smallest number of micro-batches within a bubble and a memory, for drawn sizes; None where there is none."""
-    draw = random.Random(1404)
-    cases = [(24, 4, 0.4, 24), (24, 4, 0.0, 24), (7, 2, 0.2, 7), (12, 1, 0.0, 12), (16, 4, 0.9, 7), (6, 8, 0.6, 6)]
-    cases += [(64, 8, 0.25, 16), (64, 8, 0.01, 64), (60, 6, 0.2, 5), (37, 3, 0.5, 36)]
-    # On the limit only where halves and quarters are exact, however the inequality is solved.
-    cases += [(24, 4, 0.5, 24), (24, 5, 0.25, 10)]
-    for _ in range(20):
-        batch, ranks = draw.choice([24, 36, 60, 64, 96, 97, 128]), draw.randrange(1, 9)
-        cases.append((batch, ranks, draw.choice([0.11, 0.22, 0.33, 0.5]), draw.randrange(2, batch + 1)))
-    over_cases(answer, cases, _fewest, _judge_fewest)
-    return "Right for 32 sizes, also where the batch can't be divided evenly and where no number will do."
-
-
-def _fewest(batch: int, ranks: int, target: float, rows: int) -> int | None:
-    return next((m for m in range(1, batch + 1) if not _unfit(m, batch, ranks, target, rows)), None)
-
-
-def _unfit(m: int, batch: int, ranks: int, target: float, rows: int) -> str:
-    """Why this number of micro-batches won't do; "" if it will."""
-    if not 1 <= m <= batch or batch % m:
-        return f"{batch} rows don't divide into {m} micro-batches of the same size"
-    share = (ranks - 1) / (m + ranks - 1)
-    if share > target + 1e-12:
-        return f"its bubble is {share:.3g}, above the target of {target:g}"
-    held = min(m, ranks) * batch // m
-    return f"the first rank holds {held} rows, over the limit of {rows}" if held > rows else ""
-
-
-def _judge_fewest(got: Any, expected: int | None, given: str, *case: Any) -> None:
-    if got is expected or (expected is not None and is_whole(got) and int(got) == expected):
-        return
-    if got is None:
-        raise NotYet(f"For {given}: your function returned None, but {expected} micro-batches will do.")
-    if not is_whole(got):
-        raise NotYet(f"For {given}: expected a whole number or None, got {brief_repr(got)}.")
-    if why := _unfit(int(got), *case):
-        right = "None was expected: no number will do" if expected is None else f"{expected} will do"
-        raise NotYet(f"For {given}: {got} micro-batches won't do: {why}. {right}.")
-    raise NotYet(f"For {given}: {got} micro-batches will do, and so will {expected}, which is fewer.")
-
-
 def balance(answer: object) -> str:
     """Layers cut into stages whose slowest is as quick as can be, for drawn times with a heavy end."""
     draw = random.Random(1406)
@@ -125,4 +80,4 @@ def _judge_balance(got: object, best: list[int], given: str, times: list[float],
         )
 
 
-CHECKS = {"14.2": bubble, "14.3": by_hand, "14.4": fewest, "14.5": split, "14.6": balance}
+CHECKS = {"14.2": bubble, "14.3": by_hand, "14.5": split, "14.5b": folded, "14.6": balance}

@@ -66,6 +66,24 @@ def split(answer: object) -> str:
     return "It saves half of 1F1B's idle time or more, within its memory, for 2 to 6 ranks and seven sets of times."
 
 
+def folded(answer: object) -> str:
+    """14.5b: a V on 2 ranks, with W, in which no rank idles between its steps, in the memory of 2 micro-batches."""
+    if answer is ... or (isinstance(answer, Sequence) and any(steps is ... for steps in answer)):
+        raise Todo("Replace the dots with the list of steps of each rank.")
+    run = functools.partial(simulate, forward_s=2.0, backward_s=4.0, placement="v")  # a second for each step
+    mine = _simulated(run, answer, 2, 3, split=True, chunks=2)
+    _judge_memory(mine, 2)
+    for rank, (starts, ends) in enumerate(zip(mine.starts_s, mine.ends_s, strict=True)):
+        for code, start_s, free_s in zip(mine.schedule.steps[rank][1:], starts[1:], ends, strict=False):
+            if start_s > free_s + 1e-9:
+                raise NotYet(
+                    f"Rank {rank} idles before {mine.schedule.name(code)}, as long as {start_s - free_s:g} of its "
+                    "steps take: what it needs comes from the other rank, or from its own other chunk. Put another "
+                    "step in front of it, or let the other rank do sooner what is waited for."
+                )
+    return "No rank idles between its first step and its last, and none ever holds more than 2 micro-batches."
+
+
 def _given(answer: object) -> tuple[Any, float]:
     given = mapping(answer, _KEYS)
     transfer_s = as_number(given["transfer_s"], "s", "transfer_s")
@@ -75,7 +93,7 @@ def _given(answer: object) -> tuple[Any, float]:
 
 
 def _simulated(
-    run: Callable[[Any], Timetable], schedule: Any, ranks: int, microbatches: int, *, split: bool
+    run: Callable[[Any], Timetable], schedule: Any, ranks: int, microbatches: int, *, split: bool, chunks: int = 1
 ) -> Timetable:
     """The schedule as it runs; NotYet says why it can't, or that it is one of another size or kind."""
     if schedule is None:
@@ -89,8 +107,10 @@ def _simulated(
         raise NotYet(f"There are lists for {found.ranks} ranks, but {ranks} were asked for.")
     if found.microbatches != microbatches:
         raise NotYet(f"It handles {found.microbatches} micro-batches, but {microbatches} were asked for.")
-    if found.chunks != 1:
-        raise NotYet("Each rank has one part of the model here: leave out the dot and the chunk after it.")
+    if found.chunks != chunks:
+        one = "one part of the model here: leave out the dot and the chunk after it."
+        two = f"two chunks here, written as F0.0 and F0.1; there are steps of {found.chunks}."
+        raise NotYet(f"Each rank has {one if chunks == 1 else two}")
     if found.split and not split:
         raise NotYet("There is a W in it. Here a B is the whole backward; section 5 splits it.")
     if split and not found.split:
@@ -101,10 +121,10 @@ def _simulated(
 def _judge_memory(mine: Timetable, limit: int) -> None:
     for rank, held in enumerate(mine.peak_activations):
         if held > limit + 1e-9:
-            frees = "A W" if mine.schedule.split else "A B"
+            step, freed = "A W" if mine.schedule.split else "A B", "one" if mine.schedule.parts == 1 else "half of one"
             raise NotYet(
                 f"Over memory: rank {rank} holds {held:g} micro-batches at once, {held - limit:g} more than the "
-                f"{limit} allowed. {frees} frees one: put one in front of a later F."
+                f"{limit} allowed. {step} frees {freed}: put one in front of a later F."
             )
 
 

@@ -22,19 +22,6 @@ order = [
 ]
 
 
-# %% 14.4
-def fewest(batch, ranks, target, rows):
-    """The least number of micro-batches with a bubble of at most `target` (0.2 is 20 %).
-
-    The first rank may hold at most `rows` of the batch's rows at once. None if there is none.
-    """
-    for m in range(1, batch + 1):
-        held = min(m, ranks) * batch / m  # 1F1B's first rank
-        if batch % m == 0 and (ranks - 1) / (m + ranks - 1) <= target and held <= rows:
-            return m
-    return None
-
-
 # %% 14.5
 def split_order(ranks, microbatches):
     """A list of steps for each rank, with "F0", "B0" and "W0" of every micro-batch."""
@@ -51,6 +38,13 @@ def split_order(ranks, microbatches):
         left = range(max(microbatches - rank, 0), microbatches)
         order.append(steps + [f"W{i}" for i in left])
     return order
+
+
+# %% 14.5b
+fold = [  # rank 0: the second chunk's B and W come as soon as its F is done
+    "F0.0 F1.0 F2.0 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 B0.0 W0.0 F2.1 B2.1 W2.1 B1.0 W1.0 B2.0 W2.0".split(),
+    "F0.0 F0.1 F1.0 F1.1 B0.1 W0.1 F2.0 B0.0 W0.0 F2.1 B1.1 W1.1 B1.0 B2.1 B2.0 W1.0 W2.1 W2.0".split(),
+]
 
 
 # %% 14.6

@@ -46,21 +46,6 @@ WITH_W = [[part for step in steps for part in ([step, f"W{step[1:]}"] if step[0]
 ONE_MORE = ["F0", "F1", "F2", "F3", "B0", "F4", "B1", "B2", "B3", "B4"]
 PIECES = [[f"{part[0]}{i}.{part[1]}" for part in ("F0", "F1", "B1", "B0") for i in range(5)]] * 3
 
-# 14.4
-
-
-def fewest(divides=True, share=lambda p, m: (p - 1) / (m + p - 1), live=min, least=True, none=None):
-    def found(batch, ranks, target, rows):
-        fits = [
-            m
-            for m in range(1, batch + 1)
-            if (not divides or batch % m == 0) and share(ranks, m) <= target and live(m, ranks) * batch / m <= rows
-        ]
-        return (fits[0] if least else fits[-1]) if fits else none
-
-    return found
-
-
 # 14.5
 
 
@@ -95,6 +80,18 @@ def last_rank_first(ranks, microbatches):
 
 def always(ranks, microbatches):
     return schedule.zb_h1(4, 8)
+
+
+# 14.5b
+
+FOLD = schedule.zb_v(2, 3)
+ONE_MICROBATCH_AT_A_TIME = [
+    [f"{part[0]}{i}.{part[1]}" for i in range(3) for part in ("F0", "F1", "B1", "W1", "B0", "W0")]
+] * 2
+
+
+def refolded(rank, text):
+    return [text.split() if i == rank else list(steps) for i, steps in enumerate(FOLD)]
 
 
 # 14.6
@@ -163,25 +160,6 @@ WRONG = {
         (by_hand(GOOD, transfer_s="fast"), "transfer_s"),
         (GOOD, "Expected a dict"),
     ],
-    "14.4": [
-        (fewest(divides=False), "don't divide"),
-        (fewest(share=lambda p, m: 0.0), "above the target"),
-        (fewest(share=lambda p, m: (p - 1) / m), "will do"),
-        (fewest(share=lambda p, m: (p - 1) / (m + p - 1) + 1e-9), "returned None"),  # below the target, and not at it
-        (fewest(live=lambda m, p: m), "returned None"),
-        (lambda batch, *given: m if (m := fewest()(batch, *given)) != batch else None, "7 micro-batches will do"),
-        (
-            lambda batch, ranks, *given: m if (m := fewest()(batch, ranks, *given)) and m >= ranks else None,
-            "returned None",
-        ),
-        (fewest(live=lambda m, p: 0), "over the limit"),
-        (fewest(live=lambda m, p: p), "will do"),
-        (fewest(least=False), "which is fewer"),
-        (fewest(none=0), "None was expected"),
-        (lambda batch, ranks, target, rows: ranks, "won't do"),
-        (lambda batch, ranks, target, rows: batch, "which is fewer"),
-        (lambda batch, ranks, target, rows: str(ranks), "whole number"),
-    ],
     "14.5": [
         (by_rule(schedule.one_f_one_b), "is no W in it"),
         (by_rule(w_at_once), "Over time"),
@@ -196,6 +174,27 @@ WRONG = {
         (by_rule(lambda p, m: schedule.zb_h1(p, m) if m > 2 else None), "Is there a return"),
         (by_rule(lambda p, m: 1 / (p - 5) and schedule.zb_h1(p, m)), "ZeroDivisionError"),
         (schedule.zb_h1, "Expected a dict"),
+    ],
+    "14.5b": [
+        (ONE_MICROBATCH_AT_A_TIME, "Rank 0 idles before F0.1, as long as 2 of its steps take"),
+        (
+            refolded(0, "F0.0 F1.0 F0.1 B0.1 W0.1 F2.0 F1.1 B1.1 W1.1 B0.0 W0.0 F2.1 B2.1 W2.1 B1.0 W1.0 B2.0 W2.0"),
+            "idles",
+        ),
+        (
+            refolded(1, "F0.0 F0.1 F1.0 F1.1 F2.0 F2.1 B0.1 B0.0 B1.1 B1.0 B2.1 B2.0 W0.1 W0.0 W1.1 W1.0 W2.1 W2.0"),
+            "rank 1 holds 3 micro-batches at once, 1 more than the 2 allowed. A W frees half of one",
+        ),
+        ([FOLD[0], FOLD[0]], "Rank 0 idles before F0.1, as long as 2"),
+        (FOLD[::-1], "deadlock"),
+        (schedule.zb_v(2, 4), "4 micro-batches, but 3"),
+        (schedule.interleaved(2, 4, 2), "deadlock"),
+        ([[s for s in steps if s[0] != "W"] for steps in FOLD], "There is no W"),
+        (schedule.zb_h1(2, 3), "two chunks here"),
+        (schedule.zb_v(3, 3), "3 ranks, but 2"),
+        (refolded(0, " ".join(FOLD[0]).replace("W2.0", "")), "never does W2.0"),
+        ([" ".join(steps) for steps in FOLD], "list of steps"),
+        ({"order": FOLD}, "list of steps for each rank"),
     ],
     "14.6": [
         (greedy, "has a slowest stage of"),

@@ -5,18 +5,15 @@ Not loaded with labkit.dist: importing torch's pipelining takes a second or more
 
 from __future__ import annotations
 
-import csv
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
 
 from labkit.core.errors import BadArgument, ScheduleError
 from labkit.core.kinds import Items
@@ -76,7 +73,8 @@ Stages = Annotated[Sequence[WatchedStage], Items(1)]
 class OwnSchedule(_PipelineScheduleRuntime):
     """torch's own runtime for an order written as lists of "F0", "B0" and "W0", as `lab.schedule` explains them.
 
-    torch adds the sends and receives. Chunk c of rank r is stage c * ranks + r.
+    torch adds the sends and receives. `placement` is as in `lab.schedule.simulate`: chunk c of rank r is stage
+    c * ranks + r, or in a "v", where odd chunks run back, c * ranks + ranks - 1 - r for odd c.
     """
 
     @checked(error=ScheduleError)
@@ -87,25 +85,25 @@ class OwnSchedule(_PipelineScheduleRuntime):
         loss_fn: Loss,
         *,
         order: Annotated[Sequence[Sequence[str]], Items(1)],
+        placement: Literal["loop", "v"] = "loop",
     ) -> None:
         super().__init__(list(stages), n_microbatches, loss_fn=loss_fn)  # type: ignore[no-untyped-call]  # torch gives it no types
         split = any(step.startswith("W") for steps in order for step in steps)
         names = {"F": "F", "B": "I" if split else "B", "W": "W"}
-        with tempfile.TemporaryDirectory() as folder:  # torch's runtime reads orders from a file
-            path = Path(folder) / "order.csv"
-            with path.open("w", newline="", encoding="utf-8") as file:
-                csv.writer(file).writerows(
-                    [_torch_action(step, rank, len(order), names) for step in steps] for rank, steps in enumerate(order)
-                )
-            self._load_csv(str(path), format="compute_only")
+        self.pipeline_order = {
+            rank: [_torch_action(step, rank, len(order), names, placement) for step in steps]
+            for rank, steps in enumerate(order)
+        }
+        self._prepare_schedule_with_comms(self.pipeline_order)
 
 
-def _torch_action(step: str, rank: int, ranks: int, names: dict[str, str]) -> str:
-    """A step as torch writes it, stage, kind and micro-batch: "F3.1" of rank 0 of 4 is "4F3"."""
+def _torch_action(step: str, rank: int, ranks: int, names: dict[str, str], placement: str = "loop") -> Any:
+    """A step as torch writes it, stage, kind and micro-batch: "F3.1" of rank 0 of 4 is "4F3", in a V "7F3"."""
     if (found := _STEP.fullmatch(step)) is None:
         raise ScheduleError(f"Expected order to have steps such as 'F0', 'B0.1' or 'W2', got {step!r}.")
-    kind, microbatch, chunk = found.groups()
-    return f"{int(chunk or 0) * ranks + rank}{names[kind]}{microbatch}"
+    kind, microbatch, chunk = found[1], found[2], int(found[3] or 0)
+    place = ranks - 1 - rank if placement == "v" and chunk % 2 else rank
+    return _Action.from_str(f"{chunk * ranks + place}{names[kind]}{microbatch}")
 
 
 @checked(error=ScheduleError)

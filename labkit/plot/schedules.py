@@ -16,7 +16,7 @@ from matplotlib.colors import to_rgb
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.core.parameters import Positive
+from labkit.core.parameters import Count, Positive
 from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
 from labkit.plan.schedule import Overlap, Timetable
@@ -46,30 +46,32 @@ _HIGH = 0.42  # half a bar
 
 @Drawing
 def gantt(
-    ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_s: Positive | None = None
+    ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_s: Positive | None = None, rows: Count = 1
 ) -> FigureSpec:
     """A row for each rank, a bar for each span, with its kind as colour and as a letter or texture; white is idle.
 
     Takes what `lab.schedule.simulate` and `overlap` return, what `lab.launch` returns, or spans. Where transfers run
-    beside compute, a rank's row has two halves; later chunks of a rank are paler. `until_s` is where the axis ends, so
-    that two pictures can have the same. Thousands of spans are drawn as one mixed colour a pixel. Raises BadArgument
-    for no spans.
+    beside compute, a rank's row has two halves; later chunks of a rank are paler. `until_s` is where the axis ends, and
+    there is room for `rows` rows or more, so that two pictures can have the same axes. Thousands of spans are drawn as
+    one mixed colour a pixel. Raises BadArgument for no spans.
     """
     spans = _spans(ranks)
     zero_s = min(span.start_s for span in spans)
     spent_s = max(span.end_s for span in spans) - zero_s
     length_s = until_s or spent_s or 1.0
-    rows = {rank: y for y, rank in enumerate(sorted({span.rank for span in spans}))}
+    row_of = {rank: y for y, rank in enumerate(sorted({span.rank for span in spans}))}
     many = len(spans) > _MANY
-    (_draw_mixed if many else _draw_bars)(ax, spans, rows, zero_s, length_s)
-    every = math.ceil(len(rows) / 16)
-    name_rows(ax, [f"rank {rank}" if y % every == 0 else "" for rank, y in rows.items()])
+    (_draw_mixed if many else _draw_bars)(ax, spans, row_of, zero_s, length_s)
+    high = max(rows, len(row_of))
+    every = math.ceil(len(row_of) / 16)
+    names = [f"rank {rank}" if y % every == 0 else "" for rank, y in row_of.items()]
+    name_rows(ax, names, below=high - len(names) + 0.5)
     ax.set_xlim(0, length_s)
     label_seconds(ax.xaxis, ticks=8)
     what = "time (simulated)" if isinstance(ranks, Timetable | Overlap) else "time"
     ax.set_xlabel(what if many or not any(map(_chunk, spans)) else f"{what}; paler: a rank's later chunk")
     handles = patches_of(_legend({span.kind for span in spans}))
-    height_in, sentence = 1.35 + min(0.34 * len(rows), 5.0), _in_words(ranks, spans, len(rows), spent_s)
+    height_in, sentence = 1.35 + min(0.34 * high, 5.0), _in_words(ranks, spans, len(row_of), spent_s)
     return FigureSpec(
         sentence, title_pad=26, height_in=height_in, width_in=_WIDTH_IN, legend="above", handles=handles,
         columns=len(handles),

@@ -52,17 +52,18 @@ def as_torch(name):
     return lambda stages, m: kind(stages if several else stages[0], m, loss_fn=mse_loss)
 
 
-def as_written(order):
-    return lambda stages, m: pipelines.OwnSchedule(stages, m, mse_loss, order=order)
+def as_written(order, placement="loop"):
+    return lambda stages, m: pipelines.OwnSchedule(stages, m, mse_loss, order=order, placement=placement)
 
 
-def train(schedule_of, microbatches, chunks):
+def train(schedule_of, microbatches, chunks, placement="loop"):
     """In a rank: three steps of its stages; the last one's losses, micro-batches held, and its weights by stage."""
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     count = ranks * chunks
     cuts = [LAYERS * stage // count for stage in range(count + 1)]
-    parts = {stage: nn.Sequential(*layers()[cuts[stage] : cuts[stage + 1]]) for stage in range(rank, count, ranks)}
+    mine = (rank, count - 1 - rank) if placement == "v" else range(rank, count, ranks)
+    parts = {stage: nn.Sequential(*layers()[cuts[stage] : cuts[stage + 1]]) for stage in mine}
     stages = [pipelines.WatchedStage(part, stage, count, CPU) for stage, part in parts.items()]
     optimizer = sgd(parts.values())
     step = pipelines.PipelineStep(schedule_of(stages, microbatches), stages, *batch())
@@ -86,17 +87,18 @@ CASES = {
     "our own ZB-H1": (4, 6, 1, as_written(schedule.zb_h1(4, 6)), schedule.zb_h1(4, 6)),
     "our own ZB-H2": (3, 6, 1, as_written(schedule.zb_h2(3, 6)), schedule.zb_h2(3, 6)),
     "our own interleaved": (2, 4, 2, as_written(schedule.interleaved(2, 4, 2)), schedule.interleaved(2, 4, 2)),
+    "our own ZB-V": (3, 6, 2, as_written(schedule.zb_v(3, 6), "v"), schedule.zb_v(3, 6), "v"),
 }
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda name: name.replace(" ", "-"))
 def run(request):
-    ranks, microbatches, chunks, schedule_of, order = CASES[request.param]
-    return lab.launch(train, ranks, schedule_of, microbatches, chunks), order, microbatches
+    ranks, microbatches, chunks, schedule_of, order, placement = (*CASES[request.param], "loop")[:6]
+    return lab.launch(train, ranks, schedule_of, microbatches, chunks, placement), order, microbatches, placement
 
 
 def test_loss_and_weights_are_the_single_process_s_after_three_steps(run):
-    launched, _, microbatches = run
+    launched, _, microbatches, _ = run
     loss, weights = single_process()
     (losses,) = [losses for losses, _, _ in launched if losses]
     assert len(losses) == microbatches
@@ -114,14 +116,14 @@ def test_the_single_process_moves_its_weights():
 
 
 def test_steps_come_in_the_planned_order_and_hold_the_planned_memory(run):
-    launched, order, _ = run
+    launched, order, _, placement = run
     if order is None:
         order = schedule.zb_h1(3, 6)  # what torch's zero bubble is with one stage a rank, but for when W come at last
         seen = [[step for step in steps if step[0] != "W"] for steps in steps_of(launched)]
         assert seen == [[step for step in steps if step[0] != "W"] for steps in order]
     else:
         assert steps_of(launched) == order
-    assert [held for _, held, _ in launched] == list(schedule.simulate(order).peak_activations)
+    assert [held for _, held, _ in launched] == list(schedule.simulate(order, placement=placement).peak_activations)
 
 
 def steps_of(launched):
@@ -130,7 +132,7 @@ def steps_of(launched):
 
 
 def test_only_the_last_step_leaves_spans(run):
-    launched, _, _ = run
+    launched, *_ = run
     for steps in steps_of(launched):
         assert len(steps) == len(set(steps))
 

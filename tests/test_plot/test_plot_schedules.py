@@ -134,6 +134,13 @@ def test_two_pictures_can_share_an_axis():
         plot.gantt(simulate(gpipe(1, 1)), until_s=0)
 
 
+def test_pictures_of_few_and_of_many_ranks_can_have_the_same_rows():
+    few, many, more = (plot.gantt(simulate(gpipe(ranks, 2)), rows=8).ax for ranks in (2, 8, 9))
+    assert few.get_ylim() == many.get_ylim() == (7.5, -0.5)
+    assert few.figure.get_figheight() == many.figure.get_figheight()
+    assert more.get_ylim() == (8.5, -0.5)
+
+
 def test_thousands_of_bars_become_mixed_colours():
     played = simulate(gpipe(8, 400))
     drawn = plot.gantt(played)
