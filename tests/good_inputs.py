@@ -14,7 +14,6 @@ from numba import cuda
 import labkit as lab
 from labkit.core.spans import Span
 from labkit.measure.profiling.allocations import CATEGORIES
-from labkit.plan.cluster import topologies
 from tests.good_figures import figures
 
 _device = functools.partial(lab.catalog.find, "A100 SXM4 80GB")
@@ -79,7 +78,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "cluster.model.name": lambda: "GPT 1.7B",
     "cluster.published_steps.name": lambda: "megatron",
     "cluster.Transformer.hidden": lambda: 64,
-    "cluster.topologies.compare.topologies": lambda: [topologies.ring(4, 1e9)],
     "compare.alternatives": lambda: {"a": lambda: None, "b": lambda: None},
     "compare.budget_s": lambda: 0.0,
     "time_call.budget_s": lambda: 0.0,
@@ -252,7 +250,6 @@ ONE_IS_FINE: dict[str, tuple[str, ...]] = {"bus_bytes_per_s": ("inf",), "cluster
 RESULTS = {
     "catalog.Candidate",
     "cluster.Step",
-    "cluster.topologies.Topology",
     "costs.TrainingMemory",
     "costs.TrainingStep",
     "plot.Picture",

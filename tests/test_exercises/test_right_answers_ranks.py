@@ -1,13 +1,15 @@
 """Right answers of 12 to 15 in other styles than the solution's: each must pass."""
 
+import itertools
 import math
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, logsigmoid
 
+from labkit.plan.cluster import Layout
 from tests.helpers import check
 
 
@@ -38,18 +40,10 @@ def backwards_ring(x):
     return torch.cat(parts)
 
 
-def costs_and_more(params, tokens, gpus, flop_per_s, mfu, usd_per_hour, power_w):
-    hours = 6 * params * tokens / gpus / flop_per_s / mfu / 3600
-    own = {"days": hours / 24, "GPU hours": gpus * hours, "US$": gpus * hours * usd_per_hour}
-    return own | {"kWh": gpus * hours * power_w / 1e3, "hours": hours}
-
-
 def interval_by_trying(save_s, gpus, gpu_hours_between):
     """Golden-section search of the interval that loses least."""
     between_s = gpu_hours_between * 3600 / gpus
     low, high = 0.0, 10 * between_s
-    if not save_s:
-        return 0.0
     ratio = (math.sqrt(5) - 1) / 2
 
     def lost(interval_s):
@@ -61,14 +55,55 @@ def interval_by_trying(save_s, gpus, gpu_hours_between):
     return (low + high) / 2
 
 
+def second_by_second(save_s, gpus, gpu_hours_between):
+    """Tries whole seconds, 1 % apart."""
+    between_s = gpu_hours_between * 3600 / gpus
+    tries = itertools.chain(range(1, 100), (int(1.01**i) for i in range(460, 1500)))
+    return min(tries, key=lambda t: save_s / t + t / 2 / between_s)
+
+
+def hop_by_hop(n_bytes, nodes, per_node, inside, between):
+    seconds = 0.0
+    for _ in range(2 * (per_node - 1)):
+        seconds += inside.alpha_s + n_bytes / per_node / inside.bytes_per_s
+    for _ in range(2 * (nodes - 1)):
+        seconds += between.alpha_s + n_bytes / per_node / nodes / between.bytes_per_s
+    return torch.tensor(seconds)
+
+
+def merged_by_softmax(out_1, lse_1, out_2, lse_2):
+    both = torch.stack([lse_1, lse_2])
+    return list(((both.softmax(0) * torch.stack([out_1, out_2])).sum(0), both.logsumexp(0)))
+
+
+def merged_by_sigmoid(out_1, lse_1, out_2, lse_2):
+    """NaN where the first part has no keys, which doesn't happen."""
+    return out_1 + torch.sigmoid(lse_2 - lse_1) * (out_2 - out_1), lse_1 - logsigmoid(lse_1 - lse_2)
+
+
+def kept_token_by_token(chosen, experts, factor):
+    room, kept = [math.ceil(factor * len(chosen) / experts)] * experts, []
+    for expert in chosen.tolist():
+        kept.append(room[expert] > 0)
+        room[expert] -= 1
+    return torch.tensor(kept)
+
+
+def kept_by_pairs(chosen, experts, factor):
+    return (chosen[:, None] == chosen).tril(-1).sum(1) < math.ceil(factor / experts * len(chosen))
+
+
 COLUMNS, ROWS = ("query", "key", "value", "up"), ("out", "down")
 PLAN = {name: ColwiseParallel() for name in COLUMNS} | {name: RowwiseParallel() for name in ROWS}
 RIGHT = {
     "12.1": [share_read_twice],
     "12.3": [backwards_ring],
     "13.5": [PLAN, PLAN | {"norm_1": SequenceParallel(sequence_dim=1, use_local_output=True)}],
-    "15.5": [costs_and_more],
-    "15.6": [interval_by_trying],
+    "13.8": [merged_by_softmax, merged_by_sigmoid],
+    "13.9": [kept_token_by_token, kept_by_pairs],
+    "15.1": [hop_by_hop],
+    "15.4": [Layout(data=2, tensor=4, pipeline=8, interleave=10), Layout(data=8, tensor=4, pipeline=2, zero=1)],
+    "15.6": [interval_by_trying, second_by_second],
 }
 CASES = [pytest.param(number, answer, id=f"{number}-{i}") for number in RIGHT for i, answer in enumerate(RIGHT[number])]
 

@@ -1,6 +1,5 @@
 """One training step of a model on a cluster, its time and memory; and a search over layouts."""
 
-from labkit.plan.cluster import topologies
 from labkit.plan.cluster.hardware import Cluster, network
 from labkit.plan.cluster.layout import Layout
 from labkit.plan.cluster.rank_memory import PURPOSES
@@ -29,5 +28,4 @@ __all__ = [
     "published_steps",
     "require_fit",
     "step",
-    "topologies",
 ]

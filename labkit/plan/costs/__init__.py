@@ -2,7 +2,7 @@
 
 from labkit.plan.costs.cnns import resnet50, simple_cnn
 from labkit.plan.costs.collectives import Link, all_reduce_s, fit_link, hierarchical_all_reduce_s, point_to_point_s
-from labkit.plan.costs.failures import checkpoint_interval_s, cluster_mtbf_s, goodput
+from labkit.plan.costs.failures import checkpoint_interval_s
 from labkit.plan.costs.layers import (
     attention,
     batch_norm,
@@ -37,7 +37,6 @@ __all__ = [
     "block_activation_bytes",
     "break_even_steps",
     "checkpoint_interval_s",
-    "cluster_mtbf_s",
     "conv2d",
     "cross_entropy",
     "decoder",
@@ -46,7 +45,6 @@ __all__ = [
     "elementwise",
     "embedding",
     "fit_link",
-    "goodput",
     "hierarchical_all_reduce_s",
     "intensity",
     "layer_norm",
