@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -63,7 +64,7 @@ def _judge_steps(steps: Sequence[SharedStep], images: int) -> None:
         if step.flop > 1.5 * len(step.rows) * step.image_flop:
             raise NotYet(
                 f"rank {rank} computes as much as {step.flop / step.image_flop:.3g} images take, and its model was "
-                f"given {len(step.rows)}. Only a rank's own share may be worked on."
+                f"given {len(step.rows)}. A rank works on its own share only, and once."
             )
     ranks, found = len(steps), [step.left.gradient for step in steps]
     if any(one is None or found[0] is None or not near(one, found[0]) for one in found):
@@ -109,7 +110,7 @@ def _judge_shares(rows: Sequence[Sequence[int]], images: int) -> None:
 
 @dataclass
 class TrainedCopy:
-    """One rank's copy: the rows of each batch that it was given, its weights before and after, and all images."""
+    """One rank's copy: the rows of each batch that it learned from, its weights before and after, and all images."""
 
     batches: list[list[int]]
     before: Tensor
@@ -142,13 +143,18 @@ def training(answer: object) -> str:
 def _observe_training(answer: Callable[..., object], images: int, seed: int) -> TrainedCopy:
     data = samples(images, seed)
     torch.manual_seed(seed + 1 + dist.get_rank())  # copies start different, as on several machines without a seed
-    model = network()
-    before = flat(model)
-    with rows_read(model, data[0]) as batches:
+    model, before = network(), list[Tensor]()
+
+    def note(*_: object) -> None:
+        if torch.is_grad_enabled() and not before:
+            before.append(flat(model))
+
+    next(model.children()).register_forward_pre_hook(note)
+    with rows_read(model, data[0], learning=True) as batches:
         result = answer(model, TensorDataset(*data), _BATCH, _RATE, _EPOCHS)
     if not isinstance(result, nn.Module):
         raise TypeError(f"expected the trained model to be returned, got {brief_repr(result)}")
-    return TrainedCopy(batches, before, flat(result), data)
+    return TrainedCopy(batches, before[0] if before else flat(model), flat(result), data)
 
 
 def _judge_batches(copies: Sequence[TrainedCopy], images: int) -> None:
@@ -180,11 +186,12 @@ def _judge_epochs(copies: Sequence[TrainedCopy], images: int) -> None:
             raise NotYet(f"in an epoch {images - len(read)} images are read by no rank.")
         if read.total() > len(copies) * math.ceil(images / len(copies)):
             raise NotYet(f"in an epoch {read.total() - images} images are read twice. By which ranks?")
-    if per_rank[0][0] == per_rank[0][1]:
-        raise NotYet(
-            "rank 0 reads its images in the same order in every epoch. A DistributedSampler shuffles again only after "
-            "sampler.set_epoch(epoch)."
-        )
+    for one, other in itertools.combinations(range(_EPOCHS), 2):
+        if per_rank[0][one] == per_rank[0][other]:
+            raise NotYet(
+                f"rank 0 reads its images in the same order in epochs {one} and {other}. A DistributedSampler shuffles "
+                "again only after sampler.set_epoch(epoch)."
+            )
 
 
 def _judge_weights(copies: Sequence[TrainedCopy]) -> None:
@@ -201,13 +208,17 @@ def _judge_weights(copies: Sequence[TrainedCopy]) -> None:
             f"the copies end {apart:.1g} apart (relative). They take different steps: nothing averages the gradients "
             "over the ranks."
         )
-    # Torch may broadcast any rank's weights. A step with fewer images may weigh ranks alike, as DDP does, or images.
-    replays = [_replay(copy.before, copies, exact=exact) for copy in copies for exact in (False, True)]
+    # A step with fewer images may weigh ranks alike, as DDP does, or images.
+    replays = [_replay(copies, exact=exact) for exact in (False, True)]
     if any(_distance(first, replay) < 1e-7 for replay in replays):
         return
-    summed = [_replay(copy.before, copies, exact=False, times=len(copies)) for copy in copies]
-    if any(_distance(first, replay) < 1e-7 for replay in summed):
-        raise NotYet(f"the gradients are summed over ranks, so each step is {len(copies)} times too long.")
+    ranks = len(copies)
+    for times, why in (
+        (ranks, f"the gradients are summed over ranks, so each step is {ranks} times too long."),
+        (1 / ranks, f"each step is {ranks} times too short. DDP's gradients are averages already: divide only a sum."),
+    ):
+        if _distance(first, _replay(copies, exact=False, times=times)) < 1e-7:
+            raise NotYet(why)
     raise NotYet(
         "the copies agree, but one process with the joint batches would end with other weights, "
         f"{_distance(first, replays[0]):.1g} away (relative). Average the gradients in every step, before the plain "
@@ -219,10 +230,10 @@ def _distance(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
 
-def _replay(start: Tensor, copies: Sequence[TrainedCopy], *, exact: bool, times: float = 1.0) -> Tensor:
+def _replay(copies: Sequence[TrainedCopy], *, exact: bool, times: float = 1.0) -> Tensor:
     """The weights of one process that reads, step by step, what all ranks read; `exact` weighs every image alike."""
     model, (x, y) = network(), copies[0].data
-    vector_to_parameters(start.clone(), model.parameters())
+    vector_to_parameters(copies[0].before.clone(), model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=times * _RATE)
     for batches in _joint_batches(copies):
         parts = [[row for batch in batches for row in batch]] if exact else batches

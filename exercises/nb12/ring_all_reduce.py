@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +10,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from exercises.answers import about
 from exercises.several_ranks import on_ranks
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, function
+from labkit.measure.torch_calls import EachOperator
 
 _LENGTHS = (12, 1001, 7, 5, 2, 1)  # divisible, not divisible, and shorter than the number of ranks
 _RECEIVES = ("recv_", "recv_any_source_")
@@ -37,32 +38,26 @@ def ring_all_reduce(answer: object) -> str:
         with about(f"{length} number{'s' * (length > 1)} on {len(calls)} ranks"):
             _judge(calls)
     return (
-        "The sum is on every rank, for 1 to 1,001 numbers on 2, 3 and 4 ranks, by messages to one neighbour of 2 (n - "
-        "1) / n of the bytes."
+        "The sum is on every rank, for 1 to 1,001 numbers on 2, 3 and 4 ranks: each sends at most 2 (n - 1) messages, "
+        "all to one neighbour, with 2 (n - 1) / n of the bytes."
     )
 
 
-class _Watch(TorchDispatchMode):
-    """Notes every operator of torch.distributed, whichever function of Python calls it."""
-
-    def __init__(self, call: Reduction) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch gives it no types
-        self.call = call
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        space, _, name = func._schema.name.partition("::")
-        if space == "c10d" and name == "send":
-            self.call.sent.append((int(args[2]), sum(t.numel() * t.element_size() for t in args[0])))
-        elif "c10d" in space and name not in _RECEIVES:
-            self.call.others.append(name.strip("_"))
-        return func(*args, **(kwargs or {}))
+def _noted(call: Reduction, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator, and note it if it is one of torch.distributed, whichever function of Python calls it."""
+    space, _, name = func._schema.name.partition("::")
+    if space == "c10d" and name == "send":
+        call.sent.append((int(args[2]), sum(t.numel() * t.element_size() for t in args[0])))
+    elif "c10d" in space and name not in _RECEIVES:
+        call.others.append(name.strip("_"))
+    return func(*args, **kwargs)
 
 
 def _observe(answer: Callable[..., object], length: int, seed: int) -> Reduction:
     draw = torch.Generator().manual_seed(seed + 2000 * dist.get_rank())
     x = torch.randn(length, generator=draw, dtype=torch.float64)
     call = Reduction(x.tolist())
-    with _Watch(call):
+    with EachOperator(functools.partial(_noted, call)):
         result = answer(x)
     if not isinstance(result, torch.Tensor):
         raise TypeError(f"expected a tensor to be returned, got {brief_repr(result)}")

@@ -232,28 +232,6 @@ def through_the_store(x):
 _CALLS = itertools.count()
 
 
-# 12.4
-
-
-def seconds(messages=lambda n: 2 * (n - 1), part=lambda n_bytes, n: n_bytes / n):
-    return lambda n_bytes, n, alpha_s, bytes_per_s: messages(n) * (alpha_s + part(n_bytes, n) / bytes_per_s)
-
-
-# 12.4b
-
-_RING = seconds()
-
-
-def best(candidates=lambda most: range(1, most + 1), shared=True, exchange=_RING):
-    def best_ranks(compute_s, n_bytes, alpha_s, bytes_per_s, most):
-        def step_s(n):
-            return (compute_s / n if shared else compute_s) + exchange(n_bytes, n, alpha_s, bytes_per_s)
-
-        return min(candidates(most), key=step_s)
-
-    return best_ranks
-
-
 WRONG = {
     "12.1": [
         (share(exchange="none"), "differ from rank to rank"),
@@ -271,7 +249,7 @@ WRONG = {
         (share(step=True), "the weights changed"),
         (lambda model, images, labels: 0.5, "are read by no rank"),
         (whole_batch_past_the_hook, "no work is shared"),
-        (whole_batch_by_its_weights, "Only a rank's own share may be worked on"),
+        (whole_batch_by_its_weights, "A rank works on its own share only"),
     ],
     "12.2": [
         (loop(sampled=False), "do the same work"),
@@ -305,25 +283,7 @@ WRONG = {
         (ring(blocking=True), "wait for each other"),
         (does_nothing, "returned what it was given"),
         (one_message_a_number, "don't cut a part into smaller ones"),
-        (through_the_store, "What else did the ranks exchange numbers through"),
+        (through_the_store, "through torch.distributed's messages only"),
         (lambda x: 2.0, "expected a tensor"),
-    ],
-    "12.4": [
-        (seconds(messages=lambda n: n - 1), "one trip round the ring"),
-        (seconds(part=lambda n_bytes, n: n_bytes), "one part of n"),
-        (seconds(messages=lambda n: 2 * n), "n - 1 messages"),
-        (lambda b, n, a, r: 2 * a + 2 * (n - 1) / n * b / r, "Every message has its start"),
-        (seconds(part=lambda n_bytes, n: 8 * n_bytes / n), "no bits here"),
-        (lambda b, n, a, r: b / r, "one after the other"),
-        (lambda b, n, a, r: 0.004, "x what we expect"),
-    ],
-    "12.4b": [
-        (lambda *given: given[-1], "the exchange grows"),
-        (best(candidates=lambda most: range(2, most + 1)), "One rank exchanges nothing"),
-        (best(candidates=lambda most: [2**i for i in range(13) if 2**i <= most]), "power of two"),
-        (best(shared=False), "The batch is fixed"),
-        (lambda *given: 1, "with 1 ranks a step takes"),
-        (best(exchange=seconds(messages=lambda n: n - 1)), "a step takes"),
-        (lambda c, b, a, r, most: (c / (2 * a)) ** 0.5 if a else 1.0, "no whole number"),
     ],
 }

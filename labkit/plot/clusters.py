@@ -180,7 +180,7 @@ def speedup_by_ranks(
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}x")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_locator(NullLocator())
-    return FigureSpec(_speedups_in_words(predicted, simulated), legend="upper left")
+    return FigureSpec(_speedups_in_words(predicted, simulated), legend="right")
 
 
 def _speedups_in_words(predicted: Mapping[str, Mapping[int, float]], simulated: Mapping[int, float]) -> str:
