@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from labkit.core.arguments import brief_repr
 from labkit.core.kinds import ANYTHING, MOST_ITEMS, SIMPLE, Items, Kind, Number, Refused, choice_kind, number_kind
-from labkit.core.quoting import brief_repr
 
 # how to make what was expected
 _MAKERS = {

@@ -8,9 +8,9 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from labkit.core.arguments import brief_repr as brief_repr, cut as cut  # from here too
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import checked
-from labkit.core.quoting import brief_repr as brief_repr, cut as cut  # from here too
 
 # MathJax looks for no formulas inside of elements of these classes: $ is a price here.
 LITERAL = "tex2jax_ignore mathjax_ignore"

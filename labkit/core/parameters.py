@@ -19,9 +19,9 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, get_type_hints, overload
 
 from labkit.core.annotated_kinds import kind_of
+from labkit.core.arguments import brief_repr
 from labkit.core.errors import BadArgument, LabError
 from labkit.core.kinds import ANYTHING, ARRAY, DTYPE, Number, Refused
-from labkit.core.quoting import brief_repr
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -32,7 +32,7 @@ _TENSOR = {
     "fp8_tensor_tflops": "float8",
     "int8_tensor_tops": "int8",
 }
-_TEXTS = ("name", "vendor", "family", "source", "notes")
+_TEXTS = ("name", "reported_as", "vendor", "family", "source", "notes")
 
 
 def _times(size: float) -> Callable[[str], float]:
@@ -58,24 +58,6 @@ _FACTS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 _FIELD_OF = {column: name for column, (name, _) in _FACTS.items()} | _VECTOR | _TENSOR
 
-# Names that drivers report, where they differ from the row's. One that fits two rows, or a row and a device that isn't
-# in the catalogue ("NVIDIA GeForce RTX 3060": 8 or 12 GB), is left out on purpose.
-_REPORTED = {
-    "AMD Instinct MI250X": "AMD Instinct MI250X (one of its two GCDs)",
-    "Tesla K80": "Tesla K80 (one of its two GPUs)",
-    "Tesla V100-SXM2-16GB": "Tesla V100 SXM2 16/32GB",
-    "Tesla V100-SXM2-32GB": "Tesla V100 SXM2 16/32GB",
-    "NVIDIA A100 80GB PCIe": "A100 PCIe 80GB",
-    "NVIDIA H100 PCIe": "H100 PCIe 80GB",
-    "NVIDIA H100 80GB HBM3": "H100 SXM5 80GB",
-    "NVIDIA H200": "H200 SXM",
-    "NVIDIA GH200 480GB": "GH200 (Hopper part), 96GB",  # 480 GB is the CPU's memory
-    "NVIDIA B200": "B200 SXM",
-    "NVIDIA GB200": "GB200 (per Blackwell GPU)",
-    "NVIDIA GeForce RTX 2080 Ti": "GeForce RTX 2080 Ti (FE)",
-    "NVIDIA RTX 6000 Ada Generation": "RTX 6000 Ada",
-    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "RTX PRO 6000 Blackwell",
-}
 _BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # no two rows differ only in these (a test checks)
 
 
@@ -86,13 +68,15 @@ class Device:
 
     `vector_flop_per_s` and `tensor_flop_per_s` map dtypes to the dense peaks outside and inside the tensor cores
     (matrix cores, MXU); int8's are operations per second. `unread` names the fields and dtypes that were recalled or
-    derived, not read from a source. `interconnect_bytes_per_s` is NVLink, XGMI or ICI, both directions together;
+    derived, not read from a source; `reported_as` has the names that drivers report, where they are others, with
+    semicolons between them. `interconnect_bytes_per_s` is NVLink, XGMI or ICI, both directions together;
     `boost_hz` is in Hz, `tdp_w` in watts, `launch_price_usd` in US dollars. To compare this machine with the catalogue,
     make a Device of its measurements and say so in `source`.
     """
 
     name: str
     source: str
+    reported_as: str = ""
     vendor: str = ""
     family: str = ""
     architecture: str = ""
@@ -158,7 +142,7 @@ def _key(name: str) -> str:
 def _index() -> dict[str, Device]:
     by_name = {device.name: device for device in devices()}
     found = {_key(name): device for name, device in by_name.items()}
-    found |= {_key(reported): by_name[name] for reported, name in _REPORTED.items()}
+    found |= {_key(name): device for device in devices() for name in device.reported_as.split(";") if name}
     v100 = by_name["Tesla V100 SXM2 16/32GB"]
     found[_key("V100 SXM2 32GB")] = dataclasses.replace(v100, name="Tesla V100 SXM2 32GB", memory_bytes=32 * GIGA)
     return found
