@@ -92,7 +92,7 @@ def _of_training(text: str) -> dict[str, dict[str, Any]]:
     noise = GradientNoise(noise=50.0, signal=1.0, low=40.0, high=60.0, draws=9)
     return {
         "curves": {"series": {text: [3.0, 2.0]}, "x": text, "y": text},
-        "seed_bands": {"named": {text: [run]}, "x": "seconds", "accuracy": 0.8},
+        "seed_bands": {"named": {text: [run]}, "accuracy": 0.8},
         "rate_sweeps": {"named": {text: RateSweep({0.01: (0.5,), 0.1: (0.9,), 1.0: (0.6,)})}, "y": text},
         "time_to_accuracy": {
             "named": {text: {10: Runs((run,), text)}},
@@ -101,7 +101,7 @@ def _of_training(text: str) -> dict[str, dict[str, Any]]:
             "noise": noise,
         },
         "bits": {"value": 1.25, "shown": lab.formats.ALL},
-        "gradients": {"values": np.array([1e-3, 1.0]), "number_format": lab.formats.float16, "scale": 1.0},
+        "gradients": {"values": np.array([1e-3, 1.0]), "number_format": lab.formats.float16},
         "accuracy_by_seed": {
             "found": TunedComparison({text: (0.9, 0.8), "other": (0.9, 0.7)}, {text: 0.1, "other": 0.1}, {}),
             "notes": {text: text, "other": text},

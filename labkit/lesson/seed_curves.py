@@ -17,21 +17,20 @@ from labkit.train import training
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from labkit.plot.training import Axis
     from labkit.train.training import Run, Runs
 
 
 class SeedCurves(Live):
     """Validation accuracy that grows while seeds train: `curves.race({"batch 32": (setup, 32)}, 5, epochs=10)`.
 
-    `x` is what the curves run over: seconds of training, epochs, images or steps. A line marks `accuracy` (0 to 1).
+    A line marks `accuracy` (0 to 1).
     """
 
     height_in = 3.6
 
     @checked(error=BadMeasurement)
-    def __init__(self, title: str, *, x: Axis = "seconds", accuracy: Share | None = None) -> None:
-        self.title, self.x, self.accuracy = title, x, accuracy
+    def __init__(self, title: str, *, accuracy: Share | None = None) -> None:
+        self.title, self.accuracy = title, accuracy
         self.runs: dict[str, dict[int, Run]] = {}
         self._draw_s = 0.0
         super().__init__()
@@ -50,7 +49,7 @@ class SeedCurves(Live):
     def draw(self, axes: Axes) -> str:
         """Draw every training there is."""
         named = {name: tuple(by_seed.values()) for name, by_seed in self.runs.items()}
-        return plot.seed_bands.on(axes, named, x=self.x, accuracy=self.accuracy, title=self.title)
+        return plot.seed_bands.on(axes, named, accuracy=self.accuracy, title=self.title)
 
     def race(
         self, named: Mapping[str, tuple[training.Setup, int]], seeds: int | Iterable[int] = 5, **how: Any

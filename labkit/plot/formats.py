@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from labkit.core.kinds import Items
-from labkit.core.parameters import AnyNumber, Array, Positive
+from labkit.core.parameters import AnyNumber, Array
 from labkit.core.units import significant
 from labkit.plot.core import Drawing, FigureSpec, name_rows, text_beside
 from labkit.plot.style import CYCLE, LIMIT, MEASURED, PREDICTED
@@ -75,13 +75,13 @@ def _stored(value: float, each: Format) -> str:
 
 
 @Drawing
-def gradients(ax: Axes, values: Array, number_format: Format = formats.float16, *, scale: Positive = 1.0) -> FigureSpec:
-    """How many numbers have which magnitude, by powers of two, and what a format makes of them after `scale`.
+def gradients(ax: Axes, values: Array, number_format: Format = formats.float16) -> FigureSpec:
+    """How many numbers have which magnitude, by powers of two, and what a format makes of them.
 
     `values` is an array or tensor; those that are 0, infinite or NaN are left out. Raises LabError where none is left.
     """
     given = np.abs(values.astype(np.float64).ravel())
-    kept = scale * given[np.isfinite(given) & (given > 0)]
+    kept = given[np.isfinite(given) & (given > 0)]
     shares = number_format.shares(kept)
     powers = np.maximum(np.floor(np.log2(kept)), _SMALLEST_POWER)
     stored = number_format.round(kept)
@@ -105,13 +105,12 @@ def gradients(ax: Axes, values: Array, number_format: Format = formats.float16, 
     ax.set_xlim(min(low, bins[0] - 1), max(high, bins[-1] + 2))
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     ax.xaxis.set_major_formatter(lambda value, _: "2" + f"{value:.0f}".translate(_RAISED))
-    scaled = "" if scale == 1 else f", times {scale:,.6g}"
-    ax.set(xlabel=f"magnitude{scaled}; lines: limits of {number_format}", ylabel="% of the numbers")
+    ax.set(xlabel=f"magnitude; lines: limits of {number_format}", ylabel="% of the numbers")
     named = zip(_FATES.items(), shares, strict=True)
     handles = [Patch(**style, label=f"{fate}: {share:.1%}") for (fate, style), share in named if share > 0]
     zeros = int((given == 0).sum())
     sentence = (
-        f"{len(kept):,} numbers{scaled} in {number_format}: {shares.flushed:.1%} are flushed to zero, "
+        f"{len(kept):,} numbers in {number_format}: {shares.flushed:.1%} are flushed to zero, "
         f"{shares.subnormal:.1%} subnormal, {shares.overflow:.1%} overflow; {zeros:,} more were 0 before."
     )
     return FigureSpec(sentence, height_in=3.6, width_in=4.8, legend="right", handles=handles)

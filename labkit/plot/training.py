@@ -19,14 +19,6 @@ from labkit.plot.style import LIMIT, PREDICTED, series_style
 if TYPE_CHECKING:
     from labkit.train.training import GradientNoise, RateSweep, Run, Runs
 
-Axis = Literal["seconds", "epochs", "images", "steps"]
-_X_LABELS = {
-    "seconds": "seconds of training",
-    "epochs": "epochs",
-    "images": "images trained on",
-    "steps": "training steps",
-}
-
 
 @Drawing
 def curves(ax: Axes, series: Mapping[str, Sequence[AnyNumber]], *, x: str = "step", y: str = "loss") -> FigureSpec:
@@ -41,59 +33,48 @@ def curves(ax: Axes, series: Mapping[str, Sequence[AnyNumber]], *, x: str = "ste
 
 
 @Drawing
-def seed_bands(
-    ax: Axes, named: Mapping[str, Sequence[Run]], *, x: Axis = "seconds", accuracy: Share | None = None
-) -> FigureSpec:
-    """Validation accuracy by seconds, epochs, images or steps: median over the seeds, band from lowest to highest.
+def seed_bands(ax: Axes, named: Mapping[str, Sequence[Run]], *, accuracy: Share | None = None) -> FigureSpec:
+    """Validation accuracy by seconds of training: median over the seeds, band from lowest to highest.
 
     A seed that has ended keeps its last accuracy. A black line marks `accuracy` (0 to 1), where it is given.
     """
     begun = {name: runs for name, runs in named.items() if len(runs)}
     for i, (name, runs) in enumerate(begun.items()):
         style = series_style(i)
-        at, low, middle, high = _band(runs, x)
+        at, low, middle, high = _band(runs)
         ax.fill_between(at, low, high, color=style["color"], alpha=0.2, linewidth=0)
         seeds = f"{name} ({len(runs)} seed{'s' * (len(runs) != 1)})"
         ax.plot(at, middle, markevery=[-1], label=seeds, **style)
     if accuracy is not None:
         ax.axhline(100 * accuracy, color=LIMIT, linewidth=1)
-    ax.set(xlabel=_X_LABELS[x], ylabel="validation accuracy, %", ylim=(0, 101))
+    ax.set(xlabel="seconds of training", ylabel="validation accuracy, %", ylim=(0, 101))
     ax.set_xlim(left=0)
-    ends = [_ends(name, runs, x, accuracy) for name, runs in begun.items()]
+    ends = [_ends(name, runs, accuracy) for name, runs in begun.items()]
     sentence = "; ".join(ends) + "." if ends else "No epoch has ended yet."
     return FigureSpec(sentence, height_in=3.6, legend="lower right")
 
 
-def _at(run: Run, x: Axis) -> Sequence[float]:
-    """Where a run's epochs end on the x axis."""
-    if x == "seconds":
-        return run.seconds
-    if x == "epochs":
-        return range(1, run.epochs + 1)
-    return run.images if x == "images" else [images // run.batch for images in run.images]
+def _band(runs: Sequence[Run]) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Seconds, and lowest, median and highest accuracy in percent then.
 
-
-def _band(runs: Sequence[Run], x: Axis) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Places on the x axis, and lowest, median and highest accuracy in percent at each.
-
-    The places are wherever an epoch of some seed ends, once all seeds have ended one.
+    They are those at which an epoch of some seed ends, once all seeds have ended one.
     """
-    first = max(_at(run, x)[0] for run in runs)
-    grid = np.array(sorted({at for run in runs for at in _at(run, x) if at >= first}), dtype=float)
-    values = 100 * np.array([np.interp(grid, list(_at(run, x)), run.accuracies) for run in runs])
+    first_s = max(run.seconds[0] for run in runs)
+    grid = np.array(sorted({at_s for run in runs for at_s in run.seconds if at_s >= first_s}))
+    values = 100 * np.array([np.interp(grid, run.seconds, run.accuracies) for run in runs])
     low, middle, high = (np.quantile(values, share, axis=0).tolist() for share in (0, 0.5, 1))
     return grid.tolist(), low, middle, high
 
 
-def _ends(name: str, runs: Sequence[Run], x: Axis, accuracy: float | None) -> str:
+def _ends(name: str, runs: Sequence[Run], accuracy: float | None) -> str:
     if accuracy is None:
         best = [100 * max(run.accuracies) for run in runs]
         return f"{name}: best accuracy {significant(min(best))} to {significant(max(best))} %"
-    arrived = [_at(run, x)[epochs - 1] for run in runs if (epochs := run.epochs_to(accuracy)) is not None]
+    arrived = [seconds for run in runs if (seconds := run.time_to(accuracy)) is not None]
     words = f"{name}: {len(arrived)} of {len(runs)} seeds reached {significant(100 * accuracy)} %"
     if not arrived:
         return words
-    low, high = (format_seconds(v) if x == "seconds" else f"{v:,.0f} {x}" for v in (min(arrived), max(arrived)))
+    low, high = format_seconds(min(arrived)), format_seconds(max(arrived))
     return f"{words}, after {low}" + (f" to {high}" if low != high else "")
 
 

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from labkit import plot
-from labkit.core.errors import BadArgument, NotFinite
+from labkit.core.errors import NotFinite
 from labkit.lesson.seed_curves import SeedCurves
 from labkit.train.training import GradientNoise, RateSweep, Run, Runs
 from tests.test_train.test_training import GIVEN, setup_with
@@ -29,24 +29,19 @@ def line(ax, label):
 
 
 def test_a_band_runs_from_the_lowest_to_the_highest_seed():
-    picture = plot.seed_bands({"small": [ONE, OTHER]}, x="epochs", accuracy=0.8)
-    assert line(picture.ax, "small (2 seeds)") == [[1, 2, 3], pytest.approx([30, 70, 90])]
+    picture = plot.seed_bands({"small": [ONE, OTHER]}, accuracy=0.8)
+    assert line(picture.ax, "small (2 seeds)") == [[1.5, 2, 2.5, 3], pytest.approx([40, 60, 80, 90])]
     (band,) = picture.ax.collections
     low, high = band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max()
-    assert (low, high) == (pytest.approx(20), pytest.approx(100))
-    assert picture.ax.get_xlabel() == "epochs"
-    assert picture.sentence == "small: 2 of 2 seeds reached 80.0 %, after 2 epochs to 3 epochs."
+    assert (low, high) == (pytest.approx(40), pytest.approx(100))
+    assert picture.ax.get_xlabel() == "seconds of training"
+    assert picture.sentence == "small: 2 of 2 seeds reached 80.0 %, after 2.50 s to 3.00 s."
 
 
 def test_seeds_meet_at_common_times_and_one_that_ended_keeps_its_accuracy():
     x, y = line(plot.seed_bands({"small": [ONE, OTHER]}).ax, "small")
     assert x == [1.5, 2.0, 2.5, 3.0]
     assert y == pytest.approx([40, 60, 80, 90])  # by the line between two epochs
-
-
-@pytest.mark.parametrize(("x", "ends"), [("images", [100, 200, 300]), ("steps", [10, 20, 30])])
-def test_bands_over_images_and_steps(x, ends):
-    assert line(plot.seed_bands({"small": [ONE]}, x=x).ax, "small (1 seed)")[0] == ends
 
 
 def test_what_never_arrived_and_what_has_not_begun_is_said():
@@ -116,7 +111,7 @@ def test_the_board_grows_while_it_trains_and_gives_the_runs():
 
 
 def test_a_race_is_drawn_under_each_name():
-    board = SeedCurves("Race", x="epochs")
+    board = SeedCurves("Race")
     found = board.race({"a": (setup_with(), 16), "b": (setup_with(), 32)}, 2, epochs=2, **GIVEN)
     assert sorted(found) == ["a", "b"]
     assert [len(by_seed) for by_seed in board.runs.values()] == [2, 2]
@@ -146,8 +141,3 @@ def test_a_frame_is_drawn_when_it_costs_a_tenth_of_the_time_at_most(monkeypatch)
         now[0] = board._last_s + waited
         board.tick()
         assert board.frames == frames
-
-
-def test_an_axis_that_is_none_is_told():
-    with pytest.raises(BadArgument, match="'seconds', 'epochs', 'images', 'steps', got 'minutes'"):
-        SeedCurves("Time", x="minutes")

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from labkit.core.errors import BadArgument, NotFinite
 from labkit.train import training
 from labkit.train.training import Run, Runs, accuracy, fit, held_out, interleaved
-from labkit.train.training.batches import Batches
+from labkit.train.training.loop import Batches
 from labkit.train.training.runs import _bound_rank, _interval
 
 
@@ -459,7 +459,6 @@ def test_few_seeds_give_an_interval_and_no_verdict():
     few = training.compare_tuned({"a": planted(0.1, 0.9), "b": planted(1.0, 0.8)}, RATES, seeds=9)
     assert few.gain("b").verdict == "not judged"
     assert "9 paired seeds; a verdict needs 10" in str(few)
-    assert few.gain("a", "b").value == -few.gain("b").value
     with pytest.raises(BadArgument, match="nearest"):
         few.gain("c")
 

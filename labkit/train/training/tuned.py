@@ -88,10 +88,10 @@ class TunedComparison(ShownAsTable):
     sweeps: Mapping[str, RateSweep]
 
     @checked
-    def gain(self, label: str, baseline: str | None = None) -> AccuracyGain:
-        """How much more accurate `label` is than `baseline`, by default the first. Raises BadArgument if unknown."""
-        against = next(iter(self.accuracies)) if baseline is None else baseline
-        mine, other = (lookup(name, self.accuracies, "a training") for name in (label, against))
+    def gain(self, label: str) -> AccuracyGain:
+        """How much more accurate `label` is than the first way. Raises BadArgument if it is unknown."""
+        against, other = next(iter(self.accuracies.items()))
+        mine = lookup(label, self.accuracies, "a training")
         pairs = [a - b for a, b in zip(mine, other, strict=True)]
         return AccuracyGain(label, against, statistics.fmean(pairs), *mean_interval(pairs), len(pairs))
 
@@ -125,17 +125,15 @@ def compare_tuned(
     rates: Rates,
     *,
     seeds: Annotated[int, Number(least=2, most=10_000)] = PAIRS,
-    tuning_seeds: Annotated[int, Number(least=1, most=1_000)] = len(_TUNING),
 ) -> TunedComparison:
     """Compare the held-out accuracy of several ways to train, each at the best of `rates` for it, seed by seed.
 
     An arm is a function of (learning rate, seed) that trains and returns an accuracy, 0 to 1. Its rate is chosen with
-    `tuning_seeds` seeds from 10,000 on; a single rate needs no choice. Then all take turns, A B, B A, with the seeds 0,
+    three seeds from 10,000 on; a single rate needs no choice. Then all take turns, A B, B A, with the seeds 0,
     1, ... . A training that ends in NotFinite counts as 0. Raises BadArgument for a result that is not from 0 to 1.
     """
-    tuning = range(_TUNING.start, _TUNING.start + tuning_seeds)
     many = len(set(rates)) > 1
-    sweeps = {name: sweep_rates(arm, rates, seeds=tuning) for name, arm in arms.items()} if many else {}
+    sweeps = {name: sweep_rates(arm, rates) for name, arm in arms.items()} if many else {}
     chosen = {name: sweeps[name].best if many else rates[0] for name in arms}
     found: dict[str, list[float]] = {name: [] for name in arms}
     for seed in range(seeds):
