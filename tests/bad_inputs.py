@@ -6,6 +6,7 @@ without an argument, the whole package. tests/test_bad_inputs.py holds the count
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import datetime
 import decimal
@@ -256,14 +257,10 @@ def _targets_of(name: str, found: Any, seen: set[int]) -> Iterator[Target]:
         return
     seen.add(id(found))
     if inspect.ismodule(found):
-        for inner in getattr(found, "__all__", None) or sorted(vars(found)):
+        for inner in offered(found):
             value = getattr(found, inner)
             at_home = getattr(value, "__module__", "").startswith("labkit.") or inspect.ismodule(value)
-            if (
-                not inner.startswith("_")
-                and (inner in getattr(found, "__all__", ()) or _made_by(found, value))
-                and at_home
-            ):
+            if not inner.startswith("_") and at_home:
                 yield from _targets_of(f"{name}.{inner}", value, seen)
         return
     if not callable(found) or (isinstance(found, type) and issubclass(found, BaseException | tuple)):
@@ -277,8 +274,12 @@ def _targets_of(name: str, found: Any, seen: set[int]) -> Iterator[Target]:
         yield Target(name, found)
 
 
-def _made_by(module: Any, value: Any) -> bool:
-    return getattr(value, "__module__", None) == module.__name__
+def offered(module: Any) -> list[str]:
+    """What a module offers: the names in its `__all__`, what it imports `as` the same name, and what it defines."""
+    parts = (part for part in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(part, ast.ImportFrom))
+    passed_on = {one.name for part in parts for one in part.names if one.asname == one.name}
+    own = {name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__}
+    return sorted({*getattr(module, "__all__", ()), *passed_on} or own)
 
 
 # -- what a parameter takes

@@ -8,64 +8,44 @@ recorded or simulated (hatched bar or open square, its origin in the label). Bar
 logarithmic ones. Colour is never the only mark.
 """
 
-from labkit.plot.bars import PENDING, Bar, speed_bars
-from labkit.plot.clusters import agreement, bytes_by_tokens, scales, speedup_by_ranks, step_parts
-from labkit.plot.core import new_axes
-from labkit.plot.formats import accuracy_by_seed, bits, gradients
-from labkit.plot.hardware import jobs_by_device, reached, roofline, shortlist_of
-from labkit.plot.images import grey_images, images, owners
-from labkit.plot.kernel_limits import blocks_allowed, register_caps, time_bounds
-from labkit.plot.kernels import banks, warp_lines
-from labkit.plot.picture import Picture, to_png
-from labkit.plot.profiles import memory_timeline, shares, step_strip
-from labkit.plot.schedules import gantt, replays
-from labkit.plot.timelines import queue, timeline
-from labkit.plot.timing import amdahl, break_even, ratios, readings, single_runs
-from labkit.plot.training import curves, rate_sweeps, seed_bands, time_to_accuracy
-from labkit.plot.warp_paths import divergence
-
-__all__ = [
-    "PENDING",
-    "Bar",
-    "Picture",
-    "accuracy_by_seed",
-    "agreement",
-    "amdahl",
-    "banks",
-    "bits",
-    "blocks_allowed",
-    "break_even",
-    "bytes_by_tokens",
-    "curves",
-    "divergence",
-    "gantt",
-    "gradients",
-    "grey_images",
-    "images",
-    "jobs_by_device",
-    "memory_timeline",
-    "new_axes",
-    "owners",
-    "queue",
-    "rate_sweeps",
-    "ratios",
-    "reached",
-    "readings",
-    "register_caps",
-    "replays",
-    "roofline",
-    "scales",
-    "seed_bands",
-    "shares",
-    "shortlist_of",
-    "single_runs",
-    "speed_bars",
-    "speedup_by_ranks",
-    "step_parts",
-    "step_strip",
-    "time_bounds",
-    "time_to_accuracy",
-    "timeline",
-    "to_png",
-    "warp_lines",
-]
+from labkit.plot.bars import PENDING as PENDING, Bar as Bar, speed_bars as speed_bars
+from labkit.plot.clusters import (
+    agreement as agreement,
+    bytes_by_tokens as bytes_by_tokens,
+    scales as scales,
+    speedup_by_ranks as speedup_by_ranks,
+    step_parts as step_parts,
+)
+from labkit.plot.core import new_axes as new_axes
+from labkit.plot.formats import accuracy_by_seed as accuracy_by_seed, bits as bits, gradients as gradients
+from labkit.plot.hardware import (
+    jobs_by_device as jobs_by_device,
+    reached as reached,
+    roofline as roofline,
+    shortlist_of as shortlist_of,
+)
+from labkit.plot.images import grey_images as grey_images, images as images, owners as owners
+from labkit.plot.kernel_limits import (
+    blocks_allowed as blocks_allowed,
+    register_caps as register_caps,
+    time_bounds as time_bounds,
+)
+from labkit.plot.kernels import banks as banks, warp_lines as warp_lines
+from labkit.plot.picture import Picture as Picture, to_png as to_png
+from labkit.plot.profiles import memory_timeline as memory_timeline, shares as shares, step_strip as step_strip
+from labkit.plot.schedules import gantt as gantt, replays as replays
+from labkit.plot.timelines import queue as queue, timeline as timeline
+from labkit.plot.timing import (
+    amdahl as amdahl,
+    break_even as break_even,
+    ratios as ratios,
+    readings as readings,
+    single_runs as single_runs,
+)
+from labkit.plot.training import (
+    curves as curves,
+    rate_sweeps as rate_sweeps,
+    seed_bands as seed_bands,
+    time_to_accuracy as time_to_accuracy,
+)
+from labkit.plot.warp_paths import divergence as divergence

@@ -29,7 +29,7 @@ NASTY = {
     "long": "wide " * 2000,
     "lines without end": "\n" * 10_000 + "x",
 }
-FIGURES = [name for name in plot.__all__ if isinstance(getattr(plot, name), Drawing)]
+FIGURES = [name for name in sorted(vars(plot)) if isinstance(getattr(plot, name), Drawing)]
 
 
 def drawn_texts(ax):

@@ -3,26 +3,15 @@
 Nothing here needs a network.
 """
 
-from labkit.train.data.build_cache import forget_cached
-from labkit.train.data.bundled import Labelled, digits
-from labkit.train.data.datasets import JpegFiles, JpegShards, decoded_cache, jpeg_files
-from labkit.train.data.decoding import Prepare
-from labkit.train.data.loading import loader
-from labkit.train.data.shards import jpeg_shards, read_encoded
-from labkit.train.data.timestamps import BatchTimes, steady_batch_s
-
-__all__ = [
-    "BatchTimes",
-    "JpegFiles",
-    "JpegShards",
-    "Labelled",
-    "Prepare",
-    "decoded_cache",
-    "digits",
-    "forget_cached",
-    "jpeg_files",
-    "jpeg_shards",
-    "loader",
-    "read_encoded",
-    "steady_batch_s",
-]
+from labkit.train.data.build_cache import forget_cached as forget_cached
+from labkit.train.data.bundled import Labelled as Labelled, digits as digits
+from labkit.train.data.datasets import (
+    JpegFiles as JpegFiles,
+    JpegShards as JpegShards,
+    decoded_cache as decoded_cache,
+    jpeg_files as jpeg_files,
+)
+from labkit.train.data.decoding import Prepare as Prepare
+from labkit.train.data.loading import loader as loader
+from labkit.train.data.shards import jpeg_shards as jpeg_shards, read_encoded as read_encoded
+from labkit.train.data.timestamps import BatchTimes as BatchTimes, steady_batch_s as steady_batch_s

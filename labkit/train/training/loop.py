@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -20,9 +20,29 @@ from labkit.measure.bench import sync_of
 from labkit.measure.contention import Watch
 from labkit.measure.readings import Clock
 from labkit.train.data import Labelled
-from labkit.train.training.batches import Batches, Setup, Step
 from labkit.train.training.runs import Accuracy, Run, Runs
 from labkit.train.training.split import accuracy, check_labelled, digits_held_out
+
+Step = Callable[[Tensor, Tensor], Tensor]
+Setup = Callable[[], tuple[nn.Module, Step]]
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Images and labels in batches of `batch`, in a new order each epoch; a smaller rest sits out."""
+
+    images: Tensor
+    labels: Tensor
+    batch: int
+    seed: int
+
+    def epochs(self) -> Iterator[tuple[Tensor, ...]]:
+        """Yield the rows of each batch of one epoch after another, on the images' device, the same in each call."""
+        generator = torch.Generator().manual_seed(self.seed)
+        shown = len(self.images) // self.batch * self.batch
+        while True:
+            order = torch.randperm(len(self.images), generator=generator)[:shown]
+            yield torch.split(order.to(self.images.device), self.batch)
 
 
 @checked
