@@ -2,186 +2,191 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from exercises.answers import about, as_list, mistake, parts, whole_numbers
+import torch
+from torch import Tensor
+
+from exercises.answers import about, parts
 from exercises.nb13.tensor_parallel import operators, plan
-from exercises.stages import best_edges, sums
 from labkit.core.display import brief_repr
-from labkit.lesson.checks import NotYet, as_number, call, function, number_close, over_cases
+from labkit.lesson.checks import NotYet, call, function
 
-Plan = Sequence[bool]
+Part = tuple[Tensor, Tensor]  # out (heads, T, size) and log-sum-exp (heads, T, 1) of attention over some keys
 
 
-def bounds(answer: object) -> str:
-    """Cuts whose largest rank is the smallest possible, for drawn layers and for awkward ones."""
+def merged(answer: object) -> str:
+    """Two partial results merged, in values and gradients: drawn scores, equal and far apart, large, and no keys."""
     fn = function(answer)
-    draw = random.Random(1302)
-    cases: list[tuple[list[int], int, str]] = [
-        ([7, 7], 2, "two layers for two ranks"),
-        ([90, 10, 10, 10, 10, 10], 2, "an embedding much larger than the blocks"),
-        ([10, 10, 10, 10, 90], 3, "a large head"),
-        ([5, 5, 5, 5], 4, "as many ranks as layers"),
-        ([3, 9, 4], 1, "one rank"),
-        ([6, 5, 5, 6, 8], 2, "layers where filling up to the mean goes wrong"),
-        ([12] * 40, 4, "forty equal layers"),
+    for one, other, why in _pairs_of_parts():
+        right = _attention(torch.cat([one[0], other[0]], dim=-1), torch.cat([one[1], other[1]], dim=-2))
+        given = [x.requires_grad_() for scores in (one, other) for x in _attention(*scores)]
+        before = [x.detach().clone() for x in given]
+        with about(f"two parts with {why}"):
+            found = parts(call(fn, *given), 2, "(out, lse)")
+            _judge_part("lse", found[1], right[1], _wrong_lse(*before))
+            _judge_part("out", found[0], right[0], _wrong_out(*before))
+            if any(not torch.equal(x, x_before) for x, x_before in zip(given, before, strict=True)):
+                raise NotYet("It has changed a tensor that it was given, which autograd still needs.")
+            _judge_gradients(found, given, before)
+    return "Equal to one softmax over all keys, gradients too, for scores up to 1000 and a second part without keys."
+
+
+def _attention(scores: Tensor, values: Tensor) -> Part:
+    """Attention by scores (..., T, keys) over values (..., keys, size)."""
+    lse = scores.logsumexp(-1, keepdim=True)
+    return (scores - lse).exp() @ values, lse
+
+
+def _pairs_of_parts() -> Iterator[tuple[Part, Part, str]]:
+    """Scores and values of two parts, and what is special about them."""
+    draw = torch.Generator()
+    draw.seed()
+
+    def part(keys: int, scale: float = 1.0, shift: float = 0.0) -> Part:
+        shapes = (2, 5, keys), (2, keys, 3)
+        scores, values = (torch.randn(shape, generator=draw, dtype=torch.float64) for shape in shapes)
+        return scale * scores + shift, values
+
+    yield part(7), part(4), "scores near 0"
+    yield part(1), part(6), "one key in the first"
+    yield part(4, shift=3.0), part(9, shift=-2.0), "scores of different size"
+    yield part(5, shift=900.0), part(5, shift=905.0), "scores near 900"
+    yield part(5, shift=-950.0), part(5, shift=-948.0), "scores near -950"
+    yield part(5, shift=700.0), part(5, shift=-700.0), "scores that are far apart"
+    yield part(5), part(0), "no keys in the second"
+
+
+def _wrong_lse(out_1: Tensor, lse_1: Tensor, out_2: Tensor, lse_2: Tensor) -> list[tuple[Tensor, str]]:
+    return [
+        (
+            lse_1 + lse_2,
+            "the sum of both logarithms is the logarithm of a product. Add up before taking the logarithm.",
+        ),
+        (torch.maximum(lse_1, lse_2), "it is the larger of the two. The other part's exponentials count too."),
+        (torch.logaddexp(lse_1, lse_2) - math.log(2), "it is the logarithm of their mean, and a sum is asked for."),
+        (lse_1.exp() + lse_2.exp(), "it is the sum itself; lse is its logarithm."),
+        (
+            torch.logaddexp(lse_1, lse_2) / math.log(2),
+            "it is a logarithm to the base of 2. The natural one is asked for.",
+        ),
+        (lse_1, "it is the first part's alone."),
+        (lse_2, "it is the second part's alone."),
     ]
-    for _ in range(30):
-        ranks = draw.randint(2, 4)
-        cases.append(([draw.randint(1, 99) for _ in range(draw.randint(ranks, 9))], ranks, "drawn at random"))
-    for sizes, ranks, why in cases:
-        passed = list(sizes)
-        with about(f"{brief_repr(sizes)} on {ranks} ranks ({why})"):
-            _judge_cuts(call(fn, passed, ranks), sizes, ranks)
-        if passed != sizes:
-            raise NotYet("It has changed the list that it was given. Sort or pop from a copy.")
-    return "The largest rank is as small as it can be, for one to four ranks, with a heavy embedding or head too."
 
 
-def _judge_cuts(found: Any, sizes: list[int], ranks: int) -> None:
-    cuts = whole_numbers(found, "a list of whole numbers (int, as slices of layers need them)")
-    if len(cuts) != ranks + 1 or cuts[0] != 0 or cuts[-1] != len(sizes):
+def _wrong_out(out_1: Tensor, lse_1: Tensor, out_2: Tensor, lse_2: Tensor) -> list[tuple[Tensor, str]]:
+    share = torch.sigmoid(lse_1 - lse_2)
+    by_lse = (out_1 * lse_1 + out_2 * lse_2) / (lse_1 + lse_2)
+    return [
+        ((out_1 + out_2) / 2, "both parts weigh the same. A part weighs as much as its sum of exponentials."),
+        (out_1 + out_2, "the parts are added up. Each is a mean already: weigh them, with weights that add up to 1."),
+        (out_1 * (1 - share) + out_2 * share, "the weights are swapped: a larger lse is a larger weight."),
+        (by_lse, "the weights are the logarithms. A part weighs as much as its sum of exponentials, exp(lse)."),
+        (torch.where(lse_1 > lse_2, out_1, out_2), "the part with the larger lse is taken alone. Both have a share."),
+        (
+            out_1 * lse_1.exp() + out_2 * lse_2.exp(),
+            "the weights don't add up to 1. Divide by the sum over both parts.",
+        ),
+    ]
+
+
+def _judge_part(name: str, found: Any, right: Tensor, wrong: list[tuple[Tensor, str]]) -> None:
+    if not isinstance(found, Tensor):
+        raise NotYet(f"expected {name} to be a tensor, got {brief_repr(found)}.")
+    if found.shape != right.shape:
+        swapped = " Are out and lse in that order?" if found.dim() == right.dim() else ""
+        raise NotYet(f"expected {name} of shape {tuple(right.shape)}, got {tuple(found.shape)}.{swapped}")
+    if not found.isfinite().all():
         raise NotYet(
-            f"expected {ranks + 1} numbers from 0 to {len(sizes)}, got {brief_repr(found)}. Rank r has layers found[r] "
-            "to found[r + 1] - 1."
+            f"{name} has NaN or infinity. exp(lse) of 710 or more is infinite: take the exponential of differences "
+            "only, such as lse_1 - lse; and infinity - infinity is NaN."
         )
-    if any(later <= earlier for earlier, later in itertools.pairwise(cuts)):
-        raise NotYet(f"{brief_repr(found)} leaves a rank without a layer, or isn't in ascending order.")
-    got, least = (max(sums(sizes, edges)) for edges in (cuts, best_edges(sizes, ranks)))
-    if got > least:
-        raise NotYet(
-            f"{brief_repr(found)} puts {got} on the fullest rank, and {least} is possible. Which of all cuts has the "
-            "smallest maximum?"
-        )
-
-
-def stored_bytes(recompute: Plan, saved: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """What each block holds after its forward."""
-    return [k if again else s for again, s, k in zip(recompute, saved, kept, strict=True)]
-
-
-def peak_bytes(recompute: Plan, saved: Sequence[int], kept: Sequence[int]) -> int:
-    """The most bytes held for backward: what the blocks below keep, and all of the block that runs backward."""
-    stored = stored_bytes(recompute, saved, kept)
-    return max(sum(stored[:i]) + saved[i] for i in range(len(saved)))
-
-
-def recomputation(answer: object) -> str:
-    """The least recomputation whose peak fits, for drawn blocks, equal blocks, and limits that nothing fits."""
-    fn = function(answer)
-    for saved, kept, forward_s, limit, why in _memories():
-        sizes = f"saved {brief_repr(saved)}, kept {brief_repr(kept)}, forward {brief_repr(forward_s)}"
-        passed = list(saved), list(kept), list(forward_s)
-        found = call(fn, *passed, limit)
-        if passed != (saved, kept, forward_s):
-            raise NotYet("It has changed a list that it was given, which others still need. Work on a copy.")
-        with about(f"{sizes} and limit {limit} ({why})"):
-            _judge_plan(found, saved, kept, forward_s, limit)
-    return "Always the least extra time that fits, and None where nothing does."
-
-
-def _memories() -> Iterator[tuple[list[int], list[int], list[float], int, str]]:
-    draw = random.Random(1306)
-    yield [16] * 4, [1] * 4, [1.0] * 4, 64, "everything fits: recompute nothing"
-    yield [16] * 4, [1] * 4, [1.0] * 4, 19, "all but the last block must be recomputed"
-    yield [16] * 4, [1] * 4, [1.0] * 4, 50, "which of equal blocks is recomputed matters"
-    yield [16] * 4, [1] * 4, [1.0] * 4, 15, "one block alone is too large"
-    yield [10, 40, 10, 40], [1, 1, 1, 1], [1.0, 1.5, 1.0, 1.5], 80, "two large blocks"
-    yield [7], [2], [1.0], 7, "a single block"
-    for _ in range(25):
-        n = draw.randint(2, 7)
-        saved = [draw.randint(5, 40) for _ in range(n)]
-        kept = [draw.randint(1, 4) for _ in range(n)]
-        seconds = [round(draw.uniform(0.5, 3), 2) for _ in range(n)]
-        low, high = (peak_bytes([again] * n, saved, kept) for again in (True, False))
-        yield saved, kept, seconds, draw.randint(low, high), "drawn at random"
-
-
-def _judge_plan(found: Any, saved: list[int], kept: list[int], forward_s: list[float], limit: int) -> None:
-    def extra_s(chosen: Plan) -> float:
-        return sum(itertools.compress(forward_s, chosen))
-
-    every = itertools.product((False, True), repeat=len(saved))
-    fitting = [one for one in every if peak_bytes(one, saved, kept) <= limit]
-    if not fitting:
-        if found is not None:
-            raise NotYet(f"nothing fits, so None is expected; got {brief_repr(found)}.")
+    if _near(found, right):
         return
-    if found is None:
-        raise NotYet(f"got None, but {brief_repr(fitting[-1])} fits. Is your peak's sum too large?")
-    listed = as_list(found) or []
-    if len(listed) != len(saved) or any(getattr(one, "ndim", 0) or one not in (0, 1) for one in listed):
-        raise NotYet(f"expected {len(saved)} times True or False, got {brief_repr(found)}.")
-    chosen = tuple(map(bool, listed))
-    if (peak := peak_bytes(chosen, saved, kept)) > limit:
-        forward = sum(stored_bytes(chosen, saved, kept))
-        why = (
-            f"After the forward pass it is {forward}; but a block that is recomputed holds its whole `saved` while it "
-            "runs backward."
-            if forward <= limit
-            else f"The forward pass alone leaves {forward}."
-        )
-        raise NotYet(f"{brief_repr(chosen)} holds {peak} at its peak. {why}")
-    best = min(fitting, key=extra_s)
-    if extra_s(chosen) > extra_s(best) * (1 + 1e-9) + 1e-12:
-        raise NotYet(
-            f"{brief_repr(chosen)} fits and costs {extra_s(chosen):.4g} s more; {brief_repr(best)} fits too and costs "
-            f"{extra_s(best):.4g} s. Is your peak's sum too large?"
-        )
+    if _near(found, right, 1e-4):
+        raise NotYet(f"{name} is right to a few digits only. Is something rounded to float32, or an epsilon added?")
+    off = f"it is off by up to {(found - right).abs().max().item():.3g}."
+    raise NotYet(f"{name} is wrong: {next((words for value, words in wrong if _near(found, value)), off)}")
 
 
-_REGATHER = "FSDP gathers the parameters for forward, again for backward, and reduces and scatters the gradients."
-_SCATTER = "A reduce-scatter sends half of what an all-reduce sends: each rank needs its own part of the sum only."
-_ELEMENT = "How many bytes does each number take?"
-_TWICE = "Four all-reduces per block and step, and a ring all-reduce sends nearly twice the tensor."
-_BLOCKS = "Each block has its own four."
-_OTHERS = "Of a ring's bytes a rank sends the share that others have: (ranks - 1) / ranks, once or twice."
-_BOTH = "FSDP: 3 (n - 1) / n of all parameters. Tensor parallelism: 4 all-reduces a block, each 2 (n - 1) / n of it."
+def _near(one: Tensor, other: Tensor, rel: float = 1e-9) -> bool:
+    return one.shape == other.shape and torch.allclose(one.double(), other.double(), rtol=rel, atol=rel)
 
 
-def traffic(answer: object) -> str:
-    """Bytes of both ways and their crossover at drawn sizes; each wrong factor is told apart."""
-    draw = random.Random(1307)
-    # the first sizes keep the usual wrong factors apart
-    cases = [(12 * 64**2, 1, 64, 128, 3, 8), (12 * 12_288**2 * 96, 96, 12_288, 2048, 8, 2), (1000, 3, 10, 7, 5, 4)]
-    for _ in range(12):
-        blocks, hidden = draw.randint(1, 100), draw.randint(8, 12_288)
-        params = blocks * draw.randint(8, 16) * hidden**2
-        cases.append((params, blocks, hidden, draw.randint(1, 10**6), draw.randint(2, 64), draw.choice((2, 4))))
-    given = (
-        "{params:,} parameters in {blocks} blocks of {hidden}, {tokens:,} tokens, {ranks} ranks, {element_bytes} B each"
-    )
-    over_cases(answer, cases, _sent, _judge_sent, given=given)
-    return "Right from two ranks to 64, in 16 and in 32 bit, and the crossover depends on neither."
+def _judge_gradients(found: tuple[Any, ...], given: list[Tensor], before: list[Tensor]) -> None:
+    """Backward through the answer and through a right merge, compared."""
+    out_1, lse_1, out_2, lse_2 = again = [x.requires_grad_() for x in before]
+    lse = torch.logaddexp(lse_1, lse_2)
+    right = out_1 * (lse_1 - lse).exp() + out_2 * (lse_2 - lse).exp(), lse
+    results = []
+    for outputs, inputs in ((found, given), (right, again)):
+        total = sum((x * torch.arange(1.0, 1 + x.numel()).view_as(x)).sum() for x in outputs)
+        if not isinstance(total, Tensor) or not total.requires_grad:
+            raise NotYet("the values are right, but autograd can't go back through it. Use torch's functions only.")
+        results.append(torch.autograd.grad(total, inputs, allow_unused=True))
+    for x, y in zip(*results, strict=True):
+        if x is None or y is None or not _near(x, y, 1e-6):
+            raise NotYet(
+                "the values are right, but the gradients aren't: NaN, or cut off by detach(). Ring attention's "
+                "backward goes through here."
+            )
 
 
-def _sent(
-    params: int, blocks: int, hidden: int, tokens: int, ranks: int, element_bytes: int
-) -> tuple[float, float, float]:
-    others = (ranks - 1) / ranks
-    tensor = 8 * others * blocks * tokens * hidden * element_bytes
-    return 3 * others * params * element_bytes, tensor, 3 * params / (8 * blocks * hidden)
+def capacity(answer: object) -> str:
+    """Which tokens an expert has room for, for drawn choices, uneven ones, and capacities that round up."""
+    fn = function(answer)
+    draw = random.Random()
+    cases = [
+        ([0] * 12 + [1, 2, 3], 4, 2.0),
+        ([0, 0, 0, 1], 2, 1.0),
+        ([1, 0, 1, 1, 0], 2, 1.0),
+        ([2, 2, 2, 2, 2, 2, 2], 4, 1.25),
+        ([0, 1, 2], 3, 0.5),
+    ]
+    cases += [([3, 1, 3], 4, 4.0), ([0], 1, 1.0), ([1, 1, 0, 0, 1, 1, 0, 0], 2, 0.75)]
+    for _ in range(20):
+        experts = draw.choice((1, 2, 4, 8))  # where no rounding error lifts a whole capacity to the next
+        chosen = [draw.randrange(experts) for _ in range(draw.randint(1, 40))]
+        cases.append((chosen, experts, draw.choice((0.5, 1.0, 1.25, 1.5, 2.0))))
+    for chosen, experts, factor in cases:
+        given = torch.tensor(chosen, dtype=torch.int64)
+        with about(f"tokens that chose {brief_repr(chosen)} of {experts} experts, and a factor of {factor:g}"):
+            _judge_kept(call(fn, given, experts, factor), chosen, experts, factor)
+        if given.tolist() != chosen:
+            raise NotYet("It has changed the tensor that it was given. Work on a copy.")
+    return "The first tokens of each expert, up to its capacity, for uneven choices and capacities that round up."
 
 
-def _judge_sent(got: Any, expected: tuple[float, float, float], given: str, *case: int) -> None:
-    _, blocks, _, _, ranks, element = case
-    fsdp, tensor, crossover = expected
-    found = parts(got, 3, "(FSDP's bytes, tensor parallelism's bytes, tokens)", given)
-    others = {ranks / (ranks - 1): _OTHERS}
-    gathers = {2 / 3: _REGATHER, 1 / 3: _REGATHER, 4 / 3: _SCATTER, 1 / element: _ELEMENT}
-    reduces = {0.5: _TWICE, 0.25: _TWICE, 1 / blocks: _BLOCKS, 1 / element: _ELEMENT}
-    for name, value, right, factors in (
-        ("FSDP", found[0], fsdp, gathers | others),
-        ("tensor parallelism", found[1], tensor, reduces | others),
-    ):
-        number = as_number(value, "bytes", f"{given}, {name}")
-        hint = mistake(number / right, factors, _BOTH)
-        number_close(number, right, rel=1e-9, unit="bytes", given=f"{given}, {name}", hint=hint)
-    hint = "Set both equal and solve for the tokens: the bytes of an element and the share of the others cancel."
-    number_close(found[2], crossover, rel=1e-9, unit="tokens", given=f"{given}, crossover", hint=hint)
+def _kept(chosen: list[int], most: int) -> list[bool]:
+    return [chosen[:i].count(expert) < most for i, expert in enumerate(chosen)]
 
 
-CHECKS = {"13.2": bounds, "13.4": operators, "13.5": plan, "13.6": recomputation, "13.7": traffic}
+def _judge_kept(found: Any, chosen: list[int], experts: int, factor: float) -> None:
+    if not isinstance(found, Tensor) or found.dtype != torch.bool or found.shape != (len(chosen),):
+        what = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else brief_repr(found)
+        raise NotYet(f"expected a tensor of {len(chosen)} booleans, got {what}.")
+    kept, exact = found.tolist(), factor * len(chosen) / experts
+    most = math.ceil(exact)
+    if kept == _kept(chosen, most):
+        return
+    wrong = [
+        (math.floor(exact), "Round the capacity up."),
+        (math.ceil(len(chosen) / experts), "Does the factor count?"),
+        (most + 1, "It keeps one too many: before the last that fits, capacity - 1 tokens have been kept."),
+        (most - 1, "It keeps one too few."),
+        (math.ceil(factor * len(chosen)), "The capacity is an expert's share of the tokens, not all of them."),
+    ]
+    why = next((words for limit, words in wrong if limit != most and kept == _kept(chosen, limit)), "")
+    if not why:
+        numbers = [sum(k for k, e in zip(kept, chosen, strict=True) if e == expert) for expert in range(experts)]
+        over = max(numbers) > most
+        why = f"It keeps {numbers}, expert by expert. " if over else ""
+        why += "Each expert has a capacity of its own." if over else "Of each expert's tokens the first ones are kept."
+    raise NotYet(f"an expert's capacity is {most}. {why}")
+
+
+CHECKS = {"13.4": operators, "13.5": plan, "13.8": merged, "13.9": capacity}

@@ -1,7 +1,9 @@
 """Plausible wrong answers of notebook 13: number -> (answer, words the check must say)."""
 
-import itertools
+import math
 
+import numpy as np
+import torch
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, SequenceParallel
 
@@ -20,74 +22,6 @@ from exercises.nb13.wrong_operators import (
     summed_on_rank_0_only,
     tripled,
 )
-
-# 13.2
-
-
-def every_cut(sizes, ranks):
-    for inner in itertools.combinations(range(1, len(sizes)), ranks - 1):
-        yield [0, *inner, len(sizes)]
-
-
-def sums(sizes, cuts):
-    return [sum(sizes[a:b]) for a, b in itertools.pairwise(cuts)]
-
-
-def right_cut(sizes, ranks):
-    return min(every_cut(sizes, ranks), key=lambda cuts: max(sums(sizes, cuts)))
-
-
-def equal_numbers_of_layers(sizes, ranks):
-    return [len(sizes) * rank // ranks for rank in range(ranks + 1)]
-
-
-def filled_to_the_mean(sizes, ranks):
-    cuts, held = [0], 0
-    for i, size in enumerate(sizes):
-        full = held and held + size > sum(sizes) / ranks
-        if len(cuts) < ranks and (full or len(sizes) - i == ranks - len(cuts)):
-            cuts, held = [*cuts, i], 0
-        held += size
-    return [*cuts, len(sizes)]
-
-
-def largest_minimum(sizes, ranks):
-    return max(every_cut(sizes, ranks), key=lambda cuts: min(sums(sizes, cuts)))
-
-
-def two_ranks_only(sizes, ranks):
-    return right_cut(sizes, 2)
-
-
-def inner_cuts_only(sizes, ranks):
-    return right_cut(sizes, ranks)[1:-1]
-
-
-def off_by_one(sizes, ranks):
-    return [0, *(cut - 1 for cut in right_cut(sizes, ranks)[1:])]
-
-
-def lists_of_layers(sizes, ranks):
-    return [list(range(a, b)) for a, b in itertools.pairwise(right_cut(sizes, ranks))]
-
-
-def an_idle_rank(sizes, ranks):
-    return [0] * ranks + [len(sizes)]
-
-
-def floats(sizes, ranks):
-    return [float(cut) for cut in right_cut(sizes, ranks)]
-
-
-def infinite(sizes, ranks):
-    return [float("inf")] * (ranks + 1)
-
-
-def sorts_the_list(sizes, ranks):
-    cuts = right_cut(sizes, ranks)
-    sizes.sort()
-    return cuts
-
 
 # 13.5
 
@@ -108,118 +42,117 @@ class RowwiseInName(ColwiseInName):
     """Nor does this."""
 
 
-# 13.6
+# 13.8
 
 
-def peak(plan, saved, kept):
-    stored = [k if again else s for again, s, k in zip(plan, saved, kept, strict=True)]
-    return max(sum(stored[:i]) + saved[i] for i in range(len(saved)))
+def merged(out_of, lse_of=lambda out_1, lse_1, out_2, lse_2: torch.logaddexp(lse_1, lse_2)):
+    def merge(*parts):
+        return out_of(*parts), lse_of(*parts)
+
+    return merge
 
 
-def plan_by(peak_of=peak, best=min, none=None):
-    def cheapest_plan(saved, kept, forward_s, limit):
-        every = itertools.product((False, True), repeat=len(saved))
-        fitting = [plan for plan in every if peak_of(plan, saved, kept) <= limit]
-        return best(fitting, key=lambda plan: sum(itertools.compress(forward_s, plan)), default=none)
-
-    return cheapest_plan
+def right_out(out_1, lse_1, out_2, lse_2):
+    lse = torch.logaddexp(lse_1, lse_2)
+    return out_1 * (lse_1 - lse).exp() + out_2 * (lse_2 - lse).exp()
 
 
-def stored_only(plan, saved, kept):
-    return sum(k if again else s for again, s, k in zip(plan, saved, kept, strict=True))
+def by_exponentials(out_1, lse_1, out_2, lse_2):
+    sum_1, sum_2 = lse_1.exp(), lse_2.exp()
+    return (out_1 * sum_1 + out_2 * sum_2) / (sum_1 + sum_2)
 
 
-def a_block_on_top(plan, saved, kept):
-    return stored_only(plan, saved, kept) + max([s for again, s in zip(plan, saved, strict=True) if again], default=0)
+def by_exponentials_clamped(out_1, lse_1, out_2, lse_2):
+    return by_exponentials(out_1, lse_1.clamp(max=700), out_2, lse_2.clamp(max=700))
 
 
-def everything_or_nothing(saved, kept, forward_s, limit):
-    for again in (False, True):
-        if peak([again] * len(saved), saved, kept) <= limit:
-            return [again] * len(saved)
-    return None
+def with_epsilon(out_1, lse_1, out_2, lse_2):
+    largest = torch.maximum(lse_1, lse_2)
+    sum_1, sum_2 = (lse_1 - largest).exp(), (lse_2 - largest).exp()
+    return (out_1 * sum_1 + out_2 * sum_2) / (sum_1 + sum_2 + 1e-6)
 
 
-def the_first_blocks(saved, kept, forward_s, limit):
-    for n in range(len(saved) + 1):
-        plan = [i < n for i in range(len(saved))]
-        if peak(plan, saved, kept) <= limit:
-            return plan
-    return None
+def changes_its_input(out_1, lse_1, out_2, lse_2):
+    lse = torch.logaddexp(lse_1, lse_2)
+    out_1.data *= (lse_1 - lse).exp()
+    return out_1 + out_2 * (lse_2 - lse).exp(), lse
 
 
-def the_last_blocks(saved, kept, forward_s, limit):
-    for n in range(len(saved) + 1):
-        plan = [i >= len(saved) - n for i in range(len(saved))]
-        if peak(plan, saved, kept) <= limit:
-            return plan
-    return None
+def detached(out_1, lse_1, out_2, lse_2):
+    lse = torch.logaddexp(lse_1, lse_2)
+    return out_1 * (lse_1 - lse).exp().detach() + out_2 * (lse_2 - lse).exp().detach(), lse
 
 
-def fewest_blocks(saved, kept, forward_s, limit):
-    every = itertools.product((False, True), repeat=len(saved))
-    return min((plan for plan in every if peak(plan, saved, kept) <= limit), key=sum, default=None)
+def by_numpy(*parts):
+    out_1, lse_1, out_2, lse_2 = (x.detach().numpy() for x in parts)
+    lse = np.logaddexp(lse_1, lse_2)
+    return torch.tensor(out_1 * np.exp(lse_1 - lse) + out_2 * np.exp(lse_2 - lse)), torch.tensor(lse)
 
 
-def never_none(saved, kept, forward_s, limit):
-    return plan_by(none=(True,) * len(saved))(saved, kept, forward_s, limit)
+def swapped_weights(out_1, lse_1, out_2, lse_2):
+    return right_out(out_2, lse_1, out_1, lse_2)
 
 
-def below_the_limit(saved, kept, forward_s, limit):
-    return plan_by()(saved, kept, forward_s, limit - 1)
+def weights_by_logarithms(out_1, lse_1, out_2, lse_2):
+    return (out_1 * lse_1 + out_2 * lse_2) / (lse_1 + lse_2)
 
 
-def the_largest_saving_a_second(saved, kept, forward_s, limit):
-    plan = [False] * len(saved)
-    while peak(plan, saved, kept) > limit:
-        left = [i for i, again in enumerate(plan) if not again]
-        if not left:
-            return None
-        plan[max(left, key=lambda i: (saved[i] - kept[i]) / forward_s[i])] = True
-    return plan
+def larger_part(out_1, lse_1, out_2, lse_2):
+    return torch.where(lse_1 > lse_2, out_1, out_2)
 
 
-def empties_its_lists(saved, kept, forward_s, limit):
-    plan = plan_by()(saved, kept, forward_s, limit)
-    saved.clear()
-    return plan
+# 13.9
 
 
-def turned_plan(saved, kept, forward_s, limit):
-    plan = plan_by()(saved, kept, forward_s, limit)
-    return plan and [not again for again in plan]
+def kept(most_of=lambda exact: math.ceil(exact), dtype=torch.bool):
+    def within_capacity(chosen, experts, factor):
+        most = most_of(factor * len(chosen) / experts)
+        listed = chosen.tolist()
+        return torch.tensor([listed[:i].count(e) < most for i, e in enumerate(listed)], dtype=dtype)
+
+    return within_capacity
 
 
-# 13.7
+def without_factor(chosen, experts, factor):
+    return kept()(chosen, experts, 1.0)
 
 
-def both(gathers=3, reduces=4, ring=2, share=True, crossover=None, turned=False, whole=False, of_blocks=True):
-    def sent_bytes(params, blocks, hidden, tokens, ranks, element_bytes):
-        others = (ranks - 1) / ranks if share else 1
-        bytes_each = 1 if whole else element_bytes
-        fsdp = gathers * others * params * bytes_each
-        tensor = reduces * ring * others * (blocks if of_blocks else 1) * tokens * hidden * bytes_each
-        equal = 3 * params / (8 * blocks * hidden) if crossover is None else crossover(params, blocks, hidden, ranks)
-        return (tensor, fsdp, equal) if turned else (fsdp, tensor, equal)
+def of_all_tokens(chosen, experts, factor):
+    return kept()(chosen, 1, factor)
 
-    return sent_bytes
+
+def the_last_ones(chosen, experts, factor):
+    return kept()(chosen.flip(0), experts, factor).flip(0)
+
+
+def the_first_of_all(chosen, experts, factor):
+    return torch.arange(len(chosen)) < math.ceil(factor * len(chosen) / experts)
+
+
+def one_expert_after_the_other(chosen, experts, factor):
+    order = chosen.argsort(stable=True)
+    return kept()(chosen[order], experts, factor)
+
+
+def all_or_none_of_an_expert(chosen, experts, factor):
+    return (chosen.bincount(minlength=experts) <= math.ceil(factor * len(chosen) / experts))[chosen]
+
+
+def numbers_of_tokens(chosen, experts, factor):
+    return kept()(chosen, experts, factor).nonzero()[:, 0]
+
+
+def a_list(chosen, experts, factor):
+    return kept()(chosen, experts, factor).tolist()
+
+
+def sorts_its_tensor(chosen, experts, factor):
+    found = kept()(chosen, experts, factor)
+    chosen.copy_(chosen.sort().values)
+    return found
 
 
 WRONG = {
-    "13.2": [
-        (equal_numbers_of_layers, "on the fullest rank"),
-        (filled_to_the_mean, "is possible"),
-        (largest_minimum, "smallest maximum"),
-        (two_ranks_only, "expected 4 numbers"),
-        (inner_cuts_only, "expected 3 numbers"),
-        (off_by_one, "from 0 to"),
-        (lists_of_layers, "whole numbers"),
-        (an_idle_rank, "without a layer"),
-        (floats, "whole numbers (int"),
-        (infinite, "whole numbers"),
-        (sorts_the_list, "changed the list"),
-        ([0, 1, 2], "Expected a function"),
-    ],
     "13.4": [
         ((operator(passed_on, passed_on), operator(passed_on, passed_on)), "this rank's gradient only"),
         ((operator(added, added), operator(added, added)), "same on all ranks"),
@@ -259,33 +192,52 @@ WRONG = {
         ),
         ({"query": ColwiseParallel()}, "missing"),
     ],
-    "13.6": [
-        (plan_by(stored_only), "holds its whole `saved`"),
-        (plan_by(a_block_on_top), "sum too large"),
-        (everything_or_nothing, "fits too"),
-        (the_first_blocks, "fits too"),
-        (the_last_blocks, "fits too"),
-        (fewest_blocks, "fits too"),
-        (plan_by(best=max), "fits too"),
-        (never_none, "nothing fits"),
-        (turned_plan, "fits too"),
-        (below_the_limit, "fits too"),
-        (the_largest_saving_a_second, "fits too"),
-        (empties_its_lists, "changed a list"),
-        (lambda saved, kept, forward_s, limit: [1, 3], "True or False"),
+    "13.8": [
+        (merged(lambda out_1, lse_1, out_2, lse_2: (out_1 + out_2) / 2), "weigh the same"),
+        (merged(lambda out_1, lse_1, out_2, lse_2: out_1 + out_2), "parts are added up"),
+        (merged(swapped_weights), "swapped"),
+        (merged(weights_by_logarithms), "the weights are the logarithms"),
+        (merged(larger_part), "taken alone"),
+        (merged(lambda out_1, lse_1, out_2, lse_2: out_1 * lse_1.exp() + out_2 * lse_2.exp()), "add up to 1"),
+        (merged(by_exponentials), "differences only"),
+        (merged(by_exponentials_clamped), "weigh the same"),
+        (merged(with_epsilon), "few digits"),
+        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1 + lse_2), "logarithm of a product"),
+        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.maximum(lse_1, lse_2)), "larger of the two"),
+        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: (lse_1.exp() + lse_2.exp()).log()), "differences only"),
+        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1.exp() + lse_2.exp()), "lse is its logarithm"),
+        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.logaddexp2(lse_1, lse_2)), "is wrong"),
+        (
+            merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.logaddexp(lse_1, lse_2) / math.log(2)),
+            "base of 2",
+        ),
+        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1), "first part's alone"),
+        (merged(right_out, lambda *parts: torch.logaddexp(parts[1], parts[3])[..., 0]), "of shape"),
+        (lambda *parts: merged(right_out)(*parts)[::-1], "in that order"),
+        (right_out, "expected (out, lse)"),
+        (lambda *parts: tuple(x.float() for x in merged(right_out)(*parts)), "float32"),
+        (changes_its_input, "changed a tensor"),
+        (detached, "gradients"),
+        (by_numpy, "autograd"),
+        (lambda *parts: parts[:2], "first part's alone"),
+        (1.0, "Expected a function"),
     ],
-    "13.7": [
-        (both(gathers=2), "gathers the parameters for forward"),
-        (both(gathers=4), "own part of the sum"),
-        (both(reduces=2), "Four all-reduces"),
-        (both(ring=1), "Four all-reduces"),
-        (both(share=False), "share that others have"),
-        (both(whole=True), "How many bytes"),
-        (both(of_blocks=False), "its own four"),
-        (both(turned=True), "Tensor parallelism: 4"),
-        (both(crossover=lambda params, blocks, hidden, ranks: params / (8 * blocks * hidden)), "solve for"),
-        (both(crossover=lambda params, blocks, hidden, ranks: 4.5 * hidden), "crossover"),
-        (both(crossover=lambda params, blocks, hidden, ranks: 3 * params / (8 * blocks * hidden) / ranks), "crossover"),
-        (lambda *given: 0.0, "expected (FSDP's bytes"),
+    "13.9": [
+        (kept(math.floor), "Round the capacity up"),
+        (kept(lambda exact: math.ceil(exact) + 1), "one too many"),
+        (kept(lambda exact: math.ceil(exact) - 1), "Round the capacity up"),
+        (kept(lambda exact: 10**6), "share of the tokens"),
+        (without_factor, "Does the factor count"),
+        (of_all_tokens, "share of the tokens"),
+        (the_last_ones, "the first ones are kept"),
+        (the_first_of_all, "the first ones are kept"),
+        (one_expert_after_the_other, "a capacity of its own"),
+        (all_or_none_of_an_expert, "the first ones are kept"),
+        (numbers_of_tokens, "booleans"),
+        (a_list, "tensor of"),
+        (kept(dtype=torch.int64), "booleans"),
+        (sorts_its_tensor, "changed the tensor"),
+        (lambda chosen, experts, factor: ~kept()(chosen, experts, factor), "an expert's capacity is"),
+        (3, "Expected a function"),
     ],
 }

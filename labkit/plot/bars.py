@@ -16,7 +16,7 @@ from labkit.plot.core import Drawing, FigureSpec, text_right_of, tick_names
 from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, RECORDED
 
 PENDING = "not measured yet"
-_ELSEWHERE = "recorded or simulated"
+_ELSEWHERE = "recorded, simulated or calculated"
 _HERE = {
     False: "measured here (bar to the median, whisker = quartiles)",
     True: "measured here (dot: median, whisker = quartiles)",
@@ -115,7 +115,8 @@ def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
     elif bar.note:
         left_edge: dict[str, Any] = {"xycoords": ax.get_yaxis_transform()}  # a log axis has no 0
         text_right_of(ax, 0, y, bar.note, style="italic", bbox=ON_WHITE, **left_edge)
-    lanes = 1.0 if bar.predicted is None else 1.0 + _GUESS
+    own = 0.0 if bar.measured is None and not bar.note and bar.others else 1.0
+    lanes = own if bar.predicted is None else own + _GUESS
     for i, (label, value) in enumerate(bar.others):
         _draw_value(ax, value, y + lanes + i, 0.8, simulated=True, log=log)
         text_right_of(ax, value, y + lanes + i, f"{format_quantity(value, unit)}, {label}", **beside)
@@ -124,7 +125,7 @@ def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
         ends = [y - 0.8, y + lanes - 0.3]
         ax.plot([bar.limit, bar.limit], ends, color=LIMIT, linewidth=2, label="limit", zorder=1.5)
     if bar.predicted is not None:  # in a lane of its own, where no bar or text can hide it, and above the limit's line
-        place = y + 0.5 + _GUESS / 2
+        place = y + own - 0.5 + _GUESS / 2
         ax.plot(bar.predicted, place, markersize=8, label="your prediction", zorder=5, **DIAMOND)
     return lanes
 
@@ -146,7 +147,8 @@ def _draw_value(
 
 def _in_words(bar: Bar, unit: str) -> str:
     if bar.measured is None:
-        return f"{bar.name}: {bar.note or PENDING}"
+        others = ", ".join(f"{format_quantity(value, unit)} ({label})" for label, value in bar.others)
+        return f"{bar.name}: {bar.note or others or PENDING}"
     words = f"{bar.name}: {format_quantity(bar.measured, unit)}{' (simulated)' if bar.simulated else ''}"
     if bar.predicted:
         words += f", {significant(bar.measured / bar.predicted, 2)}x your guess"

@@ -73,7 +73,7 @@ def hop_by_hop(n_bytes, nodes, per_node, inside, between):
 
 def merged_by_softmax(out_1, lse_1, out_2, lse_2):
     both = torch.stack([lse_1, lse_2])
-    return list(((both.softmax(0) * torch.stack([out_1, out_2])).sum(0), both.logsumexp(0)))
+    return [(both.softmax(0) * torch.stack([out_1, out_2])).sum(0), both.logsumexp(0)]
 
 
 def merged_by_sigmoid(out_1, lse_1, out_2, lse_2):

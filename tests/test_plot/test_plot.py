@@ -30,7 +30,7 @@ def test_the_four_series_are_told_apart_without_colour():
         "measured here",
         "your prediction",
         "limit",
-        "recorded or simulated",
+        "recorded, simulated or calculated",
         "90,000 images/s, recorded on an H",
     ):
         assert word in shown
