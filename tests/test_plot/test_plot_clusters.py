@@ -34,7 +34,10 @@ def test_runs_in_any_unit_meet_as_shares_of_the_peak():
     assert line(picture.ax, "A table")
     assert picture.ax.get_xlim() == picture.ax.get_ylim()
     assert picture.ax.get_xlim()[1] > max(predicted)
-    assert "A table, 2 runs: error 50.0% in the mean" in picture.sentence
+    assert picture.sentence == (
+        "Published runs: 2. On the black line both agree; half are within 0.0% of it, nine of ten within 100.0%. "
+        "Farthest off, by +100%: twice too fast (A table)."
+    )
     (legend,) = picture.ax.get_legend().get_texts()
     assert legend.get_text() == "A table: 2 runs, median error 50%"
 
