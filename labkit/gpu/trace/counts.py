@@ -94,13 +94,23 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
         bytes_asked=int(requests.asked[picked].sum()),
         memory_requests=int(outer[picked].sum()),
         sectors=int(requests.sectors[picked].sum()),
-        footprint_bytes=SECTOR_BYTES * len(np.unique(np.concatenate([begin, end]))),
+        footprint_bytes=SECTOR_BYTES * _distinct(begin, end),
         wavefronts=int(requests.wavefronts[picked].sum()),
         ways=int(requests.ways[picked].max(initial=0)),
         rounds=int(requests.rounds[picked].sum()),
         collisions=int(requests.collisions[picked].sum()),
         hottest=int(np.unique(accesses.only(changed).memory, return_counts=True)[1].max(initial=0)),
     )
+
+
+def _distinct(begin: Array, end: Array) -> int:
+    """How many different sectors two arrays of sector numbers name."""
+    if not len(begin):
+        return 0
+    low = int(begin.min())
+    touched = np.zeros(int(end.max()) - low + 1, bool)
+    touched[begin - low] = touched[end - low] = True
+    return int(np.count_nonzero(touched))
 
 
 @dataclass(frozen=True, repr=False)

@@ -46,11 +46,10 @@ def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> 
     between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)
     search = _Search(sites, Ordering(events, sites), _rechecked(accesses, sites))
     for piece in accesses.pieces():
-        touched = _to_written_addresses(piece)
+        suspects = _suspects(piece, log.phases, log.threads)
         for group, owner in (in_a_block, in_a_warp):
-            search.conflicts(touched, group, owner)
-    touched = _to_written_addresses(accesses)
-    search.conflicts(touched.only(~touched.shared), *between_blocks)
+            search.conflicts(suspects, group, owner)
+    search.conflicts(_suspects(accesses.only(~accesses.shared), *between_blocks), *between_blocks)
     return list(search.found.values())
 
 
@@ -59,15 +58,21 @@ def _joined(major: Array, minor: Array) -> Array:
     return found
 
 
-def _to_written_addresses(accesses: Events) -> Events:
-    """Accesses to those addresses that any thread writes."""
-    written = np.unique(accesses.only(accesses.write).address)
-    if not len(written):
-        return accesses.only(slice(0, 0))
-    address = accesses.address
-    at = np.searchsorted(written, address)
-    at[at == len(written)] = 0
-    return accesses.only(written[at] == address)
+def _suspects(part: Events, groups: Array, owners: Array) -> Events:
+    """The accesses to addresses that one owner writes and another accesses in the same group, and perhaps a few others.
+
+    A table of the last writers tells. Its slots may stand for several addresses, since it is no larger than it has to.
+    """
+    if not len(part):
+        return part
+    owner, write = owners[part.stretch], part.write
+    slot = part.address >> int((part.place & 7).min())
+    slot += groups[part.stretch] * np.int64(0x9E3779B1)  # a large odd number scatters the groups
+    slot &= (1 << (2 * len(part)).bit_length()) - 1
+    last, several = np.full(int(slot.max()) + 1, -1, "i4"), np.zeros(int(slot.max()) + 1, bool)
+    last[slot[write]] = owner[write]
+    several[slot[(last[slot] >= 0) & (last[slot] != owner)]] = True
+    return part.only(several[slot])
 
 
 def _rechecked(accesses: Events, sites: list[Site]) -> Array:
@@ -177,7 +182,9 @@ def unwritten(accesses: Events, region: Region) -> Array:
     mine, element = accesses.reaching(region)
     if not len(mine) or not mine.write.all() or mine.atomic.any():
         return np.zeros(0, "i8")
-    return np.setdiff1d(np.arange(region.array.size), element)
+    left = np.ones(region.array.size, bool)
+    left[element] = False
+    return np.flatnonzero(left)
 
 
 def elements_read(accesses: Events, region: Region) -> Array | None:
@@ -185,5 +192,6 @@ def elements_read(accesses: Events, region: Region) -> Array | None:
     mine, element = accesses.reaching(region)
     if region.space != "global" or not len(mine) or mine.write.any():
         return None
-    found: Array = np.unique(element)
-    return found
+    found = np.zeros(region.array.size, bool)
+    found[element] = True
+    return np.flatnonzero(found)
