@@ -19,10 +19,9 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.gpu.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
     from labkit.gpu.occupancy import occupancy as occupancy
     from labkit.gpu.trace import trace as trace
-    from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard
+    from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard, race as race
     from labkit.lesson.checks import check as check, hint as hint, solution as solution
     from labkit.lesson.explorer import Explorer as Explorer
-    from labkit.lesson.gpu_race import race as race
     from labkit.lesson.journal import predict as predict, record as record, summary as summary, verdict as verdict
     from labkit.lesson.notebook import start as start
     from labkit.lesson.seed_curves import SeedCurves as SeedCurves
@@ -44,10 +43,9 @@ _NAMES = {
     "gpu.compiler": ("compile_cuda", "compile_numba"),
     "gpu.occupancy": ("occupancy",),
     "gpu.trace": ("trace",),
-    "lesson.boards": ("Curves", "SpeedBoard"),
+    "lesson.boards": ("Curves", "SpeedBoard", "race"),
     "lesson.checks": ("check", "hint", "solution"),
     "lesson.explorer": ("Explorer",),
-    "lesson.gpu_race": ("race",),
     "lesson.journal": ("predict", "record", "summary", "verdict"),
     "lesson.notebook": ("start",),
     "lesson.seed_curves": ("SeedCurves",),

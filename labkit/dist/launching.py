@@ -21,8 +21,7 @@ from labkit.core.parameters import Count, Positive, checked
 from labkit.core.spans import Span
 from labkit.core.units import format_bytes, format_seconds
 from labkit.dist import rank_context
-from labkit.dist.rank_context import RankTrace, Report
-from labkit.dist.rank_timeline import spans_of
+from labkit.dist.rank_context import RankTrace, Report, spans_of
 from labkit.measure import host
 from labkit.measure.contention import Contention, Watch, add_ended
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import labkit as lab
 from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
-from labkit.dist import rank_context, rank_timeline
+from labkit.dist import rank_context
 from labkit.dist.gpu_clock import GpuClock
 from labkit.dist.rank_context import RankTrace
 
@@ -221,7 +221,7 @@ def test_a_span_inside_another_is_cut_out_of_it():
     trace = RankTrace(
         [(0.0, 10.0, "F", "0", None), (2.0, 6.0, "communication", "recv", None), (3.0, 4.0, "compute", "", None)]
     )
-    found = [(s.start_s, s.end_s, s.kind) for s in rank_timeline.spans_of([trace])]
+    found = [(s.start_s, s.end_s, s.kind) for s in rank_context.spans_of([trace])]
     expected = ["F", "communication", "compute", "communication", "F"]
     assert found == [
         (*ends, kind) for ends, kind in zip([(0, 2), (2, 3), (3, 4), (4, 6), (6, 10)], expected, strict=True)
@@ -232,7 +232,7 @@ def test_idle_ends_when_the_last_rank_arrives():
     key = ("group", 0, 1)
     early = RankTrace([(1.0, 5.0, "communication", "all_reduce", key)], [(key, 1.0)])
     late = RankTrace([(4.0, 5.1, "communication", "all_reduce", key)], [(key, 4.0)])
-    assert rank_timeline.spans_of([early, late]) == (
+    assert rank_context.spans_of([early, late]) == (
         Span(0, 1.0, 4.0, "idle", "all_reduce"),
         Span(0, 4.0, 5.0, "communication", "all_reduce"),
         Span(1, 4.0, 5.1, "communication", "all_reduce"),

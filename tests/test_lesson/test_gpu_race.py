@@ -8,7 +8,7 @@ import pytest
 from labkit.core import comparable
 from labkit.core.errors import KernelError
 from labkit.core.results import Measurement, profile, recorded, results, to_line
-from labkit.lesson import gpu_race as room
+from labkit.lesson import boards as room
 from labkit.lesson.boards import SpeedBoard
 
 
