@@ -31,8 +31,7 @@ _LATE = {"StandIn": "standin", "Traffic": "collective_traffic", "backward_by_buc
 
 
 def __getattr__(name: str) -> Any:
-    if name == "pipelines":
-        return importlib.import_module("labkit.dist.pipelines")
-    if name in _LATE:
-        return getattr(importlib.import_module(f"labkit.dist.{_LATE[name]}"), name)
-    raise AttributeError(f"module 'labkit.dist' has no attribute {name!r}")
+    if name != "pipelines" and name not in _LATE:
+        raise AttributeError(f"module 'labkit.dist' has no attribute {name!r}")
+    module = importlib.import_module(f"labkit.dist.{_LATE.get(name, name)}")
+    return getattr(module, name, module)

@@ -23,16 +23,14 @@ from torch.distributed import distributed_c10d as c10d
 from labkit.dist.gpu_clock import GpuClock
 from labkit.dist.rank_context import Key, RankContext
 
-_COLLECTIVES = (
-    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce", "all_to_all",
-    "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather", "gather_object",
-    "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
-    "scatter_object_list",
-)  # fmt: skip
 # Those whose tensor has as many numbers, of one type, on all ranks of the group.
 _ALIKE = (
     "all_gather", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_to_all_single", "broadcast",
     "gather", "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
+)  # fmt: skip
+_COLLECTIVES = (
+    *_ALIKE, "all_gather_object", "all_to_all", "barrier", "broadcast_object_list", "gather_object",
+    "monitored_barrier", "scatter_object_list",
 )  # fmt: skip
 _UNEVEN_ON_NCCL = ("all_gather", "reduce_scatter")
 # Function -> its argument that names the peer. send_object_list is missing: it sends several messages, with no one key.

@@ -36,10 +36,12 @@ _POLL_S = 0.02
 _counter = itertools.count()
 # `ip netns exec` gives a command mounts of its own, so that it sees the host's /etc/hosts; unshare --uts, its name.
 _ENTER = 'mount --bind "$1" /etc/hosts; echo "$2" >/proc/sys/kernel/hostname; shift 2; exec "$@"'
-# A kernel that is killed closes its end of a pipe, and this removes what it had: a folder, and the namespaces.
+# Waits until its input ends, also because the kernel was killed; then ends what runs in the namespaces, and removes
+# them and a folder. A process that can't be killed is not waited for.
 _TIDY = """cat; for host; do
-    for _ in 1 2 3; do ip netns pids "$host" | xargs -r kill -9; sleep 0.1; done; ip netns delete "$host"
-done; rm -rf "$0"
+    for _ in $(seq 50); do pids=$(ip netns pids "$host") && test "$pids" || break; kill -9 $pids; sleep 0.02; done
+    ip netns delete "$host"
+done 2>/dev/null; rm -rf "$0"
 """
 _ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?:: .+)?)$", re.MULTILINE)
 _NOISE = re.compile(r"\[/\S+\.cc:\d+\] |This is typically caused by a remote worker .*")  # of gloo's messages
@@ -147,29 +149,17 @@ def two_hosts(
     _check_possible()
     stem = f"labkit-{os.getpid()}-{next(_counter)}"
     namespaces = (f"{stem}-a", f"{stem}-b")
-    with tempfile.TemporaryDirectory(prefix="labkit-hosts-") as folder, _tidied(folder, namespaces):
-        hosts = Hosts(namespaces, Path(folder))
-        try:
-            _connect(namespaces, int(rate_bits_per_s))
-            yield hosts
-        finally:
-            hosts._stop()
-            for namespace in namespaces:
-                with suppress(LabError):  # it was never made
-                    _tool(f"ip netns delete {namespace}")
-            for command in hosts.started:
-                command.process.wait()
-
-
-@contextmanager
-def _tidied(folder: str, namespaces: tuple[str, str]) -> Iterator[None]:
-    """Have a process remove folder and namespaces if this one is killed inside the block."""
+    folder = tempfile.mkdtemp(prefix="labkit-hosts-")
     tidy = subprocess.Popen(["sh", "-c", _TIDY, folder, *namespaces], stdin=subprocess.PIPE, start_new_session=True)
+    hosts = Hosts(namespaces, Path(folder))
     try:
-        yield
+        _connect(namespaces, int(rate_bits_per_s))
+        yield hosts
     finally:
-        tidy.kill()
+        hosts._stop()
         tidy.communicate()
+        for command in hosts.started:
+            command.process.wait()
 
 
 def hosts_missing() -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import psutil
 
-_POLL_S = 0.01
+_POLL_S, _AT_MOST_S = 0.01, 2.0
 
 
 def adopt_orphans() -> None:
@@ -19,9 +19,9 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>; prctl(2)
 
 
-def end_descendants(pid: int, *, spare: Collection[int] = (), within_s: float = 2.0) -> None:
+def end_descendants(pid: int, *, spare: Collection[int] = ()) -> None:
     """Kill all that descends from `pid`, and what that starts meanwhile; not `spare` and what descends from it."""
-    end_s = time.monotonic() + within_s
+    end_s = time.monotonic() + _AT_MOST_S
     while (found := _descendants(pid, spare)) and time.monotonic() < end_s:
         for process in found:
             with suppress(psutil.Error):
