@@ -214,15 +214,6 @@ def gloo(name: str) -> Row:
     return Row(name, "ok", "works")
 
 
-def nccl(name: str) -> Row:
-    """Whether torch has NCCL, which several GPUs talk through."""
-    import torch.distributed as dist
-
-    if dist.is_available() and dist.is_nccl_available():
-        return Row(name, "ok", "built into torch")
-    return Row(name, "missing", "not in this torch", "nothing: only several GPUs need it")
-
-
 def chromium(name: str) -> Row:
     """The browser that the browser tests drive."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -257,7 +248,6 @@ CHECKS = (
     Check("GPU compilers", gpu_compilers),
     Check("C++ compiler", compiler),
     Check("gloo", gloo, needed=True),
-    Check("NCCL", nccl),
     Check("Chromium", chromium),
     Check("disk", disk),
 )

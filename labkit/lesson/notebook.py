@@ -50,17 +50,9 @@ def start() -> Machine:
         import torch
 
         running.set_custom_exc((torch.OutOfMemoryError, MemoryError, RuntimeError), _explain)
-        for event, call in (("pre_run_cell", _begin_cell), ("post_run_cell", _end_cell)):
+        for event, call in (("pre_run_cell", CELLS.begin), ("post_run_cell", CELLS.end)):
             running.events.register(event, call)  # a second time changes nothing
     return machine()
-
-
-def _begin_cell(_: object) -> None:
-    CELLS.begin()
-
-
-def _end_cell(_: object) -> None:
-    CELLS.end()
 
 
 def asked_bytes(message: str) -> float | None:

@@ -1,17 +1,16 @@
 """Put back what an answer, or the check that judges it, changed in this process: `rows` lists what that can be.
 
 Not put back: threads and processes that still run, files, what a module or class that `_owners` doesn't name was
-given, and torch's number of threads between operators, which can be set only once.
+given, what these exercises have nothing to do with (a locale, decimal numbers, tracing functions), and torch's number
+of threads between operators, which can be set only once.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import decimal
 import gc
 import importlib.util
-import locale
 import logging
 import math
 import os
@@ -54,19 +53,12 @@ def rows() -> list[State]:
         State("environment", lambda: dict(os.environ), _put_environment),
         State("working directory", os.getcwd, os.chdir),
         State("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
-        State("digits of an integer", sys.get_int_max_str_digits, sys.set_int_max_str_digits),
-        State("trace function", sys.gettrace, sys.settrace),
-        State("profile function", sys.getprofile, sys.setprofile),
         State("signal handlers", lambda: {n: signal.getsignal(n) for n in signal.valid_signals()}, _put_handlers),
         State("timer", lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _stop_timer),
-        State("CPU affinity", lambda: os.sched_getaffinity(0), lambda kept: os.sched_setaffinity(0, kept)),
         State("warnings filters", lambda: list(warnings.filters), _put_warnings),
         _attributes("logging", logging.root, "level", "disabled"),
         _attributes("logging of all", logging.root.manager, "disable"),
-        State("locale", lambda: locale.setlocale(locale.LC_ALL), lambda kept: locale.setlocale(locale.LC_ALL, kept)),
-        _attributes("decimal", decimal.getcontext(), "prec", "rounding", "Emin", "Emax", "capitals", "clamp"),
         State("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        State("garbage collector's thresholds", gc.get_threshold, lambda kept: gc.set_threshold(*kept)),
         State("random", random.getstate, random.setstate),
         *_of_numpy_and_matplotlib(),
         *_of_torch(),

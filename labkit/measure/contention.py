@@ -218,13 +218,13 @@ class CellMeter:
         self._found: list[Contention] = []
         self._recorded = False
 
-    def begin(self) -> None:
+    def begin(self, _: object = None) -> None:
         """A cell begins."""
         if self._recorded:
             self._found, self._recorded = [], False
         self._watch = Watch()
 
-    def end(self) -> None:
+    def end(self, _: object = None) -> None:
         """The cell has ended."""
         if self._watch is not None:
             self._found.append(self._watch.so_far())

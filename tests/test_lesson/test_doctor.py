@@ -8,7 +8,7 @@ from labkit.lesson import doctor
 from labkit.lesson.doctor import Check, Row, examine
 
 NAMES = ["Python", "cores", "memory", "driver", "GPUs", "torch", "numba", "CuPy", "GPU compilers", "C++ compiler"]
-NAMES += ["gloo", "NCCL", "Chromium", "disk"]
+NAMES += ["gloo", "Chromium", "disk"]
 
 
 def fails(name):

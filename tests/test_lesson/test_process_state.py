@@ -1,9 +1,7 @@
 """What an answer changes in the process is put back, however it ends, and can't fool the check that judges it."""
 
 import builtins
-import decimal
 import gc
-import locale
 import logging
 import math
 import os
@@ -36,19 +34,12 @@ HOSTILE = {
     "environment": lambda: (os.environ.pop("PATH"), os.environ.update(OMP_NUM_THREADS="64")),
     "working directory": lambda: os.chdir("/"),
     "recursion limit": lambda: sys.setrecursionlimit(5000),
-    "digits of an integer": lambda: sys.set_int_max_str_digits(0),
-    "trace function": lambda: sys.settrace(lambda *args: None),
-    "profile function": lambda: sys.setprofile(lambda *args: None),
     "signal handlers": lambda: signal.signal(signal.SIGUSR1, lambda *args: None),
     "timer": lambda: signal.setitimer(signal.ITIMER_REAL, 60),
-    "CPU affinity": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     "warnings filters": lambda: warnings.simplefilter("ignore"),
     "logging": lambda: logging.root.setLevel(5),
     "logging of all": lambda: logging.disable(),
-    "locale": lambda: locale.setlocale(locale.LC_ALL, "C.UTF-8" if locale.setlocale(locale.LC_ALL) == "C" else "C"),
-    "decimal": lambda: setattr(decimal.getcontext(), "prec", 3),
     "garbage collector": gc.disable,
-    "garbage collector's thresholds": lambda: gc.set_threshold(1),
     "random": lambda: random.seed(1),
     "NumPy's random": lambda: np.random.seed(1),
     "NumPy's printing": lambda: np.set_printoptions(precision=1),
@@ -108,8 +99,6 @@ def test_there_is_a_hostile_answer_for_every_state():
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_state_is_as_before(name, end, judged):
-    if name == "CPU affinity" and len(os.sched_getaffinity(0)) == 1:
-        pytest.skip("one CPU: there is nothing to change")
     before, inside = read(), []
 
     def answer():
