@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +11,6 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import DataError
 
 T = TypeVar("T")
-_LARGEST = 16 << 20  # bytes; what ships has a hundredth
 _NOT_FINITE = {"nan", "inf", "infinity"}
 
 
@@ -32,8 +30,6 @@ def read_table(path: Path, convert: Callable[[TableRow], T]) -> list[T]:
     found, line = [], 1
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            if os.fstat(file.fileno()).st_size > _LARGEST:
-                raise ValueError(f"expected at most {_LARGEST >> 20} MiB")
             lines = file.read().splitlines(keepends=True)
         reader = csv.DictReader(lines, strict=True)
         for cells in reader:

@@ -258,9 +258,7 @@ def results() -> Results:
     return _results_at(state_folder() / "results.jsonl")
 
 
-@functools.cache
-def _results_at(path: Path) -> Results:
-    return Results(path)
+_results_at = functools.cache(Results)
 
 
 def profile() -> Profile:
@@ -285,9 +283,5 @@ def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
     section, what = split_key(key)
     entries = (entry for path in sorted(folder.glob("*.jsonl")) for entry in read(path)[0])
     found = [m for m in entries if isinstance(m, Measurement) and (m.section, m.what) == (section, what)]
-    return [dataclasses.replace(m, origin=_as_recorded(m)) for m in found]
-
-
-def _as_recorded(measurement: Measurement) -> Origin:
-    """A simulated or calculated number stays one on whatever machine it was recorded."""
-    return "recorded" if measurement.origin == "measured" else measurement.origin
+    # A simulated or calculated number stays one on whatever machine it was recorded.
+    return [dataclasses.replace(m, origin="recorded") if m.origin == "measured" else m for m in found]
