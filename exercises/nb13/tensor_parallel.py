@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn import functional
 
 from exercises.answers import parts
@@ -134,12 +135,15 @@ _WIDTH, _HEADS = 24, 4
 _MOST = 0.55  # of the parameters on a rank of two: half of the matrices, norms and some biases whole
 _WHOLE_HEADS = "Split by its inputs it would give parts of sums, and attention needs whole numbers."
 _MATRICES = {
-    "query": ("Colwise", _WHOLE_HEADS),
-    "key": ("Colwise", _WHOLE_HEADS),
-    "value": ("Colwise", "Split by its inputs it would give parts of sums: one all-reduce more than needed."),
-    "out": ("Rowwise", "Its input is split by heads already, so it is split by its inputs."),
-    "up": ("Colwise", "Split by its inputs it would give parts of sums, and GELU of a part isn't a part of GELU."),
-    "down": ("Rowwise", "Its input is split already, so it is split by its inputs."),
+    "query": (ColwiseParallel, _WHOLE_HEADS),
+    "key": (ColwiseParallel, _WHOLE_HEADS),
+    "value": (ColwiseParallel, "Split by its inputs it would give parts of sums: one all-reduce more than needed."),
+    "out": (RowwiseParallel, "Its input is split by heads already, so it is split by its inputs."),
+    "up": (
+        ColwiseParallel,
+        "Split by its inputs it would give parts of sums, and GELU of a part isn't a part of GELU.",
+    ),
+    "down": (RowwiseParallel, "Its input is split already, so it is split by its inputs."),
 }
 
 
@@ -178,13 +182,18 @@ class SplitRun:
 def plan(answer: object) -> str:
     """Each matrix's style, told apart by kind first; then the block itself, split that way on two ranks."""
     styles = mapping(answer, dict.fromkeys(_MATRICES, "a style of torch.distributed.tensor.parallel"), more=True)
+    layers = [name for name, _ in TransformerBlock(_WIDTH, _HEADS).named_children()]
+    if unknown := [name for name in styles if not fnmatch.filter(layers, str(name))]:
+        raise NotYet(
+            f"The block has no layer {brief_repr(unknown[0])}; torch would ignore it. It has {', '.join(layers)}."
+        )
     for name, (kind, why) in _MATRICES.items():
         style = styles[name]
         if isinstance(style, type) and issubclass(style, ParallelStyle):
             raise NotYet(f"{name}: {style.__name__} is the class. Call it: {style.__name__}().")
         if not isinstance(style, ParallelStyle):
             raise NotYet(f"{name}: expected ColwiseParallel() or RowwiseParallel(), got {brief_repr(style)}.")
-        if not type(style).__name__.startswith(kind):
+        if not isinstance(style, kind):
             raise NotYet(f"{name} is {type(style).__name__}. {why}")
     try:
         ((_, runs),) = on_ranks(styles, _observe_split, (0,), ranks=(2,))

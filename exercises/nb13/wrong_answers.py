@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, SequenceParallel
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
 
 from exercises.nb13.wrong_operators import (
     COPY,
@@ -31,15 +31,18 @@ def styles(**changed):
     return first | {name: RowwiseParallel() for name in ("out", "down")} | changed
 
 
-class ColwiseInName(ParallelStyle):
+class ColwiseInName(ColwiseParallel):
     """Splits nothing."""
 
     def _apply(self, module, device_mesh):
         return module
 
 
-class RowwiseInName(ColwiseInName):
+class RowwiseInName(RowwiseParallel):
     """Nor does this."""
+
+    def _apply(self, module, device_mesh):
+        return module
 
 
 # 13.8
@@ -191,6 +194,8 @@ WRONG = {
             "holds 100%",
         ),
         ({"query": ColwiseParallel()}, "missing"),
+        (styles(norm1=Replicate()), "has no layer 'norm1'"),
+        (styles(**{"mlp.up": ColwiseParallel()}), "has no layer 'mlp.up'"),
     ],
     "13.8": [
         (merged(lambda out_1, lse_1, out_2, lse_2: (out_1 + out_2) / 2), "weigh the same"),

@@ -95,10 +95,20 @@ def kept_by_pairs(chosen, experts, factor):
 
 COLUMNS, ROWS = ("query", "key", "value", "up"), ("out", "down")
 PLAN = {name: ColwiseParallel() for name in COLUMNS} | {name: RowwiseParallel() for name in ROWS}
+
+
+class MyColumns(ColwiseParallel):
+    """A style of the reader's own, which is one of torch's."""
+
+
 RIGHT = {
     "12.1": [share_read_twice],
     "12.3": [backwards_ring],
-    "13.5": [PLAN, PLAN | {"norm_1": SequenceParallel(sequence_dim=1, use_local_output=True)}],
+    "13.5": [
+        PLAN,
+        PLAN | {"norm_1": SequenceParallel(sequence_dim=1, use_local_output=True)},
+        PLAN | {"up": MyColumns()},
+    ],
     "13.8": [merged_by_softmax, merged_by_sigmoid],
     "13.9": [kept_token_by_token, kept_by_pairs],
     "15.1": [hop_by_hop],
