@@ -71,6 +71,11 @@ def _judge_on_stand_in(fn: Any, logits: Any, labels: Any, expected: float, given
         )
     if not isinstance(found, StandInArray):
         raise NotYet(f"For {given}: expected an array of xp's, got {brief_repr(found)}.")
+    if xp.copies:  # CuPy takes them, and copies them in each call
+        raise NotYet(
+            f"For {given}: it indexes with a range or a list. Those are in main memory, and each call sends them to "
+            "the GPU. Make the indices there, with xp.arange."
+        )
     if xp.launches > MOST_LAUNCHES:
         raise NotYet(
             f"For {given}: {xp.launches} operations, each of them a kernel launch on a GPU. A loop over the rows? "

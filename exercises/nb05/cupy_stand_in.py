@@ -27,6 +27,8 @@ class StandInArray(NDArrayOperatorsMixin):
         return self._module.run(function, args, kwargs)
 
     def __getitem__(self, key: Any) -> Any:
+        parts = key if isinstance(key, tuple) else (key,)
+        self._module.copies += any(isinstance(part, list | range) for part in parts)
         return self._module.run(self._values.__getitem__, (key,))
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -57,11 +59,13 @@ class StandInArray(NDArrayOperatorsMixin):
 
 
 class StandInModule:
-    """The module of such arrays, with all of NumPy's names. `launches` and `fetches` count kernels and waits."""
+    """The module of such arrays, with all of NumPy's names.
+
+    `launches` counts kernels, `fetches` waits, and `copies` indices that come from main memory.
+    """
 
     def __init__(self) -> None:
-        self.launches = 0
-        self.fetches = 0
+        self.launches = self.fetches = self.copies = 0
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(np, name)

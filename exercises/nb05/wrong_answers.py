@@ -11,6 +11,11 @@ def with_numpys_arange(logits, labels, xp):
     return (xp.log(xp.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]).mean()
 
 
+def with_a_range(logits, labels, xp):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return (xp.log(xp.exp(shifted).sum(axis=1)) - shifted[range(len(labels)), labels]).mean()
+
+
 def fetched(logits, labels, xp):
     if xp is not np:
         logits, labels = logits.get(), labels.get()
@@ -204,6 +209,7 @@ def returns_the_array(x):
 WRONG = {
     "05.1": [
         (with_numpys_arange, "make every new array with xp"),
+        (with_a_range, "Make the indices there, with xp.arange"),
         (fetched, "fetched numbers from the GPU"),
         (converted, "does not turn into one of NumPy's"),
         (overflowing, "subtract each row's largest"),

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import random
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._pytree import tree_flatten
 
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, Todo, call, is_open, number_close, over_cases
@@ -69,6 +71,7 @@ def operator(answer: object) -> str:
     for height, width in ((8, 8), (9, 7)):
         _judge_values(answer, height, width, wants_x=True)
     _judge_values(answer, 9, 7, wants_x=False)
+    _judge_kept(answer)
     _judge_gradcheck(answer)
     _judge_compile(answer)
     return "Shapes, values and gradients are right, gradcheck passes, and torch.compile takes it in one graph."
@@ -100,6 +103,23 @@ def _judge_shapes(answer: Any) -> None:
                 )
             if part.device.type != "meta":  # where these inputs are
                 raise NotYet(f"{where}: {name} is on the CPU, wherever x is: make it from x, as x.new_empty does.")
+
+
+def _judge_kept(answer: Any) -> None:
+    """NotYet for tensors that are attributes of ctx: autograd can't free them, nor see that they have changed."""
+    inputs = [tensor.to("meta") for tensor in _given(8, 8)]
+    ctx = SimpleNamespace(save_for_backward=lambda *_: None, mark_non_differentiable=lambda *_: None)
+    attributes = set(vars(ctx))
+    call(answer._setup_context_fn, ctx, tuple(inputs), call(answer, *inputs))
+    if kept := [name for name in vars(ctx).keys() - attributes if _has_tensor(getattr(ctx, name))]:
+        raise NotYet(
+            f"remember keeps a tensor as ctx.{kept[0]}: autograd neither frees it after the backward pass nor notices "
+            "that it was changed. Pass tensors to ctx.save_for_backward(...); ctx.saved_tensors has them in backward."
+        )
+
+
+def _has_tensor(value: object) -> bool:
+    return any(isinstance(part, Tensor) for part in tree_flatten(value)[0])
 
 
 def _judge_values(fn: Any, height: int, width: int, *, wants_x: bool, where: str = "") -> None:

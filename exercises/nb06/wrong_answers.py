@@ -218,6 +218,14 @@ def remember(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
 
+def remember_on_ctx(ctx, inputs, output):
+    ctx.inputs = inputs
+
+
+def gradients_from_ctx(ctx, grad_pooled, grad_choice):
+    return torch_gradients(*ctx.inputs, grad_pooled)
+
+
 def torch_gradients(x, weight, bias, grad_pooled, of=as_layers):
     with torch.enable_grad():
         inputs = [tensor.detach().requires_grad_() for tensor in (x, weight, bias)]
@@ -324,6 +332,7 @@ WRONG = {
         (operator("fake_of_one_dtype", fake=fake_of_one_dtype), "choice should be torch.uint8"),
         (operator("no_gradient", gradients=None), "The backward pass raised"),
         (operator("nothing_saved", remember=lambda ctx, inputs, output: None), "The backward pass raised"),
+        (operator("on_ctx", remember=remember_on_ctx, gradients=gradients_from_ctx), "keeps a tensor as ctx.inputs"),
         (operator("without_bias", gradients=without_bias), "no gradient of bias"),
         (operator("batch", gradients=bias_not_summed_over_the_batch), "the gradient of bias is not torch's"),
         (operator("no_relu_mask", gradients=no_relu_mask), "is not torch's"),

@@ -433,6 +433,7 @@ WRONG = {
         (reading_by(lambda logits: repr(logits)), REMAINS + "the host asked for a value"),
         (reading_by(lambda logits: torch.allclose(logits, logits)), REMAINS + "the host asked for a value"),
         (reading_by(lambda logits: bool(logits.isnan().any())), REMAINS + "the host asked for a value"),
+        (reading_by(lambda logits: torch.save(logits, io.BytesIO())), REMAINS + "the host asked for a value"),
         (in_another_thread, "in this thread"),
         (trains_nothing, "No image went through"),
         (only_loss, "Expected a dict with the keys loss and accuracy"),

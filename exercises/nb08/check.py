@@ -20,6 +20,7 @@ from exercises.nb08.pipeline import pipeline
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, call, close, function, over_cases
 from labkit.measure.machine import machine
+from labkit.measure.torch_calls import EachOperator
 from labkit.train.data import BatchTimes
 
 
@@ -156,22 +157,29 @@ def shift_batch(answer: object) -> str:
     if first == second:
         raise NotYet("Called twice, it moves the images by the same amounts again. Draw them anew in every call.")
     more = _steps(fn, torch.zeros(400, 1, 4, 4)) - _steps(fn, torch.zeros(100, 1, 4, 4))
-    if more >= 150:  # a line for every other image; a loop over images runs one for each at least
-        raise NotYet(f"Right, but 300 more images run {more:,} more lines of Python. Move the whole batch at once.")
+    if more >= 150:  # one for every other image; a loop over images runs one for each at least
+        raise NotYet(
+            f"Right, but 300 more images run {more:,} more lines of Python and operators. Move the whole batch at once."
+        )
     return "Every image moved by an amount of its own, zeros behind it, colours together, all amounts equally often."
 
 
 def _steps(fn: Callable[..., Any], images: Tensor) -> int:
-    """Lines of Python that a call runs, in the answer and in what it calls."""
+    """Lines of Python that a call runs, in the answer and in what it calls, and operators: map() runs no lines."""
     count, before = itertools.count(), sys.gettrace()
 
     def trace(*_: object) -> Any:
         next(count)
         return trace
 
+    def operator(func: Any, args: Any, kwargs: Any) -> Any:
+        next(count)
+        return func(*args, **kwargs)
+
     sys.settrace(trace)
     try:
-        call(fn, images, 1)
+        with EachOperator(operator):
+            call(fn, images, 1)
     finally:
         sys.settrace(before)
     return next(count)

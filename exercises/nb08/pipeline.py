@@ -25,6 +25,7 @@ _NEEDED_SHARE = 0.9
 _SUSPICIOUS_SHARE, _TOO_FAST_SHARE = 1.05, 1.25
 _FEWEST_ROUNDS, _PATIENCE_S = 5, 8.0
 _HOPELESS_SHARE = 0.6  # a noisy machine alone does not make a right one that slow in every round
+_EPOCHS = 40  # that must all be different
 _LARGEST_ERROR = 0.06  # mean difference from the decoded image; reduced decoding differs by 0.02, other images by more
 
 Batch = tuple[Tensor, Tensor]
@@ -56,6 +57,7 @@ def pipeline(answer: object) -> str:
             f"Right, but {share:.0%} of the ceiling; 90 % are asked for. What is still done image by image, or again "
             "in every epoch?"
         )
+    _judge_fresh(epoch)
     return f"{min(share, 1.0):.0%} of the ceiling, with every image once an epoch, moved anew, and its own label."
 
 
@@ -183,6 +185,21 @@ def _share_of_ceiling(epoch: Epoch, judge: _Judge) -> float:
         judge.epoch(kept)
     judge.variety()
     return share
+
+
+def _judge_fresh(epoch: Epoch) -> None:
+    """NotYet where one of many epochs has the places, or the order, of an earlier one: it was prepared beforehand."""
+    seen: set[tuple[float, ...]] = set()
+    for _ in range(_EPOCHS):
+        pairs = ((images.sum((1, 2, 3)), labels) for images, labels in _kept(_batches(epoch)))
+        sums, labels = (torch.cat(part).cpu() for part in zip(*pairs, strict=True))
+        marks = {tuple(sums.sort().values.tolist()), tuple(labels.tolist())}
+        if marks & seen:
+            raise NotYet(
+                f"Within {_EPOCHS} epochs one comes again, with the same places of the images or in the same order. "
+                "Draw both anew in every epoch: don't prepare epochs and repeat them."
+            )
+        seen |= marks
 
 
 def _step() -> Callable[[Batch], Batch]:

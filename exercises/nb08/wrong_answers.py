@@ -1,6 +1,7 @@
 """Plausible wrong answers of notebook 08: number -> (answer, words the check must say)."""
 
 import itertools
+import operator
 
 import numpy as np
 import torch
@@ -165,6 +166,16 @@ def mapped(images, most):
     return torch.cat([images[:0], *map(lambda one: shift(one[None], most), images)])  # noqa: C417
 
 
+def mapped_in_c(images, most):
+    """No line of Python runs for an image, but two operators do."""
+    shifts = torch.randint(-most, most + 1, (len(images), 2)).tolist()
+    width = torch.nn.functional.pad(images, (most,) * 4)
+    moved = map(torch.roll, width, shifts, itertools.repeat((1, 2)))
+    inner = (slice(None), slice(most, most + images.shape[2]), slice(most, most + images.shape[3]))
+    cut = list(map(operator.getitem, moved, itertools.repeat(inner)))
+    return torch.stack(cut) if cut else images.clone()
+
+
 def in_numpy(images, most):
     padded = torch.nn.functional.pad(images, (most,) * 4).numpy()
     height, width = images.shape[2:]
@@ -327,6 +338,22 @@ def skips_after_two_epochs(shards, batch):
     return sometimes
 
 
+def prepared_epochs(n_epochs, *, reshuffled=False):
+    """Prepares so many epochs, and hands them out in turn, perhaps in a new order."""
+
+    def pipeline(shards, batch):
+        epochs = itertools.cycle([list(built()(shards, batch)()) for _ in range(n_epochs)])
+
+        def epoch():
+            images, labels = (torch.cat(part) for part in zip(*next(epochs), strict=True))
+            order = torch.randperm(len(labels)) if reshuffled else torch.arange(len(labels))
+            return ((images[rows], labels[rows]) for rows in order.to(labels.device).split(batch))
+
+        return epoch
+
+    return pipeline
+
+
 def honest_for(n_epochs):
     """Does its duty in so many epochs, and then hands out the last one's batches again and again."""
 
@@ -415,6 +442,7 @@ WRONG = {
         (larger, "same shape and dtype"),
         (one_by_one, "Move the whole batch at once"),
         (listed, "Move the whole batch at once"),
+        (mapped_in_c, "Move the whole batch at once"),
         (mapped, "Move the whole batch at once"),
         (in_numpy, "Move the whole batch at once"),
         (in_groups, "Move the whole batch at once"),
@@ -451,6 +479,8 @@ WRONG = {
         (image_by_image, "of the ceiling; 90 % are asked for"),
         (honest_for(2), "in the same order"),
         (honest_for(3), "in the same order"),
+        (prepared_epochs(20), "Within 40 epochs one comes again"),
+        (prepared_epochs(20, reshuffled=True), "Within 40 epochs one comes again"),
         (skips_after_two_epochs, "another number of images"),
         (lambda shards, batch: built()(shards, batch)(), "to return a function"),
         (lambda shards, batch: lambda: None, "can't be iterated over"),

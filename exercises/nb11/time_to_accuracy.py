@@ -8,12 +8,15 @@ are put in a random order before training, which costs an initialisation by chan
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import perf_counter, time_ns  # by name: an answer may replace those in `time`
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -36,6 +39,7 @@ FASTER_BY = 1.25
 _MOST_EPOCHS = 40
 _LONGEST_S = 30.0
 _STARTS_AT_MOST = 0.4  # accuracy; untrained networks guess right about 1 time in 10
+_LARGE = 500  # numbers: a grid of 8 x 8 places has fewer, a layer worth training beforehand has more
 _ENOUGH_TO_TELL, _ALIKE = 100, 0.6  # weights, and a correlation that is seven deviations from chance for so many
 
 
@@ -125,10 +129,16 @@ def _made(fn: Callable[..., Any]) -> tuple[nn.Module, Callable[..., Any], int]:
 
 def _judge_untrained(fn: Callable[..., Any]) -> None:
     """NotYet unless the model of each call is new, its weights follow the seed, and it knows nothing yet."""
-    models = [_made(fn)[0] for seed in (1, 2) if torch.manual_seed(seed)]
+    made = [_made(fn)[:2] for seed in (1, 2) if torch.manual_seed(seed)]
+    models = [model for model, _ in made]
     if models[0] is models[1]:
         raise NotYet("recipe() returned the same model twice. Build it inside, so that each seed starts anew.")
     _judge_own(*models)
+    if any(_alike(one, two) for one, two in zip(*(list(_hidden(*pair)) for pair in made), strict=False)):
+        raise NotYet(
+            "Outside of the model, in a list, a closure or a global name, are numbers that two seeds share. Weights "
+            "that were trained before? All weights belong to the model, and start from chance."
+        )
     if (known := max(accuracy(model, *_digits()) for model in models)) > _STARTS_AT_MOST:
         raise NotYet(f"Before any training the model is right for {known:.0%} of the digits: it was trained before.")
 
@@ -154,11 +164,57 @@ def _alike(one: Tensor, two: Tensor) -> bool:
     return both.shape[1] >= _ENOUGH_TO_TELL and float(torch.corrcoef(both)[0, 1]) > _ALIKE
 
 
+def _hidden(model: nn.Module, step: object) -> Iterator[Tensor]:
+    """Large tensors of fractions, no images, that model and step can reach and that are not the model's own."""
+    own = {id(part) for part in _tensors(model)}
+    seen, waiting = dict[int, Any](), [model, step]  # kept, so that no other object gets its id
+    while waiting:
+        one: Any = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        match one:
+            case Tensor():
+                if (
+                    id(one) not in own
+                    and one.is_floating_point()
+                    and one.numel() >= _LARGE
+                    and one.shape[-2:] != (8, 8)
+                ):
+                    yield one
+            case dict():
+                waiting += one.values()
+            case list() | tuple() | set():
+                waiting += one
+            case functools.partial():
+                waiting += [one.func, one.args, one.keywords]
+            case MethodType():
+                waiting += [one.__self__, one.__func__]
+            case FunctionType():
+                found = inspect.getclosurevars(one)
+                waiting += [found.nonlocals, found.globals, one.__defaults__, one.__kwdefaults__]
+            case nn.Module():
+                waiting += [vars(one), *_own_class(one)]
+            case _ if _own_class(one) and hasattr(one, "__dict__"):
+                waiting += [vars(one), *_own_class(one)]
+
+
+def _own_class(one: object) -> list[object]:
+    """The attributes and methods of a class that is no library's."""
+    library = type(one).__module__.partition(".")[0] in ("torch", "numpy", "labkit", "builtins")
+    return [] if library or isinstance(one, type | ModuleType) else list(vars(type(one)).values())
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    """Parameters, buffers, and other tensors that are attributes of its modules."""
+    kept = (value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor))
+    return [*model.parameters(), *model.buffers(), *kept]
+
+
 def _shuffled(fn: Callable[..., Any]) -> tuple[nn.Module, Callable[..., Any]]:
     """Model and step, the entries of each tensor in the model in a random order: what it had learnt is lost."""
     model, step, _ = _made(fn)
-    kept = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
-    for part in (*model.parameters(), *model.buffers(), *kept):
+    for part in _tensors(model):
         if not is_lazy(part) and part.dim() > 1:
             part.data.copy_(part.data.ravel()[torch.randperm(part.numel())].view_as(part))
     return model, step

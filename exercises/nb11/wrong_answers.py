@@ -222,6 +222,31 @@ def pre_trained_body_put_back_later():
     return model, restores_first, 64
 
 
+class AfterABody(nn.Module):
+    """A linear layer behind a body that is in a list, so that it is none of the model's modules."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.last = [_BODY], nn.Linear(64, 10)
+
+    def forward(self, images):
+        with torch.no_grad():
+            features = self.body[0](images)
+        return self.last(features)
+
+
+def frozen_body_in_a_list():
+    model = AfterABody()
+    return model, trained_by(model), 64
+
+
+def frozen_body_in_a_closure():
+    model, body = nn.Linear(64, 10), _BODY
+    inner, rest = model.forward, trained_by(model)
+    model.forward = lambda images: inner(body(images).detach())
+    return model, rest, 64
+
+
 def learns_nothing():
     model = network()
     return model, trained_by(model, rate=1e-7), 256
@@ -357,7 +382,9 @@ WRONG = {
         (pre_trained, "it was trained before"),
         (pre_trained_once_and_shaken, "or nearly, so they don't come from chance"),
         (pre_trained_body_in_another_order, "1.weight are the same from two seeds"),
-        (pre_trained_body_put_back_later, "1.weight are the same from two seeds"),
+        (pre_trained_body_put_back_later, "numbers that two seeds share"),
+        (frozen_body_in_a_list, "numbers that two seeds share"),
+        (frozen_body_in_a_closure, "numbers that two seeds share"),
         (one_model_for_all_seeds, "returned the same model twice"),
         (sets_its_seed, "a seed set inside recipe()"),
         (looks_them_up, "The labels have other names here"),

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -34,7 +35,7 @@ def each_read(on_read: Callable[[], object]) -> Iterator[None]:
     """Within the block, `on_read()` is called whenever this thread takes numbers out of a tensor.
 
     On a GPU Python waits there until all queued work is done. An operator counts whose result's size depends on
-    numbers, such as nonzero() or a mask as an index, and so do cpu(), numpy(), tolist() and printing.
+    numbers, such as nonzero() or a mask as an index, and so do cpu(), numpy(), tolist(), printing and torch.save().
     """
     reads = 0
 
@@ -56,7 +57,11 @@ def each_read(on_read: Callable[[], object]) -> Iterator[None]:
                 report()
             return result
 
-    with Methods(), EachOperator(around):
+    def reported(save: Callable[..., object]) -> Callable[..., object]:
+        return lambda *args, **kwargs: (report(), save(*args, **kwargs))[1]
+
+    ways = {name: reported(getattr(torch.serialization, name)) for name in ("_save", "_legacy_save")}
+    with mock.patch.multiple(torch.serialization, **ways), Methods(), EachOperator(around):
         yield
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.core.display import Shown
+from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import Count, Positive, checked
 from labkit.core.units import format_seconds, significant
@@ -67,11 +67,19 @@ def step_overhead(
     are timed in turn for `budget_s` seconds, and a line through both medians splits the time. `large` should take twice
     as long as `small` or more, but not so long that its tensors leave a cache which those of `small` fit into. On a GPU
     launches overlap with work: take `small` so small that the step doesn't wait for the device's work.
-    Raises BadArgument unless `large` is larger than `small`.
+    Raises BadArgument unless `large` is larger than `small`, and for a `step_of` that returns something else.
     """
+    from torch import nn
+
     if large <= small:
         raise BadArgument(f"Expected large to be larger than small ({small}), got {large}.")
     steps = {f"a step of {n:,}": step_of(n) for n in (small, large)}
+    for step in steps.values():
+        if not callable(step) or isinstance(step, nn.Module):
+            raise BadArgument(
+                f"Expected step_of({small}) to return a function without arguments that runs a training step on "
+                f"{small} items, got {brief_repr(step)}. Define that function inside step_of, and return its name."
+            )
     found = compare(steps, sync=sync_of(machine().device), budget_s=budget_s)
     first, second = found.timings
     return StepOverhead(small, large, first.median_s, second.median_s, first.busy or second.busy)
