@@ -8,6 +8,7 @@ import functools
 import gc
 import json
 import os
+import random
 import statistics
 import tempfile
 import threading
@@ -185,6 +186,19 @@ def clipped_by_hand(time):
         with torch.no_grad():
             for p in model.parameters():
                 p -= 1e-4 * p.grad / norm.clamp(min=1.0)
+
+    return step, (torch.randn(4, 8), labels(4))
+
+
+def weights_averaged_by_hand(time):
+    model, mean = (nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)), nn.Linear(8, 10)) for _ in range(2))
+    train = training(model)
+
+    def step(batch):
+        train(batch)
+        with torch.no_grad():
+            for weight, average in zip(model.parameters(), mean.parameters(), strict=True):
+                average.mul_(0.99).add_(weight, alpha=0.01)
 
     return step, (torch.randn(4, 8), labels(4))
 
@@ -395,6 +409,30 @@ def collecting_garbage(time):
     return with_host_work(collect)
 
 
+def hook_in_backward(time):
+    model = nn.Linear(64, 10)
+
+    def slow_hook(gradient):
+        sum(i * i for i in range(20_000))
+
+    model.weight.register_hook(slow_hook)
+    return training(model), small_batch()
+
+
+def shuffled_in_python(time):
+    train = small_step()
+
+    def shuffled(n):
+        order = [*range(1000 * n)]
+        random.shuffle(order)
+        return [i % n for i in order[:n]]
+
+    def step(batch):
+        train((batch[0][shuffled(len(batch[0]))], batch[1]))
+
+    return step, small_batch()
+
+
 def numpy_and_back(time):
     rows = torch.randn(64, 4096)
 
@@ -483,6 +521,7 @@ PLANTED = {
     "input": (slow_source, slow_decoding, slow_collate),
     "launch overhead": (
         many_small_layers, one_sample_at_a_time, one_parameter_at_a_time, clipped_by_hand, cell_by_cell,
+        weights_averaged_by_hand,
     ),
     "memory bandwidth": (element_by_element, large_weights_one_row, large_table),
     "arithmetic": (large_matmuls, convolutions, attention, lstm, validated_now_and_then),
@@ -499,6 +538,8 @@ REAL = {
         text_log: "log",
         json_metrics: "report",
         collecting_garbage: "collect",
+        hook_in_backward: "slow_hook",
+        shuffled_in_python: "shuffled",
         numpy_and_back: "sort_in_numpy",
         growing_history: "remember",
         sleeping: "pause",

@@ -14,6 +14,7 @@ from labkit.measure.machine import threads
 from labkit.measure.profiling import loop_experiments, operator_timing
 from labkit.measure.profiling.bottleneck import Limit
 from labkit.measure.profiling.operator_timing import OperatorCall, Pace
+from labkit.measure.profiling.stack_samples import StackSamples
 from labkit.measure.torch_calls import EachOperator
 from tests.test_measure import planted_loops
 from tests.test_measure.planted_loops import CEILINGS, RealTime, VirtualTime
@@ -129,6 +130,45 @@ def test_steps_that_differ_are_judged_by_their_mean(time):
     assert found.dominant == "arithmetic"
 
 
+class Bursts:
+    """A loader whose four workers deliver side by side: four batches at once, then none for 0.4 s."""
+
+    num_workers, prefetch_factor = 4, 2
+
+    def __init__(self, time, taken=0):
+        self.time, self.taken = time, taken
+
+    def __iter__(self):
+        for _ in range(10**6):
+            self.time.wait(0.0 if self.taken % 4 else 0.4)
+            self.taken += 1
+            yield planted_loops.small_batch()
+
+
+@pytest.mark.parametrize("taken", range(4))
+def test_batches_that_come_in_bursts_count_by_their_mean(time, taken):
+    found = profiling.find_bottleneck(planted_loops.small_step(), Bursts(time, taken), budget_s=8, ceilings=CEILINGS)
+    assert found.input_s == pytest.approx(0.1, rel=0.01)
+    assert found.loop_s == pytest.approx(0.1, rel=0.05)
+
+
+@pytest.mark.parametrize(("step_s", "fetch_s"), [(2.0, 0.5), (2.0, 0.0), (0.5, 0.5), (0.0, 1.5)])
+def test_slow_loops_are_judged_within_20_s(time, step_s, fetch_s):
+    train, batch = planted_loops.small_step(), planted_loops.small_batch()
+
+    def step(batch):
+        time.wait(step_s)
+        train(batch)
+
+    def fetch():
+        time.wait(fetch_s)
+        return batch
+
+    found = profiling.find_bottleneck(step, fetch, ceilings=CEILINGS)
+    assert found.dominant == ("input" if fetch_s > step_s else "other host work") or step_s == fetch_s
+    assert time.now_s < 20
+
+
 def test_a_step_without_operators_is_refused():
     with pytest.raises(BadMeasurement, match="called no operator of torch"):
         profiling.find_bottleneck(lambda batch: None, (torch.ones(4),), budget_s=0.1, ceilings=CEILINGS)
@@ -160,9 +200,9 @@ def test_a_limits_vanishing_is_bounded_by_amdahls_law():
 PACE = Pace({"float32": 1e9}, 1e9, empty_s=1e-6, dearest_s=30e-6, gap_s=1e-5, launch_s=5e-6, timing_s=0.0)
 
 
-def shares_of(call, doubled_s=None):
-    doubled = None if doubled_s is None else [OperatorCall(call.name, doubled_s, call.flop, call.n_bytes)]
-    found = operator_timing.split_by_limit([call], doubled, PACE)
+def shares_of(call, doubled_s=None, more=1, pace=PACE):
+    doubled = None if doubled_s is None else [OperatorCall(call.name, doubled_s, more * call.flop, call.n_bytes)]
+    found = operator_timing.split_by_limit([call], doubled, pace)
     return {name: seconds for name, seconds in found.items() if seconds}
 
 
@@ -185,6 +225,25 @@ def shares_of(call, doubled_s=None):
 )
 def test_an_operators_time_is_split_by_what_limits_it(call, doubled_s, expected):
     assert shares_of(call, doubled_s) == pytest.approx(expected, abs=1.1e-6)
+
+
+def test_what_a_product_prepares_for_any_batch_is_launch_overhead_on_a_cpu():
+    call, on_cpu = OperatorCall("convolution", 201e-6, 1e4, 1e3), dataclasses.replace(PACE, on_cpu=True)
+    assert shares_of(call, 261e-6, more=2, pace=on_cpu) == pytest.approx(
+        {"launch overhead": 140e-6, "arithmetic": 60e-6}, abs=1.1e-6
+    )
+    # Work on weights alone doesn't grow either, and is no launch. A GPU may have had room for both halves at once.
+    capped = {"launch overhead": 30e-6, "unknown": 170e-6}
+    assert shares_of(call, 261e-6, pace=on_cpu) == pytest.approx(capped, abs=1.1e-6)
+    assert shares_of(call, 261e-6, more=2) == pytest.approx(capped, abs=1.1e-6)
+
+
+def test_samples_share_the_time_of_their_gap_however_long_they_waited_for_a_core():
+    samples = StackSamples()
+    for function, waited_s, gap_s in (("disturbed", 10.0, 1e-4), ("working", 1e-3, 1e-3)):
+        samples._waiting = [((function, "script.py"), 7, waited_s)]
+        samples.keep(gap_s)
+    assert samples.most == ("working (script.py, line 7)", pytest.approx(10 / 11))
 
 
 def test_a_float32_convolution_is_held_against_tf32_where_that_was_measured():

@@ -93,12 +93,15 @@ def find_bottleneck(
 ) -> Limit:
     """Find what limits the loop that calls `step(batch)` for each of `batches`, in about `budget_s` seconds.
 
+    It takes longer where a step takes over a tenth of the budget, since each experiment runs at least once.
+
     `batches` is a DataLoader or other iterable, a function that returns the next batch, or one batch in memory (then
     input takes no time). Measured are: the whole loop; the step on a batch already in memory; the input alone; each
     operator by itself, with twice the batch too, compared with `ceilings`, by default this machine's; with
     torch.distributed, the step without its exchange (DistributedDataParallel's no_sync), and a profile. So a step's
     time is divided into operators at work, by their limit; the launch of each, at the cost that operators have in a
-    tiny training step; and the rest, the host's other work or waiting, with the line that holds most of it.
+    tiny training step, and on a CPU what products prepare for any batch; and the rest, the host's other work or
+    waiting, with the line that holds most of it.
     The experiments train `step`'s model. All ranks of a distributed run must call this. Shares are of the loop as it
     is: a loader's work that overlaps with steps has no share.
     Raises BadArgument for a step that can't be called and for no batches, BadMeasurement for one without operators.

@@ -29,6 +29,7 @@ _READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than
 _RUNS = 8  # of timed operators in a row, so that work done in every eighth step only is seen
 _LOOK_S = 0.4  # to see what others take: counters have steps of 0.01 s
 _SLOW = 40  # a step that takes a budget's fortieth isn't repeated with twice the batch
+_SLOWEST = 6  # one that takes a sixth is timed once
 
 
 class LoopExperiments:
@@ -48,10 +49,12 @@ class LoopExperiments:
         batch = next_batch()
         if is_batch(batches):
             return batch
-        ready = self.ready = _prefetched(batches)
+        workers, self.ready = _prefetched(batches)
         watch = Watch(gpu=self.device != "cpu")
-        held, whole, share = self._in_turn(lambda: self.step(batch), lambda: self.step(next_batch()), ready)
-        self.alone_s = self._seconds(next_batch, share=0.1, skip=ready - 1)
+        held, whole, share = self._in_turn(
+            lambda: self.step(batch), lambda: self.step(next_batch()), self.ready, workers
+        )
+        self.alone_s = self._seconds(next_batch, share=0.1, skip=self.ready - 1, together=workers)
         self.in_steps = None if watch.so_far().reason and self.device == "cpu" else share
         self.evidence += [
             f"Batch already in memory: {format_seconds(held)} a step instead of {format_seconds(whole)}.",
@@ -150,6 +153,9 @@ class LoopExperiments:
         samples = samples or StackSamples()
         work()
         trial_s = self._mean(work, 1)
+        if not self._agreed(int(trial_s <= self.budget_s / _SLOWEST)):
+            with samples.taken():
+                return trial_s, [operator_timing.timed_calls(work, self.sync, samples, gap_s) for _ in range(2)]
         timed_s = self._mean(lambda: operator_timing.timed_calls(work, self.sync), 1)
         inside = self._often(trial_s, share=_READING_S / self.budget_s, most=100)
         n = self._often(trial_s * inside + timed_s, share=0.25 / _ROUNDS, most=_RUNS)
@@ -161,28 +167,34 @@ class LoopExperiments:
         return low(step_s) if len({len(run) for run in runs}) == 1 else statistics.mean(step_s), runs
 
     def _in_turn(
-        self, without: Callable[[], object], whole: Callable[[], object], ready: int
+        self, without: Callable[[], object], whole: Callable[[], object], ready: int, together: int = 1
     ) -> tuple[float, float, float]:
         """Seconds of `without` and of `whole`, measured in turn, and the first's share of the second, at most 1.
 
-        `ready` calls of `whole` come first: a loader may have batches ready, which it prepared while others ran.
+        `ready` calls of `whole` come first: a loader may have batches ready, which it prepared while others ran. A slow
+        loop has one turn only.
         """
-        pairs = []
+        pairs: list[tuple[float, float]] = []
         for turn in range(_ROUNDS):
             skip = 0 if turn and ready == 1 else ready
-            whole_s = self._seconds(whole, share=0.25 / _ROUNDS, skip=skip)
+            whole_s = self._seconds(whole, share=0.25 / _ROUNDS, skip=skip, together=together)
             pairs.append((self._seconds(without, share=0.1 / _ROUNDS, skip=int(not turn)), whole_s))
+            if not self._agreed(int(_ROUNDS * (ready + 2) * whole_s <= self.budget_s)):
+                break
         share = statistics.median(part / all_ for part, all_ in pairs)
         part_s, whole_s = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
         return part_s, whole_s, min(share, 1.0)
 
-    def _seconds(self, work: Callable[[], object], *, share: float, skip: int) -> float:
-        """Mean seconds of `work` over the calls that fit in `share` of the budget, after `skip` uncounted calls."""
+    def _seconds(self, work: Callable[[], object], *, share: float, skip: int, together: int = 1) -> float:
+        """Mean seconds of `work` over the calls that fit in `share` of the budget, after `skip` uncounted calls.
+
+        Calls are counted in groups of `together`: workers that load side by side deliver their batches side by side.
+        """
         for _ in range(skip):
             work()
-        trial_s = self._mean(work, 1)
-        runs = self._often(trial_s, share=share, most=200)
-        return self._mean(work, runs) if runs > 1 else trial_s
+        trial_s = self._mean(work, together)
+        groups = self._often(together * trial_s, share=share, most=200)
+        return self._mean(work, groups * together) if groups > 1 else trial_s
 
     def _mean(self, work: Callable[[], object], runs: int) -> float:
         """Mean seconds of `runs` calls in a row."""
@@ -218,8 +230,8 @@ class LoopExperiments:
             f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings, memory bandwidth limits "
             f"{said['memory bandwidth']} of their work and arithmetic {said['arithmetic']}; neither explains "
             f"{said['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
-            f"Launching them takes {said['launch overhead']}; in a tiny training step, an operator costs "
-            f"{format_seconds(pace.launch_s)}.",
+            f"Launching and preparing them takes {said['launch overhead']}; in a tiny training "
+            f"step, an operator costs {format_seconds(pace.launch_s)}.",
         ]
         place, share = self.samples.most
         if place and found[HOST] > 0.1 * step_s:
@@ -257,10 +269,10 @@ def _no_exchange(models: Sequence[Any]) -> Iterator[None]:
         yield
 
 
-def _prefetched(batches: object) -> int:
-    """How many batches a loader, torch's or labkit's, may have ready before they are asked for."""
+def _prefetched(batches: object) -> tuple[int, int]:
+    """The workers of a loader, torch's or labkit's, at least 1, and how many batches may be ready before they are."""
     workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
-    return min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
+    return max(workers, 1), min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
 
 
 def _twice(batch: Any) -> Any:

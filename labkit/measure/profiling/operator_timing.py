@@ -24,12 +24,9 @@ from labkit.measure.torch_calls import EachOperator
 
 WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input")
 _LOOKS_UP = ("embedding", "gather", "index", "take")  # read as many bytes as they return, not all of their input
-_EXPLAINED = (
-    0.25  # the share of an operator's time that its bytes or FLOP need at the ceilings: new memory makes copies slow
-)
-_PRODUCT = (
-    0.1  # the same where FLOP need longer: convolutions and small products reach a tenth of a large product's rate
-)
+# The share of an operator's time that its bytes or FLOP need at the ceilings: new memory makes copies slow. And where
+# FLOP need longer: convolutions and small products reach a tenth of a large product's rate.
+_EXPLAINED, _PRODUCT = 0.25, 0.1
 _RARE_S = 1e-4  # from which mean seconds on, work of the host that some steps only do is no noise
 _END = "end of the step"
 
@@ -65,7 +62,7 @@ class Pace:
 
     `empty_s` are the seconds of an operator on one number, timed by itself. In a tiny training step, `dearest_s` are
     what the slowest operator takes beyond that, `gap_s` the longest time between two timed operators, `launch_s` the
-    seconds per operator of the step as it is, and `timing_s` what timing an operator adds.
+    seconds per operator of the step as it is, and `timing_s` what timing an operator adds. `on_cpu` says which device.
     """
 
     flop_per_s: dict[str, float]
@@ -75,6 +72,7 @@ class Pace:
     gap_s: float
     launch_s: float
     timing_s: float
+    on_cpu: bool = False
 
     def arithmetic_s(self, call: OperatorCall) -> float:
         """Seconds of the call's FLOP at the matmul's rate. On a GPU, torch lets float32 convolutions use TF32."""
@@ -86,18 +84,23 @@ class Pace:
         """Seconds in which a copy would move the call's bytes."""
         return call.n_bytes / self.bytes_per_s
 
-    def limit(self, call: OperatorCall, net_s: float, growth_s: float = 0.0) -> tuple[str, float]:
+    def limit(self, call: OperatorCall, net_s: float, twice: OperatorCall | None = None) -> tuple[str, float]:
         """What limits a call of `net_s` seconds, and how many of these are launch overhead instead.
 
         The call's lower bounds are its bytes at the copy's rate and its FLOP at the matmul's. If the higher one
-        explains a quarter of its time, the call belongs to it. Otherwise what doesn't grow by `growth_s` with twice the
-        batch is launch overhead, up to `dearest_s`. The rest is arithmetic if FLOP explain a tenth of it, or unknown.
+        explains a quarter of its time, the call belongs to it. Otherwise what doesn't grow in the same call with
+        `twice` the batch is launch overhead, up to `dearest_s`: all of it on a CPU where the FLOP grow, since the rest
+        is then spent on preparing the call (a GPU may have had room for both halves at once). What grows is arithmetic
+        if FLOP explain a tenth of it, or unknown.
         """
         memory_s, arithmetic_s = self.memory_s(call), self.arithmetic_s(call)
         most_s = max(memory_s, arithmetic_s)
         if most_s >= _EXPLAINED * net_s:
             return "arithmetic" if arithmetic_s > memory_s else "memory bandwidth", 0.0
-        fixed_s = min(max(net_s - max(growth_s, most_s), 0.0), self.dearest_s)
+        twice = twice or call
+        fixed_s = max(net_s - max(twice.seconds - call.seconds, most_s), 0.0)
+        if not (self.on_cpu and twice.flop > call.flop):
+            fixed_s = min(fixed_s, self.dearest_s)
         product = arithmetic_s > memory_s and arithmetic_s >= _PRODUCT * (net_s - fixed_s)
         return "arithmetic" if product else "unknown", fixed_s
 
@@ -124,7 +127,7 @@ def timed_calls(
         start = perf_counter()
         before_s = start - last - (waits() - waited_s)
         if before_s > gap_s:
-            samples.keep()
+            samples.keep(before_s)
         start = perf_counter()
         out = func(*args, **kwargs)
         sync()
@@ -143,7 +146,7 @@ def timed_calls(
             work()
         end_s = perf_counter() - last - (waits() - waited_s)
     if end_s > gap_s:
-        samples.keep()
+        samples.keep(end_s)
     return [*calls, OperatorCall(_END, 0.0, 0.0, 0.0, before_s=end_s)]
 
 
@@ -165,8 +168,8 @@ def low(seconds: Sequence[float]) -> float:
 def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     """The calls of a mean step: of runs with the same operators each call once, weighted by the share of such runs.
 
-    An operator has its shortest time, since one other program is enough to make the threads of most calls wait for each
-    other, a hundred times as long as they work. The time before it is a low one.
+    An operator has its shortest time, since one other program can make the threads of most calls wait for each other, a
+    hundred times as long as they work. The time before it is a low one.
     """
     alike: dict[tuple[str, ...], list[Sequence[OperatorCall]]] = defaultdict(list)
     for run in runs:
@@ -221,6 +224,7 @@ def measure_pace(ceilings: Ceilings, device: str, sync: Callable[[], None]) -> P
         gap_s=max(call.before_s for call in calls),
         launch_s=max(plain_s - sum(net_s), 0.0) / len(calls),
         timing_s=max(timed_s - plain_s, 0.0) / len(calls),
+        on_cpu=device == "cpu",
     )
 
 
@@ -239,7 +243,7 @@ def split_by_limit(
         if call.group != "work":
             seconds[call.group] += call.weight * net_s
             continue
-        kind, fixed_s = pace.limit(call, net_s, twice.seconds - call.seconds)
+        kind, fixed_s = pace.limit(call, net_s, twice)
         seconds["launch overhead"] += call.weight * fixed_s
         seconds[kind] += call.weight * (net_s - fixed_s)
     return seconds

@@ -51,10 +51,11 @@ class StackSamples:
             sampler.join()
             sys.setswitchinterval(before)
 
-    def keep(self) -> None:
-        """Count the samples that wait."""
-        for function, line, seconds in self._waiting:
-            self._lines[function][line] += seconds
+    def keep(self, seconds: float) -> None:
+        """Count the samples that wait: they share `seconds`, in which waits for a core are not included."""
+        each_s = seconds / max(sum(lasted_s for *_, lasted_s in self._waiting), 1e-9)
+        for function, line, lasted_s in self._waiting:
+            self._lines[function][line] += each_s * lasted_s
         self.drop()
 
     def drop(self) -> None:
