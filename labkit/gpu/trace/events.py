@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +16,6 @@ from labkit.gpu.trace.traced_memory import Array
 from labkit.gpu.trace.traced_thread import WARP
 
 KINDS = ("load", "store", "atomic")
-PIECE = 1 << 18
-"""Events sorted at once, where the size of blocks allows it, so that sorting needs little memory."""
 SECTOR_BYTES, LINE_BYTES = 32, 128
 """A GPU moves memory in sectors of 32 bytes, four of which share a line of its caches (CUDA C++ Best Practices Guide,
 "Coalesced Access to Global Memory"; Nsight Compute's documentation, "Memory Tables")."""
@@ -85,19 +82,6 @@ class Events:
         element = region.elements(near.address)
         inside = element >= 0  # a column of a matrix spans its other columns too
         return near.only(inside), element[inside]
-
-    def pieces(self) -> Iterator[Events]:
-        """The same events in pieces of whole blocks: about PIECE events, or a single block with more."""
-        block = self.block
-        ends = np.append(np.flatnonzero(block[1:] != block[:-1]) + 1, len(block))
-        if len(block) and len(np.unique(block[ends - 1])) < len(ends):  # the blocks took turns
-            yield from self.only(np.argsort(block, kind="stable")).pieces()
-            return
-        begin = 0
-        for end in ends[np.append((ends[1:] // PIECE != ends[:-1] // PIECE), True)].tolist():
-            if end > begin:
-                yield self.only(slice(begin, end))
-            begin = end
 
     def __len__(self) -> int:
         return len(self.at)

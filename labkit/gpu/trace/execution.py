@@ -10,12 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from labkit.gpu.trace.address_space import AddressSpace, Region, SharedLayout
+from labkit.gpu.trace.counts import Requests
 from labkit.gpu.trace.diagnostics import Diagnostics
 from labkit.gpu.trace.event_log import EventLog
 from labkit.gpu.trace.events import Events
 from labkit.gpu.trace.program import Program, Site
 from labkit.gpu.trace.traced_thread import Dim3, place, place_name
-from labkit.gpu.trace.warp_requests import Requests
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from labkit.core.errors import KernelError
-from labkit.gpu.trace.arithmetic import RING, Arithmetic, Operations, conditional
-from labkit.gpu.trace.kernel_scope import MISSING, KernelScope
+from labkit.gpu.trace.kernel_scope import MISSING, KernelScope, refusal
 from labkit.gpu.trace.numba_types import stand_in
 from labkit.gpu.trace.program import Program
-from labkit.gpu.trace.refusals import refusal
 from labkit.gpu.trace.traced_thread import BITS, KEYED, WAITING
-from labkit.gpu.trace.typed_source import Typed
+from labkit.gpu.trace.typed_source import RING, Arithmetic, Operations, Typed, conditional
 
 PREFIX = "_lab_"  # begins every name that the rewriting adds, so that none hides a name of the kernel
 ARRAY_ATTRIBUTES = {"shape", "size", "ndim", "dtype", "strides", "T", "nbytes", "itemsize"}
@@ -108,9 +106,8 @@ class ExpressionRewriter(ast.NodeTransformer):
         return self._low_bits(node)  # an index of over 64 bits is out of bounds either way
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        typed, overflows = self.types.of(node), self.arithmetic.overflows(node)
-        made = self._low_bits(node)
-        if typed is None or not overflows:
+        typed, made = self.types.of(node), self._low_bits(node)
+        if typed is None or not typed.is_integer or not isinstance(node.op, (*RING, ast.Pow)):
             return made
         if typed.result == np.uint64:
             return ast.BinOp(made, ast.BitAnd(), ast.Constant(_LOW_64))
@@ -225,8 +222,7 @@ class ExpressionRewriter(ast.NodeTransformer):
             key = self._key(KEYED[path], node, text=text, call=path)
             self.program.votes |= path.startswith("syncthreads_")
             if KEYED[path] == "atomic":
-                swap = path == "atomic.cas" and node is not self._dropped
-                if swap:
+                if path == "atomic.cas" and node is not self._dropped:
                     return ast.YieldFrom(method(load("t"), "swap", key, *args))
                 return method(load("t"), "atomic", ast.Constant(path.split(".")[1]), key, *args)
             made = ast.Call(ast.Attribute(load("t"), path.replace(".", "_"), ast.Load()), [key, *args], keywords)

@@ -54,23 +54,17 @@ def _values_at(events: set[int], again: Callable[[Any], object]) -> dict[int, An
     values: dict[int, Any] = {}
 
     def watch(log: EventLog) -> Any:
-        def wrap(_: Any, ld: Any, st: Any) -> Any:
-            def loaded(index: Any, key: int) -> Any:
+        def noting(access: Any) -> Any:
+            def noted(index: Any, *rest: Any) -> Any:  # a key, or the value to write and a key
                 at = len(log.words)
-                value = ld(index, key)
+                value = access(index, *rest)
                 if at in events and len(log.words) == at + 2:  # a view logs nothing
-                    values[at] = value
+                    values[at] = rest[0] if len(rest) == 2 else value
                 return value
 
-            def stored(index: Any, value: Any, key: int) -> None:
-                at = len(log.words)
-                st(index, value, key)
-                if at in events and len(log.words) == at + 2:
-                    values[at] = value
+            return noted
 
-            return loaded, stored
-
-        return wrap
+        return lambda _, ld, st: (noting(ld), noting(st))
 
     if events:
         again(watch)

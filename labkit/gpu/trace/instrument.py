@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from labkit.core.errors import KernelError
-from labkit.gpu.trace.arithmetic import Arithmetic
 from labkit.gpu.trace.expressions import PREFIX
-from labkit.gpu.trace.kernel_scope import KernelScope
+from labkit.gpu.trace.kernel_scope import KernelScope, refuse
 from labkit.gpu.trace.numba_types import arithmetic_helpers, stand_in
 from labkit.gpu.trace.program import Program
-from labkit.gpu.trace.refusals import refuse
 from labkit.gpu.trace.rewriter import Rewriter
 from labkit.gpu.trace.traced_memory import TracedTuple
-from labkit.gpu.trace.typed_source import numbered, typed_source
+from labkit.gpu.trace.typed_source import Arithmetic, numbered, typed_source
 
 
 def instrumented(program: Program, fn: types.FunctionType, kinds: tuple[Any, ...] | None) -> Callable[..., Any]:

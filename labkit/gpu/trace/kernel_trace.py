@@ -14,7 +14,6 @@ import numpy as np
 from labkit.core.display import ShownAsTable, Table, brief_repr
 from labkit.core.errors import KernelError, nearest
 from labkit.gpu.trace.address_space import Region
-from labkit.gpu.trace.arithmetic import Operations
 from labkit.gpu.trace.counts import Branches, Counts, branches, count, operations
 from labkit.gpu.trace.diagnostics import Finding
 from labkit.gpu.trace.event_log import SITES
@@ -22,6 +21,7 @@ from labkit.gpu.trace.events import KINDS, Events
 from labkit.gpu.trace.execution import Execution
 from labkit.gpu.trace.traced_memory import Array
 from labkit.gpu.trace.traced_thread import WARP
+from labkit.gpu.trace.typed_source import Operations
 
 LIMITS = "Counts, not times: no cache is simulated"
 

@@ -7,6 +7,7 @@ argument; Python has one float and one unbounded integer.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -107,21 +108,18 @@ def _libdevice(function: Any) -> Callable[..., Any]:
 def arithmetic_helpers(divided_by_zero: Callable[[int, int], None]) -> dict[str, Callable[..., int]]:
     """Arithmetic on integers as numba's code does it, where Python's differs; `divided_by_zero` reports a division."""
 
-    def quotient(a: int, b: int, key: int) -> int:
-        if b:
-            return a // b
-        divided_by_zero(key, a)
-        return 0
+    def divided(function: Callable[[int, int], int]) -> Callable[[int, int, int], int]:
+        def divide(a: int, b: int, key: int) -> int:
+            if b:
+                return function(a, b)
+            divided_by_zero(key, a)
+            return 0
 
-    def remainder(a: int, b: int, key: int) -> int:
-        if b:
-            return a % b
-        divided_by_zero(key, a)
-        return 0
+        return divide
 
     return {
-        "quotient": quotient,
-        "remainder": remainder,
+        "quotient": divided(operator.floordiv),
+        "remainder": divided(operator.mod),
         # PTX ISA, "shl" and "shr": a shift by more than 63 counts as one by 64.
         "left": lambda a, n: a << n if 0 <= n < 64 else 0,
         "right": lambda a, n: a >> (n if 0 <= n < 64 else 64),

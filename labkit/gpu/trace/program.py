@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.core.errors import KernelError
-from labkit.gpu.trace.arithmetic import Operations
 from labkit.gpu.trace.event_log import SITES, EventLog
+from labkit.gpu.trace.typed_source import Operations
 
 
 @dataclass(frozen=True)

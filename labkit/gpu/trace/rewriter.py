@@ -12,8 +12,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from labkit.gpu.trace.arithmetic import Operations
 from labkit.gpu.trace.expressions import PREFIX, ExpressionRewriter, call, load, method
+from labkit.gpu.trace.typed_source import Operations
 
 
 def _let(name: str, value: ast.expr) -> ast.stmt:

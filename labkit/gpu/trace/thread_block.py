@@ -14,8 +14,6 @@ from labkit.core.errors import LabError
 from labkit.gpu.trace.address_space import SharedMemory
 from labkit.gpu.trace.event_log import SITES, EndlessLoop
 from labkit.gpu.trace.execution import Execution
-from labkit.gpu.trace.numba_types import as_dtype
-from labkit.gpu.trace.traced_memory import TracedArray
 from labkit.gpu.trace.traced_thread import ANY_LANES, WARP, TracedThread, place
 
 Order = Callable[[Sequence[Any]], list[Any]]
@@ -42,16 +40,7 @@ class ThreadBlock:
         self.phase = self.log.new_phase()
         self.is_reordered = False
         """Whether the threads run in an order other than that of their numbers."""
-        self._shared = SharedMemory(execution.layout, execution.memory)
-
-    def shared_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
-        """The shared array that is allocated at the site of `key`."""
-        site = key % SITES
-        return self._shared.array(site, self.program.sites[site].text, shape, as_dtype(dtype))
-
-    def local_array(self, key: int, shape: Any, dtype: Any) -> TracedArray:
-        """A new array that belongs to one thread."""
-        return self.execution.memory.local(shape, as_dtype(dtype), self.program.sites[key % SITES].text)
+        self.shared = SharedMemory(execution.layout, execution.memory)
 
     def run(self, kernel: Callable[..., Any], args: tuple[Any, ...], order: Order | None) -> Iterator[None]:
         """Run until every thread has returned; Stopped where that can't happen.
@@ -123,7 +112,7 @@ class ThreadBlock:
         else:
             files = self.program.files
             lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
-            words = f"{who} raised {type(error).__name__}: {_explained(error)}"
+            words = f"{who} raised {type(error).__name__}: {error}"
             self.execution.diagnostics.add("raised", (lines[-1] if lines else 0) or 0, words)
         raise Stopped
 
@@ -237,24 +226,6 @@ class ThreadBlock:
         words = f"no thread of the block can go on. They wait for each other: {'; '.join(groups)}."
         diagnostics.add("deadlock", min(waiting)[0], words, thread=self.alive[0].in_grid)
         raise Stopped
-
-
-_EXPLANATIONS = {
-    "cannot be interpreted as an integer": "An index has to be a whole number: / gives a fraction, // does not.",
-    "TracedArray": "A kernel works on single elements: index the array.",
-    "'Dim3'": "threadIdx, blockIdx and the like have three parts: take .x of it.",
-    "has no attribute 'place'": "Atomics take the array, the index, and the value: cuda.atomic.add(array, i, value).",
-    "'method'": "Is a function of cuda named but not called? Write cuda.grid(1).",
-}
-"""What an error of Python means in a kernel, by a part of its message."""
-
-
-def _explained(error: Exception) -> str:
-    """The error's message without names that the rewriting adds, and what it means where that is known."""
-    if isinstance(error, AttributeError) and error.name in ("ld", "st"):
-        return f"something that is not an array was indexed (a {type(error.obj).__name__})."
-    known = next((words for part, words in _EXPLANATIONS.items() if part in str(error)), "")
-    return f"{error}. {known}" if known else str(error)
 
 
 def _resume(thread: TracedThread) -> int:

@@ -7,6 +7,7 @@ numbers as NumPy scalars of their own type, so that float16 and float32 round as
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable
@@ -64,9 +65,6 @@ class TracedArray:
             f"count with `for i in range({self.name}.size)` and index {self.name}, so that each read is seen"
         )
 
-    def __bool__(self) -> bool:
-        raise TypeError(f"the whole array {self.name!r} is neither true nor false; index it")
-
     def view(self, array: Array) -> TracedArray:
         """A part of this array, under the same name and at its own address."""
         here = self.array.__array_interface__["data"][0]
@@ -117,14 +115,11 @@ class Record:
 
     def ld(self, field: str, key: int) -> Any:
         """Read a field of the record."""
-        return self.array.field(field).ld(self._index(), key)
+        return self.array.field(field).ld(self.place, key)
 
     def st(self, field: str, value: Any, key: int) -> None:
         """Write a field of the record."""
-        self.array.field(field).st(self._index(), value, key)
-
-    def _index(self) -> Any:
-        return self.place[0] if len(self.place) == 1 else self.place
+        self.array.field(field).st(self.place, value, key)
 
 
 def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -146,20 +141,17 @@ def _flat(array: Array) -> Array | None:
 
 
 def _accessors(traced: TracedArray) -> tuple[Load, Store]:
-    """The pair (ld, st) for an array: fast for one and two dimensions of plain numbers, general for all else."""
-    flat = _flat(traced.array)
-    if flat is None or traced.array.ndim not in (1, 2):
-        return _general(traced)
+    """The pair (ld, st) for an array: fast for up to three dimensions of plain numbers, general for all else."""
+    flat, general = _flat(traced.array), _general(traced)
+    if flat is None or not 1 <= traced.array.ndim <= 3:
+        return general
     size = traced.array.itemsize
-    code = size.bit_length() - 1
-    integers = flat.dtype.kind in "iub"
     # A memoryview gives Python integers and is twice as fast; floating-point numbers keep their own type.
-    read: Callable[[int], Any] = (memoryview(flat.data) if integers else flat).__getitem__
-    write = _writer(flat)
+    read: Callable[[int], Any] = (memoryview(flat.data) if flat.dtype.kind in "iub" else flat).__getitem__
     add = traced.add or (lambda _: None)  # local memory is not logged
     steps = tuple(s // size for s in traced.array.strides)
-    make: Callable[..., tuple[Load, Store]] = _fast_1d if traced.array.ndim == 1 else _fast_2d
-    return make(traced, read, write, add, steps, 8 * traced.base + code, 8 * size)
+    base = 8 * traced.base + size.bit_length() - 1
+    return _makers(traced.array.ndim)(*traced.array.shape, *steps, read, _writer(flat), add, base, 8 * size, *general)
 
 
 def _writer(flat: Array) -> Callable[[int, Any], None]:
@@ -176,68 +168,49 @@ def _writer(flat: Array) -> Callable[[int, Any], None]:
     return write
 
 
-def _fast_1d(traced: TracedArray, read: Any, write: Any, add: Add, steps: Any, base: int, size: int) -> Any:
-    n, (step,) = traced.array.shape[0], steps
-    ld_any, st_any = _general(traced)
-    size *= step
-    # Both access before they log, so that an access that fails leaves no event.
-
-    def ld(i: Any, key: int) -> Any:
+# Both access before they log, so that an access that fails leaves no event. What is no plain index is left to the
+# general accessors: a slice, a field's name, too few numbers.
+_MAKER = """
+def make({sizes}, {steps}, read, write, add, base, size, ld_any, st_any):
+    def ld(index, key):
         try:
-            if 0 <= i < n:
-                value = read(i * step)
+            {parts} = index
+            if {inside}:
+                at = {place}
+                value = read(at)
                 add(key)
-                add(base + i * size)
-                return value
-        except (TypeError, ValueError, IndexError):  # a slice, a tuple of one, a field's name, or no index at all
-            pass
-        return ld_any(i, key)
-
-    def st(i: Any, value: Any, key: int) -> None:
-        try:
-            if 0 <= i < n:
-                write(i * step, value)
-                add(key)
-                add(base + i * size)
-                return
-        except (TypeError, ValueError, IndexError):
-            pass
-        st_any(i, value, key)
-
-    return ld, st
-
-
-def _fast_2d(traced: TracedArray, read: Any, write: Any, add: Add, steps: Any, base: int, size: int) -> Any:
-    (n, m), (a, b) = traced.array.shape, steps
-    ld_any, st_any = _general(traced)
-
-    def ld(ij: Any, key: int) -> Any:
-        try:
-            i, j = ij
-            if 0 <= i < n and 0 <= j < m:
-                k = i * a + j * b
-                value = read(k)
-                add(key)
-                add(base + k * size)
+                add(base + at * size)
                 return value
         except (TypeError, ValueError, IndexError):
             pass
-        return ld_any(ij, key)
+        return ld_any(index, key)
 
-    def st(ij: Any, value: Any, key: int) -> None:
+    def st(index, value, key):
         try:
-            i, j = ij
-            if 0 <= i < n and 0 <= j < m:
-                k = i * a + j * b
-                write(k, value)
+            {parts} = index
+            if {inside}:
+                at = {place}
+                write(at, value)
                 add(key)
-                add(base + k * size)
+                add(base + at * size)
                 return
         except (TypeError, ValueError, IndexError):
             pass
-        st_any(ij, value, key)
+        st_any(index, value, key)
 
     return ld, st
+"""
+
+
+@functools.cache
+def _makers(ndim: int) -> Callable[..., tuple[Load, Store]]:
+    """The function that makes accessors for arrays of so many dimensions."""
+    patterns = {"sizes": ("n{}", ", "), "steps": ("s{}", ", "), "parts": ("i{}", ", ")}
+    patterns |= {"inside": ("0 <= i{0} < n{0}", " and "), "place": ("i{0} * s{0}", " + ")}
+    made = {name: between.join(part.format(axis) for axis in range(ndim)) for name, (part, between) in patterns.items()}
+    names: dict[str, Any] = {}
+    exec(_MAKER.format(**made), names)
+    return names["make"]  # type: ignore[no-any-return]
 
 
 def _general(traced: TracedArray) -> tuple[Load, Store]:

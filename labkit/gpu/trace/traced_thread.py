@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labkit.core.errors import KernelError
-from labkit.gpu.trace.numba_types import stand_in
+from labkit.gpu.trace.event_log import SITES
+from labkit.gpu.trace.numba_types import as_dtype, stand_in
 from labkit.gpu.trace.traced_memory import Record, TracedArray, TracedTuple, wrapped
 
 WARP = 32
@@ -216,11 +217,13 @@ class TracedThread:
 
     def shared_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> TracedArray:
         """Memory that the threads of a block share; a shape of 0 is the launch's dynamic shared memory."""
-        return self._block.shared_array(key, shape, dtype)
+        site = key % SITES
+        return self._block.shared.array(site, self._block.program.sites[site].text, shape, as_dtype(dtype))
 
     def local_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> TracedArray:
         """Memory of the thread alone."""
-        return self._block.local_array(key, shape, dtype)
+        name = self._block.program.sites[key % SITES].text
+        return self._block.execution.memory.local(shape, as_dtype(dtype), name)
 
     def const_array_like(self, key: int, array: Any) -> TracedArray:
         """An array that numba compiled into constant memory."""
