@@ -18,7 +18,7 @@ from labkit.core.errors import BadArgument, CompileError, DataError, LabError
 from labkit.core.paths import ROOT
 from labkit.measure.machine import machine
 from labkit.train import graphs
-from labkit.train.graphs import capture, compiling
+from labkit.train.graphs import compiling
 from labkit.train.graphs.breaking import _meaning
 from labkit.train.graphs.operators import _read
 
@@ -345,7 +345,7 @@ class FakeGraph:
 def fake_graph(monkeypatch):
     fake = FakeGraph()
     stream = type("S", (), {"wait_stream": lambda self, other: None})
-    monkeypatch.setattr(capture, "machine", lambda: type("M", (), {"gpus": ("a GPU",)}))
+    monkeypatch.setattr(compiling, "machine", lambda: type("M", (), {"gpus": ("a GPU",)}))
     monkeypatch.setattr(torch.cuda, "Stream", stream)
     usual = stream()
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: usual)

@@ -8,10 +8,10 @@ from labkit.train.data.bundled import Labelled as Labelled, digits as digits
 from labkit.train.data.datasets import (
     JpegFiles as JpegFiles,
     JpegShards as JpegShards,
+    Prepare as Prepare,
     decoded_cache as decoded_cache,
     jpeg_files as jpeg_files,
 )
-from labkit.train.data.decoding import Prepare as Prepare
 from labkit.train.data.loading import loader as loader
 from labkit.train.data.shards import jpeg_shards as jpeg_shards, read_encoded as read_encoded
 from labkit.train.data.timestamps import BatchTimes as BatchTimes, steady_batch_s as steady_batch_s

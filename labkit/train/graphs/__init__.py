@@ -1,6 +1,10 @@
 """What torch.compile makes of a function: where the graph breaks, which kernels come out, what can compile here."""
 
 from labkit.train.graphs.breaking import breaks as breaks
-from labkit.train.graphs.capture import captured as captured
-from labkit.train.graphs.compiling import compiled as compiled, fresh_cache as fresh_cache, missing as missing
+from labkit.train.graphs.compiling import (
+    captured as captured,
+    compiled as compiled,
+    fresh_cache as fresh_cache,
+    missing as missing,
+)
 from labkit.train.graphs.operators import fusion as fusion, operators as operators
