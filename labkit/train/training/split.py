@@ -53,18 +53,13 @@ def digits_held_out() -> tuple[Labelled, Labelled]:
     return held_out(images.to(device), labels.to(device))
 
 
-def check_labelled(name: str, pair: object) -> Labelled:
-    """Return the pair; raise BadArgument unless it is (images, labels), tensors of equal lengths on one device."""
-    if not (
-        isinstance(pair, tuple | list)
-        and len(pair) == 2
-        and all(isinstance(part, Tensor) and part.ndim for part in pair)
-    ):
-        raise BadArgument(f"Expected {name} as a pair of tensors (images, labels), got {brief_repr(pair)}.")
+def check_labelled(name: str, pair: Labelled) -> Labelled:
+    """Return the pair; raise BadArgument unless it is (images, labels) of equal lengths on one device."""
     images, labels = pair
-    if len(images) != len(labels) or len(images) == 0:
+    if not (images.ndim and labels.ndim and len(images) == len(labels) > 0):
         raise BadArgument(
-            f"Expected a label for each of one or more {name}, got {len(images)} images and {len(labels)} labels."
+            f"Expected a label for each of one or more {name}, got shapes {tuple(images.shape)} and "
+            f"{tuple(labels.shape)}."
         )
     if images.device != labels.device:
         raise BadArgument(
