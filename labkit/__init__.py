@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit import dist as dist, plot as plot
     from labkit.core import errors as errors, units as units
     from labkit.core.display import Table as Table
-    from labkit.core.results import recorded as recorded
     from labkit.dist import StandIn as StandIn, launch as launch, report as report
     from labkit.gpu import kernels as kernels
     from labkit.gpu.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
@@ -38,7 +37,6 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
 # The module that holds each public name.
 _NAMES = {
     "core.display": ("Table",),
-    "core.results": ("recorded",),
     "dist": ("StandIn", "launch", "report"),
     "gpu.compiler": ("compile_cuda", "compile_numba"),
     "gpu.occupancy": ("occupancy",),

@@ -27,7 +27,6 @@ PYTHONS = ((3, 11), (3, 13))  # oldest and newest
 MEMORY_NEEDED_BYTES = 1.5 * GIB  # a notebook stays under 2 GB, Binder's limit
 DISK_NEEDED_BYTES = 1 * GIB  # data sets and image shards
 COMPILERS = ("c++", "g++", "clang++", "cl")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 REINSTALL = "`make clean`, then `make lab` (with conda: make the environment anew)"
 
 
@@ -214,14 +213,6 @@ def gloo(name: str) -> Row:
     return Row(name, "ok", "works")
 
 
-def chromium(name: str) -> Row:
-    """The browser that the browser tests drive."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is not None:
-        return Row(name, "ok", path)
-    return Row(name, "missing", "not found", "sudo apt-get install chromium (only the browser tests need it)")
-
-
 def disk(name: str) -> Row:
     """Space where results and data are kept."""
     state = results.state_folder()
@@ -248,6 +239,5 @@ CHECKS = (
     Check("GPU compilers", gpu_compilers),
     Check("C++ compiler", compiler),
     Check("gloo", gloo, needed=True),
-    Check("Chromium", chromium),
     Check("disk", disk),
 )

@@ -1,8 +1,8 @@
 """Put back what an answer, or the check that judges it, changed in this process: `rows` lists what that can be.
 
 Not put back: threads and processes that still run, files, what a module or class that `_owners` doesn't name was
-given, what these exercises have nothing to do with (a locale, decimal numbers, tracing functions), and torch's number
-of threads between operators, which can be set only once.
+given, what these exercises have nothing to do with (a locale, tracing functions, signals, matplotlib's settings), and
+torch's number of threads between operators, which can be set only once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import math
 import os
 import pickle
 import random
-import signal
 import statistics
 import sys
 import time
@@ -52,35 +51,24 @@ def rows() -> list[State]:
         State("sys.path", lambda: list(sys.path), lambda kept: sys.path.__setitem__(slice(None), kept)),
         State("environment", lambda: dict(os.environ), _put_environment),
         State("working directory", os.getcwd, os.chdir),
-        State("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
-        State("signal handlers", lambda: {n: signal.getsignal(n) for n in signal.valid_signals()}, _put_handlers),
-        State("timer", lambda: signal.getitimer(signal.ITIMER_REAL)[0] > 0, _stop_timer),
         State("warnings filters", lambda: list(warnings.filters), _put_warnings),
         _attributes("logging", logging.root, "level", "disabled"),
         _attributes("logging of all", logging.root.manager, "disable"),
         State("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
         State("random", random.getstate, random.setstate),
-        *_of_numpy_and_matplotlib(),
+        *_of_numpy(),
         *_of_torch(),
     ]
 
 
-def _of_numpy_and_matplotlib() -> list[State]:
-    import matplotlib as mpl
+def _of_numpy() -> list[State]:
     import numpy as np
 
-    settings: Any = mpl.rcParams
-    chosen = {"backend", "backend_fallback"}  # at the first figure
-    drawn = State(
-        "matplotlib",  # dict's own methods, since rcParams checks every value
-        lambda: {name: dict.__getitem__(settings, name) for name in settings.keys() - chosen},
-        lambda kept: dict.update(settings, kept),
-    )
     state = State(
         "NumPy's random", lambda: pickle.dumps(np.random.get_state()), lambda b: np.random.set_state(pickle.loads(b))
     )
     printing = State("NumPy's printing", np.get_printoptions, lambda kept: np.set_printoptions(**kept))
-    return [state, printing, State("NumPy's errors", np.geterr, lambda kept: np.seterr(**kept)), drawn]
+    return [state, printing, State("NumPy's errors", np.geterr, lambda kept: np.seterr(**kept))]
 
 
 def _of_torch() -> list[State]:
@@ -131,17 +119,6 @@ def _put_environment(kept: dict[str, str]) -> None:
     os.environ.update(kept)
 
 
-def _put_handlers(kept: dict[int, Any]) -> None:
-    for number, handler in kept.items():
-        if handler is not None and signal.getsignal(number) is not handler:  # None: not set from Python
-            signal.signal(number, handler)
-
-
-def _stop_timer(was_on: bool) -> None:
-    if not was_on:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
 def _put_warnings(kept: list[Any]) -> None:
     warnings.resetwarnings()  # this also forgets what the answer's filters have shown or hidden
     warnings.filters[:] = kept  # type: ignore[index]  # declared as a sequence; it is a list
@@ -165,7 +142,7 @@ def _owners() -> list[Any]:
     import numpy as np
     import torch
 
-    ours = [builtins, time, os, math, random, statistics, gc, signal, warnings, np, np.random, np.linalg, torch]
+    ours = [builtins, time, os, math, random, statistics, gc, warnings, np, np.random, np.linalg, torch]
     return [*ours, torch.nn.functional, torch.linalg, torch.cuda, torch.autograd, torch.Tensor, torch.nn.Module]
 
 

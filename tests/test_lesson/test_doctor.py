@@ -8,7 +8,7 @@ from labkit.lesson import doctor
 from labkit.lesson.doctor import Check, Row, examine
 
 NAMES = ["Python", "cores", "memory", "driver", "GPUs", "torch", "numba", "CuPy", "GPU compilers", "C++ compiler"]
-NAMES += ["gloo", "Chromium", "disk"]
+NAMES += ["gloo", "disk"]
 
 
 def fails(name):
@@ -62,11 +62,6 @@ def test_without_a_compiler_it_says_how_to_get_one(monkeypatch, tmp_path):
     row = doctor.compiler("C++ compiler")
     assert row.state == "missing"
     assert "torch.compile" in row.todo
-
-
-def test_without_chromium_it_says_how_to_get_it(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "apt-get install chromium" in doctor.chromium("Chromium").todo
 
 
 def stub_smi(folder, monkeypatch, script):

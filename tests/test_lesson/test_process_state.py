@@ -6,13 +6,11 @@ import logging
 import math
 import os
 import random
-import signal
 import sys
 import threading
 import time
 import warnings
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -33,9 +31,6 @@ HOSTILE = {
     "sys.path": lambda: sys.path.insert(0, "/nowhere"),
     "environment": lambda: (os.environ.pop("PATH"), os.environ.update(OMP_NUM_THREADS="64")),
     "working directory": lambda: os.chdir("/"),
-    "recursion limit": lambda: sys.setrecursionlimit(5000),
-    "signal handlers": lambda: signal.signal(signal.SIGUSR1, lambda *args: None),
-    "timer": lambda: signal.setitimer(signal.ITIMER_REAL, 60),
     "warnings filters": lambda: warnings.simplefilter("ignore"),
     "logging": lambda: logging.root.setLevel(5),
     "logging of all": lambda: logging.disable(),
@@ -44,7 +39,6 @@ HOSTILE = {
     "NumPy's random": lambda: np.random.seed(1),
     "NumPy's printing": lambda: np.set_printoptions(precision=1),
     "NumPy's errors": lambda: np.seterr(all="raise"),
-    "matplotlib": lambda: mpl.rcParams.update({"text.parse_math": False}),
     "default dtype": lambda: torch.set_default_dtype(torch.float64),
     "default device": lambda: torch.set_default_device("meta"),
     "grad mode": lambda: torch.set_grad_enabled(False),
@@ -72,14 +66,6 @@ def judged(monkeypatch):
             return None
 
     return judge
-
-
-@pytest.fixture(autouse=True)
-def no_timer():
-    """Without pytest's own limit of a test, which is a timer too."""
-    limit_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
 
 
 def read():
@@ -133,7 +119,7 @@ FUNCTIONS = [
     (time, "perf_counter"), (time, "monotonic"), (time, "sleep"), (math, "isclose"), (random, "Random"),
     (np, "allclose"), (np, "array_equal"), (torch, "equal"), (torch, "allclose"), (torch, "get_rng_state"),
     (torch.nn.functional, "cross_entropy"), (torch.Tensor, "sum"), (torch.Tensor, "__eq__"),
-    (torch.nn.Module, "__call__"), (torch.cuda, "synchronize"), (os, "getcwd"), (signal, "getsignal"),
+    (torch.nn.Module, "__call__"), (torch.cuda, "synchronize"), (os, "getcwd"),
 ]  # fmt: skip
 
 
