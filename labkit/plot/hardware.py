@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,13 +13,11 @@ from labkit.core.errors import LabError
 from labkit.core.parameters import Count, NonNegative, Positive
 from labkit.core.units import format_si, significant
 from labkit.measure import catalog
+from labkit.measure.catalog import Candidate
 from labkit.plan import costs
+from labkit.plan.published import PublishedMatmul
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_beside
 from labkit.plot.style import HATCHED, LIMIT, MEASURED, series_style
-
-if TYPE_CHECKING:
-    from labkit.measure.catalog import Candidate
-    from labkit.plan.published import PublishedMatmul
 
 _ABOVE = 1.1  # of the roof; points up to here are no mistake, since two measurements differ by some per cent
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}

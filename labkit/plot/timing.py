@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,12 +14,10 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from labkit.core.kinds import Items
 from labkit.core.parameters import NonNegative, Positive, Share
 from labkit.core.units import format_seconds, significant
+from labkit.measure.bench import Ratio, Timing
 from labkit.plan.costs import break_even_steps
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
 from labkit.plot.style import CYCLE, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED, series_style
-
-if TYPE_CHECKING:
-    from labkit.measure.bench import Ratio, Timing
 
 _STEPS, _SECONDS = (100, 1e8), (1.0, 1e6)  # where break_even's logarithmic axes begin and end
 

@@ -7,5 +7,11 @@ from labkit.measure.catalog.device import (
     find as find,
     peak as peak,
 )
-from labkit.measure.catalog.jobs import Candidate as Candidate, Job as Job, judge as judge, shortlist as shortlist
-from labkit.measure.catalog.tables import shortlist_table as shortlist_table, table as table
+from labkit.measure.catalog.jobs import (
+    Candidate as Candidate,
+    Job as Job,
+    judge as judge,
+    shortlist as shortlist,
+    shortlist_table as shortlist_table,
+    table as table,
+)
