@@ -1,8 +1,9 @@
 """Fit the constants of labkit.plan.cluster.constants, and print them beside those in use.
 
-Links: the lines of lab.costs.fit_link through data/published/collectives_busbw_a100_h200.csv. The rest: the fields in
-FITTED, at once, to the published steps of every table. A table weighs as the square root of its length, and an error
-counts by its size, not its square, so that a few odd rows (memory nearly full) don't decide.
+Links: the lines of lab.costs.fit_link through data/published/collectives_busbw_a100_h200.csv. Sends: a line
+through t_comm of data/published/zero_bubble_times.csv, most of whose sends stay in a node. The rest: the fields in
+FITTED, at once, to the published steps of every table. All tables weigh the same, since each has one source, and an
+error counts by its size, not its square, so that a few odd rows (memory nearly full) don't decide.
 
 Then each table is predicted with constants that were fitted to the others. The percentiles of these errors are the
 LEFT_OUT and MEDIAN_LEFT_OUT of the constants.
@@ -20,17 +21,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from labkit.plan.cluster.constants import CONSTANTS, NVLINK3, NVLINK4, Constants
+from labkit.plan.cluster.constants import CONSTANTS, NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S, Constants
+from labkit.plan.cluster.step_prediction import EXPERTS, Step
 from labkit.plan.cluster.validation import COMPARISONS, compare
-from labkit.plan.costs.collectives import Link, fit_link
+from labkit.plan.costs.collectives import ALGORITHMS, Link, fit_link, wire_s
 from labkit.plan.published import table
 
-TABLES = tuple(name for name in COMPARISONS if name != "zero bubble memory")
+TABLES = tuple(name for name in COMPARISONS if "memory" not in name)
 FITTED = (
-    "sustained", "power", "flash1", "flash2", "flash3", "cast", "contention", "async_tensor", "bandwidth", "jitter",
-    "expert_s",
+    "sustained", "power", "flash1", "flash2", "flash3", "cast", "contention", "async_tensor", "bandwidth",
+    "jitter", "expert_s",
 )  # fmt: skip
-START = Constants(sustained=0.8, flash1=0.4, flash2=0.5, flash3=0.6, contention=0.4, bandwidth=0.75)
+START = Constants(sustained=0.8, flash1=0.4, flash2=0.5, flash3=0.6, bandwidth=0.75)
 _NVLS_FROM = 2**21  # bytes from which the H200 curve is NVLS, below it is a ring (column "algorithm")
 
 
@@ -49,28 +51,56 @@ def bus(algorithm: str) -> list[float]:
 
 def links() -> dict[str, Link]:
     """NVLINK3 and NVLINK4 as fitted. The H200's ring was timed small, or huge: its bulk start is the A100's."""
-    a100 = _line(measured("A100 SXM"), protocols=2)
+    a100 = two_lines(measured("A100 SXM"), "ring")
     points = measured("H200 SXM")
-    ring = _line([point for point in points if point[0] < _NVLS_FROM])
-    switch = _line([point for point in points if point[0] >= _NVLS_FROM], "nvls", protocols=2)
+    ring = _line([point for point in points if point[0] < _NVLS_FROM], "ring")
+    switch = two_lines([point for point in points if point[0] >= _NVLS_FROM], "nvls")
     h200 = Link(a100.alpha_s, statistics.median(bus("Ring")), low_latency=ring, switch=switch)
     return {"NVLINK3": a100, "NVLINK4": h200}
 
 
-def _line(points: list[tuple[float, float]], algorithm: str = "ring", protocols: int = 1) -> Link:
-    sizes, seconds = [size for size, _ in points], [time for _, time in points]
-    return fit_link(sizes, seconds, 8, algorithm=algorithm, protocols=protocols)
+def _line(points: list[tuple[float, float]], algorithm: str) -> Link:
+    return fit_link([size for size, _ in points], [time for _, time in points], 8, algorithm=algorithm)
+
+
+def two_lines(points: list[tuple[float, float]], algorithm: str) -> Link:
+    """A link with a low-latency line for the smaller sizes; each size is tried as the first of the bulk line's."""
+    points = sorted(points)
+    hops, factor = ALGORITHMS[algorithm](8)
+    links = [
+        dataclasses.replace(_line(points[i:], algorithm), low_latency=_line(points[:i], algorithm))
+        for i in range(2, len(points) - 1)
+    ]
+
+    def error(link: Link) -> float:
+        return sum((wire_s(link, hops, factor * size) / time - 1) ** 2 for size, time in points)
+
+    return min(links, key=error)
+
+
+def sends() -> tuple[float, float]:
+    """SEND_START_S and SEND_SHARE as fitted, by least squares of the relative errors."""
+    rows = table("zero_bubble_times")
+    n_bytes = np.array([2.0 * int(row["hidden"]) * int(row["seq_len"]) * int(row["micro_batch"]) for row in rows])
+    seconds = np.array([1e-3 * float(row["t_comm_ms"]) for row in rows])
+    slope, start = np.polyfit(n_bytes, seconds, 1, w=1 / seconds)
+    return float(start), float(1 / slope / NVLINK3.bytes_per_s)
+
+
+def judged(made: Step) -> bool:
+    """Whether a step is used: experts are hard to predict, but few were published, so all of them are."""
+    return not set(made.outside) - {EXPERTS}
 
 
 def residuals(constants: Constants, tables: tuple[str, ...] = TABLES) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithm of predicted speed over published of every step, and its weight; without those that are `outside`."""
+    """Logarithm of predicted speed over published of every step that is `judged`, and its weight."""
     errors: list[float] = []
     weights: list[float] = []
     for name in tables:
-        rows = [math.log1p(row.error) for row in compare(name, constants).rows if not row.by.outside]
+        rows = [math.log1p(row.error) for row in compare(name, constants).rows if judged(row.by)]
         errors += rows
-        weights += [1 / math.sqrt(len(rows))] * len(rows)
-    return np.array(errors), np.array(weights) / sum(weights)
+        weights += [1 / len(rows) / len(tables)] * len(rows)
+    return np.array(errors), np.array(weights)
 
 
 def loss(constants: Constants, tables: tuple[str, ...] = TABLES) -> float:
@@ -81,7 +111,7 @@ def loss(constants: Constants, tables: tuple[str, ...] = TABLES) -> float:
 
 def moved(constants: Constants, by: dict[str, float]) -> Constants:
     """Constants multiplied by the exponentials of `by`, within their limits."""
-    most = {"contention": 1.0, "async_tensor": 1.0}
+    most = {"async_tensor": 1.0}
     made = {k: min(max(getattr(constants, k), 1e-5) * math.exp(v), most.get(k, math.inf)) for k, v in by.items()}
     return dataclasses.replace(constants, **made)
 
@@ -109,7 +139,7 @@ def left_out(start: Constants, rounds: int = 8) -> dict[str, list[float]]:
     for name in TABLES:
         made = compare(name, fit(start, rounds, tuple(other for other in TABLES if other != name)))
         for row in made.rows:
-            if not row.by.outside or row.by.model.experts:  # few mixtures of experts were published, so all of them
+            if judged(row.by) or row.by.model.experts:
                 found.setdefault(row.by.kind, []).append(1 + row.error)
     return found
 
@@ -129,6 +159,8 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
         ):
             if ours is not None and theirs is not None:
                 say(f"{name} {part}: fitted {ours}; in use {theirs}\n")
+    start, share = sends()
+    say(f"sends: fitted {start:.3g} s and {share:.3g}, in use {SEND_START_S:.3g} and {SEND_SHARE:.3g}\n")
     found = fit()
     for field in FITTED:
         say(f"{field}: fitted {getattr(found, field):.4g}, in use {getattr(CONSTANTS, field):.4g}\n")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.core.units import GIGA, TERA
-from labkit.measure.catalog import Device, find
+from labkit.measure.catalog import Device, find, peak
 from labkit.plan.cluster.constants import NETWORK_SHARE
 from labkit.plan.cluster.hardware import Cluster, network
 from labkit.plan.cluster.layout import Layout
@@ -29,7 +29,7 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True)
 class PublishedStep:
-    """A published run, and what was published of it, in the unit of its table."""
+    """A published run, and what was published of it: tokens a second and GPU, or in one table GB."""
 
     label: str
     model: Transformer
@@ -37,7 +37,6 @@ class PublishedStep:
     layout: Layout
     batch: int  # sequences of a step
     published: float
-    memory_gb: str = ""
 
 
 def _counts(row: Row, *columns: str) -> list[int]:
@@ -56,6 +55,15 @@ _SC21 = {
 }  # fmt: skip
 
 
+def narayanan_flop_per_token(model: Transformer) -> float:
+    """96 l h² (1 + s/6h + V/16lh): FLOP of a token where the blocks' forward pass runs twice.
+
+    Source: Narayanan et al. 2021, appendix, equation 3.
+    """
+    layers, hidden = model.layers, model.hidden
+    return 96 * layers * hidden**2 * (1 + model.seq / 6 / hidden + model.vocab / 16 / layers / hidden)
+
+
 def megatron() -> Iterator[PublishedStep]:
     """Narayanan et al. 2021, table 1: TFLOP/s a GPU, everything recomputed, attention unfused, 80 GB A100s."""
     for row in table("megatron_table1"):
@@ -67,7 +75,7 @@ def megatron() -> Iterator[PublishedStep]:
             data, tensor, pipeline, chunks, 0, micro_batch, "full", False, "mixed float16", overlap=pipeline == 1,
             software=SOFTWARE["Megatron-LM 2021"],
         )  # fmt: skip
-        published = float(row["tflops_per_gpu"])
+        published = float(row["tflops_per_gpu"]) * TERA / narayanan_flop_per_token(shape)
         yield PublishedStep(f"{row['params_b']}B", shape, Cluster(_A100, gpus), layout, batch, published)
 
 
@@ -79,14 +87,15 @@ def selective() -> Iterator[PublishedStep]:
         layout = Layout(
             1, tensor, pipeline, chunks, 0, int(row["micro_batch"]),
             "full" if row["recompute"] == "full" else "selective", row["sequence_parallel"] == "yes",
-            "mixed float16", software=SOFTWARE["Megatron-LM"],
+            "mixed float16", overlap=pipeline == 1, software=SOFTWARE["Megatron-LM"],
         )  # fmt: skip
         label = f"{row['model']}, recompute {row['recompute']}"
-        yield PublishedStep(label, shape, Cluster(_A100, gpus), layout, batch, 1 / float(row["iteration_s"]))
+        published = batch * shape.seq / float(row["iteration_s"]) / gpus
+        yield PublishedStep(label, shape, Cluster(_A100, gpus), layout, batch, published)
 
 
-def zero_bubble() -> Iterator[PublishedStep]:
-    """Qi et al. 2024, table 4, 1F1B plain and interleaved: samples a second and GPU, 80 GB A100s.
+def zero_bubble(memory: bool = False) -> Iterator[PublishedStep]:
+    """Qi et al. 2024, table 4, 1F1B plain and interleaved: samples a second and GPU, or GB, 80 GB A100s.
 
     Of 32,000 tokens in the vocabulary, which the table doesn't print, the models have the sizes that they are called
     by.
@@ -103,8 +112,8 @@ def zero_bubble() -> Iterator[PublishedStep]:
         )  # fmt: skip
         batch = layout.micro_batch * int(row["microbatches_m"])
         label = f"{row['model']}, {row['schedule']}, {row['microbatches_m']} micro-batches"
-        published = float(row["samples_per_gpu_per_s"])
-        yield PublishedStep(label, shape, Cluster(_A100, int(row["gpus"])), layout, batch, published, row["memory_gb"])
+        published = float(row["memory_gb"]) if memory else seq * float(row["samples_per_gpu_per_s"])
+        yield PublishedStep(label, shape, Cluster(_A100, int(row["gpus"])), layout, batch, published)
 
 
 # ---- PyTorch ----
@@ -179,18 +188,21 @@ def _titan_device(text: str, gpus: int) -> tuple[Device | str, int]:
 
 
 def nanotron() -> Iterator[PublishedStep]:
-    """nanotron: MFU in % of the best layout found for each size and number of H100 nodes (Hugging Face 2025)."""
+    """nanotron: MFU in % of the best layout found for each size and number of H100 nodes (Hugging Face 2025).
+
+    Gradients are summed and exchanged in float32 (scripts/scaling_benchmarks.py, ACCUMULATE_GRAD_IN_FP32).
+    """
     for row in table("nanotron"):
         layers, hidden, heads, inner = _counts(row, "layers", "hidden", "heads", "intermediate")
         shape = Transformer(layers, hidden, heads, int(row["vocab"]), int(row["seq_len"]), inner, gated=True)
         gpus, data, tensor, pipeline = _counts(row, "gpus", "dp", "tp", "pp")
         layout = Layout(
             data, tensor, pipeline, zero=1 if row["zero_stage"] == "1" else 0, micro_batch=int(row["micro_batch"]),
-            overlap=False, software=SOFTWARE["nanotron"],
+            dtype="autocast bfloat16", overlap=False, software=SOFTWARE["nanotron"],
         )  # fmt: skip
         label = f"{row['model_params_b']}B, {gpus} GPUs, {data} x {tensor} x {pipeline}"
-        batch, published = int(row["global_batch_seqs"]), float(row["mfu_pct"])
-        yield PublishedStep(label, shape, Cluster(_H100, gpus), layout, batch, published)
+        published = float(row["mfu_pct"]) / 100 * (peak(find(_H100), "bfloat16") or 0) / shape.flop_per_token
+        yield PublishedStep(label, shape, Cluster(_H100, gpus), layout, int(row["global_batch_seqs"]), published)
 
 
 # ---- NVIDIA's recipes ----
@@ -245,24 +257,21 @@ def _recipe(row: Row, shape: Transformer, device: str, node: int, batch: int, mi
     return PublishedStep(label, shape, cluster, layout, batch, float(row["tokens_per_s_per_gpu"]))
 
 
-TABLES: Mapping[str, tuple[Callable[[], Iterator[PublishedStep]], str, str]] = {
-    "megatron": (megatron, "TFLOP/s a GPU", "Narayanan et al. 2021, table 1"),
-    "selective recomputation": (selective, "steps/s", "Korthikanti et al. 2022, table 5"),
-    "zero bubble": (zero_bubble, "samples/s a GPU", "Qi et al. 2024, table 4"),
-    "llm-foundry": (
-        lambda: llm_foundry("llmfoundry_throughput_a100"), "tokens/s a GPU", "mosaicml/llm-foundry, benchmarking, A100"
-    ),
-    "llm-foundry H100": (
-        lambda: llm_foundry("llmfoundry_throughput_h100"), "tokens/s a GPU", "mosaicml/llm-foundry, benchmarking, H100"
-    ),
-    "torchtitan": (torchtitan, "tokens/s a GPU", "pytorch/torchtitan, benchmarks and docs/performance.md"),
-    "nanotron": (nanotron, "% MFU", "huggingface/nanotron, docs/benchmark_summary.svg"),
-    "nemo": (nemo, "tokens/s a GPU", "NVIDIA NeMo, performance summaries 24.07 and 24.12"),
-    "megatron bridge": (megatron_bridge, "tokens/s a GPU", "NVIDIA Megatron Bridge, release 25.11"),
-}  # fmt: skip
+TABLES: Mapping[str, tuple[Callable[[], Iterator[PublishedStep]], str]] = {
+    "megatron": (megatron, "Narayanan et al. 2021, table 1"),
+    "selective recomputation": (selective, "Korthikanti et al. 2022, table 5"),
+    "zero bubble": (zero_bubble, "Qi et al. 2024, table 4"),
+    "llm-foundry": (lambda: llm_foundry("llmfoundry_throughput_a100"), "mosaicml/llm-foundry, benchmarking, A100"),
+    "llm-foundry H100": (lambda: llm_foundry("llmfoundry_throughput_h100"), "mosaicml/llm-foundry, benchmarking, H100"),
+    "torchtitan": (torchtitan, "pytorch/torchtitan, benchmarks and docs/performance.md"),
+    "nanotron": (nanotron, "huggingface/nanotron, docs/benchmark_summary.svg"),
+    "nemo": (nemo, "NVIDIA NeMo, performance summaries 24.07 and 24.12"),
+    "megatron bridge": (megatron_bridge, "NVIDIA Megatron Bridge, release 25.11"),
+    "zero bubble memory": (lambda: zero_bubble(memory=True), "Qi et al. 2024, table 4"),
+}
 COLUMNS = (
-    "table", "label", "unit", "published", "memory_gb", "batch", "model", "device", "cluster", "layout", "software",
-    "source", "confidence",
+    "table", "label", "unit", "published", "batch", "model", "device", "cluster", "layout", "software", "source",
+    "confidence",
 )  # fmt: skip
 
 
@@ -278,7 +287,8 @@ def text() -> str:
     file = io.StringIO()
     write = csv.writer(file, lineterminator="\n")
     write.writerow(COLUMNS)
-    for name, (rows, unit, source) in TABLES.items():
+    for name, (rows, source) in TABLES.items():
+        unit = "GB" if "memory" in name else "tokens/s a GPU"
         for row in rows():
             gpu, link = row.cluster.gpu, row.cluster.inter
             device = {"name": gpu.name} if isinstance(row.cluster.device, str) else _own(gpu)
@@ -287,7 +297,7 @@ def text() -> str:
                 cluster["inter"] = round(link.bytes_per_s / NETWORK_SHARE)
             write.writerow(
                 (
-                    name, row.label, unit, f"{row.published:.6g}", row.memory_gb, row.batch,
+                    name, row.label, unit, f"{row.published:.6g}", row.batch,
                     _changed(row.model, "name", "source"), json.dumps(device), json.dumps(cluster),
                     _changed(row.layout, "software"), _changed(row.layout.software), source, "read from source text",
                 )

@@ -216,7 +216,6 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "Cluster": _cluster,
     "Layout": EXAMPLES["Layout"],
     "Step": EXAMPLES["Step"],
-    "Transformer": _model,
     "MemoryTimeline": lambda: lab.profiling.MemoryTimeline("cpu", (0.0,), dict.fromkeys(CATEGORIES, (1,)), (), "op"),
     "StepProfile": lambda: lab.profiling.StepProfile(
         "cpu", 1, (1.0,), {"forward": 1.0}, (), (), {}, Path("trace.json")

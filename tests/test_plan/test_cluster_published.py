@@ -10,7 +10,7 @@ from labkit.core.errors import DataError, LabError
 from labkit.measure.catalog import find
 from labkit.plan.cluster import COMPARISONS, Cluster, Layout, held_against, model, published_steps, step
 from labkit.plan.cluster.constants import CONSTANTS
-from labkit.plan.cluster.rates import best_share
+from labkit.plan.cluster.rates import best_share, rates
 from labkit.plan.cluster.validation import HeldAgainst, compare
 from labkit.plan.published import FOLDER, table
 from scripts import fit_cluster, published_steps as published_steps_script
@@ -20,9 +20,9 @@ from scripts import fit_cluster, published_steps as published_steps_script
 @pytest.mark.parametrize(
     ("name", "rows", "median", "most"),
     [
-        ("megatron", 10, 0.03, 0.06), ("selective recomputation", 8, 0.06, 0.10), ("zero bubble", 12, 0.05, 0.08),
-        ("llm-foundry", 139, 0.035, 0.08), ("llm-foundry H100", 20, 0.03, 0.08), ("torchtitan", 15, 0.07, 0.20),
-        ("nemo", 9, 0.06, 0.11), ("megatron bridge", 17, 0.15, 0.90), ("zero bubble memory", 12, 0.04, 0.05),
+        ("megatron", 10, 0.02, 0.05), ("selective recomputation", 8, 0.04, 0.06), ("zero bubble", 12, 0.03, 0.04),
+        ("llm-foundry", 139, 0.03, 0.07), ("llm-foundry H100", 20, 0.03, 0.06), ("torchtitan", 15, 0.06, 0.15),
+        ("nemo", 9, 0.06, 0.12), ("megatron bridge", 17, 0.18, 0.95), ("zero bubble memory", 12, 0.04, 0.05),
     ],
 )  # fmt: skip
 def test_published_tables_are_met(name, rows, median, most):
@@ -30,6 +30,32 @@ def test_published_tables_are_met(name, rows, median, most):
     assert len(found.rows) == rows
     assert found.median_error <= median, found
     assert found.errors[math.ceil(0.9 * rows) - 1] <= most, found
+
+
+def test_all_tables_together_keep_to_three_percent_and_twelve():
+    made = [row for name in fit_cluster.TABLES for row in compare(name).rows if fit_cluster.judged(row.by)]
+    errors = sorted(abs(row.error) for row in made)
+    assert len(errors) > 210
+    assert statistics.median(errors) <= 0.03
+    assert errors[math.ceil(0.9 * len(errors)) - 1] <= 0.12
+
+
+def test_korthikanti_s_runs_are_met_as_well_as_calculon_meets_them():
+    said = {f"{row['model']}, recompute {row['recompute']}": row for row in table("calculon_predictions")}
+    found = published_steps("selective recomputation")
+    theirs = [abs(row.by.seconds * (1 + row.error) / float(said[row.label]["iteration_s"]) - 1) for row in found.rows]
+    assert found.mean_error < statistics.mean(theirs) < 0.04
+
+
+def test_products_alone_take_time_in_the_published_proportions():
+    """Weights' gradients of four models: products of several widths over several thousand tokens."""
+    rate, shares = rates(find("A100 SXM4 80GB"), "float16"), []
+    for row in {row["model"]: row for row in table("zero_bubble_times")}.values():
+        hidden, tokens = int(row["hidden"]), int(row["micro_batch"]) * int(row["seq_len"])
+        blocks = (int(row["layers"]) + 2) // int(row["pp"])
+        predicted = blocks * sum(rate.matmul_s(hidden, n * hidden, tokens) for n in (3, 1, 4, 4))
+        shares.append(1e3 * predicted / float(row["t_backward_weight_ms"]))
+    assert max(shares) / min(shares) < 1.015
 
 
 def test_the_runs_are_what_the_script_reads_in_the_tables():
@@ -93,7 +119,7 @@ def test_a_constant_that_is_off_by_a_fifth_is_seen_in_the_tables(name):
 
 
 def test_what_was_assumed_hardly_matters_to_the_tables():
-    for change in ({"fill_s": 1e-6}, {"fill_s": 3e-6}, {"block_s": 1e-3}):
+    for change in ({"block_s": 0.25e-3}, {"block_s": 1e-3}):
         assumed = dataclasses.replace(CONSTANTS, **change)
         assert compare("megatron", assumed).median_error <= 0.05
         assert compare("llm-foundry", assumed).median_error <= 0.05

@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from labkit.core.errors import BadArgument, LabError
-from labkit.plan.cluster.constants import NVLINK3, NVLINK4
+from labkit.plan.cluster.constants import NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S
 from labkit.plan.costs.collectives import (
     Link,
     all_gather_s,
@@ -17,7 +17,7 @@ from labkit.plan.costs.collectives import (
     reduce_scatter_s,
 )
 from labkit.plan.published import table
-from scripts.fit_cluster import links, measured
+from scripts.fit_cluster import links, measured, sends, two_lines
 
 LINK = Link(2e-6, 1e9)
 
@@ -97,6 +97,10 @@ def test_bus_bandwidth_counts_as_the_published_table_does():
         assert counted == pytest.approx(1e9 * float(row["busbw_gbs"]), rel=0.01, abs=1e7)
 
 
+def test_a_send_takes_what_was_profiled_between_pipeline_stages():
+    assert sends() == pytest.approx((SEND_START_S, SEND_SHARE), rel=0.01)
+
+
 def test_the_links_in_use_are_those_that_the_script_fits():
     def numbers(link):
         return None if link is None else (link.alpha_s, link.bytes_per_s, numbers(link.low_latency))
@@ -121,7 +125,7 @@ def test_a_fit_finds_the_link_that_made_the_times(algorithm):
 def test_a_fit_of_two_protocols_finds_both():
     true = Link(3e-5, 5e9, low_latency=Link(2e-6, 1e8))
     sizes = [2.0**i for i in range(8, 31)]
-    found = fit_link(sizes, [all_reduce_s(size, 4, true) for size in sizes], 4, protocols=2)
+    found = two_lines([(size, all_reduce_s(size, 8, true)) for size in sizes], "ring")
     assert (found.alpha_s, found.bytes_per_s) == pytest.approx((3e-5, 5e9), rel=1e-3)
     assert (found.low_latency.alpha_s, found.low_latency.bytes_per_s) == pytest.approx((2e-6, 1e8), rel=1e-3)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
+from labkit.plan.cluster.constants import SEND_SHARE, SEND_START_S
 from labkit.plan.cluster.hardware import Cluster
 from labkit.plan.cluster.layout import Layout
 from labkit.plan.costs.collectives import (
@@ -13,7 +14,6 @@ from labkit.plan.costs.collectives import (
     all_gather_s,
     all_reduce_between_nodes_s,
     all_reduce_in_node_s,
-    reduce_scatter_s,
     wire_s,
 )
 from labkit.plan.costs.memory_costs import precision
@@ -59,7 +59,9 @@ def _all_reduce_s(cluster: Cluster, n_bytes: float, ranks: int, link: Link) -> f
 
 def send_s(cluster: Cluster, n_bytes: float, distance: int) -> float:
     """Seconds of a send to the GPU `distance` places on, which is in the same node where it is near enough."""
-    return wire_s(cluster.inside if distance < cluster.gpus_per_node else cluster.between, 1, n_bytes)
+    if distance >= cluster.gpus_per_node:
+        return SEND_START_S + n_bytes / cluster.between.bytes_per_s
+    return SEND_START_S + n_bytes / (SEND_SHARE * cluster.inside.bytes_per_s)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -71,7 +73,7 @@ def tensor_s(cluster: Cluster, n_bytes: float, tensor: int, sequence_parallel: b
     """
     link = group_link(cluster, tensor, 1)
     if sequence_parallel:
-        return 2 * (all_gather_s(n_bytes, tensor, link) + reduce_scatter_s(n_bytes, tensor, link))
+        return 4 * all_gather_s(n_bytes, tensor, link)  # a reduce-scatter takes as long
     return 2 * _all_reduce_s(cluster, n_bytes, tensor, link)
 
 
@@ -105,31 +107,31 @@ def experts_s(cluster: Cluster, model: Transformer, layout: Layout) -> float:
     return 2 * wire_s(link, 1, n_bytes * (n - 1) / n)
 
 
-@dataclass(frozen=True)
-class _Exchange:
-    """Seconds of the collectives that exchange a GPU's gradients, or weights, once."""
+def _exchange_once_s(
+    cluster: Cluster, layout: Layout, what: str, params: tuple[float, float], messages: float
+) -> float:
+    """Seconds of the collectives that exchange a GPU's gradients ("all-reduce", "scatter") or weights ("gather") once.
 
-    all_reduce_s: float
-    gather_s: float
-    scatter_s: float
-
-    @classmethod
-    def of(cls, cluster: Cluster, layout: Layout, params: float, ranks: int, stride: int, messages: float) -> _Exchange:
-        """Of `params` parameters among `ranks`, of which every `stride`-th GPU is one, in so many collectives each."""
-        kind = precision(layout.dtype)
-        gathered = 1 if layout.software.float8_gather and kind.compute_dtype == "float8" else kind.param_bytes
-        gradients, weights = params * kind.gradient_bytes / messages, params * gathered / messages
+    Of `params` the first are exchanged among all data ranks, the second, experts', among those that have the same; each
+    in so many messages.
+    """
+    kind = precision(layout.dtype)
+    gathered = 1 if layout.software.float8_gather and kind.compute_dtype == "float8" else kind.param_bytes
+    seconds = 0.0
+    for count, ranks in zip(params, (layout.replicas, layout.same_experts), strict=True):
+        if not count or ranks == 1:
+            continue
+        n_bytes = count * (gathered if what == "gather" else kind.gradient_bytes) / messages
+        stride = layout.tensor * layout.replicas // ranks
+        if what == "all-reduce":
+            seconds += _all_reduce_s(cluster, n_bytes, ranks, group_link(cluster, ranks, stride))
+            continue
         group = min(layout.sharded, ranks)
-        link = group_link(cluster, group, stride)
-        scatter = reduce_scatter_s(gradients, group, link)
-        if group < ranks:  # replicas of the group sum what each of its members holds
+        seconds += all_gather_s(n_bytes, group, group_link(cluster, group, stride))  # a scatter takes as long
+        if what == "scatter" and group < ranks:  # replicas of the group sum what each of its members holds
             across = group_link(cluster, ranks // group, stride * group)
-            scatter += _all_reduce_s(cluster, gradients / group, ranks // group, across)
-        whole = _all_reduce_s(cluster, gradients, ranks, group_link(cluster, ranks, stride))
-        return cls(messages * whole, messages * all_gather_s(weights, group, link), messages * scatter)
-
-    def __add__(self, other: _Exchange) -> _Exchange:
-        return _Exchange(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+            seconds += _all_reduce_s(cluster, n_bytes / group, ranks // group, across)
+    return messages * seconds
 
 
 def exchange_s(
@@ -140,7 +142,7 @@ def exchange_s(
     layers: float,
     compute: tuple[float, float],
     microbatches: int,
-    contention: float,
+    lost_share: float,
 ) -> float:
     """Seconds that the data ranks' exchange adds to a step, for `params` a GPU: outside of experts, and in them.
 
@@ -148,27 +150,25 @@ def exchange_s(
     reduce-scatter in each micro-batch; 3: weights gathered layer by layer, forward and again backward, and gradients
     scattered, in each micro-batch, or once where the software doesn't reshard. Context ranks take part as data ranks
     do, and experts are exchanged among the ranks that have the same ones. If the layout overlaps, all but the last
-    layer's part hides behind `compute`, the seconds forward and backward of a micro-batch. Sources: Rajbhandari et al.
+    layer's part hides behind `compute`, the seconds forward and backward of a micro-batch, and costs `lost_share` of
+    itself there. Sources: Rajbhandari et al.
     2020, ZeRO, section 7; Zhao et al. 2023, PyTorch FSDP, section 3.2 (groups).
     """
     ranks, software = layout.replicas, layout.software
     if ranks == 1:
         return 0.0
     messages = layers * max(software.messages, 1) if software.messages or layout.zero >= 2 else 1
-    all_of = _Exchange.of(cluster, layout, params[0], ranks, layout.tensor, messages)
-    same = layout.same_experts
-    if params[1] and same > 1:
-        all_of += _Exchange.of(cluster, layout, params[1], same, layout.tensor * ranks // same, messages)
     forward, backward = compute
 
-    def exposed(communication: float, behind: float) -> float:
-        hidden = min(communication * (1 - 1 / layers), behind) if layout.overlap else 0.0
-        return communication - hidden + contention * hidden
+    def exposed(behind: float, *collectives: str) -> float:
+        """What of the collectives `behind` seconds of compute don't hide, and what hiding costs."""
+        seconds = sum(_exchange_once_s(cluster, layout, what, params, messages) for what in collectives)
+        hidden = min(seconds * (1 - 1 / layers), behind) if layout.overlap else 0.0
+        return seconds - hidden + lost_share * hidden
 
     if layout.zero == 0:
-        return exposed(all_of.all_reduce_s, backward)
+        return exposed(backward, "all-reduce")
     if layout.zero == 3 and software.reshard:
-        both = exposed(all_of.gather_s + all_of.scatter_s, backward)
-        return microbatches * (exposed(all_of.gather_s, forward) + both)
+        return microbatches * (exposed(forward, "gather") + exposed(backward, "gather", "scatter"))
     times = microbatches if layout.zero == 2 else 1
-    return times * exposed(all_of.scatter_s, backward) + exposed(all_of.gather_s, forward)
+    return times * exposed(backward, "scatter") + exposed(forward, "gather")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from labkit.measure.catalog import Device
-from labkit.plan.cluster.constants import CONSTANTS, LOGIT_BYTES, RANDOM_FLOP, SOFTMAX_FLOP, Constants
+from labkit.plan.cluster.constants import CONSTANTS, FLASH_BACKWARD, LOGIT_BYTES, RANDOM_FLOP, SOFTMAX_FLOP, Constants
 from labkit.plan.cluster.layout import Layout
 from labkit.plan.cluster.rates import Rates, rates
 from labkit.plan.cluster.software import Software
@@ -108,7 +108,7 @@ def _fused(model: Transformer, rate: Rates, piece: Piece) -> PassTimes:
     pairs = piece.micro_batch * model.heads / ranks * model.seq * (model.seq + 128) / 2
     product = 2 * pairs * model.query_width / model.heads / rate.attention_flop_per_s[piece.software.attention - 1]
     softmax = SOFTMAX_FLOP * pairs / rate.vector_flop_per_s
-    return PassTimes(2 * product + softmax, 5 * product + softmax)
+    return PassTimes(2 * product + softmax, 5 * product / FLASH_BACKWARD + softmax)
 
 
 def _unfused(model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: int) -> PassTimes:

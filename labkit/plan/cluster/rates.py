@@ -47,7 +47,7 @@ class Rates:
         the sum so far.
         """
         flop = 2.0 * m * n * k * times
-        slowed = (1 + 0.5 * self.wave / (m * n * times)) * (1 + self.fill_k / k)
+        slowed = (1 + self.wave / (m * n * times)) * (1 + self.fill_k / k)
         moved = (m * n + m * k + n * k) * times * element_bytes + m * n * added_bytes
         return max(flop * slowed / self.matmul_flop_per_s, moved / self.bytes_per_s)
 
@@ -98,6 +98,6 @@ def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates
         attention_flop_per_s=(*attention[:2], max(attention[1:])),
         vector_flop_per_s=vector,
         bytes_per_s=constants.bandwidth * bandwidth,
-        wave=sms * TILE,
+        wave=constants.wave * sms * TILE,
         fill_k=constants.fill_s * matmul / sms / (2 * TILE),
     )

@@ -23,7 +23,10 @@ class Software:
     (Megatron-LM from 2022), or "all", in pieces of a product (Wang et al. 2023, Overlap communication with dependent
     computation; Transformer Engine; torch's asynchronous tensor parallelism). `reshard`: ZeRO-3 gathers the weights for
     every pass of every micro-batch; without, once a step, and keeps them. `float8_gather`: it gathers them in 8 bit
-    where they are computed with in 8 bit. `fused_loss`: the loss works in the logits' place. `messages` is the number
+    where they are computed with in 8 bit. `fused_loss`: the loss works in the logits' place. `fused_gradients`: the
+    product that makes a weight's gradient adds it to the sum of earlier micro-batches (Megatron-LM from 2022); else a
+    kernel of its own reads and writes both. `copied_gathers`: sequence-parallel gathers and scatters aren't along the
+    first dimension, and so are copied (torch's DTensor; pytorch/torchtitan, pull request 437). `messages` is the number
     of collectives in which gradients (or new weights) of a block are exchanged under ZeRO-0 and 1; 0 puts those of all
     blocks into one.
     """
@@ -35,6 +38,8 @@ class Software:
     reshard: bool = True
     float8_gather: bool = False
     fused_loss: bool = True
+    fused_gradients: bool = False
+    copied_gathers: bool = True
     messages: Size = 0
 
 
@@ -44,14 +49,16 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         "torch eager": Software(fused=False, fused_loss=False),
         # Megatron-LM's own recomputation runs a block's forward pass to its end
         # (megatron/core/tensor_parallel/random.py)
-        "Megatron-LM 2021": Software(early_stop=False),
-        "Megatron-LM": Software(early_stop=False, async_tensor="backward"),
-        "Transformer Engine": Software(attention=3, early_stop=False, async_tensor="all"),
+        "Megatron-LM 2021": Software(early_stop=False, copied_gathers=False),
+        "Megatron-LM": Software(early_stop=False, async_tensor="backward", fused_gradients=True, copied_gathers=False),
+        "Transformer Engine": Software(
+            attention=3, early_stop=False, async_tensor="all", fused_gradients=True, copied_gathers=False
+        ),
         # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1
         "llm-foundry": Software(attention=1),
         "llm-foundry, torch 2.0": Software(attention=1, early_stop=False),
         # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py)
-        "nanotron": Software(fused_loss=False, messages=6),
+        "nanotron": Software(fused_loss=False, copied_gathers=False, messages=6),
     }
 )
 TORCH = SOFTWARE["torch"]

@@ -21,6 +21,7 @@ from labkit.plan.costs.transformers import Transformer
 
 _COMPARED = ("Ampere GA100", "Hopper", "Blackwell GB100")  # architectures of the tables
 _MOST_GPUS = 3072
+EXPERTS = "published steps with experts were up to a factor of two slower or faster"
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,13 +76,15 @@ class Step(Shown):
     @property
     def outside(self) -> tuple[str, ...]:
         """Why the interval may not hold: where this step is unlike all that the model was compared with."""
-        layout, gpu = self.layout, self.cluster.gpu
+        layout, gpu, room = self.layout, self.cluster.gpu, self.capacity_bytes
         computing = self.parts["compute"] + self.parts["recompute"]
         reasons = {
+            EXPERTS: self.model.experts > 0,
             "no published step was compared on this device": not gpu.architecture.startswith(_COMPARED),
             f"the largest published step was on {_MOST_GPUS:,} GPUs": self.cluster.gpus > _MOST_GPUS,
             "less than two fifths of it is compute": computing < 0.4 * self.seconds,
-            "the memory is all but full, which costs time": self.memory_bytes > 0.97 * self.capacity_bytes,
+            "the memory is all but full, which costs time": 0.97 * room < self.memory_bytes <= room,
+            "it needs more memory than there is": self.memory_bytes > room,
             f"no published step had the schedule {layout.schedule}": layout.schedule != "1F1B",
             "no published step offloaded its optimizer": layout.offload,
             "no published step had groups of ranks that split among themselves": layout.shard is not None,
@@ -99,34 +102,16 @@ class Step(Shown):
         return self.tokens / self.seconds
 
     @property
-    def model_flop_per_s(self) -> float:
-        """FLOP/s a GPU by 6 N + 12 L h s a token (Chowdhery et al. 2022, PaLM): nothing recomputed counts."""
-        return self.tokens * self.model.flop_per_token / self.seconds / self.cluster.gpus
-
-    @property
-    def hardware_flop_per_s(self) -> float:
-        """FLOP/s a GPU by Narayanan et al. 2021, equation 3, with the blocks' second forward where all is recomputed.
-
-        This is what table 1 there prints. Selective recomputation counts as none: it repeats less than 2 %.
-        """
-        flop = self.model.narayanan_flop(self.batch, recompute=self.layout.recompute == "full")
-        return flop / self.seconds / self.cluster.gpus
+    def tokens_per_s_per_gpu(self) -> float:
+        """Tokens a second and GPU, the figure that most publish."""
+        return self.tokens_per_s / self.cluster.gpus
 
     @property
     def mfu(self) -> float:
-        """Model FLOP utilisation, 0 to 1: model_flop_per_s over the vendor's dense peak."""
-        return self.model_flop_per_s / self._peak
-
-    @property
-    def hfu(self) -> float:
-        """Hardware FLOP utilisation, 0 to 1: hardware_flop_per_s over the vendor's dense peak."""
-        return self.hardware_flop_per_s / self._peak
-
-    @property
-    def _peak(self) -> float:
-        found = peak(self.cluster.gpu, precision(self.layout.dtype).compute_dtype)
-        assert found is not None  # the step's time needed it
-        return found
+        """Model FLOP utilisation, 0 to 1, of the vendor's dense peak, by Transformer.flop_per_token."""
+        top = peak(self.cluster.gpu, precision(self.layout.dtype).compute_dtype)
+        assert top is not None  # the step's time needed it
+        return self.tokens_per_s_per_gpu * self.model.flop_per_token / top
 
     @checked
     def train_s(self, tokens: Positive) -> float:
@@ -144,8 +129,7 @@ class Step(Shown):
 
     def _sentence(self) -> str:
         return (
-            f"{format_seconds(self.seconds)} a step, {format_si(self.tokens_per_s, 'tokens/s')}, "
-            f"MFU {self.mfu:.1%} (6 N + 12 L h s), HFU {self.hfu:.1%} (Narayanan et al. 2021), "
+            f"{format_seconds(self.seconds)} a step, {format_si(self.tokens_per_s, 'tokens/s')}, MFU {self.mfu:.1%}, "
             f"{format_bytes(self.memory_bytes)} of {format_bytes(self.capacity_bytes)} a GPU. Eight of ten published "
             f"steps would be within {' to '.join(map(format_seconds, self.interval_s))}"
             + "".join(f"; but {reason}" for reason in self.outside)

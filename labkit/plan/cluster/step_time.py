@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from labkit.plan.cluster.communication_time import context_s, exchange_s, experts_s, send_s, tensor_s
-from labkit.plan.cluster.compute_time import PassTimes, Piece, block_times, edge_times
+from labkit.plan.cluster.communication_time import (
+    context_s,
+    exchange_s,
+    experts_s,
+    group_link,
+    send_s,
+    tensor_s,
+)
+from labkit.plan.cluster.compute_time import Piece, block_times, edge_times
 from labkit.plan.cluster.constants import CONSTANTS, HOST_BYTES_PER_S, Constants
 from labkit.plan.cluster.hardware import Cluster, pcie
 from labkit.plan.cluster.layout import Layout, layers_of_stage
@@ -31,20 +37,24 @@ PARTS = (
 )
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """Seconds that one micro-batch takes on one stage."""
+class _Work(NamedTuple):
+    """Seconds that one micro-batch takes on one rank, in a block, an end of the model or a stage."""
 
     compute: float
     recompute: float
     tensor: float
     others: float  # communication of context and expert ranks
-    backward: float  # the backward part of all, which a gradient exchange can hide behind
+    backward: float  # the backward part of all these, which a gradient exchange can hide behind
     weights: float  # of the backward part what only the weights' gradients need
 
     @property
     def total(self) -> float:
         return self.compute + self.recompute + self.tensor + self.others
+
+
+def _added(works: Sequence[tuple[int, _Work]]) -> _Work:
+    """The sum of works, each as often as is said with it."""
+    return _Work(*(sum(count * work[i] for count, work in works) for i in range(len(_Work._fields))))
 
 
 def parts(
@@ -54,14 +64,13 @@ def parts(
     m, p = layout.microbatches(batch), layout.pipeline
     stages = _stages(model, cluster, layout, constants)
     slowest = max((stage for _, stage in stages), key=lambda stage: stage.total)
-    in_all = sum(count * stage.total for count, stage in stages)
-    mean = {f.name: sum(count * getattr(stage, f.name) for count, stage in stages) / p for f in fields(_Stage)}
+    added = _added(stages)
     chunks = 2 if layout.schedule in ("ZB-V", "DualPipe") else layout.interleave
     # each tensor rank sends its part to the next stage (Narayanan et al. 2021, section 4.1)
     sent_bytes = _boundary_bytes(model, layout) / layout.tensor
     send = send_s(cluster, sent_bytes, layout.tensor * layout.replicas) if p > 1 else 0.0
-    exposed_sends = 0.0 if layout.overlap and chunks > 1 else 2 * send * chunks
-    fill = _fill(layout, slowest, in_all) + 2 * (p - 1) * send
+    # a send before and one after the backward pass of a chunk, which only interleaved schedules can hide
+    exposed_sends = 0.0 if layout.overlap and chunks > 1 else 2 * chunks * send
     first = stages[0][1]  # has the embedding, so the most parameters to exchange
     params = stage_params(model, layout, 0)
     data = exchange_s(
@@ -71,23 +80,32 @@ def parts(
         layers=max(model.layers / p, 1),
         compute=(first.total - first.backward, first.backward),
         microbatches=m,
-        contention=constants.contention,
+        lost_share=_lost_share(cluster, layout, layout.sharded, layout.tensor, constants),
     )
-    waits = constants.jitter * math.log(cluster.nodes) * m * slowest.total
     return {
-        "compute": m * mean["compute"],
-        "recompute": m * mean["recompute"],
-        "tensor communication": m * mean["tensor"],
-        "context and expert communication": m * mean["others"],
+        "compute": m * added.compute / p,
+        "recompute": m * added.recompute / p,
+        "tensor communication": m * added.tensor / p,
+        "context and expert communication": m * added.others / p,
         "pipeline communication": m * exposed_sends,
-        "bubble": m * (slowest.total - in_all / p) + fill,
+        "bubble": m * (slowest.total - added.total / p) + _fill(layout, slowest, added.total) + 2 * (p - 1) * send,
         "data communication": data,
-        "waiting for the slowest": waits,
+        "waiting for the slowest": constants.jitter * math.log(cluster.nodes) * m * slowest.total,
         "optimizer": _optimizer_s(cluster, layout, params, constants),
     }
 
 
-def _fill(layout: Layout, slowest: _Stage, in_all: float) -> float:
+def _lost_share(cluster: Cluster, layout: Layout, ranks: int, stride: int, constants: Constants) -> float:
+    """Seconds of compute lost to a second of a ring's communication behind it, by the memory traffic that it causes."""
+    return constants.contention * group_link(cluster, ranks, stride).bytes_per_s * _byte_s(cluster, layout, constants)
+
+
+def _byte_s(cluster: Cluster, layout: Layout, constants: Constants) -> float:
+    """Seconds that a byte takes to or from memory."""
+    return 1 / rates(cluster.gpu, precision(layout.dtype).compute_dtype, constants).bytes_per_s
+
+
+def _fill(layout: Layout, slowest: _Work, in_all: float) -> float:
     """Seconds that a rank waits while the pipeline fills and empties.
 
     1F1B: all other stages once, over the chunks; exact where the slowest stage is the last, else at most that. ZB-H1:
@@ -110,87 +128,88 @@ def _optimizer_s(cluster: Cluster, layout: Layout, params: tuple[float, float], 
     parts = layout.sharded if layout.zero else 1
     updated = params[0] / parts + params[1] / min(parts, layout.same_experts)
     n_bytes = optimizer_traffic_bytes(updated, dtype=layout.dtype, optimizer=layout.optimizer)
+    kind = precision(layout.dtype)
     if layout.offload:
-        kind = precision(layout.dtype)
-        return (
-            updated * (kind.gradient_bytes + kind.param_bytes) / pcie(cluster.gpu).bytes_per_s
-            + n_bytes / HOST_BYTES_PER_S
-        )
-    dtype = precision(layout.dtype).compute_dtype
-    return n_bytes / rates(cluster.gpu, dtype, constants).bytes_per_s
+        sent = updated * (kind.gradient_bytes + kind.param_bytes)
+        return sent / pcie(cluster.gpu).bytes_per_s + n_bytes / HOST_BYTES_PER_S
+    # 16-bit gradients are copied to float32, those of float16 scaled back and checked, all read for their norm, and
+    # float32 weights read for their 16-bit copy (Megatron-LM, megatron/optimizer/optimizer.py, commit 00764415)
+    around = 4 + 8 * (kind.compute_dtype == "float16") + (4 + 6 * (kind.gradient_bytes == 2)) * (kind.master_bytes > 0)
+    return (n_bytes + around * updated) * _byte_s(cluster, layout, constants)
 
 
-class _Layer(NamedTuple):
-    """Seconds of one block in one micro-batch on one rank."""
+def _tensor_s(model: Transformer, cluster: Cluster, layout: Layout, constants: Constants) -> tuple[float, float]:
+    """Seconds of tensor communication that show in a block's forward pass and in its backward pass."""
+    if layout.tensor == 1:
+        return 0.0, 0.0
+    n_bytes, software = _boundary_bytes(model, layout), layout.software
+    once = tensor_s(cluster, n_bytes, layout.tensor, layout.sequence_parallel)
+    forward = once * constants.async_tensor if software.async_tensor == "all" else once
+    backward = once if software.async_tensor == "no" else once * constants.async_tensor
+    if layout.sequence_parallel and software.async_tensor == "backward":
+        # gradients are gathered before any product can start, and the inputs again beside the products (Korthikanti et
+        # al. 2022, section 4.2.2)
+        backward += once / 2
+    if layout.sequence_parallel and software.copied_gathers:  # four, read and written
+        copies = 4 * 2 * n_bytes * _byte_s(cluster, layout, constants)
+        return forward + copies, backward + copies
+    return forward, backward
 
-    forward: float
-    backward: float
-    weights: float  # of the backward pass
-    recompute: float
-    others: float  # communication of context and expert ranks; two thirds of it in the backward pass
 
-
-def _layer(
-    model: Transformer, cluster: Cluster, layout: Layout, block: PassTimes, passes: int, constants: Constants
-) -> _Layer:
-    """The times of a block whose compute times are `block`, and whose experts are visited in so many passes."""
+def _block(
+    model: Transformer, cluster: Cluster, layout: Layout, tensor: tuple[float, float], constants: Constants
+) -> _Work:
+    """The work of one block."""
+    times = block_times(model, cluster.gpu, Piece.of(layout), constants)
     again = {
         "none": 0.0,
-        "selective": 0.0 if model.fused_attention else block.scores_s,
-        "half": block.forward_s - block.scores_s - block.products_s / 2,
-        "full": block.forward_s - (block.last_s if layout.software.early_stop else 0.0),
+        "selective": 0.0 if model.fused_attention else times.scores_s,
+        "half": times.forward_s - times.scores_s - times.products_s / 2,
+        "full": times.forward_s - (times.last_s if layout.software.early_stop else 0.0),
     }[layout.recompute]
     # the host launches a block's kernels while the last ones run; where it takes longer, the GPU waits for it
-    launch_s = (constants.expert_s if model.experts else constants.block_s) * (1 + again / (3 * block.forward_s))
-    slowed = max(launch_s / (block.forward_s + block.backward_s + again), 1.0)
+    launch_s = (constants.expert_s if model.experts else constants.block_s) * (1 + again / (3 * times.forward_s))
+    slowed = max(launch_s / (times.forward_s + times.backward_s + again), 1.0)
     ring = context_s(cluster, model, layout)
+    lost_share = _lost_share(cluster, layout, layout.context, layout.tensor, constants)
 
     def shown(communication: float, behind: float) -> float:
         """Seconds of the ring of keys that attention doesn't hide."""
         hidden = min(communication, behind)
-        return communication - hidden + constants.contention * hidden
+        return communication - hidden + lost_share * hidden
 
-    return _Layer(
-        slowed * block.forward_s,
-        slowed * block.backward_s,
-        slowed * block.products_s,
-        slowed * again,
-        shown(ring, block.scores_s) + shown(2 * ring, 2 * block.scores_s) + passes * experts_s(cluster, model, layout),
+    adding = 0.0
+    if not layout.software.fused_gradients and layout.zero < 2:  # read the sum and the new gradient, write the sum
+        n_bytes = 3 * precision(layout.dtype).gradient_bytes * model.block_params / layout.tensor
+        adding = n_bytes * _byte_s(cluster, layout, constants)
+    passes = 3 if layout.recompute == "full" else 2  # of tensor and expert communication
+    others = shown(ring, times.scores_s) + shown(2 * ring, 2 * times.scores_s)
+    others += passes * experts_s(cluster, model, layout)
+    repeated = slowed * again + (passes - 2) * tensor[0]
+    return _Work(
+        compute=slowed * (times.forward_s + times.backward_s) + adding,
+        recompute=slowed * again,
+        tensor=tensor[1] + (passes - 1) * tensor[0],
+        others=others,
+        backward=slowed * times.backward_s + adding + repeated + tensor[1] + others * 2 / 3,
+        weights=slowed * times.products_s,
     )
 
 
-def _stages(model: Transformer, cluster: Cluster, layout: Layout, constants: Constants) -> list[tuple[int, _Stage]]:
+def _stages(model: Transformer, cluster: Cluster, layout: Layout, constants: Constants) -> list[tuple[int, _Work]]:
     """Each kind of stage (the first, inner ones by their layers, the last), with how many there are of it."""
-    piece, passes = Piece.of(layout), 3 if layout.recompute == "full" else 2  # of tensor and expert communication
-    layer = _layer(model, cluster, layout, block_times(model, cluster.gpu, piece, constants), passes, constants)
-    edges = edge_times(model, cluster.gpu, piece, constants)
-    once = 0.0
-    if layout.tensor > 1:
-        once = tensor_s(cluster, _boundary_bytes(model, layout), layout.tensor, layout.sequence_parallel)
-    hidden = layout.software.async_tensor
-    once_back = once if hidden == "no" else once * constants.async_tensor
-    once_other = once * constants.async_tensor if hidden == "all" else once
-
-    def stage(layers: int, ends: Sequence[PassTimes]) -> _Stage:
-        forward = layers * layer.forward + sum(end.forward_s for end in ends)
-        backward = layers * layer.backward + sum(end.backward_s for end in ends)
-        # embedding and head each have one all-reduce forward and one backward
-        tensor_back = (layers + len(ends) / 2) * once_back
-        again = layers * (layer.recompute + (passes - 2) * once_other)
-        return _Stage(
-            compute=forward + backward,
-            recompute=layers * layer.recompute,
-            tensor=tensor_back + (layers * (passes - 1) + len(ends) / 2) * once_other,
-            others=layers * layer.others,
-            backward=backward + again + tensor_back + layers * layer.others * 2 / 3,
-            weights=layers * layer.weights,
-        )
-
+    tensor = _tensor_s(model, cluster, layout, constants)
+    block = _block(model, cluster, layout, tensor, constants)
+    edges = edge_times(model, cluster.gpu, Piece.of(layout), constants)
+    # the embedding has an all-reduce forward, the head one backward: half of a block's each
+    embedding = (1, _Work(edges[0].forward_s + edges[0].backward_s, 0, tensor[0] / 2, 0, edges[0].backward_s, 0))
+    backward = edges[1].backward_s + tensor[1] / 2
+    head = (1, _Work(edges[1].forward_s + edges[1].backward_s, 0, tensor[1] / 2, 0, backward, 0))
     layers = [layers_of_stage(model, layout, rank) for rank in range(layout.pipeline)]
     if len(layers) == 1:
-        return [(1, stage(layers[0], edges))]
-    inner = [(count, stage(number, [])) for number, count in Counter(layers[1:-1]).items()]
-    return [(1, stage(layers[0], edges[:1])), *inner, (1, stage(layers[-1], edges[1:]))]
+        return [(1, _added([(layers[0], block), embedding, head]))]
+    inner = [(count, _added([(number, block)])) for number, count in Counter(layers[1:-1]).items()]
+    return [(1, _added([(layers[0], block), embedding])), *inner, (1, _added([(layers[-1], block), head]))]
 
 
 def _boundary_bytes(model: Transformer, layout: Layout) -> float:

@@ -12,7 +12,7 @@ from labkit.core.arguments import lookup
 from labkit.core.display import Shown
 from labkit.core.errors import LayoutError
 from labkit.core.parameters import Count, Positive, checked
-from labkit.core.units import GIGA, TERA
+from labkit.core.units import GIGA
 from labkit.measure.catalog import find
 from labkit.plan.cluster.constants import CONSTANTS, Constants
 from labkit.plan.cluster.hardware import Cluster, network
@@ -25,17 +25,8 @@ from labkit.plan.published import Agreement, Compared, table
 TABLE = "planner_steps"  # written by scripts/published_steps.py from the other published tables
 _TABLES = (
     "megatron", "selective recomputation", "zero bubble", "llm-foundry", "llm-foundry H100", "torchtitan", "nanotron",
-    "nemo", "megatron bridge",
+    "nemo", "megatron bridge", "zero bubble memory",
 )  # fmt: skip
-_SAID: Mapping[str, Callable[[Step], float]] = MappingProxyType(
-    {
-        "TFLOP/s a GPU": lambda made: made.hardware_flop_per_s / TERA,
-        "steps/s": lambda made: 1 / made.seconds,
-        "samples/s a GPU": lambda made: made.batch / made.seconds / made.cluster.gpus,
-        "tokens/s a GPU": lambda made: made.tokens_per_s / made.cluster.gpus,
-        "% MFU": lambda made: 100 * made.mfu,
-    }
-)
 
 
 @functools.cache
@@ -57,28 +48,18 @@ def _rows(name: str) -> tuple[Mapping[str, str], ...]:
 
 
 def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:
-    """The model with any constants compared with a table of COMPARISONS."""
+    """The model with any constants compared with a table of COMPARISONS: speeds, or GB on the fullest GPU."""
     rows = _rows(name)
-    made = [step(*inputs, constants=constants) for inputs in _inputs(name)]
-    compared = tuple(
-        Compared(row["label"], _SAID[row["unit"]](found), float(row["published"]), found)
-        for row, found in zip(rows, made, strict=True)
-    )
-    return Agreement(name, rows[0]["unit"], compared, rows[0]["source"])
-
-
-def zero_bubble_memory() -> Agreement[Step]:
-    """Qi et al. 2024, table 4, 1F1B plain and interleaved: GB (1e9 B) on the fullest GPU."""
-    found = compare("zero bubble")
-    rows = tuple(
-        Compared(row.label, row.by.memory_bytes / GIGA, float(line["memory_gb"]), row.by)
-        for row, line in zip(found.rows, _rows("zero bubble"), strict=True)
-    )
-    return Agreement("zero bubble memory", "GB", rows, found.source)
+    unit, compared = rows[0]["unit"], []
+    for row, inputs in zip(rows, _inputs(name), strict=True):
+        found = step(*inputs, constants=constants)
+        predicted = found.memory_bytes / GIGA if unit == "GB" else found.tokens_per_s_per_gpu
+        compared.append(Compared(row["label"], predicted, float(row["published"]), found))
+    return Agreement(name, unit, tuple(compared), rows[0]["source"])
 
 
 COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(
-    {name: functools.partial(compare, name) for name in _TABLES} | {"zero bubble memory": zero_bubble_memory}
+    {name: functools.partial(compare, name) for name in _TABLES}
 )
 
 
@@ -98,7 +79,7 @@ class HeldAgainst(Shown):
     @property
     def error(self) -> float:
         """Predicted speed over published, less 1."""
-        return _SAID["tokens/s a GPU"](self.predicted) / self.published - 1
+        return self.predicted.tokens_per_s_per_gpu / self.published - 1
 
     @property
     def expected(self) -> bool:
@@ -109,9 +90,8 @@ class HeldAgainst(Shown):
     def __str__(self) -> str:
         where = "within" if self.expected else "outside"
         why = "".join(f"; {reason}" for reason in self.predicted.outside)
-        speed = (1 + self.error) * self.published
         return (
-            f"predicted {speed:,.0f} tokens/s a GPU, published {self.published:,.0f}: "
+            f"predicted {self.predicted.tokens_per_s_per_gpu:,.0f} tokens/s a GPU, published {self.published:,.0f}: "
             f"{self.error:+.1%}, {where} the interval in which eight of ten published steps are{why}"
         )
 

@@ -124,19 +124,17 @@ def fit_link(
     ranks: Annotated[int, Number(least=2)],
     *,
     algorithm: str = "ring",
-    protocols: Annotated[int, Number(least=1, most=2)] = 1,
 ) -> Link:
     """The Link whose all-reduces come nearest to measured `seconds`, by least squares of the relative errors.
 
-    With `protocols` 2 the smaller sizes get a low-latency line of their own; every measured size is tried as the one
-    where the bulk line begins. Raises BadArgument for fewer than two sizes a line, for numbers not above zero, and if
-    the largest size took less than half the time of the smallest.
+    Raises BadArgument for fewer than two sizes, for numbers not above zero, and if the largest size took less than half
+    the time of the smallest.
     """
     if len(n_bytes) != len(seconds):
         raise BadArgument(f"Expected as many seconds as n_bytes, got {len(seconds)} and {len(n_bytes)}.")
     points = sorted(zip(n_bytes, seconds, strict=True))
-    if len({size for size, _ in points}) < 2 * protocols:
-        raise BadArgument(f"Expected at least {2 * protocols} sizes to fit a link, got {len(points)} measurements.")
+    if len({size for size, _ in points}) < 2:
+        raise BadArgument(f"Expected at least 2 sizes to fit a link, got {len(points)} measurements.")
     (least, short_s), (most, long_s) = points[0], points[-1]
     if long_s < 0.5 * short_s:  # less is noise of sizes that are all start
         raise BadArgument(
@@ -144,19 +142,7 @@ def fit_link(
             f"{most:g}. Are the lists in the same order?"
         )
     hops, factor = lookup(algorithm, ALGORITHMS, "algorithm")(ranks)
-    if protocols == 1:
-        return _fitted(points, hops, factor)
-
-    def error(link: Link) -> float:
-        return sum((wire_s(link, hops, factor * size) / time - 1) ** 2 for size, time in points)
-
-    splits = range(2, len(points) - 1)
-    links = [_fitted(points[i:], hops, factor, _fitted(points[:i], hops, factor)) for i in splits]
-    return min(links, key=error)
-
-
-def _fitted(points: Sequence[tuple[float, float]], hops: float, factor: float, low_latency: Link | None = None) -> Link:
-    """The Link of the line, a >= 0 s and b > 0 s a byte, that minimises the squares of (a + b size) / time - 1."""
+    # of the line start + slope * size that minimises the squares of line / time - 1, neither below zero
     aa = sum(1 / t**2 for _, t in points)
     ab = sum(s / t**2 for s, t in points)
     bb = sum(s**2 / t**2 for s, t in points)
@@ -164,8 +150,8 @@ def _fitted(points: Sequence[tuple[float, float]], hops: float, factor: float, l
     determinant = aa * bb - ab**2
     start = (a1 * bb - b1 * ab) / determinant if determinant > 0 else -1.0
     if start < 0:
-        return Link(0.0, factor / (b1 / bb), low_latency)
+        return Link(0.0, factor / (b1 / bb))
     slope = (b1 * aa - a1 * ab) / determinant
     if slope <= 0:  # a flat line is all start: the wire is too fast to show, and a Link needs a finite rate
         slope = 1e-3 * min(t / s for s, t in points)
-    return Link(start / hops, factor / slope, low_latency)
+    return Link(start / hops, factor / slope)

@@ -123,18 +123,6 @@ class Transformer(Shown):
         used = self.params - self.layers * (self.block_params - self.used_params)
         return 6 * used + 12 * self.layers * self.query_width * self.seq
 
-    @checked
-    def narayanan_flop(self, sequences: Count, recompute: bool = True) -> float:
-        """96 B s l h² (1 + s/6h + V/16lh): FLOP of a step of B sequences with its blocks' forward run twice.
-
-        Without `recompute` 72 B s l h² (1 + s/6h + V/12lh). Written with this model's matrices, which for a GPT gives
-        those. Source: Narayanan et al. 2021, appendix, equation 3; Korthikanti et al. 2022, appendix A.
-        """
-        h, tokens = self.hidden, sequences * self.seq
-        matrices = 2 * h * self.query_width + 2 * h * self.kv_width + (3 if self.gated else 2) * h * self.used_inner
-        block = 2 * tokens * (matrices + 2 * self.query_width * self.seq)
-        return (4 if recompute else 3) * self.layers * block + 6 * tokens * h * self.vocab
-
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""
         billion = self.params / GIGA
@@ -151,32 +139,19 @@ _gpt = functools.partial(
 _gpt_2022 = functools.partial(Transformer, source="Korthikanti et al. 2022, table 3")
 _llama2 = functools.partial(Transformer, vocab=32_000, seq=4096, gated=True, source="Touvron et al. 2023, Llama 2")
 _llama3 = functools.partial(
-    Transformer,
-    vocab=128_256,
-    seq=8192,
-    kv_heads=8,
-    gated=True,
+    Transformer, vocab=128_256, seq=8192, kv_heads=8, gated=True,
     source="Llama team 2024, The Llama 3 herd of models, table 3",
-)
+)  # fmt: skip
 _qwen3 = functools.partial(
-    Transformer,
-    vocab=151_936,
-    seq=4096,
-    gated=True,
-    head_dim=128,
+    Transformer, vocab=151_936, seq=4096, kv_heads=4, head_dim=128, experts=128, top_k=8, gated=True,
     source="Qwen team 2025, Qwen3 technical report, table 2",
-)
+)  # fmt: skip
 _KNOWN = (
     _gpt(24, 2304, 24, name="GPT 1.7B"),
-    _gpt(30, 3072, 32, name="GPT 3.6B"),
     _gpt(36, 4096, 32, name="GPT 7.5B"),
-    _gpt(40, 6144, 48, name="GPT 18B"),
     _gpt_2022(48, 6144, 64, name="GPT 22B"),
     _gpt(48, 8192, 64, name="GPT 39B"),
-    _gpt(60, 10_240, 80, name="GPT 76B"),
-    _gpt(80, 12_288, 96, name="GPT 145B"),
     _gpt_2022(96, 12_288, 96, name="GPT-3 175B"),
-    _gpt(96, 16_384, 128, name="GPT 310B"),
     _gpt(105, 20_480, 128, name="GPT 530B"),
     _gpt(128, 25_600, 160, name="GPT 1T"),
     _llama2(32, 4096, 32, feed_forward=11_008, kv_heads=32, name="Llama-2-7B"),
@@ -185,24 +160,13 @@ _KNOWN = (
     _llama3(32, 4096, 32, feed_forward=14_336, name="Llama-3-8B"),
     _llama3(80, 8192, 64, feed_forward=28_672, name="Llama-3-70B"),
     _llama3(126, 16_384, 128, feed_forward=53_248, name="Llama-3-405B"),
-    _qwen3(48, 2048, 32, feed_forward=768, kv_heads=4, experts=128, top_k=8, name="Qwen3-30B-A3B"),
-    _qwen3(94, 4096, 64, feed_forward=1536, kv_heads=4, experts=128, top_k=8, name="Qwen3-235B-A22B"),
+    _qwen3(48, 2048, 32, feed_forward=768, name="Qwen3-30B-A3B"),
+    _qwen3(94, 4096, 64, feed_forward=1536, name="Qwen3-235B-A22B"),
     Transformer(
-        36,
-        2880,
-        64,
-        vocab=201_088,
-        seq=8192,
-        feed_forward=2880,
-        kv_heads=8,
-        gated=True,
-        head_dim=64,
-        experts=128,
-        top_k=4,
-        name="GPT-OSS-120B",
-        source="OpenAI 2025, gpt-oss model card, section 2",
+        36, 2880, 64, vocab=201_088, seq=8192, feed_forward=2880, kv_heads=8, head_dim=64, experts=128, top_k=4,
+        gated=True, name="GPT-OSS-120B", source="OpenAI 2025, gpt-oss model card, section 2",
     ),
-)
+)  # fmt: skip
 MODELS: Mapping[str, Transformer] = MappingProxyType({model.name: model for model in _KNOWN})
 
 
