@@ -110,60 +110,6 @@ def _judge_seconds(job: TrainingJob, taken_s: float, reads: int, steps: int, giv
     )
 
 
-def break_even(answer: object) -> str:
-    """The smallest batch for which the device needs at least as long as the host."""
-    over_cases(answer, _networks(random.Random(2703)), _smallest_batch, close("images", rel=0.0, hint=_batch_hint))
-    return "Right for one operator and many, for large and small ones together, and where one image is enough."
-
-
-def _networks(draw: random.Random) -> dict[str, tuple[list[float], float, float, float]]:
-    """What is special about a network -> FLOP per image of its operators, FLOP/s, seconds a launch, least seconds."""
-
-    def drawn(n: int, low: float, high: float) -> list[float]:
-        return [10 ** draw.uniform(low, high) for _ in range(n)]
-
-    rates = iter([draw.uniform(0.5e12, 30e12) for _ in range(7)])
-    return {
-        "one operator": (drawn(1, 5, 7), next(rates), 8e-6, 2e-6),
-        "40 equal operators": (drawn(1, 6, 6.5) * 40, next(rates), 10e-6, 3e-6),
-        "one large operator among 60 small ones": ([*drawn(60, 3, 4), *drawn(1, 7, 8)], next(rates), 9e-6, 2.5e-6),
-        "operators of every size": (drawn(80, 3, 8), next(rates), 7e-6, 3e-6),
-        "operators without arithmetic among others": ([0.0] * 30 + drawn(20, 5, 7), next(rates), 10e-6, 3e-6),
-        "kernels that are never shorter than a launch": (drawn(10, 3, 5), next(rates), 4e-6, 5e-6),
-        "a batch for which both need exactly as long": ([2.0**20], 2.0**40, 2.0**-18, 2.0**-21),
-        "a slow host": (drawn(30, 6, 7), next(rates), 60e-6, 3e-6),
-    }
-
-
-def _smallest_batch(flop: Sequence[float], rate: float, order_s: float, least_s: float) -> int:
-    """By doubling, then halving the interval: the device's time grows with the batch."""
-
-    def enough(batch: int) -> bool:
-        return sum(max(least_s, one * batch / rate) for one in flop) >= order_s * len(flop)
-
-    high = 1
-    while not enough(high):
-        high *= 2
-    low = high // 2  # too small, or 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
-
-
-def _batch_hint(value: float, flop: Sequence[float], rate: float, order_s: float, least_s: float) -> str:
-    right = _smallest_batch(flop, rate, order_s, least_s)
-    if not value.is_integer():
-        return "A batch is a whole number."
-    if value == right - 1:
-        return "One image less than needed: the host is still slower."
-    if value == right + 1:
-        return "With one image less, the device already needs as long as the host, and that counts."
-    if value == _smallest_batch(flop, rate, order_s, 0.0):
-        return "A kernel takes at least least_s, however few images it has."
-    return "Host: order_s for each operator. Device: for each, the longer of least_s and flop x batch / rate."
-
-
 _GAINS = {
     "faster device": "the device is faster, but input and training still take turns",
     "workers": "workers load meanwhile, and the device is as before: the slower part takes all the time",
@@ -207,7 +153,6 @@ def script(answer: object) -> str:
 CHECKS = {
     "07.1": busy_share,
     "07.2": mean_loss,
-    "07.3": break_even,
     "07.5": gains,
     "07.6": script,
 }

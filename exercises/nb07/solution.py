@@ -23,19 +23,6 @@ def mean_loss(job, steps):
     return total.item() / steps
 
 
-# %% 07.3
-def break_even(flop_per_image, rate, order_s, least_s):
-    """The smallest batch for which the device needs at least as long as the host."""
-
-    def device_s(batch):
-        return sum(max(least_s, flop * batch / rate) for flop in flop_per_image)
-
-    batch = 1
-    while device_s(batch) < order_s * len(flop_per_image):
-        batch += 1
-    return batch
-
-
 # %% 07.5
 def gains(load_s, step_s, factor, workers):
     """How many times faster each fix makes a loop that takes load_s + step_s per batch."""

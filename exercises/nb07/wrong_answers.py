@@ -185,36 +185,6 @@ def endless(job, steps):
         job.step(job.prepare())
 
 
-# 07.3
-def device_s(flop, rate, least, batch):
-    return sum(max(least, one * batch / rate) for one in flop)
-
-
-def search(flop, rate, order, least, enough=lambda device, host: device >= host):
-    low, high = 0, 1
-    while not enough(device_s(flop, rate, least, high), order * len(flop)):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        good = enough(device_s(flop, rate, least, middle), order * len(flop))
-        low, high = (low, middle) if good else (middle, high)
-    return high
-
-
-def as_one_kernel(flop, rate, order, least):
-    batch = 1
-    while max(least, sum(flop) * batch / rate) < order * len(flop):
-        batch += 1
-    return batch
-
-
-def by_powers_of_two(flop, rate, order, least):
-    batch = 1
-    while device_s(flop, rate, least, batch) < order * len(flop):
-        batch *= 2
-    return batch
-
-
 # 07.5
 def gains(change):
     def answer(load, step, factor, workers):
@@ -380,19 +350,6 @@ WRONG = {
         (reads_one_behind, "The host read a loss"),
         (new_device, "changed the job's device or its times"),
         (no_times, "changed the job's device or its times"),
-    ],
-    "07.3": [
-        (lambda f, r, o, least: search(f, r, o, least) - 1, "One image less than needed"),
-        (lambda f, r, o, least: search(f, r, o, 0.0), "at least least_s"),
-        (as_one_kernel, "at least least_s"),
-        (by_powers_of_two, "flop x batch / rate"),
-        (lambda f, r, o, least: o * len(f) * r / sum(f), "whole number"),
-        (lambda f, r, o, least: search(f, r, o, least) + 1, "and that counts"),
-        (lambda f, r, o, least: search(f, r, o, 1e-12), "at least least_s"),
-        (lambda f, r, o, least: search(f, r, o, least, lambda device, host: device > host), "and that counts"),
-        (lambda f, r, o, least: search(f, r, 10e-6, least), "flop x batch / rate"),
-        (lambda f, r, o, least: 64, "flop x batch / rate"),
-        (lambda f, r, o, least: max(search([one], r, o, least) for one in f if one > 1e3), "flop x batch / rate"),
     ],
     "07.5": [
         (gains(lambda a, s, f, w: {"faster device": f}), "faster device"),

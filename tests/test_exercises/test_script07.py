@@ -91,14 +91,6 @@ def test_the_reference_learns_what_a_plain_loop_learns():
 def test_an_unknown_fault_is_named():
     with pytest.raises(LabError, match=r"preparation.*got \['coffee'\]"):
         slow_script.train(*given(), "cpu", faults=["coffee"])
-    with pytest.raises(LabError, match="coffee"):
-        list(slow_script.mended_in_turn(["coffee"]))
-
-
-def test_the_price_list_takes_one_fault_out_at_a_time():
-    rows = list(slow_script.mended_in_turn(reversed(slow_script.FAULTS)))
-    assert [name for name, _ in rows][:2] == ["all six faults", "without reading back"]
-    assert [len(script.keywords["faults"]) for _, script in rows] == [6, 5, 4, 3, 2, 1, 0]
 
 
 def test_the_notebooks_script_has_the_six_faults_and_learns_the_same(small_trials):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,6 @@ from torch.nn.functional import cross_entropy
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-
-Script = Callable[..., dict[str, float]]
 
 # fault -> what it is
 FAULTS = {
@@ -82,19 +80,6 @@ def _backward(model: nn.Module, x: Tensor, targets: Tensor, size: int) -> Iterat
         losses: Any = cross_entropy(model(piece), wanted, reduction="none")  # torch leaves backward untyped
         (losses.sum() / len(x)).backward()
         yield losses.detach()
-
-
-def mended_in_turn(order: Iterable[str] = tuple(FAULTS)) -> Iterator[tuple[str, Script]]:
-    """(row of a board, script): first with all faults, then without one more of them each time, in this order.
-
-    Raises BadArgument for an unknown fault.
-    """
-    left = list(FAULTS)
-    yield "all six faults", functools.partial(train, faults=tuple(left))
-    for fault in order:
-        _known([fault])
-        left.remove(fault)
-        yield f"without {fault}", functools.partial(train, faults=tuple(left))
 
 
 def _known(faults: Iterable[str]) -> frozenset[str]:
