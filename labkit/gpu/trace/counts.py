@@ -238,18 +238,20 @@ def _banks(request: Array, accesses: Events, count: int) -> tuple[Array, Array]:
     it, and the atomics of several lanes on it one after another.
     """
     words = np.maximum(accesses.size // BANK_BYTES, 1)  # of 4 bytes, an access
-    pair = (request.astype("i8") * 4 + accesses.lane * words // WARP) << 28 | (accesses.address // BANK_BYTES)
     wide, atomic = int(words.max(initial=1)), accesses.atomic
+    part = request.astype("i8") * 4 + (accesses.lane * words // WARP if wide > 1 else 0)
+    pair = part << 28 | accesses.address // BANK_BYTES
     one_by_one = pair[atomic]
     pair, words = pair[~atomic], words[~atomic]
     pair = _unique(pair if wide == 1 else np.concatenate([(pair + k)[words > k] for k in range(wide)]))
     pair = np.concatenate([pair, one_by_one]) if len(one_by_one) else pair
     # Words of each bank, by part of a request.
-    part, counts = np.unique((pair >> 28) * BANKS + pair % BANKS, return_counts=True)
-    full = np.zeros(count * 4, "i4")
-    np.maximum.at(full, part // BANKS, counts)
-    parts = full.reshape(count, 4)
-    return parts.sum(axis=1), parts.max(axis=1, initial=0)
+    part = (pair >> 28) * BANKS + pair % BANKS
+    part.sort()
+    first = starts(part)
+    most = np.zeros((count, 4), "i4")
+    np.maximum.at(most.reshape(-1), part[first] // BANKS, np.diff(first, append=len(part)))
+    return most.sum(axis=1), most.max(axis=1, initial=0)
 
 
 def _unique(values: Array) -> Array:

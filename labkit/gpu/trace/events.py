@@ -70,11 +70,6 @@ class Events:
         """The events that a boolean mask, an array of numbers, or a slice selects."""
         return Events(self.log, self.at[mask], self.stretch[mask])
 
-    @property
-    def accesses(self) -> Events:
-        """The events that access memory."""
-        return self.only(self.log.kinds[self.site] > 0)
-
     def reaching(self, region: Region) -> tuple[Events, Array]:
         """The accesses to elements of an array, and the elements' flat numbers."""
         address, (low, high) = self.address, region.span

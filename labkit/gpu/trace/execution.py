@@ -66,13 +66,17 @@ class Execution:
 
     @property
     def events(self) -> Events:
-        """All events, looked up anew: most of them are accesses, and only those are kept."""
+        """All events, looked up anew."""
         return Events.of(self.log, self.sites, self.settings.block_size)
 
     @cached_property
-    def accesses(self) -> Events:
-        """The events that access memory."""
-        return self.events.accesses
+    def _parts(self) -> tuple[Events, Events]:
+        events = self.events
+        accessing = events.log.kinds[events.site] > 0
+        return events.only(accessing), events.only(~accessing)
+
+    accesses = property(lambda self: self._parts[0], doc="The events that access memory.")
+    others = property(lambda self: self._parts[1], doc="All other events: branches, loops, fences.")
 
     @cached_property
     def requests(self) -> Requests:

@@ -130,9 +130,9 @@ def _unwritten_findings(run: Execution) -> list[Finding]:
 
     Otherwise the kernel may mean it: a stencil leaves its border, a compaction the end of the list.
     """
-    found = []
+    found, writes = [], run.accesses.only(run.accesses.write)
     for region in run.memory.regions:
-        left = unwritten(run.accesses, region)
+        left = unwritten(run.accesses, writes, region)
         if len(left):
             size, name = region.array.size, region.name
             first = region.element(int(left[0]))

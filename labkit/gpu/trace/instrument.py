@@ -82,8 +82,7 @@ def _parsed(fn: types.FunctionType) -> ast.FunctionDef:
 
 def _helpers(program: Program) -> dict[str, Any]:
     """What the rewritten source calls, by the names it uses, less the prefix."""
-    log = program.log
-    add = log.add
+    log, add = program.log, program.log.add
 
     def branch(value: Any, key: int) -> Any:
         add(-2 * key - 1 if value else -2 * key)

@@ -114,7 +114,7 @@ class Trace(ShownAsTable):
     def _first_accesses(self) -> Events:
         """The first access of each request."""
         requests = self._run.requests
-        return self._run.accesses.only(requests.order[requests.first])
+        return self._run.accesses.only(requests.order[requests.first])  # type: ignore[no-any-return]
 
     @cached_property
     def _request_arrays(self) -> Array:
@@ -141,11 +141,11 @@ class Trace(ShownAsTable):
 
     def branches(self, line: int = 0) -> Branches:
         """Count the branches of warps and those that diverge, in the whole kernel or in one source line."""
-        return branches(self._run.events, self._sites("branch", "for", line=line))
+        return branches(self._run.others, self._sites("branch", "for", line=line))
 
     @cached_property
     def _operations(self) -> Operations:
-        return operations(self._run.events, self._run.program)
+        return operations(self._run.others, self._run.program)
 
     @property
     def flop(self) -> int:
@@ -202,7 +202,7 @@ class Trace(ShownAsTable):
         Returns labels, "line 7: i < n", in the order in which they first came up, and an array (branches, 32) of 1 for
         taken, 0 for not taken, -1 for lanes that do not reach it.
         """
-        events, sites = self._run.events, self._run.sites
+        events, sites = self._run.others, self._run.sites
         mine = events.only(self._sites("branch")[events.site] & (events.warp == warp))
         keys, row = np.unique(mine.key, return_inverse=True)
         found = np.full((len(keys), WARP), -1)

@@ -21,6 +21,7 @@ MAX_QUESTIONS = 1000
 MAX_ALIKE = 8
 """Addresses examined that the same lines access, where only barriers order: what is found at one is found at all."""
 READ, WRITE, ATOMIC = 0, 1, 2
+NEVER = np.iinfo("i8").max
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ def _suspects(part: Events, groups: Array, owners: Array) -> Events:
     """
     if not len(part):
         return part
-    owner, write = owners[part.stretch], part.write
-    slot = part.address >> int((part.place & 7).min())
+    owner, write, place = owners[part.stretch], part.write, part.place
+    slot = place >> 3 + int((place & 7).min())
     slot += groups[part.stretch] * np.int64(0x9E3779B1)  # a large odd number scatters the groups
     slot &= (1 << (2 * len(part)).bit_length()) - 1
     last, several = np.full(int(slot.max()) + 1, -1, "i4"), np.zeros(int(slot.max()) + 1, bool)
@@ -167,12 +168,12 @@ def unset_reads(accesses: Events) -> Events:
     return reads.only(np.argsort(reads.at))
 
 
-def unwritten(accesses: Events, region: Region) -> Array:
+def unwritten(accesses: Events, writes: Events, region: Region) -> Array:
     """Flat numbers of the unwritten elements of an array that the kernel writes and never reads."""
     if region.space != "global" or not region.array.size:
         return np.zeros(0, "i8")
-    mine, element = accesses.reaching(region)
-    if not len(mine) or not mine.write.all() or mine.atomic.any():
+    mine, element = writes.reaching(region)
+    if not len(mine) or mine.atomic.any() or len(mine) < len(accesses.reaching(region)[0]):
         return np.zeros(0, "i8")
     left = np.ones(region.array.size, bool)
     left[element] = False
@@ -187,9 +188,6 @@ def elements_read(accesses: Events, region: Region) -> Array | None:
     found = np.zeros(region.array.size, bool)
     found[element] = True
     return np.flatnonzero(found)
-
-
-NEVER = np.iinfo("i8").max
 
 
 def _letter(site: Site) -> str:
