@@ -23,6 +23,11 @@ def busy(*given):
     return 1 - bubble()(*given)
 
 
+def transfers_as_work(ranks, microbatches, forward_s, backward_s, transfer_s):
+    idle_s = (ranks - 1) * (forward_s + backward_s)
+    return idle_s / (idle_s + (ranks - 1) * 2 * transfer_s + microbatches * (forward_s + backward_s))
+
+
 def right_for_four(ranks, microbatches, forward_s, backward_s, transfer_s):
     return bubble()(4, microbatches, forward_s, backward_s, transfer_s)
 
@@ -135,8 +140,9 @@ WRONG = {
         (bubble(transfers=1), "gradients travel back"),
         (bubble(hops=lambda p: p), "in front of the last one"),
         (right_for_four, "ranks=1"),
+        (transfers_as_work, "0.5455 (a share) is 0.75x what we expect. How long"),
         (lambda p, m, f, b, t: 3 / 11, "is not what we expect"),
-        (lambda p, m, f, b, t: bubble()(p, m, f, b, t) if m > 1 else None, "got nothing"),
+        (lambda p, m, f, b, t: bubble()(p, m, f, b, t) if m > 1 else None, "a number (a share), got nothing"),
         (lambda p, m, f, b, t: f"{100 / m:.0f} %", "expected a number"),
     ],
     "14.3": [

@@ -143,15 +143,16 @@ def number_close(answer: object, expected: float, *, rel: float, unit: str, hint
 def as_number(answer: object, unit: str, given: str = "") -> float:
     """The answer as a float: Python, NumPy and one-element torch numbers count; NotYet for anything else."""
     where = f"For {given}: expected" if given else "Expected"
+    unit = unit if unit.startswith(("(", "of ")) else f"in {unit}"
     if answer is None or answer is ...:
-        raise NotYet(f"{where} a number in {unit}, got nothing. Is there a return?")
+        raise NotYet(f"{where} a number {unit}, got nothing. Is there a return?")
     value = as_float(answer)
     if value is None and math.prod(getattr(answer, "shape", ())) != 1:
-        raise NotYet(f"{where} one number in {unit}, got {type(answer).__name__} with several.")
+        raise NotYet(f"{where} one number {unit}, got {type(answer).__name__} with several.")
     if value is None:
-        raise NotYet(f"{where} a number in {unit}, got {brief_repr(answer)}.")
+        raise NotYet(f"{where} a number {unit}, got {brief_repr(answer)}.")
     if math.isnan(value):
-        raise NotYet(f"{where} a number in {unit}, got NaN: 0 / 0, infinity / infinity, or a value that was never set.")
+        raise NotYet(f"{where} a number {unit}, got NaN: 0 / 0, infinity / infinity, or a value that was never set.")
     return value
 
 

@@ -16,7 +16,7 @@ from matplotlib.colors import to_rgb
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.core.parameters import Count, Positive
+from labkit.core.parameters import Count, NonNegative
 from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
 from labkit.plan.schedule import Overlap, Timetable
@@ -46,19 +46,19 @@ _HIGH = 0.42  # half a bar
 
 @Drawing
 def gantt(
-    ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_s: Positive | None = None, rows: Count = 1
+    ax: Axes, ranks: Timetable | Overlap | Iterable[Span] | Any, *, until_s: NonNegative = 0.0, rows: Count = 1
 ) -> FigureSpec:
     """A row for each rank, a bar for each span, with its kind as colour and as a letter or texture; white is idle.
 
     Takes what `lab.schedule.simulate` and `overlap` return, what `lab.launch` returns, or spans. Where transfers run
-    beside compute, a rank's row has two halves; later chunks of a rank are paler. `until_s` is where the axis ends, and
-    there is room for `rows` rows or more, so that two pictures can have the same axes. Thousands of spans are drawn as
-    one mixed colour a pixel. Raises BadArgument for no spans.
+    beside compute, a rank's row has two halves; later chunks of a rank are paler. The axis ends at `until_s` or later,
+    and there is room for `rows` rows or more, so that two pictures can have the same axes. Thousands of spans are drawn
+    as one mixed colour a pixel. Raises BadArgument for no spans.
     """
     spans = _spans(ranks)
     zero_s = min(span.start_s for span in spans)
     spent_s = max(span.end_s for span in spans) - zero_s
-    length_s = until_s or spent_s or 1.0
+    length_s = max(until_s, spent_s) or 1.0
     row_of = {rank: y for y, rank in enumerate(sorted({span.rank for span in spans}))}
     many = len(spans) > _MANY
     (_draw_mixed if many else _draw_bars)(ax, spans, row_of, zero_s, length_s)

@@ -130,8 +130,9 @@ def test_two_pictures_can_share_an_axis():
     drawn = plot.gantt(simulate(gpipe(1, 1)), until_s=10)
     assert drawn.ax.get_xlim() == (0, 10)
     assert "3.00 s" in drawn.sentence
-    with pytest.raises(BadArgument, match="until_s to be a finite number above 0"):
-        plot.gantt(simulate(gpipe(1, 1)), until_s=0)
+    assert plot.gantt(simulate(gpipe(1, 1)), until_s=1).ax.get_xlim() == (0, 3)  # nothing is cut off
+    with pytest.raises(BadArgument, match="until_s to be a finite number of at least 0"):
+        plot.gantt(simulate(gpipe(1, 1)), until_s=-1)
 
 
 def test_pictures_of_few_and_of_many_ranks_can_have_the_same_rows():
