@@ -46,6 +46,16 @@ def test_a_series_that_is_absent_is_not_in_the_legend():
     assert "recorded" not in shown
 
 
+def test_a_row_that_was_calculated_only_says_so_and_leaves_no_room_for_a_measurement():
+    rows = [Bar("GPT-3", others=[("calculated", 35.0)]), Bar("small", others=[("calculated", 2.0)], predicted=20)]
+    picture = plot.speed_bars(rows, unit="cards")
+    assert picture.sentence == "GPT-3: 35 cards (calculated); small: 2 cards (calculated)."
+    first, second = (bar.get_y() + bar.get_height() / 2 for bar in picture.ax.patches)
+    (guess,) = (line.get_ydata()[0] for line in picture.ax.lines if line.get_marker() == "D")
+    assert first == picture.ax.get_yticks()[0]
+    assert first < guess < second
+
+
 def test_a_simulated_bar_is_hatched_and_said_to_be():
     picture = plot.speed_bars([Bar("one", measured=1.0, simulated=True)], unit="s")
     assert picture.ax.patches[0].get_hatch() == "//"
