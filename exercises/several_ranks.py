@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C import _functorch as functorch
+from torch._C._distributed_c10d import Store
 
 from labkit.core.display import cut
 from labkit.core.errors import LabError, RankFailed
@@ -32,8 +34,11 @@ def rows_read(model: nn.Module, x: Tensor, *, learning: bool = False) -> Iterato
     batches: list[list[int]] = []
 
     def note(_: Any, inputs: tuple[Any, ...]) -> None:
+        given = inputs[0]
+        while functorch.is_functorch_wrapped_tensor(given):  # inside torch.func.vmap or grad
+            given = functorch.get_unwrapped(given)
         if torch.is_grad_enabled() or not learning:
-            batches.append((inputs[0][:, None] == x[None]).all(2).nonzero()[:, 1].tolist())
+            batches.append((given.reshape(-1, 1, x.shape[1]) == x[None]).all(2).nonzero()[:, 1].tolist())
 
     with next(model.children()).register_forward_pre_hook(note):
         yield batches
@@ -66,9 +71,9 @@ def _observe_cases(answer: Any, observe: Callable[[Any, int, int], Any], cases: 
 
 def _close_store() -> None:
     """Make an answer's own calls of a store raise: numbers are to go by messages, which checks count."""
-    for name, method in list(vars(dist.Store).items()):
+    for name, method in list(vars(Store).items()):
         if callable(method) and not name.startswith("_"):
-            setattr(dist.Store, name, _only_for_torch(name, method))
+            setattr(Store, name, _only_for_torch(name, method))
 
 
 def _only_for_torch(name: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import vector_to_parameters
 from torch.utils.data import TensorDataset
-from torch.utils.flop_counter import FlopCounterMode
 
 from exercises.answers import about
 from exercises.several_ranks import on_ranks, rows_read
@@ -29,11 +28,10 @@ _BATCH, _RATE, _EPOCHS = 4, 0.2, 3
 
 @dataclass
 class SharedStep:
-    """One call on one rank: which images its model was given, the call's matrix work, and what it left."""
+    """One call on one rank: which images its model was given, whether the result depends on others, what it left."""
 
     rows: list[int]
-    flop: int
-    image_flop: int  # forward and backward of one image
+    needs_others: bool
     left: Left
 
 
@@ -49,23 +47,25 @@ def gradients(answer: object) -> str:
 
 
 def _observe_step(answer: Callable[..., object], images: int, seed: int) -> SharedStep:
-    batch = WholeBatch(images, seed)
-    with rows_read(batch.model, batch.x) as batches, FlopCounterMode(display=False) as counter:
-        loss = answer(batch.model, batch.x, batch.y)
-    image_flop = 6 * sum(weight.numel() for weight in batch.model.parameters() if weight.dim() == 2)
-    return SharedStep(
-        sorted({row for rows in batches for row in rows}), counter.get_total_flops(), image_flop, batch.left_by(loss)
-    )
+    batch, same = WholeBatch(images, seed), WholeBatch(images, seed)
+    with rows_read(batch.model, batch.x) as batches:
+        left = batch.left_by(answer(batch.model, batch.x, batch.y))
+    rows = sorted({row for rows in batches for row in rows})
+    torch.manual_seed(seed)  # so that the next call draws the same share
+    same.x[[row for row in range(images) if row not in rows]] = math.nan
+    again = same.left_by(answer(same.model, same.x, same.y))
+    return SharedStep(rows, _is_nan(again) and not _is_nan(left), left)
+
+
+def _is_nan(left: Left) -> bool:
+    loss = left.loss if isinstance(left.loss, float) else 0.0
+    return math.isnan(loss) or (left.gradient is not None and bool(left.gradient.isnan().any()))
 
 
 def _judge_steps(steps: Sequence[SharedStep], images: int) -> None:
     _judge_shares([step.rows for step in steps], images)
-    for rank, step in enumerate(steps):
-        if step.flop > 1.5 * len(step.rows) * step.image_flop:
-            raise NotYet(
-                f"rank {rank} computes as much as {step.flop / step.image_flop:.3g} images take, and its model was "
-                f"given {len(step.rows)}. A rank works on its own share only, and once."
-            )
+    if any(step.needs_others for step in steps):
+        raise NotYet("the result depends on images that a rank's model was not given. A rank works on its share only.")
     ranks, found = len(steps), [step.left.gradient for step in steps]
     if any(one is None or found[0] is None or not near(one, found[0]) for one in found):
         otherwise = "the gradients differ from rank to rank. Which call sums the gradients of all ranks?"
@@ -82,8 +82,9 @@ def _judge_steps(steps: Sequence[SharedStep], images: int) -> None:
             step.left.judge(
                 no_gradient="A rank without images must add zeros to the sum, so that it gets the others' gradients.",
                 scaled={
-                    ranks: "a sum of means, not a mean",
+                    ranks: "a sum of means, not a mean, or a sum over the ranks taken twice",
                     1 / ranks: "divided by the number of ranks once too often",
+                    images / ranks / max(1, images // ranks): "not all shares have images // ranks images",
                 },
                 otherwise=otherwise,
                 loss="Each rank returns another one: that of its own share." if len(losses) > 1 else "",
@@ -160,15 +161,16 @@ def _observe_training(answer: Callable[..., object], images: int, seed: int) -> 
 def _judge_batches(copies: Sequence[TrainedCopy], images: int) -> None:
     ranks = len(copies)
     steps = _EPOCHS * math.ceil(math.ceil(images / ranks) / _BATCH)
+    reads = [sum(map(len, copy.batches)) for copy in copies]
+    if 0 in reads:
+        raise NotYet(f"rank {reads.index(0)}'s model was given none of the images.")
+    if min(reads) >= _EPOCHS * images:
+        raise NotYet(
+            f"every rank reads all {images} images in every epoch: {ranks} ranks do the same work. Which sampler gives "
+            "each rank a share?"
+        )
     for rank, copy in enumerate(copies):
-        reads, largest = sum(map(len, copy.batches)), max(map(len, copy.batches), default=0)
-        if reads == 0:
-            raise NotYet(f"rank {rank}'s model was given none of the images.")
-        if reads >= _EPOCHS * images:
-            raise NotYet(
-                f"rank {rank} reads all {images} images in every epoch, as every other rank does: {ranks} ranks do the "
-                "same work. Which sampler gives each rank a share?"
-            )
+        largest = max(map(len, copy.batches))
         if largest > _BATCH:
             raise NotYet(f"rank {rank} has a batch of {largest}. `batch` is the batch of one rank.")
         if len(copy.batches) > steps:
@@ -213,11 +215,13 @@ def _judge_weights(copies: Sequence[TrainedCopy]) -> None:
     if any(_distance(first, replay) < 1e-7 for replay in replays):
         return
     ranks = len(copies)
-    for times, why in (
-        (ranks, f"the gradients are summed over ranks, so each step is {ranks} times too long."),
-        (1 / ranks, f"each step is {ranks} times too short. DDP's gradients are averages already: divide only a sum."),
+    for mistake, why in (
+        ({"times": ranks}, f"the gradients are summed over ranks, so each step is {ranks} times too long."),
+        ({"times": 1 / ranks}, f"each step is {ranks} times too short. DDP's gradients are averages already."),
+        ({"times": ranks / 2}, "the sum over ranks is divided by 2, whatever their number."),
+        ({"kept": True}, "the gradients of earlier steps are still in each step's: set them to zero first."),
     ):
-        if _distance(first, _replay(copies, exact=False, times=times)) < 1e-7:
+        if _distance(first, _replay(copies, exact=False, **mistake)) < 1e-7:
             raise NotYet(why)
     raise NotYet(
         "the copies agree, but one process with the joint batches would end with other weights, "
@@ -230,14 +234,18 @@ def _distance(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
 
-def _replay(copies: Sequence[TrainedCopy], *, exact: bool, times: float = 1.0) -> Tensor:
-    """The weights of one process that reads, step by step, what all ranks read; `exact` weighs every image alike."""
+def _replay(copies: Sequence[TrainedCopy], *, exact: bool, times: float = 1.0, kept: bool = False) -> Tensor:
+    """The weights of one process that reads, step by step, what all ranks read.
+
+    `exact` weighs every image alike; steps are so many `times` as long, and add to the gradients that are `kept`.
+    """
     model, (x, y) = network(), copies[0].data
     vector_to_parameters(copies[0].before.clone(), model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=times * _RATE)
     for batches in _joint_batches(copies):
         parts = [[row for batch in batches for row in batch]] if exact else batches
-        optimizer.zero_grad()
+        if not kept:
+            optimizer.zero_grad()
         torch.stack([cross_entropy(model(x[rows]), y[rows]) for rows in parts]).mean().backward()
         optimizer.step()
     return flat(model)

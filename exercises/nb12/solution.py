@@ -5,7 +5,7 @@
 def gradients(model, images, labels):
     """Leave the whole batch's mean-loss gradients in `model` on every rank; return the loss.
 
-    `model` may read this rank's share only. Shares differ by one image at most, or are empty.
+    `model` may read this rank's share only. Their sizes differ by one at most, and can be 0.
     """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     x, y = (part.tensor_split(ranks)[rank] for part in (images, labels))
@@ -19,10 +19,10 @@ def gradients(model, images, labels):
 
 # %% 12.2
 def mended(model, dataset, batch, rate, epochs):
-    """Train `model` by plain SGD, on every rank `batch` images a step, and return it.
+    """Train `model` by plain SGD with `batch` images a step on each rank, and return it.
 
     In each epoch each image is read by one rank (or a few by two, if need be), in a new order.
-    All copies end as one process's would that reads all ranks' batches in each step.
+    All copies end with the weights of one process that reads all ranks' batches each step.
     """
     sampler = DistributedSampler(dataset)
     net = DDP(model)  # all copies begin with rank 0's weights; backward averages the gradients

@@ -33,7 +33,7 @@ def share(zero=True, reduction="sum", over=len, exchange="sum", split=None, loss
         loss = loss.detach()
         if loss_too:
             dist.all_reduce(loss)
-        return loss.item() / (ranks if exchange == "mean" and reduction == "mean" else 1)
+        return loss.item() / (ranks if exchange == "mean" else 1)
 
     return gradients
 
@@ -63,41 +63,47 @@ def whole_batch_past_the_hook(model, images, labels):
     return loss.item()
 
 
-def whole_batch_by_its_weights(model, images, labels):
-    """Shows its model a share, and computes with all, without the model."""
-    model(images.tensor_split(dist.get_world_size())[dist.get_rank()])
-    model.zero_grad()
-    x = images
-    for layer in model.children():
-        x = linear(x, layer.weight, layer.bias) if isinstance(layer, torch.nn.Linear) else layer(x)
-    loss = cross_entropy(x, labels)
-    loss.backward()
-    return loss.item()
+def whole_batch_by_its_weights(product):
+    def gradients(model, images, labels):
+        """Shows its model a share, and computes with all, without the model."""
+        model(images.tensor_split(dist.get_world_size())[dist.get_rank()])
+        model.zero_grad()
+        x = images
+        for layer in model.children():
+            x = product(x, layer.weight) + layer.bias if isinstance(layer, torch.nn.Linear) else layer(x)
+        loss = cross_entropy(x, labels)
+        loss.backward()
+        return loss.item()
+
+    return gradients
 
 
 # 12.2
 
 
-def loop(sampled=True, exchange="ddp", new_order=True, rate_times=1.0, returns=True, rounds=None):
+def loop(sampled=True, exchange="ddp", new_order=True, scale=0, returns=True, rounds=None, zero=True):
     def mended(model, dataset, batch, rate, epochs):
         ranks = dist.get_world_size()
         sampler = DistributedSampler(dataset, shuffle=new_order != "sorted") if sampled else None
         loader = DataLoader(dataset, batch_size=batch, sampler=sampler, shuffle=sampler is None)
         net = DistributedDataParallel(model) if exchange == "ddp" else model
-        optimizer = torch.optim.SGD(model.parameters(), lr=rate * (rate_times or ranks))
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate * ranks**scale)
         for epoch in range(rounds or epochs):
             if sampled and new_order is True:
                 sampler.set_epoch(epoch)
+            elif new_order == "two orders":
+                sampler.set_epoch(epoch % 2)
             for images, labels in loader:
-                optimizer.zero_grad()
+                if zero:
+                    optimizer.zero_grad()
                 cross_entropy(net(images), labels).backward()
                 if exchange == "sum":
                     for weight in model.parameters():
                         dist.all_reduce(weight.grad)
-                elif exchange == "mean":
+                elif exchange in ("mean", "half"):
                     for weight in model.parameters():
                         dist.all_reduce(weight.grad)
-                        weight.grad /= ranks
+                        weight.grad /= ranks if exchange == "mean" else 2
                 optimizer.step()
         if exchange == "weights at the end":
             for weight in model.parameters():
@@ -133,10 +139,24 @@ def small_batches(model, dataset, batch, rate, epochs):
     return loop()(model, dataset, batch // dist.get_world_size(), rate, epochs)
 
 
+def rank_0_trains(model, dataset, batch, rate, epochs):
+    """The others wait, and get the result."""
+    if dist.get_rank() == 0:
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+        for _ in range(epochs):
+            for images, labels in DataLoader(dataset, batch_size=batch, shuffle=True):
+                optimizer.zero_grad()
+                cross_entropy(model(images), labels).backward()
+                optimizer.step()
+    for weight in model.parameters():
+        dist.broadcast(weight.data, 0)
+    return model
+
+
 # 12.3
 
 
-def ring(mean=False, cut="tensor_split", trips=2, whole=False, direction=1, second="copy", shift=0, blocking=False):
+def ring(mean=False, cut="tensor_split", trips=2, direction=1, second="copy", shift=0, blocking=False):
     def ring_all_reduce(x):
         rank, ranks = dist.get_rank(), dist.get_world_size()
         right, left = (rank + direction) % ranks, (rank - direction) % ranks
@@ -249,7 +269,15 @@ WRONG = {
         (share(step=True), "the weights changed"),
         (lambda model, images, labels: 0.5, "are read by no rank"),
         (whole_batch_past_the_hook, "no work is shared"),
-        (whole_batch_by_its_weights, "A rank works on its own share only"),
+        (whole_batch_by_its_weights(linear), "depends on images that a rank's model was not given"),
+        (
+            whole_batch_by_its_weights(lambda x, weight: (x[:, None] * weight).sum(-1)),
+            "depends on images that a rank's model was not given",
+        ),
+        (
+            share(over=lambda images: max(1, len(images) // dist.get_world_size()), exchange="mean"),
+            "not all shares have images // ranks images",
+        ),
     ],
     "12.2": [
         (loop(sampled=False), "do the same work"),
@@ -258,15 +286,20 @@ WRONG = {
         (loop(exchange="none"), "nothing averages the gradients"),
         (loop(new_order=False), "set_epoch"),
         (loop(new_order="sorted"), "set_epoch"),
+        (loop(new_order="two orders"), "the same order in epochs 0 and 2"),
         (loop(exchange="mean"), "they began with different weights"),
         (broadcast_then(loop(exchange="sum")), "summed over ranks"),
-        (loop(rate_times=None), "summed over ranks"),
+        (loop(scale=1), "summed over ranks"),
+        (loop(scale=-1), "too short"),
+        (broadcast_then(loop(exchange="half")), "divided by 2, whatever their number"),
+        (loop(zero=False), "the gradients of earlier steps"),
         (broadcast_then(loop(exchange="weights at the end")), "in every step"),
         (big_batches, "`batch` is the batch of one rank"),
         (small_batches, "isn't divided by the number of ranks again"),
         (lambda *given: bool(loop()(*given)), "expected the trained model"),
         (loop(rounds=1), "read by no rank"),
         (lambda model, *rest: model, "none of the images"),
+        (rank_0_trains, "rank 1's model was given none of the images"),
     ],
     "12.3": [
         (calls_all_reduce, "It calls allreduce"),
@@ -282,8 +315,10 @@ WRONG = {
         (ring(shift=1), "On 2 ranks"),
         (ring(blocking=True), "wait for each other"),
         (does_nothing, "returned what it was given"),
-        (one_message_a_number, "don't cut a part into smaller ones"),
+        (one_message_a_number, "no part cut into smaller ones"),
         (through_the_store, "through torch.distributed's messages only"),
+        (lambda x: ring()(x.float()).double(), "right to some digits only"),
+        (ring(trips=3), "n - 1 in each trip"),
         (lambda x: 2.0, "expected a tensor"),
     ],
 }

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel
 from torch.nn.functional import cross_entropy, logsigmoid
+from torch.utils.data import DataLoader, DistributedSampler
 
 from labkit.plan.cluster import Layout
 from tests.helpers import check
@@ -24,6 +25,48 @@ def share_read_twice(model, images, labels):
     for tensor in (loss, *(weight.grad for weight in model.parameters())):
         dist.all_reduce(tensor)
     return loss.item()
+
+
+def image_by_image(model, images, labels):
+    """Takes each image's gradients by vmap."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    x, y = images.tensor_split(ranks)[rank], labels.tensor_split(ranks)[rank]
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+
+    def loss_of(weights, image, label):
+        return cross_entropy(torch.func.functional_call(model, weights, (image[None],)), label[None]) / len(images)
+
+    total = torch.zeros((), dtype=torch.float64)
+    gradients = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    if len(x):
+        each = torch.func.vmap(torch.func.grad_and_value(loss_of), in_dims=(None, 0, 0))
+        gradients, losses = each(weights, x, y)
+        gradients, total = {name: found.sum(0) for name, found in gradients.items()}, losses.sum()
+    for name, weight in model.named_parameters():
+        weight.grad = gradients[name]
+        dist.all_reduce(weight.grad)
+    dist.all_reduce(total)
+    return total
+
+
+def begun_at_the_mean(model, dataset, batch, rate, epochs):
+    """All copies begin with the mean of the ranks' weights; all images are read again without gradients."""
+    ranks = dist.get_world_size()
+    for weight in model.parameters():
+        dist.all_reduce(weight.data)
+        weight.data /= ranks
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for epoch in range(epochs):
+        for images, labels in DataLoader(dataset, batch, sampler=DistributedSampler(dataset, seed=100 + epoch)):
+            optimizer.zero_grad()
+            cross_entropy(model(images), labels).backward()
+            for weight in model.parameters():
+                dist.all_reduce(weight.grad)
+                weight.grad /= ranks
+            optimizer.step()
+        with torch.no_grad():
+            model(dataset.tensors[0])
+    return model
 
 
 def backwards_ring(x):
@@ -102,7 +145,8 @@ class MyColumns(ColwiseParallel):
 
 
 RIGHT = {
-    "12.1": [share_read_twice],
+    "12.1": [share_read_twice, image_by_image],
+    "12.2": [begun_at_the_mean],
     "12.3": [backwards_ring],
     "13.5": [
         PLAN,
