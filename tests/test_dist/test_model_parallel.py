@@ -16,7 +16,7 @@ from exercises.nb13.wrong_operators import COPY, SUM, operator, passed_on, sleep
 from labkit.core.errors import RankFailed
 from labkit.dist.collective_traffic import Traffic
 from labkit.lesson import checks
-from labkit.measure.profiling.saved_activations import saved_activation_bytes
+from labkit.measure.profiling import saved_activation_bytes
 
 WIDTH, HEADS, BLOCKS, VOCAB, STEPS = 16, 4, 3, 20, 3
 BATCH, SEQ = 2, 5

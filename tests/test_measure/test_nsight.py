@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from labkit.core.errors import BadArgument, DataError
 from labkit.measure.profiling.nsight import (
+    as_script,
     csv_rows,
     ncu_command,
     nsys_command,
@@ -14,7 +15,6 @@ from labkit.measure.profiling.nsight import (
     read_report,
     recorded_report,
 )
-from labkit.measure.profiling.standalone_script import as_script
 
 # `nsys stats --format csv`: what it says first, then the columns of cuda_gpu_kern_sum
 NSYS = """\

@@ -7,10 +7,12 @@ from labkit.measure.profiling.host_waits import wait_lines as wait_lines
 from labkit.measure.profiling.memory_by_category import (
     MemoryTimeline as MemoryTimeline,
     memory_timeline as memory_timeline,
+    saved_activation_bytes as saved_activation_bytes,
 )
 from labkit.measure.profiling.mfu import Utilization as Utilization, utilization as utilization
 from labkit.measure.profiling.nsight import (
     Command as Command,
+    as_script as as_script,
     ncu_command as ncu_command,
     nsys_command as nsys_command,
     nsys_stats_command as nsys_stats_command,
@@ -19,7 +21,5 @@ from labkit.measure.profiling.nsight import (
 )
 from labkit.measure.profiling.operator_timing import counted_flop as counted_flop
 from labkit.measure.profiling.partition import PartSpan as PartSpan
-from labkit.measure.profiling.saved_activations import saved_activation_bytes as saved_activation_bytes
-from labkit.measure.profiling.standalone_script import as_script as as_script
 from labkit.measure.profiling.step import StepProfile as StepProfile, profile_step as profile_step
 from labkit.measure.profiling.step_overhead import StepOverhead as StepOverhead, step_overhead as step_overhead

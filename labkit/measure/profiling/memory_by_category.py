@@ -6,7 +6,11 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from labkit.core.display import Shown, Table, brief_repr
 from labkit.core.errors import BadArgument, BadMeasurement
@@ -31,10 +35,6 @@ from labkit.measure.profiling.allocations import (
     phase_at,
     series,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-    from torch.optim import Optimizer
 
 _NOT_COUNTED = "What existed before the steps and belongs to neither model nor optimizer, a batch say, is not counted."
 
@@ -186,8 +186,6 @@ def _device_of(model: nn.Module) -> str:
 
 def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
     """Category and bytes of the memory that model and optimizer hold at this moment, by address."""
-    import torch
-
     state = [] if optimizer is None else [v for values in optimizer.state.values() for v in values.values()]
     tensors = [
         *((STATE, value) for value in state if isinstance(value, torch.Tensor)),
@@ -219,3 +217,26 @@ def _gradients_named(model: nn.Module) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@checked
+def saved_activation_bytes(layer: torch.nn.Module | Callable[..., Any], *inputs: torch.Tensor) -> int:
+    """Bytes that `layer(*inputs)` saves until its backward pass, inputs included.
+
+    Its parameters and buffers don't count, and tensors that share memory count once. An input that needs no gradient
+    may be saved too. Tensors that a layer keeps by itself, as attributes, are not seen.
+    """
+    own = [*layer.parameters(), *layer.buffers()] if isinstance(layer, torch.nn.Module) else []
+    own_addresses = {tensor.untyped_storage().data_ptr() for tensor in own}
+    kept: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own_addresses:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        alive = layer(*inputs)  # while it lives, no address is reused
+    del alive
+    return sum(kept.values())

@@ -1,25 +1,28 @@
-"""Commands that run NVIDIA's profilers, Nsight Systems (nsys) and Nsight Compute (ncu), and their reports.
+"""Commands that run NVIDIA's profilers, Nsight Systems (nsys) and Nsight Compute (ncu), their programs and reports.
 
-Both profile a whole program: lab.profiling.as_script writes what a cell does to one. Sources for options, reports and
-CSV columns: Nsight Systems User Guide and Nsight Compute CLI documentation (docs.nvidia.com).
+Both profile a whole program: `as_script` writes what a cell does to one. Sources for options, reports and CSV columns:
+Nsight Systems User Guide and Nsight Compute CLI documentation (docs.nvidia.com).
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import inspect
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from labkit.core.display import Shown, Table, cut
+from labkit.core.display import Shown, Table, brief_repr, cut
 from labkit.core.errors import BadArgument, DataError
-from labkit.core.parameters import Count, checked
+from labkit.core.own_folder import writing
+from labkit.core.parameters import Count, Size, checked
 from labkit.core.paths import RECORDED
 from labkit.core.units import format_seconds
+from labkit.measure.source_text import is_plain_function, with_imports
 
 # The columns shown of `--set basic`, in this order.
 _DETAILS = (
@@ -203,3 +206,48 @@ def _stem(script: str | Path) -> Path:
 def _marks_a_range(path: Path) -> bool:
     """Whether the script at `path`, which need not exist yet, limits what is profiled to a part of it."""
     return path.is_file() and "profiler.start(" in path.read_text(encoding="utf-8")
+
+
+_FUNCTION = """\
+# Written by lab.profiling.as_script: profilers start with the marked call, the ones before warm up.
+import torch
+{imports}
+
+{source}
+
+def _wait():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+for _ in range({warm_ups}):
+    {name}()
+_wait()
+if torch.cuda.is_available():
+    torch.cuda.profiler.start()
+{name}()
+_wait()
+if torch.cuda.is_available():
+    torch.cuda.profiler.stop()
+"""
+
+
+@checked
+def as_script(work: Callable[[], object], path: str | Path, *, warm_ups: Size = 3) -> Path:
+    """Write the function `work` to a Python file that nsys and ncu can run, and return its path.
+
+    `work` takes no arguments. It is written with the imports that it needs, then called `warm_ups` times, and once more
+    between cudaProfilerStart and cudaProfilerStop, so that a profiler sees only that call. It has to create everything
+    else that it uses. Raises BadMeasurement for a function that uses a variable of the notebook, BadArgument for
+    anything but a function without arguments, DataError where the file can't be written.
+    """
+    if not is_plain_function(work) or inspect.signature(work).parameters:
+        raise BadArgument(
+            f"Expected a function without arguments, made with def; got {brief_repr(work)}. Define one with `def`."
+        )
+    imports, source = with_imports(work, advice="Create it inside the function.")
+    target = Path(path)
+    program = _FUNCTION.format(imports=imports, source=source, name=work.__name__, warm_ups=warm_ups)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(program, encoding="utf-8")
+    return target
