@@ -63,10 +63,8 @@ _ROOMS = {
     "train": ("data", "formats", "graphs", "models", "training"),
 }
 _HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
-_MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names} | {
-    "dist": "dist",
-    "plot": "plot",
-}
+_MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}
+_MODULE_OF |= {"dist": "dist", "plot": "plot"}
 __all__ = sorted([*_HOME_OF, *_MODULE_OF])  # from the tables above, in which each name stands once
 
 

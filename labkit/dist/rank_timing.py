@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal
 
 from labkit.core.kinds import Items, Number
-from labkit.core.parameters import Count, Positive, checked
+from labkit.core.parameters import Count, checked
 from labkit.dist.launching import Ranks, launch
 from labkit.measure.bench import Timing, sync_of
 
@@ -76,7 +76,6 @@ def all_reduce_seconds(
     nproc: Ranks,
     *,
     over: Literal["gloo", "nccl"] | None = None,
-    timeout_s: Positive = 120.0,
 ) -> dict[int, float]:
     """Seconds that an all-reduce of each size, in bytes, takes between `nproc` ranks of this machine.
 
@@ -84,7 +83,7 @@ def all_reduce_seconds(
     rank's time. float32, so sizes are rounded up to 4 bytes. `over` is "gloo", between processor cores, or "nccl",
     between GPUs; without it what `backend` says. BadArgument for other sizes and backends.
     """
-    ranks = launch(_time_sizes, nproc, sizes, over, timeout_s=timeout_s)
+    ranks = launch(_time_sizes, nproc, sizes, over, timeout_s=120.0)
     slowest = ([max(run) for run in zip(*readings, strict=True)] for readings in zip(*ranks, strict=True))
     return {size: statistics.median(runs) for size, runs in zip(sizes, slowest, strict=True)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -15,7 +14,7 @@ from labkit.lesson.live import Live
 from labkit.train import training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from labkit.train.training import Run, Runs
 
@@ -56,17 +55,12 @@ class SeedCurves(Live):
     ) -> dict[str, Runs]:
         """`lab.training.interleaved` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""
         self.runs |= {name: {} for name in named}
-        with self._showing():
+        self.show()
+        try:
             return training.interleaved(named, seeds, on_epoch=self._grow, **how)
+        finally:  # also after Ctrl-C
+            self.finish()
 
     def _grow(self, name: str, run: Run) -> None:
         self.runs[name][run.seed] = run
         self.tick()
-
-    @contextmanager
-    def _showing(self) -> Iterator[None]:
-        self.show()
-        try:
-            yield
-        finally:  # also after Ctrl-C
-            self.finish()

@@ -30,19 +30,15 @@ _ARM_PARTS = {
 
 
 def usable_cores() -> int:
-    """Logical cores that affinity and the cgroup's quota leave to this process; at least 1."""
+    """Logical cores that affinity and the cgroup's quota leave to this process; at least 1.
+
+    A quota is rounded down, because more threads use it up early in each period (100 ms) and are then all stopped until
+    the next; a matmul waits for its slowest thread. Source: Linux, Documentation/scheduler/sched-bwc.rst.
+    """
     process = psutil.Process()
     # psutil has no cpu_affinity() on macOS.
     allowed = len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else psutil.cpu_count() or 1
-    return whole_cores(cpu_quota(CGROUPS, own_cgroup()), allowed)
-
-
-def whole_cores(quota: float | None, allowed: int) -> int:
-    """Threads worth starting under a quota of `quota` cores: rounded down, at least 1, at most `allowed`.
-
-    Rounded down, because more threads use up the quota early in each period (100 ms) and are then all stopped until the
-    next; a matmul waits for its slowest thread. Source: Linux, Documentation/scheduler/sched-bwc.rst.
-    """
+    quota = cpu_quota(CGROUPS, own_cgroup())
     return max(1, allowed if quota is None else min(allowed, int(quota)))
 
 

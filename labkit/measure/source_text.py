@@ -8,27 +8,24 @@ import dis
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
-from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
 
 
-def is_plain_function(work: object) -> bool:
+def is_plain_function(work: object) -> TypeGuard[FunctionType]:
     """Whether `work` was made with def, so that it has a name and its own source."""
     return inspect.isfunction(work) and work.__name__ != "<lambda>"
 
 
-def with_imports(work: Callable[..., object], *, advice: str) -> tuple[str, str]:
+def with_imports(work: FunctionType, *, advice: str) -> tuple[str, str]:
     """Import lines and source of a function: all that a file needs to define it.
 
     Modules, and functions and classes that a module defines, are imported. Raises BadMeasurement, ending with `advice`,
     for a function that uses a variable or another function of the notebook, or whose source isn't known.
     """
-    if not isinstance(work, FunctionType):
-        raise BadMeasurement(f"Expected a function made with def, got {brief_repr(work)}.")
     try:
         source = textwrap.dedent(inspect.getsource(work))
     except OSError as error:

@@ -14,13 +14,12 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from labkit.core.kinds import Items
 from labkit.core.parameters import Count, Positive
 from labkit.core.units import format_seconds
-from labkit.gpu.occupancy import occupancy
+from labkit.gpu.occupancy import Occupancy, occupancy
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
 from labkit.plot.style import HATCHED, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED
 
 if TYPE_CHECKING:
     from labkit.gpu.compiler import KernelResources
-    from labkit.gpu.occupancy import Occupancy
 
 
 @Drawing

@@ -39,8 +39,10 @@ def test_a_quota_is_read_in_cores(text, cores):
 @pytest.mark.parametrize(
     ("quota", "allowed", "cores"), [(1.5, 8, 1), (0.5, 8, 1), (None, 8, 8), (3.9, 8, 3), (16.0, 8, 8)]
 )
-def test_whole_cores_round_down_but_never_to_none(quota, allowed, cores):
-    assert host.whole_cores(quota, allowed) == cores
+def test_whole_cores_round_down_but_never_to_none(quota, allowed, cores, monkeypatch):
+    monkeypatch.setattr(host, "cpu_quota", lambda root, own: quota)
+    monkeypatch.setattr(host.psutil.Process, "cpu_affinity", lambda self: list(range(allowed)), raising=False)
+    assert host.usable_cores() == cores
 
 
 def write(folder, **files):

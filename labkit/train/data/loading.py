@@ -128,8 +128,9 @@ class Loader:
                 f"The workers can't be reached any more ({type(error).__name__}: {error}); all are ended."
             )
         worst = next((code for code in codes if code != 0), 0)  # a worker that had no more shards left with code 0
+        how = f"exited with code {worst}" if worst >= 0 else f"was killed by {signal_name(-worst)}"
         return WorkerFailed(
-            f"A worker process {_ended(worst)} while it loaded a batch; all workers are ended now. "
+            f"A worker process {how} while it loaded a batch; all workers are ended now. "
             "Was there enough memory for all? Try fewer workers, a smaller batch, or workers=0 to see more."
         )
 
@@ -199,12 +200,6 @@ def _check_fits(dataset: Dataset[Any], batch: int, workers: int, prefetch: int) 
             f"Batches of {batch:,} images need {format_bytes(needed)} at once ({workers} workers, each {prefetch} "
             f"batches ahead), and there is room for {format_bytes(room)}. {advice}, or fewer workers."
         )
-
-
-def _ended(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    return f"was killed by {signal_name(-code)}"
 
 
 @contextlib.contextmanager
