@@ -9,12 +9,6 @@ def throughput(prepare_s, train_s, workers, cores, train_cores):
     return min(workers / prepare_s, 1 / train_s, cores / (prepare_s + train_cores * train_s))
 
 
-# %% 08.3
-def starved_share(times):
-    starved_s = sum(max(batch.ready_s - batch.asked_s, 0) for batch in times)
-    return starved_s / (times[-1].taken_s - times[0].asked_s)
-
-
 # %% 08.4
 def own_shards(shards, rank, ranks, worker, workers):
     return shards[rank::ranks][worker :: max(workers, 1)]

@@ -24,18 +24,6 @@ def workers_up_to_cores(prepare_s, train_s, workers, cores, train_cores):
     return min(min(workers, cores) / prepare_s, 1 / train_s) if workers else 1 / (prepare_s + train_s)
 
 
-def waited(times):
-    return sum(b.taken_s - b.asked_s for b in times)
-
-
-def whole(times):
-    return times[-1].taken_s - times[0].asked_s
-
-
-def starved(times):
-    return sum(max(b.ready_s - b.asked_s, 0) for b in times)
-
-
 def by_counting(shards, rank, ranks, worker, workers):
     return [shard for i, shard in enumerate(shards) if i % (ranks * workers) == rank + ranks * worker]
 
@@ -381,26 +369,6 @@ WRONG = {
         (lambda p, t, w, c, tc: 64 * model(p, t, w, c, tc), "what we expect"),
         (lambda p, t, w, c, tc: min(w / p, 1 / t, c / (p + t)) if w else 1 / (p + t), "2 of them for training"),
         (lambda p, t, w, c, tc: min(w / p, 1 / t, (c - tc) / p) if w else 1 / (p + t), "images/s"),
-    ],
-    "08.3": [
-        (lambda times: sum(b.ready_s - b.begun_s for b in times) / whole(times), "That is the workers' loading"),
-        (lambda times: waited(times) / whole(times), "That is all of the waiting"),
-        (lambda times: (waited(times) - starved(times)) / whole(times), "the wait after a batch was ready"),
-        (lambda times: sum(b.ready_s - b.asked_s for b in times) / whole(times), "counts as 0"),
-        (lambda times: 1 - starved(times) / whole(times), "Count from asking"),
-        (lambda times: 100 * starved(times) / whole(times), "100x what we expect"),
-        (lambda times: starved(times), "Count from asking"),
-        (lambda times: starved(times) / waited(times), "Count from asking"),
-        (lambda times: starved(times) / len(times), "Count from asking"),
-        (lambda times: starved(times) / (times[-1].taken_s - times[0].begun_s), "epochs"),
-        (lambda times: starved(times) / (times[-1].asked_s - times[0].asked_s), "epochs"),
-        (lambda times: starved(times[1:]) / whole(times), "Count from asking"),
-        (
-            lambda times: sum(b.taken_s - b.asked_s for b in times if b.ready_s > b.asked_s) / whole(times),
-            "epochs",
-        ),
-        (lambda times: sum(b.ready_s > b.asked_s for b in times) / len(times), "Count from asking"),
-        (lambda times: (starved(times), whole(times)), "expected a number in epochs, got ("),
     ],
     "08.4": [
         (lambda shards, rank, ranks, worker, workers: shards, "each image comes again"),

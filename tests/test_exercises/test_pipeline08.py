@@ -1,7 +1,6 @@
 """Exercises of notebook 08: unusual answers that are right pass their checks."""
 
 import functools
-import math
 
 import numpy as np
 import pytest
@@ -27,30 +26,6 @@ def by_list(prepare_s, train_s, workers, cores, train_cores):
 def as_tensor(prepare_s, train_s, workers, cores, train_cores):
     limits = torch.tensor([workers / prepare_s, 1 / train_s, cores / (prepare_s + train_cores * train_s)]).double()
     return limits.min() if workers else torch.tensor(1 / (prepare_s + train_s), dtype=torch.float64)
-
-
-def with_property(times):
-    return sum(batch.starved_s for batch in times) / (times[-1].taken_s - times[0].asked_s)
-
-
-def until_taken_at_most(times):
-    starved_s = math.fsum(max(0.0, min(b.ready_s, b.taken_s) - b.asked_s) for b in times)
-    return starved_s / (max(b.taken_s for b in times) - min(b.asked_s for b in times))
-
-
-def in_arrays(times):
-    asked, ready, taken = (np.array([getattr(b, name) for b in times]) for name in ("asked_s", "ready_s", "taken_s"))
-    return np.clip(ready - asked, 0, None).sum() / (taken[-1] - asked[0])
-
-
-def what_is_left_of_the_wait(times):
-    handed_over = sum(b.taken_s - max(b.asked_s, b.ready_s) for b in times)
-    return (sum(b.waited_s for b in times) - handed_over) / (times[-1].taken_s - times[0].asked_s)
-
-
-def only_where_late(times):
-    late = [b for b in times if b.ready_s > b.asked_s]
-    return sum(b.ready_s - b.asked_s for b in late) / (times[-1].taken_s - times[0].asked_s)
 
 
 def in_one_slice(shards, rank, ranks, worker, workers):
@@ -189,7 +164,6 @@ def sorted_by_noise(i, n):
 
 RIGHT = {
     "08.2": [seconds_an_image, by_list, as_tensor],
-    "08.3": [with_property, until_taken_at_most, in_arrays, what_is_left_of_the_wait, only_where_late],
     "08.4": [in_one_slice, by_number, in_even_pieces, split_by_numpy, last_first],
     "08.6": [
         by_indexing, by_gathering, a_loop_over_places, rolled_and_cut, mapped_by_torch, from_numpy, many_at_a_time,
