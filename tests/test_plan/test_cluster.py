@@ -83,9 +83,6 @@ def test_a_block_keeps_what_korthikanti_et_al_count(tensor):
     assert kept("none", True) == pytest.approx(sbh * (34 + ratio) / tensor)
     assert kept("selective", True) == pytest.approx(sbh * 34 / tensor)
     assert kept("full", False) == pytest.approx(sbh * 2)
-    if tensor == 1:
-        whole = costs.block_activation_bytes(batch=3, seq=OLD.seq, width=OLD.hidden, heads=OLD.heads)
-        assert kept("none", True) == pytest.approx(whole)
 
 
 def test_micro_batches_in_flight_are_those_of_the_simulated_schedule():
@@ -295,6 +292,8 @@ def test_what_a_library_does_shows():
     summed = Layout(8, 8, zero=1)
     added = {fused: with_software(summed, 640, fused_gradients=fused) for fused in (False, True)}
     assert added[True].parts["compute"] < added[False].parts["compute"] < 1.1 * added[True].parts["compute"]
+    alone = {fused: with_software(summed, 8, fused_gradients=fused).seconds for fused in (False, True)}
+    assert alone[True] == alone[False]  # one micro-batch has nothing to add to
     for kind in ("backward", "all"):
         assert with_software(async_tensor=kind).parts["tensor communication"] < plain.parts["tensor communication"]
     assert with_software(fused_loss=False).memory["logits and loss"] == pytest.approx(
@@ -406,11 +405,11 @@ def test_a_hundred_thousand_gpus_and_a_trillion_parameters():
     assert best_layout(model("GPT 1T"), Cluster(A100, 4096), 4096, runners_up=2).runners_up[1].fits
 
 
-def test_what_does_not_fit_says_what_is_over_by_how_much_and_the_nearest_that_fits():
+def test_what_does_not_fit_says_what_is_over_by_how_much_and_what_splits_it():
     made = step(model("Llama-2-70B"), node(64), Layout(64), 512)
     with pytest.raises(
         LayoutError,
-        match=r"68.5 GiB a GPU \(74.5 GiB less 8% in reserve\), .* over; .* optimizer state, .* nearest that fits",
+        match=r"68.5 GiB a GPU \(74.5 GiB less 8% in reserve\), .* over; .* optimizer state, .* and ZeRO 1 to 3",
     ):
         require_fit(made)
     with pytest.raises(LayoutError, match=r"leanest .* TiB over"):
@@ -427,7 +426,7 @@ def test_what_does_not_fit_says_what_is_over_by_how_much_and_the_nearest_that_fi
     [
         (Layout(8, 8, 1), 64, "got 8 x 8 x 1 = 64|take data = 8"),
         (Layout(4, 1, 1), 64, "= 64 GPUs, got 4 x 1 x 1 = 4"),
-        (Layout(1, 64, 1), 64, "divide the 96 heads, got 64. The nearest: 48 or 96"),
+        (Layout(1, 64, 1), 64, "Expected tensor to divide the 96 heads, got 64. The nearest: 48 or 96"),
         (Layout(1, 4, 16, 7), 64, "16 stages x 7 chunks, and there are 96 layers"),
         (Layout(1, 4, 2, context=4), 64, "1 x 4 x 2 x 4 = 32. With 4 x 2 x 4, take data = 2"),
         (Layout(64, expert=3), 64, "Expected expert to divide the 64 data, context and tensor ranks, got 3"),
@@ -462,10 +461,10 @@ def test_layouts_that_cannot_be(layout, batch, words):
         (lambda: Transformer(2, 100, 3), LayoutError, "divide hidden"),
         (lambda: Transformer(2, 96, 12, kv_heads=5), LayoutError, "divide the 12 heads"),
         (lambda: step(OLD, Cluster("Tesla P100 SXM2 16GB", 8), Layout(8), 8), LayoutError, "peak in bfloat16"),
-        (lambda: best_layout(costs.resnet50(), node(), 8), LayoutError, "Transformer"),
+        (lambda: best_layout(costs.network("SimpleCNN"), node(), 8), LayoutError, "Transformer"),
         (lambda: best_layout(OLD, node(), 0), LayoutError, "batch"),
         (lambda: step(OLD, node(), Layout(8), 8).train_s(-1), BadArgument, "tokens"),
-        (lambda: step(costs.resnet50(), node(), Layout(8), 8), LayoutError, "Transformer"),
+        (lambda: step(costs.network("SimpleCNN"), node(), Layout(8), 8), LayoutError, "Transformer"),
     ],
 )
 def test_bad_input_is_named(call, error, words):

@@ -71,7 +71,7 @@ def test_what_is_far_off_is_said_to_be_outside():
 
 def test_the_interval_holds_eight_of_ten():
     inside = [
-        HeldAgainst(row.by, row.published).expected
+        HeldAgainst(row.label, row.predicted, row.published, row.by).expected
         for name in ("llm-foundry", "llm-foundry H100", "torchtitan", "nemo", "megatron bridge")
         for row in published_steps(name).rows
         if not row.by.outside

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from labkit.measure.catalog import Device
 from labkit.plan.cluster.constants import CONSTANTS, FLASH_BACKWARD, LOGIT_BYTES, RANDOM_FLOP, SOFTMAX_FLOP, Constants
 from labkit.plan.cluster.layout import Layout
 from labkit.plan.cluster.rates import Rates, rates
-from labkit.plan.cluster.software import Software
 from labkit.plan.costs.memory_costs import precision
 from labkit.plan.costs.transformers import Transformer
 
@@ -18,23 +15,6 @@ from labkit.plan.costs.transformers import Transformer
 # RMSNorm: cast to float32 (2 + 4), square (8), mean (4), times (8), cast back (4 + 2), times the weight (4).
 # Rotary positions: cast to float32 (6), complex product (8), cast back (6). SwiGLU: silu (4), product (6).
 _NORM, _ROTARY, _SWIGLU = (4, 36), (4, 20), (6, 10)
-
-
-class Piece(NamedTuple):
-    """What of a layout decides the compute time of one micro-batch on one rank."""
-
-    dtype: str
-    micro_batch: int
-    tensor: int
-    context: int
-    expert: int
-    sequence_parallel: bool
-    software: Software
-
-    @classmethod
-    def of(cls, layout: Layout) -> Piece:
-        """The part of a layout."""
-        return cls(*(getattr(layout, name) for name in cls._fields))
 
 
 @dataclass(frozen=True)
@@ -48,17 +28,16 @@ class PassTimes:
     last_s: float = 0.0
 
 
-@functools.lru_cache(maxsize=4096)
-def block_times(model: Transformer, device: Device, piece: Piece, constants: Constants = CONSTANTS) -> PassTimes:
+def block_times(model: Transformer, device: Device, layout: Layout, constants: Constants = CONSTANTS) -> PassTimes:
     """Times of one block on one rank. Raises LayoutError like `rates`."""
-    kind = precision(piece.dtype)
+    kind = precision(layout.dtype)
     rate, e = rates(device, kind.compute_dtype, constants), kind.activation_bytes
-    tokens, h, t = piece.micro_batch * model.seq / piece.context, model.hidden, piece.tensor
+    tokens, h, t = layout.micro_batch * model.seq / layout.context, model.hidden, layout.tensor
     queries, keys = model.query_width / t, max(model.kv_width / t, model.query_width / model.heads)
     products = [(tokens, h, queries + 2 * keys, 1.0), (tokens, queries, h, 1.0)]
     if model.experts:
-        local = model.experts / piece.expert
-        split = t if piece.expert == 1 else 1  # experts that have a rank of their own are whole
+        local = model.experts / layout.expert
+        split = t if layout.expert == 1 else 1  # experts that have a rank of their own are whole
         routed = tokens * split / t * model.top_k / local
         mlps = [(routed, model.inner / split, local)] + [(tokens, model.shared / t, 1.0)] * (model.shared > 0)
     else:
@@ -72,8 +51,8 @@ def block_times(model: Transformer, device: Device, piece: Piece, constants: Con
         forward += last + cast * count * (rows * inputs + inputs * outputs)
         backward += rate.matmul_s(rows, inputs, outputs, count, element_bytes=e) + cast * count * rows * outputs
         backward += rate.matmul_s(inputs, outputs, rows, count, element_bytes=e, added_bytes=2 * kind.gradient_bytes)
-    vector_s = _vector_bytes(model, piece, tokens, queries + keys, e) / rate.bytes_per_s
-    scores = _fused(model, rate, piece) if model.fused_attention else _unfused(model, rate, piece.micro_batch, t, e)
+    vector_s = _vector_bytes(model, layout, tokens, queries + keys, e) / rate.bytes_per_s
+    scores = _fused(model, rate, layout) if model.fused_attention else _unfused(model, rate, layout.micro_batch, t, e)
     return PassTimes(
         forward + vector_s + scores.forward_s,
         backward + 2 * vector_s + scores.backward_s,
@@ -83,14 +62,14 @@ def block_times(model: Transformer, device: Device, piece: Piece, constants: Con
     )
 
 
-def _vector_bytes(model: Transformer, piece: Piece, tokens: float, rotated: float, e: int) -> float:
+def _vector_bytes(model: Transformer, layout: Layout, tokens: float, rotated: float, e: int) -> float:
     """Bytes that all but products and attention move in a block, forward: norms, sums, dropout, MLP, positions."""
-    eager = not piece.software.fused
-    shared = piece.tensor if piece.sequence_parallel else 1
+    eager = not layout.software.fused
+    shared = layout.tensor if layout.sequence_parallel else 1
     # two norms read and write, two residual sums read two and write one; a dropout mask takes a byte an element
     norm = e / 2 * _NORM[eager and model.gated]
     n_bytes = tokens * model.hidden * (2 * norm + 2 * 3 * e + 2 * model.dropout) / shared
-    inner = tokens * model.used_inner / piece.tensor
+    inner = tokens * model.used_inner / layout.tensor
     n_bytes += inner * e * (_SWIGLU[eager] / 2 if model.gated else 2)
     if model.gated:
         n_bytes += tokens * rotated * e / 2 * _ROTARY[eager]
@@ -99,14 +78,14 @@ def _vector_bytes(model: Transformer, piece: Piece, tokens: float, rotated: floa
     return n_bytes
 
 
-def _fused(model: Transformer, rate: Rates, piece: Piece) -> PassTimes:
+def _fused(model: Transformer, rate: Rates, layout: Layout) -> PassTimes:
     """FlashAttention: half of the square and the blocks on its diagonal; 5 products backward where forward has 2.
 
     Source: Dao et al. 2022, FlashAttention, section 3 and appendix B.
     """
-    ranks = piece.tensor * piece.context
-    pairs = piece.micro_batch * model.heads / ranks * model.seq * (model.seq + 128) / 2
-    product = 2 * pairs * model.query_width / model.heads / rate.attention_flop_per_s[piece.software.attention - 1]
+    ranks = layout.tensor * layout.context
+    pairs = layout.micro_batch * model.heads / ranks * model.seq * (model.seq + 128) / 2
+    product = 2 * pairs * model.query_width / model.heads / rate.attention_flop_per_s[layout.software.attention - 1]
     softmax = SOFTMAX_FLOP * pairs / rate.vector_flop_per_s
     return PassTimes(2 * product + softmax, 5 * product / FLASH_BACKWARD + softmax)
 
@@ -124,19 +103,18 @@ def _unfused(model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: 
     return PassTimes(product + random + (2 * e + drop) * elements, backward + (3 * e + drop) * elements)
 
 
-@functools.lru_cache(maxsize=4096)
 def edge_times(
-    model: Transformer, device: Device, piece: Piece, constants: Constants = CONSTANTS
+    model: Transformer, device: Device, layout: Layout, constants: Constants = CONSTANTS
 ) -> tuple[PassTimes, PassTimes]:
     """Times of the embedding, and of the final norm, head and loss. Raises LayoutError like `rates`.
 
     Both stay in 16 bit where the blocks compute in 8 bit (Micikevicius et al. 2022, FP8 formats for deep learning).
     """
-    kind = precision(piece.dtype)
+    kind = precision(layout.dtype)
     dtype = "bfloat16" if kind.compute_dtype == "float8" else kind.compute_dtype
     rate, e = rates(device, dtype, constants), kind.activation_bytes
-    tokens, h = piece.micro_batch * model.seq / piece.context, model.hidden
-    vocab = model.vocab / piece.tensor
+    tokens, h = layout.micro_batch * model.seq / layout.context, model.hidden
+    vocab = model.vocab / layout.tensor
     lookup = 2 * e * tokens * h / rate.bytes_per_s
     head = rate.matmul_s(tokens, vocab, h, element_bytes=e)
     backward = rate.matmul_s(tokens, h, vocab, element_bytes=e) + rate.matmul_s(h, vocab, tokens, element_bytes=e)

@@ -137,42 +137,34 @@ def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[int, ...]
 def layers_of_stage(model: Transformer, layout: Layout, stage: int) -> int:
     """Layers of a stage of a layout that divides them."""
     divided = stage_layers(model.layers, layout.pipeline, layout.interleave)
-    assert divided is not None  # check_layout refuses the others
+    assert divided is not None  # why_not refuses the others
     return divided[stage]
 
 
-def check_layout(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> None:
-    """Raise LayoutError, with the nearest that would do, unless `layout` divides model, cluster and batch."""
-    reason = why_not(model, cluster, layout, batch)
-    if reason:
-        raise LayoutError(reason)
-
-
 def _wrong_count(cluster: Cluster, layout: Layout) -> str:
-    data, tensor, pipeline = layout.data, layout.tensor, layout.pipeline
     if layout.gpus == cluster.gpus:
         return ""
-    model_ranks = tensor * pipeline * layout.context
-    fits = cluster.gpus % model_ranks == 0
-    kinds, counts = "data x tensor x pipeline", f"{data:,} x {tensor} x {pipeline}"
+    kinds, others = "tensor x pipeline", f"{layout.tensor} x {layout.pipeline}"
     if layout.context > 1:
-        kinds, counts = f"{kinds} x context", f"{counts} x {layout.context}"
-    advice = (
-        f"With {counts.partition(' x ')[2]}, take data = {cluster.gpus // model_ranks:,}."
-        if fits
-        else f"{kinds.partition(' x ')[2].capitalize()} = {model_ranks:,} doesn't divide {cluster.gpus:,}; the "
-        f"nearest that do: {_nearest(model_ranks, divisors(cluster.gpus))}."
+        kinds, others = f"{kinds} x context", f"{others} x {layout.context}"
+    ranks = layout.gpus // layout.data
+    advice = f"With {others}, take data = {cluster.gpus // ranks:,}."
+    if cluster.gpus % ranks:
+        near = _nearest(ranks, divisors(cluster.gpus))
+        advice = f"{kinds.capitalize()} = {ranks:,} doesn't divide {cluster.gpus:,}; the nearest that do: {near}."
+    return (
+        f"Expected data x {kinds} = {cluster.gpus:,} GPUs, got {layout.data:,} x {others} = {layout.gpus:,}. {advice}"
     )
-    return f"Expected {kinds} = {cluster.gpus:,} GPUs, got {counts} = {layout.gpus:,}. {advice}"
 
 
 def _indivisible(model: Transformer, layout: Layout) -> str:
-    tensor = layout.tensor
-    ranks, group = layout.replicas, layout.shard
+    tensor, ranks, heads = layout.tensor, layout.replicas, model.key_value_heads
     for name, part, whole, what in (
+        ("tensor", tensor, model.heads, f"{model.heads} heads"),
+        ("tensor", tensor if tensor % heads else 1, heads, f"{heads} key and value heads, or to be divided by them"),
         ("expert", layout.expert, ranks * tensor, f"{ranks * tensor} data, context and tensor ranks"),
         ("expert", layout.expert, model.experts or 1, f"{model.experts} experts"),
-        ("shard", group or 1, ranks, f"{ranks} data and context ranks"),
+        ("shard", layout.shard or 1, ranks, f"{ranks} data and context ranks"),
         ("context", layout.context, model.seq, f"{model.seq:,} tokens"),
     ):
         if whole % part:
@@ -182,29 +174,17 @@ def _indivisible(model: Transformer, layout: Layout) -> str:
 
 def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> str:
     """Why a layout can't be, with the nearest that can, as a sentence; empty where it can."""
-    tensor, pipeline, data = layout.tensor, layout.pipeline, layout.data
-    if model.heads % tensor:
-        return (
-            f"Expected tensor ranks that divide the {model.heads} heads, got {tensor}. The nearest: "
-            f"{_nearest(tensor, divisors(model.heads))}."
-        )
-    if model.key_value_heads % tensor and tensor % model.key_value_heads:
-        return (
-            f"Expected tensor ranks that divide the {model.key_value_heads} key and value heads (or that they divide), "
-            f"got {tensor}. The nearest: {_nearest(tensor, divisors(model.key_value_heads))}."
-        )
-    if reason := _wrong_count(cluster, layout) or _indivisible(model, layout):
+    pipeline, data, chunks = layout.pipeline, layout.data, layout.interleave
+    if reason := _indivisible(model, layout) or _wrong_count(cluster, layout):
         return reason
-    if stage_layers(model.layers, pipeline, layout.interleave) is None:
+    if stage_layers(model.layers, pipeline, chunks) is None:
         return (
-            f"Expected a layer or more in each of {pipeline} stages x {layout.interleave} chunks, and there are "
-            f"{model.layers} layers. Use fewer stages or chunks."
+            f"Expected a layer or more in each of {pipeline} stages x {chunks} chunks, and there are {model.layers} "
+            "layers. Use fewer stages or chunks."
         )
-    if layout.schedule in ("ZB-V", "DualPipe") and layout.interleave != 1:
-        return (
-            f"Expected interleave = 1 with {layout.schedule}, whose two chunks it says itself, got {layout.interleave}."
-        )
-    if layout.interleave > 1 and pipeline == 1:
+    if layout.schedule in ("ZB-V", "DualPipe") and chunks != 1:
+        return f"Expected interleave = 1 with {layout.schedule}, whose two chunks it says itself, got {chunks}."
+    if chunks > 1 and pipeline == 1:
         return "Expected one chunk a rank without a pipeline, got interleave above 1. Use pipeline > 1."
     per_step = data * layout.micro_batch
     if batch % per_step:
@@ -214,7 +194,7 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
             f"Expected a batch that {data:,} data ranks x micro-batch {layout.micro_batch} = {per_step:,} divide, got "
             f"{batch:,}. The nearest: {near}."
         )
-    if layout.interleave > 1 and layout.microbatches(batch) % pipeline:
+    if chunks > 1 and layout.microbatches(batch) % pipeline:
         return (
             f"Expected micro-batches in multiples of the {pipeline} stages for an interleaved schedule, got "
             f"{layout.microbatches(batch)}. Use interleave = 1, or another batch."

@@ -6,15 +6,16 @@ from labkit.plan.cluster.layout import Layout, layers_of_stage
 from labkit.plan.costs.memory_costs import optimizer_states, precision
 from labkit.plan.costs.transformers import Transformer
 
-PURPOSES = (
-    "parameters",
-    "gradients",
-    "float32 master weights",
-    "optimizer state",
-    "kept for the backward pass",
-    "logits and loss",
-    "gathered for a moment",
-)
+_SPLIT = "More tensor or pipeline ranks split it, and ZeRO"
+PURPOSES = {  # and what makes each smaller
+    "parameters": f"{_SPLIT} 3.",
+    "gradients": f"{_SPLIT} 2 or 3.",
+    "float32 master weights": f"{_SPLIT} 1 to 3.",
+    "optimizer state": f"{_SPLIT} 1 to 3.",
+    "kept for the backward pass": "Smaller micro-batches, recomputing and more tensor ranks make it smaller.",
+    "logits and loss": "Smaller micro-batches and more tensor ranks make it smaller.",
+    "gathered for a moment": "More tensor ranks make it smaller, and ZeRO 1 and 2 gather nothing.",
+}
 
 
 def block_kept_bytes(model: Transformer, layout: Layout, recompute: str | None = None) -> float:
@@ -62,22 +63,27 @@ def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
     return min(p * (v - 1) + 2 * (p - 1 - stage) + 1, microbatches * v) / v
 
 
+def block_rank_params(model: Transformer, layout: Layout) -> tuple[float, float]:
+    """Parameters of a block on a GPU without ZeRO: outside of experts, and in them."""
+    in_experts = model.experts * model.expert_params
+    split = layout.tensor if layout.expert == 1 else layout.expert
+    return (model.block_params - in_experts) / layout.tensor, in_experts / split
+
+
 def stage_params(model: Transformer, layout: Layout, stage: int) -> tuple[float, float]:
     """Parameters on a GPU of a stage without ZeRO: outside of experts, and in them.
 
     For a tied head the last stage has a copy of the embedding. DualPipe holds two stages.
     """
-    p, layers = layout.pipeline, layers_of_stage(model, layout, stage)
-    in_experts = layers * model.experts * model.expert_params
-    params = layers * model.block_params - in_experts
+    p, ends = layout.pipeline, 0
     if stage == 0:
-        params += model.embedding_params
+        ends += model.embedding_params
     if stage == p - 1:
-        params += model.head_params + (model.vocab * model.hidden if p > 1 and not model.gated else 0)
+        ends += model.head_params + (model.vocab * model.hidden if p > 1 and not model.gated else 0)
     copies = 2 if layout.schedule == "DualPipe" else 1
-    return copies * params / layout.tensor, copies * in_experts / (
-        layout.tensor if layout.expert == 1 else layout.expert
-    )
+    others, in_experts = block_rank_params(model, layout)
+    layers = copies * layers_of_stage(model, layout, stage)
+    return layers * others + copies * ends / layout.tensor, layers * in_experts
 
 
 def stage_memory(model: Transformer, layout: Layout, stage: int, microbatches: int) -> dict[str, float]:

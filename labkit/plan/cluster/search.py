@@ -18,7 +18,7 @@ from labkit.core.units import format_bytes, format_seconds
 from labkit.plan.cluster.constants import MEDIAN_LEFT_OUT
 from labkit.plan.cluster.hardware import Cluster
 from labkit.plan.cluster.layout import Layout, divisors, stage_layers
-from labkit.plan.cluster.rank_memory import memory
+from labkit.plan.cluster.rank_memory import PURPOSES, memory
 from labkit.plan.cluster.software import TORCH, Software
 from labkit.plan.cluster.step_prediction import Step, step
 from labkit.plan.cluster.step_time import parts
@@ -26,17 +26,6 @@ from labkit.plan.costs.transformers import Transformer
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _LONG = 16_384  # tokens a sequence, from which context ranks are tried
-_SEARCHED = (
-    "data",
-    "tensor",
-    "pipeline",
-    "interleave",
-    "zero",
-    "micro_batch",
-    "recompute",
-    "context",
-    "expert",
-)  # fields of a Layout
 NOT_SEARCHED = (
     "tensor ranks in several nodes, sequence parallelism off, micro-batches that aren't powers of two or are above 64, "
     "chunks of different sizes, schedules other than 1F1B, recomputing half, groups that shard among themselves, "
@@ -197,34 +186,15 @@ def _no_layout(
     )
 
 
-def nearest_fitting(found: Step) -> Step | None:
-    """The fastest of the steps that fit and change fewest of the layout's fields; None where nothing fits."""
-    model, cluster, batch, layout = found.model, found.cluster, found.batch, found.layout
-    fixed = {name: getattr(layout, name) for name in ("dtype", "optimizer", "overlap", "software")}
-    best: tuple[int, float, Layout] | None = None
-    for other in _layouts(model, cluster, batch, fixed, Counter()):
-        changed = sum(getattr(other, name) != getattr(layout, name) for name in _SEARCHED)
-        if best is not None and changed > best[0]:
-            continue
-        if sum(memory(model, other, batch).values()) > found.usable_bytes:
-            continue
-        seconds = sum(parts(model, cluster, other, batch).values())
-        if best is None or (changed, seconds) < best[:2]:
-            best = changed, seconds, other
-    return None if best is None else step(model, cluster, best[2], batch)
-
-
 @checked(error=LayoutError)
 def require_fit(found: Step) -> Step:
-    """`found` if its GPUs hold it; else LayoutError with the excess, the largest purpose and the nearest that fits."""
+    """`found` if its GPUs hold it; else LayoutError with the excess, the largest purpose and what makes it smaller."""
     if found.fits:
         return found
     over = found.memory_bytes - found.usable_bytes
     purpose, most = max(found.memory.items(), key=lambda item: item[1])
-    near = nearest_fitting(found)
-    advice = "None of its kind does." if near is None else f"The nearest that fits: {near.layout}."
     raise LayoutError(
         f"Expected at most {format_bytes(found.usable_bytes)} a GPU ({format_bytes(found.capacity_bytes)} less "
         f"{found.cluster.reserve:.0%} in reserve), got {format_bytes(found.memory_bytes)}: {format_bytes(over)} over; "
-        f"the largest part is {purpose}, {format_bytes(most)}. {advice}"
+        f"the largest part is {purpose}, {format_bytes(most)}. {PURPOSES[purpose]}"
     )

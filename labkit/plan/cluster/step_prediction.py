@@ -13,7 +13,7 @@ from labkit.core.units import format_bytes, format_seconds, format_si
 from labkit.measure.catalog import peak
 from labkit.plan.cluster.constants import CONSTANTS, LEFT_OUT, Constants
 from labkit.plan.cluster.hardware import Cluster
-from labkit.plan.cluster.layout import Layout, check_layout
+from labkit.plan.cluster.layout import Layout, why_not
 from labkit.plan.cluster.rank_memory import memory
 from labkit.plan.cluster.step_time import parts
 from labkit.plan.costs.memory_costs import precision
@@ -151,6 +151,7 @@ def step(
     A layout that needs more than the GPU's memory is calculated all the same: Step.fits says so, and require_fit
     raises. Raises LayoutError where layout, model, cluster and batch don't divide, with the nearest that would.
     """
-    check_layout(model, cluster, layout, batch)
+    if reason := why_not(model, cluster, layout, batch):
+        raise LayoutError(reason)
     seconds, held = parts(model, cluster, layout, batch, constants), memory(model, layout, batch)
     return Step(model, cluster, layout, batch, MappingProxyType(seconds), MappingProxyType(held))

@@ -15,11 +15,11 @@ from labkit.plan.cluster.communication_time import (
     send_s,
     tensor_s,
 )
-from labkit.plan.cluster.compute_time import Piece, block_times, edge_times
+from labkit.plan.cluster.compute_time import block_times, edge_times
 from labkit.plan.cluster.constants import CONSTANTS, HOST_BYTES_PER_S, Constants
 from labkit.plan.cluster.hardware import Cluster, pcie
 from labkit.plan.cluster.layout import Layout, layers_of_stage
-from labkit.plan.cluster.rank_memory import stage_params
+from labkit.plan.cluster.rank_memory import block_rank_params, stage_params
 from labkit.plan.cluster.rates import rates
 from labkit.plan.costs.memory_costs import optimizer_traffic_bytes, precision
 from labkit.plan.costs.transformers import Transformer
@@ -62,7 +62,7 @@ def parts(
 ) -> dict[str, float]:
     """Seconds of a step, by PARTS; they add up to the step. Raises LayoutError like `rates`."""
     m, p = layout.microbatches(batch), layout.pipeline
-    stages = _stages(model, cluster, layout, constants)
+    stages = _stages(model, cluster, layout, m, constants)
     slowest = max((stage for _, stage in stages), key=lambda stage: stage.total)
     added = _added(stages)
     chunks = 2 if layout.schedule in ("ZB-V", "DualPipe") else layout.interleave
@@ -157,10 +157,15 @@ def _tensor_s(model: Transformer, cluster: Cluster, layout: Layout, constants: C
 
 
 def _block(
-    model: Transformer, cluster: Cluster, layout: Layout, tensor: tuple[float, float], constants: Constants
+    model: Transformer,
+    cluster: Cluster,
+    layout: Layout,
+    tensor: tuple[float, float],
+    microbatches: int,
+    constants: Constants,
 ) -> _Work:
-    """The work of one block."""
-    times = block_times(model, cluster.gpu, Piece.of(layout), constants)
+    """The work of one block, the mean of the micro-batches."""
+    times = block_times(model, cluster.gpu, layout, constants)
     again = {
         "none": 0.0,
         "selective": 0.0 if model.fused_attention else times.scores_s,
@@ -179,9 +184,10 @@ def _block(
         return communication - hidden + lost_share * hidden
 
     adding = 0.0
-    if not layout.software.fused_gradients and layout.zero < 2:  # read the sum and the new gradient, write the sum
-        n_bytes = 3 * precision(layout.dtype).gradient_bytes * model.block_params / layout.tensor
-        adding = n_bytes * _byte_s(cluster, layout, constants)
+    if not layout.software.fused_gradients and layout.zero < 2:
+        # reads the sum and the new gradient, writes the sum, for all micro-batches but the first
+        n_bytes = 3 * precision(layout.dtype).gradient_bytes * sum(block_rank_params(model, layout))
+        adding = (1 - 1 / microbatches) * n_bytes * _byte_s(cluster, layout, constants)
     passes = 3 if layout.recompute == "full" else 2  # of tensor and expert communication
     others = shown(ring, times.scores_s) + shown(2 * ring, 2 * times.scores_s)
     others += passes * experts_s(cluster, model, layout)
@@ -196,11 +202,13 @@ def _block(
     )
 
 
-def _stages(model: Transformer, cluster: Cluster, layout: Layout, constants: Constants) -> list[tuple[int, _Work]]:
+def _stages(
+    model: Transformer, cluster: Cluster, layout: Layout, microbatches: int, constants: Constants
+) -> list[tuple[int, _Work]]:
     """Each kind of stage (the first, inner ones by their layers, the last), with how many there are of it."""
     tensor = _tensor_s(model, cluster, layout, constants)
-    block = _block(model, cluster, layout, tensor, constants)
-    edges = edge_times(model, cluster.gpu, Piece.of(layout), constants)
+    block = _block(model, cluster, layout, tensor, microbatches, constants)
+    edges = edge_times(model, cluster.gpu, layout, constants)
     # the embedding has an all-reduce forward, the head one backward: half of a block's each
     embedding = (1, _Work(edges[0].forward_s + edges[0].backward_s, 0, tensor[0] / 2, 0, edges[0].backward_s, 0))
     backward = edges[1].backward_s + tensor[1] / 2

@@ -70,28 +70,20 @@ def published_steps(name: str) -> Agreement[Step]:
 
 
 @dataclass(frozen=True, repr=False)
-class HeldAgainst(Shown):
+class HeldAgainst(Compared[Step], Shown):
     """A run of the reader's own beside its prediction; speeds in tokens a second and GPU."""
-
-    predicted: Step
-    published: float
-
-    @property
-    def error(self) -> float:
-        """Predicted speed over published, less 1."""
-        return self.predicted.tokens_per_s_per_gpu / self.published - 1
 
     @property
     def expected(self) -> bool:
         """Whether the run is in the prediction's interval."""
-        low, high = self.predicted.interval_s
-        return low <= self.predicted.seconds * (1 + self.error) <= high
+        low, high = self.by.interval_s
+        return low <= self.by.seconds * (1 + self.error) <= high
 
     def __str__(self) -> str:
         where = "within" if self.expected else "outside"
-        why = "".join(f"; {reason}" for reason in self.predicted.outside)
+        why = "".join(f"; {reason}" for reason in self.by.outside)
         return (
-            f"predicted {self.predicted.tokens_per_s_per_gpu:,.0f} tokens/s a GPU, published {self.published:,.0f}: "
+            f"predicted {self.predicted:,.0f} tokens/s a GPU, published {self.published:,.0f}: "
             f"{self.error:+.1%}, {where} the interval in which eight of ten published steps are{why}"
         )
 
@@ -101,4 +93,5 @@ def held_against(
     model: Transformer, cluster: Cluster, layout: Layout, batch: Count, tokens_per_s_per_gpu: Positive
 ) -> HeldAgainst:
     """How far off the planner is on a run of `batch` sequences that reached a speed, in tokens a second and GPU."""
-    return HeldAgainst(step(model, cluster, layout, batch), float(tokens_per_s_per_gpu))
+    found = step(model, cluster, layout, batch)
+    return HeldAgainst(str(layout), found.tokens_per_s_per_gpu, float(tokens_per_s_per_gpu), found)

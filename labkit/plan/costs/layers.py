@@ -140,12 +140,12 @@ def conv2d(
 
 
 @checked
-def pool(batch: Size, channels: Size, size: Size, *, kernel: Count, stride: Size = 0, padding: Size = 0) -> Cost:
-    """Max pooling of (batch, channels, size, size): kernel² - 1 comparisons an output; stride 0 means `kernel`.
+def pool(batch: Size, channels: Size, size: Size, *, kernel: Count) -> Cost:
+    """Max pooling of (batch, channels, size, size) with stride `kernel`: kernel² - 1 comparisons an output.
 
     Keeps the input and one 8-byte index an output, as torch does. Raises BadArgument like `window`.
     """
-    written = batch * channels * window(size, kernel=kernel, stride=stride or kernel, padding=padding) ** 2
+    written = batch * channels * window(size, kernel=kernel, stride=kernel) ** 2
     read = batch * channels * size**2
     return Cost(
         vector_flop=written * (kernel**2 - 1),
@@ -176,15 +176,6 @@ def layer_norm(rows: Size, width: Size, *, bias: bool = True) -> Cost:
     """
     params = width * (1 + bias)
     return elementwise(rows * width, flop_per_element=7, saved=1) + Cost(read_elements=params, params=params)
-
-
-@checked
-def batch_norm(batch: Size, channels: Size, size: Size) -> Cost:
-    """(batch, channels, size, size) normalised per channel: counted as layer_norm, with 2 parameters a channel.
-
-    Source: Ioffe and Szegedy (2015), Batch normalization, algorithm 1.
-    """
-    return layer_norm(batch * size**2, channels)
 
 
 @checked

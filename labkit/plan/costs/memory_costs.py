@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from labkit.core.arguments import lookup
 from labkit.core.display import ShownAsTable, Table
-from labkit.core.parameters import Count, Dtype, Size, checked
+from labkit.core.parameters import Dtype, Size, checked
 from labkit.core.units import format_bytes
 
 Params = TypeVar("Params", int, float)
@@ -117,15 +117,3 @@ def optimizer_traffic_bytes(params: Params, *, dtype: str, optimizer: str) -> Pa
     kind = precision(dtype)
     weights = 2 * kind.master_bytes + kind.param_bytes if kind.master_bytes else 2 * kind.param_bytes
     return params * (kind.gradient_bytes + weights + 2 * optimizer_states(optimizer) * kind.state_bytes)
-
-
-@checked
-def block_activation_bytes(
-    *, batch: Count, seq: Count, width: Count, heads: Count, fused_attention: bool = False
-) -> int:
-    """Bytes that one GPT block keeps in 16 bit: 34 sbh + 5 as²b; without the second term if attention is fused.
-
-    Source: Korthikanti et al. 2022, Reducing activation recomputation in large transformer models, equation 1.
-    Raises BadArgument for sizes below 1.
-    """
-    return 34 * seq * batch * width + (0 if fused_attention else 5 * heads * seq**2 * batch)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from labkit.core.arguments import lookup
 from labkit.core.parameters import Count, Dtype, checked
 from labkit.core.units import format_bytes, format_si
-from labkit.plan.costs.cnns import resnet50, simple_cnn
+from labkit.plan.costs.cnns import simple_cnn
 from labkit.plan.costs.layers import BACKWARD_OVER_FORWARD
 from labkit.plan.costs.memory_costs import TrainingMemory, optimizer_traffic_bytes, precision, training_memory
 from labkit.plan.costs.networks import Network
@@ -18,7 +18,7 @@ from labkit.plan.costs.transformers import MODELS
 
 _LLAMAS = (decoder(MODELS["Llama-2-7B"]), decoder(MODELS["Llama-2-70B"]))
 NETWORKS: Mapping[str, Network] = MappingProxyType(
-    {net.name: net for net in (simple_cnn(), resnet50(), bert_base(), gpt2_xl(), *_LLAMAS)}
+    {net.name: net for net in (simple_cnn(), bert_base(), gpt2_xl(), *_LLAMAS)}
 )
 
 
