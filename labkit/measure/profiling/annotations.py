@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from labkit.core.arguments import lookup
@@ -61,11 +61,6 @@ def is_batch(found: object) -> bool:
     if isinstance(found, torch.Tensor | dict):
         return True
     return isinstance(found, tuple | list) and bool(found) and all(isinstance(x, torch.Tensor) for x in found)
-
-
-def same_work(operators: Sequence[int]) -> bool:
-    """Whether steps did the same work, judged by their numbers of operators, which may differ by 2 or by 5 %."""
-    return max(operators) - min(operators) <= max(2, 0.05 * max(operators))
 
 
 def _again(batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -49,11 +49,6 @@ class Limit(ShownAsTable):
         """The limit that takes more than half of the time; None if none does."""
         return self.largest if self.shares[self.largest] > _DOMINATES else None
 
-    @property
-    def gain(self) -> float:
-        """The speed-up from removing the largest limit, as `bound` gives it."""
-        return self.bound(self.largest)
-
     @checked
     def bound(self, limit: str) -> float:
         """The highest speed-up from removing `limit`, if nothing else changes (Amdahl 1967) and input stays as fast.

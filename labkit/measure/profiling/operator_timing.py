@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -98,9 +99,8 @@ class Pace:
         if most_s >= _EXPLAINED * net_s:
             return "arithmetic" if arithmetic_s > memory_s else "memory bandwidth", 0.0
         twice = twice or call
-        fixed_s = max(net_s - max(twice.seconds - call.seconds, most_s), 0.0)
-        if not (self.on_cpu and twice.flop > call.flop):
-            fixed_s = min(fixed_s, self.dearest_s)
+        capped_s = math.inf if self.on_cpu and twice.flop > call.flop else self.dearest_s
+        fixed_s = min(max(net_s - max(twice.seconds - call.seconds, most_s), 0.0), capped_s)
         product = arithmetic_s > memory_s and arithmetic_s >= _PRODUCT * (net_s - fixed_s)
         return "arithmetic" if product else "unknown", fixed_s
 
@@ -168,8 +168,7 @@ def low(seconds: Sequence[float]) -> float:
 def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     """The calls of a mean step: of runs with the same operators each call once, weighted by the share of such runs.
 
-    An operator has its shortest time, since one other program can make the threads of most calls wait for each other, a
-    hundred times as long as they work. The time before it is a low one.
+    An operator has its shortest time, since other programs make threads wait, and the time before it is a low one.
     """
     alike: dict[tuple[str, ...], list[Sequence[OperatorCall]]] = defaultdict(list)
     for run in runs:
