@@ -17,6 +17,7 @@ from labkit.gpu.trace.traced_memory import Record, TracedArray, TracedTuple, wra
 
 WARP = 32
 FULL = 0xFFFFFFFF
+SWAPS = 8  # of a thread, before which the others run; a kernel that gives up does so sooner
 ANY_LANES = -1  # the mask of an operation that waits for no lane in particular
 
 VALUES = ("threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize")
@@ -104,7 +105,7 @@ class TracedThread:
     warpsize = WARP
     __slots__ = (
         "_block", "answer", "blockDim", "blockIdx", "brought", "generator", "gridDim", "in_grid", "key", "kind",
-        "laneid", "mask", "swapped", "threadIdx", "warp",
+        "laneid", "mask", "swaps", "threadIdx", "warp",
     )  # fmt: skip
 
     def __init__(self, block: Any, index: Dim3, number: int) -> None:
@@ -119,8 +120,8 @@ class TracedThread:
         self.brought: Any = None
         """What it brings to a barrier or a warp operation; `answer` is what it gets back."""
         self.answer: Any = None
-        self.swapped = False
-        """Whether it has come to a compare-and-swap whose result is used."""
+        self.swaps = 0
+        """How often it has come to a compare-and-swap whose result is used."""
 
     def detach(self) -> None:
         """Drop the references that form a cycle with the block, which nobody collects during a trace."""
@@ -248,11 +249,11 @@ class TracedThread:
     def swap(self, key: int, *args: Any) -> Wait:
         """A compare-and-swap whose result is used.
 
-        In a changed order the other threads run between a thread's arguments and its first swap, which then meets what
-        they have written: so the kernel shows what it does after a swap that fails.
+        In a changed order the other threads run between a thread's arguments and its first swaps, which then meet what
+        they have written: so the kernel shows what it does after swaps that fail.
         """
-        if self._block.is_reordered and not self.swapped:
-            self.swapped = True
+        self.swaps += 1
+        if self._block.is_reordered and self.swaps <= SWAPS:
             yield 0
         return self.atomic("cas", key, *args)
 

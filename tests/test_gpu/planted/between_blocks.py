@@ -1,5 +1,6 @@
 """Mistakes between blocks, and in fences, flags and locks."""
 
+import numpy as np
 from numba import cuda, float32, int32
 
 from tests.test_gpu.planted.case import Cases, floats, whole, zeros
@@ -257,3 +258,21 @@ def a_total_stored_by_every_block(x, out):
     i = cuda.grid(1)
     if cuda.threadIdx.x == 0:
         out[0] = x[i]
+
+
+@CASES("race", 1, 64, np.arange(64, dtype=np.int32) % 4, whole(4))
+def a_count_without_an_atomic_where_a_swap_failed(values, counts):
+    v = values[cuda.grid(1)]
+    seen = counts[v]
+    if cuda.atomic.cas(counts, v, seen, seen + 1) != seen:
+        counts[v] += 1
+
+
+@CASES("race", 1, 64, np.arange(64, dtype=np.int32) % 16, whole(16))
+def a_count_that_gives_up_swapping_after_two_tries(values, counts):
+    v = values[cuda.grid(1)]
+    for _ in range(2):
+        seen = counts[v]
+        if cuda.atomic.cas(counts, v, seen, seen + 1) == seen:
+            return
+    counts[v] += 1
