@@ -30,10 +30,9 @@ def significant(value: AnyNumber, digits: Annotated[int, Number(least=1, most=17
 @checked
 def format_seconds(seconds: AnyNumber) -> str:
     """A duration in seconds as text: 0.00123 -> '1.23 ms'. From two minutes on as minutes, hours, days or years."""
-    for size, unit in [(2 * YEAR_S, "years"), (2 * DAY_S, "days"), (2 * HOUR_S, "h"), (120.0, "min")]:
-        if abs(seconds) >= size:
-            per_unit = {"years": YEAR_S, "days": DAY_S, "h": HOUR_S, "min": 60.0}[unit]
-            return f"{significant(seconds / per_unit)} {unit}"
+    for size, unit in [(YEAR_S, "years"), (DAY_S, "days"), (HOUR_S, "h"), (60.0, "min")]:
+        if abs(seconds) >= 2 * size:
+            return f"{significant(seconds / size)} {unit}"
     for size, unit in _SECONDS:
         if abs(seconds) >= size:
             return f"{significant(seconds / size)} {unit}"

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from labkit.core.units import format_bytes
 from labkit.measure.torch_calls import EachOperator
 
 # Bytes that each rank sends by a ring, over the bytes of the full tensor; r is the share that others have, (n - 1) / n.
@@ -63,12 +62,6 @@ class Traffic(EachOperator):
         """
         n = dist.get_world_size()
         return sum(_RING[call.collective]((n - 1) / n) * call.n_bytes for call in self.calls)
-
-    def __repr__(self) -> str:
-        total = Counter[str]()
-        for call in self.calls:
-            total[call.collective] += call.n_bytes
-        return ", ".join(f"{n} x {name} of {format_bytes(total[name])}" for name, n in self.counts.items()) or "nothing"
 
 
 # torch's operator -> its collective, the argument that has the full tensor, and the one to multiply its bytes by.

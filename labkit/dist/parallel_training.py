@@ -6,11 +6,12 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.futures import Future
 
 from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
@@ -21,9 +22,6 @@ from labkit.core.units import MIB, format_seconds
 from labkit.dist import rank_context
 from labkit.dist.launching import Launched, Ranks, launch
 from labkit.dist.standin import StandIn
-
-if TYPE_CHECKING:
-    from torch.futures import Future
 
 _WARM = 2  # DistributedDataParallel orders its buckets anew after the first step
 _FLOAT32 = 4  # bytes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -12,11 +13,7 @@ from labkit.core.errors import BadMeasurement
 from labkit.core.parameters import Share, checked
 from labkit.lesson.live import Live
 from labkit.train import training
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from labkit.train.training import Run, Runs
+from labkit.train.training import Run, Runs
 
 
 class SeedCurves(Live):

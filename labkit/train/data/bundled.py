@@ -6,10 +6,11 @@ import hashlib
 import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from labkit.core.display import brief_repr
@@ -17,9 +18,6 @@ from labkit.core.errors import DataError, nearest
 from labkit.core.kinds import Number
 from labkit.core.parameters import checked
 from labkit.core.paths import DATA
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Labelled = tuple[Tensor, Tensor]  # images and their labels
 

@@ -9,10 +9,11 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -20,9 +21,6 @@ from labkit.core.errors import DataError
 from labkit.core.parameters import Count, Size, checked
 from labkit.train.data.build_cache import build_once
 from labkit.train.data.shards import BUILD_AGAIN, name_of, read_all
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Sample = tuple[Tensor, int]
 _MOST_WORKERS = 1024  # each counts what it skips in a place of its own, so that no lock is needed

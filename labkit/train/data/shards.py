@@ -9,17 +9,14 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from labkit.core.errors import DataError
 from labkit.core.parameters import Count, checked
 from labkit.train.data.build_cache import build_once
 from labkit.train.data.bundled import digits_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BUILD_AGAIN = "Delete its folder and call jpeg_shards again."
 

@@ -71,7 +71,8 @@ def fit(
     Raises NotFinite, with the step, for a loss or a weight that is NaN or infinite, and BadArgument for arguments that
     can't be used.
     """
-    _check_limits(epochs, seconds)
+    if epochs is None and seconds is None:
+        raise BadArgument("Expected epochs= or seconds=, so that training ends even if until= is never reached.")
     training, validation = _given(data, validation)
     if batch > len(training[0]):
         raise BadArgument(f"Expected a batch of at most {len(training[0]):,}, the training images, got {batch:,}.")
@@ -170,11 +171,6 @@ def _begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
     model, step = made
     model.train()
     return model, step
-
-
-def _check_limits(epochs: int | None, seconds: float | None) -> None:
-    if epochs is None and seconds is None:
-        raise BadArgument("Expected epochs= or seconds=, so that training ends even if until= is never reached.")
 
 
 def _check_finite(run: Run, images: Tensor) -> None:
