@@ -58,9 +58,13 @@ def each_read(on_read: Callable[[], object]) -> Iterator[None]:
             return result
 
     def reported(save: Callable[..., object]) -> Callable[..., object]:
-        return lambda *args, **kwargs: (report(), save(*args, **kwargs))[1]
+        def saved(*args: Any, **kwargs: Any) -> object:
+            report()
+            return save(*args, **kwargs)
 
-    ways = {name: reported(getattr(torch.serialization, name)) for name in ("_save", "_legacy_save")}
+        return saved
+
+    ways: dict[str, Any] = {name: reported(getattr(torch.serialization, name)) for name in ("_save", "_legacy_save")}
     with mock.patch.multiple(torch.serialization, **ways), Methods(), EachOperator(around):
         yield
 
