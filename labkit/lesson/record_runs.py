@@ -81,13 +81,9 @@ def _keep(file: Path, target: Path, number: str) -> int:
     """Replace a notebook's entries in a recorded run by those of a results file; how many there are."""
     entries = [e for e in results.read(file)[0] if isinstance(e, Measurement | Verdict) and e.section[:2] == number]
     others = [e for e in results.read(target)[0] if e.section[:2] != number]
-    lines = sorted((results.to_line(e) for e in [*others, *entries]), key=_section)
+    lines = sorted((results.to_line(e) for e in [*others, *entries]), key=lambda line: str(json.loads(line)["section"]))
     target.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return len(entries)
-
-
-def _section(line: str) -> str:
-    return str(json.loads(line)["section"])
 
 
 def _run_undisturbed(path: Path, home: str, tell: Callable[[str], None]) -> None:

@@ -36,7 +36,7 @@ _EXPECTED_WARNINGS = (
 )
 
 
-class Loader:
+class Loader(contextlib.AbstractContextManager["Loader"]):
     """Batches of a dataset, epoch after epoch: `for images, labels in loader`. Made by `loader`.
 
     `times` holds the BatchTimes of the last epoch. `close`, or the end of a with block, ends all workers; the next
@@ -69,9 +69,6 @@ class Loader:
         with _workers_of_our_own():
             self._loader = None  # the last reference: torch asks its workers to end, and waits
             self._kill()
-
-    def __enter__(self) -> Loader:
-        return self
 
     def __exit__(self, *raised: object) -> None:
         self.close()
