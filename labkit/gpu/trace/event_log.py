@@ -14,9 +14,12 @@ from collections.abc import Generator, Iterable, Iterator, Sized
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from labkit.core.errors import TraceTooLarge
 from labkit.core.units import format_bytes
 
+Array = np.ndarray[Any, Any]
 SITES = 1 << 12  # a power of 2, so that a key is a context plus a site
 BYTES_PER_EVENT = 100  # 16 for the event itself; the rest is what counting it needs for a moment
 EAGER = 1 << 16  # iterations; shorter loops get all their contexts before they run, for speed
@@ -82,6 +85,20 @@ class EventLog:
                 self._grow_to(ids, n)
             return zip(ids, over, strict=False)
         return zip(chain(ids, self._grower(key, ids, pauses=False)), over, strict=False)
+
+    def contexts(self, key: int) -> Iterator[int]:
+        """Contexts of the turns of a loop, endless."""
+        ids = self._contexts.setdefault(key, [])
+        return chain(ids, self._grower(key, ids, pauses=False))
+
+    def add_stretches(self, words: Array, begin: Array, threads: Array, phases: Array) -> None:
+        """Add words and the stretches they consist of, with their phases, which count from 0."""
+        self.starts.frombytes((begin + len(self.words)).tobytes())
+        self.words.frombytes(words.data.cast("B"))
+        self.threads.frombytes(threads.astype("i4").tobytes())
+        self.phases.frombytes((phases + self._phase + 1).astype("i4").tobytes())
+        self.warp_epochs.frombytes(bytes(4 * len(begin)))
+        self._phase += int(phases.max(initial=-1)) + 1
 
     def steps(self, key: int) -> Iterator[int]:
         """Contexts of a `while` loop, endless; now and then a 0, for a pause in which other threads can go on."""

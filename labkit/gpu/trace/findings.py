@@ -96,7 +96,7 @@ def _value_text(value: Any) -> str:
 
 def _unset_findings(run: Execution) -> list[Finding]:
     found: list[Finding] = []
-    if not run.layout.regions:
+    if not run.layout.regions or run.program.lanes:  # in lockstep there are none
         return found
     reads = unset_reads(run.accesses)
     for site in np.unique(reads.site):

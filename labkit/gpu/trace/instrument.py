@@ -14,6 +14,7 @@ import numpy as np
 from labkit.core.errors import KernelError
 from labkit.gpu.trace.expressions import PREFIX
 from labkit.gpu.trace.kernel_scope import KernelScope, refuse
+from labkit.gpu.trace.lockstep_source import LockstepRewriter, NotInLockstep, helpers, of_lanes
 from labkit.gpu.trace.numba_types import arithmetic_helpers, stand_in
 from labkit.gpu.trace.program import Program
 from labkit.gpu.trace.rewriter import Rewriter
@@ -46,7 +47,10 @@ def _instrument(
     refuse(tree, label, scope)
     found = typed_source(fn, tree, scope, kinds, kernel=not label.endswith("()"))
     program.is_typed &= found.is_known
-    rewriter = Rewriter(program, label, scope, Arithmetic(scope, found), functools.partial(instrumented, program))
+    if program.lanes and not found.is_known:
+        raise NotInLockstep
+    kind = LockstepRewriter if program.lanes else Rewriter
+    rewriter = kind(program, label, scope, Arithmetic(scope, found), functools.partial(instrumented, program))
     args = tree.args
     args.args = [ast.arg(PREFIX + "t"), ast.arg(PREFIX + "c"), *args.posonlyargs, *args.args]
     args.posonlyargs = []
@@ -54,7 +58,7 @@ def _instrument(
         arg.annotation = None
     args.defaults = [ast.Constant(None) for _ in args.defaults]  # __defaults__ below has the values, evaluated once
     tree.returns, tree.decorator_list = None, []
-    tree.body = rewriter.block(tree.body)
+    tree.body = rewriter.body(tree)
     module = ast.fix_missing_locations(ast.Module([tree], []))
     program.files.add(fn.__code__.co_filename)
     names = scope.names | rewriter.added | {PREFIX + name: value for name, value in _helpers(program).items()}
@@ -95,4 +99,7 @@ def _helpers(program: Program) -> dict[str, Any]:
     loops = {"loop": log.loop, "steps": log.steps, "inside": log.inside}
     parts = {"br": branch, "next": next, "n": program.counters, "tick": tick, "tuple": TracedTuple, "slice": slice}
     kinds = {kind.__name__: stand_in(kind) for code in "efdFDbhilBHIL" for kind in [np.dtype(code).type]} | {"int": int}
-    return loops | parts | kinds | arithmetic_helpers(program.divided_by_zero)
+    plain = loops | parts | kinds | arithmetic_helpers(program.divided_by_zero)
+    if not program.lanes:
+        return plain
+    return {name: of_lanes(value) for name, value in plain.items()} | helpers(program.lanes, program.counters)

@@ -52,6 +52,8 @@ class Program:
         """Instrumented functions by their Python function and types; None while one is being instrumented."""
         self.is_typed = True
         """Whether numba typed the functions, without which operations are not counted."""
+        self.lanes: Any = None
+        """The threads, where they run in lockstep."""
         self.votes = False
         """Whether a barrier of the kernel carries a predicate."""
 

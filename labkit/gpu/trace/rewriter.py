@@ -16,12 +16,17 @@ from labkit.gpu.trace.expressions import PREFIX, ExpressionRewriter, call, load,
 from labkit.gpu.trace.typed_source import Operations
 
 
-def _let(name: str, value: ast.expr) -> ast.stmt:
+def let(name: str, value: ast.expr) -> ast.stmt:
+    """An assignment to a name that the rewriting adds."""
     return ast.Assign([ast.Name(PREFIX + name, ast.Store())], value)
 
 
 class Rewriter(ExpressionRewriter):
     """Rewrites the statements of one function."""
+
+    def body(self, tree: ast.FunctionDef) -> list[ast.stmt]:
+        """The rewritten body of a function."""
+        return self.block(tree.body)
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """Rewrite statements, with a counter before each run of them that is executed together."""
@@ -45,12 +50,12 @@ class Rewriter(ExpressionRewriter):
         if any(run):
             done[begin:begin] = ast.parse(f"{PREFIX}n[{self.program.counter(run)}] += 1").body
 
-    def visit_If(self, node: ast.If) -> ast.stmt:
+    def visit_If(self, node: ast.If) -> Any:
         key = self._key("branch", node.test, self.arithmetic.operations(node.test))
         return ast.If(call("br", self.visit(node.test), key), self.block(node.body), self._else(node.orelse))
 
     def _else(self, orelse: list[ast.stmt], context: str = "") -> list[ast.stmt]:
-        return [*([_let("c", load(context))] if context else []), *self.block(orelse)] if orelse else []
+        return [*([let("c", load(context))] if context else []), *self.block(orelse)] if orelse else []
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
         if not isinstance(node.target, ast.Name | ast.Tuple):
@@ -59,11 +64,11 @@ class Rewriter(ExpressionRewriter):
         over = call("loop", self._key("for", node.iter), self.visit(node.iter))
         target = ast.Tuple([ast.Name(PREFIX + "c", ast.Store()), node.target], ast.Store())
         loop = ast.For(target, over, self.block(node.body), self._else(node.orelse, saved))
-        return [_let(saved, load("c")), loop, _let("c", load(saved))]
+        return [let(saved, load("c")), loop, let("c", load(saved))]
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         saved, steps = self._new_name("s"), self._new_name("w")
-        begin = _let(steps, call("steps", self._key("while", node.test)))
+        begin = let(steps, call("steps", self._key("while", node.test)))
         forward = call("next", load(steps))
         # The loop's iterator gives 0 now and then, for a pause: without it, a thread that waits in a `while` for what
         # another thread writes would never let that thread run.
@@ -73,7 +78,7 @@ class Rewriter(ExpressionRewriter):
         key = self._key("branch", node.test, self.arithmetic.operations(node.test))
         test = ast.BoolOp(ast.And(), [step, call("br", self.visit(node.test), key)])
         loop = ast.While(test, self.block(node.body), self._else(node.orelse, saved))
-        return [_let(saved, load("c")), begin, loop, _let("c", load(saved))]
+        return [let(saved, load("c")), begin, loop, let("c", load(saved))]
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
         self._target_name = ast.unparse(node.targets[0])
@@ -110,9 +115,7 @@ class Rewriter(ExpressionRewriter):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         if isinstance(node.target, ast.Name):
-            whole = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
-            whole.number = node.number  # type: ignore[attr-defined]  # by which its types are found
-            return [ast.Assign([node.target], self.visit(whole))]
+            return [ast.Assign([node.target], self.visit(self._combined(node, node.target)))]
         typed = self.types.of(node)
         kind = self.arithmetic.conversion(typed, [node.target, node.value])
         value = self.visit(node.value)
@@ -124,11 +127,16 @@ class Rewriter(ExpressionRewriter):
         new = self._operator(node, typed, kind, old, value)
         return [*begin, ast.Expr(method(owner, "st", index, new, self._key("store", node.target)))]
 
+    def _combined(self, node: ast.AugAssign, target: ast.Name) -> ast.BinOp:
+        whole = ast.BinOp(ast.Name(target.id, ast.Load()), node.op, node.value)
+        whole.number = node.number  # type: ignore[attr-defined]  # by which its types are found
+        return whole
+
     def _once(self, node: ast.expr, begin: list[ast.stmt]) -> ast.expr:
         if isinstance(node, ast.Name | ast.Constant):
             return node
         held = self._new_name("o")
-        begin.append(_let(held, node))
+        begin.append(let(held, node))
         return load(held)
 
     def visit_Return(self, node: ast.Return) -> ast.AST:

@@ -131,7 +131,7 @@ def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
     return value
 
 
-def _flat(array: Array) -> Array | None:
+def flat_view(array: Array) -> Array | None:
     """The memory of `array` from its element 0 on, as one dimension; None where its strides do not allow it."""
     size = array.itemsize
     if array.dtype.kind not in "fiubc" or any(s < 0 or s % size for s in array.strides) or not array.size:
@@ -142,7 +142,7 @@ def _flat(array: Array) -> Array | None:
 
 def _accessors(traced: TracedArray) -> tuple[Load, Store]:
     """The pair (ld, st) for an array: fast for up to three dimensions of plain numbers, general for all else."""
-    flat, general = _flat(traced.array), _general(traced)
+    flat, general = flat_view(traced.array), _general(traced)
     if flat is None or not 1 <= traced.array.ndim <= 3:
         return general
     size = traced.array.itemsize

@@ -73,7 +73,7 @@ class Dim3(NamedTuple):
     z: int
 
 
-def place(number: int, shape: Dim3) -> Dim3:
+def place(number: Any, shape: Dim3) -> Dim3:
     """The place of the thread or block with a number, counted in a shape with x fastest."""
     return Dim3(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))
 

@@ -22,6 +22,7 @@ from labkit.gpu.trace.instrument import instrumented
 from labkit.gpu.trace.kernel_scope import python_function
 from labkit.gpu.trace.kernel_trace import Trace
 from labkit.gpu.trace.launch_arguments import MAX_BLOCK, MAX_GRID, LaunchArguments, as_dim3, launch_arguments
+from labkit.gpu.trace.lockstep import FEW, Lanes, run_in_lockstep
 from labkit.gpu.trace.program import Program
 from labkit.gpu.trace.thread_block import Order, Stopped, ThreadBlock
 
@@ -61,8 +62,10 @@ def trace(
         raise too_large(f"{threads:,} threads need", settings.max_events)
     arguments = launch_arguments(fn, args)
     before = arguments.copy()  # the first run overwrites what the others start from
-    done = _execute(settings, arguments)
-    found = find_mistakes(done, lambda watch: _execute(settings, before.copy(), watch=watch))
+    done, found = _in_lockstep(settings, arguments, before) if threads >= 2 * FEW else (None, ())
+    if done is None:
+        done = _execute(settings, arguments)
+        found = find_mistakes(done, lambda watch: _execute(settings, before.copy(), watch=watch))
     schedules = schedules if order_matters(done, found) else 1
     for number in range(1, schedules):
         found += _found_in_another_order(settings, arguments, before, number)
@@ -72,6 +75,31 @@ def trace(
     for finding in found:
         findings.setdefault((finding.kind, finding.line, finding.array), finding)
     return Trace(done, tuple(findings.values()), schedules)
+
+
+def _in_lockstep(
+    settings: LaunchSettings, arguments: LaunchArguments, before: LaunchArguments
+) -> tuple[Execution | None, tuple[Finding, ...]]:
+    """A run of all threads in lockstep and its notes; None where that is not possible, or brings a mistake to light.
+
+    Then the arguments are left as they were `before`.
+    """
+    if not all(array.flags.writeable for array in arguments.arrays.values()):
+        return None, ()
+    run = _prepared(settings)
+    run.program.lanes = lanes = Lanes(run)
+    try:
+        kernel = instrumented(run.program, settings.fn, arguments.types)
+        args = (run.memory.argument(value, name) for name, value in arguments.values.items())
+        run_in_lockstep(run, kernel, lanes, tuple(args))
+        found = find_mistakes(run, lambda _: None)
+        if not any(finding.mistake for finding in found):
+            return run, found
+    except Exception:  # whatever it is, single threads meet it again, and can say which of them
+        pass
+    for name, array in arguments.arrays.items():
+        array[...] = before.arrays[name]
+    return None, ()
 
 
 def _found_in_another_order(
@@ -94,6 +122,16 @@ def _found_in_another_order(
     return (*find_mistakes(run, again), *(() if run.diagnostics.ended else find_differences(arguments, other)))
 
 
+def _prepared(settings: LaunchSettings, watch: Any = None) -> Execution:
+    """The log and the memory of a run, and what it reports to; `watch` is told each access."""
+    log = EventLog(settings.max_events, settings.max_steps)
+    diagnostics = Diagnostics(settings.where, lambda key: program.sites[key % SITES].line, log.current_thread)
+    watching = None if watch is None else watch(log)
+    memory = AddressSpace(log.add, diagnostics.out_of_bounds, diagnostics.unset_local, watching)
+    program = Program(log, memory.constant, diagnostics.divided_by_zero)
+    return Execution(settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes))
+
+
 def _execute(
     settings: LaunchSettings, arguments: LaunchArguments, order: Order | None = None, watch: Any = None
 ) -> Execution:
@@ -103,14 +141,9 @@ def _execute(
     CUDA C++ Programming Guide, "Thread Hierarchy"), and a block that waits for a later one waits forever. With one, a
     block that seems to wait lets the next ones start.
     """
-    log = EventLog(settings.max_events, settings.max_steps)
-    diagnostics = Diagnostics(settings.where, lambda key: program.sites[key % SITES].line, log.current_thread)
-    watching = None if watch is None else watch(log)
-    memory = AddressSpace(log.add, diagnostics.out_of_bounds, diagnostics.unset_local, watching)
-    program = Program(log, memory.constant, diagnostics.divided_by_zero)
-    kernel = instrumented(program, settings.fn, arguments.types)
-    execution = Execution(settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes))
-    args = tuple(memory.argument(value, name) for name, value in arguments.values.items())
+    execution = _prepared(settings, watch)
+    kernel = instrumented(execution.program, settings.fn, arguments.types)
+    args = tuple(execution.memory.argument(value, name) for name, value in arguments.values.items())
     blocks = math.prod(settings.grid)
     collecting = gc.isenabled()
     gc.disable()  # a trace makes millions of objects, and each block breaks the cycles it makes
