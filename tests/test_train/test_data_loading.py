@@ -303,6 +303,14 @@ def test_datasets_can_be_pickled(shards):
 # ---- what goes wrong ----
 
 
+@pytest.fixture(autouse=True)
+def no_handler_of_torchs():
+    """torch's own loader leaves its SIGCHLD handler behind, whichever test used one before."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
 @contextlib.contextmanager
 def one_sentence(error, *words):
     with pytest.raises(error) as caught:
