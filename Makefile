@@ -9,7 +9,7 @@ READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test quick check fix address bench soak record gpu doctor setup clean
+.PHONY: help lab test quick check fix appendix address bench soak record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,6 +46,9 @@ fix: setup ## repair what can be repaired of what `make check` finds
 	$(BIN)/ruff format
 	$(BIN)/ruff format --line-length 96 $(READ_IN_LAB)
 	$(BIN)/python scripts/notebooks.py fix
+
+appendix: setup ## what some sections of notebooks 20 and later need: 250 MB
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[appendix]"
 
 address: setup ## set the public address, URL=https://github.com/owner/name: links and Colab cells appear
 	$(BIN)/python scripts/notebooks.py address "$(URL)"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.lesson.journal import predict as predict, record as record, summary as summary, verdict as verdict
     from labkit.lesson.notebook import start as start
     from labkit.lesson.seed_curves import SeedCurves as SeedCurves
-    from labkit.measure import catalog as catalog, profiling as profiling, simulated as simulated
+    from labkit.measure import catalog as catalog, fpga as fpga, profiling as profiling, simulated as simulated
     from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
     from labkit.measure.ceilings import measure_ceilings as measure_ceilings
     from labkit.measure.machine import pick as pick, threads as threads
@@ -58,7 +58,7 @@ _NAMES = {
 _ROOMS = {
     "core": ("errors", "units"),
     "gpu": ("kernels",),
-    "measure": ("catalog", "profiling", "simulated"),
+    "measure": ("catalog", "fpga", "profiling", "simulated"),
     "plan": ("cluster", "costs", "published", "schedule"),
     "train": ("data", "formats", "graphs", "models", "training"),
 }

@@ -385,8 +385,10 @@ CONDA_NAMES = {
     "cupy-cuda12x": "cupy-core",
     "cupy-cuda13x": "cupy-core",
 }
-# The tests are for a clone with make.
-NOT_IN_CONDA = {canonicalize_name(Requirement(text).name) for text in EXTRAS["test"]}
+# The tests and the appendix are for a clone with make; conda-forge has no Amaranth: pip brings it with labkit.
+NOT_IN_CONDA = {
+    canonicalize_name(Requirement(text).name) for text in (*EXTRAS["test"], *EXTRAS["appendix"], "amaranth")
+}
 
 
 def requirements():
@@ -453,7 +455,7 @@ def test_the_pythons_agree(setup):
 
 def test_the_extras_that_setup_can_choose_exist(setup):
     drivers = [None, (11, 4), (12, 4), (13, 0)]
-    assert {setup.choose(cuda, "Linux").extra for cuda in drivers} == set(EXTRAS) - {"lab", "test"}
+    assert {setup.choose(cuda, "Linux").extra for cuda in drivers} == set(EXTRAS) - {"appendix", "lab", "test"}
 
 
 def test_binder_starts_with_the_smallest_sizes():

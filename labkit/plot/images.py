@@ -59,7 +59,7 @@ def grey_images(ax: Axes, named: Mapping[str, Array]) -> FigureSpec:
     ax.set_yticks([])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    sentence = f"{' and '.join(named)}: {rows} rows and {columns} columns each."
+    sentence = f"{', '.join(named)}: {rows} rows and {columns} columns each."
     return FigureSpec(sentence, height_in=0.9 + 5.9 * rows / width)
 
 

@@ -34,6 +34,6 @@ def test_owners_refuses_what_it_cannot_draw(shape):
 def test_grey_images_stand_side_by_side():
     picture = grey_images({"before": np.eye(3, 5), "after": np.zeros((3, 5))})
     assert [label.get_text() for label in picture.ax.get_xticklabels()] == ["before", "after"]
-    assert picture.sentence == "before and after: 3 rows and 5 columns each."
+    assert picture.sentence == "before, after: 3 rows and 5 columns each."
     with pytest.raises(BadArgument, match="one shape"):
         grey_images({"before": np.eye(3), "after": np.eye(4)})

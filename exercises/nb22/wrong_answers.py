@@ -1,0 +1,212 @@
+"""Plausible wrong answers of notebook 22: number -> (answer, words the check must say)."""
+
+import numpy as np
+import torch
+
+from exercises.nb22.designs import designs
+from labkit.measure.fpga import skewed
+
+# 22.2
+
+
+def at_once(rows):
+    return np.vstack([rows.T, np.zeros((len(rows) - 1, len(rows)), int)])
+
+
+def last_first(rows):
+    return skewed(rows[::-1])[:, ::-1]
+
+
+def one_clock_late(rows):
+    return np.roll(skewed(rows), 1, axis=0)
+
+
+def wrapped(rows):
+    n, k = rows.shape
+    clocks = np.zeros((k + n - 1, n), int)
+    for i in range(n):
+        clocks[:, i] = np.resize(np.roll(rows[i], i), k + n - 1)
+    return clocks
+
+
+def right_for_squares(rows):
+    n, _ = rows.shape
+    clocks = np.zeros((2 * n - 1, n), int)
+    for i in range(n):
+        clocks[i : i + n, i] = np.resize(rows[i], n)
+    return clocks
+
+
+# 22.3
+
+
+def rows_scaled(divide, rounded=torch.round, size=lambda w: w.abs().amax(dim=1)):
+    def quantised(weights, bits):
+        scales = size(weights) / divide(bits)
+        return rounded(weights / scales[:, None]), scales
+
+    return quantised
+
+
+def most(bits):
+    return 2 ** (bits - 1) - 1
+
+
+def one_scale(weights, bits):
+    scale = weights.abs().max() / most(bits)
+    return (weights / scale).round(), scale.expand(len(weights))
+
+
+def by_column(weights, bits):
+    scales = weights.abs().amax(dim=0) / most(bits)
+    return (weights / scales).round(), scales
+
+
+# 22.4
+
+_NAMES = designs()
+ProcessingElement, Module, Signal, signed = (_NAMES[n] for n in ("ProcessingElement", "Module", "Signal", "signed"))
+
+
+class FirstTooEarly(ProcessingElement):
+    def accumulate(self, m, product, first):
+        kept = Signal(signed(16))
+        m.d.sync += kept.eq(product)
+        super().accumulate(m, kept, first)
+
+
+class RegistersBeforeTheProduct(ProcessingElement):
+    def accumulate(self, m, product, first):
+        a, b, late = Signal(signed(8)), Signal(signed(8)), Signal()
+        m.d.sync += [a.eq(self.a), b.eq(self.b), late.eq(first)]
+        super().accumulate(m, a * b, late)
+
+
+class ConnectedAtOnce(ProcessingElement):
+    def accumulate(self, m, product, first):
+        kept, late = Signal(signed(16)), Signal()
+        m.d.comb += [kept.eq(product), late.eq(first)]
+        super().accumulate(m, kept, late)
+
+
+class DelayedSum(ProcessingElement):
+    """The whole sum a clock later, by a register behind the adder."""
+
+    def accumulate(self, m, product, first):
+        early, late = Signal(signed(32)), Signal()
+        m.d.sync += [late.eq(first), self.total.eq(early), early.eq(early + product), self.out.eq(self.below)]
+        with m.If(first):
+            m.d.sync += early.eq(product)
+        with m.If(late):
+            m.d.sync += self.out.eq(self.total)
+
+
+class TooNarrow(ProcessingElement):
+    def accumulate(self, m, product, first):
+        kept, late = Signal(signed(8)), Signal()
+        m.d.sync += [kept.eq(product), late.eq(first)]
+        super().accumulate(m, kept, late)
+
+
+class Unsigned(ProcessingElement):
+    def accumulate(self, m, product, first):
+        kept, late = Signal(16), Signal()
+        m.d.sync += [kept.eq(product), late.eq(first)]
+        super().accumulate(m, kept, late)
+
+
+class NeighboursLate(ProcessingElement):
+    def accumulate(self, m, product, first):
+        kept, late = Signal(signed(16)), Signal()
+        m.d.sync += [kept.eq(product), late.eq(first), self.first_right.eq(late)]
+        super().accumulate(m, kept, late)
+
+
+class BelowLate(ProcessingElement):
+    def accumulate(self, m, product, first):
+        kept, late, below = Signal(signed(16)), Signal(), Signal(signed(32))
+        m.d.sync += [kept.eq(product), late.eq(first), below.eq(self.below), self.total.eq(self.total + kept)]
+        m.d.sync += self.out.eq(below)
+        with m.If(late):
+            m.d.sync += [self.total.eq(kept), self.out.eq(self.total)]
+
+
+class Nothing(ProcessingElement):
+    def accumulate(self, m, product, first):
+        pass
+
+
+# 22.5
+
+
+def sized(passes=lambda classes, n: -(-classes // n), images=lambda n: n, unit=1e6, fits=None, pick=None):
+    def best_size(placed, classes, inputs, luts, multipliers):
+        inside = fits or (lambda r: r.luts <= luts and r.multipliers <= multipliers)
+        rates = {
+            n: unit * r.fmax_mhz * images(n) / (inputs * passes(classes, n)) for n, r in placed.items() if inside(r)
+        }
+        return max(rates.items(), key=pick or (lambda found: found[1])) if rates else None
+
+    return best_size
+
+
+def no_way_out(placed, classes, inputs, luts, multipliers):
+    return sized()(placed, classes, inputs, luts, multipliers) or (0, 0.0)
+
+
+WRONG = {
+    "22.2": [
+        (at_once, "Row 1 begins at clock 1"),
+        (last_first, "begins at clock"),
+        (one_clock_late, "at clock 0, row 0 should get rows[0, 0]"),
+        (wrapped, "should get 0"),
+        (right_for_squares, "expected 4 clocks of 2 numbers, shape (4, 2), got (3, 2)"),
+        (lambda rows: skewed(rows).T, "one line a row, not one a clock"),
+        (lambda rows: rows.T, "When is the last row through"),
+        (lambda rows: skewed(rows)[:-1], "expected 4 clocks"),
+        (lambda rows: None, "Is there a return"),
+        (lambda rows: [list(row) for row in rows] + [[0]], "each clock needs 2 numbers"),
+        (skewed(np.ones((2, 2), int)), "Expected a function"),
+    ],
+    "22.3": [
+        (one_scale, "as large as its largest weight needs"),
+        (by_column, "a scale for each row"),
+        (rows_scaled(lambda bits: 2 ** (bits - 1)), "128 is beyond 127"),
+        (rows_scaled(lambda bits: 2 ** (bits - 1) - 2), "as large as its largest weight needs"),
+        (rows_scaled(lambda bits: 2**bits - 1), "beyond 127"),
+        (rows_scaled(most, torch.trunc), "steps away"),
+        (rows_scaled(most, torch.floor), "steps away"),
+        (rows_scaled(most, lambda x: x), "is not whole"),
+        (rows_scaled(most, size=lambda w: w.amax(dim=1)), "beyond"),
+        (rows_scaled(most, size=lambda w: 2 * w.abs().amax(dim=1)), "2 times as large"),
+        (lambda weights, bits: rows_scaled(most)(weights, 8), "beyond 7"),
+        (lambda weights, bits: rows_scaled(most)(weights, bits)[::-1], "not that of the weights"),
+        (lambda weights, bits: rows_scaled(most)(weights, bits)[0], "expected (whole, scales)"),
+    ],
+    "22.4": [
+        (ProcessingElement, "After clock"),
+        (FirstTooEarly, "now a clock later, with the product that `first` belongs to"),
+        (RegistersBeforeTheProduct, "a path still leads through the multiplier and the adder"),
+        (ConnectedAtOnce, "After clock"),
+        (DelayedSum, "a path still leads through the multiplier and the adder"),
+        (TooNarrow, "total should be"),
+        (Unsigned, "total should be"),
+        (NeighboursLate, "The neighbour needs it as before"),
+        (BelowLate, "out takes `below`"),
+        (Nothing, "After clock"),
+        (ProcessingElement(), "Expected the class of an element"),
+    ],
+    "22.5": [
+        (sized(pick=lambda found: found[0]), "gives"),
+        (sized(passes=lambda classes, n: 1), "Each group of images enters once for every n classes"),
+        (sized(passes=lambda classes, n: classes / n), "1.2x what we expect"),
+        (sized(passes=lambda classes, n: max(classes // n, 1)), "once for every n classes, or part"),
+        (sized(unit=1.0), "Fmax is in MHz"),
+        (sized(images=lambda n: 1), "gives"),
+        (sized(images=lambda n: n * n), "not n x n"),
+        (sized(fits=lambda r: True), "doesn't fit"),
+        (no_way_out, "the answer is None"),
+        (lambda *args: sized()(*args)[1] if sized()(*args) else None, "expected (n, images a second)"),
+        (lambda placed, *rest: max(placed.items(), key=lambda found: found[1].fmax_mhz), "gives"),
+    ],
+}
