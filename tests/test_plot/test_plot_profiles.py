@@ -1,4 +1,3 @@
-import time
 from pathlib import Path
 
 import numpy as np
@@ -151,14 +150,11 @@ def test_neighbours_that_touch_are_one_bar_and_short_ones_are_widened():
     assert _merged(spans, "device", "other", 0.01) == []
 
 
-def test_thousands_of_spans_take_a_few_collections_and_little_time():
+def test_thousands_of_spans_take_a_few_collections():
     parts = ("forward", "backward", "optimizer")
     spans = [PartSpan("device", parts[i % 3], i * 1e-5, i * 1e-5 + 8e-6) for i in range(6000)]
     many = profile(spans, forward=0.02, backward=0.02, optimizer=0.02)
-    plot.step_strip(many)
-    begin = time.process_time()
     picture = plot.step_strip(many)
-    assert time.process_time() - begin < 0.5  # about 0.05 alone on a core
     bars = [c for c in picture.ax.collections if isinstance(c, PolyCollection)]
     assert len(bars) <= 2 * len(parts)
     assert sum(len(c.get_paths()) for c in bars) <= 3 * 600
