@@ -97,11 +97,10 @@ def _reaches_sum(netlist: str) -> bool:
         if "Q" not in ports:
             for name in taken:
                 onward[name].update(ports.get("Y", ()))
-    for process in re.finditer(r"^  process .*?^  end$", netlist, re.DOTALL | re.MULTILINE):
-        for left, right in re.findall(r"assign (.*?\]|\S+) (.*)", process[0]):
-            for name in _NAME.findall(right):
-                onward[name].update(_NAME.findall(left))
-    for left, right in re.findall(r"^  connect (.*?\]|\S+) (.*)", netlist, re.MULTILINE):
+    processes = re.findall(r"^  process .*?^  end$", netlist, re.DOTALL | re.MULTILINE)
+    assigned = re.findall(r"assign (.*?\]|\S+) (.*)", "\n".join(processes))
+    connected = re.findall(r"^  connect (.*?\]|\S+) (.*)", netlist, re.MULTILINE)
+    for left, right in assigned + connected:
         for name in _NAME.findall(right):
             onward[name].update(_NAME.findall(left))
     reached, fresh = set(products), set(products)

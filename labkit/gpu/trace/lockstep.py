@@ -23,8 +23,8 @@ from labkit.gpu.trace.lockstep_log import LaneLog
 from labkit.gpu.trace.lockstep_memory import LaneArray
 from labkit.gpu.trace.lockstep_source import LaneRange, NotInLockstep, of_lanes
 from labkit.gpu.trace.numba_types import as_dtype, stand_in
-from labkit.gpu.trace.traced_memory import Array, TracedArray, TracedTuple
-from labkit.gpu.trace.traced_thread import WARP, place
+from labkit.gpu.trace.traced_memory import Array, TracedArray
+from labkit.gpu.trace.traced_thread import WARP, TracedThread, place
 
 LANES = 4096
 """Threads that run together, in whole blocks: enough that NumPy is fast, few enough that their events need little."""
@@ -214,17 +214,9 @@ class Lanes(LaneLog):
         """`first or second()`."""
         return self.choose(first, lambda: first, second)
 
-    # -- where they are
+    # -- where they are: arrays of places, by the same sums
 
-    def grid(self, ndim: int) -> Any:
-        """The threads' places in the whole grid."""
-        places = [b * d + t for b, d, t in zip(self.blockIdx, self.blockDim, self.threadIdx, strict=True)]
-        return places[0] if ndim == 1 else TracedTuple(places[:ndim])
-
-    def gridsize(self, ndim: int) -> Any:
-        """Threads of the whole grid along each of `ndim` directions."""
-        sizes = [g * d for g, d in zip(self.gridDim, self.blockDim, strict=True)]
-        return sizes[0] if ndim == 1 else TracedTuple(sizes[:ndim])
+    grid, gridsize = TracedThread.grid, TracedThread.gridsize
 
     # -- memory
 
