@@ -80,31 +80,33 @@ def all_reduce_seconds(
     """Seconds that an all-reduce of each size, in bytes, takes between `nproc` ranks of this machine.
 
     For each size the median of 9 runs after 3 to warm up; of each run, which starts with a barrier, the slowest
-    rank's time. float32, so sizes are rounded up to 4 bytes. `over` is "gloo", between processor cores, or "nccl",
-    between GPUs; without it what `backend` says. BadArgument for other sizes and backends.
+    rank's time. The sizes take turns, so a busy moment slows all of them. float32, so sizes are rounded up to 4 bytes.
+    `over` is "gloo", between processor cores, or "nccl", between GPUs; without it what `backend` says. BadArgument for
+    other sizes and backends.
     """
-    ranks = launch(_time_sizes, nproc, sizes, over, timeout_s=120.0)
-    slowest = ([max(run) for run in zip(*readings, strict=True)] for readings in zip(*ranks, strict=True))
-    return {size: statistics.median(runs) for size, runs in zip(sizes, slowest, strict=True)}
+    rounds = zip(*launch(_time_sizes, nproc, sizes, over, timeout_s=120.0), strict=True)
+    slowest = [[max(size) for size in zip(*ranks, strict=True)] for ranks in rounds]
+    return dict(zip(sizes, map(statistics.median, zip(*slowest, strict=True)), strict=True))
 
 
 def _time_sizes(sizes: Sequence[int], over: str | None) -> list[list[float]]:
-    """In a rank: seconds of each run, size by size."""
+    """In a rank: seconds of each size, round by round."""
     import torch
     import torch.distributed as dist
 
     dist.init_process_group(over or backend())
     sync = group_sync()
-    seconds = []
-    for size in sizes:
-        x = torch.zeros(-(-size // 4), device="cuda" if dist.get_backend() == "nccl" else "cpu")
-        runs = []
-        for _ in range(_WARM + _RUNS):
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    tensors = [torch.zeros(-(-size // 4), device=device) for size in sizes]
+    rounds = []
+    for _ in range(_WARM + _RUNS):
+        seconds = []
+        for x in tensors:
             dist.barrier()
             sync()
             start_s = time.perf_counter()
             dist.all_reduce(x)
             sync()
-            runs.append(time.perf_counter() - start_s)
-        seconds.append(runs[_WARM:])
-    return seconds
+            seconds.append(time.perf_counter() - start_s)
+        rounds.append(seconds)
+    return rounds[_WARM:]

@@ -160,6 +160,12 @@ def test_too_little_to_fit(sizes, seconds, ranks):
         fit_link(sizes, seconds, ranks)
 
 
+def test_a_fit_forgives_one_slow_moment_but_not_lists_in_opposite_order():
+    assert fit_link([2**10, 2**14, 2**16, 2**20], [3.6e-3, 2.5e-4, 3e-4, 8.8e-4], 2).bytes_per_s > 0
+    with pytest.raises(BadArgument, match="same order"):
+        fit_link([2**10, 2**14, 2**16, 2**20], [8.8e-4, 3e-4, 2.5e-4, 2e-4], 2)
+
+
 def test_a_link_says_what_it_is():
     assert repr(Link(2e-6, 3e11, name="NVLink")) == "NVLink: 2.00 µs a hop, 300 GB/s"
     with pytest.raises(BadArgument, match="bytes_per_s"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated
 
 from labkit.core.arguments import lookup
@@ -127,8 +128,8 @@ def fit_link(
 ) -> Link:
     """The Link whose all-reduces come nearest to measured `seconds`, by least squares of the relative errors.
 
-    Raises BadArgument for fewer than two sizes, for numbers not above zero, and if the largest size took less than half
-    the time of the smallest.
+    Raises BadArgument for fewer than two sizes, for numbers not above zero, and if the time falls with every size, to
+    less than half.
     """
     if len(n_bytes) != len(seconds):
         raise BadArgument(f"Expected as many seconds as n_bytes, got {len(seconds)} and {len(n_bytes)}.")
@@ -136,7 +137,8 @@ def fit_link(
     if len({size for size, _ in points}) < 2:
         raise BadArgument(f"Expected at least 2 sizes to fit a link, got {len(points)} measurements.")
     (least, short_s), (most, long_s) = points[0], points[-1]
-    if long_s < 0.5 * short_s:  # less is noise of sizes that are all start
+    falls = all(later < earlier for (_, earlier), (_, later) in pairwise(points))
+    if falls and long_s < 0.5 * short_s:  # anything less is noise
         raise BadArgument(
             f"Expected seconds that grow with n_bytes, got {short_s:g} s for {least:g} bytes and {long_s:g} s for "
             f"{most:g}. Are the lists in the same order?"
