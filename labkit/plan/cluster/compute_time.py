@@ -95,12 +95,12 @@ def _unfused(model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: 
     count, width, seq = micro_batch * model.heads / tensor, model.query_width / model.heads, model.seq
     product = rate.matmul_s(seq, seq, width, count, e) + rate.matmul_s(seq, width, seq, count, e)
     elements = count * seq * seq / rate.bytes_per_s
-    drop = (2 * e + 1) * model.dropout
-    random = RANDOM_FLOP * model.dropout * count * seq * seq / rate.vector_flop_per_s
+    drop = (2 * e + 1) * model.dropout * elements
+    dropped = max(RANDOM_FLOP * model.dropout * count * seq * seq / rate.vector_flop_per_s, drop)
     # the gradient of the scores' inputs is a product along seq, twice, and that of the scores one along the width
     backward = 2 * rate.matmul_s(seq, width, seq, count, e)
     backward += rate.matmul_s(seq, seq, width, count, e) + rate.matmul_s(seq, width, seq, count, e)
-    return PassTimes(product + random + (2 * e + drop) * elements, backward + (3 * e + drop) * elements)
+    return PassTimes(product + 2 * e * elements + dropped, backward + 3 * e * elements + drop)
 
 
 def edge_times(

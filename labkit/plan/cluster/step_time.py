@@ -63,14 +63,17 @@ def parts(
     """Seconds of a step, by PARTS; they add up to the step. Raises LayoutError like `rates`."""
     m, p = layout.microbatches(batch), layout.pipeline
     stages = _stages(model, cluster, layout, m, constants)
-    slowest = max((stage for _, stage in stages), key=lambda stage: stage.total)
     added = _added(stages)
     chunks = 2 if layout.schedule in ("ZB-V", "DualPipe") else layout.interleave
     # each tensor rank sends its part to the next stage (Narayanan et al. 2021, section 4.1)
     sent_bytes = _boundary_bytes(model, layout) / layout.tensor
     send = send_s(cluster, sent_bytes, layout.tensor * layout.replicas) if p > 1 else 0.0
-    # a send before and one after the backward pass of a chunk, which only interleaved schedules can hide
-    exposed_sends = 0.0 if layout.overlap and chunks > 1 else 2 * chunks * send
+    # a send before and one after the backward pass of a chunk, which only interleaved schedules can hide; without
+    # chunks the first and the last stage have one neighbour, and so one of them
+    inner_sends = 0.0 if layout.overlap and chunks > 1 else 2 * chunks * send
+    sends = [inner_sends / (1 + (chunks == 1 and i in (0, len(stages) - 1))) for i in range(len(stages))]
+    pace = zip(sends, (stage for _, stage in stages), strict=True)
+    exposed_sends, slowest = max(pace, key=lambda both: both[0] + both[1].total)
     first = stages[0][1]  # has the embedding, so the most parameters to exchange
     params = stage_params(model, layout, 0)
     data = exchange_s(
