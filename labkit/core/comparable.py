@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labkit.core.errors import BadMeasurement
@@ -42,12 +43,16 @@ def difference(there: Measurement, here: Work) -> str:
     return "; ".join(f"{theirs}, here {own}" for theirs, own in words)
 
 
-def beside(key: str, here: Work) -> tuple[list[Measurement], list[str]]:
-    """The recorded numbers under a key that did this work, and a sentence for each machine that did other work only."""
+def beside(key: str, here: Work, published: Sequence[Measurement] = ()) -> tuple[list[Measurement], list[str]]:
+    """The recorded and `published` numbers under a key that did this work, and a sentence for each of the others.
+
+    A machine that did other work only has one sentence.
+    """
     shown, apart = [], {}
-    for found in sorted(recorded(key), key=lambda found: found.unit == here.unit):  # another unit is the last to name
+    both = [*recorded(key), *published]
+    for found in sorted(both, key=lambda found: found.unit == here.unit):  # another unit is the last to name
         if why := difference(found, here):
-            apart[found.machine] = f"{found.origin.capitalize()} on {found.machine}, not shown: {why}."
+            apart[found.machine] = f"{found.came_from[0].upper()}{found.came_from[1:]}, not shown: {why}."
         else:
             shown.append(found)
     fitting = {found.machine for found in shown}

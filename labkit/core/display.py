@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import signal
 import unicodedata
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from labkit.core.parameters import checked
 
 # MathJax looks for no formulas inside of elements of these classes: $ is a price here.
 LITERAL = "tex2jax_ignore mathjax_ignore"
+_LINK = re.compile(r"https://([^/\s]+)[^\s<>)]*[^\s<>).,:;]")
 _HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}
 
 
@@ -31,6 +33,11 @@ def plain(text: str, longest: int = 20_000) -> str:
 def as_html(text: str) -> str:
     """Text for HTML that shows it as it is; the element around it needs the class `LITERAL`."""
     return html.escape(plain(text))
+
+
+def linked_html(text: str) -> str:
+    """What `as_html` makes of a text, with each https address as a link that shows its host."""
+    return _LINK.sub(r'<a href="\g<0>" target="_blank">\1</a>', as_html(text))
 
 
 def signal_name(number: int) -> str:

@@ -27,7 +27,7 @@ from labkit.core.parameters import checked
 from labkit.core.paths import RECORDED
 from labkit.core.units import format_quantity, significant
 
-Origin = Literal["measured", "simulated", "calculated", "recorded"]
+Origin = Literal["measured", "simulated", "calculated", "recorded", "published"]
 Profile = Literal["smoke", "ci", "full"]
 
 _KEY = re.compile(r"(\d\d\.\d) (\S.*)")
@@ -42,7 +42,8 @@ class Measurement(Shown):
     reader's guess in the same unit, if one was made before. `claims` are the ids of the claims it bears on. `size`
     says what one call handled, "batch 64", and is empty where that isn't known; `dtype` is the number format; `items`
     is what one call handled as a number, where a rate is counted in it (see `core.comparable`). Other programs took
-    the share `waited` of its time (0 to 1, None if unknown); `busy` says so if no verdict may rest on the number.
+    the share `waited` of its time (0 to 1, None if unknown); `busy` says so if no verdict may rest on the number. A
+    published number has a `link` to its source, and for a machine who measured it, and on which device.
     """
 
     section: str
@@ -62,6 +63,12 @@ class Measurement(Shown):
     items: float | None = None
     waited: float | None = None
     busy: str = ""
+    link: str = ""
+
+    @property
+    def came_from(self) -> str:
+        """Origin and machine, "recorded on M" or "published: who, device": what a board writes beside the number."""
+        return f"{self.origin}: {self.machine}" if self.origin == "published" else f"{self.origin} on {self.machine}"
 
     @property
     def key(self) -> str:
@@ -69,7 +76,7 @@ class Measurement(Shown):
         return f"{self.section} {self.what}"
 
     def __str__(self) -> str:
-        source = f"recorded on {self.machine}" if self.origin == "recorded" else self.origin
+        source = self.came_from if self.origin in ("recorded", "published") else self.origin
         known = "; ".join(part for part in (source, self.size, self.dtype, self.busy) if part)
         guess, value = format_quantity(self.predicted or 0.0, self.unit), format_quantity(self.value, self.unit)
         if self.predicted:
@@ -152,7 +159,7 @@ def to_line(entry: Entry) -> str:
     """One line of JSON, without the line's end; samples to seven digits, more than any clock is good for."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(entry, cls))
     given = dataclasses.asdict(entry).items()
-    fields = {k: v for k, v in given if v not in (None, (), {}) and (v or k not in ("size", "dtype", "busy"))}
+    fields = {k: v for k, v in given if v not in (None, (), {}) and (v or k not in ("size", "dtype", "busy", "link"))}
     if "samples" in fields:
         fields["samples"] = [float(f"{sample:.7g}") for sample in fields["samples"]]
     return json.dumps({"kind": kind, **fields}, ensure_ascii=False)

@@ -27,20 +27,21 @@ from labkit.measure import bench
 from labkit.measure.bench import Comparison, Timing
 from labkit.measure.contention import Contention
 from labkit.measure.machine import Machine, machine
+from labkit.plan import published
 
 T = TypeVar("T", Timing, Comparison)
 
 
 class SpeedBoard(Live):
-    """Bars of what is measured in one section: prediction, limit, measured with spread, recorded elsewhere.
+    """Bars of what is measured in one section: prediction, limit, measured with spread, values from elsewhere.
 
     `section` is notebook and section, "00.3". A row's prediction is what `lab.predict("00.3 row", ...)`
     noted. With `items` a row shows items per second in `unit`; without, seconds. What can't be shown or recorded
     raises BadMeasurement before it is measured.
 
     `size` says what one call handles, such as f"batch {batch}", `dtype` in which number format; they end the title. A
-    row's recorded values are those under the same key that did the same work: unit, size, format, items and profile.
-    For others the sentence below the figure says what differs.
+    row's recorded values are those under the same key that did the same work: unit, size, format, items and profile;
+    its published ones, those of the same unit, size and format. For others the text below the figure says what differs.
     """
 
     @checked(error=BadMeasurement)
@@ -54,6 +55,7 @@ class SpeedBoard(Live):
         self.title = ", ".join(part for part in (title, size, dtype) if part)
         self._bars: dict[str, plot.Bar] = {}
         self._apart: dict[str, list[str]] = {}  # a row's recorded values that did other work, in sentences
+        self._cited: dict[str, list[published.Cited]] = {}  # what others published that belongs to a row
         self._newest: dict[str, tuple[Timing, float | None]] = {}  # timings and their items since the last frame
         self._busy: dict[str, Contention] = {}  # rows that give no verdict
         self._stopped: dict[str, int] = {}  # readings of rows that an error or Ctrl-C ended
@@ -66,7 +68,8 @@ class SpeedBoard(Live):
             self._fill(timing, items)
         words = plot.speed_bars.on(axes, list(self._bars.values()), unit=self.unit, title=self.title, log=self.log)
         cut = (f"{row}: stopped after {n} reading{'s' * (n != 1)}." for row, n in self._stopped.items())
-        return " ".join([words, *cut, *self._in_words_busy(), *self._by_reason(self._apart)])
+        sources = published.citations(one for each in self._cited.values() for one in each)
+        return " ".join([words, *cut, *self._in_words_busy(), *self._by_reason(self._apart), *sources])
 
     @checked(error=BadMeasurement)
     def limit(self, row: str, value: Positive) -> None:
@@ -76,14 +79,16 @@ class SpeedBoard(Live):
         self.finish()
 
     @checked(error=BadMeasurement)
-    def absent(self, row: str, needs: str) -> None:
-        """Show a row that can't be measured here: recorded values of the same work, and what it needs."""
+    def absent(self, row: str, needs: str, *, calculated: Mapping[str, Positive] | None = None) -> None:
+        """Show a row that can't be measured here: what it needs, and what was recorded, published or calculated.
+
+        `calculated` maps what a value was calculated for, such as "H200, at most", to the value in the board's unit.
+        """
         self._look_up([row], self._work)
         bar = self._row(row)
-        other = "recorded runs did other work" if self._apart[row] else "no recorded run has it yet"
-        elsewhere = "recorded runs are shown" if bar.others else other
+        bar.others = [*bar.others, *((f"calculated: {what}", value) for what, value in (calculated or {}).items())]
         guess = "" if bar.predicted is None else f"; your prediction: {format_quantity(bar.predicted, self.unit)}"
-        bar.note = f"not measured here: needs {needs}; {elsewhere}{guess}"
+        bar.note = f"not measured here: needs {needs}{guess}"
         self.show()
         self.finish()
 
@@ -200,11 +205,16 @@ class SpeedBoard(Live):
         return dataclasses.replace(self._work, items=as_float(items))
 
     def _look_up(self, rows: Sequence[str], work: Work) -> None:
-        """Put what is recorded of the same work beside the rows, and what differs in the rest below the figure."""
+        """Put what others had of the same work beside the rows, and what differs in the rest below the figure."""
+        others = published.cited(self.section)
         for row in rows:
             bar = self._row(row)
-            found, self._apart[row] = beside(f"{self.section} {row}", work)
-            bar.others = [(f"{m.origin} on {m.machine}", m.value) for m in found]
+            of_row = [one for one in others if one.number.what == row]
+            found, self._apart[row] = beside(
+                f"{self.section} {row}", work, [one.number for one in of_row if one.relation == "same"]
+            )
+            self._cited[row] = [one for one in of_row if one.relation == "related" or one.number in found]
+            bar.others = [(one.came_from, one.value) for one in found]
 
     def _by_reason(self, sentences: Mapping[str, Sequence[str]]) -> list[str]:
         """Each of the rows' sentences once, after the names of its rows where those aren't all."""
@@ -240,23 +250,22 @@ def race(
     section: str, title: str, launches: Mapping[str, tuple[Any, ...]], *, bounds: Mapping[str, tuple[float, float]],
     size: str,
 ) -> Comparison | None:  # fmt: skip
-    """Time launches in turn on the GPU and record them. Without a GPU, show recorded runs, if any, and return None.
+    """Time launches in turn on the GPU and record them. Without a GPU, show what others had, if any, and return None.
 
     A launch is (kernel, grid, block, *arguments); an argument that is a tuple stands for a float32 array of that shape,
     filled with random numbers on the GPU and shared by the launches. `bounds` maps a row to two times in seconds: the
     lower limit for arrays much larger than the L2 cache, which is drawn, and the time without any cache. `size` says
-    in words what a launch handles; recorded runs of another size are not shown.
+    in words what a launch handles; values of another size are not shown.
     Raises KernelError for a launch of another form.
     """
     for row, launch in launches.items():
         if not isinstance(launch, tuple) or len(launch) < 3 or not callable(launch[0]):
             raise KernelError(f"Expected (kernel, grid, block, *arguments) for {row!r}, got {brief_repr(launch)}.")
     here = machine()
-    if not here.gpus and not any(recorded(f"{section} {row}") for row in launches):
+    if not here.gpus and not published.cited(section) and not any(recorded(f"{section} {row}") for row in launches):
         from IPython.display import Markdown, display
 
-        words = "Not measured here: this needs a CUDA GPU, and no recorded run has it yet."
-        display(Markdown(f"**{title}.** {words}"))
+        display(Markdown(f"**{title}.** Not measured here: this needs a CUDA GPU."))
         return None
     board = SpeedBoard(section, title, size=size, dtype="float32", log=bool(here.gpus))
     if not here.gpus:

@@ -13,7 +13,7 @@ from labkit.core import results
 from labkit.core.arguments import as_float
 from labkit.core.comparable import Work
 from labkit.core.data_table import TableRow, read_table
-from labkit.core.display import LITERAL, Shown, Table, as_html, brief_repr
+from labkit.core.display import LITERAL, Shown, Table, brief_repr, linked_html
 from labkit.core.errors import BadMeasurement, nearest
 from labkit.core.kinds import ANYTHING
 from labkit.core.parameters import Positive, checked
@@ -23,6 +23,7 @@ from labkit.core.units import format_quantity, significant
 from labkit.measure.bench import Ratio, Timing
 from labkit.measure.contention import CELLS, Contention
 from labkit.measure.machine import machine
+from labkit.plan import published
 
 OwnOrigin = Literal["measured", "simulated", "calculated"]
 _recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under each key
@@ -38,7 +39,7 @@ class Note(Shown):
         return self.text
 
     def _repr_html_(self) -> str:  # plain text would be broken in the middle of a word
-        return f"<div class='{LITERAL}' style='max-width:48em'>{as_html(self.text)}</div>"
+        return f"<div class='{LITERAL}' style='max-width:48em'>{linked_html(self.text)}</div>".replace("\n", "<br>")
 
 
 @checked(error=BadMeasurement)
@@ -195,6 +196,7 @@ def verdict(
     be needed. `because` replaces the evidence's own words, and `when` narrows a claim that holds to a condition.
     Nothing is judged that was measured on a busy machine: no such Ratio, and neither True nor False where a number is
     marked that this kernel recorded in the section or for the claim, or if none, the cells since its last record.
+    The note ends with what others published about the claim, which the verdict doesn't rest on.
     Raises BadMeasurement for other evidence and for an unknown claim.
     """
     check_claims([claim])
@@ -211,7 +213,11 @@ def verdict(
         word = ("holds when" if when else "holds") if holds else "does not hold"
         reason = ". ".join(part for part in (when, because or str(evidence)) if part)
     results.results().append(Verdict(claim, word, reason, section, machine().name, results.now()))
-    return Note(f"{claim} ({claims()[claim]}): {word}: {reason}")
+    rows = [row for row in published.table("claims_evidence") if row["claim"] == claim]
+    others = [
+        f"Published evidence: {row['finding']} ({row['device']}; {row['source']}; {row['link']})." for row in rows
+    ]
+    return Note("\n".join([f"{claim} ({claims()[claim]}): {word}: {reason}", *others]))
 
 
 def _busy(claim: str, evidence: Ratio | bool, section: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from labkit import plot
-from labkit.core.display import as_html
+from labkit.core.display import linked_html
 from labkit.lesson.notebook import shell
 from labkit.plot.picture import TEXT, Frame, picture_data, sentence_data
 
@@ -95,7 +95,7 @@ class Live:
     def say(self, sentence: str) -> None:
         """Put a sentence below the picture."""
         self.sentence = sentence
-        self._caption.value = f"<div style='{TEXT}'>{as_html(sentence)}</div>"
+        self._caption.value = f"<div style='{TEXT}'>{linked_html(sentence)}</div>"
 
     def tick(self) -> None:
         """Draw a frame if the last one is at least 0.2 s old."""
@@ -123,6 +123,10 @@ class Live:
         """Draw the last frame and keep it in the notebook."""
         self.redraw()
         self._keep()
+
+    def as_html(self) -> str:
+        """The last frame with its sentence, for a page that isn't a notebook."""
+        return picture_data(self._png, self._frame.size, self.sentence, caption=self.sentence)[0]["text/html"]
 
     def _end(self, *_: object) -> None:
         """Leave the picture and its sentence in the notebook, without a widget."""

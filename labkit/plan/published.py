@@ -6,7 +6,7 @@ import functools
 import math
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -17,7 +17,8 @@ from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import DataError
 from labkit.core.parameters import checked
 from labkit.core.paths import DATA
-from labkit.core.units import GIGA, TERA, format_si
+from labkit.core.results import Measurement, profile, split_key
+from labkit.core.units import GIGA, TERA, format_quantity, format_si
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ _READ = "read from source text"
 _CONFIDENCES = (_READ, "from memory, not verified")
 # The columns of numbers, in all tables.
 _NUMBERS = re.compile(
-    r"layers|heads|hidden|vocab|pp|tp|gpus|nodes|d_model|microbatches_m|params_b|seq_len|micro_batch|global_batch_seqs"
+    r"layers|heads|hidden|vocab|pp|tp|gpus|nodes|d_model|microbatches_m|params_b|seq_len|value|micro_batch|global_batch_seqs"
     r"|.*_(ms|us|gbs|gb|tflops|bytes|derived|per_s|per_gpu)"
 )
 
@@ -120,6 +121,54 @@ def bus(gpu: str, link: str) -> Bus:
             return Bus(link, gpu, float(row["bandwidth_gbs"]) * GIGA, row["source"])
     known = "; ".join(f"{row['gpu']} on {row['link_or_memory']}" for row in rows)
     raise DataError(f"No copy rate was published for {gpu} on {link}. Published are: {known}.")
+
+
+@dataclass(frozen=True, repr=False)
+class Cited(Shown):
+    """Somebody's measurement of `what`, which belongs to the board that has its key's row.
+
+    It did the row's work ("same": a bar if size and format agree too), is a "ratio" of other work, or is "related":
+    another quantity or other work of its kind. `number` has the link, and says who measured it on which device.
+    """
+
+    relation: str
+    what: str
+    number: Measurement
+
+    def __str__(self) -> str:
+        return f"{self.what} {format_quantity(self.number.value, self.number.unit)}"
+
+
+@checked(error=DataError)
+def cited(section: str) -> list[Cited]:
+    """What others published that belongs to a section, "04.6" (table "boards"). Raises DataError like `table`."""
+    found = []
+    for row in table("boards"):
+        key, what = split_key(row["key"])
+        if key == section:
+            number = Measurement(
+                key, what, float(row["value"]), row["unit"], "published", f"{row['who']}, {row['device']}", "",
+                size=row["size"], dtype=row["dtype"], link=row["link"], profile=profile(),
+            )  # fmt: skip
+            found.append(Cited(row["relation"], row["what"], number))
+    return found
+
+
+@checked(error=DataError)
+def ratios(section: str) -> dict[str, Measurement]:
+    """The ratios that others published and that belong to a section, by what was compared; for `lab.plot.ratios`."""
+    return {one.what: one.number for one in cited(section) if one.relation == "ratio"}
+
+
+@checked
+def citations(found: Iterable[Cited]) -> list[str]:
+    """A sentence for each source: its numbers, who measured them on which device, size, format and link."""
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        how = (one.number.machine, one.number.size, one.number.dtype, one.number.link)
+        begin = "Related, published" if one.relation == "related" else "Published"
+        grouped.setdefault((begin, "; ".join(filter(None, how))), []).append(str(one))
+    return [f"{begin}: {', '.join(numbers)} ({how})." for (begin, how), numbers in grouped.items()]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from labkit.plot.core import Drawing, FigureSpec, text_right_of, tick_names
 from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, RECORDED
 
 PENDING = "not measured yet"
-_ELSEWHERE = "recorded, simulated or calculated"
+_ELSEWHERE = "recorded, published, simulated or calculated"
 _HERE = {
     False: "measured here (bar to the median, whisker = quartiles)",
     True: "measured here (dot: median, whisker = quartiles)",
@@ -147,8 +147,8 @@ def _draw_value(
 
 def _in_words(bar: Bar, unit: str) -> str:
     if bar.measured is None:
-        others = ", ".join(f"{format_quantity(value, unit)} ({label})" for label, value in bar.others)
-        return f"{bar.name}: {bar.note or others or PENDING}"
+        others = [f"{format_quantity(value, unit)} ({label})" for label, value in bar.others]
+        return f"{bar.name}: {', '.join(filter(None, [bar.note, *others])) or PENDING}"
     words = f"{bar.name}: {format_quantity(bar.measured, unit)}{' (simulated)' if bar.simulated else ''}"
     if bar.predicted:
         words += f", {significant(bar.measured / bar.predicted, 2)}x your guess"

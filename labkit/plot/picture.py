@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import Formatter, LogFormatter, LogFormatterMathtext
 from PIL import Image
 
-from labkit.core.display import LITERAL, as_html, plain
+from labkit.core.display import LITERAL, as_html, linked_html, plain
 from labkit.core.parameters import checked
 
 PX_AN_INCH = 100  # as shown; drawn with twice as many, so that a figure is sharp on a high-density screen
@@ -131,7 +131,7 @@ def picture_data(
     width, height = size
     image = base64.b64encode(png).decode()
     told = as_html(sentence)
-    below = f'<figcaption class="{LITERAL}" style="{TEXT}">{as_html(caption)}</figcaption>' if caption else ""
+    below = f'<figcaption class="{LITERAL}" style="{TEXT}">{linked_html(caption)}</figcaption>' if caption else ""
     figure = (
         f"<style>{STYLE}{css}</style>"
         f'<figure class="{name}" style="margin:0"><img class="labkit-picture" alt="{told}" width="{width}" '
@@ -143,7 +143,7 @@ def picture_data(
 
 def sentence_data(sentence: str) -> dict[str, str]:
     """Data of a cell's output that shows a sentence as it is, with nothing in it taken for Markdown or formulas."""
-    told = f'<div class="{LITERAL}" style="{TEXT}">{as_html(sentence)}</div>'
+    told = f'<div class="{LITERAL}" style="{TEXT}">{linked_html(sentence)}</div>'
     return {"text/html": told, "text/plain": plain(sentence)}
 
 

@@ -13,6 +13,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from labkit.core.kinds import Items
 from labkit.core.parameters import NonNegative, Positive, Share
+from labkit.core.results import Measurement
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio, Timing
 from labkit.plan.costs import break_even_steps
@@ -61,10 +62,16 @@ def single_runs(ax: Axes, speedups: Annotated[Sequence[Positive], Items(1)]) -> 
 
 
 @Drawing
-def ratios(ax: Axes, named: Annotated[Mapping[str, Ratio], Items(1)]) -> FigureSpec:
-    """Speed-ups with their 95 % intervals, a row each; an interval that crosses the line at 1 shows nothing."""
-    right = 1.25 * max([1.0, *(ratio.high for ratio in named.values())])
+def ratios(ax: Axes, named: Annotated[Mapping[str, Ratio | Measurement], Items(1)]) -> FigureSpec:
+    """Speed-ups with their 95 % intervals, a row each; an interval that crosses the line at 1 shows nothing.
+
+    A ratio that somebody published is an open square with its origin.
+    """
+    right = 1.25 * max([1.0, *(one.high if isinstance(one, Ratio) else one.value for one in named.values())])
     for y, ratio in enumerate(named.values()):
+        if isinstance(ratio, Measurement):
+            _elsewhere(ax, ratio, y, right)
+            continue
         color = MEASURED if ratio.verdict in ("faster", "slower") else RECORDED
         ax.plot([ratio.low, ratio.high], [y, y], color=color, linewidth=3, marker="|", markersize=10)
         ax.plot(ratio.value, y, "o", color=color, markersize=8)
@@ -78,8 +85,22 @@ def ratios(ax: Axes, named: Annotated[Mapping[str, Ratio], Items(1)]) -> FigureS
     ax.set_xlim(0, right)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.set_xlabel("speed-up (dot) and its 95 % interval; black line: no difference")
-    each = (f"{name}: {significant(ratio.value)}x, {ratio.verdict}" for name, ratio in named.items())
+    each = (f"{name}: {significant(ratio.value)}x, {_source(ratio)}" for name, ratio in named.items())
     return FigureSpec("; ".join(each) + ".", height_in=1.1 + 0.55 * len(named))
+
+
+def _elsewhere(ax: Axes, ratio: Measurement, y: int, right: float) -> None:
+    """A ratio that was not measured here, on an axis that ends at `right`: the words on the side that has room."""
+    ax.plot(ratio.value, y, "s", color=RECORDED, markerfacecolor="white", markersize=8)
+    ha, aside = ("left", 10) if ratio.value < right / 2 else ("right", -10)
+    ax.annotate(
+        f"{significant(ratio.value)}x, {ratio.came_from}", (ratio.value, y), xytext=(aside, 0),
+        textcoords="offset points", ha=ha, va="center", fontsize=8, bbox=ON_WHITE,
+    )  # fmt: skip
+
+
+def _source(ratio: Ratio | Measurement) -> str:
+    return ratio.verdict if isinstance(ratio, Ratio) else f"{ratio.came_from} ({ratio.link})"
 
 
 @Drawing
