@@ -260,6 +260,20 @@ def test_an_all_to_all_sends_every_token_top_k_times_there_and_back():
     assert experts_s(node(8, intra=link), MIXTURE, Layout(8, expert=8)) == pytest.approx(expected)
 
 
+def test_an_end_of_a_pipeline_sends_once_a_micro_batch_and_an_inner_stage_twice():
+    shape = dataclasses.replace(GPT3, vocab=1)  # so that no head slows the last stage
+    ends, inner = (step(shape, node(p), Layout(pipeline=p, overlap=False), 8) for p in (2, 4))
+    assert inner.parts["pipeline communication"] == pytest.approx(2 * ends.parts["pipeline communication"])
+
+
+def test_dropout_in_attention_takes_its_memory_traffic_or_its_arithmetic():
+    before = [step(dataclasses.replace(OLD, dropout=d), node(1), Layout(), 8).parts["compute"] for d in (False, True)]
+    elements = 8 * OLD.layers * OLD.heads * OLD.seq**2
+    byte_s = 1 / rates(node(1).gpu, "bfloat16").bytes_per_s
+    masks = 8 * OLD.layers * OLD.seq * OLD.hidden * 3 * 2 * byte_s  # those after attention and the MLP, both passes
+    assert before[1] - before[0] == pytest.approx(2 * 5 * elements * byte_s + masks)
+
+
 def test_groups_that_shard_exchange_less_between_nodes_and_hold_more():
     cluster = Cluster("H100 SXM5 80GB", 1024, inter=network(1e9))
     shape = model("Llama-3-8B")
