@@ -19,7 +19,7 @@ from labkit.measure.machine import machine
 from labkit.plan import costs
 
 HERE = "this machine"
-SIX = ("T4", "L4", "A100 SXM4 80GB", "H100 SXM5 80GB", "GeForce RTX 4090")
+OTHERS = ("T4", "L4", "A100 SXM4 80GB", "H100 SXM5 80GB", "RTX 6000 Ada", "GeForce RTX 4090")
 # job -> (network, batch, sequence, dtype, the longest a step may take by the roofline, in seconds)
 JOBS = {
     "digits": ("SimpleCNN", 64, None, "float32", 0.03),
@@ -31,12 +31,12 @@ JOBS = {
 def fp32_peak(answer: object) -> str:
     """Cores x 2 x clock, on rows of the catalogue and on random numbers."""
     draw = random.Random(2101)
-    sizes: list[tuple[str, Any, Any]] = [(f"{d.name}, ", d.fp32_cores, d.boost_hz) for d in map(catalog.find, SIX)]
+    sizes: list[tuple[str, Any, Any]] = [(f"{d.name}, ", d.fp32_cores, d.boost_hz) for d in map(catalog.find, OTHERS)]
     sizes += [("", draw.randrange(100, 20_000), draw.uniform(0.8e9, 3e9)) for _ in range(3)]
     cases = {f"{name}{cores:,} cores at {format_si(hz, 'Hz')}": (cores, hz) for name, cores, hz in sizes}
     hint = "A multiply-add counts as two operations; FLOP/s, not TFLOP/s."
     over_cases(answer, cases, lambda cores, boost_hz: cores * 2 * boost_hz, close("FLOP/s", hint=hint))
-    return "Right, and within 2 % of what the data sheets print for the T4, L4, A100, H100 and RTX 4090."
+    return "Right, and within 2 % of what the data sheets print for the six GPUs."
 
 
 def matmul_intensity(answer: object) -> str:
@@ -106,7 +106,7 @@ def candidates(job: str) -> list[Candidate]:
     network, batch, seq, dtype, _ = JOBS[job]
     step = costs.training_step(network, batch=batch, seq=seq, dtype=dtype)
     need = Job(memory_bytes=step.memory.total_bytes, flop=step.flop, n_bytes=step.n_bytes, dtype=step.compute_dtype)
-    return [catalog.judge(device, need) for device in (*map(catalog.find, SIX), _here())]
+    return [catalog.judge(device, need) for device in (*map(catalog.find, OTHERS), _here())]
 
 
 def _here() -> Device:
@@ -126,7 +126,7 @@ def _judge_choice(job: str, name: object, judged: Sequence[Candidate], limit_s: 
     if name is None:
         if passing:
             raise NotYet(
-                f"{job}: at least one of the six holds it and is fast enough. Which are in, and below the limit?"
+                f"{job}: at least one of the seven holds it and is fast enough. Which are in, and below the limit?"
             )
         return
     if isinstance(name, str) and name.strip().casefold() == "none":
@@ -134,7 +134,8 @@ def _judge_choice(job: str, name: object, judged: Sequence[Candidate], limit_s: 
     if not isinstance(name, str) or name not in known:
         near = nearest(brief_repr(name), known, n=2)
         raise NotYet(
-            f"{job}: {brief_repr(name)} is not one of the six; nearest: {', '.join(near)}. None means no single device."
+            f"{job}: {brief_repr(name)} is not one of the seven; nearest: {', '.join(near)}. "
+            "None means no single device."
         )
     one = known[name]
     if not one.fits:
@@ -147,7 +148,7 @@ def _judge_choice(job: str, name: object, judged: Sequence[Candidate], limit_s: 
     power_w = one.device.tdp_w
     less = [n for n, other in passing.items() if power_w and other.device.tdp_w and other.device.tdp_w < power_w]
     if name != HERE and less:
-        raise NotYet(f"{job}: {name} draws up to {power_w:.0f} W. Another of the six does this job with less.")
+        raise NotYet(f"{job}: {name} draws up to {power_w:.0f} W. Another of the seven does this job with less.")
 
 
 CHECKS = {

@@ -7,9 +7,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from exercises.nb09.mixed_precision import master_step, scaled_step
 from labkit.lesson.checks import NotYet, as_number, call, function, over_cases
 from labkit.train import formats
@@ -102,46 +99,4 @@ def _judge_total(fn: Callable[..., Any], each: Format, numbers: list[float]) -> 
         )
 
 
-_TROUBLE_HINTS = {
-    "overflows": "One result that is inf, -inf or NaN is enough, if float32 gives a finite number there.",
-    "vanishes": "One result that is 0 is enough, if float32 gives another number than 0 there.",
-    "fits": "A 0 or an infinity that float32 gives too is right. What rounding x loses is not the operation's fault.",
-}
-
-
-def trouble(answer: object) -> str:
-    """What float16 does to an operation, told on operations whose fate is known."""
-    fn = function(answer)
-    torch_draw = torch.Generator().manual_seed(94)
-
-    def near(low: float, high: float, n: int = 7) -> Tensor:
-        return low + (high - low) * torch.rand(n, generator=torch_draw)
-
-    cases: list[tuple[str, Callable[..., Any], Tensor, str]] = [
-        ("exp of numbers up to 20", torch.exp, torch.cat([near(-2, 2), torch.tensor([20.0])]), "overflows"),
-        ("exp of numbers down to -20", torch.exp, torch.cat([torch.tensor([-20.0]), near(-2, 2)]), "vanishes"),
-        ("relu of numbers from -9 to 9", torch.relu, near(-9, 9), "fits"),
-        ("relu of zeros and minus ones", torch.relu, torch.tensor([0.0, -1.0]), "fits"),
-        ("the square of numbers around 1e-4", torch.square, near(1e-5, 2e-4), "vanishes"),
-        ("the square of numbers around 400", torch.square, near(300, 500), "overflows"),
-        ("log of numbers with a 0 among them", torch.log, torch.tensor([0.0, 1.0, 2.0]), "fits"),
-        ("relu of 1 and of 1e-9, which is 0 in float16 before relu", torch.relu, torch.tensor([1e-9, 1.0]), "fits"),
-        ("sum of 1,023 numbers around 100", torch.sum, near(90, 110, 1023), "overflows"),
-        ("sum of 1,023 numbers around 1", torch.sum, near(0.9, 1.1, 1023), "fits"),
-        ("reciprocal of -1e-6", torch.reciprocal, torch.tensor([-1e-6]), "overflows"),
-        ("exp of -20 and of 20", torch.exp, torch.tensor([-20.0, 20.0]), "overflows"),
-        ("x * x / (x * x) of numbers around 400", lambda x: x * x / (x * x), near(300, 500), "overflows"),
-    ]
-    for words, operation, x, expected in cases:
-        before = x.clone()
-        found = call(fn, operation, x)
-        if not isinstance(found, str) or found not in _TROUBLE_HINTS:
-            raise NotYet(f"Expected one of {', '.join(map(repr, _TROUBLE_HINTS))} for {words}, got {found!r}.")
-        if not torch.equal(before, x) or x.dtype != torch.float32:
-            raise NotYet(f"x was changed for {words}: work on copies.")
-        if found != expected:
-            raise NotYet(f"For {words}: {found!r}, expected {expected!r}. {_TROUBLE_HINTS[expected]}")
-    return "Right for thirteen operations: one bad number among many, NaN, and zeros and infinities that belong there."
-
-
-CHECKS = {"09.1": decode, "09.2": total, "09.3": scaled_step, "09.4": trouble, "09.5": master_step}
+CHECKS = {"09.1": decode, "09.2": total, "09.3": scaled_step, "09.5": master_step}

@@ -37,18 +37,6 @@ def scaled_step(loss, optimizer, scale, good):
     return (2 * scale, 0) if good + 1 == 100 else (scale, good + 1)
 
 
-# %% 09.4
-def trouble(operation, x):
-    """What operation(x) does when calculated in float16; x is a float32 tensor."""
-    rounded = x.half()
-    half, exact = operation(rounded), operation(rounded.float())
-    if (exact.isfinite() & ~half.isfinite()).any():
-        return "overflows"
-    if ((half == 0) & (exact != 0)).any():
-        return "vanishes"
-    return "fits"
-
-
 # %% 09.5
 def master_step(weights, masters, lr):
     """Step the float32 masters by lr times the gradients, then round them into the weights."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable
@@ -11,83 +10,11 @@ from typing import Any
 
 import torch
 
-from exercises.answers import about, mistake, parts, whole_numbers
+from exercises.answers import about, mistake
 from exercises.nb11.time_to_accuracy import recipe
 from exercises.whole_batch import WholeBatch
 from labkit.lesson.checks import NotYet, call, close, function, over_cases
 from labkit.train.training import noise_scale
-
-_CLASS_SIZES = ((142, 143, 147, 141), (10, 7, 3, 1), (5, 5), (1000, 40))
-
-
-def split(answer: object) -> str:
-    """Rows in two parts, class by class, for awkward class sizes, sorted and mixed labels."""
-    fn = function(answer)
-    draw = random.Random(1101)
-    for sizes in _CLASS_SIZES:
-        for mixed in (False, True):
-            labels = [3 * label + 1 for label, size in enumerate(sizes) for _ in range(size)]
-            if mixed:
-                draw.shuffle(labels)
-            share, seed = draw.choice([0.1, 0.2, 0.25, 0.5]), draw.randrange(1000)
-            with about(f"classes of {', '.join(map(str, sizes))} images, share {share:g}"):
-                _judge_split(fn, labels, share, seed)
-    return "Disjoint, complete, drawn at random by the seed, each class in proportion, in classes of 1 to 1,000."
-
-
-def _judge_split(fn: Callable[..., Any], labels: list[int], share: float, seed: int) -> None:
-    tensor = torch.tensor(labels)
-
-    def called(seed: int) -> list[list[int]]:
-        pair = parts(call(fn, tensor, share, seed), 2, "two parts, (training, validation)")
-        return [_rows(part, len(labels)) for part in pair]
-
-    training, validation = called(seed)
-    if both := set(training) & set(validation):
-        raise NotYet(f"{len(both)} images are in both parts, so training images are judged too.")
-    if any(len(part) != len(set(part)) for part in (training, validation)):
-        raise NotYet("an image is in the same part twice.")
-    if lost := len(labels) - len(training) - len(validation):
-        raise NotYet(f"{lost} of {len(labels)} images are in neither part.")
-    if tensor.tolist() != labels:
-        raise NotYet("the labels were changed. Only read them.")
-    for label in sorted(set(labels)):
-        size, found = labels.count(label), sum(labels[row] == label for row in validation)
-        if abs(found - share * size) >= 1:
-            raise NotYet(
-                f"{found} of the {size} images of one class are in validation; share * size is {share * size:g}. Draw "
-                "class by class. Which part comes first?"
-            )
-    again, other = (sorted(called(s)[1]) for s in (seed, seed + 1))
-    if sorted(validation) != again:
-        raise NotYet("the same seed gave another split later. Draw with a generator of its own.")
-    if max(map(labels.count, set(labels))) > 30 and sorted(validation) == other:
-        raise NotYet(
-            "another seed gave the same split. Neighbouring digits may be by one writer, so draw at random within "
-            "each class."
-        )
-    _judge_order(labels, set(validation))
-
-
-def _judge_order(labels: list[int], chosen: set[int]) -> None:
-    """Of a large class, those held out are neither side by side nor at equal distances."""
-    for label in sorted(set(labels)):
-        of_class = [row for row, name in enumerate(labels) if name == label]
-        places = [place for place, row in enumerate(of_class) if row in chosen]
-        steps = [after - before for before, after in itertools.pairwise(places)]
-        if len(places) >= 14 and max(map(steps.count, steps)) >= len(steps) - 1:
-            raise NotYet(
-                "within a class the validation images are in a row or at equal distances. Let the seed choose them; "
-                "torch.randperm gives a random order."
-            )
-
-
-def _rows(part: Any, images: int) -> list[int]:
-    """Row numbers as integers."""
-    rows = whole_numbers(part, f"row numbers, integers from 0 to {images - 1}")
-    if any(not 0 <= row < images for row in rows):
-        raise NotYet(f"a row number is not from 0 to {images - 1}.")
-    return rows
 
 
 def learning_rate(answer: object) -> str:
@@ -197,4 +124,4 @@ def _judge_parts(answer: Callable[..., Any], batch: WholeBatch, part: int) -> No
     )
 
 
-CHECKS = {"11.1": split, "11.3": learning_rate, "11.4": critical_batch, "11.5": accumulate, "11.7": recipe}
+CHECKS = {"11.3": learning_rate, "11.4": critical_batch, "11.5": accumulate, "11.7": recipe}

@@ -1,20 +1,6 @@
 """Solutions of notebook 11, one block an exercise."""
 
 
-# %% 11.1
-def split(labels, share, seed):
-    """Two tensors of row numbers, (training, validation); `share` of each class in validation."""
-    generator = torch.Generator().manual_seed(seed)
-    training, validation = [], []
-    for label in labels.unique():
-        rows = (labels == label).nonzero().ravel()
-        rows = rows[torch.randperm(len(rows), generator=generator)]
-        held = round(share * len(rows))
-        validation.append(rows[:held])
-        training.append(rows[held:])
-    return torch.cat(training), torch.cat(validation)
-
-
 # %% 11.3
 def learning_rate(step, batch, warm_up):
     """The learning rate at `step`, counted from 0, by linear scaling from 0.02 at batch 32."""

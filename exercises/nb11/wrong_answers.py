@@ -6,86 +6,6 @@ from torch.nn.functional import cross_entropy
 
 from labkit.train import data
 
-# 11.1
-
-
-def right_split(labels, share, seed, *, turned=False, by_class=True, shuffle=True, seeded=True, rounds=round):
-    generator = torch.Generator().manual_seed(seed) if seeded else None
-    training, validation = [], []
-    for label in labels.unique() if by_class else [None]:
-        rows = torch.arange(len(labels)) if label is None else (labels == label).nonzero().ravel()
-        if shuffle:
-            rows = rows[torch.randperm(len(rows), generator=generator)]
-        held = rounds(share * len(rows))
-        validation.append(rows[:held])
-        training.append(rows[held:])
-    parts = torch.cat(training), torch.cat(validation)
-    return parts[::-1] if turned else parts
-
-
-def over_all(labels, share, seed):
-    return right_split(labels, share, seed, by_class=False)
-
-
-def the_first_of_each_class(labels, share, seed):
-    return right_split(labels, share, seed, shuffle=False)
-
-
-def without_the_seed(labels, share, seed):
-    return right_split(labels, share, seed, seeded=False)
-
-
-def turned(labels, share, seed):
-    return right_split(labels, share, seed, turned=True)
-
-
-def overlapping(labels, share, seed):
-    return torch.arange(len(labels)), right_split(labels, share, seed)[1]
-
-
-def with_replacement(labels, share, seed):
-    training, validation = right_split(labels, share, seed)
-    return training[torch.randint(len(training), training.shape)], validation
-
-
-def same_number_of_each(labels, share, seed):
-    training, validation, generator = [], [], torch.Generator().manual_seed(seed)
-    held = round(share * len(labels) / len(labels.unique()))
-    for label in labels.unique():
-        rows = (labels == label).nonzero().ravel()
-        rows = rows[torch.randperm(len(rows), generator=generator)]
-        validation.append(rows[:held])
-        training.append(rows[held:])
-    return torch.cat(training), torch.cat(validation)
-
-
-def loses_some(labels, share, seed):
-    training, validation = right_split(labels, share, seed)
-    return training[:-1], validation
-
-
-def masks(labels, share, seed):
-    held = torch.zeros(len(labels), dtype=torch.bool)
-    held[right_split(labels, share, seed)[1]] = True
-    return ~held, held
-
-
-def turned_by_the_seed(labels, share, seed):
-    training, validation = [], []
-    for label in labels.unique():
-        rows = (labels == label).nonzero().ravel().roll(7 * seed + 1)
-        held = round(share * len(rows))
-        validation.append(rows[:held])
-        training.append(rows[held:])
-    return torch.cat(training), torch.cat(validation)
-
-
-def changes_the_labels(labels, share, seed):
-    parts = right_split(labels, share, seed)
-    labels[:] = labels.sort().values
-    return parts
-
-
 # 11.3
 
 
@@ -322,24 +242,6 @@ def runs_away():
 
 
 WRONG = {
-    "11.1": [
-        (over_all, "Draw class by class"),
-        (the_first_of_each_class, "another seed gave the same split"),
-        (without_the_seed, "the same seed gave another split"),
-        (turned, "Which part comes first?"),
-        (overlapping, "are in both parts"),
-        (with_replacement, "twice"),
-        (same_number_of_each, "Draw class by class"),
-        (loses_some, "1 of 573 images are in neither part"),
-        (masks, "expected row numbers"),
-        (turned_by_the_seed, "in a row or at equal distances"),
-        (changes_the_labels, "the labels were changed"),
-        (lambda *given: [part.float() for part in right_split(*given)], "float32"),
-        (lambda *given: [set(part.tolist()) for part in right_split(*given)], "expected row numbers"),
-        (lambda labels, share, seed: torch.arange(len(labels)), "expected two parts"),
-        (lambda labels, share, seed: ([], []), "are in neither part"),
-        (lambda labels, share, seed: (range(len(labels) + 1), []), "not from 0 to"),
-    ],
     "11.3": [
         (rate(scale=lambda batch: (batch / 32) ** 0.5), "the linear rule takes the factor itself"),
         (geometric, "by the same factor each step"),

@@ -1,7 +1,7 @@
 """The door of public functions: their annotations say what they take, and `checked` judges and converts by them.
 
     @checked
-    def run_cost_usd(seconds: NonNegative, *, usd_per_hour: NonNegative, devices: Count = 1) -> float: ...
+    def point_to_point_s(n_bytes: NonNegative, *, bytes_per_s: Positive, messages: Count = 1) -> float: ...
 
 Numbers of Python, NumPy and torch become int or float; lists, arrays and generators become lists or tuples. All else is
 refused with a sentence: a bool or NaN for a number, what is out of range, text for a function, a function of another
