@@ -28,6 +28,8 @@ def share(zero=True, reduction="sum", over=len, exchange="sum", split=None, loss
             elif exchange == "mean":
                 dist.all_reduce(weight.grad)
                 weight.grad /= ranks
+            elif exchange == "unawaited":
+                dist.all_reduce(weight.grad, async_op=True)
             elif exchange == "to rank 0":
                 dist.reduce(weight.grad, 0)
         loss = loss.detach()
@@ -256,6 +258,7 @@ WRONG = {
     "12.1": [
         (share(exchange="none"), "differ from rank to rank"),
         (share(exchange="to rank 0"), "differ from rank to rank"),
+        (share(exchange="unawaited"), "differ from rank to rank"),
         (share(reduction="mean", over=lambda images: 1), "a sum of means"),
         (share(reduction="mean", over=lambda images: 1, exchange="mean"), "counts the images of a small share more"),
         (share(exchange="mean"), "divided by the number of ranks once too often"),
