@@ -48,7 +48,6 @@ def _of_plan(text: str) -> dict[str, dict[str, Any]]:
         "reached": {"published": [matmul], "here": {text: (5e13, 1e14)}},
         "shortlist_of": {
             "model": "BERT-base", "batch": 32, "sequence": 128, "dtype": "float32", "optimizer": "adamw",
-            "budget": text,
         },
         "jobs_by_device": {"judged": {text: judged}},
         "gantt": {"ranks": [Span(0, 0.0, 1.0, text, text), Span(1, 0.0, 2.0, text, "0")], "until_s": 3.0},

@@ -117,6 +117,12 @@ def test_an_optional_part_has_a_heading_and_ends_at_the_next_one(path):
 
 
 @every_notebook
+def test_at_most_two_parts_are_optional(path):
+    headings = [source.splitlines()[0] for source in markdown(path)]
+    assert sum(heading.endswith(" (optional)") for heading in headings) <= 2
+
+
+@every_notebook
 def test_its_cells_are_short(path):
     sizes = [len(lines_of(source)) for source in code_cells(path)]
     stubs = [len(lines_of(source)) for source in code_cells(path) if re.match(r"# \d\d\.\d", source)]

@@ -22,7 +22,7 @@ from labkit.plot.style import HATCHED, LIMIT, MEASURED, series_style
 _ABOVE = 1.1  # of the roof; points up to here are no mistake, since two measurements differ by some per cent
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
 _GREY = "#767676"
-_COLUMNS = "{:<9} {:<9} {:<9} {}"  # time, memory, energy, launch price, right of a shortlist
+_COLUMNS = "{:<9} {:<9} {}"  # time, memory, energy, right of a shortlist
 
 
 @Drawing
@@ -96,7 +96,7 @@ def _reached_in_words(published: Sequence[PublishedMatmul], here: Mapping[str, t
 
 @Drawing
 def shortlist(ax: Axes, candidates: Sequence[Candidate], *, most: Count = 14) -> FigureSpec:
-    """Judged devices as bars of a step's roofline time, with memory, energy and launch price, or the reason against.
+    """Judged devices as bars of a step's roofline time, with memory and energy, or the reason against.
 
     Of each verdict the fastest are shown, `most` in all; the sentence counts every candidate.
     """
@@ -107,7 +107,7 @@ def shortlist(ax: Axes, candidates: Sequence[Candidate], *, most: Count = 14) ->
         reason = f"{one.verdict}: {one.why[0].partition(', so ')[0]}"
         text, color = (_COLUMNS.format(*one.amounts), "black") if one.fits else (reason, _GREY)
         _write_columns(ax, y, text, color=color)
-    _write_columns(ax, -1, _COLUMNS.format("time", "memory", "energy", "launch price"), weight="bold")
+    _write_columns(ax, -1, _COLUMNS.format("time", "memory", "energy"), weight="bold")
     name_rows(ax, [one.device.name for one in rows])
     for tick, one in zip(ax.get_yticklabels(), rows, strict=True):
         tick.set_color("black" if one.fits else _GREY)
@@ -144,7 +144,7 @@ def _shortlist_in_words(candidates: Sequence[Candidate], rows: Sequence[Candidat
     words = [f"Of {len(candidates)} devices {len(groups[True])} are in"]
     if groups[True]:
         first = groups[True][0]
-        time, _, energy, _ = first.amounts
+        time, _, energy = first.amounts
         energy += "" if first.energy_j is None else " at full board power"
         words[0] += f", the fastest {first.device.name}" + (f" ({time}, energy {energy})" if first.step_s else "")
     for group in (groups[None], groups[False]):
@@ -152,15 +152,13 @@ def _shortlist_in_words(candidates: Sequence[Candidate], rows: Sequence[Candidat
             example = group[0]
             words.append(f"{len(group)} {example.verdict}, such as {example.device.name}: {example.why[0]}")
     shown = "" if len(rows) == len(candidates) else f" {len(rows)} of them are shown."
-    starred = any("launch_price_usd" in one.device.unread if one.fits else "*" in one.why[0] for one in rows)
+    starred = any("*" in one.why[0] for one in rows if not one.fits)
     return "; ".join(words) + "." + shown + " * recalled or derived, not read from a source." * starred
 
 
 @Drawing
-def shortlist_of(
-    ax: Axes, *, model: str, batch: Count, sequence: Count, dtype: str, optimizer: str, budget: int | str
-) -> FigureSpec:
-    """The shortlist of the whole catalogue for one training step, as sliders set it; `budget` is US$ or words for none.
+def shortlist_of(ax: Axes, *, model: str, batch: Count, sequence: Count, dtype: str, optimizer: str) -> FigureSpec:
+    """The shortlist of the whole catalogue for one training step, as sliders set it.
 
     A setting that the model doesn't allow is explained in words in place of the figure.
     """
@@ -175,7 +173,6 @@ def shortlist_of(
         flop=step.flop,
         n_bytes=step.n_bytes,
         dtype=step.compute_dtype,
-        budget_usd=budget if isinstance(budget, int) else None,
     )
     return dataclasses.replace(shortlist.draw(ax, catalog.shortlist(job)), title=str(step).replace(": ", ":\n", 1))
 

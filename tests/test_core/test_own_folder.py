@@ -52,7 +52,7 @@ def test_a_long_path_for_temporary_files_launches_ranks_and_workers(tmp_path):
         "if __name__ == '__main__':\n"
         "    assert list(lab.launch(os.getpid, 1))\n"
         "    data = torch.utils.data.TensorDataset(torch.ones(4, 2))\n"
-        "    assert len(list(lab.data.loader(data, 2, workers=1))) == 2\n"
+        "    assert len(list(lab.data.loader(data, 2, num_workers=1))) == 2\n"
     )
     environment = os.environ | {"TMPDIR": str(longest), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)

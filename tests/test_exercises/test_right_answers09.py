@@ -55,14 +55,6 @@ def by_foreach(loss, optimizer, scale, good):
     return [scale, good + 1] if good < 99 else [2 * scale, 0]
 
 
-def in_numpy(operation, x):
-    rounded = x.to(torch.float16)
-    half, exact = operation(rounded).float().numpy(), operation(rounded.to(torch.float32)).numpy()
-    if np.any(np.isfinite(exact) & ~np.isfinite(half)):
-        return "overflows"
-    return "vanishes" if np.any((half == 0) & (exact != 0)) else "fits"
-
-
 def by_data(weights, masters, lr):
     for weight, master in zip(weights, masters, strict=True):
         master.data.add_(weight.grad, alpha=-lr)
@@ -75,15 +67,6 @@ def by_sgd(weights, masters, lr):
     torch.optim.SGD(masters, lr).step()
     for weight, master in zip(weights, masters, strict=True):
         weight.data.copy_(master)
-
-
-def split_by_numpy(labels, share, seed):
-    draw, names, held = np.random.default_rng(seed), np.asarray(labels), []
-    for name in np.unique(names):
-        rows = np.flatnonzero(names == name)
-        held += [*draw.permutation(rows)[: int(share * len(rows) + 0.5)]]
-    held = np.array(sorted(held), dtype=int)
-    return np.setdiff1d(np.arange(len(names)), held), held
 
 
 def by_solve(small, big, small_norms, big_norms):
@@ -143,9 +126,7 @@ RIGHT = {
     "09.1": [by_ldexp, lambda *bits: torch.tensor(by_ldexp(*bits))],
     "09.2": [smallest_first, in_torch],
     "09.3": [by_autograd, by_foreach],
-    "09.4": [in_numpy],
     "09.5": [by_data, by_sgd],
-    "11.1": [split_by_numpy, lambda *given: [part.tolist() for part in split_by_numpy(*given)]],
     "11.3": [lambda step, batch, warm_up: np.interp(step, [0, warm_up], [0.02, 0.02 * batch / 32])],
     "11.4": [by_solve],
     "11.5": [divided_at_the_end, added_by_hand],

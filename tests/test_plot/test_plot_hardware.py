@@ -11,14 +11,13 @@ ROOF = {"flop_per_s": 1e11, "bytes_per_s": 2e10}
 SETTING = {"model": "BERT-base", "batch": 32, "sequence": 128, "dtype": "mixed float16", "optimizer": "adamw"}
 
 
-def judged(network="BERT-base", *, among=("T4", "H100 SXM5 80GB", "TPU v5e (chip)"), budget_usd=None, **settings):
+def judged(network="BERT-base", *, among=("T4", "H100 SXM5 80GB", "TPU v5e (chip)"), **settings):
     step = costs.training_step(network, **{"batch": 32, "seq": 128, "dtype": "mixed float16"} | settings)
     job = catalog.Job(
         memory_bytes=step.memory.total_bytes,
         flop=step.flop,
         n_bytes=step.n_bytes,
         dtype=step.compute_dtype,
-        budget_usd=budget_usd,
     )
     return catalog.shortlist(job, map(catalog.find, among) if among else None)
 
@@ -62,7 +61,7 @@ def test_published_rates_are_hatched_with_their_source_and_measured_ones_solid()
 def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
     picture = hardware.shortlist(judged())
     shown = words(picture.ax)
-    assert "4.04 ms   4%        2.82 J    unknown" in shown
+    assert "4.04 ms   4%        2.82 J" in shown
     assert "undecided: float16 peak unknown" in shown
     assert picture.sentence == (
         "Of 3 devices 2 are in, the fastest H100 SXM5 80GB (4.04 ms, energy 2.82 J at full board power); "
@@ -70,16 +69,8 @@ def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
     )
 
 
-def test_money_is_not_set_as_a_formula():
-    candidates = judged(among=("RTX 5090",), budget_usd=1000)
-    drawn = hardware.shortlist(candidates)
-    plot.to_png(drawn.ax)
-    assert not drawn.ax.texts[0].get_parse_math()
-    assert drawn.ax.texts[0].get_text() == "out: launch price 1,999 US$*, limit 1,000 US$"
-
-
 def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
-    candidates = judged(among=None, budget_usd=2000)
+    candidates = judged("Llama-2-7B", among=None, batch=1, seq=4096)
     picture = hardware.shortlist(candidates, most=12)
     shown = [tick.get_text() for tick in picture.ax.get_yticklabels()]
     fits = {one.device.name: one.fits for one in candidates}
@@ -90,9 +81,7 @@ def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
 
 
 def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
-    explorer = Explorer(
-        plot.shortlist_of.on, **{name: [value] for name, value in SETTING.items()}, budget=["no limit", 500]
-    )
+    explorer = Explorer(plot.shortlist_of.on, **{name: [value] for name, value in SETTING.items()})
     explorer.controls["sequence"].options = [128, 1024]
     explorer.controls["sequence"].value = 1024
     explorer.redraw()
@@ -101,9 +90,6 @@ def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
     explorer.redraw()
     assert explorer.sentence.startswith("Of 48 devices 33 are in")
     assert explorer._axes.axison
-    explorer.controls["budget"].value = 500
-    explorer.redraw()
-    assert "launch price" in explorer.sentence
 
 
 def test_jobs_have_a_marker_each_filled_where_the_device_is_in():
@@ -121,7 +107,7 @@ def test_jobs_have_a_marker_each_filled_where_the_device_is_in():
         lambda: plot.roofline({}, **ROOF),
         lambda: hardware.shortlist([]),
         lambda: plot.jobs_by_device({}),
-        lambda: plot.shortlist_of(**SETTING, budget="no limit"),
+        lambda: plot.shortlist_of(**SETTING),
     ],
 )
 def test_every_figure_draws_and_has_a_sentence(picture):

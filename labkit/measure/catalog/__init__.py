@@ -1,6 +1,6 @@
 """The catalogue of GPUs, TPUs and FPGAs: load it, find a device in it, and say which devices fit a job and why."""
 
-from labkit.measure.catalog.device import (
+from labkit.core.devices import (
     DTYPES as DTYPES,
     Device as Device,
     devices as devices,

@@ -10,23 +10,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from labkit.core.arguments import lookup
+from labkit.core.devices import DTYPES, Device, devices, named, peak
 from labkit.core.display import Table
 from labkit.core.errors import LabError
 from labkit.core.parameters import Dtype, NonNegative, checked
 from labkit.core.units import format_seconds, format_si, significant
-from labkit.measure.catalog.device import DTYPES, Device, devices, named, peak
 
 
 @checked
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One device's work in a training step: bytes held, FLOP and bytes moved, with a limit on its launch price."""
+    """One device's work in a training step: bytes held, FLOP, bytes moved, and the dtype whose peak applies."""
 
     memory_bytes: NonNegative
     flop: NonNegative
     n_bytes: NonNegative
     dtype: Dtype
-    budget_usd: NonNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,7 @@ class Candidate:
     """A device judged for a job. `fits` is None if a fact that would decide is unknown; `why` says which.
 
     An asterisk in `why` marks a number that was not read from a source. `step_s` is the roofline time of the job's FLOP
-    and bytes, a lower bound if those are minimal; `energy_j` is that time at full board power; `cost_usd` is the
-    device's launch price.
+    and bytes, a lower bound if those are minimal; `energy_j` is that time at full board power.
     """
 
     device: Device
@@ -44,7 +42,6 @@ class Candidate:
     step_s: float | None
     memory_share: float | None
     energy_j: float | None
-    cost_usd: float | None
 
     @property
     def verdict(self) -> str:
@@ -52,15 +49,13 @@ class Candidate:
         return {True: "in", None: "undecided", False: "out"}[self.fits]
 
     @property
-    def amounts(self) -> tuple[str, str, str, str]:
-        """Roofline time, share of the memory, energy and launch price in words, for a row of a table or figure."""
+    def amounts(self) -> tuple[str, str, str]:
+        """Roofline time, share of the memory and energy in words, for a row of a table or figure."""
         share = self.memory_share
-        star = _star(self.device, "launch_price_usd")
         return (
             "unknown" if self.step_s is None else format_seconds(self.step_s),
             "unknown" if share is None else "< 1 %" if share < 0.01 else f"{share:.0%}",
             "unknown" if self.energy_j is None else f"{significant(self.energy_j)} J",
-            "unknown" if self.cost_usd is None else f"{self.cost_usd:,.0f} US${star}",
         )
 
     def __str__(self) -> str:
@@ -84,13 +79,6 @@ def _memory(device: Device, need_bytes: float) -> Finding:
     )
 
 
-def _price(device: Device, limit: float) -> Finding:
-    price = device.launch_price_usd
-    if price is None:
-        return None, f"launch price unknown, so the limit of {limit:,.0f} US$ can't be checked"
-    return price <= limit, f"launch price {price:,.0f} US${_star(device, 'launch_price_usd')}, limit {limit:,.0f} US$"
-
-
 def _step(device: Device, job: Job) -> tuple[float | None, str]:
     """The roofline time of a step in seconds (Williams, Waterman and Patterson 2009), and what limits it."""
     rate, bandwidth = peak(device, job.dtype), device.bandwidth_bytes_per_s
@@ -107,11 +95,9 @@ def _step(device: Device, job: Job) -> tuple[float | None, str]:
 
 @checked
 def judge(device: Device, job: Job) -> Candidate:
-    """Judge one device for a job: in, out, or undecided if its memory, peak, bandwidth or price is unknown."""
+    """Judge one device for a job: in, out, or undecided if its memory, peak or bandwidth is unknown."""
     step_s, about_step = _step(device, job)
     findings = [_memory(device, job.memory_bytes), (None if step_s is None else True, about_step)]
-    if job.budget_usd is not None:
-        findings.append(_price(device, job.budget_usd))
     by_verdict = {verdict: [why for passes, why in findings if passes is verdict] for verdict in (False, None, True)}
     return Candidate(
         device=device,
@@ -120,7 +106,6 @@ def judge(device: Device, job: Job) -> Candidate:
         step_s=step_s,
         memory_share=job.memory_bytes / device.memory_bytes if device.memory_bytes else None,
         energy_j=device.tdp_w * step_s if device.tdp_w is not None and step_s is not None else None,
-        cost_usd=device.launch_price_usd,
     )
 
 
@@ -180,8 +165,8 @@ def table(among: Iterable[Device | str] | None = None, columns: Sequence[str] = 
 
 @checked
 def shortlist_table(candidates: Iterable[Candidate]) -> Table:
-    """Table of judged devices in the given order: verdict, roofline time, memory, energy, price and reasons."""
+    """Table of judged devices in the given order: verdict, roofline time, memory, energy and reasons."""
     rows = [(one.device.name, one.verdict, *one.amounts, "; ".join(one.why)) for one in candidates]
-    headings = ("device", "fits", "roofline time", "memory", "energy a step at full power", "launch price", "why")
+    headings = ("device", "fits", "roofline time", "memory", "energy a step at full power", "why")
     note = "Times from the vendors' dense peaks. * recalled or derived, not read from a source."
     return Table(tuple(rows), headings, notes=(note,))

@@ -1,10 +1,10 @@
-"""Pure arithmetic of training: FLOP, bytes, roofline, memory, collectives, failures and money, each with its source."""
+"""Pure arithmetic of training: FLOP, bytes, roofline, memory, collectives, failures and what pays for itself, each with its source."""
 
+from labkit.plan.costs.break_even import break_even_steps
 from labkit.plan.costs.collectives import Link, all_reduce_s, fit_link, hierarchical_all_reduce_s, point_to_point_s
 from labkit.plan.costs.failures import checkpoint_interval_s
 from labkit.plan.costs.layers import conv2d, elementwise, matmul
 from labkit.plan.costs.memory_costs import PRECISIONS, TrainingMemory, training_memory
-from labkit.plan.costs.money import amortised_usd, break_even_steps, electricity_usd, run_cost_usd
 from labkit.plan.costs.roofline import attainable_flop_per_s, intensity, ridge_flop_per_byte
 from labkit.plan.costs.step_costs import NETWORKS, TrainingStep, network, training_step
 
@@ -15,12 +15,10 @@ __all__ = [
     "TrainingMemory",
     "TrainingStep",
     "all_reduce_s",
-    "amortised_usd",
     "attainable_flop_per_s",
     "break_even_steps",
     "checkpoint_interval_s",
     "conv2d",
-    "electricity_usd",
     "elementwise",
     "fit_link",
     "hierarchical_all_reduce_s",
@@ -29,7 +27,6 @@ __all__ = [
     "network",
     "point_to_point_s",
     "ridge_flop_per_byte",
-    "run_cost_usd",
     "training_memory",
     "training_step",
 ]

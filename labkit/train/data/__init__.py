@@ -3,7 +3,6 @@
 Nothing here needs a network.
 """
 
-from labkit.train.data.build_cache import forget_cached as forget_cached
 from labkit.train.data.bundled import Labelled as Labelled, digits as digits
 from labkit.train.data.datasets import (
     JpegFiles as JpegFiles,

@@ -1,4 +1,4 @@
-"""Build a folder of files once, completely or not at all, and drop files from the system's page cache."""
+"""Build a folder of files once, completely or not at all."""
 
 from __future__ import annotations
 
@@ -60,18 +60,3 @@ def _complete(home: Path) -> bool:
         return all((home / path).stat().st_size == n_bytes for path, n_bytes in sizes.items())
     except (OSError, ValueError):
         return False
-
-
-def forget_cached(paths: Iterable[Path]) -> bool:
-    """Ask the system to drop these files from its page cache, so that the next read comes from the disk.
-
-    Returns False where the system can't be asked (this uses Linux's posix_fadvise). The disk, or the host of a virtual
-    machine, may still keep copies of its own.
-    """
-    if not hasattr(os, "posix_fadvise"):
-        return False
-    for path in paths:
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())  # pages that still have to be written are not dropped
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return True

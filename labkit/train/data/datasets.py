@@ -9,7 +9,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from labkit.train.data.build_cache import build_once
 from labkit.train.data.shards import BUILD_AGAIN, name_of, read_all
 
 Sample = tuple[Tensor, int]
-_MOST_WORKERS = 1024  # each counts what it skips in a place of its own, so that no lock is needed
 
 
 @checked(error=DataError)
@@ -131,8 +130,7 @@ class JpegShards(IterableDataset[Sample]):
 
     Shards are dealt out like cards, to the `ranks`, and each rank's to its workers. So ranks differ by a shard at most,
     and may differ in their number of batches: DistributedDataParallel would wait for the missing ones.
-    A damaged JPEG raises DataError with shard, image name and byte offset, or with on_damage="skip" is left out and
-    counted in `skipped`.
+    A damaged JPEG raises DataError with shard, image name and byte offset.
     """
 
     @checked(error=DataError)
@@ -143,38 +141,22 @@ class JpegShards(IterableDataset[Sample]):
         *,
         rank: Size = 0,
         ranks: Count = 1,
-        on_damage: Literal["raise", "skip"] = "raise",
     ) -> None:
         if rank >= ranks:
             raise DataError(f"Expected a rank below ranks={ranks}, as they are counted from 0, got rank={rank}.")
         name_of(shards)  # raises here, not in a worker, where a shard is missing
         self.rank, self.ranks = rank, ranks
-        self.shards, self.prepare, self.on_damage = list(shards), prepare or Prepare(), on_damage
-        shared: Any = torch.zeros(_MOST_WORKERS, dtype=torch.int64)  # workers can't add to a Python int of the trainer
-        self._skipped = shared.share_memory_()
-
-    @property
-    def skipped(self) -> int:
-        """Images that the last epoch left out because they are damaged, over all workers."""
-        return int(self._skipped.sum())
+        self.shards, self.prepare = list(shards), prepare or Prepare()
 
     def __iter__(self) -> Iterator[Sample]:
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        if worker == 0:
-            self._skipped[workers:] = 0  # an earlier epoch may have had more workers
-        self._skipped[worker] = 0
         for found in read_all(self.shards[self.rank :: self.ranks][worker::workers]):
             try:
                 image = self.prepare(found.jpeg)
             except DataError as error:
-                if self.on_damage == "raise":
-                    raise DataError(
-                        f"Damaged: {found.place}: {error} Leave such images out with on_damage='skip'."
-                    ) from error
-                self._skipped[worker] += 1
-            else:
-                yield image, found.label
+                raise DataError(f"Damaged: {found.place}: {error}") from error
+            yield image, found.label
 
 
 @checked(error=DataError)

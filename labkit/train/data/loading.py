@@ -105,14 +105,15 @@ class Loader(contextlib.AbstractContextManager["Loader"]):
             return WorkerFailed(
                 f"No batch came within {format_seconds(self._timeout_s)} from {self.workers} "
                 f"worker{'s' * (self.workers > 1)}: one hangs, or needs longer; all are ended now. "
-                "Try workers=0 to see where, or a larger timeout_s."
+                "Try num_workers=0 to see where, or a larger timeout_s."
             )
         if raised := _IN_WORKER.match(str(error)):
             said = str(error).strip().splitlines()[-1]  # the last line of the worker's traceback
             if isinstance(error, LabError):
                 return type(error)(said.partition(": ")[2])
             return WorkerFailed(
-                f"Worker {raised[1]} raised {said}; all workers are ended now. Try workers=0 for the whole traceback."
+                f"Worker {raised[1]} raised {said}; all workers are ended now. "
+                "Try num_workers=0 for the whole traceback."
             )
         # A connection may break before the system reports the end of the worker that broke it, and a sentinel, which is
         # a pipe that the worker held, may be ready before its exit code is.
@@ -128,7 +129,7 @@ class Loader(contextlib.AbstractContextManager["Loader"]):
         how = f"exited with code {worst}" if worst >= 0 else f"was killed by {signal_name(-worst)}"
         return WorkerFailed(
             f"A worker process {how} while it loaded a batch; all workers are ended now. "
-            "Was there enough memory for all? Try fewer workers, a smaller batch, or workers=0 to see more."
+            "Was there enough memory for all? Try fewer workers, a smaller batch, or num_workers=0 to see more."
         )
 
     def _kill(self) -> None:
@@ -144,41 +145,41 @@ class Loader(contextlib.AbstractContextManager["Loader"]):
 @checked(error=DataError)
 def loader(
     dataset: Dataset[Any],
-    batch: Count,
+    batch_size: Count,
     *,
-    workers: Size = 0,
+    num_workers: Size = 0,
     shuffle: bool = False,
-    prefetch: Count = 2,
-    persistent: bool = False,
+    prefetch_factor: Count = 2,
+    persistent_workers: bool = False,
     timeout_s: Positive = 60.0,
 ) -> Loader:
-    """Load batches of `batch` samples with torch's DataLoader, and explain its failures.
+    """Load batches with torch's DataLoader, whose arguments these are, note their times and explain its failures.
 
-    Each of `workers` processes loads `prefetch` batches in advance (0: the trainer loads for itself); `persistent`
-    keeps them from one epoch to the next. An IterableDataset ignores `shuffle`. torch.manual_seed makes order and
-    augmentation repeatable.
+    Each of `num_workers` processes loads `prefetch_factor` batches in advance (0: the trainer loads for itself);
+    `persistent_workers` keeps them from one epoch to the next. An IterableDataset ignores `shuffle`. torch.manual_seed
+    makes order and augmentation repeatable.
     A worker that dies, raises, or sends nothing for `timeout_s` seconds raises WorkerFailed in the trainer, a damaged
     image DataError; by then all workers are gone. Raises DataError beforehand for arguments that can't be used, and
     when the batches would not fit into this machine's memory, if the dataset's `prepare` has `image_bytes`.
     """
-    _check_fits(dataset, batch, workers, prefetch)
+    _check_fits(dataset, batch_size, num_workers, prefetch_factor)
     streams = isinstance(dataset, IterableDataset)
-    if workers:  # they send tensors through sockets
+    if num_workers:  # they send tensors through sockets
         use_short_socket_paths()
 
     def make() -> DataLoader[Any]:
         return DataLoader(
             StampedStream(dataset) if streams else Stamped(dataset),
-            batch,
+            batch_size,
             shuffle=None if streams else shuffle,
-            num_workers=workers,
+            num_workers=num_workers,
             collate_fn=stamped_batch,
-            timeout=min(_POLL_S, timeout_s) if workers else 0,
-            prefetch_factor=prefetch if workers else None,
-            persistent_workers=persistent and workers > 0,
+            timeout=min(_POLL_S, timeout_s) if num_workers else 0,
+            prefetch_factor=prefetch_factor if num_workers else None,
+            persistent_workers=persistent_workers and num_workers > 0,
         )
 
-    return Loader(make, workers, timeout_s, persistent)
+    return Loader(make, num_workers, timeout_s, persistent_workers)
 
 
 def _check_fits(dataset: Dataset[Any], batch: int, workers: int, prefetch: int) -> None:
@@ -192,7 +193,7 @@ def _check_fits(dataset: Dataset[Any], batch: int, workers: int, prefetch: int) 
         room = min(room, shutil.disk_usage("/dev/shm").free + 2 * batch * image_bytes)
     if needed > room:
         fits = batch * room // needed
-        advice = f"Try batch={fits}" if fits else "Try smaller images"
+        advice = f"Try batch_size={fits}" if fits else "Try smaller images"
         raise DataError(
             f"Batches of {batch:,} images need {format_bytes(needed)} at once ({workers} workers, each {prefetch} "
             f"batches ahead), and there is room for {format_bytes(room)}. {advice}, or fewer workers."
