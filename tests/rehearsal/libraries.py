@@ -1,0 +1,154 @@
+"""What the pretend GPU changes in other libraries, each right after it has been imported."""
+
+import functools
+import os
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from tests.rehearsal.torch_cuda import CAPABILITY, GPUS, NAME
+
+WITHOUT = os.environ.get("REHEARSAL_WITHOUT", "").split(",")
+TRACED_THREADS = 2**14  # of a launch; a larger one computes nothing
+
+
+def results(module):
+    """Every number of a rehearsal is simulated, whatever it calls itself."""
+    usual = module.Results.append
+
+    def append(self, entry):
+        if isinstance(entry, module.Measurement):
+            entry = replace(entry, origin="simulated", machine=f"rehearsal of {entry.machine}")
+        elif isinstance(entry, module.Verdict):
+            entry = replace(entry, machine=f"rehearsal of {entry.machine}")
+        usual(self, entry)
+
+    module.Results.append = append
+
+
+def chrome_trace(module):
+    """A launch and a kernel for each operator; with "cupti" missing none, as where the profiler can't see the GPU."""
+    usual = module.profiled
+
+    def profiled(work, path, *, cuda=False, **options):
+        events = usual(work, path, **options)
+        return events + kernels(events) if cuda and "cupti" not in WITHOUT else events
+
+    module.profiled = profiled
+
+
+def kernels(events):
+    """Events of the GPU as Kineto writes them, for a profile of the CPU."""
+    operators = [e for e in events if e.get("cat") == "cpu_op" and e["name"].startswith("aten::") and e["ph"] == "X"]
+    made, free_us = [], 0.0
+    for number, e in enumerate(sorted(operators, key=lambda e: e["ts"]), 10**6):
+        name = e["name"].removeprefix("aten::")
+        if name in ("view", "t", "transpose", "empty", "detach", "reshape", "to", "linear", "conv2d"):
+            continue  # these launch nothing
+        call, kind = ("cudaMemcpyAsync", "gpu_memcpy") if name == "copy_" else ("cudaLaunchKernel", "kernel")
+        call = "cudaStreamSynchronize" if name == "_local_scalar_dense" else call
+        host = {"pid": e["pid"], "tid": e["tid"], "ts": e["ts"] + 0.1, "dur": min(1.0, e["dur"])}
+        free_us = max(free_us, e["ts"] + 2)
+        there = {"pid": 0, "tid": 7, "ts": free_us, "dur": e["dur"]}
+        arguments = {"correlation": number, "device": 0, "stream": 7}
+        made.append({"ph": "X", "cat": "cuda_runtime", "name": call, "args": {"correlation": number}, **host})
+        title = "Memcpy HtoD (Pageable -> Device)" if kind == "gpu_memcpy" else f"void {name}_kernel<float>"
+        made.append({"ph": "X", "cat": kind, "name": title, "args": arguments, **there})
+        free_us += e["dur"]
+    return made
+
+
+def inductor(module):
+    """No kernels are written: the graph runs operator by operator."""
+    from torch._dynamo.backends.debugging import aot_eager
+
+    module.compile_fx = lambda model, inputs, **options: aot_eager(model, inputs)
+
+
+def operators(module):
+    """What is counted in inductor's text, of which there is none."""
+
+    def fusion(fn, *args):
+        total = module.operators(lambda: fn(*args)).total
+        return module.Fusion(total, 1, 0, ("triton_simulated",), "# Triton's text would stand here")
+
+    module.fusion = fusion
+
+
+def nccl(module):
+    """NCCL is gloo on the memory of the tensors (over_gloo in device.cpp)."""
+    if GPUS < 2:
+        return
+    from torch._C._distributed_c10d import ProcessGroupGloo
+
+    class ProcessGroupNCCL(ProcessGroupGloo):
+        Options = SimpleNamespace
+
+        def __init__(self, store, rank, size, options=None):
+            super().__init__(store, rank, size, module.default_pg_timeout)
+
+    module.ProcessGroupNCCL, module._NCCL_AVAILABLE = ProcessGroupNCCL, True
+    module.is_nccl_available = sys.modules["torch.distributed"].is_nccl_available = lambda: True
+    module._get_default_timeout = lambda backend: module.default_pg_timeout
+
+
+class DeviceArray:
+    """What numba's to_device gives: an array that only kernels and copy_to_host may look at."""
+
+    def __init__(self, host):
+        self.host = host
+        for name in ("shape", "dtype", "size", "ndim", "strides", "nbytes"):
+            setattr(self, name, getattr(host, name))
+
+    def copy_to_host(self, ary=None, stream=0):
+        if ary is None:
+            return self.host.copy()
+        ary[...] = self.host
+        return ary
+
+
+def host_of(x):
+    """The memory of an array of the GPU, as NumPy sees it."""
+    import torch
+
+    if isinstance(x, DeviceArray):
+        return x.host
+    if isinstance(x, torch.Tensor):
+        x.__cuda_array_interface__  # noqa: B018 - raises where numba does: on the CPU, or with a gradient
+        return torch.ops.rehearsal.as_cpu(x.detach()).numpy()
+    return x.host if hasattr(x, "__cuda_array_interface__") else x
+
+
+def launch(kernel, grid, block, *args):
+    """Run a launch in labkit's tracer, if it is small."""
+    from labkit.gpu.trace import trace
+
+    sizes = [*(grid if isinstance(grid, tuple) else (grid,)), *(block if isinstance(block, tuple) else (block,))]
+    if not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
+        raise TypeError(f"a launch takes whole numbers above 0, got {grid} and {block}")
+    if np.prod(block) > 1024:
+        raise RuntimeError(f"CUDA_ERROR_INVALID_VALUE: a block of {block}")
+    given = [host_of(arg) for arg in args]
+    if np.prod(sizes, dtype=float) <= TRACED_THREADS and all(np.size(one) <= TRACED_THREADS for one in given):
+        trace(kernel, grid, block, *given)
+
+
+def numba_cuda(module):
+    """Launches are traced, and arrays stay in main memory."""
+    from numba.cuda.dispatcher import CUDADispatcher
+
+    def configured(kernel, sizes):
+        return functools.partial(launch, kernel, *sizes[:2])
+
+    def device_array_like(x, stream=0):
+        return DeviceArray(np.empty_like(host_of(x)))
+
+    CUDADispatcher.__getitem__ = configured
+    module.is_available = lambda: "numba" not in WITHOUT
+    module.to_device = lambda x, stream=0: DeviceArray(np.array(x))
+    module.as_cuda_array = lambda x, sync=True: DeviceArray(host_of(x))
+    module.device_array_like = device_array_like
+    module.synchronize = lambda: None
+    module.get_current_device = lambda: SimpleNamespace(compute_capability=CAPABILITY, name=NAME.encode())

@@ -1,0 +1,164 @@
+"""CuPy for a rehearsal: the exercises' stand-in for its arrays, and kernels that NVRTC compiles and g++ runs."""
+
+import contextlib
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from exercises.nb05.cupy_stand_in import StandInArray, StandInModule
+from labkit.gpu.compiler import compile_cuda
+from tests.rehearsal.torch_cuda import CAPABILITY, SHARED_BYTES
+from tests.test_gpu.cuda_on_cpu import Program
+
+__version__ = "14.0.1"
+RUN_THREADS = 2**15  # of a launch; of a larger one the first block alone runs
+
+
+class ndarray(StandInArray):  # noqa: N801 - CuPy's name
+    host = property(lambda self: self._values)
+    __cuda_array_interface__ = property(lambda self: {"shape": self.shape, "data": (self.host.ctypes.data, False)})
+
+    def __dlpack_device__(self):
+        return (2, 0)  # kDLCUDA
+
+    def __dlpack__(self, **options):
+        return torch.ops.rehearsal.as_cuda(torch.from_numpy(self.host)).__dlpack__(**options)
+
+    def set(self, values, stream=None):
+        if not isinstance(values, np.ndarray) or (values.dtype, values.shape) != (self.dtype, self.shape):
+            raise TypeError("Only a numpy.ndarray of the same shape and dtype can be set to a cupy.ndarray")
+        self.host[...] = values
+
+
+class Arrays(StandInModule):
+    def wrap(self, value):
+        return ndarray(value, self) if isinstance(value, np.ndarray | np.generic) else super().wrap(value)
+
+
+_arrays = Arrays()
+
+
+def __getattr__(name):
+    return getattr(_arrays, name)
+
+
+def is_available():
+    return True
+
+
+def _random(size=None, dtype=np.float64, seed=0):
+    return _arrays.wrap(np.random.default_rng(seed).random(size, dtype))
+
+
+def _generator(seed):
+    return SimpleNamespace(random=lambda size=None, dtype=np.float64: _random(size, dtype, seed))
+
+
+random = SimpleNamespace(random=_random, default_rng=_generator)
+
+
+class Stream(contextlib.nullcontext):
+    def __init__(self, non_blocking=False):
+        super().__init__(self)
+
+    @classmethod
+    def from_external(cls, stream):
+        return cls(bool(stream.__cuda_stream__()))
+
+
+class Event:
+    def record(self, stream=None):
+        self.at_s = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+
+cuda = SimpleNamespace(
+    Stream=Stream,
+    Event=Event,
+    get_elapsed_time=lambda begin, end: 1e3 * (end.at_s - begin.at_s),
+    using_allocator=lambda allocator: contextlib.nullcontext(),
+)
+
+
+freed = 0  # how often the pool was asked to give its memory back
+
+
+def _free_all_blocks():
+    global freed
+    freed += 1
+
+
+def get_default_memory_pool():
+    return SimpleNamespace(total_bytes=lambda: 0, free_all_blocks=_free_all_blocks)
+
+
+def fuse():
+    return lambda function: function
+
+
+class ElementwiseKernel:
+    """Of those whose C++ is Python too."""
+
+    def __init__(self, in_params, out_params, operation, name):
+        self.names = [parameter.split()[-1] for parameter in in_params.split(",")]
+        self.expression = operation.partition("=")[2].strip()
+
+    def __call__(self, *arguments):
+        return eval(self.expression, {}, dict(zip(self.names, arguments, strict=True)))
+
+
+class ReductionKernel(ElementwiseKernel):
+    def __init__(self, in_params, out_params, map_expr, reduce_expr, post_map_expr, identity, name):
+        super().__init__(in_params, out_params, "=" + map_expr, name)
+        self.reduce = reduce_expr
+
+    def __call__(self, array):
+        mapped = eval(self.expression, {"fabs": np.abs}, {self.names[0]: array.host}).ravel()
+        total = mapped[0]
+        for value in mapped[1:]:
+            total = eval(self.reduce, {"max": max, "min": min}, {"a": total, "b": value})
+        return _arrays.wrap(total)
+
+
+class RawModule:
+    def __init__(self, *, code, options=()):
+        if not isinstance(options, tuple):
+            raise TypeError("options must be a tuple of str")
+        self.compiled = compile_cuda(code, compute_capability=CAPABILITY, options=options)
+        self.code, self.options = code.replace("void BOUNDS ", "void "), options
+
+    def get_function(self, name):
+        return RawKernel(self.code, name, self.options, self.compiled)
+
+
+class RawKernel:
+    max_dynamic_shared_size_bytes = 48 << 10
+    programs = {}  # noqa: RUF012
+
+    def __init__(self, code, name, options=(), compiled=None):
+        compiled = compiled or compile_cuda(code, compute_capability=CAPABILITY, options=options)
+        self.code, self.name = code, name
+        self.most = compiled.kernels[name].max_threads
+        self.options = tuple(option for option in options if option.startswith("-D") and "BOUNDS" not in option)
+
+    def __call__(self, grid, block, args, *, shared_mem=0, stream=None):
+        if np.prod(block) > self.most or shared_mem > min(self.max_dynamic_shared_size_bytes, SHARED_BYTES):
+            raise RuntimeError(f"CUDA_ERROR_INVALID_VALUE: a block of {block} with {shared_mem} B of shared memory")
+        key = self.code, self.options
+        if key not in self.programs:
+            self.programs[key] = Program(self.code, Path(tempfile.mkdtemp(prefix="rehearsal-")), self.options)
+        grid = grid if np.prod(grid) * np.prod(block) <= RUN_THREADS else (1,) * len(grid)
+        self.programs[key].launch(self.name, grid, block, *map(_argument, args))
+
+
+def _argument(value):
+    """Arrays and addresses as `Program` takes them; numbers must have the parameter's type."""
+    if isinstance(value, np.uint64):
+        return SimpleNamespace(data_ptr=lambda: int(value))
+    return value.host if isinstance(value, ndarray) else value

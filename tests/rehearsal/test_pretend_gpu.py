@@ -1,0 +1,186 @@
+"""The pretend GPU behaves as torch's own does where the notebooks rely on it, and marks every number as simulated."""
+
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from labkit.core.paths import ROOT
+from tests.rehearsal import CARDS, environment
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux" or shutil.which("g++") is None, reason="needs g++, on Linux"),
+]
+
+
+def rehearse(code, home, **options):
+    """What a process with a pretend GPU prints."""
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=environment(home, **options), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def refused(statement, words):
+    """Python that runs a statement and fails unless it is refused in these words."""
+    tried = f"try:\n    {statement}\nexcept Exception as error:\n    assert {words!r} in str(error), error\n"
+    return tried + "else:\n    raise SystemExit('not refused')\n"
+
+
+def test_torch_behaves_as_on_a_gpu(tmp_path):
+    code = """
+        import torch, warnings
+        x = torch.ones(1000, device="cuda")
+        assert (str(x.device), x.sum().item()) == ("cuda:0", 1000)
+        assert torch.cuda.memory_allocated() == 4096 and torch.cuda.get_device_capability() == (7, 5)
+        del x
+        assert torch.cuda.memory_allocated() == 0 < torch.cuda.max_memory_allocated()
+        side, begin, end = torch.cuda.Stream(), *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(side):
+            assert torch.cuda.current_stream() == side
+            begin.record(), end.record()
+        torch.cuda.current_stream().wait_stream(side)
+        assert torch.cuda.current_stream() == torch.cuda.default_stream() != side and begin.elapsed_time(end) >= 0
+        with torch.autocast("cuda", dtype=torch.float16):
+            product = torch.ones(8, 8, device="cuda") @ torch.ones(8, 8, device="cuda")
+        assert product.dtype == torch.float16
+        model = torch.nn.Linear(4, 2, device="cuda")
+        scaler, optimizer = torch.amp.GradScaler("cuda"), torch.optim.SGD(model.parameters(), 0.1)
+        scaler.scale(model(torch.ones(3, 4, device="cuda")).sum()).backward()
+        scaler.step(optimizer), scaler.update()
+        given, result, graph = torch.ones(2, device="cuda"), torch.zeros(2, device="cuda"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result.copy_(3 * given + given.sum())
+        given.fill_(5)
+        graph.replay()
+        assert result.tolist() == [25, 25]
+        torch.cuda.set_sync_debug_mode("warn")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result.sum()
+            assert not caught
+            result.sum().item()
+            assert "synchronizing" in str(caught[0].message)
+    """
+    broken = "with torch.cuda.graph(torch.cuda.CUDAGraph()): result.sum().item()"
+    refusals = (
+        ("result + torch.ones(2)", "found at least two devices, cuda:0 and cpu"),
+        ("torch.randn(2, device='cuda', generator=torch.Generator())", "generator"),
+        ("torch.empty(2**40, device='cuda')", "CUDA out of memory. Tried to allocate"),
+        ("torch.ones(1, device='cuda:1')", "invalid device ordinal"),
+        (broken, "not permitted when stream is capturing"),
+    )
+    rehearse(textwrap.dedent(code) + "".join(refused(*each) for each in refusals), tmp_path)
+
+
+def test_every_number_is_simulated_and_nothing_but_the_environment_switches_it_on(tmp_path):
+    code = """
+        import labkit as lab
+        board = lab.SpeedBoard("00.3", "A board", size="two numbers", dtype="float32")
+        board.time("measured here", lambda: None, budget_s=0.01)
+        lab.record("00.3 more", 2.0, "x", origin="calculated")
+        lab.verdict("C02", True, section="00.3", because="of that")
+    """
+    rehearse(code, tmp_path)
+    entries = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert len(entries) == 3
+    assert {entry.get("origin", "simulated") for entry in entries} == {"simulated"}
+    assert {entry["machine"] for entry in entries} == {"rehearsal of Tesla T4"}
+    assert not [path for path in ROOT.glob("labkit/**/*.py") if "rehears" in path.read_text(encoding="utf-8").lower()]
+
+
+def test_the_fast_kernels_run_and_match_torch(tmp_path):
+    code = """
+        import torch
+        from labkit.gpu import kernels
+        x, y, a, b = (torch.randn(shape, device="cuda") for shape in (9001, 9001, (70, 130), (130, 50)))
+        expected, copied = 2 * x + y, torch.empty_like(x)
+        kernels.saxpy(2.0, x, y), kernels.copy(x, copied)
+        torch.testing.assert_close((y, copied), (expected, x))
+        torch.testing.assert_close((kernels.matmul(a, b), kernels.transpose(a)), (a @ b, a.T), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(kernels.reduce_sum(x), x.sum(), rtol=1e-4, atol=1e-3)
+    """
+    rehearse(textwrap.dedent(code) + refused("kernels.copy(x.cpu(), copied)", "Expected x on a CUDA GPU"), tmp_path)
+
+
+def test_what_is_missing_is_said_in_a_sentence(tmp_path):
+    code = """
+        import torch
+        from labkit.gpu import kernels
+        from labkit.lesson import boards
+        from labkit.train import graphs
+        from numba import cuda
+        assert graphs.missing() == "Triton"
+        x = torch.ones(4, device="cuda")
+        kernel = cuda.jit(lambda x: None)
+        assert boards.race("03.9", "A race", {"a": (kernel, 1, 32, (4,))}, estimates={}, size="4 numbers") is None
+    """
+    code = textwrap.dedent(code) + refused("kernels.copy(x, x.clone())", "The kernels need CuPy")
+    assert "that numba can use" in rehearse(code, tmp_path, without="cupy,triton,numba")
+
+
+@pytest.mark.parametrize("without", ["", "cupti"])
+def test_a_profile_without_the_gpus_events_is_the_hosts(tmp_path, without):
+    code = """
+        import torch
+        from labkit.measure import profiling
+        model = torch.nn.Linear(64, 64, device="cuda")
+        found = profiling.profile_step(lambda: model(torch.ones(8, 64, device="cuda")).sum().backward(), steps=2)
+        print({span.lane for span in found.spans}, *found.notes)
+    """
+    said = rehearse(code, tmp_path, without=without)
+    assert ("device" in said, "CUPTI" in said) == (not without, bool(without))
+
+
+def test_a_small_card_that_is_nearly_full(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_PROFILE", "full")
+    code = """
+        import dataclasses, sys, torch
+        from labkit.measure import ceilings, machine
+        from labkit.measure.probe import Probe, ProbeSizes
+        assert machine.pick(ci=1, cpu=2, gpu=3) == 2
+        taken = torch.empty(int(3.7 * 2**30), dtype=torch.uint8, device="cuda")
+        copy, check = Probe("cuda", ProbeSizes(2**29, (16,), 1e-3)).copy()
+        assert copy.n == 2**27, copy
+        import cupy
+        machine.give_back_gpu_memory()
+        assert cupy.freed == 1
+    """
+    rehearse(code, tmp_path, card="laptop")
+
+
+def test_a_gpu_that_torch_has_no_code_for_is_not_used(tmp_path):
+    code = """
+        from labkit.lesson import doctor
+        from labkit.measure.machine import machine, pick
+        assert (machine().device, machine().gpus) == ("cpu", ())
+        print(doctor.gpus("GPUs"))
+    """
+    said = rehearse(code, tmp_path, card="P100")
+    assert "problem" in said
+    assert CARDS["P100"][0] in said
+
+
+def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
+    code = """
+        import torch, torch.distributed as dist
+        import labkit as lab
+
+        def ranks(over):
+            dist.init_process_group(over)
+            x = torch.full((3,), dist.get_rank() + 1.0, device="cuda" if over == "nccl" else "cpu")
+            used = torch.cuda.is_initialized()
+            dist.all_reduce(x)
+            return used, str(x.device), x.tolist()
+
+        if __name__ == "__main__":
+            assert lab.dist.backend(2) == "nccl"
+            for over, used in (("nccl", True), ("gloo", False)):
+                for rank, found in enumerate(lab.launch(ranks, 2, over)):
+                    assert found == (used, f"cuda:{rank}" if used else "cpu", [3.0, 3.0, 3.0]), found
+    """
+    rehearse(code, tmp_path, gpus=2)
