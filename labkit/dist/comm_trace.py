@@ -162,7 +162,11 @@ class CommTracer:
         def traced(*args: Any, **kwargs: Any) -> None:
             thread = threading.get_ident()
             self.open[thread] = CommCall("init_process_group", start_s=self.context.now_s())
+            over = kwargs.get("backend", args[0] if args else None) or "nccl"
             try:
+                # Over gloo a rank has no use for a GPU, whose context would take time and memory.
+                if "nccl" in over and torch.cuda.device_count() > self.context.rank:
+                    torch.cuda.set_device(self.context.rank)
                 original(*args, **kwargs)
             finally:
                 self.open.pop(thread, None)

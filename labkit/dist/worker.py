@@ -97,8 +97,6 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
     torch.set_num_threads(task.threads)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # a forked process starts with its parent's state
-    if torch.cuda.is_available() and torch.cuda.device_count() >= task.nproc:
-        torch.cuda.set_device(context.rank)
     fn, args = pickle.loads(task.call)
     value = fn(*args)
     context.settle_trace()

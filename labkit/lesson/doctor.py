@@ -127,6 +127,9 @@ def gpus(name: str) -> Row:
         found = machine().gpus
     if found:
         return Row(name, "ok", "; ".join(map(str, found)))
+    if torch.cuda.is_available():  # Source: torch.cuda.PYTORCH_RELEASES_CODE_CC
+        why = f"this torch has no code for the {torch.cuda.get_device_name()}, so the CPU is used"
+        return Row(name, "problem", why, "install torch for CUDA 12.6, which has code for older GPUs")
     if driver("driver").state != "ok":
         return Row(name, "missing", "none", "nothing: the CPU is measured, recorded runs show what only a GPU can")
     if torch.version.cuda is None:

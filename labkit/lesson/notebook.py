@@ -15,11 +15,17 @@ from labkit.core import results
 from labkit.core.errors import LabError
 from labkit.core.units import GIB, MIB, format_bytes
 from labkit.measure.contention import CELLS
-from labkit.measure.machine import Machine, machine
+from labkit.measure.machine import Machine, give_back_gpu_memory, machine
 
 _CUDA = re.compile(r"Tried to allocate ([\d.]+) (MiB|GiB)")
 _CPU = re.compile(r"you tried to allocate (\d+) bytes")
 _NUMPY = re.compile(r"Unable to allocate ([\d.]+) (B|KiB|MiB|GiB|TiB|PiB|EiB)")
+# After these every call of the GPU fails. Source: CUDA Runtime API, cudaErrorIllegalAddress and its neighbours.
+_GPU_BROKEN = re.compile(r"(?i)cuda.*(illegal|misaligned|device-side assert|launch failure)")
+_RESTART = (
+    "A kernel on the GPU went wrong, and from now on every call of the GPU fails in this notebook. Restart the kernel "
+    "(menu Kernel), and run the cells from the top. The cell above may not be the one to blame: the GPU runs behind."
+)
 _SIZES = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40, "PiB": 2**50, "EiB": 2**60}
 
 
@@ -90,6 +96,8 @@ def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, 
     asked = asked_bytes(str(error))
     is_cuda = isinstance(error, torch.OutOfMemoryError)
     if asked is None and not is_cuda and not isinstance(error, MemoryError):
+        if _GPU_BROKEN.search(str(error)):
+            error.args = (f"{error}\n{_RESTART}",)
         self.showtraceback((kind, error, trace), tb_offset=tb_offset)
         return
     device = "cuda" if is_cuda else "cpu"
@@ -101,5 +109,4 @@ def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, 
         if hasattr(sys, name):
             setattr(sys, name, None)
     gc.collect()
-    if is_cuda:
-        torch.cuda.empty_cache()
+    give_back_gpu_memory()

@@ -47,7 +47,7 @@ class Timing(Shown):
     """Durations of one function's calls, in seconds, in the order taken.
 
     `first_s` is the cold call: compilation, allocation, cache misses. Each sample is the mean of `repeats` calls
-    between two readings of the clock. `repeats` is 1 unless a call takes under 50 µs, or under 1 ms on a device that
+    between two readings of the clock. `repeats` is 1 unless a call takes under 50 µs, or under 10 ms on a device that
     has to be waited for. `contention` is what other programs took meanwhile, None if nobody looked.
     """
 

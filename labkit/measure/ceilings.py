@@ -17,7 +17,7 @@ from labkit.core.errors import UnknownDevice
 from labkit.core.locked_file import append_line, read_lines
 from labkit.core.parameters import Dtype, checked
 from labkit.core.units import format_si
-from labkit.measure import catalog
+from labkit.measure import catalog, host
 from labkit.measure.contention import CELLS, Contention, Watch
 from labkit.measure.machine import Threads, machine, threads as using_threads
 from labkit.measure.probe import DTYPES, Ceiling, Probe, SelfCheck, peak_check, sizes_for
@@ -91,8 +91,9 @@ def measure_ceilings(*, threads: Threads | None = None, remeasure: bool = False)
     """The ceilings of this machine's device: measured in a few seconds the first time, then kept on disk.
 
     `threads` selects the CPU with that many torch threads, even if there is a GPU. None selects the GPU, or the CPU
-    with torch's threads, but no more than usable_cores(). A change of torch, driver, device, threads, sizes or the data
-    sheet's peaks, or `remeasure`, makes them be measured again; otherwise a kernel always gets the same ones.
+    with torch's threads, but no more than usable_cores(). A change of torch, driver, device, threads, sizes, power
+    (its limit, mains or battery) or the data sheet's peaks, or `remeasure`, makes them be measured again; otherwise a
+    kernel always gets the same ones.
     A failed self-check is shown, not raised. Raises BadArgument for fewer than 1 thread.
     """
     import torch
@@ -112,6 +113,7 @@ def measure_ceilings(*, threads: Threads | None = None, remeasure: bool = False)
         "sizes": str(dataclasses.astuple(sizes)),
         "data sheet": json.dumps(peaks),
         **{k: v for k, v in here.versions.items() if k in ("torch", "cuda", "driver")},
+        **host.power(gpu=device != "cpu"),
     }
     store = _store_at(results.state_folder() / "ceilings.jsonl")
     if not remeasure and (kept := store.find(conditions)):
@@ -129,6 +131,7 @@ def measure(
 ) -> tuple[Ceiling, dict[str, Ceiling], tuple[SelfCheck, ...], dict[str, str]]:
     """Measure copy, matmul by dtype and doubling checks; the last dict says why one is missing or in doubt."""
     watch = Watch(gpu=probe.device != "cpu")
+    probe.settle()
     copy, copy_check = probe.copy()
     remarks = {}
     if remark := probe.cache_remark():  # from a cache, twice the bytes need not take twice the time
@@ -147,6 +150,10 @@ def measure(
         remarks["float16"] = _NO_FLOAT16
     if "float32" in matmul:
         checks.append(probe.matmul_doubling(matmul["float32"].n))
+    if probe.device != "cpu" and (state := host.gpu_state()):
+        clock, power = (f"{state[now]} of {state[most]}" for now, most in host.CLOCK_AND_POWER)
+        again = "Another clock has other ceilings: lab.measure_ceilings(remeasure=True)."
+        remarks["clock"] = f"{clock}, {power} at the end. {again}"
     if reason := watch.so_far().reason:
         remarks["busy"] = f"{reason}, so these ceilings may be too low."
     return copy, matmul, tuple(checks), remarks

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+CLOCK_AND_POWER = (("clocks.sm", "clocks.max.sm"), ("power.draw", "power.limit"))  # nvidia-smi --help-query-gpu
 CGROUPS = Path("/sys/fs/cgroup")
 # Instruction sets that raise a matmul's peak: vector width, and bfloat16 in hardware.
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
@@ -160,6 +162,24 @@ def nvidia_driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | Non
     """Version of the NVIDIA driver, such as '570.86.15'; None without a driver, or if the system doesn't say."""
     match = re.search(r"Kernel Module.*?\b(\d{3,}\.\d+(?:\.\d+)?)\b", _text(path))
     return match[1] if match else None
+
+
+def gpu_state() -> dict[str, str]:
+    """Clocks and power of the first GPU by nvidia-smi's names, each with its unit; empty where it doesn't say."""
+    smi, names = shutil.which("nvidia-smi"), [name for pair in CLOCK_AND_POWER for name in pair]
+    if smi is None:
+        return {}
+    query = [smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
+    said = done.stdout.split("\n")[0].split(", ")
+    return dict(zip(names, said, strict=True)) if done.returncode == 0 and len(said) == len(names) else {}
+
+
+def power(*, gpu: bool) -> dict[str, str]:
+    """What limits the power: a GPU's limit, and on a laptop whether it runs on mains or on its battery."""
+    found = {"power limit": state["power.limit"]} if gpu and (state := gpu_state()) else {}
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None  # some systems lack it
+    return found if battery is None else found | {"supply": "mains" if battery.power_plugged else "battery"}
 
 
 def _cpuinfo_fields(cpuinfo: str) -> dict[str, str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
+import itertools
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
@@ -15,13 +18,14 @@ from labkit.core import results
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.kinds import Number
 from labkit.core.parameters import checked
-from labkit.core.units import format_bytes
+from labkit.core.units import GIB, format_bytes
 from labkit.measure import host
 from labkit.measure.bench import sync_of
 
 T = TypeVar("T")
 Threads = Annotated[int, Number(least=1, most=1024)]  # torch itself crashes far above
 
+_ROOM_BYTES = 10 * GIB  # that `pick` needs free for its sizes for a GPU
 _FLAG_WORDS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 BF16", "avx512f": "AVX-512", "avx2": "AVX2"}
 
 
@@ -119,10 +123,29 @@ def machine() -> Machine:
 
 
 def pick(*, ci: T, cpu: T, gpu: T) -> T:
-    """Choose a size: `ci` if LABKIT_PROFILE is ci or smoke, else `gpu` with a CUDA GPU, else `cpu`."""
+    """Choose a size: `ci` if LABKIT_PROFILE is ci or smoke, else `gpu` with a CUDA GPU that has room, else `cpu`.
+
+    A GPU has room if 10 GiB of its memory were free when this process first asked: a notebook's sizes go together.
+    """
     if results.profile() != "full":
         return ci
-    return gpu if _gpus() else cpu
+    return gpu if gpu != cpu and _gpus() and _free_at_first() >= _ROOM_BYTES else cpu
+
+
+@functools.cache
+def _free_at_first() -> int:
+    import torch
+
+    return int(torch.cuda.mem_get_info()[0])
+
+
+def give_back_gpu_memory() -> None:
+    """Give the GPU memory that torch and CuPy keep for later back to the GPU; nothing happens without a GPU."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+        if cupy is not None:
+            cupy.get_default_memory_pool().free_all_blocks()
 
 
 @checked
@@ -149,7 +172,22 @@ def _gpus() -> tuple[Gpu, ...]:
     if not torch.cuda.is_available():
         return ()
     found = (torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count()))
-    return tuple(Gpu(p.name, (p.major, p.minor), p.total_memory) for p in found)
+    gpus = (Gpu(p.name, (p.major, p.minor), p.total_memory) for p in found)
+    # The device is "cuda", the first GPU, so those after one that can't be used can't either.
+    return tuple(itertools.takewhile(lambda gpu: has_code(gpu.compute_capability, torch.cuda.get_arch_list()), gpus))
+
+
+def has_code(capability: tuple[int, int], built_for: Sequence[str]) -> bool:
+    """Whether code for these architectures ('sm_86', 'compute_90') runs on a GPU of this compute capability.
+
+    Machine code runs on its own major version from its minor version on, PTX on all that are newer.
+    Source: CUDA C++ Programming Guide, "Application Compatibility".
+    """
+    for kind, major, minor in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for)):
+        least = int(major), int(minor)
+        if capability >= least and (kind == "compute" or capability[0] == least[0]):
+            return True
+    return False
 
 
 def _versions(*, has_gpu: bool) -> dict[str, str]:

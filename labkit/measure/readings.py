@@ -11,8 +11,9 @@ Clock = Callable[[], float]
 
 # Reading a clock costs about a microsecond, so shorter calls share one reading.
 SHORT_CALL_S = 50e-6
-# Launching work and waiting for it takes tens of microseconds on a GPU, so shorter calls share one wait.
-SHORT_ASYNC_CALL_S = 1e-3
+# Launching work and waiting for it takes tens of microseconds on a GPU, and up to a millisecond through WSL2, so
+# shorter calls share one wait.
+SHORT_ASYNC_CALL_S = 10e-3
 _MOST_REPEATS = 1_000_000
 
 
@@ -40,18 +41,19 @@ class Series:
 
 
 def choose_repeats(series: Series) -> tuple[int, float]:
-    """Return the calls per reading, 1 or as many as take a millisecond, and a first estimate of a call's seconds."""
-    short_s = SHORT_CALL_S if series.sync is no_sync else SHORT_ASYNC_CALL_S
+    """Return the calls per reading, 1 or as many as take 1 ms (10 ms on a GPU), and an estimate of a call's seconds."""
+    on_cpu = series.sync is no_sync
+    short_s, reading_s = (SHORT_CALL_S, 1e-3) if on_cpu else (SHORT_ASYNC_CALL_S, SHORT_ASYNC_CALL_S)
     for _ in range(3):  # a call after the cold one may still warm something up
-        if (warm_s := series.seconds(1)) >= 20 * short_s:
+        if (warm_s := series.seconds(1)) >= reading_s:
             return 1, warm_s
     if warm_s >= short_s:
         return 1, warm_s
     repeats = 10
-    while (total_s := series.seconds(repeats) * repeats) < 20 * SHORT_CALL_S:
+    while (total_s := series.seconds(repeats) * repeats) < reading_s:
         if repeats > _MOST_REPEATS:
             raise BadMeasurement(
                 f"{repeats:,} calls took {format_seconds(total_s)} by this clock: it does not advance."
             )
-        repeats = max(2 * repeats, int(repeats * 20 * SHORT_CALL_S / max(total_s, 1e-6)))
+        repeats = max(2 * repeats, int(repeats * reading_s / max(total_s, 1e-6)))
     return repeats, total_s / repeats

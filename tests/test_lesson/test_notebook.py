@@ -58,6 +58,7 @@ def outputs():
         else "torch.empty(2**50, device='cuda')",
         "raise RuntimeError('something else')",
         "6 * 7",
+        "raise RuntimeError('CUDA error: an illegal memory access was encountered')",
     )
 
 
@@ -72,6 +73,7 @@ def test_too_large_an_allocation_is_one_sentence(outputs, cell):
 def test_other_errors_are_shown_as_always(outputs):
     ((name, trace),) = errors(outputs[4])
     assert name == "RuntimeError"
+    assert "Restart" not in trace
     assert "something else" in trace
 
 
@@ -91,3 +93,10 @@ busy = False
 def test_a_kernel_marks_what_its_busy_cells_record_and_forgets_them_after():
     cells = (PLANT, "busy = True", "busy = False", record := "print(lab.record('99.1 a', 1.0, 's').busy)", record)
     assert [outputs[0].text for outputs in run(*cells)[3:]] == ["busy\n", "\n"]
+
+
+def test_after_a_fault_of_the_gpu_the_reader_is_told_to_restart(outputs):
+    ((name, text),) = errors(outputs[6])
+    assert name == "RuntimeError"
+    assert "an illegal memory access" in text
+    assert "Restart the kernel" in text

@@ -57,7 +57,7 @@ def test_work_queued_before_is_not_charged():
     assert device.time(budget_s=0.01).first_s < 0.01
 
 
-@pytest.mark.parametrize(("kernel_s", "repeated"), [(2e-3, False), (60e-6, True), (10e-6, True), (1e-7, True)])
+@pytest.mark.parametrize(("kernel_s", "repeated"), [(20e-3, False), (2e-3, True), (10e-6, True), (1e-7, True)])
 def test_short_calls_are_repeated_inside_the_clock_and_the_result_says_so(kernel_s, repeated):
     timing = FakeDevice(kernel_s=kernel_s, launch_s=1e-9).time(budget_s=0.01)
     assert (timing.repeats > 1) is repeated
@@ -124,7 +124,7 @@ def test_slow_moments_that_last_do_not_make_a_difference_of_nothing():
 
 
 def test_the_budget_is_spent_and_the_minimum_kept():
-    assert len(FakeDevice(kernel_s=1e-3).time(budget_s=0.1).samples_s) == pytest.approx(100, abs=2)
+    assert len(FakeDevice(kernel_s=20e-3).time(budget_s=2.0).samples_s) == pytest.approx(100, abs=2)
     assert len(FakeDevice(kernel_s=1.0).time(budget_s=0.1, min_runs=7).samples_s) == 7
 
 

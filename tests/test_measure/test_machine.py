@@ -68,9 +68,29 @@ def test_pick_follows_profile_then_gpu(monkeypatch):
     monkeypatch.setattr(machines, "_gpus", lambda: ())
     assert machines.pick(**sizes) == 2
     monkeypatch.setattr(machines, "_gpus", lambda: H200.gpus)
+    monkeypatch.setattr(machines, "_free_at_first", lambda: 9 * 2**30)
+    assert machines.pick(**sizes) == 2
+    monkeypatch.setattr(machines, "_free_at_first", lambda: 11 * 2**30)
     assert machines.pick(**sizes) == 3
     monkeypatch.setenv("LABKIT_PROFILE", "ci")
     assert machines.pick(**sizes) == 1
+
+
+@pytest.mark.parametrize(
+    ("capability", "built_for", "runs"),
+    [
+        ((7, 5), "sm_75 sm_80 sm_90", True),
+        ((8, 9), "sm_75 sm_80 sm_90", True),
+        ((6, 0), "sm_75 sm_80 sm_90", False),
+        ((8, 0), "sm_86", False),
+        ((12, 0), "sm_75 sm_90", False),
+        ((12, 0), "sm_75 compute_90", True),
+        ((9, 0), "sm_90a", True),
+        ((10, 3), "sm_100", True),
+    ],
+)
+def test_torch_runs_on_a_gpu_that_it_has_code_for(capability, built_for, runs):
+    assert machines.has_code(capability, built_for.split()) is runs
 
 
 def test_threads_are_restored_even_after_an_error():

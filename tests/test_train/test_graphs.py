@@ -302,6 +302,8 @@ def test_on_a_gpu_it_needs_triton_and_a_c_compiler(monkeypatch):
     monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(shutil, "which", {"clang": "/usr/bin/clang"}.get)
     assert graphs.missing() == ""
+    monkeypatch.setattr(compiling.sysconfig, "get_path", lambda name: "/nowhere/include")
+    assert graphs.missing() == "Python's headers"
     monkeypatch.setenv("CC", "/nowhere/cc")
     assert graphs.missing() == "a C compiler"
 

@@ -23,7 +23,15 @@ from labkit.measure.machine import machine
 from labkit.measure.profiling import partition
 from labkit.measure.profiling.annotations import part, supply
 from labkit.measure.profiling.partition import END, STEP, PartSpan
+from labkit.measure.readings import no_sync
 
+_LOST_KERNELS = 200
+_BLIND = (
+    "torch's profiler saw no kernel of the GPU, so these are the host's times: what waits for the GPU holds its time. "
+    "Either the step runs on the CPU, or this torch has no CUPTI (WSL2, conda-forge, some containers), or another "
+    "profiler (nsys, ncu) reads the GPU's events, or you may not: run as root, or ask for "
+    "NVreg_RestrictProfilingToAdminUsers=0."
+)
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 _WOULD_WAIT = "aten::_local_scalar_dense"  # what .item(), float() and printing a tensor call
 _SHOWN_OPERATORS = 6
@@ -151,8 +159,13 @@ def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], ob
 
 def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[], None]) -> None:
     """Run the steps; the last warm-up is profiled too, since the profiler's own first events take long."""
+    import torch
     from torch.profiler import record_function
 
+    if sync is not no_sync:  # after a pause the profiler loses the first kernels: these (pytorch/pytorch#192021)
+        counter = torch.zeros(1, device=machine().device)
+        for _ in range(_LOST_KERNELS):
+            counter += 1
     for _ in range(warmup):
         once()
     sync()
@@ -165,10 +178,18 @@ def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[],
 
 
 def read_profile(events: Sequence[TraceEvent], *, device: str, path: Path, gpu: bool) -> StepProfile:
-    """The profile from a Chrome trace's events. Raises BadMeasurement if they have no step, operator or kernel."""
+    """The profile from a Chrome trace's events: the host's alone, with a note, where they have no kernel of the GPU.
+
+    Raises BadMeasurement if they have no step or operator.
+    """
     whole = [e for e in events if e.get("ph") == "X" and "dur" in e and "args" in e]
     steps = sorted((e for e in whole if e["name"] == STEP and e["cat"] == "user_annotation"), key=lambda e: e["ts"])
-    _check_seen(whole, steps, gpu)
+    if not steps or not any(e.get("cat") == "cpu_op" for e in whole):
+        raise BadMeasurement(
+            "torch's profiler returned no operators. Is another profiler running in this process? Restart the kernel."
+        )
+    blind = gpu and not any(e.get("cat") == "kernel" for e in whole)
+    gpu = gpu and not blind
     start, end = steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"]
     inside = [e for e in whole if e["ts"] < end and e["ts"] + e["dur"] > start]
     main = steps[0]["tid"]
@@ -183,21 +204,8 @@ def read_profile(events: Sequence[TraceEvent], *, device: str, path: Path, gpu: 
     starts = [e["ts"] for e in steps] + [end]
     step_s = tuple((b - a) * 1e-6 for a, b in itertools.pairwise(starts))
     spans = tuple(partition.spans(lanes, shown["ts"], shown["ts"] + shown["dur"]))
-    notes = tuple(_notes(inside, steps))
+    notes = (*([_BLIND] if blind else []), *_notes(inside, steps))
     return StepProfile(device, n, step_s, parts, spans, _operators(inside, n), _waits(inside, n, gpu=gpu), path, notes)
-
-
-def _check_seen(whole: list[TraceEvent], steps: list[TraceEvent], gpu: bool) -> None:
-    if not steps or not any(e.get("cat") == "cpu_op" for e in whole):
-        raise BadMeasurement(
-            "torch's profiler returned no operators. Is another profiler running in this process? Restart the kernel."
-        )
-    if gpu and not any(e.get("cat") == "kernel" for e in whole):
-        raise BadMeasurement(
-            "torch's profiler returned no kernels of the GPU. Either the step runs on the CPU, or another profiler "
-            "(nsys, ncu) is reading the GPU's events, or you may not read them: run as root, or ask for "
-            "NVreg_RestrictProfilingToAdminUsers=0."
-        )
 
 
 def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]:

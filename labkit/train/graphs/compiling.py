@@ -33,6 +33,7 @@ _INSTALL = {
     "Triton": "install the package triton",
     "a C compiler": "install one (on Debian and Ubuntu the package gcc)",
     "a C++ compiler": "install one (on Debian and Ubuntu the package g++)",
+    "Python's headers": "install them (on Debian and Ubuntu the package python3-dev)",
 }
 
 
@@ -40,16 +41,18 @@ def missing() -> str:
     """Return what this machine lacks for torch.compile's code generator, in words; "" where nothing is missing.
 
     Inductor turns a graph into C++, which needs a compiler (the one that CXX names, else g++, clang++ on macOS, cl on
-    Windows), and on a GPU into Triton, which needs the package and a C compiler (CC, else gcc or clang).
+    Windows), and on a GPU into Triton, which needs the package and a C compiler (CC, else gcc or clang). What calls
+    the result is built with Python.h.
     Source: torch._inductor.config.cpp.cxx; triton.runtime.build.
     """
-    if machine().gpus and importlib.util.find_spec("triton") is None:
+    on_gpu = bool(machine().gpus)
+    if on_gpu and importlib.util.find_spec("triton") is None:
         return "Triton"
-    if machine().gpus:
-        found = any(map(shutil.which, [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]))
-        return "" if found else "a C compiler"
     usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
-    return "" if shutil.which(os.environ.get("CXX", usual)) else "a C++ compiler"
+    variable, compilers = ("CC", ("gcc", "clang")) if on_gpu else ("CXX", (usual,))
+    if not any(map(shutil.which, [os.environ[variable]] if variable in os.environ else compilers)):
+        return "a C compiler" if on_gpu else "a C++ compiler"
+    return "" if Path(sysconfig.get_path("include"), "Python.h").exists() else "Python's headers"
 
 
 @checked
