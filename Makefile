@@ -9,10 +9,10 @@ READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test quick check fix appendix address bench soak record gpu doctor setup clean
+.PHONY: help lab test test-gpu-path colab-check quick check fix appendix address bench soak record gpu doctor setup clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 21
 
 lab: setup ## set up, then open JupyterLab on the first notebook
 	$(BIN)/jupyter lab $(ROOT_ARGS) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
@@ -27,6 +27,18 @@ TESTS := $(if $(NB),tests/test_notebooks.py tests/test_exercises -k "$(NB)_ or $
 test: setup ## set up, then run the tests: labkit, the notebooks as they are and solved; NB=04 for one notebook
 	$(BIN)/python scripts/notebooks.py solved
 	$(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=notebooks/%) $(NAMES:%=build/solved/%) $(TESTS)
+
+# CONFIGS="T4 no-cupy" and NB="05 07" narrow it; python -m tests.rehearsal says which there are.
+test-gpu-path: setup ## the notebooks on pretend GPUs, and which share of the lines that only a GPU reaches has run
+	$(BIN)/python scripts/notebooks.py solved
+	$(BIN)/python -m tests.rehearsal $(CONFIGS) $(NB)
+
+# Colab's own packages, which are older than .venv's; its torch from the package index brings CUDA.
+COLAB := build/colab/bin/python
+colab-check: ## every notebook with the versions that Google Colab has: 5 GB once, then 5 minutes
+	test -x $(COLAB) || $(or $(PYTHON),python3.13) -m venv build/colab
+	$(COLAB) -m pip install -q -r scripts/colab.txt nbval
+	LABKIT_PROFILE=smoke PYTHONPATH=$(CURDIR) $(COLAB) -m pytest -q $(NBVAL) $(or $(NAMES:%=notebooks/%),notebooks)
 
 quick: setup ## the tests to run between two commits, under a minute
 	$(BIN)/python $(PYTEST) -m "not slow" tests
@@ -74,6 +86,7 @@ gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks
 	-$(BASE) -m benchmarks.counters
 	-$(BASE) -m benchmarks.reports
 	$(BASE) -m labkit record
+	$(BASE) -m benchmarks.estimates
 
 doctor: setup ## what this machine has, what is missing, and what to do
 	$(BIN)/python -m labkit doctor

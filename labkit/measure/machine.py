@@ -183,11 +183,8 @@ def has_code(capability: tuple[int, int], built_for: Sequence[str]) -> bool:
     Machine code runs on its own major version from its minor version on, PTX on all that are newer.
     Source: CUDA C++ Programming Guide, "Application Compatibility".
     """
-    for kind, major, minor in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for)):
-        least = int(major), int(minor)
-        if capability >= least and (kind == "compute" or capability[0] == least[0]):
-            return True
-    return False
+    found = ((kind, int(a), int(b)) for kind, a, b in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for)))
+    return any(capability >= (a, b) and (kind == "compute" or capability[0] == a) for kind, a, b in found)
 
 
 def _versions(*, has_gpu: bool) -> dict[str, str]:

@@ -49,7 +49,10 @@ def execute(path: Path, environ: dict[str, str]) -> list[str]:
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(ROOT / "notebooks")}}
     client = nbclient.NotebookClient(notebook, timeout=300, allow_errors=True, resources=resources)
-    client.execute(env=environ)
+    try:
+        client.execute(env=environ)
+    except nbclient.exceptions.DeadKernelError:
+        return ["The kernel died."]
     (OUT / path.name).write_text(nbformat.writes(notebook), encoding="utf-8")
     return [
         f"cell {i}: {output.ename}: {output.evalue[:300]}"

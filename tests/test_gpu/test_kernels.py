@@ -213,13 +213,10 @@ def test_a_grid_has_a_largest_size():
         driver.run("copy", "copy", (1, 65536), (1,), ())
 
 
-@pytest.mark.parametrize("protocol", [True, False], ids=["with __cuda_stream__", "without"])
-def test_a_launch_goes_to_cupy_with_addresses_and_the_stream_of_torch(monkeypatch, protocol):
-    seen = []
-    of_torch = SimpleNamespace(cuda_stream=7, **({"__cuda_stream__": lambda: (0, 7)} if protocol else {}))
+def test_a_launch_goes_to_cupy_with_addresses_and_the_stream_of_torch(monkeypatch):
+    seen, of_torch = [], SimpleNamespace(cuda_stream=7)
     stream = SimpleNamespace(from_external=lambda stream: ("cupy", stream.cuda_stream))
-    cuda = SimpleNamespace(Stream=stream, ExternalStream=lambda pointer, device: ("cupy", pointer))
-    monkeypatch.setattr(driver, "_cupy", lambda: SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(driver, "_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(Stream=stream)))
     monkeypatch.setattr(driver, "_compiled", lambda *key: lambda *args, **kwargs: seen.append((key, args, kwargs)))
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: of_torch)

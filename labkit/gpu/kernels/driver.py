@@ -97,12 +97,8 @@ def _compiled(file: str, kernel: str, options: tuple[str, ...], shared_bytes: in
 
 
 def _stream(device: torch.device) -> Any:
-    """Torch's current stream as CuPy's; the second way is for versions of either library that lack the first."""
-    stream = torch.cuda.current_stream(device)
-    streams = _cupy().cuda
-    if hasattr(stream, "__cuda_stream__") and hasattr(streams.Stream, "from_external"):
-        return streams.Stream.from_external(stream)
-    return streams.ExternalStream(stream.cuda_stream, device.index)
+    """Torch's current stream as CuPy's."""
+    return _cupy().cuda.Stream.from_external(torch.cuda.current_stream(device))
 
 
 def _cupy() -> Any:
