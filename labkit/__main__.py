@@ -1,10 +1,11 @@
-"""The commands: `python -m labkit doctor`, `record` and `report`."""
+"""The commands: `python -m labkit doctor`, `record`, `claims` and `report`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from labkit.core.errors import LabError
 
@@ -26,17 +27,20 @@ def record(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def report(_: argparse.Namespace) -> int:
-    """Your predictions beside your measurements, and the verdicts on the claims, notebook by notebook."""
-    from labkit.core import results
-    from labkit.lesson import journal, record_runs
+def claims(_: argparse.Namespace) -> int:
+    """What became of each claim: here, on recorded machines, in published measurements, and what is missing."""
+    from labkit.lesson import course
 
-    log = results.results()
-    for path in record_runs.paths():
-        summary = journal.summary(path.name[:2])
-        if summary.rows or summary.verdicts:
-            print(f"{path.stem}\n{summary}\n")
-    print(f"From {log.path}")
+    print(course.claims())
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Write all that you guessed and measured to one HTML file, with pictures and the table of claims."""
+    from labkit.lesson.report_page import write_page
+
+    write_page(arguments.file)
+    print(f"{arguments.file} is written. Open it in a browser; it needs no network.")
     return 0
 
 
@@ -44,16 +48,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the command line, without the program) names; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m labkit")
     commands = parser.add_subparsers(dest="command", required=True)
-    for run in (doctor, record, report):
+    for run in (doctor, record, claims, report):
         command = commands.add_parser(run.__name__, help=(run.__doc__ or "").rstrip("."))
         command.set_defaults(run=run)
         if run is record:
             command.add_argument("--only", default="", metavar="NN", help="only the notebooks whose name starts so")
+        if run is report:
+            command.add_argument("file", nargs="?", type=Path, default=Path("report.html"), help="default: report.html")
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
     except LabError as error:
         print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.filename} can't be written ({error.strerror}).", file=sys.stderr)
         return 1
 
 

@@ -6,16 +6,30 @@ from labkit.core.errors import LabError
 from labkit.lesson import journal, record_runs
 
 
-def test_the_report_shows_predictions_beside_measurements(home, capsys):
+def test_the_report_is_one_file_with_predictions_beside_measurements(home, capsys, tmp_path):
     journal.predict("00.3 all threads", 4000, "images/s")
     journal.record("00.3 all threads", 3200.0, "images/s")
     with results.results().path.open("a") as file:
         file.write("damaged\n")
-    assert commands.main(["report"]) == 0
+    assert commands.main(["report", str(tmp_path / "mine.html")]) == 0
+    assert "mine.html is written" in capsys.readouterr().out
+    page = (tmp_path / "mine.html").read_text(encoding="utf-8")
+    assert "00 How fast is this machine at training?" in page
+    assert "0.80x" in page
+    assert "line 3 is skipped" in page
+
+
+def test_a_report_that_cannot_be_written_is_one_sentence(home, capsys, tmp_path):
+    assert commands.main(["report", str(tmp_path / "nowhere" / "mine.html")]) == 1
+    assert "mine.html can't be written (No such file or directory)." in capsys.readouterr().err
+
+
+def test_the_claims_are_printed_with_verdicts_evidence_and_what_is_missing(home, capsys):
+    assert commands.main(["claims"]) == 0
     out = capsys.readouterr().out
-    assert "00_start_here" in out
-    assert "0.80x" in out
-    assert "line 3 is skipped" in out
+    assert all(f"\nC{number:02d} " in out for number in range(1, 33))
+    assert "published, yes:" in out
+    assert "a verdict here needs" in out
 
 
 def test_record_says_what_failed_in_one_sentence(monkeypatch, capsys):

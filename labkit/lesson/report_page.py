@@ -1,0 +1,73 @@
+"""One HTML file about all that a reader guessed and measured: claims, guesses, boards. It needs no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from labkit.core import results
+from labkit.core.display import as_html
+from labkit.core.results import Measurement
+from labkit.lesson import course, journal, record_runs
+from labkit.lesson.boards import SpeedBoard
+from labkit.measure.bench import Timing
+from labkit.measure.machine import machine
+
+_STYLE = (
+    ":root{color-scheme:light dark}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse;font-size:.9em}caption{padding:.5em 0}"
+    "td,th{padding:.3em .7em;border-bottom:1px solid #8886;vertical-align:top;text-align:left;overflow-wrap:anywhere}"
+    "figure{margin:1em 0!important}"
+    "@media(prefers-color-scheme:dark){.labkit-picture{filter:brightness(.85)}}"
+)
+
+
+def write_page(path: Path) -> None:
+    """Write the page about this reader's results on this machine. Raises OSError where `path` can't be written."""
+    log, here = results.results(), machine()
+    title = f"Speed of training on {here.name}"
+    found = course.claims()
+    parts = [f"<h1>{as_html(title)}</h1><p>{as_html(f'From {log.path}, {results.now()}.')}</p>"]
+    parts += [f"<p>{as_html(sentence)}</p>" for sentence in log.damaged()]
+    parts += ["<h2>Guesses</h2>", course.calibration()._repr_html_()]
+    parts += ["<h2>Claims</h2>", found._repr_html_(), "<h3>Sources of what is published</h3>", _sources(found)]
+    measured = [e for e in log.entries() if isinstance(e, Measurement) and e.machine == here.name]
+    for notebook in record_runs.paths():
+        number = notebook.name[:2]
+        summary = journal.summary(number)
+        if summary.rows or summary.verdicts:
+            headings = _headings(notebook)
+            parts += [f"<h2>{as_html(headings.get('', notebook.stem))}</h2>", summary._repr_html_()]
+            parts += _pictures([m for m in measured if m.section[:2] == number], headings)
+    head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>{as_html(title)}</title>"
+    page = f"<!doctype html><html lang='en'><head>{head}<style>{_STYLE}</style></head><body>"
+    path.write_text(f"{page}{''.join(parts)}</body></html>\n", encoding="utf-8")
+
+
+def _sources(found: course.Claims) -> str:
+    links = {e["source"]: e["link"] for claim in found.claims for e in claim.evidence}
+    return "".join(f"<p><a href='{as_html(link)}'>{as_html(source)}</a></p>" for source, link in sorted(links.items()))
+
+
+def _headings(notebook: Path) -> dict[str, str]:
+    """A notebook's title under "", and its sections' headings under "1", "2", ..."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    lines = [line for c in cells if c["cell_type"] == "markdown" for line in "".join(c["source"]).splitlines()[:1]]
+    sections = {line.split()[1]: line.removeprefix("## ") for line in lines if line.startswith("## ")}
+    return sections | {"": next((line.removeprefix("# ") for line in lines if line.startswith("# ")), notebook.stem)}
+
+
+def _pictures(measured: Iterable[Measurement], headings: dict[str, str]) -> list[str]:
+    """Each board as its last readings make it: rows of one section, unit, size and number format stand together."""
+    boards: dict[tuple[str, ...], SpeedBoard] = {}
+    for m in measured:
+        if not m.samples or min(m.samples) <= 0 or (m.items is None) != (m.unit == "s"):
+            continue
+        key = m.section, m.unit, m.size, m.dtype
+        heading = headings.get(m.section[-1], m.section)
+        board = boards.setdefault(key, SpeedBoard(m.section, heading, unit=m.unit, size=m.size, dtype=m.dtype))
+        seconds = m.samples if m.items is None else tuple(m.items / rate for rate in m.samples)
+        board.add(m.what, Timing(m.what, seconds[0], seconds), items=m.items, simulated=m.origin == "simulated")
+    return [board.as_html() for board in boards.values()]
