@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from labkit.core.display import brief_repr
 from labkit.core.errors import KernelError, TraceTooLarge
+from labkit.core.units import format_seconds
 from labkit.gpu.trace import Trace, python_function, trace
 from labkit.lesson.checks import NotYet, function
 
 Array = NDArray[Any]
+GPUS = ("T4", "A100 SXM4 80GB", "H100 SXM5 80GB")
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,12 @@ def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
             fn[case.grid, case.block](*args)
         back = (arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in args)
         _compare(dict(zip(names, back, strict=True)), case, " on the GPU")
+
+
+def times(done: Trace, size: str, grid: Any, longer: float = 1.0) -> str:
+    """A sentence: how long the kernel would take on three GPUs for `size`, with that grid and so much longer loops."""
+    each = (f"{format_seconds(done.estimate(gpu, grid=grid, longer=longer).seconds)} on {gpu}" for gpu in GPUS)
+    return f" Calculated for {size}, right within about a factor of 2: {', '.join(each)}."
 
 
 def within(done: Trace, what: str, got: float, most: float, why: str) -> None:

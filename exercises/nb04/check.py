@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from exercises.traced_kernels import Case, correct, unwritten, within
+from exercises.traced_kernels import Case, correct, times, unwritten, within
 from labkit.gpu.trace import Trace
 from labkit.gpu.trace.events import SECTOR_BYTES
 from labkit.lesson.checks import close, over_cases
@@ -43,7 +43,8 @@ def coalesced(answer: object) -> str:
     moved = done.count("x").sectors + done.count("out").sectors
     why = "Which of the two numbers of cuda.grid(2) counts up from lane to lane? It has to be the column."
     within(done, "sectors of x and out", moved, 2 * rows * columns * 4 // SECTOR_BYTES, why)
-    return f"Right for four shapes, and each sector moves once: {moved:,} for {rows} x {columns} numbers."
+    right = f"Right for four shapes, and each sector moves once: {moved:,} for {rows} x {columns} numbers."
+    return right + times(done, "6,400 x 9,600 numbers", (300, 1200))
 
 
 def _bias_case(rows: int, columns: int) -> Case:
@@ -74,7 +75,8 @@ def transpose(answer: object) -> str:
     shared = done.count(space="shared")
     why = "A column of the tile lies in one bank when its rows are 32 floats apart. How far apart could they be?"
     within(done, "rounds of shared memory", shared.wavefronts, shared.requests, why)
-    return "Right for four shapes; every byte moved was asked for, and no bank has to give two words at once."
+    right = "Right for four shapes; every byte moved was asked for, and no bank has to give two words at once."
+    return right + times(done, "8,192 x 8,192 numbers", (256, 256))
 
 
 def _transpose_case(rows: int, columns: int) -> Case:
@@ -105,10 +107,11 @@ def total(answer: object) -> str:
     rounds = done.count(space="shared").rounds + done.shuffles
     why = "Additions to one number, and numbers in one bank, are taken one after another."
     within(done, "rounds of shared memory and shuffles", rounds, ROUNDS * blocks, why)
-    return (
+    right = (
         f"Right for 1 to 2,048 numbers, with {atomics} atomic additions for {blocks} blocks, "
         f"{rounds:,} rounds of shared memory and shuffles, and {done.barriers:,} barriers."
     )
+    return right + times(done, "2^28 numbers", 2**20)
 
 
 def _sum_case(n: int) -> Case:
@@ -134,7 +137,8 @@ def matmul(answer: object) -> str:
     within(done, "numbers of a matrix read by one thread", busiest, 2 * depth // MATMUL_TILE, why)
     why = "Let neighbouring threads load neighbouring numbers of a row: threadIdx.x counts along it."
     within(done, "sectors of a and b", inputs.sectors, 2 * most * 4 // SECTOR_BYTES, why)
-    return f"Right for five sizes, with {inputs.reads:,} reads of a and b; one thread an element needs {16 * most:,}."
+    right = f"Right for five sizes, with {inputs.reads:,} reads of a and b; one thread an element needs {16 * most:,}."
+    return right + times(done, "4,096 x 4,096 numbers", (256, 256), longer=4096 / depth)
 
 
 def _matmul_case(rows: int, depth: int, columns: int) -> Case:

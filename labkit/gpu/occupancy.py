@@ -28,6 +28,8 @@ class Limits:
     Registers are allocated to warps, `register_granularity` at a time, from the register file of the warp's
     sub-partition. Shared memory is allocated to blocks, `reserved_shared_bytes_per_block` more than asked for.
     `shared_bytes_per_block` is the most that a block may opt in to; without that it is 48 KiB.
+
+    The last six are rates a clock: results of a kind, lanes of load and store units, bytes. 0 is unknown.
     """
 
     max_warps_per_sm: int
@@ -39,6 +41,12 @@ class Limits:
     shared_granularity_bytes: int
     register_granularity: int
     sub_partitions: int
+    float32_per_clock: int
+    float64_per_clock: int
+    special_per_clock: int
+    load_store_lanes: int
+    shared_bytes_per_clock: int
+    l2_bytes_per_clock: int
 
 
 @dataclass(frozen=True, repr=False)

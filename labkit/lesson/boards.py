@@ -7,7 +7,7 @@ import functools
 import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from matplotlib.axes import Axes
 
@@ -19,15 +19,17 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement, KernelError
 from labkit.core.kinds import Items
 from labkit.core.parameters import AnyNumber, Positive, checked
-from labkit.core.results import recorded
 from labkit.core.units import format_quantity
 from labkit.lesson import journal
 from labkit.lesson.live import Live
 from labkit.measure import bench
 from labkit.measure.bench import Comparison, Timing
 from labkit.measure.contention import Contention
-from labkit.measure.machine import Machine, machine
+from labkit.measure.machine import Machine, give_back_gpu_memory, machine
 from labkit.plan import published
+
+if TYPE_CHECKING:
+    from labkit.gpu.estimate import Estimate
 
 T = TypeVar("T", Timing, Comparison)
 
@@ -55,6 +57,7 @@ class SpeedBoard(Live):
         self.title = ", ".join(part for part in (title, size, dtype) if part)
         self._bars: dict[str, plot.Bar] = {}
         self._apart: dict[str, list[str]] = {}  # a row's recorded values that did other work, in sentences
+        self._calculated: dict[str, list[tuple[str, float]]] = {}
         self._cited: dict[str, list[published.Cited]] = {}  # what others published that belongs to a row
         self._newest: dict[str, tuple[Timing, float | None]] = {}  # timings and their items since the last frame
         self._busy: dict[str, Contention] = {}  # rows that give no verdict
@@ -79,14 +82,19 @@ class SpeedBoard(Live):
         self.finish()
 
     @checked(error=BadMeasurement)
+    def expect(self, row: str, calculated: Mapping[str, Positive]) -> None:
+        """Show beside a row what was calculated for it, by what for: "H200, at most", in the board's unit."""
+        self._calculated[row] = [(f"calculated: {what}", value) for what, value in calculated.items()]
+        self._look_up([row], self._work)
+
+    @checked(error=BadMeasurement)
     def absent(self, row: str, needs: str, *, calculated: Mapping[str, Positive] | None = None) -> None:
         """Show a row that can't be measured here: what it needs, and what was recorded, published or calculated.
 
         `calculated` maps what a value was calculated for, such as "H200, at most", to the value in the board's unit.
         """
-        self._look_up([row], self._work)
+        self.expect(row, calculated or {})
         bar = self._row(row)
-        bar.others = [*bar.others, *((f"calculated: {what}", value) for what, value in (calculated or {}).items())]
         guess = "" if bar.predicted is None else f"; your prediction: {format_quantity(bar.predicted, self.unit)}"
         bar.note = f"not measured here: needs {needs}{guess}"
         self.show()
@@ -162,6 +170,7 @@ class SpeedBoard(Live):
             raise
         finally:  # also after Ctrl-C: what was measured stays on the board
             self.finish()
+            give_back_gpu_memory()
         return result
 
     def _begin(self, row: str) -> None:
@@ -214,7 +223,7 @@ class SpeedBoard(Live):
                 f"{self.section} {row}", work, [one.number for one in of_row if one.relation == "same"]
             )
             self._cited[row] = [one for one in of_row if one.relation == "related" or one.number in found]
-            bar.others = [(one.came_from, one.value) for one in found]
+            bar.others = [*((one.came_from, one.value) for one in found), *self._calculated.get(row, [])]
 
     def _by_reason(self, sentences: Mapping[str, Sequence[str]]) -> list[str]:
         """Each of the rows' sentences once, after the names of its rows where those aren't all."""
@@ -247,34 +256,27 @@ class Curves(Live):
 
 
 def race(
-    section: str, title: str, launches: Mapping[str, tuple[Any, ...]], *, bounds: Mapping[str, tuple[float, float]],
-    size: str,
+    section: str, title: str, launches: Mapping[str, tuple[Any, ...]], *, estimates: Mapping[str, Estimate], size: str
 ) -> Comparison | None:  # fmt: skip
-    """Time launches in turn on the GPU and record them. Without a GPU, show what others had, if any, and return None.
+    """Time launches in turn on the GPU and record them, beside their estimates. Without a GPU, show the rest only.
 
     A launch is (kernel, grid, block, *arguments); an argument that is a tuple stands for a float32 array of that shape,
-    filled with random numbers on the GPU and shared by the launches. `bounds` maps a row to two times in seconds: the
-    lower limit for arrays much larger than the L2 cache, which is drawn, and the time without any cache. `size` says
-    in words what a launch handles; values of another size are not shown.
+    filled with random numbers on the GPU and shared by the launches. `size` says in words what a launch handles; values
+    of another size are not shown. Returns None without a GPU.
     Raises KernelError for a launch of another form.
     """
     for row, launch in launches.items():
         if not isinstance(launch, tuple) or len(launch) < 3 or not callable(launch[0]):
             raise KernelError(f"Expected (kernel, grid, block, *arguments) for {row!r}, got {brief_repr(launch)}.")
     here = machine()
-    if not here.gpus and not published.cited(section) and not any(recorded(f"{section} {row}") for row in launches):
-        from IPython.display import Markdown, display
-
-        display(Markdown(f"**{title}.** Not measured here: this needs a CUDA GPU."))
-        return None
-    board = SpeedBoard(section, title, size=size, dtype="float32", log=bool(here.gpus))
-    if not here.gpus:
-        for row in launches:
-            board.absent(row, needs="a CUDA GPU")
-        return None
+    cuda: Any = importlib.import_module("numba.cuda")
+    on_gpu = bool(here.gpus) and cuda.is_available()  # torch and numba both see it
+    board = SpeedBoard(section, title, size=size, dtype="float32", log=True)
     for row in launches:
-        if row in bounds:
-            board.limit(row, bounds[row][0])
+        known = {f"{e.device}, {e.limit} limits": e.seconds for e in (estimates.get(row),) if e}
+        board.expect(row, known) if on_gpu else board.absent(row, "a CUDA GPU that numba can use", calculated=known)
+    if not on_gpu:
+        return None
     return board.compare(ready(launches, here), sync=here.sync)
 
 

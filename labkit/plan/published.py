@@ -18,7 +18,7 @@ from labkit.core.errors import DataError
 from labkit.core.parameters import checked
 from labkit.core.paths import DATA
 from labkit.core.results import Measurement, profile, split_key
-from labkit.core.units import GIGA, TERA, format_quantity, format_si
+from labkit.core.units import GIGA, KILO, TERA, format_quantity, format_si
 
 T = TypeVar("T")
 
@@ -221,3 +221,18 @@ class Agreement(Shown, Generic[T]):
             f"{self.name}, {len(self.rows)} runs: error {self.mean_error:.1%} in the mean and {self.median_error:.1%} "
             f"in the median, 90 % within {p90:.1%}, worst {self.worst.error:+.1%} ({self.worst.label})"
         )
+
+
+@checked(error=DataError)
+@functools.cache
+def kernels() -> tuple[Agreement[str], ...]:
+    """Seconds of kernels that others timed, an agreement for each author, and what lab.trace(...).estimate calculates.
+
+    Each row's `by` is the device. Source: table "kernel_times", whose calculated column scripts/kernel_times.py writes.
+    """
+    found: dict[str, list[Compared[str]]] = {}
+    for row in table("kernel_times"):
+        calculated_s, published_s = float(row["calculated_ms"]) / KILO, float(row["published_ms"]) / KILO
+        one = Compared(f"{row['kernel']} on {row['device']}", calculated_s, published_s, row["device"])
+        found.setdefault(row["who"], []).append(one)
+    return tuple(Agreement(who, "s", tuple(rows)) for who, rows in found.items())

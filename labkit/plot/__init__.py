@@ -27,8 +27,9 @@ from labkit.plot.hardware import (
 from labkit.plot.images import grey_images as grey_images, images as images, owners as owners
 from labkit.plot.kernel_limits import (
     blocks_allowed as blocks_allowed,
+    calculated_times as calculated_times,
+    kernel_parts as kernel_parts,
     register_caps as register_caps,
-    time_bounds as time_bounds,
 )
 from labkit.plot.kernels import banks as banks, warp_lines as warp_lines
 from labkit.plot.picture import Picture as Picture, to_png as to_png

@@ -1,56 +1,72 @@
-"""Figures of what limits a kernel: times from counted bytes, the blocks an SM has room for, and spilled registers.
+"""Figures of what limits a kernel: times beside published ones, the blocks an SM has room for, and spilled registers.
 
 All of it is calculated or read from the compiler's log; nothing was measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from labkit.core.kinds import Items
-from labkit.core.parameters import Count, Positive
+from labkit.core.parameters import Count
 from labkit.core.units import format_seconds
 from labkit.gpu.occupancy import Occupancy, occupancy
+from labkit.plan.published import Agreement
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
-from labkit.plot.style import HATCHED, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED
+from labkit.plot.style import HATCHED, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED, series_style
 
 if TYPE_CHECKING:
     from labkit.gpu.compiler import KernelResources
+    from labkit.gpu.estimate import Estimate
 
 
 @Drawing
-def time_bounds(
-    ax: Axes, rows: Annotated[Mapping[str, tuple[Positive, Positive]], Items(1)], *, gpu: str
-) -> FigureSpec:
-    """Seconds that a kernel needs at least, and seconds that it would need if no cache helped, a row each.
-
-    `rows` maps a name to these two, calculated from counts and the rates of `gpu`. The axis is logarithmic.
-    """
-    for y, (least_s, uncached_s) in enumerate(rows.values()):
-        ax.barh(y, uncached_s - least_s, 0.45, left=least_s, **HATCHED)
-        ax.plot([least_s, least_s], [y - 0.35, y + 0.35], color=LIMIT, linewidth=2.5)
-        text = format_seconds(least_s)
-        if uncached_s > 1.01 * least_s:
-            text += f" to {format_seconds(uncached_s)}"
-        text_right_of(ax, max(least_s, uncached_s), y, text, bbox=ON_WHITE)
-    times_s = [seconds for pair in rows.values() for seconds in pair]
-    low_s, high_s = min(times_s) / 1.5, max(times_s) * 2.5  # room for the text at the longest bar
-    ax.set(xscale="log", xlim=(low_s, high_s))
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high_s < 300 * low_s else (1,)))
-    ax.xaxis.set_minor_locator(NullLocator())
-    label_seconds(ax.xaxis)
-    name_rows(ax, list(rows))
-    ax.set_xlabel("calculated time; black line: at least, end of the hatched bar: if no cache helped")
-    each = (
-        f"{name}: at least {format_seconds(least_s)}, {format_seconds(uncached_s)} without a cache"
-        for name, (least_s, uncached_s) in rows.items()
+def calculated_times(ax: Axes, tables: Annotated[Sequence[Agreement[Any]], Items(1)]) -> FigureSpec:
+    """Calculated over published seconds of kernels, a dot each; the grey band is a factor of 2 to each side."""
+    for i, table in enumerate(tables):
+        published, calculated = [row.published for row in table.rows], [row.predicted for row in table.rows]
+        ax.plot(published, calculated, label=table.name, linestyle="", fillstyle="none", **series_style(i))
+    times = [seconds for table in tables for row in table.rows for seconds in (row.published, row.predicted)]
+    ends = np.array([min(times) / 2, 2 * max(times)])
+    ax.fill_between(ends, ends / 2, ends * 2, color=RECORDED, alpha=0.2, linewidth=0)
+    ax.plot(ends, ends, color=LIMIT, linewidth=1)
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="published time", ylabel="calculated time")
+    for axis in (ax.xaxis, ax.yaxis):
+        label_seconds(axis)
+    rows = [row for table in tables for row in table.rows]
+    worst = max(rows, key=lambda row: abs(math.log(row.predicted / row.published)))
+    half = statistics.median(abs(row.error) for row in rows)
+    sentence = (
+        f"{len(rows)} launches that others timed. On the black line both agree; half are within {half:.0%} of it. "
+        f"Farthest off: {worst.label}, calculated {worst.predicted / worst.published:.2g} times as long as published."
     )
-    sentence = f"Calculated for {gpu}, not measured. {'; '.join(each)}."
-    return FigureSpec(sentence, height_in=1.1 + 0.45 * len(rows))
+    return FigureSpec(sentence, height_in=4.6, width_in=4.4, legend="right")
+
+
+@Drawing
+def kernel_parts(ax: Axes, found: Estimate) -> FigureSpec:
+    """The seconds that each part of a GPU would be busy with a kernel, and the whole with its interval."""
+    parts = {part: seconds for part, seconds in found.parts.items() if seconds > 0}
+    for y, (part, seconds) in enumerate(parts.items()):
+        ax.barh(y, seconds, 0.55, **HATCHED)
+        text = f"{format_seconds(seconds)}{', limits' if part == found.limit else ''}"
+        text_right_of(ax, seconds, y, text, bbox=ON_WHITE)
+    ax.axvspan(*found.interval_s, color=RECORDED, alpha=0.2, linewidth=0)
+    ax.axvline(found.seconds, color=LIMIT, linewidth=2)
+    name_rows(ax, list(parts))
+    ax.set(xscale="log", xlim=(min(parts.values()) / 2, 8 * max(found.interval_s[1], *parts.values())))
+    label_seconds(ax.xaxis)
+    ax.set_xlabel("calculated time: of each part alone (bars), of the whole (line)")
+    low, high = map(format_seconds, found.interval_s)
+    whole = f"{found.kernel} on {found.device}: {format_seconds(found.seconds)}, between {low} and {high}"
+    return FigureSpec(f"Calculated, not measured. {whole}; {found.limit} limits.", height_in=1.2 + 0.35 * len(parts))
 
 
 @Drawing

@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 
+from labkit.core import devices
 from labkit.core.data_table import read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
 from labkit.gpu import occupancy
 from labkit.lesson import journal
 from labkit.measure import fpga
-from labkit.measure.catalog import device
 from labkit.plan import published
 from labkit.train.data import bundled
 
@@ -45,13 +45,13 @@ def folder(tmp_path, monkeypatch):
     """A copy of data/ that every reader reads anew."""
     copy = tmp_path / "data"
     shutil.copytree(DATA, copy)
-    monkeypatch.setattr(device, "GPUS", copy / "gpus.csv")
+    monkeypatch.setattr(devices, "GPUS", copy / "gpus.csv")
     monkeypatch.setattr(occupancy, "CAPABILITIES", copy / "compute_capabilities.csv")
     monkeypatch.setattr(fpga, "REPORTS", copy / "fpga_reports.csv")
     monkeypatch.setattr(published, "FOLDER", copy / "published")
     monkeypatch.setattr(journal, "DATA", copy)
     monkeypatch.setenv("LABKIT_DATA", str(copy))
-    readers = (device.devices, occupancy.capabilities, journal.claims, fpga.reports, published.table)
+    readers = (devices.devices, occupancy.capabilities, journal.claims, fpga.reports, published.table)
     for reader in readers:
         _fresh(reader)
     yield copy
@@ -70,7 +70,7 @@ def _fresh(reader):
 def read(name):
     stem = name.rpartition("/")[2].removesuffix(".csv")
     reader = {
-        "gpus": device.devices, "compute_capabilities": occupancy.capabilities, "claims": journal.claims,
+        "gpus": devices.devices, "compute_capabilities": occupancy.capabilities, "claims": journal.claims,
         "fpga_reports": fpga.reports,
     }  # fmt: skip
     return published.table(stem) if name.startswith("published/") else reader[stem]()

@@ -8,6 +8,7 @@ import pytest
 from labkit.core import comparable
 from labkit.core.errors import KernelError
 from labkit.core.results import Measurement, profile, recorded, results, to_line
+from labkit.gpu.estimate import Estimate
 from labkit.lesson import boards as room
 from labkit.lesson.boards import SpeedBoard
 
@@ -25,27 +26,42 @@ class Kernel:
         raise AssertionError("a kernel is called with a launch only")
 
 
+ESTIMATE = Estimate("one", "RTX A6000", 0.25, {"memory": 0.25, "launch": 1e-6}, 1.0, ())
+
+
 @pytest.fixture
 def gpu(monkeypatch):
     here = SimpleNamespace(gpus=("a GPU",), device="cpu", sync=lambda: None)
     monkeypatch.setattr(room, "machine", lambda: here)
+    monkeypatch.setattr("numba.cuda.is_available", lambda: True)
     monkeypatch.setattr("numba.cuda.as_cuda_array", lambda tensor: tensor)
 
 
-def test_without_a_gpu_nothing_is_launched_or_recorded(monkeypatch, capsys):
+def boards(monkeypatch):
+    """The boards that are made from now on."""
+    made = []
+    monkeypatch.setattr(room, "SpeedBoard", lambda *args, **kw: made.append(SpeedBoard(*args, **kw)) or made[-1])
+    return made
+
+
+def test_without_a_gpu_nothing_is_launched_or_recorded(monkeypatch):
     monkeypatch.setattr(room, "machine", lambda: SimpleNamespace(gpus=()))
     kernel, before = Kernel(), results().entries()
     launches = {"one": (kernel, 1, 32, (4,)), "other": (kernel, 2, 32, (4,))}
-    assert room.race("04.9", "Nothing", launches, bounds={}, size="4 numbers") is None
+    found = boards(monkeypatch)
+    assert room.race("04.9", "Nothing", launches, estimates={"one": ESTIMATE}, size="4 numbers") is None
     assert kernel.calls == []
     assert results().entries() == before
-    assert "Markdown" in capsys.readouterr().out  # a sentence, instead of a board without a bar
+    assert found[0]._bars["one"].others == [("calculated: RTX A6000, memory limits", 0.25)]
+    assert found[0]._bars["other"].others == []
 
 
-def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu):
+def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu, monkeypatch):
     kernel = Kernel()
     launches = {"one": (kernel, 1, 32, (4,), 7), "other": (kernel, (2, 2), 64, (4,), 8)}
-    done = room.race("04.9", "Two launches", launches, bounds={"one": (1e-9, 2e-9)}, size="4 numbers")
+    found = boards(monkeypatch)
+    done = room.race("04.9", "Two launches", launches, estimates={"one": ESTIMATE}, size="4 numbers")
+    assert found[0]._bars["one"].others == [("calculated: RTX A6000, memory limits", 0.25)]  # beside what was measured
     assert [timing.label for timing in done.timings] == ["one", "other"]
     of = dict(kernel.calls)
     assert sorted(of, key=str) == [((2, 2), 64), (1, 32)]
@@ -57,16 +73,14 @@ def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu):
 
 def test_without_a_gpu_a_recorded_race_is_shown_only_at_its_size(monkeypatch, tmp_path):
     monkeypatch.setattr(room, "machine", lambda: SimpleNamespace(gpus=()))
-    for module in (room, comparable):
-        monkeypatch.setattr(module, "recorded", functools.partial(recorded, folder=tmp_path))
+    monkeypatch.setattr(comparable, "recorded", functools.partial(recorded, folder=tmp_path))
     one = {"section": "04.9", "what": "one", "value": 1.0, "unit": "s", "origin": "measured", "machine": "a GPU"}
     kept = Measurement(**one, when="then", size="4 numbers", dtype="float32", profile=profile())
     (tmp_path / "gpu.jsonl").write_text(to_line(kept) + "\n")
-    boards = []
-    monkeypatch.setattr(room, "SpeedBoard", lambda *args, **kw: boards.append(SpeedBoard(*args, **kw)) or boards[-1])
+    found = boards(monkeypatch)
     for size in ("4 numbers", "8 numbers"):
-        assert room.race("04.9", "One launch", {"one": (Kernel(), 1, 32, (4,))}, bounds={}, size=size) is None
-    same, other = boards
+        assert room.race("04.9", "One launch", {"one": (Kernel(), 1, 32, (4,))}, estimates={}, size=size) is None
+    same, other = found
     assert same._bars["one"].others == [("recorded on a GPU", 1.0)]
     assert other._bars["one"].others == []
     assert "Recorded on a GPU, not shown: 4 numbers, here 8 numbers." in other.sentence
@@ -82,4 +96,4 @@ def test_arrays_of_two_arguments_are_never_the_same(gpu):
 
 def test_a_launch_of_another_form_is_told_so():
     with pytest.raises(KernelError, match=r"Expected \(kernel, grid, block, \*arguments\) for 'one', got 5"):
-        room.race("04.9", "Wrong", {"one": 5}, bounds={}, size="4 numbers")
+        room.race("04.9", "Wrong", {"one": 5}, estimates={}, size="4 numbers")

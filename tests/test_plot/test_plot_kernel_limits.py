@@ -1,27 +1,19 @@
 """Figures of calculated times, of the blocks that an SM has room for, and of register caps."""
 
-import pytest
-
 from labkit.gpu.compiler import KernelResources
 from labkit.gpu.occupancy import occupancy
-from labkit.plot import blocks_allowed, new_axes, register_caps, time_bounds, to_png
+from labkit.plan.published import Agreement, Compared
+from labkit.plot import blocks_allowed, calculated_times, new_axes, register_caps, to_png
 
 
-def test_both_bounds_are_drawn_and_said_with_the_gpu_they_are_calculated_for():
-    picture = time_bounds({"naive": (1e-4, 5e-4), "tiled": (1e-4, 1e-4)}, gpu="H200 SXM", title="Transposing")
-    assert picture.sentence.startswith("Calculated for H200 SXM, not measured. naive: at least 100 µs, 500 µs without")
-    texts = [text.get_text() for text in picture.ax.texts]
-    assert texts == ["100 µs to 500 µs", "100 µs"]
-    assert [bar.get_width() for bar in picture.ax.patches] == pytest.approx([4e-4, 0])
-    assert [line.get_xdata()[0] for line in picture.ax.lines] == [1e-4, 1e-4]
+def test_calculated_times_lie_beside_published_ones_and_the_farthest_is_named():
+    rows = Compared("near", 1.1e-3, 1e-3, "a GPU"), Compared("far", 2e-2, 5e-2, "a GPU")
+    picture = calculated_times([Agreement("somebody", "s", rows)])
+    assert picture.sentence.startswith("2 launches that others timed. On the black line both agree; half are within 35")
+    assert "Farthest off: far, calculated 0.4 times as long" in picture.sentence
+    dots = picture.ax.lines[0]
+    assert (list(dots.get_xdata()), list(dots.get_ydata())) == ([1e-3, 5e-2], [1.1e-3, 2e-2])
     assert to_png(picture.ax).startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("most_s", [1.1e-6, 1e-3, 10.0])
-def test_an_axis_of_any_length_has_a_few_ticks(most_s):
-    axes = time_bounds({"one": (1e-6, most_s)}, gpu="a GPU").ax
-    low, high = axes.get_xlim()
-    assert 1 <= sum(low <= tick <= high for tick in axes.get_xticks()) <= 8
 
 
 def test_the_shortest_bar_is_marked():

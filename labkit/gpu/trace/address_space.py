@@ -88,6 +88,8 @@ class AddressSpace:
         self._next = {"global": GLOBAL, "constant": CONSTANT}
         self._starts: dict[int, int] = {}
         self._constants: dict[int, TracedArray] = {}
+        self.local_bytes: dict[str, int] = {}
+        """Bytes a thread of each local array."""
 
     def argument(self, value: Any, name: str) -> Any:
         """An argument as the kernel takes it: arrays, also those in a tuple, at their addresses."""
@@ -117,6 +119,7 @@ class AddressSpace:
     def local(self, shape: Any, dtype: np.dtype[Any], name: str) -> TracedArray:
         """Memory of one thread: bounds-checked, not logged, and filled with NaN or 0xCD before it is written."""
         array = blank(shape, dtype)
+        self.local_bytes[name] = array.nbytes
         watch = _FirstWrites(array, self._unset_local) if dtype.names is None else None
         return TracedArray(array, 0, name, "local", None, self._out_of_bounds, watch)
 

@@ -49,8 +49,9 @@ class EventLog:
         self.phases = array("i")  # of stretches: a block enters a new phase when it starts and at each barrier
         self.shuffles = self.barriers = self.partial_syncs = 0  # those of warps, of blocks, and of some lanes of a warp
         self.max_events, self.max_steps = max_events, max_steps
-        self._contexts: dict[int, list[int]] = {}
-        self._fresh = self._phase = 0
+        self.contexts_by_key: dict[int, list[int]] = {}
+        """The contexts of each loop's turns, or of a call: outer loops come before those inside."""
+        self.fresh = self._phase = 0  # the largest context so far, the newest phase
 
     def current_thread(self) -> int:
         """The thread that runs now, counted over the whole grid."""
@@ -68,7 +69,7 @@ class EventLog:
 
     def inside(self, key: int) -> int:
         """The context of a call made at `key`."""
-        ids = self._contexts.setdefault(key, [])
+        ids = self.contexts_by_key.setdefault(key, [])
         if not ids:
             self._grow_to(ids, 1)
         return ids[0]
@@ -76,7 +77,7 @@ class EventLog:
     def loop(self, key: int, over: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """Pairs (context, item) of a `for` loop."""
         self.check()
-        ids = self._contexts.setdefault(key, [])
+        ids = self.contexts_by_key.setdefault(key, [])
         n = len(over) if isinstance(over, Sized) else EAGER + 1
         self.add(key)
         self.add(n)
@@ -88,7 +89,7 @@ class EventLog:
 
     def contexts(self, key: int) -> Iterator[int]:
         """Contexts of the turns of a loop, endless."""
-        ids = self._contexts.setdefault(key, [])
+        ids = self.contexts_by_key.setdefault(key, [])
         return chain(ids, self._grower(key, ids, pauses=False))
 
     def add_stretches(self, words: Array, begin: Array, threads: Array, phases: Array) -> None:
@@ -103,13 +104,13 @@ class EventLog:
     def steps(self, key: int) -> Iterator[int]:
         """Contexts of a `while` loop, endless; now and then a 0, for a pause in which other threads can go on."""
         self.check()
-        ids = self._contexts.setdefault(key, [])
+        ids = self.contexts_by_key.setdefault(key, [])
         return chain(ids, self._grower(key, ids, pauses=True))
 
     def _grow_to(self, ids: list[int], n: int) -> None:
-        first = self._fresh + SITES
-        self._fresh += SITES * (n - len(ids))
-        ids.extend(range(first, self._fresh + 1, SITES))
+        first = self.fresh + SITES
+        self.fresh += SITES * (n - len(ids))
+        ids.extend(range(first, self.fresh + 1, SITES))
 
     def _grower(self, key: int, ids: list[int], *, pauses: bool) -> Generator[int, None, None]:
         n = len(ids)

@@ -150,15 +150,27 @@ _COMPLEX_FLOP: dict[type, int] = {ast.Mult: 6}  # 4 products and 2 sums; all oth
 _SAME_TYPE = (abs, min, max, pow, round, divmod)
 
 
+INTEGER_DIVISION = 20
+"""Instructions of a division of integers by what the compiler doesn't know (CUDA C++ Programming Guide, "Integer
+Arithmetic")."""
+
+
 class Operations(NamedTuple):
-    """Numbers of operations."""
+    """Numbers of operations, and of the machine instructions that they are expected to become."""
 
     flop: int = 0
     integer: int = 0
+    instructions: int = 0
+    """A product and the sum it goes into are one. Arithmetic on indices is none: a compiler does most of it once, or as
+    part of an address."""
+    double: int = 0
+    """Of the instructions, those on float64."""
+    special: int = 0
+    """Of the instructions, divisions and mathematical functions of float32."""
 
     def plus(self, other: Operations, times: int = 1) -> Operations:
         """These and `times` as many as `other` has."""
-        return Operations(self.flop + times * other.flop, self.integer + times * other.integer)
+        return Operations(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 class Arithmetic:
@@ -169,13 +181,38 @@ class Arithmetic:
 
     def operations(self, root: ast.AST | None) -> Operations:
         """Operations in `root`, each executed once, without those in its `conditional` parts."""
-        done, pending = Operations(), [root] if root is not None else []
+        done, pending = Operations(), [(root, False)] if root is not None else []
         while pending:
-            node = pending.pop()
-            done = done.plus(self._of(node))
-            apart = conditional(node)
-            pending += [part for part in ast.iter_child_nodes(node) if part not in apart]
+            node, in_index = pending.pop()
+            found = self._of(node)
+            done = done.plus(found if in_index else found._replace(**self._instructions(node, found)))
+            apart, index = conditional(node), getattr(node, "slice", None)
+            parts = (part for part in ast.iter_child_nodes(node) if part not in apart)
+            pending += [(part, in_index or part is index) for part in parts]
         return done
+
+    def _instructions(self, node: ast.AST, found: Operations) -> dict[str, int]:
+        """The instructions that an operation becomes, by the fields of Operations."""
+        typed = self.types.of(node)
+        if typed is None or not (found.flop or found.integer):
+            return {}
+        op = getattr(node, "op", None)
+        if found.integer:
+            right: Any = getattr(node, "right", getattr(node, "value", None))
+            known = isinstance(right, ast.Constant) or isinstance(self._scope.resolve(right), int)
+            slow = isinstance(op, ast.FloorDiv | ast.Mod) and not known
+            return {"instructions": INTEGER_DIVISION if slow else 1}
+        parts = [getattr(node, name, None) for name in ("left", "right", "value")]
+        if isinstance(op, ast.Add | ast.Sub) and any(isinstance(getattr(part, "op", None), ast.Mult) for part in parts):
+            return {}  # fused with the product
+        slow = isinstance(op, ast.Div) or (isinstance(node, ast.Call) and self._is_function(node.func))
+        is_double = any(kind is not None and kind == np.float64 for kind in (typed.result, *typed.converted))
+        return {"instructions": 1, "double": int(is_double), "special": int(slow and not is_double)}
+
+    def _is_function(self, function: ast.expr) -> bool:
+        """Whether a call is of a function such as exp, not of abs, min or fma, which are single instructions."""
+        value = self._scope.resolve(function)
+        return self._is_mathematical(value) and value not in _SAME_TYPE
 
     def _of(self, node: ast.AST) -> Operations:
         typed = self.types.of(node)
