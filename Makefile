@@ -37,7 +37,7 @@ test-gpu-path: setup ## the notebooks on pretend GPUs, and which share of the li
 COLAB := build/colab/bin/python
 colab-check: ## every notebook with the versions that Google Colab has: 5 GB once, then 5 minutes
 	test -x $(COLAB) || $(or $(PYTHON),python3.13) -m venv build/colab
-	$(COLAB) -m pip install -q -r scripts/colab.txt nbval
+	$(COLAB) -m pip install -q -r scripts/colab.txt nbval pytest-timeout
 	LABKIT_PROFILE=smoke PYTHONPATH=$(CURDIR) $(COLAB) -m pytest -q $(NBVAL) $(or $(NAMES:%=notebooks/%),notebooks)
 
 quick: setup ## the tests to run between two commits, under a minute
@@ -59,7 +59,7 @@ fix: setup ## repair what can be repaired of what `make check` finds
 	$(BIN)/ruff format --line-length 96 $(READ_IN_LAB)
 	$(BIN)/python scripts/notebooks.py fix
 
-appendix: setup ## what some sections of notebooks 20 and later need: 250 MB
+appendix: setup ## what some sections of notebooks 20 and later need: 2 GB
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[appendix]"
 
 address: setup ## set the public address, URL=https://github.com/owner/name: links and Colab cells appear
