@@ -257,6 +257,59 @@ def _recipe(row: Row, shape: Transformer, device: str, node: int, batch: int, mi
     return PublishedStep(label, shape, cluster, layout, batch, float(row["tokens_per_s_per_gpu"]))
 
 
+# ---- TPUs ----
+
+# A chip's link to the data centre's network, of which multislice training has 50 Gbit/s on v5p and 6.4 Tbit/s a pod of
+# 256 on v5e; on v6e 4 x 200 Gbit/s for 8 chips. Sources: Google's TPU v5p, v5e and v6e pages,
+# https://docs.cloud.google.com/tpu/docs/v5p, /v5e, /v6e, which also have the shapes of slices.
+_TPUS = {
+    "v5p": ("TPU v5p (chip)", 6.25 * GIGA), "v5e": ("TPU v5e (chip)", 3.125 * GIGA),
+    "v6e": ("TPU v6e Trillium (chip)", 12.5 * GIGA),
+}  # fmt: skip
+_SLICES = {
+    "v5p-128": (4, 4, 4), "v5p-256": (4, 4, 8), "v5p-512": (4, 8, 8), "v5p-1024": (8, 8, 8), "v5p-2048": (8, 8, 16),
+    "v5p-4096": (8, 16, 16), "v5e-256": (16, 16), "v6e-256": (16, 16),
+}  # fmt: skip
+
+
+def _maxtext_shape(scale: int) -> Transformer:
+    """The model of a `global_parameter_scale`: heads and MLP, then width, then layers double in turn.
+
+    Source: AI-Hypercomputer/maxtext, src/maxtext/configs/types.py, get_individual_scales, and base.yml.
+    """
+    thirds, rest = divmod(scale.bit_length() - 1, 3)
+    inner, outer = 2 ** (thirds + (rest > 0)), 2 ** (thirds + (rest > 1))
+    return Transformer(
+        16 * 2**thirds, 2048 * outer, 16 * inner, 32_000, feed_forward=7168 * inner, head_dim=128, gated=True
+    )
+
+
+def maxtext() -> Iterator[PublishedStep]:
+    """MaxText on TPUs: TFLOP/s or tokens a second and chip, FSDP in a slice, tensor ranks, data ranks between slices.
+
+    Left out: slices whose shape has no wraparound or isn't printed. Its FLOP are those of a Transformer without the
+    embedding's lookups, and of all of attention's square (docs/reference/performance_metrics.md). Products are kept
+    under "minimal"; whatever keeps less is taken as recomputing all.
+    """
+    for row in table("maxtext_tpu"):
+        if (torus := _SLICES.get(row["slice"])) is None:
+            continue
+        device, network_bytes_per_s = _TPUS[row["tpu"]]
+        chips, slices, tensor, fsdp = _counts(row, "chips_derived", "n_slices", "tp", "fsdp")
+        shape = _maxtext_shape(int(row["params_b"])) if not row["model"] else model(row["model"])
+        shape = dataclasses.replace(shape, seq=int(row["seq_len"]))
+        data, per_chip = chips // tensor, int(row["per_device_batch"])
+        layout = Layout(
+            data, tensor, zero=3, micro_batch=per_chip * tensor, shard=fsdp if slices > 1 else None,
+            recompute="none" if row["remat"] == "minimal" else "full", software=SOFTWARE["MaxText"],
+        )  # fmt: skip
+        cluster = Cluster(device, chips, chips // slices, inter=network(network_bytes_per_s), torus=torus)
+        flop = shape.flop_per_token - 6 * shape.embedding_params
+        speed = float(row["tokens_per_s_per_chip"] or float(row["tflops_per_chip"]) * TERA / flop)
+        label = f"{row['model'] or row['params_b'] + 'B'}, {slices} x {row['slice']}"
+        yield PublishedStep(label, shape, cluster, layout, per_chip * chips, speed)
+
+
 TABLES: Mapping[str, tuple[Callable[[], Iterator[PublishedStep]], str]] = {
     "megatron": (megatron, "Narayanan et al. 2021, table 1"),
     "selective recomputation": (selective, "Korthikanti et al. 2022, table 5"),
@@ -267,6 +320,7 @@ TABLES: Mapping[str, tuple[Callable[[], Iterator[PublishedStep]], str]] = {
     "nanotron": (nanotron, "huggingface/nanotron, docs/benchmark_summary.svg"),
     "nemo": (nemo, "NVIDIA NeMo, performance summaries 24.07 and 24.12"),
     "megatron bridge": (megatron_bridge, "NVIDIA Megatron Bridge, release 25.11"),
+    "MaxText": (maxtext, "AI-Hypercomputer/maxtext, configs/tpu, and AI-Hypercomputer/tpu-recipes, training/trillium"),
     "zero bubble memory": (lambda: zero_bubble(memory=True), "Qi et al. 2024, table 4"),
 }
 COLUMNS = (
@@ -293,6 +347,8 @@ def text() -> str:
             gpu, link = row.cluster.gpu, row.cluster.inter
             device = {"name": gpu.name} if isinstance(row.cluster.device, str) else _own(gpu)
             cluster = {"gpus": row.cluster.gpus, "gpus_per_node": row.cluster.gpus_per_node}
+            if row.cluster.torus is not None:
+                cluster["torus"] = row.cluster.torus
             if link is not None:
                 cluster["inter"] = round(link.bytes_per_s / NETWORK_SHARE)
             write.writerow(

@@ -360,6 +360,36 @@ def test_a_pod_is_one_node_with_a_torus():
         Cluster("TPU v5p (chip)", 512, gpus_per_node=512, torus=(8, 8))
 
 
+@pytest.mark.parametrize(
+    ("ranks", "stride", "axes", "hops"),
+    [
+        (64, 1, 3, 9), (16, 4, 2, 6), (16, 1, 2, 6), (4, 1, 1, 3), (4, 4, 1, 3), (4, 16, 1, 3),
+        (2, 1, 0.5, 1),  # no ring, so each link carries one direction
+        (2, 2, 0.5, 2),  # a ring, whose wires two groups share
+    ],
+)  # fmt: skip
+def test_a_group_has_the_links_of_the_axes_that_it_spans(ranks, stride, axes, hops):
+    slice_of_64 = Cluster("TPU v5p (chip)", 64, gpus_per_node=64, torus=(4, 4, 4))
+    whole, link = slice_of_64.inside, group_link(slice_of_64, ranks, stride)
+    assert whole.bytes_per_s == pytest.approx(0.9 * 600e9)  # 1,200 GB/s both directions together
+    assert link.bytes_per_s == pytest.approx(axes / 3 * whole.bytes_per_s)
+    assert (ranks - 1) * link.alpha_s == pytest.approx(hops * whole.alpha_s)
+
+
+def test_sides_of_a_torus_may_differ():
+    slice_of_128 = Cluster("TPU v5p (chip)", 128, gpus_per_node=128, torus=(4, 4, 8))
+    rates = {ranks: group_link(slice_of_128, ranks, 1).bytes_per_s / 540e9 for ranks in (4, 8, 32, 128)}
+    assert rates == pytest.approx({4: 0.5 / 3, 8: 1 / 3, 32: 2 / 3, 128: 1.0})
+    rows = group_link(slice_of_128, 16, 8)
+    assert rows.bytes_per_s == pytest.approx(2 / 3 * 540e9)
+
+
+def test_slices_exchange_over_the_data_centre_s_network():
+    two = Cluster("TPU v5e (chip)", 512, gpus_per_node=256, torus=(16, 16), inter=network(3.125e9))
+    assert group_link(two, 2, 256).bytes_per_s == network(3.125e9).bytes_per_s
+    assert group_link(two, 256, 1) == two.inside or group_link(two, 256, 1).bytes_per_s == two.inside.bytes_per_s
+
+
 def test_a_reserve_is_left_free():
     full = Cluster(A100, 64, reserve=0.0)
     assert best_layout(model("Llama-2-70B"), full, 512).step.memory_bytes > 0.92 * 80e9

@@ -132,6 +132,30 @@ def test_the_best_published_matmul_rate_is_the_device_s_own_where_there_is_one()
     assert 0.5 < best_share(find("Tesla V100 SXM2 16/32GB"), "float16") < 0.9
 
 
+def test_tpus_are_predicted_with_what_gpus_taught():
+    """No constant was fitted to these runs: two numbers of TPUs, a product's share and a link's, were published."""
+    found = published_steps("MaxText")
+    assert len(found.rows) == 45
+    assert found.median_error <= 0.11, found
+    assert found.errors[math.ceil(0.9 * len(found.rows)) - 1] <= 0.21, found
+    kept = [row.error for row in found.rows if row.by.layout.recompute == "none" and row.by.cluster.nodes == 1]
+    assert len(kept) == 5
+    assert max(map(abs, kept)) <= 0.06
+    assert "MaxText" not in COMPARISONS
+
+
+def test_a_model_of_maxtext_has_the_size_that_it_is_called_by():
+    for row in published_steps("MaxText").rows:
+        if row.label[0].isdigit():
+            assert row.by.model.params / 1e9 == pytest.approx(float(row.label.partition("B")[0]), rel=0.03), row.label
+
+
+def test_the_best_published_matmul_rate_of_one_tpu_stands_for_all():
+    assert {best_share(find(f"TPU {name} (chip)"), "bfloat16") for name in ("v4", "v5e", "v5p")} == {181.8 / 197}
+    assert best_share(find("TPU v6e Trillium (chip)"), "bfloat16") == 181.8 / 197
+    assert best_share(find("TPU v7x Ironwood (chip)"), "float8") < 0.9  # none was published: the median of all devices
+
+
 def test_an_unknown_table_is_refused_with_those_that_there_are():
     with pytest.raises(DataError, match="megatron_table1"):
         table("megatron")

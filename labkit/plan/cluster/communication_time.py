@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import replace
 
 from labkit.plan.cluster.constants import SEND_SHARE, SEND_START_S
@@ -30,13 +29,28 @@ def group_link(cluster: Cluster, ranks: int, stride: int) -> Link:
     """
     inside = min(ranks, max(cluster.gpus_per_node // stride, 1))
     nodes = -(-ranks // inside)
-    if nodes == 1 and cluster.torus is not None and ranks > 1:
-        # a ring along each axis in turn has fewer hops than one through all
-        hops = sum(side - 1 for side in cluster.torus) / (math.prod(cluster.torus) - 1)
-        return replace(cluster.inside, alpha_s=hops * cluster.inside.alpha_s)
-    if nodes == 1:
-        return cluster.inside
-    return _mixed(cluster.inside, cluster.between, inside, nodes / ranks)
+    intra = cluster.inside if cluster.torus is None else _torus_link(cluster.inside, cluster.torus, inside, stride)
+    return intra if nodes == 1 else _mixed(intra, cluster.between, inside, nodes / ranks)
+
+
+def _torus_link(link: Link, sides: tuple[int, ...], ranks: int, stride: int) -> Link:
+    """The link of `ranks` devices, every `stride`-th of a torus, of whose sides the last is counted first.
+
+    `link` is a device's along all axes together. Each axis carries its share of the bytes, in both directions where
+    the group closes the ring along it, else in one, and shares its wires with the groups in between. Hops add up over
+    the axes. Source: Austin et al. 2025, How to scale your model, part 3.
+    """
+    hops, left, axes = 0.0, ranks, 0.0
+    for side in reversed(sides):
+        step = min(stride, side)
+        extent = max(min(left, side // step), 1)
+        if extent > 1:
+            axes += (1.0 if extent * step == side else 0.5) / step
+            hops += (extent - 1) * step
+        stride, left = -(-stride // step) if step == side else 1, -(-left // extent)
+    if ranks == 1 or not axes:
+        return link
+    return replace(link, alpha_s=hops / (ranks - 1) * link.alpha_s, bytes_per_s=axes / len(sides) * link.bytes_per_s)
 
 
 def _mixed(intra: Link, inter: Link, inside: int, share_between: float) -> Link:
@@ -52,7 +66,7 @@ def _mixed(intra: Link, inter: Link, inside: int, share_between: float) -> Link:
 
 def _all_reduce_s(cluster: Cluster, n_bytes: float, ranks: int, link: Link) -> float:
     """Seconds of an all-reduce over a group's link: ring or switch inside a node, ring or tree between nodes."""
-    if link is cluster.inside:
+    if link is cluster.inside or (cluster.torus is not None and ranks <= cluster.gpus_per_node):
         return all_reduce_in_node_s(n_bytes, ranks, link)
     return all_reduce_between_nodes_s(n_bytes, ranks, link)
 

@@ -14,6 +14,8 @@ from labkit.core.parameters import Count, Positive, Share, checked
 from labkit.core.units import GIGA, format_si
 from labkit.measure.catalog import Device, find
 from labkit.plan.cluster.constants import (
+    ICI_HOP_S,
+    ICI_SHARE,
     NETWORK_ALPHA_S,
     NETWORK_LOW_LATENCY_ALPHA_S,
     NETWORK_SHARE,
@@ -46,8 +48,8 @@ class Cluster(Shown):
     """`gpus` of a `device` (a Device of the catalogue or its name) in whole nodes of `gpus_per_node`.
 
     `intra` and `inter` are a GPU's own links inside the node and between nodes. None stands for what such a node
-    usually has: the GPU's NVLink (else PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A pod of TPUs is
-    one node with a `torus` of these sides, along which collectives take fewer hops than a ring has. `reserve` is the
+    usually has: the GPU's NVLink (else PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A slice of TPUs
+    is one node with a `torus` of these sides, all of whose axes a collective uses that spans them. `reserve` is the
     share of the memory that layouts must leave free, for the driver, workspaces and fragmentation. Raises LayoutError
     for counts below 1, nodes that aren't full and a torus of another size, UnknownDevice for a name that the catalogue
     hasn't.
@@ -116,6 +118,8 @@ def pcie(device: Device) -> Link:
 @functools.cache
 def _usual_intra(device: Device) -> Link:
     printed = device.interconnect_bytes_per_s
+    if device.vendor == "Google" and printed is not None:
+        return Link(ICI_HOP_S, ICI_SHARE * printed / 2, name=f"ICI, {format_si(printed / 2, 'B/s')} a direction")
     # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
     bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in ("SXM", "GH200", "GB200"))
     if printed is None or bridged:

@@ -59,9 +59,13 @@ _PUBLISHED_DTYPES = {"bfloat16": "bf16", "float16": "bf16", "float8": "fp8 (e4m3
 def best_share(device: Device, dtype: str) -> float:
     """Best published matmul rate over the vendor's peak; the median of all devices where none is published.
 
-    Source: data/published/matmul_efficiency.csv, the rows from ml-engineering's maximum achievable matmul FLOP/s.
+    Source: data/published/matmul_efficiency.csv, the rows from ml-engineering's maximum achievable matmul FLOP/s. For
+    TPUs the one that was published, of v5e: all generations have matrix units of its kind.
     """
-    rows = [row for row in matmuls() if row.dtype == _PUBLISHED_DTYPES.get(dtype, dtype) and "MAMF" in row.source]
+    rows = [row for row in matmuls() if row.dtype == _PUBLISHED_DTYPES.get(dtype, dtype)]
+    if device.family == "TPU" and (tpus := [row.share for row in rows if " TPU " in row.device]):
+        return max(tpus)
+    rows = [row for row in rows if "MAMF" in row.source]
     words = device.name.casefold().split()
     model, form = words[0], next((word[:3] for word in words if word[:3] in ("sxm", "pci")), "sxm")
     ours = [r.share for r in rows if f" {model} " in f" {r.device.casefold()} " and form in r.device.casefold()]

@@ -57,6 +57,8 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1
         "llm-foundry": Software(attention=1),
         "llm-foundry, torch 2.0": Software(attention=1, early_stop=False),
+        # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs
+        "MaxText": Software(early_stop=False, async_tensor="all", copied_gathers=False),
         # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py)
         "nanotron": Software(fused_loss=False, copied_gathers=False, messages=6),
     }
