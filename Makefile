@@ -38,7 +38,7 @@ COLAB := build/colab/bin/python
 colab-check: ## every notebook with the versions that Google Colab has: 5 GB once, then 5 minutes
 	test -x $(COLAB) || $(or $(PYTHON),python3.13) -m venv build/colab
 	$(COLAB) -m pip install -q -r scripts/colab.txt nbval pytest-timeout
-	LABKIT_PROFILE=smoke PYTHONPATH=$(CURDIR) $(COLAB) -m pytest -q $(NBVAL) $(or $(NAMES:%=notebooks/%),notebooks)
+	LABKIT_PROFILE=smoke PYTHONPATH=$(CURDIR) $(COLAB) -m pytest -q -o filterwarnings=ignore $(NBVAL) $(or $(NAMES:%=notebooks/%),notebooks)
 
 quick: setup ## the tests to run between two commits, under a minute
 	$(BIN)/python $(PYTEST) -m "not slow" tests

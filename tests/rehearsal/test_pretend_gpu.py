@@ -184,3 +184,8 @@ def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
                     assert found == (used, f"cuda:{rank}" if used else "cpu", [3.0, 3.0, 3.0]), found
     """
     rehearse(code, tmp_path, gpus=2)
+
+
+def test_the_estimates_are_held_against_this_gpu(tmp_path):
+    said = rehearse("from benchmarks import estimates; estimates.main()", tmp_path, card="H100")
+    assert all(name in said for name in ("sum by shuffles", "matmul, blocked", "What differed from the estimates on"))

@@ -69,6 +69,13 @@ def test_a_new_torch_is_measured_again(measured, monkeypatch):
     assert len(measured) == 2
 
 
+def test_another_power_limit_is_measured_again(measured, monkeypatch):
+    for limit in ("70 W", "60 W", "60 W"):
+        monkeypatch.setattr(host, "power", lambda gpu, limit=limit: {"power limit": limit})
+        assert module.measure_ceilings().conditions["power limit"] == limit
+    assert len(measured) == 2
+
+
 def test_an_unrelated_version_is_not_a_reason(measured, monkeypatch):
     module.measure_ceilings()
     monkeypatch.setattr(module, "machine", lambda: dataclasses.replace(CPU, versions={"torch": "2.13.0"}))

@@ -1,4 +1,5 @@
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -138,3 +139,25 @@ def test_a_cgroup_that_was_stopped_says_for_how_long_and_what_it_used(tmp_path):
     assert host.throttled(tmp_path / "none", "0::/") == (0.0, 0.0)
     write(tmp_path / "c", **{"cpu.stat": "usage_usec 7\nuser_usec 5\n"})  # without a limit, Linux has no such line
     assert host.throttled(tmp_path / "c", "0::/") == (0.0, 0.0)
+
+
+def test_clocks_and_power_are_those_that_nvidia_smi_prints(tmp_path, monkeypatch):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho '1065 MHz, 1590 MHz, 69.80 W, 70.00 W'\n", encoding="utf-8")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert host.gpu_state() == {
+        "clocks.sm": "1065 MHz", "clocks.max.sm": "1590 MHz", "power.draw": "69.80 W", "power.limit": "70.00 W",
+    }  # fmt: skip
+    assert host.power(gpu=True)["power limit"] == "70.00 W"
+    assert "power limit" not in host.power(gpu=False)
+    smi.write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")
+    assert host.gpu_state() == {}
+
+
+@pytest.mark.parametrize(("plugged", "supply"), [(True, "mains"), (False, "battery")])
+def test_a_laptop_runs_on_mains_or_on_its_battery(monkeypatch, plugged, supply):
+    monkeypatch.setattr(host.psutil, "sensors_battery", lambda: SimpleNamespace(power_plugged=plugged), raising=False)
+    assert host.power(gpu=False) == {"supply": supply}
+    monkeypatch.setattr(host.psutil, "sensors_battery", lambda: None, raising=False)
+    assert host.power(gpu=False) == {}
