@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,20 +160,6 @@ def add_ended(spent: Sequence[tuple[float, float]]) -> None:
 def own_threads() -> tuple[float, float]:
     """Seconds on a core and waiting for one of this process's threads since they began; 0 where it isn't said."""
     return _spent({}, _threads([psutil.Process()]) or {})
-
-
-@contextlib.contextmanager
-def own_waits() -> Iterator[Callable[[], float]]:
-    """A function that gives the seconds that this thread has waited for a core; 0 where the system doesn't say."""
-    try:
-        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-    except OSError:
-        yield lambda: 0.0
-        return
-    try:
-        yield lambda: int(os.pread(file, 64, 0).split()[1]) * 1e-9
-    finally:
-        os.close(file)
 
 
 def _threads(

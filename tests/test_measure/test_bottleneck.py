@@ -11,10 +11,12 @@ import torch
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import profiling
 from labkit.measure.machine import threads
-from labkit.measure.profiling import loop_experiments, operator_timing
+from labkit.measure.profiling import operator_timing
 from labkit.measure.profiling.bottleneck import Limit
-from labkit.measure.profiling.operator_timing import OperatorCall, Pace
+from labkit.measure.profiling.operator_timing import OperatorCall
+from labkit.measure.profiling.pace import Pace, split_by_limit
 from labkit.measure.profiling.stack_samples import StackSamples
+from labkit.measure.readings import no_sync
 from labkit.measure.torch_calls import EachOperator
 from tests.test_measure import planted_loops
 from tests.test_measure.planted_loops import CEILINGS, RealTime, VirtualTime
@@ -30,9 +32,8 @@ def one_thread():
 def time(monkeypatch):
     """Virtual time, on which everything is measured that the test does."""
     found = VirtualTime()
-    monkeypatch.setattr(loop_experiments, "perf_counter", found.clock)
     monkeypatch.setattr(operator_timing, "perf_counter", found.clock)
-    monkeypatch.setattr(operator_timing, "own_waits", lambda: contextlib.nullcontext(lambda: 0.0))
+    monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: False)
     with EachOperator(found.operator):
         yield found
 
@@ -82,6 +83,55 @@ def test_in_a_balanced_loop_nothing_dominates(time, kinds):
     assert "Nothing dominates" in str(found)
     for limit in kinds:
         assert found.shares[limit] == pytest.approx(1 / len(kinds), abs=0.03)
+
+
+def test_launches_that_become_dearer_meanwhile_are_no_work_of_the_host(time):
+    launches = []
+
+    def dearer(func, args, kwargs):
+        launches.append(func)
+        time.wait(planted_loops.LAUNCH_S * len(launches) / 2_000)  # twice as dear after 2,000 operators, and so on
+        return func(*args, **kwargs)
+
+    with EachOperator(dearer):
+        found = profiling.find_bottleneck(*planted_loops.many_small_layers(time), budget_s=0.5, ceilings=CEILINGS)
+    assert found.dominant == "launch overhead", found
+
+
+def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
+    sampling = []
+
+    @contextlib.contextmanager
+    def taken(self):
+        sampling.append(True)
+        yield
+        sampling.clear()
+
+    monkeypatch.setattr(StackSamples, "taken", taken)
+    step, batch = planted_loops.many_small_layers(time)
+
+    def sampled_step(batch):
+        time.wait(1.0 if sampling else 0.0)
+        step(batch)
+
+    found = profiling.find_bottleneck(sampled_step, batch, budget_s=0.5, ceilings=CEILINGS)
+    assert time.now_s > 1, "samples were taken"
+    assert found.dominant == "launch overhead", found
+
+
+@pytest.mark.parametrize(("blocked", "seconds"), [(0, (0.25, 0.0)), (1, (0.25, 2.75))])
+def test_time_without_a_core_counts_only_for_a_thread_that_has_blocked(monkeypatch, blocked, seconds):
+    counters = {"perf_counter": [10.0, 13.0], "thread_time": [1.0, 1.25], "_times_blocked": [5, 5 + blocked]}
+    monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: True)
+    for name, values in counters.items():
+        monkeypatch.setattr(operator_timing, name, lambda left=list(values): left.pop(0))
+    assert operator_timing.worked_and_slept(lambda: None, no_sync) == seconds
+
+
+def test_a_device_works_on_while_its_thread_waits_for_a_core(monkeypatch):
+    readings = [10.0, 13.0]
+    monkeypatch.setattr(operator_timing, "perf_counter", lambda: readings.pop(0))
+    assert operator_timing.worked_and_slept(lambda: None, lambda: None) == (3.0, 0.0)
 
 
 def test_the_evidence_names_each_experiment(time):
@@ -197,12 +247,12 @@ def test_a_limits_vanishing_is_bounded_by_amdahls_law():
     assert Limit({**shares, "input": 0.5, "arithmetic": 0.5}, (), 1.0).dominant is None
 
 
-PACE = Pace({"float32": 1e9}, 1e9, empty_s=1e-6, dearest_s=30e-6, gap_s=1e-5, launch_s=5e-6, timing_s=0.0)
+PACE = Pace({"float32": 1e9}, 1e9, empty_s=1e-6, dearest_s=30e-6, gap_s=1e-5, launch_s=5e-6)
 
 
 def shares_of(call, doubled_s=None, more=1, pace=PACE):
     doubled = None if doubled_s is None else [OperatorCall(call.name, doubled_s, more * call.flop, call.n_bytes)]
-    found = operator_timing.split_by_limit([call], doubled, pace)
+    found = split_by_limit([call], doubled, pace)
     return {name: seconds for name, seconds in found.items() if seconds}
 
 
@@ -290,7 +340,7 @@ def test_of_alike_runs_each_call_is_at_its_shortest_and_others_are_weighted():
     assert calls[0].before_s == 1.0
     calls = operator_timing.typical_calls([*runs, [OperatorCall("c", 4.0, 0, 0)]])
     assert [(call.name, call.weight) for call in calls] == [("a", 0.75), ("b", 0.75), ("c", 0.25)]
-    found = operator_timing.split_by_limit([calls[-1]], None, PACE)
+    found = split_by_limit([calls[-1]], None, PACE)
     assert found["unknown"] == pytest.approx(1.0, abs=1e-4)
 
 

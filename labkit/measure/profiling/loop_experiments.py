@@ -17,7 +17,8 @@ from labkit.measure.contention import Watch
 from labkit.measure.machine import machine
 from labkit.measure.profiling import operator_timing
 from labkit.measure.profiling.annotations import Batch, is_batch, supply
-from labkit.measure.profiling.operator_timing import OperatorCall, Pace, low
+from labkit.measure.profiling.operator_timing import OperatorCall, low
+from labkit.measure.profiling.pace import Pace, TinyStep, split_by_limit
 from labkit.measure.profiling.stack_samples import StackSamples
 from labkit.measure.profiling.step import distributed, profile_step
 from labkit.measure.profiling.step_overhead import StepOverhead
@@ -27,6 +28,7 @@ LIMITS = ("input", "launch overhead", "memory bandwidth", "arithmetic", "communi
 _ROUNDS = 3  # the fewest whose median survives one disturbed round
 _READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
 _RUNS = 8  # of timed operators in a row, so that work done in every eighth step only is seen
+_TINY_STEPS = 60  # in all: their low times are sought
 _LOOK_S = 0.4  # to see what others take: counters have steps of 0.01 s
 _SLOW = 40  # a step that takes a budget's fortieth isn't repeated with twice the batch
 _SLOWEST = 6  # one that takes a sixth is timed once
@@ -91,22 +93,20 @@ class LoopExperiments:
 
     def inside(self, batch: Batch, ceilings: Ceilings) -> tuple[dict[str, float], float]:
         """Shares of a step by limit, which sum to 1, and the step's seconds."""
-        pace = operator_timing.measure_pace(ceilings, self.device, self.sync)
-        plain_s, runs = self._timed(lambda: self.step(batch), self.samples, pace.gap_s)
+        self.tiny = TinyStep(self.device, self.sync)
+        step_s, runs = self._timed(lambda: self.step(batch))
         self._look_at(runs)
-        calls = operator_timing.typical_calls(runs)
-        work = operator_timing.split_by_limit(calls, self._doubled(batch, plain_s), pace)
+        calls, doubled = operator_timing.typical_calls(runs), self._doubled(batch, step_s)
+        pace = self.tiny.pace(ceilings)
+        self._sample(lambda: self.step(batch), len(runs), pace.gap_s)
+        work = split_by_limit(calls, doubled, pace)
         found = {name: work.get(name, 0.0) for name in LIMITS}
-        n, pieces_s = sum(call.weight for call in calls), sum(c.weight * (c.before_s + c.seconds) for c in calls)
-        step_s = plain_s
-        if plain_s > pieces_s:  # it was disturbed: else a step whose operators are timed takes longer
-            step_s = max(pieces_s - n * pace.timing_s, sum(found.values()))
         talk = profile_step(lambda: self.step(batch), steps=3, warmup=1) if distributed() else None
         found["communication"] += talk.share("communication") * step_s if talk else 0.0
         rest_s = max(step_s - sum(found.values()), 0.0)
         # Launching lies in short gaps between operators, and costs no more than in a tiny step.
         long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
-        found[HOST] = max(min(long_s, rest_s), rest_s - n * pace.launch_s)
+        found[HOST] = max(min(long_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s)
         found["launch overhead"] += rest_s - found[HOST]
         rare_s = sum(call.weight * call.rare_s for call in calls)
         found[HOST], step_s = found[HOST] + rare_s, step_s + rare_s
@@ -146,25 +146,34 @@ class LoopExperiments:
         )
         return operator_timing.typical_calls(runs)
 
-    def _timed(
-        self, work: Callable[[], object], samples: StackSamples | None = None, gap_s: float = 0.0
-    ) -> tuple[float, list[list[OperatorCall]]]:
-        """Seconds of a plain step, and the timed operators of other steps."""
-        samples = samples or StackSamples()
+    def _timed(self, work: Callable[[], object]) -> tuple[float, list[list[OperatorCall]]]:
+        """Seconds of a plain step, and the timed operators of other steps; the tiny step is measured in turn."""
+
+        def timed() -> list[OperatorCall]:
+            return operator_timing.timed_calls(work, self.sync)
+
         work()
         trial_s = self._mean(work, 1)
         if not self._agreed(int(trial_s <= self.budget_s / _SLOWEST)):
-            with samples.taken():
-                return trial_s, [operator_timing.timed_calls(work, self.sync, samples, gap_s) for _ in range(2)]
-        timed_s = self._mean(lambda: operator_timing.timed_calls(work, self.sync), 1)
+            self.tiny.measure(_TINY_STEPS)
+            return trial_s, [timed()]
+        timed_s = self._mean(timed, 1)
         inside = self._often(trial_s, share=_READING_S / self.budget_s, most=100)
-        n = self._often(trial_s * inside + timed_s, share=0.25 / _ROUNDS, most=_RUNS)
-        step_s, runs = [], []
+        n = self._often(trial_s * inside + 2 * timed_s, share=0.25 / _ROUNDS, most=_RUNS)
+        worked_s, runs = [], []
         for _ in range(_ROUNDS):
-            step_s += [self._mean(work, inside) for _ in range(n)]
-            with samples.taken():
-                runs += [operator_timing.timed_calls(work, self.sync, samples, gap_s) for _ in range(n)]
-        return low(step_s) if len({len(run) for run in runs}) == 1 else statistics.mean(step_s), runs
+            worked_s += [operator_timing.worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
+            self.tiny.measure(_TINY_STEPS // _ROUNDS)
+            runs += [timed() for _ in range(n)]
+        slept_s = sum(call.weight * call.slept_s for call in operator_timing.typical_calls(runs))
+        alike = len({len(run) for run in runs}) == 1
+        return slept_s + (low(worked_s) if alike else statistics.mean(worked_s)), runs
+
+    def _sample(self, work: Callable[[], object], runs: int, gap_s: float) -> None:
+        """Sample the stack in further steps: on a busy machine, taking samples lengthens all that lies between them."""
+        with self.samples.taken():
+            for _ in range(runs):
+                operator_timing.timed_calls(work, self.sync, self.samples, gap_s)
 
     def _in_turn(
         self, without: Callable[[], object], whole: Callable[[], object], ready: int, together: int = 1
@@ -198,12 +207,7 @@ class LoopExperiments:
 
     def _mean(self, work: Callable[[], object], runs: int) -> float:
         """Mean seconds of `runs` calls in a row."""
-        self.sync()
-        start = perf_counter()
-        for _ in range(runs):
-            work()
-        self.sync()
-        return (perf_counter() - start) / runs
+        return sum(operator_timing.worked_and_slept(work, self.sync, runs))
 
     def _often(self, each_s: float, *, share: float, most: int) -> int:
         """How many calls fit in a share of the budget."""

@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from types import FrameType
 
 _EVERY_S = 1e-3
@@ -32,11 +32,14 @@ class StackSamples:
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         """Take samples of the calling thread within the block, by another thread."""
-        thread, done = threading.get_ident(), threading.Event()
+        thread, taking = threading.get_ident(), [True]
 
         def sample() -> None:
             last_s = perf_counter()
-            while not done.wait(_EVERY_S):  # a call that lets no other thread run delays its sample, which counts more
+            while taking:
+                # A call that lets no other thread run delays its sample, which counts more, and which has to be taken
+                # at once: waiting for an Event would run Python code first, and the thread could go on meanwhile.
+                sleep(_EVERY_S)
                 if place := _place(sys._current_frames().get(thread)):
                     self._waiting.append((*place, perf_counter() - last_s))
                 last_s = perf_counter()
@@ -47,7 +50,7 @@ class StackSamples:
         try:
             yield
         finally:
-            done.set()
+            taking.clear()
             sampler.join()
             sys.setswitchinterval(before)
 
