@@ -80,15 +80,6 @@ def explanation(asked: float | None, free: float, device: str) -> str:
     )
 
 
-def free_bytes(device: str) -> float:
-    """Bytes free on "cuda" (from the driver) or "cpu" (what the system can give without swapping)."""
-    if device == "cuda":
-        import torch
-
-        return float(torch.cuda.mem_get_info()[0])
-    return float(psutil.virtual_memory().available)
-
-
 def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, tb_offset: Any = None) -> None:
     """IPython's handler: explains memory errors; every other error is shown as it always is."""
     import torch
@@ -100,8 +91,8 @@ def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, 
             error.args = (f"{error}\n{_RESTART}",)
         self.showtraceback((kind, error, trace), tb_offset=tb_offset)
         return
-    device = "cuda" if is_cuda else "cpu"
-    text = explanation(asked, free_bytes(device), "the GPU" if is_cuda else "this machine")
+    free = torch.cuda.mem_get_info()[0] if is_cuda else psutil.virtual_memory().available
+    text = explanation(asked, free, "the GPU" if is_cuda else "this machine")
     traceback.clear_frames(trace)  # the frames' locals hold the tensors that filled the memory
     error.__traceback__ = None
     self.showtraceback((OutOfMemory, OutOfMemory(text), None))

@@ -11,7 +11,7 @@ import numpy as np
 from tests.rehearsal.torch_cuda import CAPABILITY, GPUS, NAME
 
 WITHOUT = os.environ.get("REHEARSAL_WITHOUT", "").split(",")
-TRACED_THREADS = 2**14  # of a launch; a larger one computes nothing
+TRACED_THREADS, TRACED_NUMBERS = 2**16, 2**14  # of a launch and of its arrays; a larger one computes nothing
 
 
 def results(module):
@@ -131,7 +131,7 @@ def launch(kernel, grid, block, *args):
     if np.prod(block) > 1024:
         raise RuntimeError(f"CUDA_ERROR_INVALID_VALUE: a block of {block}")
     given = [host_of(arg) for arg in args]
-    if np.prod(sizes, dtype=float) <= TRACED_THREADS and all(np.size(one) <= TRACED_THREADS for one in given):
+    if np.prod(sizes, dtype=float) <= TRACED_THREADS and all(np.size(one) <= TRACED_NUMBERS for one in given):
         trace(kernel, grid, block, *given)
 
 
