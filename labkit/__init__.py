@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.gpu.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
     from labkit.gpu.occupancy import occupancy as occupancy
     from labkit.gpu.trace import trace as trace
+    from labkit.lesson import course as course
     from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard, race as race
     from labkit.lesson.checks import check as check, hint as hint, solution as solution
     from labkit.lesson.explorer import Explorer as Explorer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.measure.machine import pick as pick, threads as threads
     from labkit.measure.memory import peak_memory as peak_memory
     from labkit.measure.probe import float32_precision as float32_precision
+    from labkit.measure.tensorflow_here import tensorflow as tensorflow
     from labkit.plan import cluster as cluster, costs as costs, published as published, schedule as schedule
     from labkit.plan.cluster import best_layout as best_layout
     from labkit.train import data as data, formats as formats, graphs as graphs, models as models, training as training
@@ -52,12 +54,14 @@ _NAMES = {
     "measure.machine": ("pick", "threads"),
     "measure.memory": ("peak_memory",),
     "measure.probe": ("float32_precision",),
+    "measure.tensorflow_here": ("tensorflow",),
     "plan.cluster": ("best_layout",),
 }
 # The rooms that notebooks use by name, and where each stands.
 _ROOMS = {
     "core": ("errors", "units"),
     "gpu": ("kernels",),
+    "lesson": ("course",),
     "measure": ("catalog", "fpga", "profiling", "simulated"),
     "plan": ("cluster", "costs", "published", "schedule"),
     "train": ("data", "formats", "graphs", "models", "training"),

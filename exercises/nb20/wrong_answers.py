@@ -1,0 +1,252 @@
+"""Wrong answers of notebook 20, each with the misconception behind it and the words that its check must say."""
+
+import numpy as np
+
+from labkit.measure.tensorflow_here import tensorflow
+
+tf = tensorflow()  # None where it isn't installed: then 20.2, 20.3 and 20.5 can't be judged
+
+
+def right_order(weight, channels, height, width):
+    return weight.reshape(-1, channels, height, width).transpose(2, 3, 1, 0).reshape(-1, len(weight))
+
+
+def transposed_only(weight, channels, height, width):
+    return weight.T
+
+
+def reshaped_only(weight, channels, height, width):
+    return weight.reshape(-1, len(weight))
+
+
+def not_transposed(weight, channels, height, width):
+    """The inputs are in order, but the array is still (out, in)."""
+    return right_order(weight, channels, height, width).T
+
+
+def kerass_axes_first(weight, channels, height, width):
+    """Gives the numbers Keras's axes at once, which are not theirs."""
+    return weight.reshape(-1, height, width, channels).transpose(1, 2, 3, 0).reshape(-1, len(weight))
+
+
+def height_and_width_swapped(weight, channels, height, width):
+    return weight.reshape(-1, channels, height, width).transpose(3, 2, 1, 0).reshape(-1, len(weight))
+
+
+def square_maps_only(weight, channels, height, width):
+    return weight.reshape(-1, channels, height, height).transpose(2, 3, 1, 0).reshape(-1, len(weight))
+
+
+def sixteen_maps_only(weight, channels, height, width):
+    return weight.reshape(-1, 16, 5, 5).transpose(2, 3, 1, 0).reshape(-1, len(weight))
+
+
+def back_again(weight, channels, height, width):
+    """From Keras's order to torch's: the other way round."""
+    maps = weight.reshape(-1, height, width, channels).transpose(3, 1, 2, 0)
+    return maps.reshape(-1, len(weight))
+
+
+def four_axes(weight, channels, height, width):
+    return weight.reshape(-1, channels, height, width).transpose(2, 3, 1, 0)
+
+
+def scaled(weight, channels, height, width):
+    return right_order(weight, channels, height, width) / channels
+
+
+def signature(*specs, **options):
+    return lambda function, example: tf.function(function, input_signature=[tf.TensorSpec(*specs)], **options)
+
+
+def of_this_size(function, example):
+    return tf.function(function, input_signature=[tf.TensorSpec(example.shape, example.dtype)])
+
+
+def always_float32(function, example):
+    return tf.function(function, input_signature=[tf.TensorSpec([None, *example.shape[1:]])])
+
+
+def any_shape(function, example):
+    """Leaves even the number of axes open, so that a step that needs a width finds none."""
+    return tf.function(function, input_signature=[tf.TensorSpec(None, example.dtype)])
+
+
+def of_two_axes(function, example):
+    return tf.function(function, input_signature=[tf.TensorSpec([None, None], example.dtype)])
+
+
+def padded(function, example):
+    """Fills every batch up to 64 rows, and leaves the filling in the result."""
+    graph = tf.function(function)
+
+    def filled(batch):
+        missing = 64 - len(batch)
+        return graph(tf.pad(batch, [[0, missing], *[[0, 0]] * (len(batch.shape) - 1)]))
+
+    return filled
+
+
+def new_each_time(function, example):
+    return lambda batch: tf.function(function)(batch)
+
+
+def row_by_row(function, example):
+    graph = tf.function(function, input_signature=[tf.TensorSpec([1, *example.shape[1:]], example.dtype)])
+    return lambda batch: tf.concat([graph(batch[i : i + 1]) for i in range(len(batch))], axis=0)
+
+
+def right_graph(function, example):
+    return tf.function(function, input_signature=[tf.TensorSpec([None, *example.shape[1:]], example.dtype)])
+
+
+def data_of(paths):
+    return tf.data.Dataset.from_tensor_slices(paths)
+
+
+def chained(*steps, auto=True, buffer=None, reshuffle=None, drop=False):
+    """A pipeline of these steps in this order."""
+
+    def pipeline(paths, load, augment, batch):
+        data, size = data_of(paths), buffer or len(paths)
+        calls = {"num_parallel_calls": tf.data.AUTOTUNE} if auto else {}
+        made = {
+            "load": lambda data: data.map(load, **calls),
+            "augment": lambda data: data.map(augment),
+            "cache": lambda data: data.cache(),
+            "shuffle": lambda data: data.shuffle(size, reshuffle_each_iteration=reshuffle),
+            "batch": lambda data: data.batch(batch, drop_remainder=drop),
+            "prefetch": lambda data: data.prefetch(2),
+            "repeat": lambda data: data.repeat(),
+            "shuffle batches": lambda data: data.shuffle(3, seed=37),
+        }
+        for step in steps:
+            data = made[step](data)
+        return data
+
+    return pipeline
+
+
+ORDER = ("load", "cache", "shuffle", "augment", "batch", "prefetch")
+
+
+def without(step):
+    return [one for one in ORDER if one != step]
+
+
+def one_epoch_as_a_list(paths, load, augment, batch):
+    return list(chained(*ORDER)(paths, load, augment, batch))
+
+
+def nothing(*arguments):
+    return None
+
+
+def own_mean(losses, global_batch):
+    return tf.reduce_mean(losses)
+
+
+def own_sum(losses, global_batch):
+    return tf.reduce_sum(losses)
+
+
+def mean_over_two(losses, global_batch):
+    return tf.reduce_mean(losses) / 2
+
+
+def sum_over_two_parts(losses, global_batch):
+    return tf.reduce_sum(losses) / (2 * tf.cast(tf.size(losses), tf.float32))
+
+
+def mean_over_all(losses, global_batch):
+    return tf.reduce_mean(losses) / global_batch
+
+
+def in_numpy(losses, global_batch):
+    return float(losses.numpy().sum()) / global_batch
+
+
+def by_own_number(losses, global_batch):
+    return tf.reduce_sum(losses) / len(losses) if len(losses) else tf.reduce_sum(losses)
+
+
+def times_all(losses, global_batch):
+    return tf.reduce_sum(losses) * global_batch
+
+
+def each_image(losses, global_batch):
+    return losses / global_batch
+
+
+def rounded_share(losses, global_batch):
+    """Takes the replicas to be equal: as many as own batches fit into the whole one."""
+    replicas = max(global_batch // max(len(losses), 1), 1)
+    return own_mean(losses, global_batch) / replicas if len(losses) else tf.reduce_sum(losses)
+
+
+def constant(losses, global_batch):
+    return tf.constant(0.5)
+
+
+WRONG = {
+    "20.1": [
+        (transposed_only, "its rows still stand in torch's order"),
+        (reshaped_only, "`reshape` alone moves no number"),
+        (not_transposed, "That is torch's (out, in)"),
+        (kerass_axes_first, "belongs to channel"),
+        (height_and_width_swapped, "belongs to channel"),
+        (square_maps_only, "belongs to channel"),
+        (sixteen_maps_only, "raised"),
+        (back_again, "belongs to channel"),
+        (four_axes, "expected shape (in, out)"),
+        (scaled, "belongs to channel"),
+        (nothing, "Is there a return?"),
+        (lambda *arguments: "weights", "expected an array of numbers"),
+        (right_order(np.ones((2, 8)), 2, 2, 2), "Expected a function"),
+    ],
+    "20.2": [
+        (lambda function, example: function, "Python ran in each of 5 calls"),
+        (lambda function, example: tf.function(function), "each size of batch is traced anew"),
+        (lambda function, example: tf.function(function, reduce_retracing=True), "Traced 2 times"),
+        (of_this_size, "raised"),
+        (always_float32, "raised"),
+        (any_shape, "raised"),
+        (of_two_axes, "raised"),
+        (padded, "another result than without a graph"),
+        (new_each_time, "Python ran in each of 5 calls"),
+        (row_by_row, "another result than without a graph"),
+        (lambda function, example: right_graph(function, example)(example), "expected a function of a batch"),
+        (lambda function, example: right_graph(lambda batch: function(batch) * 1.01, example), "another result"),
+        (nothing, "expected a function of a batch"),
+    ],
+    "20.3": [
+        (chained(*without("cache")), "Three epochs loaded 120 images"),
+        (chained("load", "augment", "cache", "shuffle", "batch", "prefetch"), "the same augmented images"),
+        (chained("shuffle", "load", "cache", "augment", "batch", "prefetch"), "the same order"),
+        (chained(*without("shuffle")), "the same order"),
+        (chained(*ORDER, reshuffle=False), "the same order"),
+        (chained(*ORDER, buffer=4), "buffer must hold them all"),
+        (chained("load", "cache", "augment", "batch", "shuffle batches", "prefetch"), "shuffle images, not batches"),
+        (chained(*ORDER, auto=False), "loaded one at a time"),
+        (chained(*ORDER, drop=True), "expected batches of [16, 16, 8], got [16, 16]"),
+        (chained("load", "cache", "repeat", "shuffle", "augment", "batch", "prefetch"), "and more"),
+        (chained(*without("batch")), "expected batches"),
+        (chained(*without("augment")), "not augmented"),
+        (one_epoch_as_a_list, "Expected a tf.data.Dataset"),
+        (nothing, "Is there a return?"),
+    ],
+    "20.5": [
+        (own_mean, "grows with the number of replicas"),
+        (own_sum, "That is the sum over the batch"),
+        (mean_over_two, "A replica with fewer images must count less"),
+        (sum_over_two_parts, "A replica with fewer images must count less"),
+        (mean_over_all, "Divide the sum over this replica's images"),
+        (in_numpy, "no gradient comes through"),
+        (by_own_number, "grows with the number of replicas"),
+        (times_all, "Divide the sum over this replica's images"),
+        (each_image, "expected one number"),
+        (rounded_share, "of loss, summed over replicas"),
+        (constant, "no gradient comes through"),
+        (nothing, "Is there a return?"),
+    ],
+}

@@ -1,0 +1,38 @@
+"""TensorFlow beside torch, if it is installed: on the CPU, with as many threads, and without what it logs."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import warnings
+from typing import Any
+
+from labkit.core.errors import LabError
+from labkit.measure.chrome_trace import quiet_profiler
+
+
+@functools.cache
+def tensorflow() -> Any:
+    """TensorFlow with torch's number of threads and the CPU as two devices, CPU:0 and CPU:1; None where it is missing.
+
+    GPUs are hidden from it. Raises LabError where it is in use already with other settings: they can't change any more.
+    """
+    import torch
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read at the import: errors only
+    try:
+        with quiet_profiler(), warnings.catch_warnings():  # what it says before it has read that level
+            warnings.simplefilter("ignore")
+            tf: Any = importlib.import_module("tensorflow")
+    except ImportError:
+        return None
+    tf.get_logger().setLevel("ERROR")
+    try:
+        tf.config.set_visible_devices([], "GPU")
+        tf.config.threading.set_intra_op_parallelism_threads(torch.get_num_threads())
+        halves = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
+    except RuntimeError as error:
+        raise LabError("TensorFlow is in use already with other settings. Restart the kernel.") from error
+    return tf
