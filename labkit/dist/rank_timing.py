@@ -12,6 +12,8 @@ from labkit.core.kinds import Items, Number
 from labkit.core.parameters import Count, checked
 from labkit.dist.launching import Ranks, launch
 from labkit.measure.bench import Timing, sync_of
+from labkit.measure.contention import Watch
+from labkit.measure.readings import no_sync
 
 _RUNS, _WARM = 9, 3  # an odd number of runs, whose median is one of them
 
@@ -52,15 +54,17 @@ def interleaved(
     """Time functions in turn, A B A B, `rounds` times each after a round to warm up: a disturbance hits all alike.
 
     All ranks of a process group have to call it alike. A reading begins when the last rank is ready and ends when the
-    last one is done; every rank gets its own readings, in seconds. BadArgument for fewer than 2 rounds, and for
-    what can't be called.
+    last one is done; every rank gets its own readings, in seconds, which know what other programs took meanwhile.
+    BadArgument for fewer than 2 rounds, and for what can't be called.
     """
     sync = group_sync()
+    watch = Watch(gpu=sync is not no_sync)
     readings_s: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds + 1):
         for name, way in ways.items():
             readings_s[name].append(together_s(way, sync))
-    return {name: Timing(name, first_s, tuple(rest)) for name, (first_s, *rest) in readings_s.items()}
+    found = watch.so_far()
+    return {name: Timing(name, first_s, tuple(rest), contention=found) for name, (first_s, *rest) in readings_s.items()}
 
 
 def group_sync() -> Callable[[], None]:

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from labkit.dist import interleaved
+from labkit.measure import contention
 
 IMAGES, STEPS = 24, 3
 
@@ -105,3 +106,9 @@ def two_ways(rounds):
     calls = []
     ways = {"short": lambda: calls.append("short"), "long": lambda: calls.append("long") or time.sleep(late_s)}
     return interleaved(ways, rounds), calls
+
+
+def beside_others(rounds):
+    """The same timings, where other programs take half of the time."""
+    contention.between = lambda first, last: contention.Contention(0.5, "this machine was busy: 50 % of the time")
+    return two_ways(rounds)[0]

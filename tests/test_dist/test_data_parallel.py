@@ -7,8 +7,10 @@ from exercises import several_ranks
 from labkit import dist
 from labkit.core.errors import BadArgument
 from labkit.dist import backward_by_buckets, interleaved
-from labkit.lesson import checks
+from labkit.lesson import checks, journal
+from labkit.measure.bench import speedup
 from tests.test_dist.data_parallel import (
+    beside_others,
     by_hand,
     ddp,
     ddp_in_small_buckets,
@@ -74,6 +76,13 @@ def test_a_reading_lasts_until_the_slowest_rank_is_done():
         assert list(timings) == ["short", "long"]
         assert [len(timing.samples_s) for timing in timings.values()] == [4, 4]
         assert min(timings["long"].samples_s) >= 0.05
+
+
+def test_no_verdict_rests_on_turns_that_other_programs_disturbed(home):
+    short, long = dist.launch(beside_others, 2, 5, timeout_s=TIMEOUT_S)[0].values()
+    ratio = speedup(long, short)
+    assert ratio.verdict == "not judged"
+    assert "not measured: this machine was busy" in str(journal.verdict("C20", ratio, section="12.5"))
 
 
 @pytest.mark.parametrize(("ways", "rounds"), [({"a": print}, 1), ({"a": 3}, 5), ({"a": print}, 2.5)])
