@@ -131,7 +131,7 @@ def gpus(name: str) -> Row:
         why = f"this torch has no code for the {torch.cuda.get_device_name()}, so the CPU is used"
         return Row(name, "problem", why, "install torch for CUDA 12.6, which has code for older GPUs")
     if driver("driver").state != "ok":
-        return Row(name, "missing", "none", "nothing: the CPU is measured, recorded runs show what only a GPU can")
+        return Row(name, "missing", "none", "nothing: the CPU is measured, others' numbers show what only a GPU can")
     if torch.version.cuda is None:
         return Row(name, "problem", "torch is built without CUDA", REINSTALL)
     said = str(caught[0].message).split("\n")[0][:100] if caught else "torch finds none"

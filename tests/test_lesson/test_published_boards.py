@@ -1,0 +1,129 @@
+"""What others published, on the boards of the notebooks: every row has a source, its place, and no say in a verdict."""
+
+import csv
+import json
+import re
+
+import pytest
+
+from labkit.core import results
+from labkit.core.errors import BadArgument, LabError
+from labkit.core.paths import DATA, NOTEBOOKS
+from labkit.lesson import journal
+from labkit.lesson.boards import SpeedBoard
+from labkit.plan import published
+from labkit.plot import ratios as plot_ratios
+
+pytestmark = pytest.mark.usefixtures("home")
+with (DATA / "published/boards.csv").open(newline="", encoding="utf-8") as file:
+    ROWS = list(csv.DictReader(file))
+each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['key']}, {row['what']}")
+
+
+def source_of(notebook):
+    """The code of a notebook, "04"."""
+    (path,) = NOTEBOOKS.glob(f"{notebook}_*.ipynb")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
+def board_of(row, **changes):
+    """The board of a row's section, with that row absent."""
+    section, name = results.split_key(row["key"])
+    same = row["relation"] == "same"
+    work = {"unit": row["unit"] if same else "s", "size": row["size"], "dtype": row["dtype"]} | changes
+    board = SpeedBoard(section, "A board", **work)
+    board.absent(name, needs="a CUDA GPU")
+    return board
+
+
+@each_row
+def test_a_row_says_who_measured_what_on_which_device_and_where_it_stands(row):
+    assert row["relation"] in ("same", "ratio", "related")
+    assert row["link"].startswith("https://")
+    assert row["confidence"] == "read from source text"
+    assert all(row[column] for column in ("what", "unit", "size", "who", "device"))
+    assert float(row["value"]) > 0
+    assert row["relation"] != "ratio" or row["unit"] == "x"
+
+
+@each_row
+def test_a_row_has_a_place_in_its_notebook(row):
+    section, name = results.split_key(row["key"])
+    source = source_of(section[:2])
+    if row["relation"] == "ratio":
+        assert f'lab.published.ratios("{section}")' in source
+        return
+    assert re.search(re.sub(r"\d+", r"(?:\\d+|\\{[^{}]*\\})", re.escape(name)), source), f"no row {name!r}"
+    boards = re.findall(rf'(?:SpeedBoard|race)\(\s*"{section}".*?\)\n', source, re.DOTALL)
+    units = {unit[1] if (unit := re.search(r'unit="([^"]+)"', board)) else "s" for board in boards}
+    assert units, f"no board of section {section}"
+    if row["relation"] == "same":
+        assert row["unit"] in units
+        assert all(number.replace(",", "") in source for number in re.findall(r"[\d,]+", row["size"]))
+
+
+@each_row
+def test_a_row_appears_with_its_link(row):
+    if row["relation"] == "ratio":
+        section, _ = results.split_key(row["key"])
+        found = plot_ratios(published.ratios(section), title="Ratios")
+        assert f"{row['what']}: " in found.sentence
+        assert f"published: {row['who']}, {row['device']} ({row['link']})" in found.sentence
+        return
+    board = board_of(row)
+    (bar,) = board._bars.values()
+    label = f"published: {row['who']}, {row['device']}", float(row["value"])
+    assert (label in bar.others) == (row["relation"] == "same")
+    begin = "Published: " if row["relation"] == "same" else "Related, published: "
+    assert re.search(rf"{begin}[^()]*{re.escape(row['what'])} [^()]*\({re.escape(row['who'])}", board.sentence)
+    assert row["link"] in board.sentence
+
+
+@each_row
+def test_a_row_is_no_bar_where_its_work_is_another(row):
+    if row["relation"] != "same":
+        return
+    for change, words in (
+        ({"size": "other"}, f"{row['size']}, here other"),
+        ({"dtype": "int8"}, f"{row['dtype']}, here int8"),
+        ({"unit": "apples"}, f"in {row['unit']}, here in apples"),
+    ):
+        board = board_of(row, **change)
+        (bar,) = board._bars.values()
+        assert not [one for one in bar.others if "published" in one[0]]
+        assert f"Published: {row['who']}, {row['device']}, not shown: {words}." in board.sentence
+
+
+def test_the_profile_of_ones_own_run_does_not_keep_a_published_value_away(monkeypatch):
+    row = next(row for row in ROWS if row["relation"] == "same")
+    for profile in ("ci", "full"):
+        monkeypatch.setenv("LABKIT_PROFILE", profile)
+        assert len(board_of(row)._bars.popitem()[1].others) == 1
+
+
+def test_a_published_value_is_never_recorded_and_judges_nothing():
+    for row in ROWS:
+        board_of(row)
+    assert results.results().entries() == []
+    number = next(iter(published.ratios("09.6").values()))
+    with pytest.raises(LabError, match="Expected evidence to be"):
+        journal.verdict("C15", number, section="09.6")
+    with pytest.raises(BadArgument, match="Expected origin to be"):
+        journal.record("09.6 a ratio", 2.0, "x", origin="published")
+    assert "not measured" in str(journal.verdict("C15", None, section="09.6", needs="a CUDA GPU"))
+    assert results.latest(results.results().entries(), "09.6 a ratio") is None
+
+
+def test_the_numbers_of_one_source_and_work_are_one_sentence():
+    (sentence,) = published.citations(one for one in published.cited("04.5") if one.relation == "related")
+    assert sentence.startswith("Related, published: neighbours first 8.05 ms, ")
+    assert "several numbers a thread 268 µs (Harris 2007, GeForce 8800 GTX; 4,194,304 numbers; int32; " in sentence
+
+
+def test_a_calculated_value_stands_in_a_row_that_cannot_be_measured():
+    board = SpeedBoard("00.4", "On a GPU", unit="images/s")
+    board.absent("no such row", needs="a CUDA GPU", calculated={"H200, at most": 5e6})
+    assert board._bars["no such row"].others == [("calculated: H200, at most", 5e6)]
+    assert "needs a CUDA GPU, 5,000,000 images/s (calculated: H200, at most)" in board.sentence
+    assert results.results().entries() == []
