@@ -12,7 +12,6 @@ from torch import nn
 import labkit as lab
 from labkit.core.spans import Span
 from labkit.gpu.compiler import KernelResources
-from labkit.gpu.estimate import Estimate
 from labkit.measure.bench import Ratio, Timing
 from labkit.measure.profiling import PARTS, Limit, PartSpan, StepProfile
 from labkit.measure.profiling.allocations import Phase
@@ -54,7 +53,6 @@ def _of_plan(text: str) -> dict[str, dict[str, Any]]:
         "gantt": {"ranks": [Span(0, 0.0, 1.0, text, text), Span(1, 0.0, 2.0, text, "0")], "until_s": 3.0},
         "replays": {"runs": replayed},
         "calculated_times": {"tables": [agreed]},
-        "kernel_parts": {"found": Estimate(text, text, 2e-3, {"memory": 1e-3, text: 2e-3}, 0.5, (text,))},
         "blocks_allowed": {"found": lab.occupancy(1024, registers=24, compute_capability=(8, 6))},
         "register_caps": {
             "builds": {64: KernelResources(64, 0, 0, 0, 0, 0, 1024)}, "block": 256, "compute_capability": (8, 0),

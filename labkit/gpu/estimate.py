@@ -18,7 +18,7 @@ from labkit.core.devices import Device, find
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import UnknownDevice
 from labkit.core.units import format_seconds
-from labkit.gpu.occupancy import WARP, Limits, limits, occupancy
+from labkit.gpu.occupancy import MAX_REGISTERS, WARP, Limits, limits, occupancy
 
 if TYPE_CHECKING:
     from labkit.gpu.trace.demands import Demands
@@ -77,22 +77,21 @@ class Estimate(ShownAsTable):
         return Table(rows, ("if alone", "time", ""), title, (f"{self.occupancy:.0%} occupancy.", *self.assumed))
 
 
-def estimate(
-    kernel: str, asks: Demands, device: str | Device, *, grid: Dim3, block: int, shared_bytes: int,
-    registers: int | None, local_bytes: int,
-) -> Estimate:  # fmt: skip
+def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int | None) -> Estimate:
     """The time of a launch of `grid` blocks on a device; UnknownDevice for one whose rates are unknown.
 
-    Without `registers` a thread, 32 and those that `local_bytes` need are assumed.
+    Without `registers` a thread, 32 and those that local arrays need are assumed.
     """
     chip = device if isinstance(device, Device) else find(device)
     sm = _rates(chip)
     assumed = [_UNKNOWN]
     if registers is None:
-        registers = min(REGISTERS + local_bytes // 4, 255)
+        registers = min(REGISTERS + asks.local_bytes // 4, MAX_REGISTERS)
         assumed.append(f"{registers} registers a thread are assumed; pass registers if the compiler says otherwise.")
-    pair = tuple(map(int, (chip.compute_capability or "").split(".")))
-    room = occupancy(block, registers=registers, shared_bytes=shared_bytes, compute_capability=(pair[0], pair[1]))
+    if alone := [axis for axis, traced, full in zip("xyz", asks.grid, grid, strict=True) if traced == 1 < full]:
+        assumed.append(f"Blocks are taken to share no data along {', '.join(alone)}: trace two or more there.")
+    needs = {"registers": registers, "shared_bytes": asks.shared_bytes}
+    room = occupancy(asks.threads, **needs, compute_capability=_capability(chip))
     sms, hz, bandwidth = chip.sms or 0, chip.boost_hz or 0.0, chip.bandwidth_bytes_per_s or 0.0
     total = math.prod(grid)
     active = min(sms, total)
@@ -102,7 +101,7 @@ def estimate(
     missed = asks.l1_miss_bytes / max(asks.load_bytes, 1.0)
     far = min(loaded / max(asks.l1_miss_bytes, 1.0), 1.0)
     wait = L1_CLOCKS + missed * (L2_CLOCKS - L1_CLOCKS + far * (MEMORY_CLOCKS - L2_CLOCKS))
-    latency = asks.global_waits * wait + (asks.shared_waits + asks.barriers) * SHARED_CLOCKS
+    latency = asks.global_waits * wait + asks.near_waits * SHARED_CLOCKS
     customers = 1 if asks.barriers else asks.warps  # of each block
     resident = room.blocks_per_sm
     full, rest = divmod(total, resident * sms)
@@ -115,10 +114,10 @@ def estimate(
     blocks_an_sm = -(-total // sms)
     parts = {name: blocks_an_sm * busy / hz for name, busy in services.items()}
     parts["latency"] = blocks_an_sm * latency / min(room.blocks_per_sm, blocks_an_sm) / hz
-    parts["atomics on one address"] = asks.hottest * total / hz
-    parts["launch"] = LAUNCH_S
+    parts |= {"atomics on one address": asks.hottest * total / hz, "launch": LAUNCH_S}
     seconds = max(clocks / hz, parts["atomics on one address"]) + LAUNCH_S
-    return Estimate(kernel, chip.name, seconds, parts, room.fraction, tuple(assumed))
+    known = {part: busy_s for part, busy_s in parts.items() if busy_s}
+    return Estimate(asks.kernel, chip.name, seconds, known, room.fraction, tuple(assumed))
 
 
 def _services(asks: Demands, sm: Limits, memory_per_clock: float, moved: float) -> dict[str, float]:
@@ -138,16 +137,17 @@ def _services(asks: Demands, sm: Limits, memory_per_clock: float, moved: float) 
 
 def _rates(chip: Device) -> Limits:
     """The rates of a device's SMs; UnknownDevice where the catalogue lacks something."""
-    facts = {"compute capability": chip.compute_capability, "number of SMs": chip.sms, "clock": chip.boost_hz,
-             "memory bandwidth": chip.bandwidth_bytes_per_s}  # fmt: skip
-    missing = [name for name, value in facts.items() if not value]
-    if not missing:
-        major, minor = str(chip.compute_capability).split(".")
-        sm = limits((int(major), int(minor)))
-        if sm.load_store_lanes and sm.l2_bytes_per_clock:
-            return sm
-        missing = [f"rates of compute capability {chip.compute_capability}"]
+    facts = ("compute_capability", "sms", "boost_hz", "bandwidth_bytes_per_s")
+    missing = [fact for fact in facts if not getattr(chip, fact)]
+    if not missing and (sm := limits(_capability(chip))).load_store_lanes:
+        return sm
+    missing = missing or [f"the load and store units of compute capability {chip.compute_capability}"]
     raise UnknownDevice(f"{chip.name} has no time for a kernel: unknown are {', '.join(missing)}. Take another GPU.")
+
+
+def _capability(chip: Device) -> tuple[int, int]:
+    major, minor = str(chip.compute_capability).split(".")
+    return int(major), int(minor)
 
 
 def _memory_bytes(asks: Demands, grid: Dim3, together: int, l2_bytes: float) -> tuple[float, float]:

@@ -28,7 +28,6 @@ from labkit.plot.images import grey_images as grey_images, images as images, own
 from labkit.plot.kernel_limits import (
     blocks_allowed as blocks_allowed,
     calculated_times as calculated_times,
-    kernel_parts as kernel_parts,
     register_caps as register_caps,
 )
 from labkit.plot.kernels import banks as banks, warp_lines as warp_lines

@@ -16,15 +16,13 @@ from matplotlib.ticker import MaxNLocator
 
 from labkit.core.kinds import Items
 from labkit.core.parameters import Count
-from labkit.core.units import format_seconds
 from labkit.gpu.occupancy import Occupancy, occupancy
 from labkit.plan.published import Agreement
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
-from labkit.plot.style import HATCHED, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED, series_style
+from labkit.plot.style import LIMIT, MEASURED, PREDICTED, RECORDED, series_style
 
 if TYPE_CHECKING:
     from labkit.gpu.compiler import KernelResources
-    from labkit.gpu.estimate import Estimate
 
 
 @Drawing
@@ -48,25 +46,6 @@ def calculated_times(ax: Axes, tables: Annotated[Sequence[Agreement[Any]], Items
         f"Farthest off: {worst.label}, calculated {worst.predicted / worst.published:.2g} times as long as published."
     )
     return FigureSpec(sentence, height_in=4.6, width_in=4.4, legend="right")
-
-
-@Drawing
-def kernel_parts(ax: Axes, found: Estimate) -> FigureSpec:
-    """The seconds that each part of a GPU would be busy with a kernel, and the whole with its interval."""
-    parts = {part: seconds for part, seconds in found.parts.items() if seconds > 0}
-    for y, (part, seconds) in enumerate(parts.items()):
-        ax.barh(y, seconds, 0.55, **HATCHED)
-        text = f"{format_seconds(seconds)}{', limits' if part == found.limit else ''}"
-        text_right_of(ax, seconds, y, text, bbox=ON_WHITE)
-    ax.axvspan(*found.interval_s, color=RECORDED, alpha=0.2, linewidth=0)
-    ax.axvline(found.seconds, color=LIMIT, linewidth=2)
-    name_rows(ax, list(parts))
-    ax.set(xscale="log", xlim=(min(parts.values()) / 2, 8 * max(found.interval_s[1], *parts.values())))
-    label_seconds(ax.xaxis)
-    ax.set_xlabel("calculated time: of each part alone (bars), of the whole (line)")
-    low, high = map(format_seconds, found.interval_s)
-    whole = f"{found.kernel} on {found.device}: {format_seconds(found.seconds)}, between {low} and {high}"
-    return FigureSpec(f"Calculated, not measured. {whole}; {found.limit} limits.", height_in=1.2 + 0.35 * len(parts))
 
 
 @Drawing

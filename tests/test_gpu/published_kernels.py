@@ -120,12 +120,6 @@ def copied(x, out):
 
 
 @cuda.jit
-def triad(a, b, c, scalar):
-    i = cuda.grid(1)
-    a[i] = b[i] + scalar * c[i]
-
-
-@cuda.jit
 def transposed(a, out):
     column, row = cuda.grid(2)
     out[column, row] = a[row, column]
@@ -143,8 +137,7 @@ class Launch(NamedTuple):
 
     def estimate(self, device):
         """The estimate for a device; NumPy's arrays of ones serve any of these kernels."""
-        scalars = (np.float32(2),) * (self.kernel is triad)
-        done = trace(self.kernel, self.grid, self.block, *(np.ones(s, np.float32) for s in self.shapes), *scalars)
+        done = trace(self.kernel, self.grid, self.block, *(np.ones(s, np.float32) for s in self.shapes))
         assert done.ok, done
         return done.estimate(device, grid=self.full_grid, longer=self.longer)
 
@@ -152,10 +145,6 @@ class Launch(NamedTuple):
 def _matmul(kernel, side, block):
     shapes = (2 * side, DEPTH), (DEPTH, 2 * side), (2 * side, 2 * side)
     return Launch(kernel, (2, 2), block, shapes, (N // side, N // side), N / DEPTH)
-
-
-def _stream(kernel, arrays):
-    return Launch(kernel, 8, 128, ((1024,),) * arrays, 2**21)  # of 2^28 numbers each
 
 
 LAUNCHES = {
@@ -166,7 +155,6 @@ LAUNCHES = {
     "matmul, 8 x 8 a thread": _matmul(eight_by_eight(8), 128, 256),
     "matmul, 8 x 8 a thread, depth 16": _matmul(eight_by_eight(16), 128, 256),
     "matmul, 8 x 8 a thread, depth 16, transposed": _matmul(eight_by_eight(16, transposed=True), 128, 256),
-    "copy": _stream(copied, 2),
-    "triad": _stream(triad, 3),
+    "copy": Launch(copied, 8, 128, ((1024,), (1024,)), 2**21),  # of 2^28 numbers
     "transpose, not coalesced": Launch(transposed, (2, 2), (32, 32), ((64, 64), (64, 64)), (512, 512)),
 }

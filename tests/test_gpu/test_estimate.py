@@ -29,7 +29,7 @@ def test_the_table_holds_what_is_calculated(kernel):
 
 def test_half_of_the_published_kernels_are_within_30_percent_and_none_is_off_by_more_than_2():
     rows = [row for table in published.kernels() for row in table.rows]
-    assert len(rows) == len(ROWS) >= 16
+    assert len(rows) == len(ROWS) >= 14
     assert statistics.median(abs(row.error) for row in rows) <= 0.3
     assert all(1 / WITHIN <= row.predicted / row.published <= WITHIN for row in rows)
 
@@ -160,10 +160,12 @@ def test_what_a_cell_shows_and_what_is_refused():
     assert "copied on T4" in shown
     assert "calculated" in shown
     assert "32 registers a thread are assumed" in shown
+    alone = trace(copied, 1, 128, x[:128].copy(), x[:128].copy())
+    assert "share no data along x: trace two or more there" in str(alone.estimate("T4", grid=10**5))
     for wrong, error, words in (
         ("T5", UnknownDevice, "Nearest names"),
-        ("AMD Instinct MI300X", UnknownDevice, "compute capability"),
-        ("B300 SXM", UnknownDevice, "number of SMs"),
+        ("AMD Instinct MI300X", UnknownDevice, "compute_capability"),
+        ("B300 SXM", UnknownDevice, "unknown are sms"),
     ):
         with pytest.raises(error, match=words):
             done.estimate(wrong)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from labkit.gpu.trace.counts import Requests
+from labkit.gpu.trace.counts import Requests, operations
 from labkit.gpu.trace.event_log import SITES
 from labkit.gpu.trace.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
 from labkit.gpu.trace.execution import Execution
 from labkit.gpu.trace.traced_memory import Array
 from labkit.gpu.trace.traced_thread import WARP, Dim3
-from labkit.gpu.trace.typed_source import Operations
 
 WIDEST = 16
 """Bytes that one load of a thread can bring (PTX ISA, "ld": vectors of up to four 4-byte elements)."""
@@ -42,9 +41,15 @@ class Footprint:
 class Demands:
     """Means over the blocks of a launch. Instructions are those of warps; waits are on the longest path of a block."""
 
-    blocks: int
-    """Blocks traced."""
+    kernel: str
+    grid: Dim3
+    """As traced."""
+    threads: int
+    """Of a block."""
     warps: int
+    shared_bytes: int
+    local_bytes: int
+    """Of the local arrays of a thread."""
     instructions: float
     arithmetic: float
     """Instructions on numbers; those on float64, and divisions and functions of float32, are in the next two."""
@@ -64,7 +69,8 @@ class Demands:
     """Bytes of the sectors stored, twice where a store leaves a part of its sector that has to be kept."""
     footprints: tuple[Footprint, ...]
     global_waits: float
-    shared_waits: float
+    near_waits: float
+    """For shared memory and at barriers."""
     barriers: float
     hottest: float
     """Atomics at one address of global memory, of all blocks together, divided by their number."""
@@ -78,8 +84,11 @@ class Demands:
         return float(np.maximum(clocks, WARP / lanes) @ self.weights) + self.shuffles
 
 
-def demands(run: Execution, names: Array, longer: float) -> Demands:
-    """The demands of a run whose long loops make `longer` times the turns; `names` says which array requests go to."""
+def demands(run: Execution, names: Array, hottest: int, longer: float) -> Demands:
+    """The demands of a run whose long loops make `longer` times the turns.
+
+    `names` says which array each request goes to; `hottest` are the atomics at one address of global memory.
+    """
     blocks, warps = math.prod(run.settings.grid), -(-run.settings.block_size // WARP)
     requests, accesses = run.requests, run.accesses.only(run.requests.order)
     kind, head = accesses.log.kinds[requests.site], accesses.only(requests.first)
@@ -89,9 +98,8 @@ def demands(run: Execution, names: Array, longer: float) -> Demands:
     per_block = (longer if looping.any() else 1.0) / blocks
     weights = _weights(requests, accesses, head) * times
     spread = len(kind) * WARP / max(int(requests.lanes.sum()), 1)  # a warp with few lanes takes as long
-    at_branches, branching = _branches(run)
-    done = [per_block * (n * spread / WARP + more) for n, more in zip(_straight(run), at_branches, strict=True)]
-    global_waits, shared_waits, barriers = _waits(run, head, outer, load, times)
+    done, branching = _operations(run, spread)
+    global_waits, near_waits, barriers = _waits(run, head, outer, load, times)
     shuffles = run.log.shuffles / blocks
     # A request to global memory takes an instruction for its address, a branch one for its comparison.
     others = weights[~outer].sum() + 2 * times[outer].sum() + 2 * per_block * branching + shuffles + barriers * warps
@@ -100,12 +108,16 @@ def demands(run: Execution, names: Array, longer: float) -> Demands:
     lines = _pairs(owner, sectors * SECTOR_BYTES // LINE_BYTES)[0]
     first = np.unique(_packed(head.block[owner], sectors)[load[owner]], return_index=True)[1]
     return Demands(
-        blocks=blocks,
+        kernel=run.settings.fn.__name__,
+        grid=run.settings.grid,
+        threads=run.settings.block_size,
         warps=warps,
-        instructions=float(done[2] + others),
-        arithmetic=done[2],
-        double=done[3],
-        special=done[4],
+        shared_bytes=run.layout.static_bytes + run.layout.dynamic_bytes,
+        local_bytes=sum(run.memory.local_bytes.values()),
+        instructions=float(per_block * done[2] + others),
+        arithmetic=per_block * done[2],
+        double=per_block * done[3],
+        special=per_block * done[4],
         passes=np.where(head.shared, requests.wavefronts, np.bincount(lines, minlength=len(kind))),
         weights=weights,
         is_shared=head.shared,
@@ -115,14 +127,14 @@ def demands(run: Execution, names: Array, longer: float) -> Demands:
         store_bytes=float(((2 * moved - requests.asked) * times)[outer & ~load].sum()),
         footprints=_footprints(run.settings.grid, names, sectors, head.block, load, times * blocks, owner),
         global_waits=global_waits,
-        shared_waits=shared_waits,
+        near_waits=near_waits,
         barriers=barriers,
-        hottest=_hottest(accesses, requests, outer & (kind == 3), times),
+        hottest=hottest * float(times[outer & (kind == 3)].max(initial=0.0)),
     )
 
 
 def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array) -> tuple[float, float, float]:
-    """Waits of a block for global and for shared memory, and at barriers, on the path of its slowest warp.
+    """Waits of a block for global memory, for shared memory and at barriers, and its barriers; of its slowest warp.
 
     Loads of one place in the source wait IN_FLIGHT turns at a time, those of different places together.
     """
@@ -138,26 +150,22 @@ def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array
     barriers = (
         run.log.barriers * float(most[0].mean()) if len(phases) else run.log.barriers / math.prod(run.settings.grid)
     )
-    return float(most[1].sum()), float(most[0][shared].sum()), barriers
+    return float(most[1].sum()), float(most[0][shared].sum()) + barriers, barriers
 
 
-def _straight(run: Execution) -> Operations:
-    """Operations of all threads, without those of the conditions of branches."""
-    total = Operations()
-    for times, done in zip(run.program.counters, run.program.counted, strict=True):
-        total = total.plus(done, times)
-    return total
+def _operations(run: Execution, spread: float) -> tuple[list[float], int]:
+    """Operations of warps, by the fields of Operations, and their branches.
 
-
-def _branches(run: Execution) -> tuple[Operations, int]:
-    """The operations of warps in the conditions of branches, each for all its lanes at once, and the branches."""
-    order = in_order(run.others.warp, run.others.key)
-    key, warp = run.others.key[order], run.others.warp[order]
-    times = np.bincount(key[starts(key, warp)] % SITES, minlength=len(run.sites)).tolist()
-    total = Operations()
-    for n, site in zip(times, run.sites, strict=True):
-        total = total.plus(site.operations, n)
-    return total, sum(n for n, site in zip(times, run.sites, strict=True) if site.kind == "branch")
+    The condition of a branch is worked out once for all lanes of a warp. Of all else the threads are counted, and
+    `spread` says how many lanes take as long as one that takes part.
+    """
+    others = run.others
+    order = in_order(others.warp, others.key)
+    once = others.only(order[starts(others.key[order], others.warp[order])])
+    straight, both = (operations(events, run.program) for events in (others.only(slice(0)), once))
+    done = [n * spread / WARP + total - n for n, total in zip(straight, both, strict=True)]
+    is_branch = np.array([site.kind == "branch" for site in run.sites])
+    return done, int(is_branch[once.site].sum())
 
 
 def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> Array:
@@ -173,12 +181,6 @@ def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> 
     of = outermost[head.key // SITES]
     reading, writing = set(of[loads].tolist()) - {0}, set(of[stores].tolist())
     return np.isin(of, list(reading - writing or reading))
-
-
-def _hottest(accesses: Events, requests: Requests, atomic: Array, times: Array) -> float:
-    """The most atomics at one address of global memory, of all blocks together, divided by their number."""
-    changed = accesses.only(np.repeat(atomic, requests.lanes)).address
-    return int(np.unique(changed, return_counts=True)[1].max(initial=0)) * float(times[atomic].max(initial=0.0))
 
 
 def _weights(requests: Requests, accesses: Events, head: Events) -> Array:

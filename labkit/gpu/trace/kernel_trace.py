@@ -189,13 +189,10 @@ class Trace(ShownAsTable):
         rate there.
         """
         if longer not in self._demands:
-            self._demands[longer] = demands(self._run, self._request_arrays, longer)
+            hottest = self.count(space="global", kind="atomic").hottest
+            self._demands[longer] = demands(self._run, self._request_arrays, hottest, longer)
         dims = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
-        return estimate(
-            self.kernel, self._demands[longer], device, grid=dims, block=math.prod(self.block),
-            shared_bytes=self.shared_bytes, registers=registers,
-            local_bytes=sum(self._run.memory.local_bytes.values()),
-        )  # fmt: skip
+        return estimate(self._demands[longer], device, grid=dims, registers=registers)
 
     # -- data for figures
 
