@@ -1,0 +1,142 @@
+"""The check of exercise 16.5: a search for techniques within a budget, in simulated scripts and in the notebook's own.
+
+A simulated script has techniques that help, that cost, that only help without another one, and one with which training
+never reaches the accuracy; its seconds differ from seed to seed. What the search returns is judged by the true seconds
+of each set, which only this check knows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterable
+from time import perf_counter, time_ns  # by name: an answer may replace those in `time`
+from typing import Any
+
+import labkit
+from exercises.answers import as_list
+from exercises.tagged_cells import tagged_cells
+from labkit.core.display import brief_repr
+from labkit.core.units import format_seconds
+from labkit.lesson.checks import NotYet, call, function
+from labkit.measure.contention import Watch
+from labkit.measure.machine import machine, pick
+
+_BUDGET_RUNS = 40  # of the script without any technique
+_SLACK = 1.2  # times as slow as the best set, at most
+_SCRIPTS = 12
+_FASTER_BY = 1.5
+
+Tried = Callable[[Iterable[str], int], tuple[float, bool]]
+
+
+def search(answer: object) -> str:
+    """Near the best set within the budget in a dozen simulated scripts, then faster than the article's for real."""
+    fn = function(answer)
+    for number in range(_SCRIPTS):
+        _judge_simulated(fn, _Script(random.Random(f"16.5 {number}")))
+    return _judge_real(fn)
+
+
+class _Script:
+    """A simulated script: its techniques, the true seconds of each set of them, and what a search has spent on it."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.alone_s = draw.uniform(2, 60)
+        helps = {f"helps {name}": draw.uniform(1.3, 4.0) for name in "ABC"[: draw.randrange(2, 4)]}
+        costs = {f"costs {name}": draw.uniform(0.5, 0.85) for name in "DE"[: draw.randrange(1, 3)]}
+        self.factors = {**helps, **costs, "helps alone": draw.uniform(1.2, 1.5), "misses": 3.0}
+        self.rival = draw.choice(sorted(helps))  # on top of which "helps alone" costs
+        self.names = draw.sample(sorted(self.factors), len(self.factors))
+        self.spread, self.spent_s, self.runs = draw.choice((0.02, 0.05)), 0.0, 0
+
+    def seconds(self, on: frozenset[str]) -> float:
+        """The true seconds with a set of techniques on; infinite if training never reaches the accuracy."""
+        if "misses" in on:
+            return math.inf
+        factors = dict(self.factors) | ({"helps alone": 0.8} if self.rival in on else {})
+        return self.alone_s / math.prod(factors[name] for name in on)
+
+    def tried(self, on: Iterable[str], seed: int) -> tuple[float, bool]:
+        """What one training with these techniques takes, and whether it reached the accuracy."""
+        chosen = _known(on, self.names)
+        true_s = self.seconds(chosen)
+        arrived = math.isfinite(true_s)
+        shared = random.Random(f"seed {seed}").gauss(0, 3 * self.spread)  # some seeds need more epochs, with any set
+        own = random.Random(f"{seed} {sorted(chosen)} {self.alone_s}").gauss(0, self.spread)
+        self.spent_s += (found_s := (true_s if arrived else 2 * self.alone_s) * math.exp(shared + own))
+        self.runs += 1
+        return found_s, arrived
+
+
+def _known(on: Any, names: list[str]) -> frozenset[str]:
+    listed = as_list(sorted(on)) if isinstance(on, set | frozenset) else as_list(on)
+    if listed is None or not set(map(str, listed)) <= set(names):
+        raise NotYet(f"Expected a list of techniques out of {', '.join(map(repr, names))}, got {brief_repr(on)}.")
+    return frozenset(listed)
+
+
+def _judge_simulated(fn: Callable[..., Any], script: _Script) -> None:
+    budget_s = _BUDGET_RUNS * script.alone_s
+    chosen = _known(call(fn, list(script.names), script.tried, budget_s), script.names)
+    what = f"a simulated script of {format_seconds(script.alone_s)} and {len(script.names)} techniques"
+    if script.runs == 0:
+        raise NotYet(f"For {what}: nothing was tried. Names alone don't tell which techniques help here.")
+    if script.spent_s > budget_s:
+        raise NotYet(
+            f"For {what}: the search took {format_seconds(script.spent_s)} of training, with a budget of "
+            f"{format_seconds(budget_s)}. Before each training, ask whether it still fits."
+        )
+    if "misses" in chosen:
+        raise NotYet(f"For {what}: 'misses' is in the result, but with it training never reaches the accuracy.")
+    sets = (set(some) for n in range(len(script.names) + 1) for some in itertools.combinations(script.names, n))
+    best = min(map(frozenset, sets), key=script.seconds)
+    times = script.seconds(chosen) / script.seconds(best)
+    if times > _SLACK:
+        raise NotYet(
+            f"For {what}: with {sorted(chosen)} it takes {times:.2f} times as long as with {sorted(best)}. "
+            f"{_why(script, chosen)}"
+        )
+
+
+def _why(script: _Script, chosen: frozenset[str]) -> str:
+    """What is wrong with a set of techniques, in words."""
+    if {script.rival, "helps alone"} <= chosen:
+        return f"'helps alone' costs time on top of {script.rival!r}: try each technique on top of what you keep."
+    if costs := sorted(name for name in chosen if name.startswith("costs")):
+        return f"{costs[0]!r} makes it slower. Was it tried with more than one seed, against the same seeds without it?"
+    left = sorted(name for name in set(script.names) - chosen if name.startswith("helps "))
+    return f"{left[0]!r} is missing." if left else ""
+
+
+def _judge_real(fn: Callable[..., Any]) -> str:
+    """Search for techniques of the notebook's own script; train with them from fresh seeds, in turn with none."""
+    names = tagged_cells("16", "script", lab=labkit, machine=machine())
+    techniques = list(names["techniques"])
+    draw, watch = random.Random(time_ns()), Watch()
+
+    def seconds(on: Iterable[str], seed: int) -> tuple[float, bool]:
+        switches = names["switched"](_known(on, techniques))
+        start_s = perf_counter()
+        arrived = names["train"](seed, **switches) >= names["target"]
+        machine().sync()
+        return perf_counter() - start_s, arrived
+
+    one_s = seconds([], draw.randrange(10**6))[0]
+    chosen = _known(call(fn, list(techniques), seconds, _BUDGET_RUNS * one_s), techniques)
+    plain, yours = [], []
+    for _ in range(pick(ci=3, cpu=5, gpu=5)):
+        seed = draw.randrange(10**6)
+        plain.append(seconds([], seed)[0])
+        yours.append(seconds(chosen, seed))
+    found = ", ".join(sorted(chosen)) or "nothing"
+    if (arrived := sum(there for _, there in yours)) < len(yours) - 1:
+        raise NotYet(f"With {found}, only {arrived} of {len(yours)} fresh seeds reached the accuracy on this machine.")
+    gain = statistics.median(plain) / statistics.median(spent_s for spent_s, _ in yours)
+    if gain < _FASTER_BY:
+        if busy := watch.so_far().reason:
+            raise NotYet(f"Right in simulated scripts; not judged here, since {busy}. Run the check again later.")
+        raise NotYet(f"Right in simulated scripts, but only {gain:.2f} times as fast here, with {found}.")
+    return f"Right in {_SCRIPTS} simulated scripts; here, from fresh seeds, {gain:.1f} times as fast with {found}."
