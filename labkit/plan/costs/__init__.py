@@ -1,4 +1,4 @@
-"""Pure arithmetic FLOP, bytes, roofline, memory, collectives, failures, break-even; each has its source."""
+"""Pure arithmetic: FLOP, bytes, roofline, memory, collectives, failures, break-even; each has its source."""
 
 from labkit.plan.costs.break_even import break_even_steps
 from labkit.plan.costs.collectives import Link, all_reduce_s, fit_link, hierarchical_all_reduce_s, point_to_point_s
