@@ -3,14 +3,12 @@
 
 # %% 20.1
 def dense_after_flatten(weight, channels, height, width):
-    """Keras's array (in, out) for torch's (out, in), behind maps of height x width."""
     maps = weight.reshape(-1, channels, height, width)
     return maps.transpose(2, 3, 1, 0).reshape(-1, len(weight))
 
 
 # %% 20.2
 def one_graph(function, example):
-    """A tf.function of a batch, traced once; example is a batch, others differ in length."""
     batch = tf.TensorSpec([None, *example.shape[1:]], example.dtype)
     return tf.function(function, input_signature=[batch])
 
@@ -30,5 +28,4 @@ def pipeline(paths, load, augment, batch):
 
 # %% 20.5
 def replica_loss(losses, global_batch):
-    """A replica's share of the loss; losses (n,) are its own, of global_batch images in all."""
     return tf.reduce_sum(losses) / global_batch

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from labkit.measure.tensorflow_here import tensorflow
-
-tf = tensorflow()  # None where it isn't installed: then 20.2, 20.3 and 20.5 can't be judged
+from labkit.measure.tensorflow_here import tensorflow as tf  # loaded when an answer first needs it
 
 
 def right_order(weight, channels, height, width):
@@ -55,53 +53,49 @@ def scaled(weight, channels, height, width):
     return right_order(weight, channels, height, width) / channels
 
 
-def signature(*specs, **options):
-    return lambda function, example: tf.function(function, input_signature=[tf.TensorSpec(*specs)], **options)
-
-
 def of_this_size(function, example):
-    return tf.function(function, input_signature=[tf.TensorSpec(example.shape, example.dtype)])
+    return tf().function(function, input_signature=[tf().TensorSpec(example.shape, example.dtype)])
 
 
 def always_float32(function, example):
-    return tf.function(function, input_signature=[tf.TensorSpec([None, *example.shape[1:]])])
+    return tf().function(function, input_signature=[tf().TensorSpec([None, *example.shape[1:]])])
 
 
 def any_shape(function, example):
     """Leaves even the number of axes open, so that a step that needs a width finds none."""
-    return tf.function(function, input_signature=[tf.TensorSpec(None, example.dtype)])
+    return tf().function(function, input_signature=[tf().TensorSpec(None, example.dtype)])
 
 
 def of_two_axes(function, example):
-    return tf.function(function, input_signature=[tf.TensorSpec([None, None], example.dtype)])
+    return tf().function(function, input_signature=[tf().TensorSpec([None, None], example.dtype)])
 
 
 def padded(function, example):
     """Fills every batch up to 64 rows, and leaves the filling in the result."""
-    graph = tf.function(function)
+    graph = tf().function(function)
 
     def filled(batch):
         missing = 64 - len(batch)
-        return graph(tf.pad(batch, [[0, missing], *[[0, 0]] * (len(batch.shape) - 1)]))
+        return graph(tf().pad(batch, [[0, missing], *[[0, 0]] * (len(batch.shape) - 1)]))
 
     return filled
 
 
 def new_each_time(function, example):
-    return lambda batch: tf.function(function)(batch)
+    return lambda batch: tf().function(function)(batch)
 
 
 def row_by_row(function, example):
-    graph = tf.function(function, input_signature=[tf.TensorSpec([1, *example.shape[1:]], example.dtype)])
-    return lambda batch: tf.concat([graph(batch[i : i + 1]) for i in range(len(batch))], axis=0)
+    graph = tf().function(function, input_signature=[tf().TensorSpec([1, *example.shape[1:]], example.dtype)])
+    return lambda batch: tf().concat([graph(batch[i : i + 1]) for i in range(len(batch))], axis=0)
 
 
 def right_graph(function, example):
-    return tf.function(function, input_signature=[tf.TensorSpec([None, *example.shape[1:]], example.dtype)])
+    return tf().function(function, input_signature=[tf().TensorSpec([None, *example.shape[1:]], example.dtype)])
 
 
 def data_of(paths):
-    return tf.data.Dataset.from_tensor_slices(paths)
+    return tf().data.Dataset.from_tensor_slices(paths)
 
 
 def chained(*steps, auto=True, buffer=None, reshuffle=None, drop=False):
@@ -109,7 +103,7 @@ def chained(*steps, auto=True, buffer=None, reshuffle=None, drop=False):
 
     def pipeline(paths, load, augment, batch):
         data, size = data_of(paths), buffer or len(paths)
-        calls = {"num_parallel_calls": tf.data.AUTOTUNE} if auto else {}
+        calls = {"num_parallel_calls": tf().data.AUTOTUNE} if auto else {}
         made = {
             "load": lambda data: data.map(load, **calls),
             "augment": lambda data: data.map(augment),
@@ -143,23 +137,23 @@ def nothing(*arguments):
 
 
 def own_mean(losses, global_batch):
-    return tf.reduce_mean(losses)
+    return tf().reduce_mean(losses)
 
 
 def own_sum(losses, global_batch):
-    return tf.reduce_sum(losses)
+    return tf().reduce_sum(losses)
 
 
 def mean_over_two(losses, global_batch):
-    return tf.reduce_mean(losses) / 2
+    return tf().reduce_mean(losses) / 2
 
 
 def sum_over_two_parts(losses, global_batch):
-    return tf.reduce_sum(losses) / (2 * tf.cast(tf.size(losses), tf.float32))
+    return tf().reduce_sum(losses) / (2 * tf().cast(tf().size(losses), tf().float32))
 
 
 def mean_over_all(losses, global_batch):
-    return tf.reduce_mean(losses) / global_batch
+    return tf().reduce_mean(losses) / global_batch
 
 
 def in_numpy(losses, global_batch):
@@ -167,11 +161,11 @@ def in_numpy(losses, global_batch):
 
 
 def by_own_number(losses, global_batch):
-    return tf.reduce_sum(losses) / len(losses) if len(losses) else tf.reduce_sum(losses)
+    return tf().reduce_sum(losses) / len(losses) if len(losses) else tf().reduce_sum(losses)
 
 
 def times_all(losses, global_batch):
-    return tf.reduce_sum(losses) * global_batch
+    return tf().reduce_sum(losses) * global_batch
 
 
 def each_image(losses, global_batch):
@@ -181,11 +175,11 @@ def each_image(losses, global_batch):
 def rounded_share(losses, global_batch):
     """Takes the replicas to be equal: as many as own batches fit into the whole one."""
     replicas = max(global_batch // max(len(losses), 1), 1)
-    return own_mean(losses, global_batch) / replicas if len(losses) else tf.reduce_sum(losses)
+    return own_mean(losses, global_batch) / replicas if len(losses) else tf().reduce_sum(losses)
 
 
 def constant(losses, global_batch):
-    return tf.constant(0.5)
+    return tf().constant(0.5)
 
 
 WRONG = {
@@ -206,8 +200,8 @@ WRONG = {
     ],
     "20.2": [
         (lambda function, example: function, "Python ran in each of 5 calls"),
-        (lambda function, example: tf.function(function), "each size of batch is traced anew"),
-        (lambda function, example: tf.function(function, reduce_retracing=True), "Traced 2 times"),
+        (lambda function, example: tf().function(function), "each size of batch is traced anew"),
+        (lambda function, example: tf().function(function, reduce_retracing=True), "Traced 2 times"),
         (of_this_size, "raised"),
         (always_float32, "raised"),
         (any_shape, "raised"),
@@ -232,7 +226,7 @@ WRONG = {
         (chained("load", "cache", "repeat", "shuffle", "augment", "batch", "prefetch"), "and more"),
         (chained(*without("batch")), "expected batches"),
         (chained(*without("augment")), "not augmented"),
-        (one_epoch_as_a_list, "Expected a tf.data.Dataset"),
+        (one_epoch_as_a_list, "Expected a tf().data.Dataset"),
         (nothing, "Is there a return?"),
     ],
     "20.5": [

@@ -8,7 +8,6 @@ import os
 import warnings
 from typing import Any
 
-from labkit.core.errors import LabError
 from labkit.measure.chrome_trace import quiet_profiler
 
 
@@ -16,7 +15,7 @@ from labkit.measure.chrome_trace import quiet_profiler
 def tensorflow() -> Any:
     """TensorFlow with torch's number of threads and the CPU as two devices, CPU:0 and CPU:1; None where it is missing.
 
-    GPUs are hidden from it. Raises LabError where it is in use already with other settings: they can't change any more.
+    GPUs are hidden from it. TensorFlow raises RuntimeError where it is in use already with other settings.
     """
     import torch
 
@@ -28,11 +27,8 @@ def tensorflow() -> Any:
     except ImportError:
         return None
     tf.get_logger().setLevel("ERROR")
-    try:
-        tf.config.set_visible_devices([], "GPU")
-        tf.config.threading.set_intra_op_parallelism_threads(torch.get_num_threads())
-        halves = [tf.config.LogicalDeviceConfiguration()] * 2
-        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
-    except RuntimeError as error:
-        raise LabError("TensorFlow is in use already with other settings. Restart the kernel.") from error
+    tf.config.set_visible_devices([], "GPU")
+    tf.config.threading.set_intra_op_parallelism_threads(torch.get_num_threads())
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
     return tf
