@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -167,6 +168,7 @@ class CommTracer:
                 # Over gloo a rank has no use for a GPU, whose context would take time and memory.
                 if "nccl" in over and torch.cuda.device_count() > self.context.rank:
                     torch.cuda.set_device(self.context.rank)
+                    warnings.filterwarnings("ignore", r"barrier\(\): using the device", UserWarning)  # it is this one
                 original(*args, **kwargs)
             finally:
                 self.open.pop(thread, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 import traceback
@@ -48,6 +49,7 @@ def start() -> Machine:
     programs took is kept, for the numbers that it records.
     """
     results.results().probe()
+    os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")  # small launches are meant to be small here
     if results.profile() != "full":
         import torch
 

@@ -50,8 +50,8 @@ struct Memory final : c10::Allocator {
         if (!wanted) return {nullptr, nullptr, &release, device};
         const auto bytes = static_cast<int64_t>((wanted + 511) / 512 * 512);  // the caching allocator rounds to 512
         std::lock_guard<std::mutex> guard(lock);
-        TORCH_CHECK_WITH(OutOfMemoryError, held[current] + bytes <= card_bytes, "CUDA out of memory. Tried to allocate ",
-                         bytes >> 20, ".00 MiB. GPU ", int(current), " is a simulated one.");
+        TORCH_CHECK_WITH(OutOfMemoryError, held[current] + bytes <= card_bytes,
+                         "CUDA out of memory. Tried to allocate ", bytes >> 20, ".00 MiB on a simulated GPU.");
         void* block = std::aligned_alloc(512, bytes);
         blocks[block] = {bytes, current};
         count(block, bytes, current);
@@ -77,7 +77,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     Stream exchangeStream(Stream to) const override {
         return Stream(Stream::UNSAFE, to.device(), std::exchange(stream_of[to.device_index()], to.id()));
     }
-    void record(void** event, const Stream&, const DeviceIndex, const c10::EventFlag) const override { *event = &memory; }
+    void record(void** event, const Stream&, const DeviceIndex, const c10::EventFlag) const override {
+        *event = &memory;
+    }
     void block(void*, const Stream&) const override {}
     void synchronizeDevice(const DeviceIndex) const override {}
     void destroyEvent(void*, const DeviceIndex) const noexcept override {}
@@ -242,8 +244,8 @@ void record(std::function<void()> call) {
     if (recording) graphs.back().push_back(std::move(call));
 }
 
-// ---- Every operator --------------------------------------------------------------------------------------------------
-const std::set<std::string> with_host = {"aten::index", "aten::index_put_", "aten::_index_put_impl_", "aten::_copy_from"};
+// ---- Every operator -------------------------------------------------------------------------------------------------
+const std::set<std::string> with_host = {"aten::index", "aten::index_put_", "aten::_index_put_impl_"};
 const std::set<std::string> waiting = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"};
 
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -264,8 +266,8 @@ void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                     "Expected a 'cuda' device type for generator but found 'cpu' (", name, ")");
     }
     if (arguments.device.index() < 0) arguments.device = Device(at::kCUDA, current);
-    TORCH_CHECK(!arguments.host || arguments.pairs.empty() || with_host.count(name), "Expected all tensors to be on the "
-                "same device, but found at least two devices, ", arguments.device, " and cpu! (", name, ")");
+    TORCH_CHECK(!arguments.host || arguments.pairs.empty() || with_host.count(name), "Expected all tensors to be on "
+                "the same device, but found at least two devices, ", arguments.device, " and cpu! (", name, ")");
     if ((name == "aten::_softmax" || name == "aten::_log_softmax") && (*stack)[first + 2].toBool()) {
         (*stack)[first] = (*stack)[first].toTensor().to(at::kFloat);  // half to float, which only a GPU's kernel does
         (*stack)[first + 2] = false;
@@ -290,12 +292,10 @@ void over_gloo(const c10::OperatorHandle& op, torch::jit::Stack* stack) {  // a 
     Arguments arguments;
     const auto count = op.schema().arguments().size();
     for (auto i = stack->size() - count; i < stack->size(); ++i)
-        Arguments::each((*stack)[i], [&](const Tensor& t) {
-            TORCH_CHECK(t.is_cuda(), "No backend type associated with device type cpu");
-            return arguments.to_cpu(t);
-        });
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CUDA), stack);
-    for (auto i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i)
+        Arguments::each((*stack)[i], [&](const Tensor& t) { return arguments.to_cpu(t); });
+    const bool on_gpu = !arguments.pairs.empty();  // each device's backend is asked, and NCCL has none for a CPU
+    op.redispatchBoxed(c10::DispatchKeySet(on_gpu ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU), stack);
+    for (auto i = stack->size() - op.schema().returns().size(); on_gpu && i < stack->size(); ++i)
         Arguments::each((*stack)[i], [&](const Tensor& t) { return arguments.to_cuda(t); });
 }
 
@@ -352,7 +352,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
     for (auto name : {"convolution", "convolution_backward", "native_batch_norm", "native_batch_norm_backward"})
         m.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_cpu>());  // these would ask for cuDNN
 }
-TORCH_LIBRARY_IMPL(c10d, AutogradCUDA, m) {
+TORCH_LIBRARY_IMPL(c10d, ADInplaceOrView, m) {  // the last key before the device's own
     for (auto name : {"allreduce_", "broadcast_", "allgather_", "_allgather_base_", "reduce_", "reduce_scatter_",
                       "_reduce_scatter_base_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "send", "recv_",
                       "allreduce_coalesced_"})
@@ -376,7 +376,9 @@ int64_t held_bytes(int device) { return held[device]; }
 int64_t peak_bytes(int device) { return most[device]; }
 void reset_peak(int device) { most[device] = held[device]; }
 int exchange_device(int to) { return to < 0 ? current : std::exchange(current, static_cast<DeviceIndex>(to)); }
-int64_t exchange_stream(int device, int64_t to) { return to < 0 ? stream_of[device] : std::exchange(stream_of[device], to); }
+int64_t exchange_stream(int device, int64_t to) {
+    return to < 0 ? stream_of[device] : std::exchange(stream_of[device], to);
+}
 void set_waits(int64_t mode) { waits = mode; }
 int64_t begin_graph() { recording = true; graphs.emplace_back(); return graphs.size() - 1; }
 void end_graph() { recording = false; }

@@ -1,6 +1,7 @@
 """Give this process its pretend GPU: patch each library right before or after Python imports it."""
 
 import ctypes
+import importlib.util
 import os
 import sys
 from importlib.abc import Loader, MetaPathFinder
@@ -62,3 +63,6 @@ def on():
     sys.meta_path.insert(0, Finder())
     for missing in set(libraries.WITHOUT) & {"cupy", "triton"}:
         sys.modules[missing] = None  # so that import and find_spec don't find it
+    if "triton" not in libraries.WITHOUT:  # it is looked for, and inductor replaced: nothing imports it
+        usual = importlib.util.find_spec
+        importlib.util.find_spec = lambda name, package=None: usual("json" if name == "triton" else name, package)

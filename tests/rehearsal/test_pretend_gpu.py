@@ -19,7 +19,7 @@ pytestmark = [
 
 def rehearse(code, home, **options):
     """What a process with a pretend GPU prints."""
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
+    command = [sys.executable, "-c", textwrap.dedent(code)]
     done = subprocess.run(command, env=environment(home, **options), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -167,7 +167,7 @@ def test_a_gpu_that_torch_has_no_code_for_is_not_used(tmp_path):
 
 def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
     code = """
-        import torch, torch.distributed as dist
+        import torch, torch.distributed as dist, warnings
         import labkit as lab
 
         def ranks(over):
@@ -175,13 +175,22 @@ def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
             x = torch.full((3,), dist.get_rank() + 1.0, device="cuda" if over == "nccl" else "cpu")
             used = torch.cuda.is_initialized()
             dist.all_reduce(x)
-            return used, str(x.device), x.tolist()
+            with warnings.catch_warnings(record=True) as caught:
+                dist.barrier()
+            assert not caught, caught[0].message
+            refused = ""
+            if over == "nccl":
+                try:
+                    dist.all_reduce(x.cpu())
+                except RuntimeError as error:
+                    refused = str(error)
+            return used, str(x.device), x.tolist(), "o backend type associated with device type cpu" in refused
 
         if __name__ == "__main__":
             assert lab.dist.backend(2) == "nccl"
             for over, used in (("nccl", True), ("gloo", False)):
                 for rank, found in enumerate(lab.launch(ranks, 2, over)):
-                    assert found == (used, f"cuda:{rank}" if used else "cpu", [3.0, 3.0, 3.0]), found
+                    assert found == (used, f"cuda:{rank}" if used else "cpu", [3.0, 3.0, 3.0], used), found
     """
     rehearse(code, tmp_path, gpus=2)
 
@@ -189,3 +198,18 @@ def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
 def test_the_estimates_are_held_against_this_gpu(tmp_path):
     said = rehearse("from benchmarks import estimates; estimates.main()", tmp_path, card="H100")
     assert all(name in said for name in ("sum by shuffles", "matmul, blocked", "What differed from the estimates on"))
+
+
+def test_what_no_notebook_does(tmp_path):
+    code = """
+        import torch
+        import labkit as lab
+        from labkit.lesson import doctor
+        from labkit.measure.machine import machine
+        from labkit.measure.profiling import utilization
+        print(doctor.gpus("GPUs"), machine().slug, machine(), utilization(1e9, 1e-3))
+        x = torch.ones(4, device="cuda")
+        print(lab.peak_memory(lambda: x * 2))
+    """
+    waits = refused("lab.graphs.captured(lambda: print(x.sum().item()))", "can't be recorded as a CUDA graph")
+    assert "tesla-t4 " in rehearse(textwrap.dedent(code) + waits, tmp_path)

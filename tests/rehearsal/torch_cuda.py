@@ -164,6 +164,7 @@ def fill(c):
             cudaProfilerStop=lambda: 0, cudaError=SimpleNamespace(success=0),
         ),
         "_nvtx": SimpleNamespace(rangePushA=lambda message: 0, rangePop=lambda: 0, markA=lambda message: None),
+        "_nccl_version": lambda: 22809, "_nccl_version_suffix": lambda: b"",
         "_scatter": scatter, "_gather": lambda tensors, axis, to=None: concatenated(tensors, axis, to),
         "_broadcast_coalesced": lambda tensors, to, size: [[t.to(f"cuda:{i}") for t in tensors] for i in to],
     }  # fmt: skip
