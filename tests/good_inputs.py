@@ -144,6 +144,7 @@ EXAMPLES |= {
     "SpeedBoard.section": lambda: "00.1",
     "SpeedBoard.unit": lambda: "s",
     "SpeedBoard.size": lambda: "",
+    "SpeedBoard.expect.calculated": lambda: {"H200, at most": 1.0},
     "compile_cuda.source": lambda: 'extern "C" __global__ void f(float *x) { x[0] = 1; }',
     "compile_numba.kernel": lambda: _kernel,
     "compile_numba.signature": lambda: (np.zeros(4, "f4"),),
