@@ -37,7 +37,7 @@ def search(techniques, seconds, budget_s):
     ):  # a second time, since a later technique may replace an earlier one
         after, other = [], chosen ^ {name}
         for seed in seeds:
-            if left_s < 3 * before[seed][0]:
+            if left_s < 0:
                 return chosen
             after.append(seconds(other, seed))
             left_s -= after[-1][0]

@@ -20,7 +20,6 @@ _FEW = 5  # guesses, below which nothing is said of where they err
 _WRAPPER = textwrap.TextWrapper(  # of what a terminal shows; an address stays whole
     110, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
 )
-_KINDS = ("times", "rates", "ratios", "shares and others")
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,18 +54,19 @@ def calibration() -> Calibration:
     entries, here = results.results().entries(), machine().name
     guesses = {(e.section, e.what): e for e in entries if isinstance(e, Prediction)}
     last = {(e.section, e.what): e for e in entries if isinstance(e, Measurement) and e.machine == here}
-    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in _KINDS}
+    found: dict[str, tuple[tuple[float, float], ...]] = {}
     for key, m in last.items():
         guess = guesses.get(key)
         if guess is not None and guess.blind and guess.unit == m.unit and m.value > 0 and not m.busy:
-            found[_kind(m.unit)].append((guess.value, m.value))
-    return Calibration({kind: tuple(pairs) for kind, pairs in found.items()})
+            kind = _kind(m.unit)
+            found[kind] = (*found.get(kind, ()), (guess.value, m.value))
+    return Calibration(found)
 
 
 def _kind(unit: str) -> str:
     if unit in ("s", "ms", "µs", "ns", "min", "h", "days", "years"):
         return "times"
-    return "rates" if unit.endswith("/s") else "ratios" if unit == "x" else _KINDS[-1]
+    return "rates" if unit.endswith("/s") else "ratios" if unit == "x" else "shares and others"
 
 
 @dataclass(frozen=True)
