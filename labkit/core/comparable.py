@@ -44,10 +44,7 @@ def difference(there: Measurement, here: Work) -> str:
 
 
 def beside(key: str, here: Work, published: Sequence[Measurement] = ()) -> tuple[list[Measurement], list[str]]:
-    """The recorded and `published` numbers under a key that did this work, and a sentence for each of the others.
-
-    A machine that did other work only has one sentence.
-    """
+    """The recorded and `published` numbers under a key that did this work; a sentence for each other machine's."""
     shown, apart = [], {}
     both = [*recorded(key), *published]
     for found in sorted(both, key=lambda found: found.unit == here.unit):  # another unit is the last to name

@@ -219,9 +219,8 @@ class SpeedBoard(Live):
         for row in rows:
             bar = self._row(row)
             of_row = [one for one in others if one.number.what == row]
-            found, self._apart[row] = beside(
-                f"{self.section} {row}", work, [one.number for one in of_row if one.relation == "same"]
-            )
+            same = [one.number for one in of_row if one.relation == "same"]
+            found, self._apart[row] = beside(f"{self.section} {row}", work, same)
             self._cited[row] = [one for one in of_row if one.relation == "related" or one.number in found]
             bar.others = [*((one.came_from, one.value) for one in found), *self._calculated.get(row, [])]
 

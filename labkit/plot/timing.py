@@ -17,7 +17,7 @@ from labkit.core.results import Measurement
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio, Timing
 from labkit.plan.costs import break_even_steps
-from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
+from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
 from labkit.plot.style import CYCLE, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED, series_style
 
 _STEPS, _SECONDS = (100, 1e8), (1.0, 1e6)  # where break_even's logarithmic axes begin and end
@@ -68,39 +68,27 @@ def ratios(ax: Axes, named: Annotated[Mapping[str, Ratio | Measurement], Items(1
     A ratio that somebody published is an open square with its origin.
     """
     right = 1.25 * max([1.0, *(one.high if isinstance(one, Ratio) else one.value for one in named.values())])
-    for y, ratio in enumerate(named.values()):
+    each = []
+    for y, (name, ratio) in enumerate(named.items()):
         if isinstance(ratio, Measurement):
-            _elsewhere(ax, ratio, y, right)
+            words = f"{significant(ratio.value)}x, {ratio.came_from}"
+            ax.plot(ratio.value, y, "s", color=RECORDED, markerfacecolor="white", markersize=8)
+            text_right_of(ax, ratio.value, y, words, xytext=(10, 0), bbox=ON_WHITE)
+            each.append(f"{name}: {words} ({ratio.link})")
             continue
+        words = f"{significant(ratio.value)}x, {ratio.verdict}"
         color = MEASURED if ratio.verdict in ("faster", "slower") else RECORDED
         ax.plot([ratio.low, ratio.high], [y, y], color=color, linewidth=3, marker="|", markersize=10)
         ax.plot(ratio.value, y, "o", color=color, markersize=8)
         side, ha = (0, "center") if ratio.value > 0.15 * right else (-4, "left")  # else it would cross the axis
-        ax.annotate(
-            f"{significant(ratio.value)}x, {ratio.verdict}", (ratio.value, y), xytext=(side, 10),
-            textcoords="offset points", ha=ha, fontsize=8, bbox=ON_WHITE,
-        )  # fmt: skip
+        text_right_of(ax, ratio.value, y, words, xytext=(side, 10), ha=ha, va="baseline", bbox=ON_WHITE)
+        each.append(f"{name}: {words}")
     ax.axvline(1.0, color=LIMIT, linewidth=2, zorder=1)
     name_rows(ax, list(named), above=0.7)
     ax.set_xlim(0, right)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
     ax.set_xlabel("speed-up (dot) and its 95 % interval; black line: no difference")
-    each = (f"{name}: {significant(ratio.value)}x, {_source(ratio)}" for name, ratio in named.items())
     return FigureSpec("; ".join(each) + ".", height_in=1.1 + 0.55 * len(named))
-
-
-def _elsewhere(ax: Axes, ratio: Measurement, y: int, right: float) -> None:
-    """A ratio that was not measured here, on an axis that ends at `right`: the words on the side that has room."""
-    ax.plot(ratio.value, y, "s", color=RECORDED, markerfacecolor="white", markersize=8)
-    ha, aside = ("left", 10) if ratio.value < right / 2 else ("right", -10)
-    ax.annotate(
-        f"{significant(ratio.value)}x, {ratio.came_from}", (ratio.value, y), xytext=(aside, 0),
-        textcoords="offset points", ha=ha, va="center", fontsize=8, bbox=ON_WHITE,
-    )  # fmt: skip
-
-
-def _source(ratio: Ratio | Measurement) -> str:
-    return ratio.verdict if isinstance(ratio, Ratio) else f"{ratio.came_from} ({ratio.link})"
 
 
 @Drawing

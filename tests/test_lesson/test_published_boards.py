@@ -95,6 +95,13 @@ def test_a_row_is_no_bar_where_its_work_is_another(row):
         assert f"Published: {row['who']}, {row['device']}, not shown: {words}." in board.sentence
 
 
+@pytest.mark.parametrize("section", sorted({row["key"][:4] for row in ROWS if row["relation"] == "ratio"}))
+def test_names_of_ratios_fit_beside_their_figure_and_none_hides_another(section):
+    names = [row["what"] for row in ROWS if row["key"].startswith(section) and row["relation"] == "ratio"]
+    assert max(map(len, names)) <= 34
+    assert list(published.ratios(section)) == names
+
+
 def test_the_profile_of_ones_own_run_does_not_keep_a_published_value_away(monkeypatch):
     row = next(row for row in ROWS if row["relation"] == "same")
     for profile in ("ci", "full"):
