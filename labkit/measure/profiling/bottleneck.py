@@ -93,10 +93,10 @@ def find_bottleneck(
     `batches` is a DataLoader or other iterable, a function that returns the next batch, or one batch in memory (then
     input takes no time). Measured are: the whole loop; the step on a batch already in memory; the input alone; each
     operator by itself, with twice the batch too, compared with `ceilings`, by default this machine's; with
-    torch.distributed, the step without its exchange (DistributedDataParallel's no_sync), and a profile. So a step's
-    time is divided into operators at work, by their limit; the launch of each, at the cost that operators have in a
-    tiny training step, and on a CPU what products prepare for any batch; and the rest, the host's other work or
-    waiting, with the line that holds most of it.
+    torch.distributed, a profile. So a step's time is divided into operators at work, by their limit; the launch of
+    each, at the cost that operators have at the same moments in a tiny training step, and on a CPU what products
+    prepare for any batch; communication that nothing hides; and the rest, the host's other work or waiting, with the
+    line that holds most of it. On a CPU, seconds in which other programs had this thread's core are left out.
     The experiments train `step`'s model. All ranks of a distributed run must call this. Shares are of the loop as it
     is: a loader's work that overlaps with steps has no share.
     Raises BadArgument for a step that can't be called and for no batches, BadMeasurement for one without operators.
@@ -109,13 +109,9 @@ def find_bottleneck(
         ceilings = ceilings or measure_ceilings()
         watch = Watch(gpu=trial.device != "cpu")
         batch = trial.input(batches)
-        talking, quiet = trial.exchange(batch)
-        with quiet:
-            parts, step_s = trial.inside(batch, ceilings)
+        parts, step_s = trial.inside(batch, ceilings)
         busy = watch.so_far().reason
-    step_s /= 1 - talking
     in_steps = trial.share_of_steps(step_s)
-    shares = {name: parts[name] * (1 - talking) * in_steps for name in LIMITS}
+    shares = {name: parts[name] * in_steps for name in LIMITS}
     shares["input"] += 1 - in_steps
-    shares["communication"] += talking * in_steps
     return Limit(shares, tuple(trial.evidence), step_s / in_steps, busy, *trial.places(), trial.alone_s)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -41,7 +39,8 @@ class LoopExperiments:
         self.step, self.budget_s = step, budget_s
         self.device = machine().device
         self.sync = sync_of(self.device)
-        self.samples, self.evidence, self.unexplained = StackSamples(), list[str](), ""
+        self.samples, self.tiny = StackSamples(), TinyStep(self.device, self.sync)
+        self.evidence, self.unexplained = list[str](), ""
         self.ready, self.alone_s = 1, 0.0
         self.in_steps: float | None = 1.0
 
@@ -75,25 +74,8 @@ class LoopExperiments:
         waits_s = self.alone_s if self.ready == 1 else max(self.alone_s - step_s, 0.0)
         return step_s / (step_s + waits_s)
 
-    def exchange(self, batch: Batch) -> tuple[float, contextlib.AbstractContextManager[None]]:
-        """The share of a step that exchanging gradients takes, and a context in which none are exchanged."""
-        models = _exchanging() if distributed() else []
-        if not models:
-            return 0.0, contextlib.nullcontext()
-
-        def without() -> None:
-            with _no_exchange(models):
-                self.step(batch)
-
-        quiet, whole, in_quiet = self._in_turn(without, lambda: self.step(batch), 1)
-        self.evidence.append(
-            f"Without exchanging gradients: {format_seconds(quiet)} a step instead of {format_seconds(whole)}."
-        )
-        return 1 - in_quiet, _no_exchange(models)
-
     def inside(self, batch: Batch, ceilings: Ceilings) -> tuple[dict[str, float], float]:
         """Shares of a step by limit, which sum to 1, and the step's seconds."""
-        self.tiny = TinyStep(self.device, self.sync)
         step_s, runs = self._timed(lambda: self.step(batch))
         self._look_at(runs)
         calls, doubled = operator_timing.typical_calls(runs), self._doubled(batch, step_s)
@@ -153,11 +135,12 @@ class LoopExperiments:
             return operator_timing.timed_calls(work, self.sync)
 
         work()
-        trial_s = self._mean(work, 1)
+        trial_s = _clock_s(work)
         if not self._agreed(int(trial_s <= self.budget_s / _SLOWEST)):
             self.tiny.measure(_TINY_STEPS)
-            return trial_s, [timed()]
-        timed_s = self._mean(timed, 1)
+            calls = timed()
+            return min(trial_s, sum(call.before_s + call.seconds for call in calls)), [calls]
+        timed_s = _clock_s(timed)
         inside = self._often(trial_s, share=_READING_S / self.budget_s, most=100)
         n = self._often(trial_s * inside + 2 * timed_s, share=0.25 / _ROUNDS, most=_RUNS)
         worked_s, runs = [], []
@@ -201,8 +184,9 @@ class LoopExperiments:
         """
         for _ in range(skip):
             work()
+        start = perf_counter()
         trial_s = self._mean(work, together)
-        groups = self._often(together * trial_s, share=share, most=200)
+        groups = self._often(perf_counter() - start, share=share, most=200)
         return self._mean(work, groups * together) if groups > 1 else trial_s
 
     def _mean(self, work: Callable[[], object], runs: int) -> float:
@@ -246,6 +230,12 @@ class LoopExperiments:
             self.evidence.append(f"In a profile, exposed communication takes {said['communication']} a step.")
 
 
+def _clock_s(work: Callable[[], object]) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
 def crowded(device: str) -> bool:
     """Whether other programs take cores from torch's threads on a CPU, which makes them wait for each other."""
     import torch
@@ -256,21 +246,6 @@ def crowded(device: str) -> bool:
     while perf_counter() - start < _LOOK_S:
         x @ x
     return bool(watch.so_far().reason)
-
-
-def _exchanging() -> list[Any]:
-    """Models of this process whose gradients are exchanged."""
-    from torch.nn.parallel import DistributedDataParallel
-
-    return [one for one in gc.get_objects() if issubclass(type(one), DistributedDataParallel)]
-
-
-@contextlib.contextmanager
-def _no_exchange(models: Sequence[Any]) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for model in models:
-            stack.enter_context(model.no_sync())
-        yield
 
 
 def _prefetched(batches: object) -> tuple[int, int]:
