@@ -23,7 +23,7 @@ from labkit.measure.torch_calls import EachOperator
 try:
     from resource import RUSAGE_THREAD, getrusage
 except ImportError:  # only Linux has counters for each thread
-    RUSAGE_THREAD = 0
+    RUSAGE_THREAD = 0  # type: ignore[misc]
 
 _LOOKS_UP = ("embedding", "gather", "index", "take")  # read as many bytes as they return, not all of their input
 _RARE_S = 1e-4  # from which mean seconds on, work of the host that some steps only do is no noise
