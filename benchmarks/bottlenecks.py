@@ -54,7 +54,7 @@ def judged(loop: Loop, budget_s: float) -> tuple[str, float]:
 @contextlib.contextmanager
 def busy(n: int) -> Iterator[None]:
     """Let n programs loop within the block, strangers to this one: what it started itself wouldn't count as busy."""
-    # Their CPU time is limited, so that none outlives a benchmark that was killed by much.
+    # Their CPU time is limited: a benchmark that is killed leaves them running.
     start = f"ulimit -t 900; {sys.executable} -c 'while True: pass' >/dev/null & echo $!"
     programs = [int(subprocess.run(["sh", "-c", start], stdout=subprocess.PIPE, check=True).stdout) for _ in range(n)]
     try:
