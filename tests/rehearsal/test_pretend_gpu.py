@@ -7,6 +7,7 @@ import sys
 import textwrap
 
 import pytest
+import torch
 
 from labkit.core.paths import ROOT
 from tests.rehearsal import CARDS, environment
@@ -14,6 +15,7 @@ from tests.rehearsal import CARDS, environment
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux" or shutil.which("g++") is None, reason="needs g++, on Linux"),
+    pytest.mark.skipif(torch.version.cuda is not None, reason="needs the CPU build of torch, whose CUDA it fills in"),
 ]
 
 
