@@ -226,7 +226,7 @@ WRONG = {
         (chained("load", "cache", "repeat", "shuffle", "augment", "batch", "prefetch"), "and more"),
         (chained(*without("batch")), "expected batches"),
         (chained(*without("augment")), "not augmented"),
-        (one_epoch_as_a_list, "Expected a tf().data.Dataset"),
+        (one_epoch_as_a_list, "Expected a tf.data.Dataset"),
         (nothing, "Is there a return?"),
     ],
     "20.5": [
