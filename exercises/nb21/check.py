@@ -90,7 +90,7 @@ def gradient_norms(answer: object) -> str:
         }
         images = jnp.asarray(draw.normal(size=(count, inputs)), "float32")
         labels = jnp.asarray(draw.integers(0, classes, count))
-        calls = []
+        calls: list[int] = []
 
         def loss(weights: Any, images: Any, labels: Any, calls: list[int] = calls) -> Any:
             calls.append(len(images))
