@@ -346,7 +346,7 @@ def text() -> str:
         for row in rows():
             gpu, link = row.cluster.gpu, row.cluster.inter
             device = {"name": gpu.name} if isinstance(row.cluster.device, str) else _own(gpu)
-            cluster = {"gpus": row.cluster.gpus, "gpus_per_node": row.cluster.gpus_per_node}
+            cluster: dict[str, object] = {"gpus": row.cluster.gpus, "gpus_per_node": row.cluster.gpus_per_node}
             if row.cluster.torus is not None:
                 cluster["torus"] = row.cluster.torus
             if link is not None:

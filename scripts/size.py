@@ -8,7 +8,7 @@ from pathlib import Path
 from labkit.core.paths import EXERCISES, ROOT
 
 LABKIT = ROOT / "labkit"
-LIMITS = {"labkit": 26_810, "core and lesson": 3_501, "exercises": 6_790}
+LIMITS = {"labkit": 27_790, "core and lesson": 3_950, "exercises": 7_600}
 
 
 def lines(*folders: Path, without: str = "") -> int:

@@ -56,7 +56,7 @@ def _pairs(ratios: Sequence[float], draw: random.Random | None = None) -> Pair:
 
 
 def _by_chance(n: int, faster: int) -> float:
-    return sum(math.comb(n, k) for k in range(faster, n + 1)) / 2**n
+    return float(sum(math.comb(n, k) for k in range(faster, n + 1)) / 2**n)
 
 
 def _kept(below_s: Sequence[float], rung_s: Sequence[float]) -> bool:
@@ -100,7 +100,7 @@ def _subsets(names: Any) -> list[Subset]:
 
 
 def _fair(seconds: Mapping[Subset, float]) -> dict[str, float]:
-    names = sorted(max(seconds, key=len))
+    names = sorted(frozenset().union(*seconds))
     orders = list(itertools.permutations(names))
     return {
         name: statistics.geometric_mean(

@@ -56,7 +56,9 @@ def useful_share(answer: object) -> str:
     cases = [(8, 128, 128, 128), (8, 128, 129, 128), (9, 128, 128, 128), (8, 129, 256, 128), (1, 1, 1, 256)]
     cases += [(64, 75, 6, 128), (1023, 768, 50_257, 256), (8, 384, 256, 256), (16, 24, 40, 16)]
     draw = random.Random(211)
-    cases += [(draw.randrange(1, 5000), *draw.sample(range(1, 3000), 2), draw.choice((64, 128, 256))) for _ in range(9)]
+    for _ in range(9):
+        inputs, outputs = draw.sample(range(1, 3000), 2)
+        cases.append((draw.randrange(1, 5000), inputs, outputs, draw.choice((64, 128, 256))))
     over_cases(answer, cases, _useful, _judge_share)
     return "Right for full tiles, for one more than a tile, and for drawn sizes on units of several sides."
 

@@ -70,8 +70,8 @@ def published_steps(name: str) -> Agreement[Step]:
 
     The constants were not fitted to the latter. Raises BadArgument with the nearest name.
     """
-    unseen = {"MaxText": functools.partial(compare, "MaxText")}
-    return lookup(name, {**COMPARISONS, **unseen}, "published table")()
+    every = dict(COMPARISONS) | {"MaxText": functools.partial(compare, "MaxText")}
+    return lookup(name, every, "published table")()
 
 
 @dataclass(frozen=True, repr=False)
