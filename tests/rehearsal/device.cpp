@@ -355,7 +355,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
 TORCH_LIBRARY_IMPL(c10d, ADInplaceOrView, m) {  // the last key before the device's own
     for (auto name : {"allreduce_", "broadcast_", "allgather_", "_allgather_base_", "reduce_", "reduce_scatter_",
                       "_reduce_scatter_base_", "gather_", "scatter_", "alltoall_", "alltoall_base_", "send", "recv_",
-                      "allreduce_coalesced_"})
+                      "allreduce_coalesced_", "allgather_coalesced_", "allgather_into_tensor_coalesced_",
+                      "reduce_scatter_tensor_coalesced_"})
         m.impl(name, torch::CppFunction::makeFromBoxedFunction<&over_gloo>());
 }
 TORCH_LIBRARY(rehearsal, m) {
