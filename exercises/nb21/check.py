@@ -53,7 +53,13 @@ def _useful(rows: int, inputs: int, outputs: int, side: int) -> float:
 
 def useful_share(answer: object) -> str:
     """Sizes that fill tiles, that miss by one, small ones and drawn ones, for several units."""
-    cases = [(8, 128, 128, 128), (8, 128, 129, 128), (9, 128, 128, 128), (8, 129, 256, 128), (1, 1, 1, 256)]
+    cases: list[tuple[int, ...]] = [
+        (8, 128, 128, 128),
+        (8, 128, 129, 128),
+        (9, 128, 128, 128),
+        (8, 129, 256, 128),
+        (1, 1, 1, 256),
+    ]
     cases += [(64, 75, 6, 128), (1023, 768, 50_257, 256), (8, 384, 256, 256), (16, 24, 40, 16)]
     draw = random.Random(211)
     for _ in range(9):
