@@ -14,7 +14,7 @@ def timed(device, fn, *, sync):
 def test_a_synchronised_benchmark_sees_the_kernel_and_its_cold_call():
     device = SimulatedDevice(launch_s=LAUNCH_S, compile_s=0.5)
     timing = timed(device, lambda: device.launch(KERNEL_S), sync=device.synchronize)
-    assert timing.median_s == pytest.approx(LAUNCH_S + KERNEL_S)
+    assert KERNEL_S < timing.median_s < LAUNCH_S + KERNEL_S  # in a row, kernels hide each other's launches
     assert timing.first_s == pytest.approx(0.5 + LAUNCH_S + KERNEL_S)
 
 

@@ -143,11 +143,12 @@ class LoopExperiments:
         timed_s = _clock_s(timed)
         inside = self._often(trial_s, share=_READING_S / self.budget_s, most=100)
         n = self._often(trial_s * inside + 2 * timed_s, share=0.25 / _ROUNDS, most=_RUNS)
+        in_a_row = self._often(timed_s, share=0.25 / _ROUNDS, most=_RUNS)
         worked_s, runs = [], []
         for _ in range(_ROUNDS):
             worked_s += [operator_timing.worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
             self.tiny.measure(_TINY_STEPS // _ROUNDS)
-            runs += [timed() for _ in range(n)]
+            runs += [timed() for _ in range(in_a_row)]
         slept_s = sum(call.weight * call.slept_s for call in operator_timing.typical_calls(runs))
         alike = len({len(run) for run in runs}) == 1
         return slept_s + (low(worked_s) if alike else statistics.mean(worked_s)), runs
