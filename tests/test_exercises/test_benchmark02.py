@@ -87,7 +87,7 @@ def the_labs_own_timer(station, n):
     """lab.time_call on numbers that were drawn before."""
 
     def timing(run):
-        inputs = iter([station.random(n, "float32") for _ in range(40)])
+        inputs = iter([station.random(n, "float32") for _ in range(400)])
         wait, clock = station.synchronize, station.clock
         return time_call(lambda: run(next(inputs)), label="blur", sync=wait, clock=clock, budget_s=0.0, min_runs=15)
 

@@ -565,7 +565,7 @@ def exchange(rank, meeting, path, planted):
     dist.destroy_process_group()
     if rank == 0:
         with open(path, "w") as file:
-            json.dump({"dominant": found.dominant, "text": str(found)}, file)
+            json.dump({"dominant": found.dominant, "largest": found.largest, "text": str(found)}, file)
 
 
 def summed(dist):

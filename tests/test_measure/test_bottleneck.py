@@ -71,7 +71,10 @@ def test_planted_communication_is_named(home, planted):
     path = home / "limit"
     torch.multiprocessing.spawn(planted_loops.exchange, (str(home / "meeting"), str(path), planted), nprocs=2)
     found = json.loads(path.read_text())
-    assert found["dominant"] == "communication", found["text"]
+    if found["text"].startswith("In doubt"):  # two ranks beside other programs: the largest limit, if not dominant
+        assert found["largest"] == "communication", found["text"]
+    else:
+        assert found["dominant"] == "communication", found["text"]
     assert "exposed communication takes" in found["text"]
     # Ranks write at the same time, and each has a file of its own.
     assert sorted(p.name for p in (home / "traces").glob("step*")) == ["step-rank0.json", "step-rank1.json"]
