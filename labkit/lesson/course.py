@@ -13,6 +13,7 @@ from labkit.core.display import ShownAsTable, Table
 from labkit.core.paths import DATA, RECORDED
 from labkit.core.results import Measurement, Prediction, Verdict
 from labkit.core.units import significant
+from labkit.lesson import journal
 from labkit.measure.machine import machine
 from labkit.plan import published
 
@@ -145,7 +146,7 @@ def claims() -> Claims:
         return tuple({(v.machine, v.section): v for v in verdicts if v.claim == claim}.values())
 
     def claim(row: TableRow) -> Claim:
-        name, text = row["id"], row["claim"].replace("`", "")
+        name, text = row["id"], journal.claims()[row["id"]]
         found = tuple(row for row in evidence if row["claim"] == name)
         return Claim(name, text, row["notebooks"], row["needs"], about(name, own), about(name, recorded), found)
 

@@ -71,8 +71,9 @@ def parts(
     # a send before and one after the backward pass of a chunk, which only interleaved schedules can hide; without
     # chunks the first and the last stage have one neighbour, and so one of them
     inner_sends = 0.0 if layout.overlap and chunks > 1 else 2 * chunks * send
-    sends = [inner_sends / (1 + (chunks == 1 and i in (0, len(stages) - 1))) for i in range(len(stages))]
-    pace = zip(sends, (stage for _, stage in stages), strict=True)
+    end_sends = inner_sends / 2 if chunks == 1 else inner_sends
+    ends = (0, len(stages) - 1)
+    pace = ((end_sends if i in ends else inner_sends, stage) for i, (_, stage) in enumerate(stages))
     exposed_sends, slowest = max(pace, key=lambda both: both[0] + both[1].total)
     first = stages[0][1]  # has the embedding, so the most parameters to exchange
     params = stage_params(model, layout, 0)
