@@ -39,7 +39,11 @@ def report(arguments: argparse.Namespace) -> int:
     """Write all that you guessed and measured to one HTML file, with pictures and the table of claims."""
     from labkit.lesson.report_page import write_page
 
-    write_page(arguments.file)
+    try:
+        write_page(arguments.file)
+    except OSError as error:
+        print(f"{arguments.file} can't be written ({error.strerror}).", file=sys.stderr)
+        return 1
     print(f"{arguments.file} is written. Open it in a browser; it needs no network.")
     return 0
 
@@ -60,9 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.run(arguments))
     except LabError as error:
         print(error, file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"{error.filename} can't be written ({error.strerror}).", file=sys.stderr)
         return 1
 
 
