@@ -294,7 +294,10 @@ void over_gloo(const c10::OperatorHandle& op, torch::jit::Stack* stack) {  // a 
     for (auto i = stack->size() - count; i < stack->size(); ++i)
         Arguments::each((*stack)[i], [&](const Tensor& t) { return arguments.to_cpu(t); });
     const bool on_gpu = !arguments.pairs.empty();  // each device's backend is asked, and NCCL has none for a CPU
-    op.redispatchBoxed(c10::DispatchKeySet(on_gpu ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU), stack);
+    auto next = on_gpu ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+    if (!on_gpu && c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python))
+        next = c10::DispatchKey::Python;  // a mode that counts collectives sees it first; on a GPU it sees none
+    op.redispatchBoxed(c10::DispatchKeySet(next), stack);
     for (auto i = stack->size() - op.schema().returns().size(); on_gpu && i < stack->size(); ++i)
         Arguments::each((*stack)[i], [&](const Tensor& t) { return arguments.to_cuda(t); });
 }

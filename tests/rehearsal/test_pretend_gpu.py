@@ -176,7 +176,9 @@ def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
             dist.init_process_group(over)
             x = torch.full((3,), dist.get_rank() + 1.0, device="cuda" if over == "nccl" else "cpu")
             used = torch.cuda.is_initialized()
-            dist.all_reduce(x)
+            with lab.dist.Traffic() as traffic:
+                dist.all_reduce(x)
+            assert over == "nccl" or traffic.counts == {"all_reduce": 1}
             with warnings.catch_warnings(record=True) as caught:
                 dist.barrier()
             assert not caught, caught[0].message
