@@ -9,7 +9,7 @@ READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu-path colab-check quick check fix appendix address bench soak record gpu doctor setup clean
+.PHONY: help lab test test-gpu-path colab-check quick check fix appendix extras address bench soak record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 21
@@ -61,6 +61,10 @@ fix: setup ## repair what can be repaired of what `make check` finds
 
 appendix: setup ## what some sections of notebooks 20 and later need: 2 GB
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[appendix]"
+
+# What a reader does not need: Sphinx, and the graders that classes use.
+extras: setup
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[book,teaching]"
 
 address: setup ## set the public address, URL=https://github.com/owner/name: links and Colab cells appear
 	$(BIN)/python scripts/notebooks.py address "$(URL)"

@@ -385,10 +385,10 @@ CONDA_NAMES = {
     "cupy-cuda12x": "cupy-core",
     "cupy-cuda13x": "cupy-core",
 }
-# The tests and the appendix are for a clone with make; conda-forge has no Amaranth: pip brings it with labkit.
-NOT_IN_CONDA = {
-    canonicalize_name(Requirement(text).name) for text in (*EXTRAS["test"], *EXTRAS["appendix"], "amaranth")
-}
+# The tests, the appendix, the book and the graders are for a clone with make; conda-forge has no Amaranth and no FSRS:
+# pip brings them with labkit.
+WITH_MAKE = [text for extra in ("test", "appendix", "book", "teaching") for text in EXTRAS[extra]]
+NOT_IN_CONDA = {canonicalize_name(Requirement(text).name) for text in (*WITH_MAKE, "amaranth", "fsrs")}
 
 
 def requirements():
