@@ -149,13 +149,15 @@ def _index() -> dict[str, Device]:
 
 
 @checked(error=UnknownDevice)
-def find(name: str) -> Device:
+def find(name: str, memory_bytes: Positive | None = None) -> Device:
     """Find a device by its name in the catalogue or by the name that its driver reports.
 
-    Case, spaces, hyphens and brands don't matter. Raises UnknownDevice, with the nearest names, for an unknown name and
-    for one that fits several devices ("H100"), since a similar card's peaks would be wrong.
+    Case, spaces, hyphens and brands don't matter. `memory_bytes` tells cards of one name apart ("RTX 3060"). Raises
+    UnknownDevice, with the nearest names, for an unknown name and for one that fits several devices ("H100"), since a
+    similar card's peaks would be wrong.
     """
-    device = _index().get(_key(name))
+    with_memory = f"{name} {memory_bytes / 2**30:.0f}GB" if memory_bytes else name
+    device = _index().get(_key(name)) or _index().get(_key(with_memory))
     if device is not None:
         return device
     names = [candidate.name for candidate in devices()]

@@ -106,7 +106,7 @@ def measure_ceilings(*, threads: Threads | None = None, remeasure: bool = False)
     else:
         name, memory = here.gpus[0].name, here.gpus[0].memory_bytes
     sizes = sizes_for(device, memory_bytes=memory, profile=results.profile())
-    peaks, remark = _peaks(device, name)
+    peaks, remark = _peaks(device, name, memory)
     conditions = {
         "device": name,
         "threads": str(threads),
@@ -216,12 +216,12 @@ def _from_line(line: str) -> Ceilings:
     return found
 
 
-def _peaks(device: str, name: str) -> tuple[dict[str, float | None], str]:
+def _peaks(device: str, name: str, memory_bytes: int) -> tuple[dict[str, float | None], str]:
     """The data sheet's peaks, and why there are none."""
     if device == "cpu":
         return {}, "The catalogue holds no CPUs, so no peak is known to compare with."
     try:
-        row = catalog.find(name)
+        row = catalog.find(name, memory_bytes)
     except UnknownDevice:
         return {}, f"{name} is not in the catalogue, so its data-sheet peaks are unknown (None)."
     return {"copy": row.bandwidth_bytes_per_s, **{d: catalog.peak(row, d) for d in DTYPES["cuda"]}}, (

@@ -42,9 +42,9 @@ BANDWIDTH_GBS = {
 }
 
 
-def test_there_are_48_devices_and_each_names_its_source():
-    assert len(catalog.devices()) == 48
-    assert len({device.name for device in catalog.devices()}) == 48
+def test_there_are_54_devices_and_each_names_its_source():
+    assert len(catalog.devices()) == 54
+    assert len({device.name for device in catalog.devices()}) == 54
     assert all(device.source for device in catalog.devices())
     kinds = {device.family for device in catalog.devices()}
     assert kinds == {"Tesla/data-centre", "Quadro/RTX pro", "GeForce", "Jetson", "TPU", "FPGA"}
@@ -117,6 +117,11 @@ def test_peaks_are_dense():
         ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"),
         ("NVIDIA A100-SXM4-40GB", "A100 SXM4 40GB"),
         ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40GB"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA GeForce RTX 4080", "GeForce RTX 4080"),
+        ("NVIDIA GeForce RTX 5080", "GeForce RTX 5080"),
         ("NVIDIA GeForce RTX 4090", "GeForce RTX 4090"),
         ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
         ("NVIDIA H100 PCIe", "H100 PCIe 80GB"),
@@ -146,8 +151,6 @@ def test_the_larger_v100_has_its_own_memory():
 @pytest.mark.parametrize(
     "name",
     [
-        "NVIDIA H100 NVL",
-        "NVIDIA A10G",
         "NVIDIA GeForce RTX 4090 Laptop GPU",
         "NVIDIA GeForce RTX 4060 Ti",
         "NVIDIA GeForce RTX 3060",  # 8 or 12 GB
@@ -161,11 +164,18 @@ def test_a_similar_card_is_never_given(name):
         catalog.find(name)
 
 
+def test_memory_tells_cards_of_one_name_apart():
+    assert catalog.find("NVIDIA GeForce RTX 3060", 12.62e9).name == "GeForce RTX 3060 12GB"  # as CUDA reports it
+    assert catalog.find("NVIDIA GeForce RTX 3080", 10.5e9).name == "GeForce RTX 3080 10GB"
+    with pytest.raises(UnknownDevice, match="its peaks are unknown"):
+        catalog.find("NVIDIA GeForce RTX 3060", 8.5e9)
+
+
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(UnknownDevice) as caught:
-        catalog.find("GeForce RTX 4080")
-    assert "got 'GeForce RTX 4080'" in str(caught.value)
-    assert "GeForce RTX 4090" in str(caught.value)
+        catalog.find("GeForce RTX 4080 Ti")
+    assert "got 'GeForce RTX 4080 Ti'" in str(caught.value)
+    assert "Nearest names: GeForce RTX 4080" in str(caught.value)
     with pytest.raises(UnknownDevice, match="Nearest names: H100 PCIe 80GB, H100 SXM5 80GB"):
         catalog.find("H100")
 
@@ -217,7 +227,7 @@ def test_an_unknown_peak_is_neither_in_nor_out():
 
 def test_the_shortlist_is_ordered_and_complete():
     candidates = catalog.shortlist(JOB)
-    assert len(candidates) == 48
+    assert len(candidates) == 54
     verdicts = [one.fits for one in candidates]
     assert verdicts == sorted(verdicts, key=[True, None, False].index)
     fitting = [one for one in candidates if one.fits]
@@ -249,7 +259,7 @@ def test_tables_mark_what_was_not_read():
     assert shown.rows == (("T4", "65.0 TFLOP/s*", "8.14 TFLOP/s", "unknown"),)
     assert "* recalled or derived" in str(shown)
     assert ">65.0 TFLOP/s*</td>" in shown._repr_html_()
-    assert len(catalog.table().rows) == 48
+    assert len(catalog.table().rows) == 54
     with pytest.raises(LabError, match="got 'price'"):
         catalog.table(columns=("price",))
 

@@ -95,7 +95,7 @@ def test_threads_and_profile_are_kept_apart(measured, monkeypatch):
 
 def test_threads_mean_the_cpu_on_a_gpu_machine(measured, monkeypatch):
     monkeypatch.setattr(module, "machine", lambda: GPU)
-    monkeypatch.setattr(module, "_peaks", lambda device, name: ({}, "none"))
+    monkeypatch.setattr(module, "_peaks", lambda device, name, memory: ({}, "none"))
     assert module.measure_ceilings().device == "NVIDIA Fake 9000"
     assert module.measure_ceilings(threads=1).device == CPU.cpu_name
     assert [device for device, _ in measured] == ["cuda", "cpu"]
@@ -260,7 +260,7 @@ def test_a_card_may_clock_a_little_above_its_data_sheet(share, passed):
 
 def fake_catalogue(monkeypatch, *, bandwidth, flop_per_s):
     row = type("Device", (), {"bandwidth_bytes_per_s": bandwidth})()
-    monkeypatch.setattr(catalog, "find", lambda name: row)
+    monkeypatch.setattr(catalog, "find", lambda name, memory_bytes: row)
     monkeypatch.setattr(catalog, "peak", lambda device, dtype: flop_per_s.get(dtype))
     monkeypatch.setattr(module, "machine", lambda: GPU)
 
@@ -291,7 +291,7 @@ def test_a_changed_data_sheet_is_measured_again(measured, monkeypatch):
 
 
 def test_an_unknown_gpu_has_no_peaks_and_says_so(measured, monkeypatch):
-    def find(name):
+    def find(name, memory_bytes):
         raise UnknownDevice(name)
 
     monkeypatch.setattr(catalog, "find", find)
