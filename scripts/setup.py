@@ -118,13 +118,30 @@ def driver_cuda() -> tuple[int, int] | None:
     return None if failed else cuda_of_code(code.value)
 
 
-def choose(cuda: tuple[int, int] | None, system: str) -> Choice:
-    """Pick the extra that brings CuPy for a driver's CUDA version on a `platform.system()`."""
+def oldest_capability() -> tuple[int, int] | None:
+    """The lowest compute capability of this machine's GPUs; None if nvidia-smi is missing or too old to say."""
+    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.findall(r"^(\d+)\.(\d+)\s*$", done.stdout.decode(errors="replace"), re.MULTILINE)
+    return min(((int(major), int(minor)) for major, minor in found), default=None)
+
+
+def choose(cuda: tuple[int, int] | None, system: str, capability: tuple[int, int] | None = None) -> Choice:
+    """Pick the extra that brings CuPy for a driver's CUDA version, on a `platform.system()` with GPUs of a capability.
+
+    CUDA 13 has no code for GPUs below compute capability 7.5, such as V100 and P100 (CUDA 13.0 release notes).
+    """
     if system == "Darwin":
         return Choice("cpu", "macOS: CuPy has no wheel here, everything else is installed.")
     if cuda is None:
         return Choice("cpu", "No NVIDIA driver: CuPy is installed without CUDA (it imports, but finds no GPU).")
     has = f"The NVIDIA driver supports CUDA {cuda[0]}.{cuda[1]}"
+    if cuda >= (13, 0) and capability and capability < (7, 5):
+        old = f"the GPU's compute capability is {capability[0]}.{capability[1]}, which CUDA 13 no longer supports"
+        return Choice("cuda12", f"{has}, but {old}: CuPy for CUDA 12.")
     if cuda >= (13, 0):
         return Choice("cuda13", f"{has}: CuPy for CUDA 13.")
     if cuda >= (12, 0):
@@ -292,7 +309,7 @@ def alone() -> Iterator[None]:
 
 def set_up(venv: Path, *, switch: bool) -> None:
     """Make or update `venv`; nothing is done when its stamp says that it is complete."""
-    choice = choose(driver_cuda(), platform.system())
+    choice = choose(driver_cuda(), platform.system(), oldest_capability())
     if is_done(venv, choice, switch=switch):
         return
     with alone():

@@ -68,6 +68,24 @@ def test_an_old_driver_and_macos_are_told_what_they_get(setup):
     assert "no wheel" in setup.choose(None, "Darwin").why
 
 
+@pytest.mark.parametrize(
+    ("printed", "capability", "extra"),
+    [
+        ("7.0\n", (7, 0), "cuda12"),
+        ("9.0\n6.0\n", (6, 0), "cuda12"),
+        ("7.5\n", (7, 5), "cuda13"),
+        ("[N/A]\n", None, "cuda13"),
+    ],
+)
+def test_a_gpu_too_old_for_cuda_13_gets_cuda_12(setup, monkeypatch, tmp_path, printed, capability, extra):
+    executable(tmp_path / "nvidia-smi", f'printf "{printed}"')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert setup.oldest_capability() == capability
+    choice = setup.choose((13, 0), "Linux", capability)
+    assert choice.extra == extra
+    assert extra == "cuda13" or f"compute capability is {capability[0]}.{capability[1]}" in choice.why
+
+
 def test_a_failing_nvidia_smi_counts_as_no_driver(setup, monkeypatch, tmp_path):
     executable(tmp_path / "nvidia-smi", f'echo "{SMI_NONE}"; exit 9')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -455,7 +473,13 @@ def test_the_pythons_agree(setup):
 
 def test_the_extras_that_setup_can_choose_exist(setup):
     drivers = [None, (11, 4), (12, 4), (13, 0)]
-    assert {setup.choose(cuda, "Linux").extra for cuda in drivers} == set(EXTRAS) - {"appendix", "lab", "test"}
+    assert {setup.choose(cuda, "Linux").extra for cuda in drivers} == set(EXTRAS) - {
+        "appendix",
+        "book",
+        "lab",
+        "teaching",
+        "test",
+    }
 
 
 def test_binder_starts_with_the_smallest_sizes():
