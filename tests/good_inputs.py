@@ -93,7 +93,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "profiling.utilization.seconds": lambda: 1.0,
     "profiling.MemoryTimeline.against.predicted": lambda: lab.costs.training_memory(4, 4),
     "profiling.part.name": lambda: "forward",
-    "profiling.recorded_report.tool": lambda: "ncu",
     "profiling.as_script.work": lambda: _work,
     "profiling.as_script.path": lambda: "script.py",
     "profiling.nsys_command.script": lambda: "script.py",

@@ -13,7 +13,6 @@ from labkit.measure.profiling.nsight import (
     nsys_command,
     nsys_stats_command,
     read_report,
-    recorded_report,
 )
 
 # `nsys stats --format csv`: what it says first, then the columns of cuda_gpu_kern_sum
@@ -135,25 +134,6 @@ def test_a_missing_file_says_how_to_make_it(tmp_path):
 
 def test_a_line_that_was_cut_off_is_left_out():
     assert len(csv_rows(NSYS + "1.0,30")) == 2
-
-
-@pytest.mark.parametrize("tool", ["nsys", "ncu"])
-def test_without_a_recorded_report_one_sentence_says_how_to_make_one(tmp_path, tool):
-    found = recorded_report(tool, tmp_path)
-    assert found.rows == ()
-    assert str(found).startswith(f"No report of {tool} is recorded yet: on a machine with a GPU, run ")
-    assert f"data/recorded/<machine>-{tool}.csv" in str(found)
-    assert "&lt;machine&gt;" in found._repr_html_()
-
-
-def test_a_recorded_report_names_its_machine(tmp_path):
-    saved(tmp_path, NCU, "nvidia-h200-ncu.csv")
-    found = recorded_report("ncu", tmp_path)
-    assert found.title == "ncu, recorded on nvidia-h200"
-    assert len(found.rows) == 2
-    assert "No report" in str(recorded_report("nsys", tmp_path))
-    with pytest.raises(BadArgument, match="got 'nvprof'"):
-        recorded_report("nvprof", tmp_path)
 
 
 def self_contained():

@@ -17,7 +17,6 @@ from labkit.measure.profiling.nsight import (
     nsys_command as nsys_command,
     nsys_stats_command as nsys_stats_command,
     read_report as read_report,
-    recorded_report as recorded_report,
 )
 from labkit.measure.profiling.operator_timing import counted_flop as counted_flop
 from labkit.measure.profiling.partition import PartSpan as PartSpan

@@ -14,13 +14,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from labkit.core.display import Shown, Table, brief_repr, cut
 from labkit.core.errors import BadArgument, DataError
 from labkit.core.own_folder import writing
 from labkit.core.parameters import Count, Size, checked
-from labkit.core.paths import RECORDED
 from labkit.core.units import format_seconds
 from labkit.measure.source_text import is_plain_function, with_imports
 
@@ -124,24 +122,6 @@ def read_report(path: str | Path) -> Table:
         ) from error
     rows = csv_rows(text)
     return _of_ncu(rows, source.name) if "ID" in rows[0] else _of_nsys(rows, source.name)
-
-
-@checked
-def recorded_report(tool: Literal["nsys", "ncu"], folder: Path = RECORDED) -> Table:
-    """A report of 'nsys' or 'ncu' recorded on a real machine, named in the title; a note if there is none yet.
-
-    Recorded reports are <machine>-nsys.csv and <machine>-ncu.csv in data/recorded/.
-    """
-    paths = sorted(folder.glob(f"*-{tool}.csv"))
-    if not paths:
-        note = (
-            f"No report of {tool} is recorded yet: on a machine with a GPU, run {_HOW[tool]} and keep the CSV as "
-            f"data/recorded/<machine>-{tool}.csv."
-        )
-        return Table((), notes=(note,))
-    found = read_report(paths[0])
-    title = f"{tool}, recorded on {paths[0].name.removesuffix(f'-{tool}.csv')}"
-    return Table(found.rows, found.headings, title, found.notes)
 
 
 def csv_rows(text: str) -> list[dict[str, str]]:
