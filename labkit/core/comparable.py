@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from labkit.core.errors import BadMeasurement
 from labkit.core.parameters import checked
-from labkit.core.results import Measurement, recorded
+from labkit.core.paths import RECORDED
+from labkit.core.results import Measurement, read, split_key
 
 
 @checked(error=BadMeasurement)
@@ -24,6 +27,19 @@ class Work:
     dtype: str = ""
     items: float | None = None
     profile: str = "full"
+
+
+@checked(error=BadMeasurement)
+def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
+    """What the recorded runs hold under a key, marked as recorded: the last of each machine, unit, size and format.
+
+    Set one beside a number of your own only where unit, size, format, `items` and `profile` are the same.
+    """
+    section, what = split_key(key)
+    entries = (entry for path in sorted(folder.glob("*.jsonl")) for entry in read(path)[0])
+    found = [m for m in entries if isinstance(m, Measurement) and (m.section, m.what) == (section, what)]
+    # A simulated or calculated number stays one on whatever machine it was recorded.
+    return [dataclasses.replace(m, origin="recorded") if m.origin == "measured" else m for m in found]
 
 
 _WORDS = {"unit": "in {}", "size": "{}", "dtype": "{}", "items": "{:,.6g} items a call", "profile": "profile {}"}

@@ -1,4 +1,4 @@
-"""A number with its origin: predictions, measurements and verdicts, kept one JSON object a line.
+"""Predictions, measurements, verdicts and attempts at exercises, kept one JSON object a line.
 
 A reader's lines go to `results.jsonl` in the state folder; a recorded run in data/recorded/ is the same format, so a
 recorded run *is* somebody's results file with a name. A damaged line is reported and skipped, never lost or fatal.
@@ -23,8 +23,6 @@ from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
 from labkit.core.locked_file import Lines, append_line
 from labkit.core.own_folder import of_this_user
-from labkit.core.parameters import checked
-from labkit.core.paths import RECORDED
 from labkit.core.units import format_quantity, significant
 
 Origin = Literal["measured", "simulated", "calculated", "recorded", "published"]
@@ -108,13 +106,32 @@ class Verdict:
     when: str
 
 
-Entry = Measurement | Prediction | Verdict
-_KINDS: dict[str, type[Entry]] = {"measurement": Measurement, "prediction": Prediction, "verdict": Verdict}
+@dataclass(frozen=True)
+class Attempt:
+    """A step at an exercise: an answer that was checked, help that was asked for, or a review that asked again.
+
+    `what` is the exercise's number, "10.6b", or the name of a guess under review; `section` is notebook and section.
+    `answer` is the same for the same answer, `step` says which hint was shown, and `message` what the check replied.
+    """
+
+    section: str
+    what: str
+    state: Literal["passed", "not yet", "hint", "solution", "asked"]
+    when: str
+    answer: str = ""
+    step: int = 0
+    message: str = ""
+
+
+Entry = Measurement | Prediction | Verdict | Attempt
+_KINDS: dict[str, type[Entry]] = {cls.__name__.lower(): cls for cls in (Measurement, Prediction, Verdict, Attempt)}
 # What may differ between two entries on the same thing, of which the later one counts.
 _OUTCOME = {"value", "when", "samples", "predicted", "claims", "versions", "waited", "busy"}
 _OUTCOME |= {"blind", "verdict", "because"}
+_LEFT_OUT = ("size", "dtype", "busy", "link", "answer", "step", "message")  # of a line, where they are empty or 0
 _FIELDS = {cls: [field.name for field in dataclasses.fields(cls)] for cls in _KINDS.values()}
 _SAME = {cls: [name for name in names if name not in _OUTCOME] for cls, names in _FIELDS.items()}
+_SAME[Attempt] = _FIELDS[Attempt]  # each counts
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -144,7 +161,7 @@ def check_entry(entry: Entry) -> None:
     if wrong := wrong_field(entry):
         raise BadMeasurement(f"Expected {wrong}.")
     check_section(entry.section)
-    if not isinstance(entry, Verdict):
+    if isinstance(entry, Measurement | Prediction):
         check_unit(entry.unit)
     if isinstance(entry, Prediction) and entry.value <= 0:
         raise BadMeasurement(f"Expected a guess above 0, got {entry.value:g}.")
@@ -159,7 +176,7 @@ def to_line(entry: Entry) -> str:
     """One line of JSON, without the line's end; samples to seven digits, more than any clock is good for."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(entry, cls))
     given = dataclasses.asdict(entry).items()
-    fields = {k: v for k, v in given if v not in (None, (), {}) and (v or k not in ("size", "dtype", "busy", "link"))}
+    fields = {k: v for k, v in given if v not in (None, (), {}) and (v or k not in _LEFT_OUT)}
     if "samples" in fields:
         fields["samples"] = [float(f"{sample:.7g}") for sample in fields["samples"]]
     return json.dumps({"kind": kind, **fields}, ensure_ascii=False)
@@ -183,7 +200,9 @@ def from_line(line: str) -> Entry:
     except TypeError as error:
         raise BadMeasurement(f"Expected the fields of a {kind} ({error}).") from error
     check_entry(entry)
-    return entry if isinstance(entry, Verdict) else dataclasses.replace(entry, value=float(entry.value))
+    if isinstance(entry, Measurement | Prediction):
+        return dataclasses.replace(entry, value=float(entry.value))
+    return entry
 
 
 class Results:
@@ -279,16 +298,3 @@ def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) 
     asked = split_key(key)
     found = (e for e in entries if isinstance(e, kind) and not isinstance(e, Verdict) and (e.section, e.what) == asked)
     return next(reversed(list(found)), None)
-
-
-@checked(error=BadMeasurement)
-def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
-    """What the recorded runs hold under a key, marked as recorded: the last of each machine, unit, size and format.
-
-    Set one beside a number of your own only where unit, size, format, `items` and `profile` are the same.
-    """
-    section, what = split_key(key)
-    entries = (entry for path in sorted(folder.glob("*.jsonl")) for entry in read(path)[0])
-    found = [m for m in entries if isinstance(m, Measurement) and (m.section, m.what) == (section, what)]
-    # A simulated or calculated number stays one on whatever machine it was recorded.
-    return [dataclasses.replace(m, origin="recorded") if m.origin == "measured" else m for m in found]

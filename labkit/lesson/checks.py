@@ -22,6 +22,7 @@ from labkit.core.display import LITERAL, Shown, as_html, brief_repr, cut
 from labkit.core.errors import LabError
 from labkit.core.parameters import Count, checked
 from labkit.core.units import significant
+from labkit.lesson import outcomes
 from labkit.lesson.exercise_files import exercise, solutions
 from labkit.lesson.process_state import KeptFunctions, KeptState
 
@@ -77,9 +78,14 @@ class Text(Shown):
 
 @checked
 def check(number: str, answer: object) -> Outcome:
-    """Judge an answer to an exercise. Never raises for a wrong answer, only for an exercise that does not exist."""
+    """Judge an answer to an exercise, and keep the outcome in the results file.
+
+    Never raises for a wrong answer, only for an exercise that does not exist.
+    """
     with KeptState() as kept:
         outcome = _judged(number, exercise(number).check, answer)
+    if outcome.state != "todo":
+        outcomes.note_answer(number, outcome.state, outcome.message, answer)
     if not kept.left:
         return outcome
     advice = f"{outcome.message} Your answer changed {', '.join(kept.left)} for good: restart the kernel."
@@ -100,10 +106,14 @@ def _judged(number: str, judge: Callable[[Any], str], answer: object) -> Outcome
 
 
 @checked
-def hint(number: str, step: Count = 1) -> Text:
-    """The hint number `step` of an exercise; the first is a nudge, the last nearly the answer."""
+def hint(number: str, step: Count | None = None) -> Text:
+    """The hint number `step` of an exercise; the first is a nudge, the last nearly the answer.
+
+    Without a step it is the first, and each answer that has been checked since a hint leads to the next one.
+    """
     hints = exercise(number).hints
-    step = min(step, len(hints))
+    step = min(step or outcomes.next_hint(number), len(hints))
+    outcomes.note_help(number, "hint", step)
     more = (
         f"\n\nMore: `lab.hint({number!r}, {step + 1})`"
         if step < len(hints)
@@ -116,6 +126,7 @@ def hint(number: str, step: Count = 1) -> Text:
 def solution(number: str) -> Text:
     """One right answer, as code with its comments (exercises/nbNN/solution.py)."""
     exercise(number)
+    outcomes.note_help(number, "solution")
     return Text(f"One way to solve {number}:\n```python\n{solutions(number[:2])[number]}\n```")
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from labkit.core import results
+from labkit.core import comparable, results
 from labkit.core.errors import BadMeasurement
 from labkit.core.paths import RECORDED
-from labkit.core.results import Measurement, Prediction, Results, Verdict
+from labkit.core.results import Attempt, Measurement, Prediction, Results, Verdict
 from labkit.train.data.build_cache import cache_folder
 
 
@@ -37,6 +37,8 @@ def changed(entry=GUESS, **fields):
         measurement(),
         Prediction("00.3", "all threads", 2.0, "s", "2026-01-01", blind=False),
         VERDICT,
+        Attempt("10.6", "10.6b", "hint", "2026-01-01", step=2),
+        Attempt("03.2", "03.2", "not yet", "2026-01-01", "1f2e3d4c", message="3 is not 4."),
     ],
 )
 def test_an_entry_survives_its_line(entry):
@@ -62,10 +64,10 @@ def test_a_missing_file_is_empty(tmp_path):
     [
         (b'{"kind": "measurement", "value": 1', "Expected a line of JSON, got"),
         (b'{"kind": "guess"}', "Written by a newer labkit (kind 'guess'), and kept in the file."),
-        (b'{"kind": 5}', "Expected a JSON object with a kind out of measurement, prediction, verdict, got"),
+        (b'{"kind": 5}', "Expected a JSON object with a kind out of measurement, prediction, verdict, attempt, got"),
         (b'{"kind": "measurement", "wat": 1}', "Expected the fields of a measurement ("),
-        (b"[1, 2]", "verdict, got [1, 2]"),
-        (b"null", "Expected a JSON object with a kind out of measurement, prediction, verdict, got null"),
+        (b"[1, 2]", "verdict, attempt, got [1, 2]"),
+        (b"null", "Expected a JSON object with a kind out of measurement, prediction, verdict, attempt, got null"),
         (b'{"kind": ["verdict"]}', "Expected a JSON object with a kind"),
         (b"[" * 100_000, "Expected a line of JSON"),
         (changed(section=5), "Expected section to be text, got 5"),
@@ -248,10 +250,10 @@ def test_recorded_runs_are_marked_as_recorded_and_simulated_stays_simulated(tmp_
         measurement("fake", origin="simulated"),
     ]
     (tmp_path / "big.jsonl").write_text("".join(results.to_line(e) + "\n" for e in runs))
-    (last,) = results.recorded("00.3 all threads", tmp_path)
+    (last,) = comparable.recorded("00.3 all threads", tmp_path)
     assert (last.value, last.origin, last.machine) == (2.0, "recorded", "big")
-    assert results.recorded("00.3 fake", tmp_path)[0].origin == "simulated"
-    assert results.recorded("00.3 nothing", tmp_path) == []
+    assert comparable.recorded("00.3 fake", tmp_path)[0].origin == "simulated"
+    assert comparable.recorded("00.3 nothing", tmp_path) == []
     assert "recorded on big" in str(last)
 
 
@@ -260,7 +262,7 @@ def test_a_machine_has_a_recorded_number_for_each_kind_of_work(tmp_path):
     runs = [measurement(value=1.0, **small), measurement(value=2.0, **large), measurement(value=3.0, **small)]
     runs += [measurement(value=4.0, **small | {"dtype": "bfloat16"}), measurement(value=5.0, unit="x")]
     (tmp_path / "big.jsonl").write_text("".join(results.to_line(e) + "\n" for e in runs))
-    assert sorted(m.value for m in results.recorded("00.3 all threads", tmp_path)) == [2.0, 3.0, 4.0, 5.0]
+    assert sorted(m.value for m in comparable.recorded("00.3 all threads", tmp_path)) == [2.0, 3.0, 4.0, 5.0]
 
 
 def test_a_line_from_before_sizes_were_kept_is_of_unknown_size():

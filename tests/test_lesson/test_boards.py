@@ -23,7 +23,7 @@ PNG = b"\x89PNG"
 @pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
     """The folder of the recorded runs, in place of those that ship."""
-    monkeypatch.setattr(comparable, "recorded", functools.partial(results.recorded, folder=tmp_path))
+    monkeypatch.setattr(comparable, "recorded", functools.partial(comparable.recorded, folder=tmp_path))
     return tmp_path
 
 

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.core import comparable
+from labkit.core.comparable import recorded
 from labkit.core.errors import KernelError
-from labkit.core.results import Measurement, profile, recorded, results, to_line
+from labkit.core.results import Measurement, profile, results, to_line
 from labkit.gpu.estimate import Estimate
 from labkit.lesson import boards as room
 from labkit.lesson.boards import SpeedBoard
