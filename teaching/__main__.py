@@ -1,0 +1,34 @@
+"""The commands for teachers; `python -m teaching` lists them. A subcommand is the module of that name."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from labkit.core.errors import LabError
+
+SUBCOMMANDS = ("handout",)  # each has add_arguments(parser) and run(arguments) -> exit status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` (the command line, without the program) names; its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m teaching", description="What a teacher needs of the workbook.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in SUBCOMMANDS:
+        module = importlib.import_module(f"teaching.{name}")
+        words = (module.__doc__ or "").strip()
+        command = commands.add_parser(name, help=words.splitlines()[0].rstrip("."), description=words)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    arguments = parser.parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Copy the workbook without its solutions, for learners: `lab.check` and `lab.hint` work in the copy as they do here.
+
+Left out too are the tests, which hold right answers of other kinds, and what is for teachers and contributors. A check
+has to know what is right, so its file (exercises/nbNN/check.py) is in the copy and can be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+from labkit.core.errors import LabError
+from labkit.core.own_folder import writing
+from labkit.core.paths import ROOT
+from labkit.lesson import record_runs
+from scripts.notebooks import canonical
+
+KEPT = (  # a list of what is copied: what is new in the repository is left out until it is named here
+    ".gitignore", "CITATION.cff", "LICENSE", "Makefile", "README.md", "constraints.txt", "data", "docs",
+    "environment.yml", "exercises", "labkit", "notebooks", "pyproject.toml", "scripts",
+)  # fmt: skip
+LEFT_OUT = shutil.ignore_patterns(
+    "solution.py", "wrong_*.py", "misconceptions.csv", "teaching", "__pycache__", ".*", "*.pyc", "*.lock"
+)
+NOTE = """
+**This copy was made for a class and has no solutions.** `lab.check` and `lab.hint` work, `lab.solution` says so. The
+tests and what is for contributors are not in it, so `make lab` and `make doctor` are the commands to use.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The folder to write."""
+    parser.add_argument("-o", "--output", type=Path, required=True, help="a new folder for the copy")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the copy, and say what to do with it."""
+    write(arguments.output)
+    print(f"{arguments.output} is a copy without solutions. Hand it out as a zip file or as a repository of its own.")
+    return 0
+
+
+def write(target: Path) -> None:
+    """Copy what is `KEPT` into a new folder. LabError where it can't be written, or a notebook holds an answer."""
+    check_open()
+    if any(target.resolve().is_relative_to(ROOT / name) for name in KEPT):
+        raise LabError(f"{target} lies within what is copied. Name a folder elsewhere, such as build/handout.")
+    with writing(target):
+        make_empty(target)
+        for source in (ROOT / name for name in KEPT):
+            if source.is_dir():
+                shutil.copytree(source, target / source.name, ignore=LEFT_OUT)
+            else:
+                shutil.copy(source, target)
+        for path in record_runs.paths():
+            text = canonical(json.loads(path.read_text(encoding="utf-8")), path.name)  # without a teacher's outputs
+            (target / "notebooks" / path.name).write_text(text, encoding="utf-8")
+        title, _, text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")
+        (target / "README.md").write_text(f"{title}\n{NOTE}{text}", encoding="utf-8")
+
+
+def make_empty(folder: Path) -> None:
+    """Make a folder, or take one that is empty; LabError for one that isn't, so that nothing of a teacher's is lost."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise LabError(f"{folder} isn't empty. Name a new folder, or delete this one first.")
+
+
+def check_open() -> None:
+    """LabError where an exercise's cell in notebooks/ has no dots left: somebody's answer would be handed out."""
+    for path in record_runs.paths():
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            number = record_runs.stub_number(source) if cell["cell_type"] == "code" else None
+            if number is not None and "..." not in source:
+                raise LabError(
+                    f"{path.name} holds an answer to {number}. Keep it under another name, and restore the notebook "
+                    f"with `git checkout notebooks/{path.name}`."
+                )
