@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from labkit.core.errors import LabError
 
-SUBCOMMANDS = ("handout",)  # each has add_arguments(parser) and run(arguments) -> exit status
+# Each has add_arguments(parser) and run(arguments), which returns the exit status.
+SUBCOMMANDS = ("handout", "nbgrader", "otter", "path")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,128 @@
+"""Write a notebook's 50- or 90-minute path.
+
+The 90-minute path is the notebook without its optional parts, tagged `more`. The 50-minute path also leaves out the
+cells tagged `skip-50`. The first cell names what is left out, which makes good homework.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from labkit.core.errors import LabError
+from labkit.lesson import exercise_files, record_runs
+from scripts import notebooks
+
+SKIPPED = {50: {"more", "skip-50"}, 90: {"more"}}  # minutes of a path -> tags of the cells that it leaves out
+
+Notebook = dict[str, Any]
+_TASK = re.compile(r"(?m)^\*\*(?:Exercise \d\d\.\d|Predict\b)")  # what a learner is asked to do in the next code cell
+_SECTION = re.compile(r"## (\d) ")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("numbers", nargs="+", metavar="NN", help='notebooks, such as 04; "all" for all of them')
+    parser.add_argument("--minutes", type=int, choices=sorted(SKIPPED), default=50, help="default: 50")
+    parser.add_argument("--solved", action="store_true", help="with the solutions filled in")
+    parser.add_argument("-o", dest="out", type=Path, required=True, help="an .ipynb file, or a folder for several")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the paths that the command line asks for."""
+    paths = chosen(arguments.numbers)
+    alone = arguments.out.suffix == ".ipynb"
+    if alone and len(paths) > 1:
+        raise LabError(f"{len(paths)} notebooks don't fit into one file: name a folder after -o.")
+    (arguments.out.parent if alone else arguments.out).mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        made = shortened(read(path), path.name, arguments.minutes)
+        if arguments.solved:
+            made = record_runs.solved(made, exercise_files.solutions(path.name[:2]))
+        file = arguments.out if alone else arguments.out / path.name
+        file.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        print(f"{file}: {minutes(path, arguments.minutes)} minutes")
+    return 0
+
+
+def chosen(numbers: Sequence[str]) -> list[Path]:
+    """The notebooks of these numbers, or all; LabError for a number that no notebook has."""
+    paths = {path.name[:2]: path for path in record_runs.paths()}
+    if "all" in numbers:
+        return list(paths.values())
+    if unknown := [number for number in numbers if number not in paths]:
+        raise LabError(f"There is no notebook {unknown[0]!r}. There are {', '.join(paths)}.")
+    return [paths[number] for number in numbers]
+
+
+def read(path: Path) -> Notebook:
+    """A notebook's JSON."""
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def minutes(path: Path, length: int) -> int:
+    """Minutes that a learner needs for a path of the notebook, in whole 5 minutes, by the formula for whole ones."""
+    made = shortened(read(path), path.name, length)
+    return notebooks.minutes(made, path.name[:2])
+
+
+def is_left_out(cell: dict[str, Any], length: int) -> bool:
+    """Whether a path of so many minutes goes without the cell."""
+    return bool(SKIPPED[length] & set(cell["metadata"].get("tags", [])))
+
+
+def shortened(notebook: Notebook, name: str, length: int) -> Notebook:
+    """A copy of a notebook (nbformat 4 JSON) with the cells of one path.
+
+    A prediction or an exercise whose code cell is left out is left out of the text above it, too.
+    """
+    made, following = copy.deepcopy(notebook), None  # the code cell below
+    cells: list[dict[str, Any]] = []
+    for cell in reversed(made["cells"]):
+        if cell["cell_type"] == "code":
+            following = cell
+        elif following is not None and is_left_out(following, length):
+            text = "".join(cell["source"])
+            task = _TASK.search(text)
+            cell["source"] = text[: task.start()].rstrip() if task else text
+        if cell["source"] and not is_left_out(cell, length):
+            cells.append(cell)
+    made["cells"] = cells[::-1]
+    title = "".join(made["cells"][0]["source"])
+    title = re.sub(r"(?m)^\d+ minutes\b", f"{notebooks.minutes(made, name[:2])} minutes", title)
+    if len(made["cells"]) < len(notebook["cells"]):
+        title += f"\n\n{what_is_left_out(notebook, name, length)}"
+    made["cells"][0]["source"] = title
+    return made
+
+
+def what_is_left_out(notebook: Notebook, name: str, length: int) -> str:
+    """A sentence for the learner: which sections and exercises of the notebook a path goes without."""
+    sections, exercises = left_out(notebook, length)
+    parts = [f"section{'s' * (len(sections) > 1)} {_listed(sections)}"] if sections else []
+    parts += [f"exercise{'s' * (len(exercises) > 1)} {_listed(exercises)}"] if exercises else []
+    what = " and ".join(parts) or "what is optional"
+    return f"This is the {length}-minute path. It leaves out {what}; notebooks/{name} has everything."
+
+
+def left_out(notebook: Notebook, length: int) -> tuple[list[str], list[str]]:
+    """Numbers of the sections that a path goes without, and of the exercises that it goes without in other sections."""
+    sections, exercises = [], []
+    for cell in notebook["cells"]:
+        if not is_left_out(cell, length):
+            continue
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown" and (found := _SECTION.match(source)):
+            sections.append(found[1])
+        elif cell["cell_type"] == "code" and (number := record_runs.stub_number(source)):
+            exercises.append(number)
+    return sections, [number for number in exercises if number[3] not in sections]
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
