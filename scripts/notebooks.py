@@ -1,7 +1,7 @@
 """Keep the notebooks canonical, and write them with the solutions filled in.
 
 usage: notebooks.py check          say what is not canonical; exit 1 if anything is
-       notebooks.py fix            repair it: format, ids, outputs, minutes, the setup cell, the links (if any)
+       notebooks.py fix            repair it: format, ids, outputs, minutes, tracks, the setup cell, the links (if any)
        notebooks.py store          run them, and store the outputs of the cells tagged keep_output
        notebooks.py solved         write build/solved/*.ipynb, each exercise solved
        notebooks.py pictures       draw README.md's pictures anew, from the notebooks they stand in
@@ -11,6 +11,7 @@ usage: notebooks.py check          say what is not canonical; exit 1 if anything
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import json
 import math
@@ -25,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core import results
-from labkit.core.paths import RECORDED, ROOT
-from labkit.lesson import exercise_files, record_runs
+from labkit.core.data_table import TableRow, read_table
+from labkit.core.paths import DATA, RECORDED, ROOT
+from labkit.lesson import exercise_files, outline, record_runs
 
-PYPROJECT, README = ROOT / "pyproject.toml", ROOT / "README.md"
+PYPROJECT, README, COURSE = ROOT / "pyproject.toml", ROOT / "README.md", DATA / "course.csv"
 DOCS = ROOT / "docs"
 SOLVED = ROOT / "build" / "solved"
 METADATA = {
@@ -53,6 +55,7 @@ if "COLAB_RELEASE_TAG" in os.environ:
 # README.md's pictures: the notebook and the cell that draws each.
 PICTURES = {"warp_lines.png": ("04", "nb04-51"), "gantt.png": ("14", "cell-54"), "roofline.png": ("01", "nb01-33")}
 LINKS = re.compile(r"\n*\[Open in Colab\].*\Z", re.DOTALL)
+SKIP = re.compile(r" Know this already\?.*")
 
 
 def address() -> str:
@@ -78,6 +81,14 @@ def links(path: str, url: str) -> str:
     return f"[Open in Colab]({colab}) · [Open on Binder]({binder})"
 
 
+def skip(name: str) -> str:
+    """The sentence of a notebook's first cell that says which two exercises show that it can be skipped, if any do."""
+    rows = {row["file"]: row["skip"] for row in read_table(COURSE, TableRow)}
+    numbers = rows.get(name, "").replace(";", " and")
+    said = f" Know this already? Run the setup cell and the imports, and pass {numbers} without a hint."
+    return said if numbers else ""
+
+
 def minutes(notebook: dict[str, Any], number: str) -> int:
     """How long a reader is busy with a notebook, in whole 5 minutes, rounded up.
 
@@ -86,7 +97,7 @@ def minutes(notebook: dict[str, Any], number: str) -> int:
     """
     cells = [cell for cell in notebook["cells"] if "more" not in _tags(cell)]
     texts = ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    prose = "\n".join(LINKS.sub("", text) for text in texts)  # nobody reads addresses
+    prose = "\n".join(SKIP.sub("", LINKS.sub("", text)) for text in texts)  # what this script writes isn't studied
     sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code" and not _made(c)]
     code = "\n".join(sources)
     solutions = exercise_files.solutions(number)
@@ -113,6 +124,7 @@ def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> st
     if cells and cells[0]["cell_type"] == "markdown":
         body = LINKS.sub("", "".join(cells[0]["source"]))
         body = re.sub(r"(?m)^\d+ minutes\b", f"{minutes(notebook, name[:2])} minutes", body)
+        body = SKIP.sub("", body) + skip(name)
         cells[0]["source"] = _lines(f"{body}\n\n{links(f'notebooks/{name}', url)}" if url else body)
     for cell in [cell for cell in cells if "setup" in _tags(cell)]:
         cell["source"] = _lines(SETUP)
@@ -125,12 +137,38 @@ def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> st
 
 
 def readme(text: str, url: str) -> str:
-    """README.md's text, with each notebook's minutes, and between its two marks the links to notebook 00, if any."""
+    """README.md's text, with each notebook's minutes, the tracks, and the links to notebook 00, if any."""
     for path in record_runs.paths():
         needed = minutes(json.loads(path.read_text(encoding="utf-8")), path.name[:2])
         text = re.sub(rf"(?m)^(\|.*notebooks/{path.name}\) \|) \d+ \|", rf"\1 {needed} |", text)
+    text = re.sub(r"(?s)(<!-- tracks -->\n).*?(<!-- /tracks -->)", lambda found: found[1] + tracks() + found[2], text)
     inside = f"\n{links('notebooks/00_start_here.ipynb', url)}\n" if url else "\n"
     return re.sub(r"(?s)(<!-- links -->).*?(<!-- /links -->)", lambda found: found[1] + inside + found[2], text)
+
+
+def course(text: str) -> str:
+    """data/course.csv's text, with a row for each notebook: tracks and skip are kept, the rest is made."""
+    kept = {row["file"]: row for row in csv.DictReader(io.StringIO(text))}
+    made = io.StringIO()
+    table = csv.writer(made, lineterminator="\n")
+    table.writerow(["file", "title", "minutes", "exercises", "tracks", "skip"])
+    for path in record_runs.paths():
+        notebook, number, row = json.loads(path.read_text(encoding="utf-8")), path.name[:2], kept.get(path.name, {})
+        title = "".join(notebook["cells"][0]["source"]).splitlines()[0].removeprefix(f"# {number} ")
+        needed = ["".join(cell["source"]) for cell in notebook["cells"] if "more" not in _tags(cell)]
+        exercises = "; ".join(filter(None, map(record_runs.stub_number, needed)))
+        of_ours = row.get("tracks", ""), row.get("skip", "")
+        table.writerow([path.name, title, minutes(notebook, number), exercises, *of_ours])
+    return made.getvalue()
+
+
+def tracks() -> str:
+    """README.md's list of tracks, each with its notebooks and the sum of their minutes."""
+    lines = []
+    for track, way in outline.tracks().items():
+        hours = round(sum(notebook.minutes for notebook in way) / 60)
+        lines.append(f"- **{track}** ({hours} hours): {', '.join(notebook.number for notebook in way)}\n")
+    return "".join(lines)
 
 
 def _made(cell: dict[str, Any]) -> bool:
@@ -203,9 +241,12 @@ def _lines(text: str) -> list[str]:
 
 
 def write(path: Path, command: str) -> bool:
-    """Bring README.md or a notebook into its canonical form (or only look, for "check"); whether it was another."""
+    """Bring a file into its canonical form (or only look, for "check"); whether it was another."""
     text = path.read_text(encoding="utf-8")
-    if path == README:
+    if path == COURSE:
+        good = course(text)
+    elif path == README:
+        outline.outlines.cache_clear()  # course.csv may have been written
         good = readme(text, address())
     else:
         notebook = json.loads(text)
@@ -240,7 +281,7 @@ def main(command: str, url: str = "") -> int:
         return 0
     if command == "address":
         set_address(url)
-    changed = [write(path, command) for path in [README, *record_runs.paths()]]
+    changed = [write(path, command) for path in [*record_runs.paths(), COURSE, README]]
     return int(command == "check" and any(changed))
 
 

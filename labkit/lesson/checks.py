@@ -23,7 +23,7 @@ from labkit.core.errors import LabError
 from labkit.core.parameters import Count, checked
 from labkit.core.units import significant
 from labkit.lesson import outcomes
-from labkit.lesson.exercise_files import exercise, solutions
+from labkit.lesson.exercise_files import exercise, has_solutions, solutions
 from labkit.lesson.process_state import KeptFunctions, KeptState
 
 _LONGEST_ERROR = 300
@@ -82,10 +82,17 @@ def check(number: str, answer: object) -> Outcome:
 
     Never raises for a wrong answer, only for an exercise that does not exist.
     """
+    outcome = judged(number, answer)
+    if outcome.state != "todo":
+        code = outcomes.answer_code(number, answer, outcome.message)
+        outcomes.note(number, outcome.state, answer=code, message=outcome.message)
+    return outcome
+
+
+def judged(number: str, answer: object) -> Outcome:
+    """What `check` says of an answer; nothing is kept."""
     with KeptState() as kept:
         outcome = _judged(number, exercise(number).check, answer)
-    if outcome.state != "todo":
-        outcomes.note_answer(number, outcome.state, outcome.message, answer)
     if not kept.left:
         return outcome
     advice = f"{outcome.message} Your answer changed {', '.join(kept.left)} for good: restart the kernel."
@@ -113,12 +120,10 @@ def hint(number: str, step: Count | None = None) -> Text:
     """
     hints = exercise(number).hints
     step = min(step or outcomes.next_hint(number), len(hints))
-    outcomes.note_help(number, "hint", step)
-    more = (
-        f"\n\nMore: `lab.hint({number!r}, {step + 1})`"
-        if step < len(hints)
-        else f"\n\nStill stuck: `lab.solution({number!r})`"
-    )
+    outcomes.note(number, "hint", step=step)
+    more = f"\n\nStill stuck: `lab.solution({number!r})`" if has_solutions(number[:2]) else ""
+    if step < len(hints):
+        more = f"\n\nMore: `lab.hint({number!r}, {step + 1})`"
     return Text(f"**Hint {step} of {len(hints)}.** {hints[step - 1]}{more}")
 
 
@@ -126,7 +131,9 @@ def hint(number: str, step: Count | None = None) -> Text:
 def solution(number: str) -> Text:
     """One right answer, as code with its comments (exercises/nbNN/solution.py)."""
     exercise(number)
-    outcomes.note_help(number, "solution")
+    if not has_solutions(number[:2]):
+        return Text(f"This copy of the workbook was made without solutions. `lab.hint({number!r})` helps in steps.")
+    outcomes.note(number, "solution")
     return Text(f"One way to solve {number}:\n```python\n{solutions(number[:2])[number]}\n```")
 
 
