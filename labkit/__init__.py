@@ -22,9 +22,14 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard, race as race
     from labkit.lesson.checks import check as check, hint as hint, solution as solution
     from labkit.lesson.explorer import Explorer as Explorer
-    from labkit.lesson.journal import predict as predict, record as record, summary as summary, verdict as verdict
+    from labkit.lesson.guesses import predict as predict
+    from labkit.lesson.journal import record as record, summary as summary, verdict as verdict
     from labkit.lesson.notebook import start as start
+    from labkit.lesson.progress import progress as progress
+    from labkit.lesson.review import review as review
+    from labkit.lesson.schedule_editor import ScheduleEditor as ScheduleEditor
     from labkit.lesson.seed_curves import SeedCurves as SeedCurves
+    from labkit.lesson.stepper import Stepper as Stepper
     from labkit.measure import catalog as catalog, fpga as fpga, profiling as profiling, simulated as simulated
     from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
     from labkit.measure.ceilings import measure_ceilings as measure_ceilings
@@ -46,9 +51,14 @@ _NAMES = {
     "lesson.boards": ("Curves", "SpeedBoard", "race"),
     "lesson.checks": ("check", "hint", "solution"),
     "lesson.explorer": ("Explorer",),
-    "lesson.journal": ("predict", "record", "summary", "verdict"),
+    "lesson.guesses": ("predict",),
+    "lesson.journal": ("record", "summary", "verdict"),
     "lesson.notebook": ("start",),
+    "lesson.progress": ("progress",),
+    "lesson.review": ("review",),
+    "lesson.schedule_editor": ("ScheduleEditor",),
     "lesson.seed_curves": ("SeedCurves",),
+    "lesson.stepper": ("Stepper",),
     "measure.bench": ("Timing", "compare", "speedup", "time_call"),
     "measure.ceilings": ("measure_ceilings",),
     "measure.machine": ("pick", "threads"),

@@ -3,11 +3,11 @@ import pytest
 from labkit import __main__ as commands
 from labkit.core import results
 from labkit.core.errors import LabError
-from labkit.lesson import journal, record_runs
+from labkit.lesson import guesses, journal, record_runs
 
 
 def test_the_report_is_one_file_with_predictions_beside_measurements(home, capsys, tmp_path):
-    journal.predict("00.3 all threads", 4000, "images/s")
+    guesses.predict("00.3 all threads", 4000, "images/s")
     journal.record("00.3 all threads", 3200.0, "images/s")
     with results.results().path.open("a") as file:
         file.write("damaged\n")

@@ -55,6 +55,19 @@ class Shown:
         return plain(str(self), longest=10**6)
 
 
+@dataclass(frozen=True, repr=False)
+class Note(Shown):
+    """A sentence for the reader, shown as text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:  # plain text would be broken in the middle of a word
+        return f"<div class='{LITERAL}' style='max-width:48em'>{linked_html(self.text)}</div>".replace("\n", "<br>")
+
+
 @checked
 @dataclass(frozen=True, repr=False)
 class Table(Shown):

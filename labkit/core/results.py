@@ -23,7 +23,7 @@ from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
 from labkit.core.locked_file import Lines, append_line
 from labkit.core.own_folder import of_this_user
-from labkit.core.units import format_quantity, significant
+from labkit.core.units import format_quantity
 
 Origin = Literal["measured", "simulated", "calculated", "recorded", "published"]
 Profile = Literal["smoke", "ci", "full"]
@@ -76,10 +76,7 @@ class Measurement(Shown):
     def __str__(self) -> str:
         source = self.came_from if self.origin in ("recorded", "published") else self.origin
         known = "; ".join(part for part in (source, self.size, self.dtype, self.busy) if part)
-        guess, value = format_quantity(self.predicted or 0.0, self.unit), format_quantity(self.value, self.unit)
-        if self.predicted:
-            value = f"{value}, {significant(self.value / self.predicted, 2)} times your guess of {guess}"
-        return f"{self.what}: {value} ({known})"
+        return f"{self.what}: {format_quantity(self.value, self.unit)} ({known})"
 
 
 @dataclass(frozen=True)

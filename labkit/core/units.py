@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated
 
 from labkit.core.kinds import Number
@@ -12,6 +13,7 @@ KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 HOUR_S, DAY_S, YEAR_S = 3600.0, 86_400.0, 365.25 * 86_400.0
 
+_MEASURES = ("bytes", "days", "points", "times", "years")  # plurals of what has parts
 _SI = [(1e18, "E"), (PETA, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k"), (1.0, "")]
 _IEC = [(2.0**50, "PiB"), (2.0**40, "TiB"), (float(GIB), "GiB"), (float(MIB), "MiB"), (float(KIB), "KiB")]
 _SECONDS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
@@ -49,6 +51,17 @@ def format_bytes(n_bytes: AnyNumber) -> str:
 
 
 @checked
+def is_count(unit: str) -> bool:
+    """Whether a unit names things that are counted, such as threads: neither a measure nor a rate nor a ratio."""
+    return re.fullmatch(r"[a-z-]{3,}s", unit) is not None and unit not in _MEASURES
+
+
+def _one_of(unit: str) -> str:
+    """The unit of one: 1 sample, 1 branch."""
+    return re.sub("(?<=ch)es$|s$", "", unit) if is_count(unit) else unit
+
+
+@checked
 def format_si(value: AnyNumber, unit: str) -> str:
     """A quantity in powers of 1000: (2.1e12, 'FLOP/s') -> '2.10 TFLOP/s'; 4210 images/s as '4,210 images/s'.
 
@@ -56,9 +69,9 @@ def format_si(value: AnyNumber, unit: str) -> str:
     """
     if not unit or unit[0].islower() or unit.startswith("%"):
         most = 1e3 if "/" in unit else 1e6  # a rate is measured, and has no more than three digits to give
-        is_count = unit[:1].isalpha() and unit != "x" and float(value).is_integer() and abs(value) < most
-        if is_count:  # 2 threads, not 2.00
-            return f"{int(value):,} {unit}"
+        is_whole = unit[:1].isalpha() and unit != "x" and float(value).is_integer() and abs(value) < most
+        if is_whole:  # 2 threads, not 2.00
+            return f"{int(value):,} {_one_of(unit) if value == 1 else unit}"
         return f"{significant(value)} {unit}".strip()
     for size, prefix in _SI:
         if abs(value) >= size:

@@ -20,7 +20,7 @@ from labkit.core.errors import BadMeasurement, KernelError
 from labkit.core.kinds import Items
 from labkit.core.parameters import AnyNumber, Positive, checked
 from labkit.core.units import format_quantity
-from labkit.lesson import journal
+from labkit.lesson import guesses, journal
 from labkit.lesson.live import Live
 from labkit.measure import bench
 from labkit.measure.bench import Comparison, Timing
@@ -205,7 +205,7 @@ class SpeedBoard(Live):
             raise BadMeasurement(f"Expected a name for the row, got {brief_repr(name)}.")
         if name not in self._bars:
             key = f"{self.section} {name}"
-            self._bars[name] = plot.Bar(name, predicted=journal.predicted(key, self.unit))
+            self._bars[name] = plot.Bar(name, predicted=guesses.predicted(key, self.unit))
         return self._bars[name]
 
     def _with(self, items: float | None) -> Work:
@@ -215,9 +215,11 @@ class SpeedBoard(Live):
 
     def _look_up(self, rows: Sequence[str], work: Work) -> None:
         """Put what others had of the same work beside the rows, and what differs in the rest below the figure."""
+        guesses.check_lock(self.section)
         others = published.cited(self.section)
         for row in rows:
             bar = self._row(row)
+            bar.predicted = guesses.predicted(f"{self.section} {row}", self.unit)  # it may be newer than the row
             of_row = [one for one in others if one.number.what == row]
             same = [one.number for one in of_row if one.relation == "same"]
             found, self._apart[row] = beside(f"{self.section} {row}", work, same)

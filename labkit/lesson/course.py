@@ -11,9 +11,9 @@ from labkit.core import results
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.paths import DATA, RECORDED
-from labkit.core.results import Measurement, Prediction, Verdict
+from labkit.core.results import Verdict
 from labkit.core.units import significant
-from labkit.lesson import journal
+from labkit.lesson import guesses, journal
 from labkit.measure.machine import machine
 from labkit.plan import published
 
@@ -52,15 +52,10 @@ def calibration() -> Calibration:
 
     Left out are guesses made after a measurement, measurements on a busy machine, and numbers that aren't above 0.
     """
-    entries, here = results.results().entries(), machine().name
-    guesses = {(e.section, e.what): e for e in entries if isinstance(e, Prediction)}
-    last = {(e.section, e.what): e for e in entries if isinstance(e, Measurement) and e.machine == here}
     found: dict[str, tuple[tuple[float, float], ...]] = {}
-    for key, m in last.items():
-        guess = guesses.get(key)
-        if guess is not None and guess.blind and guess.unit == m.unit and m.value > 0 and not m.busy:
-            kind = _kind(m.unit)
-            found[kind] = (*found.get(kind, ()), (guess.value, m.value))
+    for guess, m in guesses.before_measuring():
+        kind = _kind(m.unit)
+        found[kind] = (*found.get(kind, ()), (guess, m.value))
     return Calibration(found)
 
 

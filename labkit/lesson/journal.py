@@ -1,4 +1,4 @@
-"""What the reader guesses and measures: `predict` before, `record` after, `verdict` on a claim, `summary` last."""
+"""What the reader measures: `record` keeps a number, `verdict` judges a claim, `summary` closes a notebook."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from labkit.core import results
 from labkit.core.arguments import as_float
 from labkit.core.comparable import Work
 from labkit.core.data_table import TableRow, read_table
-from labkit.core.display import LITERAL, Shown, Table, brief_repr, linked_html
+from labkit.core.display import Note, Shown, Table, brief_repr
 from labkit.core.errors import BadMeasurement, nearest
 from labkit.core.kinds import ANYTHING
 from labkit.core.parameters import Positive, checked
 from labkit.core.paths import DATA
 from labkit.core.results import Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity, significant
+from labkit.lesson import guesses, outline
 from labkit.measure.bench import Ratio, Timing
 from labkit.measure.contention import CELLS, Contention
 from labkit.measure.machine import machine
@@ -27,54 +28,6 @@ from labkit.plan import published
 
 OwnOrigin = Literal["measured", "simulated", "calculated"]
 _recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under each key
-
-
-@dataclass(frozen=True, repr=False)
-class Note(Shown):
-    """A sentence for the reader, shown as text."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:  # plain text would be broken in the middle of a word
-        return f"<div class='{LITERAL}' style='max-width:48em'>{linked_html(self.text)}</div>".replace("\n", "<br>")
-
-
-@checked(error=BadMeasurement)
-def predict(key: str, guess: object, unit: str) -> Note:
-    """Write down a guess before measuring, under a key such as "00.3 all threads"; `...` leaves it open.
-
-    The guess is kept in the results file; boards and the closing table show it beside the measurement.
-    A guess that is not a number above 0 is not kept, and the note says why. Raises BadMeasurement for a malformed key
-    or unit.
-    """
-    section, what = results.split_key(key)
-    results.check_unit(unit)
-    if guess is ...:
-        return Note(f"todo: put a number in place of the dots ({unit}). A wrong guess teaches more than none.")
-    value = as_float(guess)
-    if value is None:
-        return Note(f"Expected a number in {unit}, got {brief_repr(guess)}. Nothing was noted.")
-    if not 0 < value < float("inf"):
-        return Note(f"Expected a number above 0 in {unit}, got {brief_repr(guess)}. Nothing was noted.")
-    log = results.results()
-    entries = log.entries()
-    before = results.latest(entries, key)
-    noted = results.latest(entries, key, Prediction)
-    same = isinstance(noted, Prediction) and (noted.value, noted.unit) == (value, unit)
-    blind = noted.blind if same and isinstance(noted, Prediction) else before is None
-    log.append(Prediction(section, what, value, unit, results.now(), blind))
-    percent = " That is less than one percent; for 95 % write 95." if unit == "%" and value < 1 else ""
-    late = "" if blind else " It was measured here before this guess, so the closing table marks it."
-    return Note(f"Noted: {format_quantity(value, unit)} for {what}.{percent}{late} {log.note}".rstrip())
-
-
-def predicted(key: str, unit: str | None = None) -> float | None:
-    """The reader's last guess under a key, or None; with `unit`, None too where it was made in another one."""
-    found = results.latest(results.results().entries(), key, Prediction)
-    return found.value if isinstance(found, Prediction) and unit in (None, found.unit) else None
 
 
 @checked(error=BadMeasurement)
@@ -100,6 +53,7 @@ def record(
     claim or origin, and a value that isn't finite.
     """
     section, what = results.split_key(key)
+    guesses.check_lock(section)
     results.check_unit(unit)
     _check_printable(size=size, dtype=dtype)
     work = Work(unit, size, dtype, as_float(items), results.profile())
@@ -115,11 +69,12 @@ def record(
         )
     here, lost = machine(), _taken_by_others(section, value, origin, timed)
     measurement = Measurement(
-        section, what, number, unit, origin, here.name, results.now(), samples, predicted(key, unit),
+        section, what, number, unit, origin, here.name, results.now(), samples, guesses.predicted(key, unit),
         work.profile, tuple(claims), dict(here.versions), size, dtype, work.items, lost.lost, lost.reason,
     )  # fmt: skip
     results.results().append(measurement)
     _recorded_here[measurement.key] = measurement
+    guesses.answer(measurement)
     return measurement
 
 
@@ -230,18 +185,19 @@ def _busy(claim: str, evidence: Ratio | bool, section: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Summary(Shown):
-    """A notebook's predictions beside its measurements, and the claims it tested."""
+    """A notebook's predictions beside its measurements, the claims it tested, and what is done and comes next."""
 
     rows: tuple[tuple[str, str, str, str], ...]
     verdicts: tuple[Verdict, ...]
     notes: tuple[str, ...] = ()
+    closing: tuple[str, ...] = ()
 
     def _tables(self) -> list[Table]:
         parts = [Table(self.rows, _HEAD, notes=self.notes)]
         if self.verdicts:
             rows = tuple((v.claim, claims().get(v.claim, _UNLISTED), v.verdict, v.because) for v in self.verdicts)
             parts.append(Table(rows, _CLAIMS_HEAD))
-        return parts
+        return [*parts, Table((), notes=self.closing)]
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self._tables()))
@@ -273,7 +229,8 @@ def summary(notebook: str) -> Summary:
     keys = sorted([*measured, *(key for key in guesses if key not in measured)], key=lambda key: key[:4])
     rows = tuple(_row(key, measured.get(key), guesses.get(key)) for key in keys)
     notes = [_BUSY] * any(m.busy for m in measured.values()) + ([log.note] if log.note else []) + log.damaged()
-    return Summary(rows, tuple(verdicts[claim] for claim in sorted(verdicts)), tuple(notes))
+    found = tuple(verdicts[claim] for claim in sorted(verdicts))
+    return Summary(rows, found, tuple(notes), outline.closing(notebook))
 
 
 def _row(key: str, measurement: Measurement | None, guess: Prediction | None) -> tuple[str, str, str, str]:

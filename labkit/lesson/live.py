@@ -23,8 +23,8 @@ from labkit.plot.picture import TEXT, Frame, picture_data, sentence_data
 
 FRAME_S = 0.2
 _KEPT_S = 2.0  # between two pictures that the notebook keeps while a cell runs
-_WIDGET = "application/vnd.jupyter.widget-view+json"
-_RULES = (
+WIDGET = "application/vnd.jupyter.widget-view+json"
+WIDGET_RULES = (
     ":root:has(.{0}-live) .{0}-kept{{display:none}}"
     # a widget without a kernel has no elements, only the text "Error displaying widget: model not found"
     ".jp-OutputArea:has(.{0}-kept) .jp-OutputArea-child:has(>.lm-Panel.jp-OutputArea-output):not(:has(>.lm-Panel>*))"
@@ -34,6 +34,15 @@ _MOVED = "The board goes on in the cell that added to it last."
 _ANEW = "The board was begun anew in the cell that made it. Run this cell to add to it again."
 # What stands in the notebook, by the cell and the title that it was made with: a cell that is run again makes it anew.
 _standing: weakref.WeakValueDictionary[tuple[str, str], Live] = weakref.WeakValueDictionary()
+
+
+def publish(name: str, data: dict[str, Any], metadata: dict[str, Any] | None = None, *, update: bool = True) -> None:
+    """Show data in the running cell under a name, or with `update` in place of what was shown under it."""
+    from IPython.display import publish_display_data
+
+    if shell() is not None:
+        show: Any = publish_display_data
+        show(data, metadata or {}, transient={"display_id": name}, update=update)
 
 
 class Live:
@@ -115,7 +124,7 @@ class Live:
         self.box.add_class(f"{self._id}-live")
         self._keep(update=False)
         view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        self._publish("live", {_WIDGET: view, "text/html": "", "text/plain": repr(self)}, update=False)
+        publish(f"{self._id}-live", {WIDGET: view, "text/html": "", "text/plain": repr(self)}, update=False)
         if not self._stays:
             running.events.register("post_run_cell", self._ending)
 
@@ -134,14 +143,14 @@ class Live:
             running.events.unregister("post_run_cell", self._ending)
         self.redraw()
         # in this order, or for a moment both images would stand there
-        self._publish("live", sentence_data(self.sentence))
+        publish(f"{self._id}-live", sentence_data(self.sentence))
         self._keep(live=False)
 
     def _move_away(self, where: str) -> None:
         """Leave the sentence, and where the picture is now, in the place where it stands."""
         if self._shown_in is not None:
-            self._publish("kept", sentence_data(f"{self.sentence} {where}"))
-            self._publish("live", {"text/html": "", "text/plain": ""})
+            publish(f"{self._id}-kept", sentence_data(f"{self.sentence} {where}"))
+            publish(f"{self._id}-live", {"text/html": "", "text/plain": ""})
 
     def _keep(self, *, live: bool = True, update: bool = True) -> None:
         """Put the present picture where the notebook keeps it, with its sentence as long as the widget shows both."""
@@ -149,19 +158,14 @@ class Live:
         if self._shown_in is None:
             return
         caption = f"{self.sentence} {self._dead}".rstrip() if live else ""
-        rules = _RULES.format(self._id) if live else ""
-        size, name = self._frame.size, f"{self._id}-kept"
-        data, metadata = picture_data(self._png, size, self.sentence, caption=caption, css=rules, name=name)
-        self._publish("kept", data | {"text/plain": repr(self)}, metadata, update=update)
+        rules = WIDGET_RULES.format(self._id) if live else ""
+        data, metadata = self._kept(caption, rules, f"{self._id}-kept")
+        publish(f"{self._id}-kept", data, metadata, update=update)
 
-    def _publish(
-        self, part: str, data: dict[str, Any], metadata: dict[str, Any] | None = None, *, update: bool = True
-    ) -> None:
-        from IPython.display import publish_display_data
-
-        if shell() is not None:
-            publish: Any = publish_display_data
-            publish(data, metadata or {}, transient={"display_id": f"{self._id}-{part}"}, update=update)
+    def _kept(self, caption: str, css: str, name: str) -> tuple[dict[str, str], dict[str, Any]]:
+        """Data and metadata of what the notebook keeps: an element of the class `name`, with the rules `css`."""
+        made = picture_data(self._png, self._frame.size, self.sentence, caption=caption, css=css, name=name)
+        return made[0] | {"text/plain": repr(self)}, made[1]
 
     def _ipython_display_(self) -> None:
         self._shown_in = None

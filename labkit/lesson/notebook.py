@@ -41,6 +41,12 @@ def shell() -> Any:
     return found if found is not None and getattr(found, "kernel", None) is not None else None
 
 
+def attended() -> bool:
+    """Whether somebody can answer a question: nbclient and nbval, where nobody can, send a cell that may not ask."""
+    running = shell()
+    return running is not None and bool(running.get_parent().get("content", {}).get("allow_stdin"))
+
+
 def start() -> Machine:
     """Prepare a notebook, and return the machine, which shows its card.
 

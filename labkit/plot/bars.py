@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from labkit.core.parameters import NonNegative, checked
-from labkit.core.units import format_quantity, significant
+from labkit.core.units import format_quantity
 from labkit.plot.core import Drawing, FigureSpec, text_right_of, tick_names
 from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, RECORDED
 
@@ -149,8 +149,6 @@ def _in_words(bar: Bar, unit: str) -> str:
         others = [f"{format_quantity(value, unit)} ({label})" for label, value in bar.others]
         return f"{bar.name}: {', '.join(filter(None, [bar.note, *others])) or PENDING}"
     words = f"{bar.name}: {format_quantity(bar.measured, unit)}{' (simulated)' if bar.simulated else ''}"
-    if bar.predicted:
-        words += f", {significant(bar.measured / bar.predicted, 2)}x your guess"
     if bar.limit:
         words += f", {bar.measured / bar.limit:.0%} of the limit"
     return words

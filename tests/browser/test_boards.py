@@ -216,7 +216,7 @@ def test_all_text_can_be_read_in_both_themes(ran, theme):
     found = page.evaluate(CONTRAST)
     page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'})")
     told = " ".join(text for _, text in found)
-    for words in ("one thread: ", "loss by step", "00.3 not yet.", "measured / guess", "Noted: 300 images/s"):
+    for words in ("one thread: ", "loss by step", "00.3 not yet.", "measured / guess", "Your guess: 300 images/s"):
         assert words in told
     assert [each for each in found if each[0] < 4.5] == []
 

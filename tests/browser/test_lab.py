@@ -47,7 +47,7 @@ def test_a_guess_stands_beside_its_measurement(notebook_00):
     """`LABKIT_SCREENSHOT=FILE` keeps a picture of that board."""
     board = notebook_00.page.locator(".jp-Cell", has_text='SpeedBoard("00.3"')
     notebook_00.scroll_to(board)
-    board.first.locator(".jp-OutputArea").get_by_text("x your guess").wait_for()
+    board.first.locator(".jp-OutputArea").get_by_text("You said ").wait_for()
     if picture := os.environ.get("LABKIT_SCREENSHOT"):
         notebook_00.page.wait_for_timeout(1_000)
         board.first.screenshot(path=picture)

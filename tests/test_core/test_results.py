@@ -275,8 +275,6 @@ def test_a_line_from_before_sizes_were_kept_is_of_unknown_size():
 def test_a_number_says_what_it_measured():
     assert str(measurement()) == "all threads: 1.50 s (measured)"
     assert str(measurement(size="batch 64", dtype="float32")) == "all threads: 1.50 s (measured; batch 64; float32)"
-    guessed = "all threads: 1.50 s, 0.50 times your guess of 3.00 s (measured)"
-    assert str(measurement(predicted=3.0)) == guessed
 
 
 def test_the_runs_that_ship_are_readable_and_measured_at_full_size():

@@ -8,7 +8,7 @@ import pytest
 
 from labkit.core import comparable, results
 from labkit.core.errors import BadArgument, LabError
-from labkit.lesson import journal, live
+from labkit.lesson import guesses, live
 from labkit.lesson.boards import Curves, SpeedBoard
 from labkit.lesson.explorer import Explorer
 from labkit.measure import bench
@@ -47,13 +47,13 @@ def board(**kwargs):
 
 
 def test_a_row_fills_and_is_recorded():
-    journal.predict("00.2 one thread", 5000, "images/s")
+    guesses.predict("00.2 one thread", 5000, "images/s")
     device, speed = FakeDevice(kernel_s=1e-2), board()
     timing = speed.time(
         "one thread", device.launch, items=64, sync=device.synchronize, clock=device.clock, budget_s=0.2, claims=["C02"]
     )
     assert timing.rate(64) == pytest.approx(6400, rel=0.01)
-    assert speed.sentence.startswith("one thread: 6,400 images/s, 1.3x your guess")
+    assert speed.sentence.startswith("one thread: 6,400 images/s")
     (measured,) = [e for e in results.results().entries() if isinstance(e, results.Measurement)]
     assert (measured.key, measured.claims, measured.predicted) == ("00.2 one thread", ("C02",), 5000)
     assert bytes(speed._image.value).startswith(PNG)
@@ -262,7 +262,7 @@ def test_without_a_value_from_elsewhere_a_row_says_what_it_needs():
 
 
 def test_the_guess_is_written_beside_a_row_that_cannot_be_measured():
-    journal.predict("00.2 GPU", 100_000, "images/s")
+    guesses.predict("00.2 GPU", 100_000, "images/s")
     speed = board()
     speed.absent("GPU", needs="a GPU")
     assert speed._bars["GPU"].note.endswith("your prediction: 100,000 images/s")

@@ -7,7 +7,7 @@ import pytest
 
 from labkit.core import results
 from labkit.core.results import Measurement, Prediction, Verdict
-from labkit.lesson import course, journal
+from labkit.lesson import course, guesses, journal
 from labkit.lesson.report_page import write_page
 from labkit.measure.bench import Timing
 from labkit.measure.machine import machine
@@ -111,7 +111,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_has_claims_guesses_tables_and_pictures_and_fetches_nothing(tmp_path):
-    journal.predict("00.3 all threads", 4000, "images/s")
+    guesses.predict("00.3 all threads", 4000, "images/s")
     timing = Timing("all threads", 1.0, (0.01, 0.02, 0.04))
     journal.record("00.3 all threads", timing, "images/s", items=64, size="batch <64>", dtype="float32")
     journal.record("00.5 a <b> row", Timing("x", 1.0, (0.5, 0.6)), "s", size="one", dtype="float32")

@@ -7,7 +7,7 @@ import torch
 
 from labkit.core import results
 from labkit.core.errors import BadArgument, BadMeasurement
-from labkit.lesson import journal
+from labkit.lesson import guesses, journal
 from labkit.measure.bench import Ratio, Timing, speedup
 from labkit.measure.contention import CELLS, Contention, Watch
 
@@ -16,7 +16,7 @@ KEY = "00.3 all threads"
 
 
 def test_dots_are_todo_and_leave_no_trace():
-    assert "todo" in str(journal.predict(KEY, ..., "images/s"))
+    assert "todo" in str(guesses.predict(KEY, ..., "images/s"))
     assert results.results().entries() == []
 
 
@@ -38,12 +38,12 @@ def test_dots_are_todo_and_leave_no_trace():
     ],
 )
 def test_a_guess_that_is_no_positive_number_is_told_so(nonsense):
-    assert "Nothing was noted" in str(journal.predict(KEY, nonsense, "images/s"))
-    assert journal.predicted(KEY) is None
+    assert "Nothing was noted" in str(guesses.predict(KEY, nonsense, "images/s"))
+    assert guesses.predicted(KEY) is None
 
 
 def test_a_guess_made_before_is_blind_and_kept_with_the_measurement():
-    assert "Noted: 4,000 images/s for all threads." in str(journal.predict(KEY, 4000, "images/s"))
+    assert "Your guess: 4,000 images/s for all threads." in str(guesses.predict(KEY, 4000, "images/s"))
     measured = journal.record(KEY, Timing("all threads", 1.0, (0.01, 0.02, 0.04)), "images/s", items=64, claims=["C02"])
     assert measured.value == pytest.approx(3200)
     assert measured.samples == pytest.approx((6400, 3200, 1600))
@@ -55,11 +55,11 @@ def test_a_guess_made_before_is_blind_and_kept_with_the_measurement():
 
 
 def test_a_guess_made_after_measuring_is_marked_and_a_rerun_of_the_same_guess_is_not():
-    journal.predict(KEY, 4000, "images/s")
+    guesses.predict(KEY, 4000, "images/s")
     journal.record(KEY, 3200.0, "images/s")
-    journal.predict(KEY, 4000, "images/s")
+    guesses.predict(KEY, 4000, "images/s")
     assert "after measuring" not in str(journal.summary("00"))
-    assert "measured here before" in str(journal.predict(KEY, 3201, "images/s"))
+    assert "measured here before" in str(guesses.predict(KEY, 3201, "images/s"))
     assert "(made after measuring)" in str(journal.summary("00"))
 
 
@@ -111,8 +111,8 @@ def test_the_claims_are_all_there():
 
 @pytest.mark.parametrize("guess", [3, np.float32(3), np.int64(3), torch.tensor(3.0), torch.tensor([3])])
 def test_numbers_of_numpy_and_torch_are_guesses_and_spare_spaces_do_not_matter(guess):
-    assert "Noted: 3 images/s" in str(journal.predict(f" {KEY} ", guess, "images/s"))
-    assert journal.predicted(KEY) == 3
+    assert "Your guess: 3 images/s" in str(guesses.predict(f" {KEY} ", guess, "images/s"))
+    assert guesses.predicted(KEY) == 3
     assert journal.record(KEY, guess, "images/s").predicted == 3
 
 
@@ -123,7 +123,7 @@ def test_a_record_keeps_what_makes_it_comparable():
 
 
 def test_a_guess_in_another_unit_is_not_the_measurements():
-    journal.predict(KEY, 3, "s")
+    guesses.predict(KEY, 3, "s")
     assert journal.record(KEY, 400.0, "images/s").predicted is None
 
 
@@ -145,7 +145,7 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
     [
         (lambda: journal.record("00.2 a", 3, 5), "Expected unit to be text such as 'images/s', got 5"),
         (lambda: journal.record("00.2 a", 3, " "), "Expected a unit such as"),
-        (lambda: journal.predict("00.2 a", 3, None), "Expected unit to be text such as 'images/s', got None"),
+        (lambda: guesses.predict("00.2 a", 3, None), "Expected unit to be text such as 'images/s', got None"),
         (lambda: journal.record(None, 3, "s"), "Expected key to be text such as '00.3 all threads', got None"),
         (
             lambda: journal.record("00.2 a", 3, "s", origin="guessed"),
@@ -186,7 +186,7 @@ def test_what_would_spoil_the_results_file_is_refused(call, words):
 
 
 def test_the_summary_lists_guesses_that_were_not_measured():
-    journal.predict("00.4 GPU", 100_000, "images/s")
+    guesses.predict("00.4 GPU", 100_000, "images/s")
     journal.record("00.5 accuracy", 95.0, "%")
     journal.record(KEY, 1.0, "s")
     assert journal.summary("00").rows == (

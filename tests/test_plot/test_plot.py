@@ -64,7 +64,7 @@ def test_a_simulated_bar_is_hatched_and_said_to_be():
 
 def test_the_sentence_says_what_the_figure_shows():
     sentence = plot.speed_bars(BARS, unit="images/s").sentence
-    own = "one thread: 6,400 images/s, 1.6x your guess, 6% of the limit"
+    own = "one thread: 6,400 images/s, 6% of the limit"
     assert sentence == f"{own}; GPU: needs a GPU, 90,000 images/s (recorded on an H)."
     assert plot.speed_bars([], unit="s").sentence == "Nothing measured yet."
 

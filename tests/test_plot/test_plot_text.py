@@ -8,11 +8,10 @@ import pytest
 from matplotlib.text import Text
 
 from labkit import plot
-from labkit.core.display import LITERAL, Table, as_html, plain
+from labkit.core.display import LITERAL, Note, Table, as_html, plain
 from labkit.lesson.boards import Curves, SpeedBoard
 from labkit.lesson.checks import Outcome
 from labkit.lesson.explorer import Explorer
-from labkit.lesson.journal import Note
 from labkit.plot.core import Drawing
 from labkit.plot.picture import Picture, sentence_data
 from tests.good_figures import figures

@@ -1,0 +1,255 @@
+"""The reader's guess: asked for, judged and kept by `predict`, and set beside the number when that is measured.
+
+Boards and `record` call `check_lock` before they show a number, and `answer` after; the cell then ends with the guess
+and the number in one sentence.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from labkit.core import results
+from labkit.core.arguments import as_float
+from labkit.core.display import LITERAL, Note, Shown, as_html, brief_repr
+from labkit.core.errors import BadMeasurement, LabError
+from labkit.core.parameters import Positive, checked
+from labkit.core.results import Measurement, Prediction
+from labkit.core.units import format_quantity, is_count, significant
+from labkit.lesson.live import WIDGET, WIDGET_RULES, publish
+from labkit.lesson.notebook import attended, shell
+from labkit.measure.machine import machine
+from labkit.plot.picture import TEXT
+
+_LAST = 10  # guesses, of which the sentence below a measurement says how many were close
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}([, ]\d{3})+(\.\d+)?")
+_open: dict[str, None] = {}  # keys of predictions that this kernel has asked for in vain, in their order
+_answered: dict[str, Measurement] = {}  # what the running cell has measured that the reader had guessed
+
+
+class GuessFirst(LabError):
+    """A cell would measure what the reader hasn't guessed yet, and LABKIT_LOCK=1 asks for the guess first."""
+
+    def _render_traceback_(self) -> list[str]:  # of IPython: what a cell shows in place of a traceback
+        return [str(self)]
+
+
+@checked(error=BadMeasurement)
+def predict(
+    key: str,
+    guess: object,
+    unit: str,
+    *,
+    most: Positive | None = None,
+    order: tuple[Positive, Positive] | None = None,
+) -> Note | Question:
+    """Write down a guess before measuring, under a key such as "00.3 all threads"; `...` asks for it.
+
+    In a notebook that somebody reads, `...` shows a field for the number, or with `order`, the lowest and the highest
+    that make sense, a logarithmic slider. The guess is kept in the results file; boards and the closing table show it
+    beside the measurement. A guess that can't be is not kept, and the note says why: what isn't above 0, more than
+    `most` (100 where the unit is "%"), part of a thing that is counted. Raises BadMeasurement for a malformed key or
+    unit.
+    """
+    key = " ".join(results.split_key(key))
+    results.check_unit(unit)
+    if guess is not ...:
+        return Note(_keep(key, guess, unit, most)[1])
+    text = f"todo: put a number in place of the dots ({unit}). A wrong guess teaches more than none."
+    former = predicted(key, unit)
+    if former is None:
+        _open[key] = None
+    elif _is_measured(key):
+        return Note(f"{_yours(key, former, unit)} It has been measured since, so it can't be changed here.")
+    else:
+        text = f"{_yours(key, former, unit)} It can be changed until it is measured."
+    return Question(key, unit, text, most, order) if attended() else Note(text)
+
+
+def predicted(key: str, unit: str | None = None) -> float | None:
+    """The reader's last guess under a key, or None; with `unit`, None too where it was made in another one."""
+    found = results.latest(results.results().entries(), key, Prediction)
+    return found.value if isinstance(found, Prediction) and unit in (None, found.unit) else None
+
+
+def _yours(key: str, guess: float, unit: str) -> str:
+    return f"Your guess: {format_quantity(guess, unit)} for {results.split_key(key)[1]}."
+
+
+def _is_measured(key: str) -> bool:
+    return results.latest(results.results().entries(), key) is not None
+
+
+class Question(Shown):
+    """A field for a guess, or with `order` a logarithmic slider between these two; once it is kept, a sentence.
+
+    In the cell's output there are two parts, as in `lesson.live`: the text that the notebook keeps, and below it the
+    widget, which hides the text while it lives and gives way to it once there is a guess.
+    """
+
+    def __init__(self, key: str, unit: str, text: str, most: float | None, order: Sequence[float] | None) -> None:
+        import ipywidgets as widgets
+
+        self._key, self._unit, self._most, self._text = key, unit, most, text
+        self._id = f"labkit-{uuid.uuid4().hex[:8]}"
+        self.button = widgets.Button(description="Keep this guess")
+        self.button.on_click(self._enter)
+        self.told = widgets.HTML("" if text.startswith("todo") else _html(text))
+        look: dict[str, Any] = {"description": f"Your guess, in {unit}", "style": {"description_width": "initial"}}
+        if order is None:
+            look |= {"placeholder": "a number", "layout": widgets.Layout(width="24em")}
+            self.field = widgets.Text(continuous_update=False, **look)  # it changes with Enter, or when it is left
+            self.field.observe(self._enter, names="value")
+            row = [self.field, self.button]
+        else:
+            low, high = (math.log10(end) for end in order)
+            look |= {"readout": False, "layout": widgets.Layout(width="32em")}
+            self.field = widgets.FloatLogSlider(10 ** ((low + high) / 2), min=low, max=high, step=0.05, **look)
+            shown = widgets.Label(format_quantity(self._guess(), unit))
+            self.field.observe(lambda _: setattr(shown, "value", format_quantity(self._guess(), unit)), names="value")
+            row = [self.field, shown, self.button]
+        self.box = widgets.VBox([widgets.HBox(row, layout=widgets.Layout(flex_flow="row wrap")), self.told])
+        self.box.add_class(f"{self._id}-live")
+
+    def __str__(self) -> str:
+        return self._text
+
+    def _guess(self) -> Any:
+        """The field's text, or the slider's value to two digits, more than a guess has."""
+        value = self.field.value
+        return value if isinstance(value, str) else float(f"{value:.2g}")
+
+    def _enter(self, _event: object) -> None:
+        """Judge the guess; where it is kept, the sentence takes the widget's place."""
+        if self.told in self.box.children[:1]:  # a click on the button leaves the field, which kept the guess already
+            return
+        former = predicted(self._key, self._unit)
+        if former is not None and _is_measured(self._key):  # since the field was shown
+            kept, told = True, f"{_yours(self._key, former, self._unit)} It was measured before you changed it."
+        else:
+            kept, told = _keep(self._key, self._guess(), self._unit, self._most)
+        self.told.value = _html(told)
+        if kept:
+            self._text = told
+            self.box.children = [self.told]  # for a page that doesn't take the updates below
+            publish(f"{self._id}-live", {"text/html": "", "text/plain": ""})
+            publish(f"{self._id}-kept", {"text/html": _html(told), "text/plain": told})
+
+    def _ipython_display_(self) -> None:
+        kept = f"<style>{WIDGET_RULES.format(self._id)}</style><div class='{self._id}-kept'>{_html(self._text)}</div>"
+        publish(f"{self._id}-kept", {"text/html": kept, "text/plain": self._text}, update=False)
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
+        publish(f"{self._id}-live", {WIDGET: view, "text/html": "", "text/plain": ""}, update=False)
+
+
+def _html(text: str) -> str:
+    """A sentence that screen readers say when it appears."""
+    return f"<div class='{LITERAL}' style='{TEXT}' role='status'>{as_html(text)}</div>"
+
+
+def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool, str]:
+    """Whether a guess can be, and is kept now, and what the reader is told."""
+    value = _number(guess, unit)
+    if value is None or (wrong := _refusal(value, unit, most)):
+        expected = f"a number in {unit}, such as 20" if value is None else wrong
+        return False, f"Expected {expected}, got {brief_repr(guess)}. Nothing was noted."
+    log = results.results()
+    noted = results.latest(log.entries(), key, Prediction)
+    same = isinstance(noted, Prediction) and (noted.value, noted.unit) == (value, unit)
+    blind = noted.blind if same and isinstance(noted, Prediction) else not _is_measured(key)
+    log.append(Prediction(*results.split_key(key), value, unit, results.now(), blind))
+    _open.pop(key, None)
+    percent = " That is less than one percent; for 95 % write 95." if unit == "%" and value < 1 else ""
+    late = "" if blind else " It was measured here before this guess, so the closing table marks it."
+    return True, f"{_yours(key, value, unit)}{percent}{late} {log.note}".rstrip()
+
+
+def _number(guess: object, unit: str) -> float | None:
+    """A guess as a number; text may have commas or spaces between thousands, and end with the unit."""
+    if not isinstance(guess, str):
+        return as_float(guess)
+    text = guess.strip().removesuffix(unit).strip()
+    if _THOUSANDS.fullmatch(text):
+        text = re.sub("[, ]", "", text)
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _refusal(value: float, unit: str, most: float | None) -> str:
+    """What was expected in place of a number that can't be a guess; empty for one that can."""
+    most = 100.0 if most is None and unit == "%" else most
+    if not 0 < value < math.inf:
+        return f"a number above 0 in {unit}"
+    if most is not None and value > most:
+        return f"at most {format_quantity(most, unit)}"
+    return f"a whole number of {unit}" if is_count(unit) and not value.is_integer() else ""
+
+
+def check_lock(section: str) -> None:
+    """Raise GuessFirst where the reader has to guess first: with LABKIT_LOCK=1, if a guess in the section is open."""
+    if os.environ.get("LABKIT_LOCK") == "1" and attended():
+        waiting = [repr(key[5:]) for key in _open if key.startswith(f"{section} ")]
+        if waiting:
+            raise GuessFirst(f"Write your guess for {' and '.join(waiting)} first, then run this cell again.")
+
+
+def answer(measured: Measurement) -> None:
+    """Let the running cell end with the reader's guess beside this number, if there was one."""
+    running = shell()
+    if measured.predicted is not None and running is not None:
+        _answered[measured.key] = measured
+        running.events.register("post_run_cell", _close_cell)  # a second time changes nothing
+
+
+def _close_cell(*_: object) -> None:
+    from IPython.display import display
+
+    if (running := shell()) is not None:
+        running.events.unregister("post_run_cell", _close_cell)
+    text = in_words(tuple(_answered.values()))
+    _answered.clear()
+    display(Note(text))
+
+
+def in_words(measured: tuple[Measurement, ...]) -> str:
+    """Guess and number of each measurement, and how many of the last guesses were close."""
+    said = [_said(m, f"For {m.what!r} you" if len(measured) > 1 else "You") for m in measured]
+    ratios = [m.value / guess for guess, m in before_measuring()[-_LAST:]]
+    close = sum(0.5 <= ratio <= 2 for ratio in ratios)
+    if len(ratios) > 1:
+        said.append(f"Of your last {len(ratios)} guesses, {close} {'was' if close == 1 else 'were'} within 2x.")
+    return " ".join(said)
+
+
+def _said(m: Measurement, you: str) -> str:
+    """`You said 2,000 images/s, it was 7,320 images/s: a factor of 3.7 more.` is one such sentence."""
+    assert m.predicted is not None
+    said = f"{you} said {format_quantity(m.predicted, m.unit)}, it was {format_quantity(m.value, m.unit)}"
+    said += f" ({m.origin})" * (m.origin != "measured")
+    ratio = m.value / m.predicted
+    if ratio > 0:
+        factor = significant(max(ratio, 1 / ratio), 2)
+        off = f"a factor of {factor} {'more' if ratio > 1 else 'less'}"
+        said += f": {'less than a tenth off' if 1 / 1.1 < ratio < 1.1 else off}"
+    return f"{said}."
+
+
+def before_measuring() -> list[tuple[float, Measurement]]:
+    """Each guess that was made before measuring, with what this machine found last, in the order of the findings.
+
+    Left out are measurements on a busy machine, and numbers that aren't above 0.
+    """
+    entries, here = results.results().entries(), machine().name
+    guesses = {(e.section, e.what): e for e in entries if isinstance(e, Prediction)}
+    last: dict[tuple[str, str], Measurement] = {}
+    for m in (e for e in entries if isinstance(e, Measurement) and e.machine == here):
+        last.pop((m.section, m.what), None)
+        last[m.section, m.what] = m
+    pairs = [(guesses[key], m) for key, m in last.items() if key in guesses and m.value > 0 and not m.busy]
+    return [(guess.value, m) for guess, m in pairs if guess.blind and guess.unit == m.unit]

@@ -1,0 +1,87 @@
+"""A guess that is asked for on the page: with the keyboard alone, kept as text, and answered where it is measured."""
+
+import json
+import os
+
+import pytest
+
+from tests.browser.conftest import Notebook
+from tests.browser.test_boards import WIDGET, outputs, write
+
+CELLS = [
+    "import os, time\nimport labkit as lab",
+    'lab.predict("00.3 one thread", ..., "images/s")',
+    'lab.predict("00.3 two threads", ..., "images/s", order=(1, 1_000_000))',
+    'lab.predict("00.4 never answered", ..., "s")',
+    'board = lab.SpeedBoard("00.3", "One thread against two", unit="images/s")\n'
+    'os.environ["LABKIT_LOCK"] = "1"\n'
+    'for row in ("one thread", "two threads"):\n'
+    "    board.time(row, lambda: time.sleep(0.02), items=8, budget_s=0.3)",
+]
+FIELD, SLIDER, OPEN, BOARD = 1, 2, 3, 4
+
+
+@pytest.fixture(scope="module")
+def asked(chromium, lab_server):
+    """A notebook whose three guesses are asked for, and whose board waits for two of them."""
+    address, folder = lab_server
+    path = folder / "notebooks" / "92_guesses.ipynb"
+    write(path, CELLS)
+    context = chromium.new_context(viewport={"width": 1280, "height": 1400})
+    notebook = Notebook(context.new_page(), address, path)
+    notebook.run_all()
+    yield notebook
+    context.close()
+
+
+def test_a_guess_is_asked_for_and_answered_with_the_keyboard_alone(asked):
+    page = asked.page
+    cell = [page.locator(".jp-CodeCell").nth(i) for i in range(len(CELLS))]
+    cell[BOARD].get_by_text("Write your guess for 'one thread' and 'two threads' first").wait_for()
+
+    field = cell[FIELD].get_by_label("Your guess, in images/s")
+    field.focus()
+    page.keyboard.type("fast")
+    page.keyboard.press("Enter")
+
+    cell[FIELD].get_by_text("Expected a number in images/s, such as 20, got 'fast'").wait_for()
+    field.fill("2,000")
+    if picture := os.environ.get("LABKIT_SCREENSHOT"):
+        page.screenshot(path=picture)
+    page.keyboard.press("Enter")
+    cell[FIELD].get_by_text("Your guess: 2,000 images/s for one thread.").wait_for()
+
+    cell[SLIDER].locator(".noUi-handle").focus()
+    page.keyboard.press("ArrowRight")
+    cell[SLIDER].get_by_text("1,100 images/s").wait_for()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    cell[SLIDER].get_by_text("Your guess: 1,100 images/s for two threads.").wait_for()
+    assert page.locator(".noUi-handle").count() == 0
+
+    cell[BOARD].click()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+Enter")
+    asked.wait_until_idle()
+    cell[BOARD].get_by_text("For 'one thread' you said 2,000 images/s, it was ").wait_for()
+    if picture:
+        page.screenshot(path=f"{picture}.2.png")
+
+    saved = outputs(asked)
+    assert saved[FIELD][0][1] == "Your guess: 2,000 images/s for one thread."
+    assert [i for i, cell in enumerate(saved) if any(WIDGET in data for data, _ in cell)] == [OPEN]
+    assert saved[BOARD][-1][1].startswith("For 'one thread' you said 2,000 images/s, it was ")
+
+
+def test_opened_again_a_question_that_was_not_answered_is_a_sentence(asked):
+    asked.save()
+    text = json.loads(asked.path.read_text(encoding="utf-8"))
+    path = asked.path.with_name("93_again.ipynb")
+    path.write_text(json.dumps(text), encoding="utf-8")
+    address = asked.page.url.rpartition("/")[0]
+    page = asked.page.context.new_page()
+    Notebook(page, address, path, to_run=False)
+    cell = page.locator(".jp-CodeCell").nth(OPEN)
+    cell.get_by_text("todo: put a number in place of the dots (s).").locator("visible=true").wait_for()
+    page.wait_for_function("() => [...document.querySelectorAll('.jupyter-widgets')].some(e => !e.children.length)")
+    assert not page.get_by_text("Error displaying widget").locator("visible=true").count()

@@ -1,0 +1,222 @@
+"""The reader's guess: what can be one, the field that asks for it, the sentence at the end of a cell, and the lock."""
+
+import re
+
+import pytest
+
+from labkit.core import results
+from labkit.core.results import Prediction
+from labkit.lesson import guesses, journal
+from labkit.lesson.boards import SpeedBoard
+from labkit.lesson.guesses import GuessFirst, predict
+from labkit.measure.bench import Timing
+
+pytestmark = pytest.mark.usefixtures("home")
+KEY = "00.3 all threads"
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """A notebook that somebody reads: what is shown in it by name, the last last."""
+    seen = []
+    monkeypatch.setattr(guesses, "attended", lambda: True)
+    monkeypatch.setattr(guesses, "publish", lambda name, data, **how: seen.append((name, data, how)))
+    monkeypatch.setattr(guesses, "_open", {})
+    return seen
+
+
+BAD = [
+    (150, "%", {}, "Expected at most 100 %, got 150."),
+    (1_200, "%", {"most": 1_000}, "Expected at most 1,000 %, got 1200."),
+    (-3, "s", {}, "Expected a number above 0 in s, got -3."),
+    (0, "points", {}, "Expected a number above 0 in points, got 0."),
+    (0, "samples", {}, "Expected a number above 0 in samples, got 0."),
+    (2.5, "samples", {}, "Expected a whole number of samples, got 2.5."),
+    ("fast", "images/s", {}, "Expected a number in images/s, such as 20, got 'fast'."),
+    ("2,5", "x", {}, "Expected a number in x, such as 20, got '2,5'."),
+    ("2 ms", "s", {}, "Expected a number in s, such as 20, got '2 ms'."),
+]
+
+
+@pytest.mark.parametrize(("guess", "unit", "more", "words"), BAD)
+def test_a_guess_that_cannot_be_is_sent_back_typed_or_entered(shown, guess, unit, more, words):
+    assert str(predict(KEY, guess, unit, **more)) == f"{words} Nothing was noted."
+    asked = predict(KEY, ..., unit, **more)
+    asked.field.value = str(guess)
+    asked.button.click()
+    expected = words if isinstance(guess, str) else words.replace(f"got {guess}", f"got '{guess}'")
+    assert re.sub("<.*?>", "", asked.told.value).replace("&#x27;", "'") == f"{expected} Nothing was noted."
+    assert asked.field in asked.box.children[0].children
+    assert results.results().entries() == shown == []
+
+
+@pytest.mark.parametrize(
+    ("guess", "unit", "more", "told"),
+    [
+        ("2,000", "images/s", {}, "2,000 images/s"),
+        ("1 200 000.5", "images/s", {}, "1,200,000 images/s"),
+        ("95 %", "%", {}, "95.0 %"),
+        ("5e3", "images/s", {}, "5,000 images/s"),
+        (150, "%", {"most": 1_000}, "150 %"),
+        (100, "%", {}, "100 %"),
+        (1, "samples", {}, "1 sample"),
+        (1, "branches", {}, "1 branch"),
+        (1.5, "times", {}, "1.50 times"),
+        (1, "x", {}, "1.00 x"),
+    ],
+)
+def test_what_can_be_a_guess_is_kept(guess, unit, more, told):
+    assert str(predict(KEY, guess, unit, **more)) == f"Your guess: {told} for all threads."
+    assert guesses.predicted(KEY, unit) is not None
+
+
+def test_without_a_reader_dots_are_a_sentence():
+    assert type(predict(KEY, ..., "s")).__name__ == "Note"
+
+
+def entry():
+    (found,) = (e for e in results.results().entries() if isinstance(e, Prediction))
+    return found
+
+
+def test_enter_and_the_button_keep_a_guess_as_if_it_had_been_typed(shown):
+    predict(KEY, 2000, "images/s")
+    typed = entry()
+    for how in ("enter", "button"):
+        predict(KEY, 1000, "images/s")
+        asked = predict(KEY, ..., "images/s")
+        asked.field.value = "2,000"  # with Enter, or when the field is left
+        if how == "button":
+            asked.button.click()
+        assert (entry().value, entry().unit, entry().blind) == (typed.value, typed.unit, typed.blind)
+        gone, kept = shown[-2:]
+        assert gone[1]["text/html"] == ""
+        assert kept[1]["text/plain"] == "Your guess: 2,000 images/s for all threads."
+        assert "widget" not in str(kept)
+
+
+def test_what_the_notebook_keeps_of_an_open_question_is_text_that_its_widget_hides(shown):
+    asked = predict(KEY, ..., "images/s")
+    asked._ipython_display_()
+    (_, kept, _), (_, live, _) = shown
+    assert "todo: put a number" in kept["text/html"]
+    assert kept["text/plain"] == str(asked)
+    assert live["application/vnd.jupyter.widget-view+json"]["model_id"] == asked.box.model_id
+    assert asked.field.description == "Your guess, in images/s"  # the label, which screen readers read
+
+
+def test_a_slider_asks_for_an_order_of_magnitude(shown):
+    asked = predict(KEY, ..., "images/s", order=(10, 100_000))
+    assert asked.field.value == pytest.approx(1000)
+    asked.field.value = 23_456.0
+    assert asked.box.children[0].children[1].value == "23,000 images/s"
+    asked.button.click()
+    assert entry().value == 23_000
+
+
+def test_a_kept_guess_can_be_changed_until_it_is_measured(shown):
+    predict(KEY, 2000, "images/s")
+    again = predict(KEY, ..., "images/s")
+    assert "Your guess: 2,000 images/s for all threads. It can be changed until it is measured." in again.told.value
+    again.field.value = "3000"
+    again.button.click()
+    late = predict(KEY, ..., "images/s")
+    journal.record(KEY, 7320.0, "images/s")
+    late.field.value = "7320"
+    late.button.click()
+    assert "Your guess: 3,000 images/s for all threads. It was measured before" in shown[-1][1]["text/plain"]
+    assert "can't be changed" in str(predict(KEY, ..., "images/s"))
+    assert (entry().value, entry().blind) == (3000, True)
+
+
+def test_a_first_guess_after_the_measurement_is_kept_and_marked(shown):
+    journal.record(KEY, 7320.0, "images/s")
+    asked = predict(KEY, ..., "images/s")
+    asked.field.value = "7320"
+    asked.button.click()
+    assert "so the closing table marks it" in asked.told.value
+    assert not entry().blind
+
+
+def said(key, guess, value, unit, **more):
+    predict(key, guess, unit)
+    return guesses.in_words((journal.record(key, value, unit, **more),))
+
+
+@pytest.mark.parametrize(
+    ("guess", "value", "unit", "words"),
+    [
+        (2000, 7320.0, "images/s", "You said 2,000 images/s, it was 7,320 images/s: a factor of 3.7 more."),
+        (2000, 500.0, "images/s", "You said 2,000 images/s, it was 500 images/s: a factor of 4.0 less."),
+        (95, 97.2, "%", "You said 95.0 %, it was 97.2 %: less than a tenth off."),
+        (4, 4.0, "threads", "You said 4 threads, it was 4 threads: less than a tenth off."),
+        (3, 0.0, "points", "You said 3 points, it was 0 points."),
+        (0.01, 0.0123, "s", "You said 10.0 ms, it was 12.3 ms: a factor of 1.2 more."),
+    ],
+)
+def test_the_sentence_holds_guess_number_and_ratio(guess, value, unit, words):
+    assert said(KEY, guess, value, unit) == words
+
+
+def test_the_sentence_counts_the_last_ten_guesses():
+    for i, value in enumerate((300, 150, 99, 100)):
+        last = said(f"00.2 row {i}", 100, float(value), "images/s")
+    assert last.endswith("Of your last 4 guesses, 3 were within 2x.")
+    for i in range(10):
+        last = said(f"00.3 row {i}", 100, 100.0 + 900 * (i > 0), "images/s")
+    assert last.endswith("Of your last 10 guesses, 1 was within 2x.")
+
+
+def test_the_sentence_says_of_what_kind_guess_and_number_are():
+    assert (
+        said(KEY, 5, 7.5, "x", origin="simulated")
+        == "You said 5.00 x, it was 7.50 x (simulated): a factor of 1.5 more."
+    )
+    a, b = (journal.record(KEY, 5.0, "x") for _ in range(2))
+    assert guesses.in_words((a, b)).count("For 'all threads' you said 5.00 x") == 2
+
+
+def test_a_board_takes_up_a_guess_that_is_newer_than_its_row():
+    board = SpeedBoard("00.3", "Threads", unit="images/s")
+    board.limit("all threads", 9000)
+    predict(KEY, 2000, "images/s")
+    board.add("all threads", Timing("all threads", 1.0, (0.01, 0.01)), items=64)
+    assert board._bars["all threads"].predicted == 2000
+
+
+def measurements(calls):
+    board = SpeedBoard("00.3", "Threads", unit="images/s")
+    rows = dict.fromkeys(("one thread", "all threads"), lambda: calls.append(1))
+    timing = Timing("all threads", 1.0, (0.01, 0.01))
+    return {
+        "time": lambda: board.time("all threads", rows["all threads"], items=1, budget_s=0.01),
+        "compare": lambda: board.compare(rows, items=1, budget_s=0.01),
+        "add": lambda: board.add("all threads", timing, items=1),
+        "absent": lambda: board.absent("all threads", "a GPU"),
+        "another row": lambda: board.time("one thread", rows["one thread"], items=1, budget_s=0.01),
+        "record": lambda: journal.record(KEY, 5.0, "images/s"),
+    }
+
+
+@pytest.mark.parametrize("way", ["time", "compare", "add", "absent", "another row", "record"])
+def test_with_the_lock_nothing_is_measured_before_the_guess(shown, monkeypatch, way):
+    calls = []
+    measure = measurements(calls)[way]
+    predict(KEY, ..., "images/s")
+    predict(KEY, 0, "images/s")  # is not kept
+    monkeypatch.setenv("LABKIT_LOCK", "1")
+    with pytest.raises(GuessFirst, match="Write your guess for 'all threads' first, then run this cell again") as told:
+        measure()
+    assert told.value._render_traceback_() == [str(told.value)]
+    assert calls == results.results().entries() == []
+    predict(KEY, 2000, "images/s")
+    measure()
+
+
+def test_the_lock_is_off_by_default_in_other_sections_and_where_nobody_answers(shown, monkeypatch):
+    predict(KEY, ..., "images/s")
+    journal.record(KEY, 5.0, "images/s")
+    monkeypatch.setenv("LABKIT_LOCK", "1")
+    journal.record("00.2 one thread", 5.0, "images/s")
+    monkeypatch.setattr(guesses, "attended", lambda: False)
+    journal.record(KEY, 5.0, "images/s")
