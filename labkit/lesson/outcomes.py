@@ -79,7 +79,8 @@ def answer_code(number: str, answer: object, message: str) -> str:
 
     Where there is no such cell, outside of notebooks, of the answer's repr and the message.
     """
-    cells = getattr(shell(), "user_ns", {}).get("In", ())
+    running = shell()
+    cells = running.history_manager.input_hist_parsed if running is not None else ()
     other = _ADDRESS.sub("", brief_repr(answer)) + message
     text = next((cell for cell in reversed(cells) if stub_number(cell) == number), other)
     return f"{zlib.crc32(text.encode(errors='replace')):08x}"
