@@ -74,6 +74,11 @@ def _text(notebook: str, name: str) -> str:
         ) from error
 
 
+def has_solutions(notebook: str) -> bool:
+    """Whether a notebook's solutions are here: the copy for a class (`make handout`) has none."""
+    return (EXERCISES / f"nb{notebook}" / "solution.py").exists()
+
+
 def solutions(notebook: str) -> dict[str, str]:
     """Number -> code of each solution of a notebook ("03"), from its file's `# %% 03.2` blocks."""
     parts = re.split(rf"(?m)^# %% ({_NUMBER})\n", _text(notebook, "solution.py"))

@@ -1,0 +1,188 @@
+"""What the exporters for graders share: a notebook's exercises as an assignment, and its hidden checks."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import secrets
+import symtable
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.core.errors import LabError, MissingExtra
+from labkit.core.paths import ROOT
+from labkit.lesson import exercise_files, record_runs
+from teaching import handout, hidden_check
+
+INTRODUCTION = """# {title}
+
+The {count} exercises of notebook {number}, one point each. `lab.check` says at once what is wrong with an answer, and
+`lab.hint("{first}")` helps in steps. Your teacher's copy judges each answer again, on inputs drawn anew."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """An exercise, and the expression of the notebook's own variables that is its answer."""
+
+    number: str
+    answer: str
+
+    @property
+    def check(self) -> str:
+        """The public check, as code: it shows its words."""
+        return f'lab.check("{self.number}", {self.answer})'
+
+    @property
+    def slug(self) -> str:
+        """The number as names of cells and variables have it: "03_1"."""
+        return self.number.replace(".", "_")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The cells (nbformat 4) that a notebook's exercises need, each with the question that it checks, or None."""
+
+    name: str
+    cells: tuple[tuple[dict[str, Any], Question | None], ...]
+
+    @property
+    def questions(self) -> list[Question]:
+        """The exercises, in order."""
+        return [question for _, question in self.cells if question]
+
+    def write(self, folder: Path, cells: list[dict[str, Any]]) -> None:
+        """Write the notebook of these cells into a folder."""
+        found = json.loads(notebook_path(self.name[:2]).read_text(encoding="utf-8"))
+        text = json.dumps(found | {"cells": cells}, indent=1, ensure_ascii=False)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self.name}.ipynb").write_text(text + "\n", encoding="utf-8")
+
+
+def notebook_path(number: str) -> Path:
+    """The notebook of a number such as "03"; LabError where there is none."""
+    found = [path for path in record_runs.paths() if path.name.startswith(f"{number}_")]
+    if not found:
+        numbers = ", ".join(path.name[:2] for path in record_runs.paths())
+        raise LabError(f"There is no notebook {number!r}; there are {numbers}.")
+    return found[0]
+
+
+def assignment(number: str) -> Assignment:
+    """The exercises of a notebook ("03"): their cells, the headings and text above them, and the code they build on."""
+    handout.check_open()
+    path = notebook_path(number)
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    stubs = {i: n for i, source in enumerate(sources) if (n := _stub(cells[i], source)) is not None}
+    kept = set(_needed(cells, sources, stubs)) | {i for stub in stubs for i in _text_above(cells, sources, stub)}
+    title = sources[0].splitlines()[0].removeprefix("# ")
+    words = INTRODUCTION.format(title=title, count=len(stubs), number=number, first=min(stubs.values()))
+    made: list[tuple[dict[str, Any], Question | None]] = [(_cell("markdown", words, "introduction"), None)]
+    for i in sorted(kept | set(stubs)):
+        if len(made) == 2:  # after the setup
+            made.append((_cell("code", _imports(sources[: max(stubs)]), "imports"), None))
+        made.append((_cell(cells[i]["cell_type"], sources[i], cells[i]["id"]), None))
+        if i in stubs:
+            question = Question(stubs[i], _answer(stubs[i], sources))
+            made.append((_cell("code", question.check, f"check-{question.slug}"), question))
+    return Assignment(path.stem, tuple(made))
+
+
+def _imports(sources: list[str]) -> str:
+    """Each import of a notebook once."""
+    nodes = [node for source in sources for node in ast.parse(_python(source)).body]
+    return "\n".join(dict.fromkeys(ast.unparse(n) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)))
+
+
+def _cell(kind: str, source: str, name: str) -> dict[str, Any]:
+    cell: dict[str, Any] = {"cell_type": kind, "id": name, "metadata": {}, "source": source}
+    return cell | ({"outputs": [], "execution_count": None} if kind == "code" else {})
+
+
+def _stub(cell: dict[str, Any], source: str) -> str | None:
+    return record_runs.stub_number(source) if cell["cell_type"] == "code" else None
+
+
+def _answer(number: str, sources: list[str]) -> str:
+    """The second argument of the notebook's first lab.check of an exercise, as code."""
+    for source in sources:
+        for node in ast.walk(ast.parse(_python(source))) if number in source else ():
+            if isinstance(node, ast.Call) and ast.unparse(node).startswith(f"lab.check('{number}', "):
+                return ast.unparse(node.args[1])
+    raise LabError(f"The notebook has no cell with lab.check({number!r}, ...).")
+
+
+def _text_above(cells: list[dict[str, Any]], sources: list[str], stub: int) -> Iterator[int]:
+    """The text right above an exercise's cell, and the heading of its section."""
+    at = stub - 1
+    while cells[at]["cell_type"] == "markdown" and at:
+        yield at
+        at -= 1
+    yield from [i for i in range(stub) if sources[i].startswith("## ")][-1:]
+
+
+def _needed(cells: list[dict[str, Any]], sources: list[str], stubs: dict[int, str]) -> Iterator[int]:
+    """The setup, the imports, and every cell that sets a name which the exercises, or their answers, build on."""
+    solutions = exercise_files.solutions(stubs[min(stubs)][:2])
+    code = {i: _python(source) for i, source in enumerate(sources) if cells[i]["cell_type"] == "code"}
+    yield from [i for i in code if "setup" in cells[i]["metadata"].get("tags", [])]
+    set_by = {i: _names(text)[1] for i, text in code.items()}
+    defined = {name for text in code.values() for name in re.findall(r"(?m)^(?:def|class) (\w+)", text)}
+    todo: list[tuple[str, int]] = []
+    for i, number in stubs.items():
+        answer = f"{sources[i]}\n{solutions[number]}\n{_answer(number, sources)}"
+        told = "".join(sources[above] for above in (*_text_above(cells, sources, i), i))
+        todo += [(name, i) for name in _names(answer)[0] | (defined & set(re.findall(r"`(\w+)`", told)))]
+    seen = set(stubs)
+    while todo:
+        name, before = todo.pop()
+        found = next((i for i in reversed(set_by) if i < before and name in set_by[i]), None)
+        if found is not None and found not in seen:
+            seen.add(found)
+            yield found
+            todo += [(inner, found) for inner in _names(code[found])[0]]
+
+
+def _python(source: str) -> str:
+    """The code of a cell without its magics; nothing where the rest isn't Python."""
+    text = "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return ""
+    return text
+
+
+def _names(code: str) -> tuple[set[str], set[str]]:
+    """The names that a cell takes from cells above, and those that it sets."""
+    top = symtable.symtable(code, "cell", "exec")
+    own = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    read = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_referenced()}
+    inner = top.get_children()
+    while inner:
+        table = inner.pop()
+        read |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+        inner += table.get_children()
+    return read - own, own
+
+
+def hidden_code() -> str:
+    """The hidden check's own functions, which need nothing but labkit and the exercises."""
+    return inspect.getsource(hidden_check).replace("from __future__ import annotations\n\n", "").rstrip()
+
+
+def new_salt() -> str:
+    """Secret text that an export's hidden inputs are drawn from."""
+    return secrets.token_hex(8)
+
+
+def require(package: str) -> None:
+    """MissingExtra where a grader isn't installed."""
+    import importlib.util
+
+    if importlib.util.find_spec(package) is None:
+        raise MissingExtra(f"This needs {package}: run `make extras`, or pip install -e '.[teaching]' in {ROOT}.")

@@ -1,0 +1,105 @@
+"""Export a notebook's exercises for otter-grader: the learners' notebook, and an autograder with hidden checks.
+
+What learners get is the folder `student`: the exercises with their public checks, which needs no otter. What they hand
+in is that notebook, or the lesson's own. autograder.zip is yours alone; labkit and the checks are in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from labkit.core.errors import LabError
+from labkit.core.own_folder import writing
+from labkit.core.paths import ROOT
+from teaching import handout
+from teaching.assignments import Question, assignment, hidden_code, new_salt, require
+
+TEST = """{code}
+
+
+OK_FORMAT = False
+name = "{number}"
+points = 1
+all_or_nothing = True
+
+from otter.test_files import test_case
+
+
+@test_case(name="the check that learners have")
+def judged_as_in_the_notebook(env):
+    judge("{number}", eval({answer!r}, dict(env)))
+
+
+@test_case(name="the same check on new inputs", hidden=True)
+def judged_on_new_inputs(env):
+    judge("{number}", eval({answer!r}, dict(env)), "{salt}")
+"""
+PYTHON = "3.12"  # environment.yml's
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The notebook's number, and the folder to write."""
+    parser.add_argument("number", metavar="NN", help="the notebook's number, such as 03")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="a new folder")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the export, and say how to grade with it."""
+    write(arguments.number, arguments.output)
+    zipped = arguments.output / "autograder.zip"
+    print(
+        f"Learners get {arguments.output / 'student'}, you keep {zipped}. To grade what one of them handed in, with a"
+    )
+    print("results file of its own, so that yours stays as it is:")
+    print(f"LABKIT_PROFILE=ci LABKIT_HOME=$(mktemp -d) otter run -a {zipped} submission.ipynb")
+    return 0
+
+
+def write(number: str, target: Path) -> None:
+    """Write the learners' notebook and the autograder of a notebook ("03") into a new folder.
+
+    MissingExtra without otter-grader, LabError for an unknown notebook, or where the folder can't be written.
+    """
+    require("otter")
+    found, salt = assignment(number), new_salt()
+    with writing(target), tempfile.TemporaryDirectory() as made:
+        handout.make_empty(target)
+        cells = [
+            cell | {"metadata": {"otter": {"tests": [question.number]}}} if question else cell
+            for cell, question in found.cells
+        ]
+        found.write(target / "student", cells)
+        work = Path(made) / "work"
+        handout.write(work)
+        (work / "tests").mkdir()
+        for question in found.questions:
+            (work / "tests" / f"{question.number}.py").write_text(test_file(question, salt), encoding="utf-8")
+        (work / "requirements.txt").write_text(requirements(number), encoding="utf-8")
+        _generate(work, target.resolve() / "autograder.zip")
+
+
+def test_file(question: Question, salt: str) -> str:
+    """The hidden check of an exercise as otter's test file, worth one point."""
+    return TEST.format(code=hidden_code(), number=question.number, answer=question.answer, salt=salt)
+
+
+def requirements(number: str) -> str:
+    """What an image for grading has to install: what the workbook needs, without its editor."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extra = project["optional-dependencies"]
+    more = [*extra["cpu"], *(extra["appendix"] if number >= "20" else ())]
+    return "".join(f"{line}\n" for line in [*project["dependencies"], "ipykernel>=6.17", *more])
+
+
+def _generate(work: Path, target: Path) -> None:
+    """Let otter pack its autograder: the tests, labkit and the checks, and how to install what they need."""
+    command = [sys.executable, "-m", "otter", "generate", "-t", "tests", "-o", str(target), "-r", "requirements.txt"]
+    command += ["--no-environment", "--python-version", PYTHON, "labkit", "exercises", "data"]
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LabError(f"otter generate failed: {done.stderr.strip().splitlines()[-1:]}")

@@ -1,0 +1,127 @@
+"""Every notebook's exercises as an assignment: each is there, what it builds on is there, no solution is."""
+
+import builtins
+import json
+import random
+import sys
+
+import nbformat
+import pytest
+
+from labkit.core.errors import LabError
+from labkit.lesson import exercise_files, record_runs
+from labkit.lesson.checks import check
+from teaching import assignments, nbgrader, otter
+from teaching.assignments import assignment
+from teaching.hidden_check import judge
+from tests.helpers import notebook_paths
+
+every_notebook = pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)
+
+
+@pytest.fixture
+def modules_kept():
+    """The hidden check loads the checks anew; the tests after it go on with theirs."""
+    from labkit import lesson
+
+    kept, checks = dict(sys.modules), lesson.checks
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "exercises"]:
+        del sys.modules[name]
+    sys.modules.update(kept)
+    lesson.checks = checks
+
+
+def told_only_by_solutions(number):
+    """The lines of a notebook's solutions that stand neither in the notebook nor in the check that learners have."""
+    told = assignments.notebook_path(number).read_text(encoding="utf-8")
+    for file in (exercise_files.EXERCISES / f"nb{number}").glob("*"):
+        told += file.read_text(encoding="utf-8") if file.name not in ("solution.py", "wrong_answers.py") else ""
+    lines = [line.strip() for code in exercise_files.solutions(number).values() for line in code.splitlines()]
+    return [line for line in lines if len(line) > 20 and line not in told and json.dumps(line)[1:-1] not in told]
+
+
+@every_notebook
+def test_every_exercise_is_asked_and_no_solution_told(path, tmp_path):
+    number, own = path.name[:2], [n for n in exercise_files.numbers() if n[:2] == path.name[:2]]
+    found = assignment(number)
+    assert [question.number for question in found.questions] == own
+    nbgrader.write(number, tmp_path)
+    (written,) = tmp_path.rglob("*.ipynb")
+    text = written.read_text(encoding="utf-8")
+    assert [n for n in own if f'lab.check(\\"{n}\\"' in text] == own
+    secret = told_only_by_solutions(number)
+    assert secret
+    assert [line for line in secret if json.dumps(line)[1:-1] in text] == []
+    nbformat.validate(nbformat.reads(text, as_version=4))
+
+
+@every_notebook
+def test_the_cells_above_set_every_name_that_a_right_answer_needs(path):
+    solutions = exercise_files.solutions(path.name[:2])
+    known = set(vars(builtins)) | {"__name__", "get_ipython"}
+    for cell, _ in assignment(path.name[:2]).cells:
+        if cell["cell_type"] == "code":
+            number = record_runs.stub_number(cell["source"])
+            read, own = assignments._names(solutions[number] if number else cell["source"])
+            assert read - known == set(), cell["source"]
+            known |= own
+
+
+def test_an_export_draws_its_inputs_from_secret_text_of_its_own():
+    assert len({assignments.new_salt() for _ in range(100)}) == 100
+
+
+def test_an_answer_that_knows_the_public_inputs_fails_on_new_ones(modules_kept):
+    draw = random.Random(2003)  # as check.py draws
+    drawn = [(draw.uniform(0.5, 2.0), draw.uniform(0.01, 3.0), n) for n in (2, 1, 3, 16, 97)]
+    by_heart = {case: 100 * case[0] / case[1] / case[2] for case in [*drawn, (2.0, 0.5, 2)]}
+
+    def efficiency_percent(*case):
+        return by_heart[case]
+
+    assert check("00.3", efficiency_percent).state == "passed"
+    judge("00.3", efficiency_percent)
+    with pytest.raises(AssertionError, match=r"00.3 not yet: .*KeyError"):
+        judge("00.3", efficiency_percent, "salt")
+    assert judge("00.3", lambda one, every, n: 100 * one / every / n, "salt").state == "passed"
+
+
+def test_checks_that_a_cell_replaced_are_not_asked(modules_kept, monkeypatch):
+    from exercises.nb00 import check as of_notebook
+    from labkit.lesson import checks
+
+    monkeypatch.setattr(checks, "_judged", lambda number, *_: checks.Outcome(number, "passed", "fooled"))
+    monkeypatch.setitem(of_notebook.CHECKS, "00.3", lambda _: "fooled")
+    assert check("00.3", 1).message == "fooled"
+    with pytest.raises(AssertionError, match="Expected a function"):
+        judge("00.3", 1, "salt")
+
+
+def test_random_numbers_are_as_before_afterwards(modules_kept):
+    before = random.Random(5).random()
+    with pytest.raises(AssertionError):
+        judge("00.3", 1, "salt")
+    assert random.Random(5).random() == before
+
+
+@pytest.mark.parametrize("write", [otter.write, nbgrader.write])
+def test_an_unknown_notebook_is_named(write, tmp_path):
+    with pytest.raises(LabError, match="There is no notebook '99'; there are 00, 01, "):
+        write("99", tmp_path)
+
+
+def test_an_assignment_is_never_overwritten(tmp_path):
+    nbgrader.write("00", tmp_path)
+    nbgrader.write("01", tmp_path)
+    with pytest.raises(LabError, match=r"00_start_here exists already\. Delete it"):
+        nbgrader.write("00", tmp_path)
+    (tmp_path / "mine.txt").write_text("kept")
+    with pytest.raises(LabError, match="isn't empty"):
+        otter.write("00", tmp_path)
+
+
+def test_a_grader_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(LabError, match=r"This needs otter: run `make extras`"):
+        assignments.require("otter")

@@ -1,0 +1,107 @@
+"""The copy for a class: answers are judged as here, nothing of the solutions is in it, and it says so."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from labkit.core.errors import LabError
+from labkit.core.paths import ROOT
+from labkit.lesson import exercise_files
+from teaching import handout
+from tests.test_teaching.test_assignments import told_only_by_solutions
+
+TALK = """
+import labkit as lab
+print(lab.__file__)
+print(lab.check("00.3", lambda one, every, threads: 100 * one / every / threads))
+print(lab.check("00.3", lambda one, every, threads: one / every / threads))
+print(lab.solution("00.3"))
+print(lab.hint("00.3", 3))
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("handout") / "workbook"
+    handout.write(folder)
+    return folder
+
+
+def run(copy, *command):
+    """Run Python in the copy, with its labkit instead of this one; what it prints."""
+    found = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "LABKIT_PROFILE": "smoke"}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=copy, env=found, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def test_answers_are_judged_and_solutions_are_not_there(copy):
+    lines = run(copy, "-c", TALK).strip().splitlines()
+    assert lines[0].startswith(str(copy))
+    assert lines[1].startswith("00.3 passed")
+    assert lines[2].startswith("00.3 not yet: ")
+    assert lines[3] == "This copy of the workbook was made without solutions. `lab.hint('00.3')` helps in steps."
+    assert "lab.solution" not in "".join(lines[4:])
+
+
+@pytest.mark.slow
+def test_a_notebook_of_the_copy_runs(copy):
+    nbval = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=200"]
+    out = run(
+        copy,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *nbval,
+        "notebooks/15_how_would_you_train_on_1024_gpus.ipynb",
+    )
+    assert " passed" in out
+
+
+def test_nothing_of_a_solution_is_in_the_copy(copy):
+    files = [path for path in copy.rglob("*") if path.is_file()]
+    assert [path for path in files if path.name.startswith(("solution", "wrong_")) or path.suffix == ".pyc"] == []
+    texts = {path: path.read_bytes().decode(errors="replace") for path in files}
+    # labkit has finished kernels and formulas, which notebooks go on with: lines of a solution, and no whole one
+    own = "\n".join(
+        text for path, text in texts.items() if path.relative_to(copy).parts[0] not in ("labkit", "notebooks")
+    )
+    everything = "".join("".join(texts.values()).split())
+    for folder in sorted(exercise_files.EXERCISES.glob("nb*")):
+        secret = told_only_by_solutions(folder.name[2:])
+        assert [line for line in secret if line in own or json.dumps(line)[1:-1] in own] == [], folder.name
+        for number, code in exercise_files.solutions(folder.name[2:]).items():
+            whole = "".join(code.split())
+            assert len(whole) < 30 or whole not in everything, number
+
+
+def test_what_a_reader_needs_is_in_the_copy(copy):
+    assert len(list((copy / "notebooks").glob("*.ipynb"))) >= 20
+    assert (copy / "exercises" / "nb03" / "hints.md").exists()
+    assert "has no solutions" in (copy / "README.md").read_text(encoding="utf-8")
+    assert not (copy / "tests").exists()
+    assert not (copy / "docs" / "teaching").exists()
+
+
+def test_nothing_of_a_teacher_is_overwritten_or_handed_out(tmp_path, monkeypatch):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    with pytest.raises(LabError, match=r"full isn't empty\. Name a new folder"):
+        handout.write(tmp_path / "full")
+    with pytest.raises(LabError, match="lies within what is copied"):
+        handout.write(ROOT / "docs" / "handout")
+    cells = [{"cell_type": "code", "source": ["# 03.1 about 3 lines\n", "out = 2 * x"]}]
+    answered = tmp_path / "03_answered.ipynb"
+    answered.write_text(json.dumps({"cells": cells}))
+    monkeypatch.setattr(handout.record_runs, "paths", lambda: [answered])
+    with pytest.raises(LabError, match=r"03_answered\.ipynb holds an answer to 03\.1\."):
+        handout.write(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
