@@ -9,7 +9,7 @@ READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu-path colab-check quick check fix appendix extras address bench soak record gpu doctor setup clean
+.PHONY: help lab test test-gpu-path colab-check quick check fix appendix extras handout address bench soak record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 21
@@ -26,7 +26,8 @@ TESTS := $(if $(NB),tests/test_notebooks.py tests/test_exercises -k "$(NB)_ or $
 
 test: setup ## set up, then run the tests: labkit, the notebooks as they are and solved; NB=04 for one notebook
 	$(BIN)/python scripts/notebooks.py solved
-	$(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=notebooks/%) $(NAMES:%=build/solved/%) $(TESTS)
+	$(BIN)/python -m teaching path all --solved -o build/paths >/dev/null
+	$(BIN)/python $(PYTEST) $(NBVAL) $(NAMES:%=notebooks/%) $(NAMES:%=build/solved/%) $(NAMES:%=build/paths/%) $(TESTS)
 
 # CONFIGS="T4 no-cupy" and NB="05 07" narrow it; python -m tests.rehearsal says which there are.
 test-gpu-path: setup ## the notebooks on pretend GPUs, and which share of the lines that only a GPU reaches has run
@@ -58,6 +59,7 @@ fix: setup ## repair what can be repaired of what `make check` finds
 	$(BIN)/ruff format
 	$(BIN)/ruff format --line-length 96 $(READ_IN_LAB)
 	$(BIN)/python scripts/notebooks.py fix
+	$(BIN)/python -m teaching docs
 
 appendix: setup ## what some sections of notebooks 20 and later need: 2 GB
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[appendix]"
@@ -65,6 +67,10 @@ appendix: setup ## what some sections of notebooks 20 and later need: 2 GB
 # What a reader does not need: Sphinx, and the graders that classes use.
 extras: setup
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[book,teaching]"
+
+FOLDER := build/handout
+handout: setup ## a copy without solutions, for a class, in build/handout; FOLDER=... for another new folder
+	$(BIN)/python -m teaching handout -o "$(FOLDER)"
 
 address: setup ## set the public address, URL=https://github.com/owner/name: links and Colab cells appear
 	$(BIN)/python scripts/notebooks.py address "$(URL)"
@@ -88,7 +94,6 @@ gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks
 	$(BASE) benchmarks/run.py
 	$(BASE) benchmarks/gpu.py
 	-$(BASE) -m benchmarks.counters
-	-$(BASE) -m benchmarks.reports
 	$(BASE) -m labkit record
 	$(BASE) -m benchmarks.estimates
 

@@ -1,0 +1,50 @@
+"""Build the book: python -m book [--only 00 03] [--jobs 2] [--folder build/book].
+
+Runs the notebooks whose outputs are out of date, in the profile LABKIT_PROFILE, and writes the site to FOLDER/html. A
+notebook that `--only` leaves out is shown as it ran last, or without outputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from labkit.core.errors import MissingExtra
+from labkit.core.paths import ROOT
+from labkit.lesson import record_runs
+
+HERE = Path(__file__).parent
+
+
+def main(arguments: list[str]) -> int:
+    """Build the book; the exit status. A warning of Sphinx is an error."""
+    numbers = [path.name[:2] for path in record_runs.paths()]
+    parser = argparse.ArgumentParser(prog="python -m book", description="Build the workbook as a web site.")
+    parser.add_argument("--only", nargs="*", default=numbers, choices=numbers, metavar="NN", help="run only these")
+    parser.add_argument("--jobs", type=int, default=1, help="notebooks that run at a time (1: they disturb each other)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "book", help="where to build (build/book)")
+    chosen = parser.parse_args(arguments)
+    folder = chosen.folder.resolve()
+    executed, source, site = folder / "executed", folder / "source", folder / "html"
+    os.environ["LABKIT_HOME"] = str(executed / "results")  # the book shows its own run, not the reader's results
+    try:
+        from sphinx.cmd.build import main as sphinx
+
+        from book import pages, run
+    except ImportError as error:
+        raise MissingExtra(f"The book needs {error.name}: make extras") from error
+    run.run(executed, chosen.only, chosen.jobs, lambda line: print(line, flush=True))
+    pages.write(source, executed)
+    shutil.rmtree(site, ignore_errors=True)
+    static = f"html_static_path={HERE / 'static'},{source / 'pictures'}"
+    options = ["-b", "html", "-q", "-W", "--keep-going", "-c", str(HERE), "-d", str(folder / "doctrees"), "-D", static]
+    failed = sphinx([*options, str(source), str(site)])
+    print(f"{site / 'index.html'}: open it in a browser.", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

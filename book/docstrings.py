@@ -1,0 +1,50 @@
+"""A Sphinx extension that reads labkit's docstrings as what they are: sentences, with code in single backticks."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from sphinx.application import Sphinx
+
+_CODE = re.compile(r"(`[^`\n]+`)")
+_SPECIAL = re.compile(r"([\\*_|])")
+_LINK = re.compile(r"\[([^\]]+)\]\((https://[^)\s]+)\)")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the two handlers with Sphinx."""
+    app.connect("autodoc-process-docstring", _as_rst)
+    app.connect("autodoc-process-signature", _signature)
+    return {"parallel_read_safe": True}
+
+
+def rst(text: str) -> str:
+    """A docstring's text as reStructuredText: `x` becomes a literal, and no other character has a meaning."""
+    parts = (f"`{part}`" if part.startswith("`") else _escaped(part) for part in _CODE.split(text))
+    return re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", "".join(parts))  # the plural of a name: `Timing`s
+
+
+def _escaped(text: str) -> str:
+    kept = _LINK.split(text)  # text, label, address, text, ...
+    plain = [_SPECIAL.sub(r"\\\1", part) for part in kept[::3]]
+    links = [f"`{label} <{url}>`__" for label, url in zip(kept[1::3], kept[2::3], strict=True)]
+    return "".join(piece for pair in zip(plain, [*links, ""], strict=True) for piece in pair)
+
+
+def _as_rst(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    lines[:] = rst("\n".join(lines)).splitlines()
+
+
+def _signature(
+    app: Sphinx, what: str, name: str, obj: Any, options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """The signature with what a function returns, where that is one name."""
+    if what not in ("function", "method") or signature is None:
+        return signature, returns
+    try:
+        found = str(inspect.signature(obj).return_annotation).strip("'\"")
+    except (TypeError, ValueError):
+        return signature, returns
+    return signature, found if re.fullmatch(r"[A-Z]\w+|bool|int|float|str|bytes", found) else None

@@ -1,0 +1,235 @@
+"""Write the pages that Sphinx reads: the notebooks as they ran, the glossary, the claims, labkit's reference."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import labkit
+from book.words import GLOSSARY, glossary
+from labkit.core.paths import ROOT
+from labkit.lesson import course, exercise_files, record_runs
+from scripts.notebooks import address
+
+INDEX = Path(__file__).with_name("index.md")
+_PICTURE = re.compile(r'src="data:image/png;base64,([^"]+)"')
+_STYLES = re.compile(r"<style>.*?</style>", re.DOTALL)  # of labkit's pictures: book.css has them for all
+_FIGURE = re.compile(r"<figure.*?</figure>", re.DOTALL)
+_CHECK = re.compile(r'lab\.check\("(\d\d\.\d[a-z]?)"')
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)\s]+)\)")
+_SECTION = r"(?ms)^## {}\n.*?(?=^## |\Z)"
+_TEACHING = ROOT / "docs" / "teaching"
+_COVER = "03"  # the notebook whose first board stands on the first page
+# Beside the notebooks and the teachers' pages, the files of the repository that are pages here under the same path.
+_COPIED = ("labkit/README.md", "data/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+
+
+def write(source: Path, executed: Path) -> None:
+    """Write all pages into the folder `source`, anew; `executed` holds the notebooks that were run."""
+    shutil.rmtree(source, ignore_errors=True)
+    (source / "pictures" / "pictures").mkdir(parents=True)
+    (source / "notebooks").mkdir()
+    for path in record_runs.paths():
+        _write(source / "notebooks" / path.name, json.dumps(_notebook(path, executed, source / "pictures")))
+    teaching = [path.relative_to(ROOT).as_posix() for path in sorted(_TEACHING.glob("*.md"))]
+    for name in (*_COPIED, *teaching):
+        _write(source / name, _relinked((ROOT / name).read_text(encoding="utf-8"), name, name))
+    _write(source / "glossary.md", _glossary())
+    _write(source / "claims.md", _claims(course.claims()))
+    for name, text in _reference():
+        _write(source / "reference" / f"{name}.md", text)
+    _write(source / "index.md", _index(source) + "".join(_contents(teaching)))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _notebook(path: Path, executed: Path, pictures: Path) -> dict[str, Any]:
+    """A notebook as it ran, or as it is if it didn't run: with a line about the run, and with the exercises' hints."""
+    ran = executed / path.name
+    notebook: dict[str, Any] = json.loads((ran if ran.exists() else path).read_text(encoding="utf-8"))
+    told = notebook["metadata"].pop("book", None)
+    about = (
+        "*Run on {machine}, profile {profile}, {day}, in {seconds} s. Your numbers will differ.*".format(**told)
+        if told
+        else "*This notebook was not run for this copy of the book: its outputs are missing.*"
+    )
+    cells: list[dict[str, Any]] = []
+    hinted: set[str] = set()
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            text = "".join(cell["source"])
+            cell["source"] = _relinked(text, f"notebooks/{path.name}", f"notebooks/{path.name}")
+        for output in cell.get("outputs", []):
+            if "text/html" in output.get("data", {}):
+                output["data"] = {"text/html": _with_files("".join(output["data"]["text/html"]), pictures)}
+        cells.append(cell)
+        found = _CHECK.search("".join(cell["source"])) if cell["cell_type"] == "code" else None
+        if found and found[1] not in hinted:
+            hinted.add(found[1])
+            cells.append(_markdown(f"hints-{found[1]}", "\n\n".join(_hints(found[1]))))
+    cells.insert(1, _markdown("about", about))
+    return notebook | {"cells": cells}
+
+
+def _markdown(name: str, text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "id": name.replace(".", "-"), "metadata": {}, "source": text}
+
+
+def _hints(number: str) -> Iterator[str]:
+    hints = exercise_files.exercise(number).hints
+    for i, hint in enumerate(hints, start=1):
+        yield f"<details><summary>{number}: hint {i} of {len(hints)}</summary>\n\n{hint}\n\n</details>"
+
+
+def _with_files(text: str, folder: Path) -> str:
+    """A cell's HTML with its pictures as files, so that a page is small and they load when they are seen."""
+
+    def stored(found: re.Match[str]) -> str:
+        png = base64.b64decode(found[1])
+        name = f"pictures/{hashlib.sha256(png).hexdigest()[:16]}.png"
+        (folder / name).write_bytes(png)
+        return f'loading="lazy" src="../_static/{name}"'
+
+    return _PICTURE.sub(stored, _STYLES.sub("", text))
+
+
+def _relinked(text: str, origin: str, page: str) -> str:
+    """Markdown of the repository's file `origin` for the page `page`, its links made to lead somewhere there."""
+    pages = {f"notebooks/{path.name}" for path in record_runs.paths()} | set(_COPIED) | {"docs/glossary.md"}
+    up = "../" * page.count("/")
+
+    def mended(found: re.Match[str]) -> str:
+        image, label, target = found.groups()
+        file, _, anchor = target.partition("#")
+        full = os.path.normpath(Path(origin).parent / file).replace(os.sep, "/")
+        if full in pages or (full.startswith("docs/teaching/") and full.endswith(".md")):
+            full = "glossary.md" if full == "docs/glossary.md" else full
+            return f"[{label}]({up}{full}{'#' + anchor if anchor else ''})"
+        if url := address():
+            return f"[{label}]({url}/blob/main/{full})"
+        return label if image or "`" in label else f"{label} (`{full}`)" if label != full else f"`{full}`"
+
+    return _LINK.sub(mended, text)
+
+
+def _glossary() -> str:
+    """The glossary as a list of definitions, which the links lead to."""
+    begin = GLOSSARY.read_text(encoding="utf-8").split("\n\n")[1].split(" In parentheses")[0]
+    entries = "".join(
+        f'<dt id="{word.anchor}">{html.escape(word.term)}</dt>\n<dd>\n\n'
+        f"{_relinked(word.meaning, 'docs/glossary.md', 'glossary.md')}\n\n</dd>\n"
+        for word in glossary()
+    )
+    return f'# Glossary\n\n{begin}\n\n<dl class="glossary">\n{entries}</dl>\n'
+
+
+def _claims(found: course.Claims) -> str:
+    """Every claim with the verdicts of this machine and of the recorded ones, and what others published."""
+    parts = [
+        "# Claims under test",
+        "What popular articles say about the speed of training, each tried as an experiment. A verdict is a machine's "
+        "own; the last of each machine and section stands here.",
+    ]
+    for claim in found.claims:
+        parts.append(f"## {claim.id} {_plain(claim.text)}")
+        rows = [*claim.here, *(v for v in claim.elsewhere if v not in claim.here)]
+        rows = [v for v in rows if v.verdict != "not measured"] or rows[:1]
+        parts.append("\n".join(f"- **{v.verdict}** on {v.machine}, {v.section}: {_plain(v.because)}" for v in rows))
+        parts.append(
+            "\n".join(
+                f"- *published*, {e['supports']}: {_plain(e['finding'])} ({_plain(e['device'])}; "
+                f"[{_plain(e['source'])}]({e['link']}))"
+                for e in claim.evidence
+            )
+        )
+        parts.append(f"Tried in notebook {claim.notebooks.replace(' ', ', notebook ')}.")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return re.sub(r"([\\`*_\[\]<>#|])", r"\\\1", text)
+
+
+def _reference() -> Iterator[tuple[str, str]]:
+    """Labkit's pages: the names that notebooks use, then room by room."""
+    rooms = sorted(name for name in labkit.__all__ if isinstance(getattr(labkit, name), ModuleType))
+    names = sorted(set(labkit.__all__) - set(rooms), key=str.lower)
+    about = "What notebooks write as `lab.name`, and the rooms that they write as `lab.room.name`."
+    yield "index", f"# labkit's reference\n\n{about}\n{_toctree('', ['names', *rooms])}"
+    about = "The names that notebooks write as `lab.name`, after `import labkit as lab`."
+    documented = "\n\n".join([".. py:currentmodule:: labkit", *map(_documented, names)])
+    yield "names", f"# Functions and classes\n\n{about}\n\n{_rst(documented)}"
+    for room in rooms:
+        module = getattr(labkit, room)
+        members = ", ".join(vars(module).get("__all__", ()))
+        yield room, f"# lab.{room}\n\n" + _rst(f".. automodule:: {module.__name__}\n   :members: {members}")
+
+
+def _rst(text: str) -> str:
+    return f"```{{eval-rst}}\n{text}\n```\n"
+
+
+def _documented(name: str) -> str:
+    if isinstance(getattr(labkit, name), type):
+        return f".. autoclass:: {name}\n   :members:"
+    return f".. autofunction:: {name}"
+
+
+def _index(source: Path) -> str:
+    """The first page: what it is, a board, how to read, and the parts of README.md that a reader needs."""
+    readme = _relinked((ROOT / "README.md").read_text(encoding="utf-8"), "README.md", "index.md")
+
+    def section(heading: str) -> str:
+        found = re.search(_SECTION.format(re.escape(heading)), readme)
+        if found is None:
+            raise ValueError(
+                f"README.md has no section {heading!r}, which book/index.md shows: name the new one there."
+            )
+        return found[0].strip()
+
+    text = INDEX.read_text(encoding="utf-8")
+    text = text.replace("COVER", _cover(source)).replace("SETUP", section("Two commands"))
+    return text.replace("TRACKS", section("Notebooks")).replace("ORIGINS", section("Where a number comes from"))
+
+
+def _cover(source: Path) -> str:
+    """The first board of a notebook that ran, with its sentence; empty if it didn't."""
+    (path,) = (source / "notebooks").glob(f"{_COVER}_*.ipynb")
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        for output in cell.get("outputs", []):
+            text = "".join(output.get("data", {}).get("text/html", ""))
+            if "lab.SpeedBoard" in "".join(cell["source"]) and (found := _FIGURE.search(text)):
+                return found[0].replace("../_static", "_static") + f"\n\n*A board of notebook {_COVER}.*"
+    return ""
+
+
+def _toctree(caption: str, pages: Iterable[str]) -> str:
+    options = f":hidden:\n:caption: {caption}\n" if caption else ""
+    return "\n```{toctree}\n" + options + ":maxdepth: 1\n\n" + "\n".join(pages) + "\n```\n"
+
+
+def _contents(teaching: Iterable[str]) -> Iterator[str]:
+    """The tables of contents, which the page's side shows."""
+    numbers = [path.stem for path in record_runs.paths()]
+    course_pages = [f"notebooks/{name}" for name in numbers if name < "20"]
+    appendix = [f"notebooks/{name}" for name in numbers if name >= "20"]
+    look_up = ["glossary", "claims", "reference/index"]
+    about = ["labkit/README", "data/README", "CONTRIBUTING", "CHANGELOG"]
+    parts = {"Notebooks": course_pages, "Appendix": appendix, "Look up": look_up}
+    parts |= {"For teachers": [name.removesuffix(".md") for name in teaching], "About": about}
+    for caption, pages in parts.items():
+        if pages:
+            yield _toctree(caption, pages)

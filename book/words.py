@@ -1,0 +1,131 @@
+"""A Sphinx extension that links the first use of a glossary's word, and every mention of another notebook."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from labkit.core.paths import ROOT
+from labkit.lesson import record_runs
+
+GLOSSARY = ROOT / "docs" / "glossary.md"
+_ENTRY = re.compile(
+    r"^- \*\*(?P<term>[^*]+)\*\*(?: \((?:also (?P<also>[^);]+))?(?:; )?(?:in (?P<only>[\d, ]+))?\))?: (?P<meaning>.+)$",
+    re.MULTILINE,
+)
+_NOTEBOOK = re.compile(r"\b[Nn]otebooks? (\d\d)\b")
+_SILENT = (nodes.reference, nodes.literal, nodes.title, nodes.literal_block, nodes.raw, nodes.term, nodes.target)
+
+Link = Callable[[re.Match[str]], "nodes.reference | None"]
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the glossary, its other forms, the notebooks that use it so (empty: all), its meaning in Markdown."""
+
+    term: str
+    also: tuple[str, ...]
+    only: tuple[str, ...]
+    meaning: str
+
+    @property
+    def anchor(self) -> str:
+        """The word's anchor on the glossary's page."""
+        return "word-" + re.sub(r"\W+", "-", self.term.lower()).strip("-")
+
+    @property
+    def told(self) -> str:
+        """What it means, without Markdown."""
+        return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", self.meaning).replace("`", "").replace("*", "")
+
+
+def glossary(path: Path = GLOSSARY) -> list[Word]:
+    """The glossary's words, sorted."""
+    found = _ENTRY.finditer(path.read_text(encoding="utf-8"))
+    words = [Word(m["term"], _listed(m["also"]), _listed(m["only"]), m["meaning"]) for m in found]
+    return sorted(words, key=lambda word: word.term.lower())
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(", ")) if text else ()
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the handlers with Sphinx."""
+    app.connect("doctree-resolved", _link)
+    app.connect("html-page-context", _level, priority=900)  # after furo has made its navigation
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    if docname == "glossary" or docname.startswith("reference/"):
+        return
+    notebooks = {path.name[:2]: f"notebooks/{path.stem}" for path in record_runs.paths()}
+    number = docname.removeprefix("notebooks/")[:2]
+    words = [word for word in glossary() if not word.only or number in word.only]
+    forms = {form: word for word in words for form in (word.term, *word.also)}
+    longest_first = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
+    # A word may begin a sentence; an abbreviation is spelled one way.
+    pattern = re.compile(rf"(?<![\w.-])(?:{longest_first})(?![\w-])", re.IGNORECASE)
+    linked: set[str] = set()
+
+    def to_word(match: re.Match[str]) -> nodes.reference | None:
+        form = match[0] if match[0] in forms else match[0][0].lower() + match[0][1:]
+        word = forms.get(form)
+        if word is None or word.term in linked:
+            return None
+        linked.add(word.term)
+        uri = f"{app.builder.get_relative_uri(docname, 'glossary')}#{word.anchor}"
+        return _reference(match[0], uri, title=word.told, css="word")
+
+    def to_notebook(match: re.Match[str]) -> nodes.reference | None:
+        page = notebooks.get(match[1])
+        uri = app.builder.get_relative_uri(docname, page) if page and page != docname else ""
+        return _reference(match[0], uri) if uri else None
+
+    for replace, found in ((to_notebook, _NOTEBOOK), (to_word, pattern)):
+        for text in [node for node in doctree.findall(nodes.Text) if not _inside(node)]:
+            pieces = list(_pieces(str(text), found, replace))
+            if len(pieces) > 1 or not isinstance(pieces[0], nodes.Text):
+                text.parent.replace(text, pieces)
+
+
+def _level(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """Give the headings of the navigation a level, without which screen readers can't place them."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
+def _inside(node: nodes.Node) -> bool:
+    """Whether a text stands where nothing is linked: in a link, a heading, code."""
+    while node.parent is not None:
+        node = node.parent
+        if isinstance(node, _SILENT):
+            return True
+    return False
+
+
+def _pieces(text: str, pattern: re.Pattern[str], replace: Link) -> Iterator[nodes.Node]:
+    end = 0
+    for match in pattern.finditer(text):
+        link = replace(match)
+        if link is not None:
+            if match.start() > end:
+                yield nodes.Text(text[end : match.start()])
+            yield link
+            end = match.end()
+    if end < len(text) or not text:
+        yield nodes.Text(text[end:])
+
+
+def _reference(text: str, uri: str, *, title: str = "", css: str = "") -> nodes.reference:
+    found = nodes.reference("", text, internal=True, refuri=uri, classes=[css] if css else [])
+    if title:
+        found["reftitle"] = title
+    return found
