@@ -28,6 +28,8 @@ class LaunchSettings:
     shared_bytes: int
     max_events: int
     max_steps: int
+    pauses: bool = False
+    """Whether a thread pauses before each access to memory, so that others can come in between."""
 
     @property
     def block_size(self) -> int:

@@ -78,7 +78,14 @@ class ExpressionRewriter(ast.NodeTransformer):
     def _key(self, kind: str, node: ast.AST, operations: Operations = NONE, text: str = "", call: str = "") -> ast.expr:
         """The expression `c + site` for a new site at `node`."""
         site = self.program.site(kind, node, self.label, operations, text, call, node is not self._dropped)
-        return ast.BinOp(load("c"), ast.Add(), ast.Constant(site))
+        key = ast.BinOp(load("c"), ast.Add(), ast.Constant(site))
+        if self.program.pauses and kind in ("load", "store"):
+            return ast.BoolOp(ast.Or(), [self._pause(key), key])
+        return key
+
+    def _pause(self, key: ast.expr) -> ast.expr:
+        """An expression that pauses the thread before the access of `key`, and is None."""
+        return ast.Yield(method(load("t"), "pause", key))
 
     def _stand_in(self, value: Any) -> Any:
         return stand_in(value)
@@ -225,6 +232,9 @@ class ExpressionRewriter(ast.NodeTransformer):
             key = self._key(KEYED[path], node, text=text, call=path)
             self.program.votes |= path.startswith("syncthreads_")
             if KEYED[path] == "atomic":
+                if self.program.pauses:  # after the arguments, which may read memory themselves
+                    both = ast.Tuple([args[-1], self._pause(key)], ast.Load())
+                    args[-1] = ast.Subscript(both, ast.Constant(0), ast.Load())
                 if path == "atomic.cas" and node is not self._dropped:
                     return ast.YieldFrom(method(load("t"), "swap", key, *args))
                 return method(load("t"), "atomic", ast.Constant(path.split(".")[1]), key, *args)

@@ -54,6 +54,8 @@ class Program:
         """Whether numba typed the functions, without which operations are not counted."""
         self.lanes: Any = None
         """The threads, where they run in lockstep."""
+        self.pauses = False
+        """As in LaunchSettings."""
         self.votes = False
         """Whether a barrier of the kernel carries a predicate."""
 

@@ -48,7 +48,7 @@ class ThreadBlock:
         Pauses where all that it can do is to go on with loops that have gone round many times: perhaps they wait for
         another block.
         """
-        self.is_reordered = order is not None
+        self.is_reordered = order is not None and not self.program.pauses
         if inspect.isgeneratorfunction(kernel):
             for thread in self.threads:
                 thread.generator = kernel(thread, 0, *args)

@@ -118,7 +118,8 @@ class TracedThread:
         self.key, self.kind, self.mask = 0, "barrier", 0
         """Where it waits (0: it only pauses, -1: it has returned), at what kind of site, and with which lanes."""
         self.brought: Any = None
-        """What it brings to a barrier or a warp operation; `answer` is what it gets back."""
+        """What it brings to a barrier or a warp operation, or to a pause, the key of the access that follows; `answer`
+        is what it gets back."""
         self.answer: Any = None
         self.swaps = 0
         """How often it has come to a compare-and-swap whose result is used."""
@@ -147,6 +148,11 @@ class TracedThread:
         yield key
         self.kind, self.brought = "barrier", None
         return self.answer
+
+    def pause(self, key: int) -> int:
+        """Note the access that comes next, and return the 0 of a thread that only pauses."""
+        self.brought = key
+        return 0
 
     # What a vote answers, given the predicates of the block, or of the lanes by their numbers.
     syncthreads_count = _block_vote(lambda votes: sum(map(bool, votes)))

@@ -64,8 +64,8 @@ def trace(
     before = arguments.copy()  # the first run overwrites what the others start from
     done, found = _in_lockstep(settings, arguments, before) if threads >= 2 * FEW else (None, ())
     if done is None:
-        done = _execute(settings, arguments)
-        found = find_mistakes(done, lambda watch: _execute(settings, before.copy(), watch=watch))
+        done = execute(settings, arguments)
+        found = find_mistakes(done, lambda watch: execute(settings, before.copy(), watch=watch))
     schedules = schedules if order_matters(done, found) else 1
     for number in range(1, schedules):
         found += _found_in_another_order(settings, arguments, before, number)
@@ -112,11 +112,11 @@ def _found_in_another_order(
 
     def again(watch: Any) -> Execution:
         draw.seed(number)
-        return _execute(settings, before.copy(), reordered, watch)
+        return execute(settings, before.copy(), reordered, watch)
 
     draw, other = random.Random(number), before.copy()
     try:
-        run = _execute(settings, other, reordered)
+        run = execute(settings, other, reordered)
     except TraceTooLarge:  # threads that wait in loops may take far more turns in this order
         return ()
     return (*find_mistakes(run, again), *(() if run.diagnostics.ended else find_differences(arguments, other)))
@@ -129,10 +129,11 @@ def _prepared(settings: LaunchSettings, watch: Any = None) -> Execution:
     watching = None if watch is None else watch(log)
     memory = AddressSpace(log.add, diagnostics.out_of_bounds, diagnostics.unset_local, watching)
     program = Program(log, memory.constant, diagnostics.divided_by_zero)
+    program.pauses = settings.pauses
     return Execution(settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes))
 
 
-def _execute(
+def execute(
     settings: LaunchSettings, arguments: LaunchArguments, order: Order | None = None, watch: Any = None
 ) -> Execution:
     """Run every block and its threads; `watch` is told each access.
