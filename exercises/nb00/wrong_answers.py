@@ -1,4 +1,4 @@
-"""Plausible wrong answers of notebook 00: number -> (answer, words the check must say)."""
+"""Plausible wrong answers of notebook 00: number -> (answer, words the check must say, misconception)."""
 
 import itertools
 
@@ -51,45 +51,62 @@ def at_most_ideal(one_s, all_s, threads):
 
 WRONG = {
     "00.1": [
-        (COPY * 1e-3 / 4, "2x what we expect"),  # the write forgotten
-        (COPY / 8, "1e+03x"),  # seconds, not milliseconds
-        (COPY * 1e-3, "8x"),  # bytes, not numbers
-        (COPY * 1e-3 / 8 * 0.9, "these ceilings were measured again since"),
-        (list(range(200_000)), "got [0, 1, 2,"),
-        ("many", "Expected a number in float32 numbers, got 'many'"),
-        (None, "got nothing"),
+        (COPY * 1e-3 / 4, "2x what we expect", "half-the-work-counted"),  # the write forgotten
+        (COPY / 8, "1e+03x", "wrong-unit"),  # seconds, not milliseconds
+        (COPY * 1e-3, "8x", "wrong-unit"),  # bytes, not numbers
+        (COPY * 1e-3 / 8 * 0.9, "these ceilings were measured again since", "hard-coded"),
+        (list(range(200_000)), "got [0, 1, 2,", "result-of-another-kind"),
+        ("many", "Expected a number in float32 numbers, got 'many'", "result-of-another-kind"),
+        (None, "got nothing", "result-of-another-kind"),
     ],
     "00.3": [
-        (lambda one_s, all_s, threads: one_s / all_s / threads, "0.01x"),  # a fraction, not percent
-        (lambda one_s, all_s, threads: 100 * all_s / one_s / threads, "speed-up is one_thread_s / all_threads_s"),
-        (lambda one_s, all_s, threads: 100 * one_s / all_s, "For one_thread_s="),  # threads forgotten
-        (right_at_two_threads, "threads=1"),
-        (lambda one_s, all_s, threads: 85.0, "For one_thread_s="),  # hard-coded
-        (lambda one_s, all_s: 1.0, "raised TypeError"),
-        (at_most_ideal, "threads=2: 100 % is 0.5x"),  # superlinear speed-ups are cut off
-        (lambda one_s, all_s, threads: round(100 * one_s / all_s / threads), "return it unrounded"),
+        (lambda one_s, all_s, threads: one_s / all_s / threads, "0.01x", "wrong-unit"),  # a fraction, not percent
+        (
+            lambda one_s, all_s, threads: 100 * all_s / one_s / threads,
+            "speed-up is one_thread_s / all_threads_s",
+            "upside-down",
+        ),
+        (
+            lambda one_s, all_s, threads: 100 * one_s / all_s,
+            "For one_thread_s=",
+            "wrong-denominator",
+        ),  # threads forgotten
+        (right_at_two_threads, "threads=1", "right-for-one-case"),
+        (lambda one_s, all_s, threads: 85.0, "For one_thread_s=", "hard-coded"),  # hard-coded
+        (lambda one_s, all_s: 1.0, "raised TypeError", "result-of-another-kind"),
+        (at_most_ideal, "threads=2: 100 % is 0.5x", "other-formula"),  # superlinear speed-ups are cut off
+        (
+            lambda one_s, all_s, threads: round(100 * one_s / all_s / threads),
+            "return it unrounded",
+            "rounding-is-cosmetic",
+        ),
     ],
     "00.5": [
-        (fraction_by_digit, "0.01x"),
-        (overall, "Expected ten percentages"),
-        (share_of_all_images, "number of images with that label"),
-        (precision_instead, "digit"),
-        (lambda logits, labels: [100.0] * 10, "digit"),
-        (lambda logits, labels: [100.0] * 9, "got 9"),
-        (lambda logits, labels: [100.0] * 12, "got more"),
-        (writes_into_its_input, "digit"),
+        (fraction_by_digit, "0.01x", "wrong-unit"),
+        (overall, "Expected ten percentages", "wrong-denominator"),
+        (share_of_all_images, "number of images with that label", "wrong-denominator"),
+        (precision_instead, "digit", "wrong-denominator"),
+        (lambda logits, labels: [100.0] * 10, "digit", "hard-coded"),
+        (lambda logits, labels: [100.0] * 9, "got 9", "hard-coded"),
+        (lambda logits, labels: [100.0] * 12, "got more", "hard-coded"),
+        (writes_into_its_input, "digit", "input-is-mine"),
         (
             lambda logits, labels: [str(p) for p in right_by_digit(logits, labels)],
             "a number in %, got '100.0'",
+            "result-of-another-kind",
         ),
-        (lambda logits, labels: dict(enumerate(right_by_digit(logits, labels))), "got a dict: return its values"),
-        (lambda logits, labels: itertools.count(), "got more"),
+        (
+            lambda logits, labels: dict(enumerate(right_by_digit(logits, labels))),
+            "got a dict: return its values",
+            "result-of-another-kind",
+        ),
+        (lambda logits, labels: itertools.count(), "got more", "result-of-another-kind"),
     ],
     "00.6": [
-        (MATMUL / FORWARD, "x what we expect"),  # forward only
-        (MATMUL / TRAINING / 1e9, "1e-09x"),  # GFLOP
-        (TRAINING / MATMUL, "Divide FLOP per second by the FLOP of an image"),  # upside down
-        (64 * MATMUL / TRAINING, "64x"),  # a batch
-        (1.2 * MATMUL / TRAINING, "these ceilings were measured again since"),
+        (MATMUL / FORWARD, "x what we expect", "half-the-work-counted"),  # forward only
+        (MATMUL / TRAINING / 1e9, "1e-09x", "wrong-unit"),  # GFLOP
+        (TRAINING / MATMUL, "Divide FLOP per second by the FLOP of an image", "upside-down"),  # upside down
+        (64 * MATMUL / TRAINING, "64x", "what-grows-with-batch"),  # a batch
+        (1.2 * MATMUL / TRAINING, "these ceilings were measured again since", "hard-coded"),
     ],
 }

@@ -1,4 +1,4 @@
-"""Plausible wrong answers of notebook 06: number -> (answer, words the check must say)."""
+"""Plausible wrong answers of notebook 06: number -> (answer, words the check must say, misconception)."""
 
 import functools
 
@@ -9,17 +9,17 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d
 
 
-def sizes(images, channels, outputs, size, kernel, odd=0):
+def sizes(images, channels, outputs, size, kernel):
     side = size - kernel + 1
-    pooled = images * outputs * ((side + odd) // 2) ** 2
+    pooled = images * outputs * (side // 2) ** 2
     return images * channels * size**2, outputs * channels * kernel**2, images * outputs * side**2, pooled
 
 
-def bytes_of(separate, fused, odd=0):
+def bytes_of(separate, fused):
     """A wrong `block_bytes` from formulas of x, weights, sums, pooled and outputs."""
 
     def block_bytes(images, channels, outputs, size, kernel):
-        found = (*sizes(images, channels, outputs, size, kernel, odd), outputs)
+        found = (*sizes(images, channels, outputs, size, kernel), outputs)
         return separate(*found), fused(*found)
 
     return block_bytes
@@ -33,14 +33,33 @@ def right_fused(x, w, s, p, o):
     return 4 * (x + w + o + p) + p
 
 
-def each_written_once(x, w, s, p, o):
-    return 4 * (x + w + 3 * s + o + p) + 8 * p
-
-
 def even_side(images, channels, outputs, size, kernel):
     """Right where the side of the sums is even only: pooled counted as a quarter of the sums."""
     x, w, s, _ = sizes(images, channels, outputs, size, kernel)
     return right_separate(x, w, s, s / 4, outputs), right_fused(x, w, s, s / 4, outputs)
+
+
+def in_numbers(images, channels, outputs, size, kernel):
+    side = size - kernel + 1
+    x, weights = images * channels * size**2, outputs * channels * kernel**2
+    sums, pooled = images * outputs * side**2, images * outputs * (side // 2) ** 2
+    return x + weights + 6 * sums + outputs + 3 * pooled, x + weights + outputs + pooled
+
+
+def writes_only(images, channels, outputs, size, kernel):
+    side = size - kernel + 1
+    x, weights = images * channels * size**2, outputs * channels * kernel**2
+    sums, pooled = images * outputs * side**2, images * outputs * (side // 2) ** 2
+    fused = 4 * (x + weights + outputs + pooled) + pooled
+    return 4 * (x + weights + 3 * sums + outputs + pooled) + 8 * pooled, fused
+
+
+def sides_rounded_up(images, channels, outputs, size, kernel):
+    side = size - kernel + 1
+    x, weights = images * channels * size**2, outputs * channels * kernel**2
+    sums, pooled = images * outputs * side**2, images * outputs * ((side + 1) // 2) ** 2
+    fused = 4 * (x + weights + outputs + pooled) + pooled
+    return 4 * (x + weights + 6 * sums + outputs + pooled) + 8 * pooled, fused
 
 
 def forward_with(x, weight, bias, pooled, choice, *, stride=None, start=None, late=False, turned=False, ties=False,
@@ -281,63 +300,107 @@ def operator(name, fake=fake, remember=remember, gradients=gradients, scale=1.0)
 
 WRONG = {
     "06.4": [
-        (bytes_of(lambda *a: right_separate(*a) / 4, right_fused), "0.25x"),  # numbers, not bytes
-        (bytes_of(each_written_once, right_fused), "what does each read"),
-        (bytes_of(lambda x, w, s, p, o: right_separate(x, w, s, p, o) - 8 * p, right_fused), "4 + 8 bytes"),
-        (bytes_of(right_separate, lambda x, w, s, p, o: right_fused(x, w, s, p, o) + 4 * s), "4 + 1 bytes"),
-        (bytes_of(right_separate, right_fused, odd=1), "what is written was written"),
-        (lambda *given: np.add(bytes_of(right_separate, right_fused)(*given), [4, 0]), "bytes is close, but"),
-        (even_side, "what is written was written"),
-        (lambda *given: bytes_of(right_separate, right_fused)(*given)[::-1], "what we expect"),
-        (lambda *given: bytes_of(right_separate, right_fused)(*given)[0], "Expected two numbers"),
-        (lambda *given: (224_760, 19_992), "what we expect"),  # the first case only
+        (in_numbers, "0.25x", "wrong-unit"),  # numbers, not bytes
+        (writes_only, "what does each read", "half-the-work-counted"),
+        (
+            bytes_of(lambda x, w, s, p, o: right_separate(x, w, s, p, o) - 8 * p, right_fused),
+            "4 + 8 bytes",
+            "other-formula",
+        ),
+        (
+            bytes_of(right_separate, lambda x, w, s, p, o: right_fused(x, w, s, p, o) + 4 * s),
+            "4 + 1 bytes",
+            "other-formula",
+        ),
+        (sides_rounded_up, "what is written was written", "rounding-is-cosmetic"),
+        (
+            lambda *given: np.add(bytes_of(right_separate, right_fused)(*given), [4, 0]),
+            "bytes is close, but",
+            "other-formula",
+        ),
+        (even_side, "what is written was written", "right-for-one-case"),
+        (
+            lambda *given: bytes_of(right_separate, right_fused)(*given)[::-1],
+            "what we expect",
+            "result-of-another-kind",
+        ),
+        (
+            lambda *given: bytes_of(right_separate, right_fused)(*given)[0],
+            "Expected two numbers",
+            "result-of-another-kind",
+        ),
+        (lambda *given: (224_760, 19_992), "what we expect", "hard-coded"),  # the first case only
     ],
     "06.5": [
-        (forward(stride=lambda columns, kernel: 2 * columns + kernel - 1), "the last column of which is not pooled"),
-        (forward(ties=True), "of equal ones the first"),
-        (forward(dead=False), "that is 4"),
-        (forward(late=True), "before ReLU"),
-        (forward(turned=True), "turned round"),
-        (forward(sums_of=np.float16), "of which type is the sum?"),
-        (forward(sums_of=np.float32), "not to the precision of float64"),
-        (first_image_only, "was never written"),
-        (returns_its_result, "was never written"),
-        (other_parameters, "Expected the kernel's parameters"),
-        (forward(), "not compiled"),
-        (changes_its_images, "it has changed x, which others still need"),
-        (shares_its_results, "best[0, 0, 0, 0] is written for more than one index of prange"),
-        (shares_its_weights, "is written for more than one index of prange"),
-        (a_helper_that_races, "scratch[0, 0, 0] is written for more than one index of prange"),
+        (
+            forward(stride=lambda columns, kernel: 2 * columns + kernel - 1),
+            "the last column of which is not pooled",
+            "other-formula",
+        ),
+        (forward(ties=True), "of equal ones the first", "other-formula"),
+        (forward(dead=False), "that is 4", "gradient-goes-everywhere"),
+        (forward(late=True), "before ReLU", "other-formula"),
+        (forward(turned=True), "turned round", "axes-swapped"),
+        (forward(sums_of=np.float16), "of which type is the sum?", "low-precision-is-enough"),
+        (forward(sums_of=np.float32), "not to the precision of float64", "low-precision-is-enough"),
+        (first_image_only, "was never written", "right-for-one-case"),
+        (returns_its_result, "was never written", "result-of-another-kind"),
+        (other_parameters, "Expected the kernel's parameters", "result-of-another-kind"),
+        (forward(), "not compiled", "result-of-another-kind"),
+        (changes_its_images, "it has changed x, which others still need", "input-is-mine"),
+        (shares_its_results, "best[0, 0, 0, 0] is written for more than one index of prange", "scratch-shared"),
+        (shares_its_weights, "is written for more than one index of prange", "scratch-shared"),
+        (a_helper_that_races, "scratch[0, 0, 0] is written for more than one index of prange", "scratch-shared"),
     ],
     "06.6": [
-        (backward(mask=False), "ReLU let nothing through"),
-        (backward(bias_sum=False), "the sum of all that come back"),
-        (backward(add_x=False), "A pixel lay under several weights"),
-        (backward(all_cells=True), "times the pixel that this weight met"),
-        (backward(square=True), "10 x 7 pixels"),
-        (backward(of=np.float16), "of which type is the sum?"),
-        (backward(always_x=True), "nobody who needs grad_x"),
-        (forward(), "Expected the kernel's parameters"),
-        (backward(), "not compiled"),
-        (changes_the_weights, "it has changed weight, which others still need"),
-        (shares_its_spread, "is written for more than one index of prange"),
-        (adds_in_one_place, "total[0] is written for more than one index of prange"),
+        (backward(mask=False), "ReLU let nothing through", "gradient-goes-everywhere"),
+        (backward(bias_sum=False), "the sum of all that come back", "gradients-add-up"),
+        (backward(add_x=False), "A pixel lay under several weights", "gradients-add-up"),
+        (backward(all_cells=True), "times the pixel that this weight met", "gradient-goes-everywhere"),
+        (backward(square=True), "10 x 7 pixels", "right-for-one-case"),
+        (backward(of=np.float16), "of which type is the sum?", "low-precision-is-enough"),
+        (backward(always_x=True), "nobody who needs grad_x", "other-formula"),
+        (forward(), "Expected the kernel's parameters", "result-of-another-kind"),
+        (backward(), "not compiled", "result-of-another-kind"),
+        (changes_the_weights, "it has changed weight, which others still need", "input-is-mine"),
+        (shares_its_spread, "is written for more than one index of prange", "scratch-shared"),
+        (adds_in_one_place, "total[0] is written for more than one index of prange", "scratch-shared"),
     ],
     "06.7": [
-        (as_layers, "Expected the operator"),
-        (operator("no_fake", fake=None), "raised"),
-        (operator("fake_of_the_input", fake=fake_of_the_input), "pooled should be"),
-        (operator("fake_on_the_cpu", fake=fake_on_the_cpu), "is on the CPU, wherever x is"),
-        (operator("fake_rounded_up", fake=fake_rounded_up), "pooled should be"),
-        (operator("fake_of_one_dtype", fake=fake_of_one_dtype), "choice should be torch.uint8"),
-        (operator("no_gradient", gradients=None), "The backward pass raised"),
-        (operator("nothing_saved", remember=lambda ctx, inputs, output: None), "The backward pass raised"),
-        (operator("on_ctx", remember=remember_on_ctx, gradients=gradients_from_ctx), "keeps a tensor as ctx.inputs"),
-        (operator("without_bias", gradients=without_bias), "no gradient of bias"),
-        (operator("batch", gradients=bias_not_summed_over_the_batch), "the gradient of bias is not torch's"),
-        (operator("no_relu_mask", gradients=no_relu_mask), "is not torch's"),
-        (operator("swapped", gradients=swapped), "The backward pass raised"),
-        (operator("half", scale=0.5), "the pooled values are not torch's"),
-        (operator("through_numpy", gradients=through_numpy), "torch.compile can't trace it"),
+        (as_layers, "Expected the operator", "result-of-another-kind"),
+        (operator("no_fake", fake=None), "raised", "operators-describe-themselves"),
+        (operator("fake_of_the_input", fake=fake_of_the_input), "pooled should be", "operators-describe-themselves"),
+        (
+            operator("fake_on_the_cpu", fake=fake_on_the_cpu),
+            "is on the CPU, wherever x is",
+            "operators-describe-themselves",
+        ),
+        (operator("fake_rounded_up", fake=fake_rounded_up), "pooled should be", "rounding-is-cosmetic"),
+        (
+            operator("fake_of_one_dtype", fake=fake_of_one_dtype),
+            "choice should be torch.uint8",
+            "operators-describe-themselves",
+        ),
+        (operator("no_gradient", gradients=None), "The backward pass raised", "operators-describe-themselves"),
+        (
+            operator("nothing_saved", remember=lambda ctx, inputs, output: None),
+            "The backward pass raised",
+            "operators-describe-themselves",
+        ),
+        (
+            operator("on_ctx", remember=remember_on_ctx, gradients=gradients_from_ctx),
+            "keeps a tensor as ctx.inputs",
+            "operators-describe-themselves",
+        ),
+        (operator("without_bias", gradients=without_bias), "no gradient of bias", "other-formula"),
+        (
+            operator("batch", gradients=bias_not_summed_over_the_batch),
+            "the gradient of bias is not torch's",
+            "other-formula",
+        ),
+        (operator("no_relu_mask", gradients=no_relu_mask), "is not torch's", "gradient-goes-everywhere"),
+        (operator("swapped", gradients=swapped), "The backward pass raised", "result-of-another-kind"),
+        (operator("half", scale=0.5), "the pooled values are not torch's", "other-formula"),
+        (operator("through_numpy", gradients=through_numpy), "torch.compile can't trace it", "python-in-graph"),
     ],
 }

@@ -1,4 +1,4 @@
-"""Plausible wrong answers of notebook 09: number -> (answer, words the check must say)."""
+"""Plausible wrong answers of notebook 09: number -> (answer, words the check must say, misconception)."""
 
 import functools
 import math
@@ -139,6 +139,27 @@ def step_with(
     return step
 
 
+def steps_with_scaled_gradients(loss, optimizer, scale, good):
+    optimizer.zero_grad()
+    (scale * loss).backward()
+    weights = [w for group in optimizer.param_groups for w in group["params"] if w.grad is not None]
+    if not all(torch.isfinite(w.grad).all() for w in weights):
+        return scale / 2, 0
+    optimizer.step()
+    return (2 * scale, 0) if good + 1 == 100 else (scale, good + 1)
+
+
+def adds_to_old_gradients(loss, optimizer, scale, good):
+    (scale * loss).backward()
+    weights = [w for group in optimizer.param_groups for w in group["params"] if w.grad is not None]
+    for weight in weights:
+        weight.grad /= scale
+    if not all(torch.isfinite(w.grad).all() for w in weights):
+        return scale / 2, 0
+    optimizer.step()
+    return (2 * scale, 0) if good + 1 == 100 else (scale, good + 1)
+
+
 def unscales_after_the_step(loss, optimizer, scale, good):
     optimizer.zero_grad()
     (scale * loss).backward()
@@ -274,63 +295,63 @@ def with_gradients_on(weights, masters, lr):
 
 WRONG = {
     "09.1": [
-        (no_hidden_one, "1 plus its fraction"),
-        (no_subnormals, "subnormal: no 1 before the point"),
-        (subnormal_scale_of_zero, "the scale of exponent 1"),
-        (bias_of_float16, "the bias follows from the number of exponent bits"),
-        (bias_off_by_one, "Off by a power of two"),
-        (ten_bits_of_fraction, "1 plus its fraction"),
-        (no_sign, "the sign is not"),
-        (no_negative_zero, "expected -0"),
-        (only_the_example, "expected 1."),
+        (no_hidden_one, "1 plus its fraction", "bits-all-read-alike"),
+        (no_subnormals, "subnormal: no 1 before the point", "bits-all-read-alike"),
+        (subnormal_scale_of_zero, "the scale of exponent 1", "bits-all-read-alike"),
+        (bias_of_float16, "the bias follows from the number of exponent bits", "right-for-one-case"),
+        (bias_off_by_one, "Off by a power of two", "off-by-one"),
+        (ten_bits_of_fraction, "1 plus its fraction", "right-for-one-case"),
+        (no_sign, "the sign is not", "other-formula"),
+        (no_negative_zero, "expected -0", "zero-never-happens"),
+        (only_the_example, "expected 1.", "hard-coded"),
     ],
     "09.2": [
-        (loop, "small numbers no longer change it"),
-        (sorted_loop, "small numbers no longer change it"),
-        (two_halves, "small numbers no longer change it"),
-        (builtin_sum, "only add may add"),
-        (sums_in_float32_then_pretends, "none of the sums that add gave"),
-        (tree, "raised IndexError"),
-        (tree_of_powers_of_two, "only add may add"),
-        (padded_tree, "add was called"),
-        (scaled_down, "neither a number given nor a sum of it"),
-        (lambda numbers, add: 0.0, "only add may add"),
+        (loop, "small numbers no longer change it", "addition-order-is-free"),
+        (sorted_loop, "small numbers no longer change it", "addition-order-is-free"),
+        (two_halves, "small numbers no longer change it", "addition-order-is-free"),
+        (builtin_sum, "only add may add", "goes-round-the-tool"),
+        (sums_in_float32_then_pretends, "none of the sums that add gave", "goes-round-the-tool"),
+        (tree, "raised IndexError", "zero-never-happens"),
+        (tree_of_powers_of_two, "only add may add", "rest-left-out"),
+        (padded_tree, "add was called", "other-formula"),
+        (scaled_down, "neither a number given nor a sum of it", "other-formula"),
+        (lambda numbers, add: 0.0, "only add may add", "hard-coded"),
     ],
     "09.3": [
-        (step_with(scale_loss=False), "multiply the loss before backward()"),
-        (step_with(unscale=False), "divide before optimizer.step()"),
-        (unscales_after_the_step, "divide before optimizer.step()"),
-        (step_with(scale_loss=False, unscale=False), "multiply the loss before backward()"),
-        (step_with(twice=True), "too small"),
-        (step_with(clear=False), "clear old gradients"),
-        (clears_at_the_end, "clear old gradients first"),
-        (step_with(look=False), "optimizer.step() was called all the same"),
-        (step_with(only_first=True), "optimizer.step() was called all the same"),
-        (step_with(skip=False), "optimizer.step() was called all the same"),
-        (looks_for_inf_only, "was nan, and optimizer.step() was called"),
-        (zeros_what_is_not_finite, "optimizer.step() was called all the same"),
-        (step_with(halve=False), "expected ("),
-        (step_with(grow=False), "doubles after 100 good steps"),
-        (step_with(after=101), "doubles after 100 good steps"),
-        (step_with(after=99), "doubles after 100 good steps"),
-        (step_with(order=(1, 0)), "After a good step"),
-        (forgets_the_unused, "raised TypeError"),
-        (goes_on_counting, "doubles after 100 good steps"),
-        (first_group_only, "and another's was not"),
-        (a_scale_of_its_own, "The loss was multiplied by 16384"),
-        (doubles_before_it_looks, "good=99: expected ("),
-        (lambda *given: (given[2], given[3] + 1), "optimizer.step() was not called"),
-        (lambda *given: 1.0, "Expected two numbers back"),
+        (step_with(scale_loss=False), "multiply the loss before backward()", "loss-scaling-by-halves"),
+        (steps_with_scaled_gradients, "divide before optimizer.step()", "loss-scaling-by-halves"),
+        (unscales_after_the_step, "divide before optimizer.step()", "loss-scaling-by-halves"),
+        (step_with(scale_loss=False, unscale=False), "multiply the loss before backward()", "loss-scaling-by-halves"),
+        (step_with(twice=True), "too small", "sum-for-mean"),
+        (adds_to_old_gradients, "clear old gradients", "gradients-add-up"),
+        (clears_at_the_end, "clear old gradients first", "gradients-add-up"),
+        (step_with(look=False), "optimizer.step() was called all the same", "loss-scaling-by-halves"),
+        (step_with(only_first=True), "optimizer.step() was called all the same", "loss-scaling-by-halves"),
+        (step_with(skip=False), "optimizer.step() was called all the same", "loss-scaling-by-halves"),
+        (looks_for_inf_only, "was nan, and optimizer.step() was called", "loss-scaling-by-halves"),
+        (zeros_what_is_not_finite, "optimizer.step() was called all the same", "loss-scaling-by-halves"),
+        (step_with(halve=False), "expected (", "loss-scaling-by-halves"),
+        (step_with(grow=False), "doubles after 100 good steps", "loss-scaling-by-halves"),
+        (step_with(after=101), "doubles after 100 good steps", "off-by-one"),
+        (step_with(after=99), "doubles after 100 good steps", "off-by-one"),
+        (step_with(order=(1, 0)), "After a good step", "result-of-another-kind"),
+        (forgets_the_unused, "raised TypeError", "zero-never-happens"),
+        (goes_on_counting, "doubles after 100 good steps", "other-formula"),
+        (first_group_only, "and another's was not", "right-for-one-case"),
+        (a_scale_of_its_own, "The loss was multiplied by 16384", "other-formula"),
+        (doubles_before_it_looks, "good=99: expected (", "other-formula"),
+        (lambda *given: (given[2], given[3] + 1), "optimizer.step() was not called", "does-less-work"),
+        (lambda *given: 1.0, "Expected two numbers back", "result-of-another-kind"),
     ],
     "09.5": [
-        (no_masters, "only numbers of bfloat16"),
-        (step_in_bfloat16, "only numbers of bfloat16"),
-        (masters_not_copied, "copy it over each time"),
-        (uphill, "lr times its weight's gradient"),
-        (no_learning_rate, "lr times its weight's gradient"),
-        (weights_become_float32, "it must stay torch.bfloat16"),
-        (new_tensors, "in place"),
-        (only_the_first, "lr times its weight's gradient"),
-        (with_gradients_on, "leaf Variable"),
+        (no_masters, "only numbers of bfloat16", "low-precision-is-enough"),
+        (step_in_bfloat16, "only numbers of bfloat16", "low-precision-is-enough"),
+        (masters_not_copied, "copy it over each time", "copy-or-same-memory"),
+        (uphill, "lr times its weight's gradient", "other-formula"),
+        (no_learning_rate, "lr times its weight's gradient", "other-formula"),
+        (weights_become_float32, "it must stay torch.bfloat16", "result-of-another-kind"),
+        (new_tensors, "in place", "copy-or-same-memory"),
+        (only_the_first, "lr times its weight's gradient", "right-for-one-case"),
+        (with_gradients_on, "leaf Variable", "autograd-follows-intent"),
     ],
 }

@@ -1,4 +1,4 @@
-"""Plausible wrong answers of notebook 11: number -> (answer, words the check must say)."""
+"""Plausible wrong answers of notebook 11: number -> (answer, words the check must say, misconception)."""
 
 import torch
 from torch import nn
@@ -47,16 +47,15 @@ def average_of_ratios(small, big, small_norms, big_norms):
 # 11.5
 
 
-def parts(zero=True, weight=lambda n, images, count: n / images, last=True, whole=False, returns=None, steps=False):
+def parts(weight=lambda n, images: n / images, last=True, whole=False, returns=None, steps=False):
     def accumulate(model, images, labels, part):
-        if zero:
-            model.zero_grad()
+        model.zero_grad()
         total, size = 0.0, len(images) if whole else part
         pieces = list(zip(images.split(size), labels.split(size), strict=True))
         if not last and len(pieces) > 1:
             pieces = [piece for piece in pieces if len(piece[0]) == size]
         for x, y in pieces:
-            loss = cross_entropy(model(x), y) * weight(len(x), len(images), len(pieces))
+            loss = cross_entropy(model(x), y) * weight(len(x), len(images))
             loss.backward()
             total += loss.item()
         if steps:
@@ -66,6 +65,25 @@ def parts(zero=True, weight=lambda n, images, count: n / images, last=True, whol
         return total if returns is None else returns
 
     return accumulate
+
+
+def adds_to_what_was_there(model, images, labels, part):
+    total = 0.0
+    for x, y in zip(images.split(part), labels.split(part), strict=True):
+        loss = cross_entropy(model(x), y) * len(x) / len(images)
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def equal_parts(model, images, labels, part):
+    model.zero_grad()
+    total, parts = 0.0, images.split(part)
+    for x, y in zip(parts, labels.split(part), strict=True):
+        loss = cross_entropy(model(x), y) / len(parts)
+        loss.backward()
+        total += loss.item()
+    return total
 
 
 def last_part_only(model, images, labels, part):
@@ -243,55 +261,67 @@ def runs_away():
 
 WRONG = {
     "11.3": [
-        (rate(scale=lambda batch: (batch / 32) ** 0.5), "the linear rule takes the factor itself"),
-        (geometric, "by the same factor each step"),
-        (lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / max(warm_up, 1), 1), "also where"),
-        (rate(ramps=False), "at the end of the warm-up, too early"),
-        (rate(start=0.0), "begins at 0.02"),
-        (rate(start=0.0, shift=1), "begins at 0.02"),
-        (rate(shift=1), "A straight line from 0.02 at step 0"),
-        (rate(stays=False), "From step warm_up on"),
-        (rate(scale=lambda batch: max(batch / 32, 1)), "we expect"),
-        (lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / warm_up, 1), "ZeroDivisionError"),
-        (lambda step, batch, warm_up: 0.02, "we expect"),
+        (rate(scale=lambda batch: (batch / 32) ** 0.5), "the linear rule takes the factor itself", "other-formula"),
+        (geometric, "by the same factor each step", "warm-up-shape"),
+        (
+            lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / max(warm_up, 1), 1),
+            "also where",
+            "zero-never-happens",
+        ),
+        (rate(ramps=False), "at the end of the warm-up, too early", "warm-up-shape"),
+        (rate(start=0.0), "begins at 0.02", "warm-up-shape"),
+        (rate(start=0.0, shift=1), "begins at 0.02", "warm-up-shape"),
+        (rate(shift=1), "A straight line from 0.02 at step 0", "off-by-one"),
+        (rate(stays=False), "From step warm_up on", "warm-up-shape"),
+        (rate(scale=lambda batch: max(batch / 32, 1)), "we expect", "other-formula"),
+        (
+            lambda step, batch, warm_up: 0.02 + (0.02 * batch / 32 - 0.02) * min(step / warm_up, 1),
+            "ZeroDivisionError",
+            "zero-never-happens",
+        ),
+        (lambda step, batch, warm_up: 0.02, "we expect", "hard-coded"),
     ],
     "11.4": [
-        (noise(power=1), "those of the squared norms"),
-        (noise(average=lambda norms: (sum(norms) / len(norms)) ** 2), "Square each norm before you average"),
-        (noise(signal_from="big"), "is not yet |G|^2"),
-        (noise(inverse=True), "invert it"),
-        (average_of_ratios, "x what we expect"),
-        (lambda small, big, a, b: big, "x what we expect"),
-        (lambda small, big, a, b: noise()(big, small, a, b), "x what we expect"),
-        (lambda small, big, a, b: noise()(small, big, a[: len(b)], b[: len(a)]), "images"),
+        (noise(power=1), "those of the squared norms", "averaged-at-the-wrong-place"),
+        (
+            noise(average=lambda norms: (sum(norms) / len(norms)) ** 2),
+            "Square each norm before you average",
+            "averaged-at-the-wrong-place",
+        ),
+        (noise(signal_from="big"), "is not yet |G|^2", "other-formula"),
+        (noise(inverse=True), "invert it", "upside-down"),
+        (average_of_ratios, "x what we expect", "averaged-at-the-wrong-place"),
+        (lambda small, big, a, b: big, "x what we expect", "hard-coded"),
+        (lambda small, big, a, b: noise()(big, small, a, b), "x what we expect", "other-formula"),
+        (lambda small, big, a, b: noise()(small, big, a[: len(b)], b[: len(a)]), "images", "rest-left-out"),
     ],
     "11.5": [
-        (parts(zero=False), "an earlier step are still in it"),
-        (parts(weight=lambda n, images, count: 1), "a sum over the parts"),
-        (parts(weight=lambda n, images, count: 1 / count), "smaller last part"),
-        (parts(last=False), "Is the smaller last part left out?"),
-        (parts(whole=True), "images at once"),
-        (parts(returns=0.5), "the loss returned is 0.5"),
-        (parts(steps=True), "the weights changed"),
-        (last_part_only, "not those of the whole batch"),
-        (one_backward_at_the_end, "no memory is saved"),
-        (reads_everything_twice, "Each is to be read once"),
-        (lambda model, images, labels, part: 0.5, "given 0 images"),
+        (adds_to_what_was_there, "an earlier step are still in it", "gradients-add-up"),
+        (parts(weight=lambda n, images: 1), "a sum over the parts", "sum-for-mean"),
+        (equal_parts, "smaller last part", "mean-of-unequal-parts"),
+        (parts(last=False), "Is the smaller last part left out?", "rest-left-out"),
+        (parts(whole=True), "images at once", "it-will-fit"),
+        (parts(returns=0.5), "the loss returned is 0.5", "hard-coded"),
+        (parts(steps=True), "the weights changed", "other-formula"),
+        (last_part_only, "not those of the whole batch", "gradients-add-up"),
+        (one_backward_at_the_end, "no memory is saved", "it-will-fit"),
+        (reads_everything_twice, "Each is to be read once", "other-formula"),
+        (lambda model, images, labels, part: 0.5, "given 0 images", "hard-coded"),
     ],
     "11.7": [
-        (learns_nothing, "0 of 2 seeds reached 97 %"),
-        (trains_on_every_image_there_is, "The labels have other names here"),
-        (pre_trained, "it was trained before"),
-        (pre_trained_once_and_shaken, "or nearly, so they don't come from chance"),
-        (pre_trained_body_in_another_order, "1.weight are the same from two seeds"),
-        (pre_trained_body_put_back_later, "numbers that two seeds share"),
-        (frozen_body_in_a_list, "numbers that two seeds share"),
-        (frozen_body_in_a_closure, "numbers that two seeds share"),
-        (one_model_for_all_seeds, "returned the same model twice"),
-        (sets_its_seed, "a seed set inside recipe()"),
-        (looks_them_up, "The labels have other names here"),
-        (runs_away, "Training from a seed ended early"),
-        (lambda: (network(), None, 64), "a torch module, a function and a batch"),
-        (lambda: network(), "(model, step, batch)"),
+        (learns_nothing, "0 of 2 seeds reached 97 %", "missed-target-is-fast"),
+        (trains_on_every_image_there_is, "The labels have other names here", "head-start"),
+        (pre_trained, "it was trained before", "head-start"),
+        (pre_trained_once_and_shaken, "or nearly, so they don't come from chance", "head-start"),
+        (pre_trained_body_in_another_order, "1.weight are the same from two seeds", "head-start"),
+        (pre_trained_body_put_back_later, "numbers that two seeds share", "head-start"),
+        (frozen_body_in_a_list, "numbers that two seeds share", "head-start"),
+        (frozen_body_in_a_closure, "numbers that two seeds share", "head-start"),
+        (one_model_for_all_seeds, "returned the same model twice", "head-start"),
+        (sets_its_seed, "a seed set inside recipe()", "any-draw-is-random"),
+        (looks_them_up, "The labels have other names here", "goes-round-the-tool"),
+        (runs_away, "Training from a seed ended early", "missed-target-is-fast"),
+        (lambda: (network(), None, 64), "a torch module, a function and a batch", "result-of-another-kind"),
+        (lambda: network(), "(model, step, batch)", "result-of-another-kind"),
     ],
 }

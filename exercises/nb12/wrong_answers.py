@@ -1,4 +1,4 @@
-"""Plausible wrong answers of notebook 12: number -> (answer, words the check must say)."""
+"""Plausible wrong answers of notebook 12: number -> (answer, words the check must say, misconception)."""
 
 import itertools
 
@@ -11,13 +11,12 @@ from torch.utils.data import DataLoader, DistributedSampler
 # 12.1
 
 
-def share(zero=True, reduction="sum", over=len, exchange="sum", split=None, loss_too=True, zeros=True, step=False):
+def share(reduction="sum", over=len, exchange="sum", split=None, loss_too=True, step=False):
     def gradients(model, images, labels):
         rank, ranks = dist.get_rank(), dist.get_world_size()
         cut = split or (lambda tensor: tensor.tensor_split(ranks)[rank])
         x, y = cut(images), cut(labels)
-        if zero:
-            model.zero_grad()
+        model.zero_grad()
         loss = cross_entropy(model(x), y, reduction=reduction) / over(images)
         loss.backward()
         if step:
@@ -38,6 +37,38 @@ def share(zero=True, reduction="sum", over=len, exchange="sum", split=None, loss
         return loss.item() / (ranks if exchange == "mean" else 1)
 
     return gradients
+
+
+def keeps_its_gradients(model, images, labels):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    x, y = (part.tensor_split(ranks)[rank] for part in (images, labels))
+    model.zero_grad()
+    loss = cross_entropy(model(x), y, reduction="sum") / len(images)
+    loss.backward()
+    loss = loss.detach()
+    dist.all_reduce(loss)
+    return loss.item()
+
+
+def sums_means(model, images, labels):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    x, y = (part.tensor_split(ranks)[rank] for part in (images, labels))
+    model.zero_grad()
+    loss = cross_entropy(model(x), y)
+    loss.backward()
+    for tensor in (loss.detach(), *(weight.grad for weight in model.parameters())):
+        dist.all_reduce(tensor)
+    return loss.item()
+
+
+def adds_to_old_gradients(model, images, labels):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    x, y = (part.tensor_split(ranks)[rank] for part in (images, labels))
+    loss = cross_entropy(model(x), y, reduction="sum") / len(images)
+    loss.backward()
+    for tensor in (loss.detach(), *(weight.grad for weight in model.parameters())):
+        dist.all_reduce(tensor)
+    return loss.item()
 
 
 def leaves_out_the_rest(tensor):
@@ -256,72 +287,82 @@ _CALLS = itertools.count()
 
 WRONG = {
     "12.1": [
-        (share(exchange="none"), "differ from rank to rank"),
-        (share(exchange="to rank 0"), "differ from rank to rank"),
-        (share(exchange="unawaited"), "differ from rank to rank"),
-        (share(reduction="mean", over=lambda images: 1), "a sum of means"),
-        (share(reduction="mean", over=lambda images: 1, exchange="mean"), "counts the images of a small share more"),
-        (share(exchange="mean"), "divided by the number of ranks once too often"),
-        (share(zero=False), "an earlier step are still in it"),
-        (share(split=lambda tensor: tensor), "no work is shared"),
-        (share(split=lambda tensor: tensor[: len(tensor) // 2]), "read by two ranks"),
-        (share(split=leaves_out_the_rest), "are read by no rank"),
-        (share(split=the_rest_goes_to_the_last), "differ by at most one"),
-        (share(split=ceiling), "On 3 ranks"),
-        (share(loss_too=False), "that of its own share"),
-        (share(step=True), "the weights changed"),
-        (lambda model, images, labels: 0.5, "are read by no rank"),
-        (whole_batch_past_the_hook, "no work is shared"),
-        (whole_batch_by_its_weights(linear), "depends on images that a rank's model was not given"),
+        (keeps_its_gradients, "differ from rank to rank", "ranks-share-by-themselves"),
+        (share(exchange="to rank 0"), "differ from rank to rank", "ranks-share-by-themselves"),
+        (share(exchange="unawaited"), "differ from rank to rank", "ranks-share-by-themselves"),
+        (sums_means, "a sum of means", "sum-for-mean"),
+        (
+            share(reduction="mean", over=lambda images: 1, exchange="mean"),
+            "counts the images of a small share more",
+            "mean-of-unequal-parts",
+        ),
+        (share(exchange="mean"), "divided by the number of ranks once too often", "sum-for-mean"),
+        (adds_to_old_gradients, "an earlier step are still in it", "gradients-add-up"),
+        (share(split=lambda tensor: tensor), "no work is shared", "everyone-reads-all"),
+        (share(split=lambda tensor: tensor[: len(tensor) // 2]), "read by two ranks", "everyone-reads-all"),
+        (share(split=leaves_out_the_rest), "are read by no rank", "rest-left-out"),
+        (share(split=the_rest_goes_to_the_last), "differ by at most one", "uneven-shares"),
+        (share(split=ceiling), "On 3 ranks", "uneven-shares"),
+        (share(loss_too=False), "that of its own share", "ranks-share-by-themselves"),
+        (share(step=True), "the weights changed", "other-formula"),
+        (lambda model, images, labels: 0.5, "are read by no rank", "hard-coded"),
+        (whole_batch_past_the_hook, "no work is shared", "goes-round-the-tool"),
+        (
+            whole_batch_by_its_weights(linear),
+            "depends on images that a rank's model was not given",
+            "goes-round-the-tool",
+        ),
         (
             whole_batch_by_its_weights(lambda x, weight: (x[:, None] * weight).sum(-1)),
             "depends on images that a rank's model was not given",
+            "goes-round-the-tool",
         ),
         (
             share(over=lambda images: max(1, len(images) // dist.get_world_size()), exchange="mean"),
             "not all shares have images // ranks images",
+            "mean-of-unequal-parts",
         ),
     ],
     "12.2": [
-        (loop(sampled=False), "do the same work"),
-        (loop(sampled=False, exchange="none"), "do the same work"),
-        (same_seed_everywhere, "do the same work"),
-        (loop(exchange="none"), "nothing averages the gradients"),
-        (loop(new_order=False), "set_epoch"),
-        (loop(new_order="sorted"), "set_epoch"),
-        (loop(new_order="two orders"), "the same order in epochs 0 and 2"),
-        (loop(exchange="mean"), "they began with different weights"),
-        (broadcast_then(loop(exchange="sum")), "summed over ranks"),
-        (loop(scale=1), "summed over ranks"),
-        (loop(scale=-1), "too short"),
-        (broadcast_then(loop(exchange="half")), "divided by 2, whatever their number"),
-        (loop(zero=False), "the gradients of earlier steps"),
-        (broadcast_then(loop(exchange="weights at the end")), "in every step"),
-        (big_batches, "`batch` is the batch of one rank"),
-        (small_batches, "isn't divided by the number of ranks again"),
-        (lambda *given: bool(loop()(*given)), "expected the trained model"),
-        (loop(rounds=1), "read by no rank"),
-        (lambda model, *rest: model, "none of the images"),
-        (rank_0_trains, "rank 1's model was given none of the images"),
+        (loop(sampled=False), "do the same work", "everyone-reads-all"),
+        (loop(sampled=False, exchange="none"), "do the same work", "everyone-reads-all"),
+        (same_seed_everywhere, "do the same work", "everyone-reads-all"),
+        (loop(exchange="none"), "nothing averages the gradients", "ranks-share-by-themselves"),
+        (loop(new_order=False), "set_epoch", "one-shuffle-is-enough"),
+        (loop(new_order="sorted"), "set_epoch", "one-shuffle-is-enough"),
+        (loop(new_order="two orders"), "the same order in epochs 0 and 2", "one-shuffle-is-enough"),
+        (loop(exchange="mean"), "they began with different weights", "ranks-share-by-themselves"),
+        (broadcast_then(loop(exchange="sum")), "summed over ranks", "sum-for-mean"),
+        (loop(scale=1), "summed over ranks", "sum-for-mean"),
+        (loop(scale=-1), "too short", "sum-for-mean"),
+        (broadcast_then(loop(exchange="half")), "divided by 2, whatever their number", "right-for-one-case"),
+        (loop(zero=False), "the gradients of earlier steps", "gradients-add-up"),
+        (broadcast_then(loop(exchange="weights at the end")), "in every step", "ranks-share-by-themselves"),
+        (big_batches, "`batch` is the batch of one rank", "what-grows-with-batch"),
+        (small_batches, "isn't divided by the number of ranks again", "sum-for-mean"),
+        (lambda *given: bool(loop()(*given)), "expected the trained model", "result-of-another-kind"),
+        (loop(rounds=1), "read by no rank", "does-less-work"),
+        (lambda model, *rest: model, "none of the images", "does-less-work"),
+        (rank_0_trains, "rank 1's model was given none of the images", "ranks-share-by-themselves"),
     ],
     "12.3": [
-        (calls_all_reduce, "It calls allreduce"),
-        (gathers, "It calls allgather"),
-        (whole_tensors_round, "Whole tensors travel"),
-        (to_rank_0, "In a ring each rank"),
-        (only_on_rank_0, "Every rank needs it"),
-        (ring(mean=True), "that is the average"),
-        (ring(cut="divisible"), "can't be divided"),
-        (ring(cut="chunk"), "IndexError"),
-        (ring(trips=1), "are wrong"),
-        (ring(second="add"), "added twice or to another part"),
-        (ring(shift=1), "On 2 ranks"),
-        (ring(blocking=True), "wait for each other"),
-        (does_nothing, "returned what it was given"),
-        (one_message_a_number, "no part cut into smaller ones"),
-        (through_the_store, "through torch.distributed's messages only"),
-        (lambda x: ring()(x.float()).double(), "right to some digits only"),
-        (ring(trips=3), "n - 1 in each trip"),
-        (lambda x: 2.0, "expected a tensor"),
+        (calls_all_reduce, "It calls allreduce", "goes-round-the-tool"),
+        (gathers, "It calls allgather", "whole-tensor-travels"),
+        (whole_tensors_round, "Whole tensors travel", "whole-tensor-travels"),
+        (to_rank_0, "In a ring each rank", "whole-tensor-travels"),
+        (only_on_rank_0, "Every rank needs it", "ranks-share-by-themselves"),
+        (ring(mean=True), "that is the average", "sum-for-mean"),
+        (ring(cut="divisible"), "can't be divided", "rest-left-out"),
+        (ring(cut="chunk"), "IndexError", "uneven-shares"),
+        (ring(trips=1), "are wrong", "one-trip-is-enough"),
+        (ring(second="add"), "added twice or to another part", "other-formula"),
+        (ring(shift=1), "On 2 ranks", "off-by-one"),
+        (ring(blocking=True), "wait for each other", "order-is-free"),
+        (does_nothing, "returned what it was given", "does-less-work"),
+        (one_message_a_number, "no part cut into smaller ones", "latency-is-free"),
+        (through_the_store, "through torch.distributed's messages only", "goes-round-the-tool"),
+        (lambda x: ring()(x.float()).double(), "right to some digits only", "low-precision-is-enough"),
+        (ring(trips=3), "n - 1 in each trip", "off-by-one"),
+        (lambda x: 2.0, "expected a tensor", "result-of-another-kind"),
     ],
 }

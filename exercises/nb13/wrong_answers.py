@@ -1,4 +1,4 @@
-"""Plausible wrong answers of notebook 13: number -> (answer, words the check must say)."""
+"""Plausible wrong answers of notebook 13: number -> (answer, words the check must say, misconception)."""
 
 import math
 
@@ -60,6 +60,21 @@ def right_out(out_1, lse_1, out_2, lse_2):
     return out_1 * (lse_1 - lse).exp() + out_2 * (lse_2 - lse).exp()
 
 
+def average(out_1, lse_1, out_2, lse_2):
+    return (out_1 + out_2) / 2, torch.logaddexp(lse_1, lse_2)
+
+
+def adds_the_logarithms(out_1, lse_1, out_2, lse_2):
+    lse = torch.logaddexp(lse_1, lse_2)
+    return out_1 * (lse_1 - lse).exp() + out_2 * (lse_2 - lse).exp(), lse_1 + lse_2
+
+
+def adds_exponentials(out_1, lse_1, out_2, lse_2):
+    sum_1, sum_2 = lse_1.exp(), lse_2.exp()
+    total = sum_1 + sum_2
+    return (out_1 * sum_1 + out_2 * sum_2) / total, total.log()
+
+
 def by_exponentials(out_1, lse_1, out_2, lse_2):
     sum_1, sum_2 = lse_1.exp(), lse_2.exp()
     return (out_1 * sum_1 + out_2 * sum_2) / (sum_1 + sum_2)
@@ -116,6 +131,11 @@ def kept(most_of=lambda exact: math.ceil(exact), dtype=torch.bool):
     return within_capacity
 
 
+def rounds_down(chosen, experts, factor):
+    most, listed = math.floor(factor * len(chosen) / experts), chosen.tolist()
+    return torch.tensor([listed[:i].count(e) < most for i, e in enumerate(listed)], dtype=torch.bool)
+
+
 def without_factor(chosen, experts, factor):
     return kept()(chosen, experts, 1.0)
 
@@ -157,92 +177,131 @@ def sorts_its_tensor(chosen, experts, factor):
 
 WRONG = {
     "13.4": [
-        ((operator(passed_on, passed_on), operator(passed_on, passed_on)), "this rank's gradient only"),
-        ((operator(added, added), operator(added, added)), "same on all ranks"),
-        ((COPY, operator(added, added)), "factor 1"),
-        ((SUM, COPY), "same on all ranks"),
-        ((operator(passed_on, averaged), SUM), "mean over ranks"),
-        ((COPY, operator(averaged, passed_on)), "parts of one sum"),
-        ((operator(passed_on, in_place), SUM), "changed the gradient"),
-        ((COPY, InPlaceForward), "changed the input"),
-        ((operator(passed_on, summed_on_rank_0_only), SUM), "On rank 1 of 2"),
-        ((operator(passed_on, rank_0_only), SUM), "wait for each other"),
-        ((operator(tripled, added), SUM), "is off by"),
-        ((COPY, operator(flat, passed_on)), "gives a tensor of (12,)"),
-        ((COPY, operator(nothing, passed_on)), "returns None"),
-        (COPY, "(Copy, Sum)"),
-        ((added, passed_on), "torch.autograd.Function"),
+        (
+            (operator(passed_on, passed_on), operator(passed_on, passed_on)),
+            "this rank's gradient only",
+            "forward-and-backward-alike",
+        ),
+        ((operator(added, added), operator(added, added)), "same on all ranks", "forward-and-backward-alike"),
+        ((COPY, operator(added, added)), "factor 1", "forward-and-backward-alike"),
+        ((SUM, COPY), "same on all ranks", "forward-and-backward-alike"),
+        ((operator(passed_on, averaged), SUM), "mean over ranks", "sum-for-mean"),
+        ((COPY, operator(averaged, passed_on)), "parts of one sum", "sum-for-mean"),
+        ((operator(passed_on, in_place), SUM), "changed the gradient", "input-is-mine"),
+        ((COPY, InPlaceForward), "changed the input", "input-is-mine"),
+        ((operator(passed_on, summed_on_rank_0_only), SUM), "On rank 1 of 2", "ranks-share-by-themselves"),
+        ((operator(passed_on, rank_0_only), SUM), "wait for each other", "ranks-share-by-themselves"),
+        ((operator(tripled, added), SUM), "is off by", "other-formula"),
+        ((COPY, operator(flat, passed_on)), "gives a tensor of (12,)", "result-of-another-kind"),
+        ((COPY, operator(nothing, passed_on)), "returns None", "result-of-another-kind"),
+        (COPY, "(Copy, Sum)", "result-of-another-kind"),
+        ((added, passed_on), "torch.autograd.Function", "result-of-another-kind"),
     ],
     "13.5": [
-        (styles(query=RowwiseParallel()), "attention needs whole numbers"),
-        (styles(value=RowwiseParallel()), "parts of sums"),
-        (styles(out=ColwiseParallel()), "split by heads already"),
-        (styles(up=RowwiseParallel(), down=ColwiseParallel()), "GELU"),
-        (styles(down=ColwiseParallel()), "is split already"),
-        (styles(up=ColwiseParallel), "Call it"),
-        (styles(key="column"), "expected ColwiseParallel()"),
-        (styles(out=SequenceParallel()), "split by heads already"),
-        (styles(down=RowwiseParallel(input_layouts=Replicate())), "does not run. On 2 ranks: rank"),
-        (styles(up=ColwiseParallel(output_layouts=Replicate())), "same reduction dim"),
+        (styles(query=RowwiseParallel()), "attention needs whole numbers", "either-split-works"),
+        (styles(value=RowwiseParallel()), "parts of sums", "either-split-works"),
+        (styles(out=ColwiseParallel()), "split by heads already", "either-split-works"),
+        (styles(up=RowwiseParallel(), down=ColwiseParallel()), "GELU", "either-split-works"),
+        (styles(down=ColwiseParallel()), "is split already", "either-split-works"),
+        (styles(up=ColwiseParallel), "Call it", "result-of-another-kind"),
+        (styles(key="column"), "expected ColwiseParallel()", "result-of-another-kind"),
+        (styles(out=SequenceParallel()), "split by heads already", "either-split-works"),
+        (
+            styles(down=RowwiseParallel(input_layouts=Replicate())),
+            "does not run. On 2 ranks: rank",
+            "either-split-works",
+        ),
+        (styles(up=ColwiseParallel(output_layouts=Replicate())), "same reduction dim", "either-split-works"),
         (
             styles(up=ColwiseParallel(output_layouts=Replicate()), down=RowwiseParallel(input_layouts=Replicate())),
             "sends",
+            "whole-tensor-travels",
         ),
         (
             dict.fromkeys(("query", "key", "value", "up"), ColwiseInName())
             | dict.fromkeys(("out", "down"), RowwiseInName()),
             "holds 100%",
+            "goes-round-the-tool",
         ),
-        ({"query": ColwiseParallel()}, "missing"),
-        (styles(norm1=Replicate()), "has no layer 'norm1'"),
-        (styles(**{"mlp.up": ColwiseParallel()}), "has no layer 'mlp.up'"),
+        ({"query": ColwiseParallel()}, "missing", "result-of-another-kind"),
+        (styles(norm1=Replicate()), "has no layer 'norm1'", "result-of-another-kind"),
+        (styles(**{"mlp.up": ColwiseParallel()}), "has no layer 'mlp.up'", "result-of-another-kind"),
     ],
     "13.8": [
-        (merged(lambda out_1, lse_1, out_2, lse_2: (out_1 + out_2) / 2), "weigh the same"),
-        (merged(lambda out_1, lse_1, out_2, lse_2: out_1 + out_2), "parts are added up"),
-        (merged(swapped_weights), "swapped"),
-        (merged(weights_by_logarithms), "the weights are the logarithms"),
-        (merged(larger_part), "taken alone"),
-        (merged(lambda out_1, lse_1, out_2, lse_2: out_1 * lse_1.exp() + out_2 * lse_2.exp()), "add up to 1"),
-        (merged(by_exponentials), "differences only"),
-        (merged(by_exponentials_clamped), "weigh the same"),
-        (merged(with_epsilon), "few digits"),
-        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1 + lse_2), "logarithm of a product"),
-        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.maximum(lse_1, lse_2)), "larger of the two"),
-        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: (lse_1.exp() + lse_2.exp()).log()), "differences only"),
-        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1.exp() + lse_2.exp()), "lse is its logarithm"),
-        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.logaddexp2(lse_1, lse_2)), "is wrong"),
+        (average, "weigh the same", "mean-of-unequal-parts"),
+        (merged(lambda out_1, lse_1, out_2, lse_2: out_1 + out_2), "parts are added up", "mean-of-unequal-parts"),
+        (merged(swapped_weights), "swapped", "other-formula"),
+        (merged(weights_by_logarithms), "the weights are the logarithms", "logs-add-like-numbers"),
+        (merged(larger_part), "taken alone", "other-formula"),
+        (
+            merged(lambda out_1, lse_1, out_2, lse_2: out_1 * lse_1.exp() + out_2 * lse_2.exp()),
+            "add up to 1",
+            "wrong-denominator",
+        ),
+        (adds_exponentials, "differences only", "exp-never-overflows"),
+        (merged(by_exponentials_clamped), "weigh the same", "exp-never-overflows"),
+        (merged(with_epsilon), "few digits", "other-formula"),
+        (
+            adds_the_logarithms,
+            "logarithm of a product",
+            "logs-add-like-numbers",
+        ),
+        (
+            merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.maximum(lse_1, lse_2)),
+            "larger of the two",
+            "logs-add-like-numbers",
+        ),
+        (
+            merged(right_out, lambda out_1, lse_1, out_2, lse_2: (lse_1.exp() + lse_2.exp()).log()),
+            "differences only",
+            "exp-never-overflows",
+        ),
+        (
+            merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1.exp() + lse_2.exp()),
+            "lse is its logarithm",
+            "logs-add-like-numbers",
+        ),
+        (
+            merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.logaddexp2(lse_1, lse_2)),
+            "is wrong",
+            "other-formula",
+        ),
         (
             merged(right_out, lambda out_1, lse_1, out_2, lse_2: torch.logaddexp(lse_1, lse_2) / math.log(2)),
             "base of 2",
+            "other-formula",
         ),
-        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1), "first part's alone"),
-        (merged(right_out, lambda *parts: torch.logaddexp(parts[1], parts[3])[..., 0]), "of shape"),
-        (lambda *parts: merged(right_out)(*parts)[::-1], "in that order"),
-        (right_out, "expected (out, lse)"),
-        (lambda *parts: tuple(x.float() for x in merged(right_out)(*parts)), "float32"),
-        (changes_its_input, "changed a tensor"),
-        (detached, "gradients"),
-        (by_numpy, "autograd"),
-        (lambda *parts: parts[:2], "first part's alone"),
-        (1.0, "Expected a function"),
+        (merged(right_out, lambda out_1, lse_1, out_2, lse_2: lse_1), "first part's alone", "other-formula"),
+        (
+            merged(right_out, lambda *parts: torch.logaddexp(parts[1], parts[3])[..., 0]),
+            "of shape",
+            "result-of-another-kind",
+        ),
+        (lambda *parts: merged(right_out)(*parts)[::-1], "in that order", "result-of-another-kind"),
+        (right_out, "expected (out, lse)", "result-of-another-kind"),
+        (lambda *parts: tuple(x.float() for x in merged(right_out)(*parts)), "float32", "low-precision-is-enough"),
+        (changes_its_input, "changed a tensor", "input-is-mine"),
+        (detached, "gradients", "autograd-follows-intent"),
+        (by_numpy, "autograd", "autograd-follows-intent"),
+        (lambda *parts: parts[:2], "first part's alone", "does-less-work"),
+        (1.0, "Expected a function", "result-of-another-kind"),
     ],
     "13.9": [
-        (kept(math.floor), "Round the capacity up"),
-        (kept(lambda exact: math.ceil(exact) + 1), "one too many"),
-        (kept(lambda exact: math.ceil(exact) - 1), "Round the capacity up"),
-        (kept(lambda exact: 10**6), "share of the tokens"),
-        (without_factor, "Does the factor count"),
-        (of_all_tokens, "share of the tokens"),
-        (the_last_ones, "the first ones are kept"),
-        (the_first_of_all, "the first ones are kept"),
-        (one_expert_after_the_other, "a capacity of its own"),
-        (all_or_none_of_an_expert, "the first ones are kept"),
-        (numbers_of_tokens, "booleans"),
-        (a_list, "tensor of"),
-        (kept(dtype=torch.int64), "booleans"),
-        (sorts_its_tensor, "changed the tensor"),
-        (lambda chosen, experts, factor: ~kept()(chosen, experts, factor), "an expert's capacity is"),
-        (3, "Expected a function"),
+        (rounds_down, "Round the capacity up", "rounding-is-cosmetic"),
+        (kept(lambda exact: math.ceil(exact) + 1), "one too many", "off-by-one"),
+        (kept(lambda exact: math.ceil(exact) - 1), "Round the capacity up", "off-by-one"),
+        (kept(lambda exact: 10**6), "share of the tokens", "other-formula"),
+        (without_factor, "Does the factor count", "other-formula"),
+        (of_all_tokens, "share of the tokens", "wrong-denominator"),
+        (the_last_ones, "the first ones are kept", "other-formula"),
+        (the_first_of_all, "the first ones are kept", "other-formula"),
+        (one_expert_after_the_other, "a capacity of its own", "other-formula"),
+        (all_or_none_of_an_expert, "the first ones are kept", "other-formula"),
+        (numbers_of_tokens, "booleans", "result-of-another-kind"),
+        (a_list, "tensor of", "result-of-another-kind"),
+        (kept(dtype=torch.int64), "booleans", "result-of-another-kind"),
+        (sorts_its_tensor, "changed the tensor", "input-is-mine"),
+        (lambda chosen, experts, factor: ~kept()(chosen, experts, factor), "an expert's capacity is", "upside-down"),
+        (3, "Expected a function", "result-of-another-kind"),
     ],
 }

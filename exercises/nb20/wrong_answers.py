@@ -1,8 +1,18 @@
-"""Wrong answers of notebook 20, each with the misconception behind it and the words that its check must say."""
+"""Plausible wrong answers of notebook 20: number -> (answer, words the check must say, misconception)."""
 
 import numpy as np
 
-from labkit.measure.tensorflow_here import tensorflow as tf  # loaded when an answer first needs it
+from labkit.measure.tensorflow_here import tensorflow
+
+
+class _WhenNeeded:
+    """TensorFlow, loaded when an answer first needs it."""
+
+    def __getattr__(self, name):
+        return getattr(tensorflow(), name)
+
+
+tf = _WhenNeeded()
 
 
 def right_order(weight, channels, height, width):
@@ -54,48 +64,48 @@ def scaled(weight, channels, height, width):
 
 
 def of_this_size(function, example):
-    return tf().function(function, input_signature=[tf().TensorSpec(example.shape, example.dtype)])
+    return tf.function(function, input_signature=[tf.TensorSpec(example.shape, example.dtype)])
 
 
 def always_float32(function, example):
-    return tf().function(function, input_signature=[tf().TensorSpec([None, *example.shape[1:]])])
+    return tf.function(function, input_signature=[tf.TensorSpec([None, *example.shape[1:]])])
 
 
 def any_shape(function, example):
     """Leaves even the number of axes open, so that a step that needs a width finds none."""
-    return tf().function(function, input_signature=[tf().TensorSpec(None, example.dtype)])
+    return tf.function(function, input_signature=[tf.TensorSpec(None, example.dtype)])
 
 
 def of_two_axes(function, example):
-    return tf().function(function, input_signature=[tf().TensorSpec([None, None], example.dtype)])
+    return tf.function(function, input_signature=[tf.TensorSpec([None, None], example.dtype)])
 
 
 def padded(function, example):
     """Fills every batch up to 64 rows, and leaves the filling in the result."""
-    graph = tf().function(function)
+    graph = tf.function(function)
 
     def filled(batch):
         missing = 64 - len(batch)
-        return graph(tf().pad(batch, [[0, missing], *[[0, 0]] * (len(batch.shape) - 1)]))
+        return graph(tf.pad(batch, [[0, missing], *[[0, 0]] * (len(batch.shape) - 1)]))
 
     return filled
 
 
 def new_each_time(function, example):
-    return lambda batch: tf().function(function)(batch)
+    return lambda batch: tf.function(function)(batch)
 
 
 def row_by_row(function, example):
-    graph = tf().function(function, input_signature=[tf().TensorSpec([1, *example.shape[1:]], example.dtype)])
-    return lambda batch: tf().concat([graph(batch[i : i + 1]) for i in range(len(batch))], axis=0)
+    graph = tf.function(function, input_signature=[tf.TensorSpec([1, *example.shape[1:]], example.dtype)])
+    return lambda batch: tf.concat([graph(batch[i : i + 1]) for i in range(len(batch))], axis=0)
 
 
 def right_graph(function, example):
-    return tf().function(function, input_signature=[tf().TensorSpec([None, *example.shape[1:]], example.dtype)])
+    return tf.function(function, input_signature=[tf.TensorSpec([None, *example.shape[1:]], example.dtype)])
 
 
 def data_of(paths):
-    return tf().data.Dataset.from_tensor_slices(paths)
+    return tf.data.Dataset.from_tensor_slices(paths)
 
 
 def chained(*steps, auto=True, buffer=None, reshuffle=None, drop=False):
@@ -103,7 +113,7 @@ def chained(*steps, auto=True, buffer=None, reshuffle=None, drop=False):
 
     def pipeline(paths, load, augment, batch):
         data, size = data_of(paths), buffer or len(paths)
-        calls = {"num_parallel_calls": tf().data.AUTOTUNE} if auto else {}
+        calls = {"num_parallel_calls": tf.data.AUTOTUNE} if auto else {}
         made = {
             "load": lambda data: data.map(load, **calls),
             "augment": lambda data: data.map(augment),
@@ -137,23 +147,23 @@ def nothing(*arguments):
 
 
 def own_mean(losses, global_batch):
-    return tf().reduce_mean(losses)
+    return tf.reduce_mean(losses)
 
 
 def own_sum(losses, global_batch):
-    return tf().reduce_sum(losses)
+    return tf.reduce_sum(losses)
 
 
 def mean_over_two(losses, global_batch):
-    return tf().reduce_mean(losses) / 2
+    return tf.reduce_mean(losses) / 2
 
 
 def sum_over_two_parts(losses, global_batch):
-    return tf().reduce_sum(losses) / (2 * tf().cast(tf().size(losses), tf().float32))
+    return tf.reduce_sum(losses) / (2 * tf.cast(tf.size(losses), tf.float32))
 
 
 def mean_over_all(losses, global_batch):
-    return tf().reduce_mean(losses) / global_batch
+    return tf.reduce_mean(losses) / global_batch
 
 
 def in_numpy(losses, global_batch):
@@ -161,11 +171,11 @@ def in_numpy(losses, global_batch):
 
 
 def by_own_number(losses, global_batch):
-    return tf().reduce_sum(losses) / len(losses) if len(losses) else tf().reduce_sum(losses)
+    return tf.reduce_sum(losses) / len(losses) if len(losses) else tf.reduce_sum(losses)
 
 
 def times_all(losses, global_batch):
-    return tf().reduce_sum(losses) * global_batch
+    return tf.reduce_sum(losses) * global_batch
 
 
 def each_image(losses, global_batch):
@@ -175,72 +185,88 @@ def each_image(losses, global_batch):
 def rounded_share(losses, global_batch):
     """Takes the replicas to be equal: as many as own batches fit into the whole one."""
     replicas = max(global_batch // max(len(losses), 1), 1)
-    return own_mean(losses, global_batch) / replicas if len(losses) else tf().reduce_sum(losses)
+    return own_mean(losses, global_batch) / replicas if len(losses) else tf.reduce_sum(losses)
 
 
 def constant(losses, global_batch):
-    return tf().constant(0.5)
+    return tf.constant(0.5)
 
 
 WRONG = {
     "20.1": [
-        (transposed_only, "its rows still stand in torch's order"),
-        (reshaped_only, "`reshape` alone moves no number"),
-        (not_transposed, "That is torch's (out, in)"),
-        (kerass_axes_first, "belongs to channel"),
-        (height_and_width_swapped, "belongs to channel"),
-        (square_maps_only, "belongs to channel"),
-        (sixteen_maps_only, "raised"),
-        (back_again, "belongs to channel"),
-        (four_axes, "expected shape (in, out)"),
-        (scaled, "belongs to channel"),
-        (nothing, "Is there a return?"),
-        (lambda *arguments: "weights", "expected an array of numbers"),
-        (right_order(np.ones((2, 8)), 2, 2, 2), "Expected a function"),
+        (transposed_only, "its rows still stand in torch's order", "axes-swapped"),
+        (reshaped_only, "`reshape` alone moves no number", "axes-swapped"),
+        (not_transposed, "That is torch's (out, in)", "axes-swapped"),
+        (kerass_axes_first, "belongs to channel", "axes-swapped"),
+        (height_and_width_swapped, "belongs to channel", "axes-swapped"),
+        (square_maps_only, "belongs to channel", "right-for-one-case"),
+        (sixteen_maps_only, "raised", "right-for-one-case"),
+        (back_again, "belongs to channel", "axes-swapped"),
+        (four_axes, "expected shape (in, out)", "result-of-another-kind"),
+        (scaled, "belongs to channel", "other-formula"),
+        (nothing, "Is there a return?", "result-of-another-kind"),
+        (lambda *arguments: "weights", "expected an array of numbers", "result-of-another-kind"),
+        (right_order(np.ones((2, 8)), 2, 2, 2), "Expected a function", "result-of-another-kind"),
     ],
     "20.2": [
-        (lambda function, example: function, "Python ran in each of 5 calls"),
-        (lambda function, example: tf().function(function), "each size of batch is traced anew"),
-        (lambda function, example: tf().function(function, reduce_retracing=True), "Traced 2 times"),
-        (of_this_size, "raised"),
-        (always_float32, "raised"),
-        (any_shape, "raised"),
-        (of_two_axes, "raised"),
-        (padded, "another result than without a graph"),
-        (new_each_time, "Python ran in each of 5 calls"),
-        (row_by_row, "another result than without a graph"),
-        (lambda function, example: right_graph(function, example)(example), "expected a function of a batch"),
-        (lambda function, example: right_graph(lambda batch: function(batch) * 1.01, example), "another result"),
-        (nothing, "expected a function of a batch"),
+        (lambda function, example: function, "Python ran in each of 5 calls", "does-less-work"),
+        (lambda function, example: tf.function(function), "each size of batch is traced anew", "python-in-graph"),
+        (lambda function, example: tf.function(function, reduce_retracing=True), "Traced 2 times", "python-in-graph"),
+        (of_this_size, "raised", "python-in-graph"),
+        (always_float32, "raised", "right-for-one-case"),
+        (any_shape, "raised", "python-in-graph"),
+        (of_two_axes, "raised", "right-for-one-case"),
+        (padded, "another result than without a graph", "other-formula"),
+        (new_each_time, "Python ran in each of 5 calls", "python-in-graph"),
+        (row_by_row, "another result than without a graph", "python-loop-per-item"),
+        (
+            lambda function, example: right_graph(function, example)(example),
+            "expected a function of a batch",
+            "result-of-another-kind",
+        ),
+        (
+            lambda function, example: right_graph(lambda batch: function(batch) * 1.01, example),
+            "another result",
+            "other-formula",
+        ),
+        (nothing, "expected a function of a batch", "result-of-another-kind"),
     ],
     "20.3": [
-        (chained(*without("cache")), "Three epochs loaded 120 images"),
-        (chained("load", "augment", "cache", "shuffle", "batch", "prefetch"), "the same augmented images"),
-        (chained("shuffle", "load", "cache", "augment", "batch", "prefetch"), "the same order"),
-        (chained(*without("shuffle")), "the same order"),
-        (chained(*ORDER, reshuffle=False), "the same order"),
-        (chained(*ORDER, buffer=4), "buffer must hold them all"),
-        (chained("load", "cache", "augment", "batch", "shuffle batches", "prefetch"), "shuffle images, not batches"),
-        (chained(*ORDER, auto=False), "loaded one at a time"),
-        (chained(*ORDER, drop=True), "expected batches of [16, 16, 8], got [16, 16]"),
-        (chained("load", "cache", "repeat", "shuffle", "augment", "batch", "prefetch"), "and more"),
-        (chained(*without("batch")), "expected batches"),
-        (chained(*without("augment")), "not augmented"),
-        (one_epoch_as_a_list, "Expected a tf.data.Dataset"),
-        (nothing, "Is there a return?"),
+        (chained(*without("cache")), "Three epochs loaded 120 images", "cache-anywhere"),
+        (
+            chained("load", "augment", "cache", "shuffle", "batch", "prefetch"),
+            "the same augmented images",
+            "cache-anywhere",
+        ),
+        (chained("shuffle", "load", "cache", "augment", "batch", "prefetch"), "the same order", "cache-anywhere"),
+        (chained(*without("shuffle")), "the same order", "one-shuffle-is-enough"),
+        (chained(*ORDER, reshuffle=False), "the same order", "one-shuffle-is-enough"),
+        (chained(*ORDER, buffer=4), "buffer must hold them all", "one-shuffle-is-enough"),
+        (
+            chained("load", "cache", "augment", "batch", "shuffle batches", "prefetch"),
+            "shuffle images, not batches",
+            "one-shuffle-is-enough",
+        ),
+        (chained(*ORDER, auto=False), "loaded one at a time", "works-in-turns"),
+        (chained(*ORDER, drop=True), "expected batches of [16, 16, 8], got [16, 16]", "rest-left-out"),
+        (chained("load", "cache", "repeat", "shuffle", "augment", "batch", "prefetch"), "and more", "other-formula"),
+        (chained(*without("batch")), "expected batches", "result-of-another-kind"),
+        (chained(*without("augment")), "not augmented", "does-less-work"),
+        (one_epoch_as_a_list, "Expected a tf.data.Dataset", "result-of-another-kind"),
+        (nothing, "Is there a return?", "result-of-another-kind"),
     ],
     "20.5": [
-        (own_mean, "grows with the number of replicas"),
-        (own_sum, "That is the sum over the batch"),
-        (mean_over_two, "A replica with fewer images must count less"),
-        (sum_over_two_parts, "A replica with fewer images must count less"),
-        (mean_over_all, "Divide the sum over this replica's images"),
-        (in_numpy, "no gradient comes through"),
-        (by_own_number, "grows with the number of replicas"),
-        (times_all, "Divide the sum over this replica's images"),
-        (each_image, "expected one number"),
-        (rounded_share, "of loss, summed over replicas"),
-        (constant, "no gradient comes through"),
-        (nothing, "Is there a return?"),
+        (own_mean, "grows with the number of replicas", "sum-for-mean"),
+        (own_sum, "That is the sum over the batch", "sum-for-mean"),
+        (mean_over_two, "A replica with fewer images must count less", "mean-of-unequal-parts"),
+        (sum_over_two_parts, "A replica with fewer images must count less", "mean-of-unequal-parts"),
+        (mean_over_all, "Divide the sum over this replica's images", "sum-for-mean"),
+        (in_numpy, "no gradient comes through", "autograd-follows-intent"),
+        (by_own_number, "grows with the number of replicas", "sum-for-mean"),
+        (times_all, "Divide the sum over this replica's images", "upside-down"),
+        (each_image, "expected one number", "result-of-another-kind"),
+        (rounded_share, "of loss, summed over replicas", "mean-of-unequal-parts"),
+        (constant, "no gradient comes through", "hard-coded"),
+        (nothing, "Is there a return?", "result-of-another-kind"),
     ],
 }

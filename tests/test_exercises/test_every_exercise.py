@@ -23,7 +23,11 @@ def same_ceilings(monkeypatch):
         monkeypatch.setattr(f"exercises.nb{path.name[:2]}.check.measure_ceilings", fake_ceilings, raising=False)
 
 
-CASES = [pytest.param(number, *case, id=f"{number}-{i}") for number in WRONG for i, case in enumerate(WRONG[number])]
+CASES = [
+    pytest.param(number, answer, words, id=f"{number}-{i}")
+    for number in WRONG
+    for i, (answer, words, _) in enumerate(WRONG[number])
+]
 
 
 @pytest.mark.parametrize(("number", "answer", "words"), CASES)
@@ -60,7 +64,7 @@ def test_at_least_two_wrong_answers_hints_and_a_solution(number):
 @pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)
 def test_a_notebook_has_its_exercises_each_with_a_blank_and_a_check_below(path):
     own = [number for number in NUMBERS if number.startswith(path.name[:2])]
-    assert 3 <= len(own) <= 5
+    assert 3 <= len(own) <= (9 if path.name.startswith("17") else 5)  # 17 has a small one for each case
     assert [record_runs.stub_number(source) for source in stub_cells(path)] == own
     assert sorted(exercise_files.solutions(path.name[:2])) == own
     for stub in stub_cells(path):
