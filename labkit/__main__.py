@@ -1,4 +1,4 @@
-"""The commands: `python -m labkit doctor`, `record`, `claims` and `report`."""
+"""The commands: `python -m labkit doctor`, `record`, `claims`, `progress`, `report` and `pool`."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ def claims(_: argparse.Namespace) -> int:
     return 0
 
 
+def progress(_: argparse.Namespace) -> int:
+    """What is done of each notebook and track, and what to do next."""
+    from labkit.lesson.progress import progress
+
+    print(progress())
+    return 0
+
+
 def report(arguments: argparse.Namespace) -> int:
     """Write all that you guessed and measured to one HTML file, with pictures and the table of claims."""
     from labkit.lesson.report_page import write_page
@@ -48,15 +56,29 @@ def report(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def pool(arguments: argparse.Namespace) -> int:
+    """Write the results of a class, or of recorded runs, to one HTML file: guesses, machines, claims, exercises."""
+    from labkit.lesson.pool import write_page
+
+    for sentence in write_page(arguments.paths, arguments.output, names=arguments.names):
+        print(sentence, file=sys.stderr)
+    print(f"{arguments.output} is written. Open it in a browser; it needs no network.")
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the command line, without the program) names; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m labkit")
     commands = parser.add_subparsers(dest="command", required=True)
-    for run in (doctor, record, claims, report):
+    for run in (doctor, record, claims, progress, report, pool):
         command = commands.add_parser(run.__name__, help=(run.__doc__ or "").rstrip("."))
         command.set_defaults(run=run)
         if run is record:
             command.add_argument("--only", default="", metavar="NN", help="only the notebooks whose name starts so")
+        if run is pool:
+            command.add_argument("paths", nargs="+", type=Path, help="results files (.jsonl), or folders of them")
+            command.add_argument("-o", "--output", type=Path, default=Path("pool.html"), help="default: pool.html")
+            command.add_argument("--names", action="store_true", help="call readers by their files' names, not p1, p2")
         if run is report:
             command.add_argument("file", nargs="?", type=Path, default=Path("report.html"), help="default: report.html")
     arguments = parser.parse_args(argv)

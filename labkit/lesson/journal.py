@@ -190,20 +190,20 @@ class Summary(Shown):
     rows: tuple[tuple[str, str, str, str], ...]
     verdicts: tuple[Verdict, ...]
     notes: tuple[str, ...] = ()
-    closing: tuple[str, ...] = ()
+    closing: str = ""
 
     def _tables(self) -> list[Table]:
         parts = [Table(self.rows, _HEAD, notes=self.notes)]
         if self.verdicts:
             rows = tuple((v.claim, claims().get(v.claim, _UNLISTED), v.verdict, v.because) for v in self.verdicts)
             parts.append(Table(rows, _CLAIMS_HEAD))
-        return [*parts, Table((), notes=self.closing)]
+        return parts
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self._tables()))
+        return "\n\n".join(map(str, [*self._tables(), self.closing]))
 
     def _repr_html_(self) -> str:
-        return "".join(table._repr_html_() for table in self._tables())
+        return "".join(table._repr_html_() for table in self._tables()) + Note(self.closing)._repr_html_()
 
 
 _HEAD = ("what", "your guess", "measured", "measured / guess")

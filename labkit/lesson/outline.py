@@ -50,14 +50,14 @@ def tracks() -> dict[str, list[Outline]]:
     return {name: [outline for outline in outlines().values() if name in outline.tracks] for name in names}
 
 
-def closing(number: str) -> tuple[str, ...]:
+def closing(number: str) -> str:
     """What is done of a notebook's exercises, and what comes next; nothing for an unknown notebook."""
     if (here := outlines().get(number)) is None:
-        return ()
+        return ""
     found = outcomes()
     passed = [found[n].unaided for n in here.exercises if n in found and found[n].state == "passed"]
     counts = f"Exercises passed: {len(passed)} of {len(here.exercises)}, {sum(passed)} of them without help."
-    return counts, next_step(here, found)
+    return f"{counts}\n{next_step(here, found)}"
 
 
 def next_step(here: Outline, found: Mapping[str, Standing]) -> str:

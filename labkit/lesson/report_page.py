@@ -11,15 +11,16 @@ from labkit.core.display import as_html
 from labkit.core.results import Measurement
 from labkit.lesson import course, journal, record_runs
 from labkit.lesson.boards import SpeedBoard
+from labkit.lesson.progress import progress
 from labkit.measure.bench import Timing
 from labkit.measure.machine import machine
 
 _STYLE = (
     ":root{color-scheme:light dark}"
     "body{font:16px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;font-size:.9em}caption{padding:.5em 0}"
+    "table{border-collapse:collapse;font-size:.9em;display:block;overflow-x:auto}caption{padding:.5em 0}"
     "td,th{padding:.3em .7em;border-bottom:1px solid #8886;vertical-align:top;text-align:left;overflow-wrap:break-word}"
-    "figure{margin:1em 0!important}"
+    "figure{margin:1em 0!important}summary{cursor:pointer;padding:.5em 0}"
     "@media(prefers-color-scheme:dark){.labkit-picture{filter:brightness(.85)}}"
 )
 
@@ -29,8 +30,9 @@ def write_page(path: Path) -> None:
     log, here = results.results(), machine()
     title = f"Speed of training on {here.name}"
     found = course.claims()
-    parts = [f"<h1>{as_html(title)}</h1><p>{as_html(f'From {log.path}, {results.now()}.')}</p>"]
+    parts = [f"<p>{as_html(f'From {log.path}, {results.now()}.')}</p>"]
     parts += [f"<p>{as_html(sentence)}</p>" for sentence in log.damaged()]
+    parts += ["<h2>Progress</h2>", progress()._repr_html_()]
     parts += ["<h2>Guesses</h2>", course.calibration()._repr_html_()]
     parts += ["<h2>Claims</h2>", found._repr_html_(), "<h3>Sources of what is published</h3>", _sources(found)]
     measured = [e for e in log.entries() if isinstance(e, Measurement) and e.machine == here.name]
@@ -41,9 +43,14 @@ def write_page(path: Path) -> None:
             headings = _headings(notebook)
             parts += [f"<h2>{as_html(headings.get('', notebook.stem))}</h2>", summary._repr_html_()]
             parts += _pictures([m for m in measured if m.section[:2] == number], headings)
+    path.write_text(as_page(title, "".join(parts)), encoding="utf-8")
+
+
+def as_page(title: str, body: str) -> str:
+    """A page of HTML that stands alone; what is too wide for a phone can be moved sideways."""
     head = f"<meta charset='utf-8'><meta name='viewport' content='width=device-width'><title>{as_html(title)}</title>"
-    page = f"<!doctype html><html lang='en'><head>{head}<style>{_STYLE}</style></head><body>"
-    path.write_text(f"{page}{''.join(parts)}</body></html>\n", encoding="utf-8")
+    page = f"<!doctype html><html lang='en'><head>{head}<style>{_STYLE}</style></head><body><h1>{as_html(title)}</h1>"
+    return f"{page}{body}</body></html>\n"
 
 
 def _sources(found: course.Claims) -> str:

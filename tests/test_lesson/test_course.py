@@ -121,7 +121,7 @@ def test_the_page_has_claims_guesses_tables_and_pictures_and_fetches_nothing(tmp
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     page = Page(text)
     assert page.open == []
-    assert page.tables == 4  # guesses, claims, and the two of notebook 00
+    assert page.tables == 5  # progress, guesses, claims, and the two of notebook 00
     assert len(page.fetched) == 2
     assert all(address.startswith("data:image/png;base64,") for address in page.fetched)
     assert "@import" not in text
@@ -130,7 +130,7 @@ def test_the_page_has_claims_guesses_tables_and_pictures_and_fetches_nothing(tmp
     assert "batch &lt;64&gt;" in text
     assert "0.80x" in text
     assert "C32" in text
-    assert "01 Which GPU" not in text
+    assert "<h2>01 Which GPU" not in text
 
 
 def test_a_page_without_any_result_says_so(tmp_path):

@@ -1,0 +1,89 @@
+"""The table of what is done, and the closing lines of a notebook."""
+
+import subprocess
+import sys
+
+import pytest
+
+from labkit import __main__ as commands
+from labkit.core import results
+from labkit.core.results import Measurement, Prediction
+from labkit.lesson import journal, outcomes
+from labkit.lesson.outline import outlines
+from labkit.lesson.progress import progress
+from labkit.lesson.report_page import write_page
+from labkit.measure.machine import machine
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def row(number):
+    (found,) = [cells for cells in progress().rows if cells[0].startswith(number)]
+    return found[2:]
+
+
+def test_at_first_nothing_is_done_and_the_first_exercise_comes_next():
+    assert [cells[0][:2] for cells in progress().rows] == list(outlines())
+    assert row("04") == ("0 of 4", "0", "", "04.2, 04.3")
+    assert "Next: exercise 00.1, in section 1 of notebook 00." in progress().notes
+    minutes = sum(one.minutes for one in outlines().values() if "Kernels" in one.tracks)
+    assert f"Kernels: 0 of 7 notebooks are done, {minutes} minutes are left." in progress().notes
+
+
+def test_exercises_notebooks_and_tracks_are_counted():
+    outcomes.note("04.2", "hint", step=1)
+    for number in ("04.1", "04.2"):
+        outcomes.note(number, "passed")
+    assert row("04") == ("2 of 4", "1", "", "04.2, 04.3")
+    for number in outlines()["03"].skip:
+        outcomes.note(number, "passed")
+    assert row("03") == ("2 of 5", "2", "done", "")
+    assert any(note.startswith("Kernels: 1 of 7 notebooks are done, ") for note in progress().notes)
+    assert any("track Kernels" in note or "exercise 04.3" in note for note in progress().notes)
+
+
+def test_calibration_and_what_is_due_are_told():
+    log, here = results.results(), machine().name
+    for i in range(6):
+        log.append(Prediction("02.1", f"r{i}", 1.0, "x", "2026-01-01T00:00:00+00:00"))
+        log.append(Measurement("02.1", f"r{i}", 5.0, "x", "measured", here, "2026-01-01T00:00:00+00:00"))
+    text = str(progress())
+    assert "Guesses made before measuring: 6; within a factor of 2: 0 (0%); you guess: too low." in text
+    assert "To do again today: 6. lab.review() shows what." in text
+
+
+def test_the_closing_table_ends_with_what_is_done_and_what_comes_next(tmp_path):
+    outcomes.note("00.1", "passed")
+    shown = str(journal.summary("00"))
+    assert shown.splitlines()[-2:] == [
+        "Exercises passed: 1 of 4, 1 of them without help.",
+        "Next: exercise 00.3, in section 3 of notebook 00.",
+    ]
+    assert "Exercises passed: 1 of 4" in journal.summary("00")._repr_html_()
+    write_page(tmp_path / "page.html")
+    assert "04.2, 04.3" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_another_kernel_sees_it_and_the_terminal_too(home, capsys):
+    subprocess.run(
+        [sys.executable, "-c", "from labkit.lesson import outcomes; outcomes.note('00.1', 'passed')"], check=True
+    )
+    assert commands.main(["progress"]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 4" in out
+    assert "Next: exercise 00.3" in out
+
+
+def test_damage_and_a_folder_that_cannot_be_written_are_told(home, monkeypatch):
+    (home / "results.jsonl").write_text("damaged\n")
+    assert "line 1 is skipped" in str(progress())
+    (home / "file").write_text("")
+    monkeypatch.setenv("LABKIT_HOME", str(home / "file" / "inside"))
+    outcomes.note("00.1", "passed")
+    assert row("00")[0] == "1 of 4"
+    assert "stay in memory" in str(progress())
+
+
+def test_exercises_of_a_notebook_that_is_gone_change_nothing():
+    outcomes.note("99.1", "passed")
+    assert "Next: exercise 00.1" in str(progress())
