@@ -191,6 +191,69 @@ def test_its_keys_carry_its_own_sections_and_its_claims_exist(path):
     assert set(re.findall(r'"(C\d\d)"', text)) <= set(journal.claims())
 
 
+HOLE = "\0"  # what an f-string fills in
+
+
+def text_of(node):
+    """The text of a string or an f-string of a notebook, with holes; empty for other nodes."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return "".join(text_of(part) or HOLE for part in node.values) if isinstance(node, ast.JoinedStr) else ""
+
+
+def agree(a, b):
+    """Whether two texts with holes can be the same."""
+    patterns = [
+        (".+".join(map(re.escape, one.split(HOLE))), other.replace(HOLE, "x")) for one, other in ((a, b), (b, a))
+    ]
+    return any(re.fullmatch(pattern, text) for pattern, text in patterns)
+
+
+def unanswered(sources, within=14):
+    """The predictions, of cells in their order, whose number isn't taken under their key in the next cells.
+
+    It is where the key stands there, or where a board of the section stands there and its row somewhere.
+    """
+    trees, missing = [ast.parse(python_of(source)) for source in sources], []
+    texts = [{text_of(node) for node in ast.walk(tree)} - {"", HOLE} for tree in trees]
+    for i, tree in enumerate(trees):
+        for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "lab.predict"):
+            section, _, what = text_of(call.args[0]).partition(" ")
+            below = slice(i + 1, i + within)
+            keys = [text for each in texts[below] for text in each if text.startswith(f"{section} ")]
+            board = any(f"lab.SpeedBoard('{section}'" in ast.unparse(later) for later in trees[below])
+            rows = [text for each in texts for text in each] if board else []
+            if not any(agree(f"{section} {what}", key) for key in keys) and not any(agree(what, row) for row in rows):
+                missing.append(f"{section} {what}")
+    return missing
+
+
+OF_A_WHOLE_NOTEBOOK = {"17.6 minutes lost"}  # guesses that its last section answers
+
+
+@every_notebook
+def test_every_guess_is_answered_under_its_key_a_few_cells_later(path):
+    sources = ["" if kind == "markdown" else source for kind, source, *_ in cells(path)]
+    assert set(unanswered(sources)) <= OF_A_WHOLE_NOTEBOOK
+    assert unanswered(sources, within=100) == []
+
+
+@pytest.mark.parametrize(
+    ("below", "answered"),
+    [
+        (['lab.record("00.3 all threads", 3.0, "x")'], True),
+        (['board = lab.SpeedBoard("00.3", "t")', 'board.time("all threads", step)'], True),
+        (['lab.record(f"00.3 {name}", 3.0, "x")'], True),
+        (['lab.record("00.3 one thread", 3.0, "x")'], False),
+        (['lab.SpeedBoard("00.2", "t").time("all threads", step)'], False),
+        (["pass"] * 20 + ['lab.record("00.3 all threads", 3.0, "x")'], False),
+        ([], False),
+    ],
+)
+def test_a_guess_without_an_answer_is_found(below, answered):
+    assert (unanswered(['lab.predict("00.3 all threads", ..., "x")', *below]) == []) == answered
+
+
 # a time, a rate or an amount of memory depends on how much work was done; a ratio, a share and a count need not
 DEPENDS_ON_SIZE = re.compile(r"s|ms|µs|h|B|bytes|[KMG]i?B|.+/s")
 

@@ -6,6 +6,7 @@ and the number in one sentence.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import re
@@ -13,17 +14,18 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from labkit import plot
 from labkit.core import results
 from labkit.core.arguments import as_float
-from labkit.core.display import LITERAL, Note, Shown, as_html, brief_repr
+from labkit.core.display import LITERAL, Note, Shown, as_html, brief_repr, cut
 from labkit.core.errors import BadMeasurement, LabError
 from labkit.core.parameters import Positive, checked
-from labkit.core.results import Measurement, Prediction
+from labkit.core.results import Entry, Measurement, Prediction
 from labkit.core.units import format_quantity, is_count, significant
 from labkit.lesson.live import WIDGET, WIDGET_RULES, publish
 from labkit.lesson.notebook import attended, shell
 from labkit.measure.machine import machine
-from labkit.plot.picture import TEXT
+from labkit.plot.picture import TEXT, Picture
 
 _LAST = 10  # guesses, of which the sentence below a measurement says how many were close
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}([, ]\d{3})+(\.\d+)?")
@@ -96,10 +98,11 @@ class Question(Shown):
 
         self._key, self._unit, self._most, self._text = key, unit, most, text
         self._id = f"labkit-{uuid.uuid4().hex[:8]}"
+        label = f"Your guess for {results.split_key(key)[1]}, in {unit}"
         self.button = widgets.Button(description="Keep this guess")
         self.button.on_click(self._enter)
         self.told = widgets.HTML("" if text.startswith("todo") else _html(text))
-        look: dict[str, Any] = {"description": f"Your guess, in {unit}", "style": {"description_width": "initial"}}
+        look: dict[str, Any] = {"description": label, "style": {"description_width": "initial"}}
         if order is None:
             look |= {"placeholder": "a number", "layout": widgets.Layout(width="24em")}
             self.field = widgets.Text(continuous_update=False, **look)  # it changes with Enter, or when it is left
@@ -212,9 +215,21 @@ def _close_cell(*_: object) -> None:
 
     if (running := shell()) is not None:
         running.events.unregister("post_run_cell", _close_cell)
-    text = in_words(tuple(_answered.values()))
+    measured = tuple(_answered.values())
     _answered.clear()
-    display(Note(text))
+    display(_drawn(measured) or Note(in_words(measured)))
+
+
+def _drawn(measured: tuple[Measurement, ...]) -> Picture | None:
+    """Guesses beside their numbers, where no board draws them: timings have samples, and stand on boards."""
+    bars = [
+        plot.Bar(cut(m.what, 34), m.value, predicted=m.predicted, simulated=m.origin != "measured") for m in measured
+    ]
+    unit = measured[0].unit
+    if any(m.samples or m.unit != unit or m.value < 0 for m in measured):
+        return None
+    picture = plot.speed_bars(bars, unit=unit, title="Your guess")
+    return dataclasses.replace(picture, sentence=in_words(measured))
 
 
 def in_words(measured: tuple[Measurement, ...]) -> str:
@@ -240,15 +255,17 @@ def _said(m: Measurement, you: str) -> str:
     return f"{said}."
 
 
-def before_measuring() -> list[tuple[float, Measurement]]:
-    """Each guess that was made before measuring, with what this machine found last, in the order of the findings.
+def before_measuring(entries: Sequence[Entry] | None = None) -> list[tuple[float, Measurement]]:
+    """Each guess that was made before measuring, with what was found last, in the order of the findings.
 
-    Left out are measurements on a busy machine, and numbers that aren't above 0.
+    Of somebody's `entries`; without them, of this reader's, and of what this machine found. Left out are measurements
+    on a busy machine, and numbers that aren't above 0.
     """
-    entries, here = results.results().entries(), machine().name
+    here = machine().name if entries is None else None
+    entries = results.results().entries() if entries is None else entries
     guesses = {(e.section, e.what): e for e in entries if isinstance(e, Prediction)}
     last: dict[tuple[str, str], Measurement] = {}
-    for m in (e for e in entries if isinstance(e, Measurement) and e.machine == here):
+    for m in (e for e in entries if isinstance(e, Measurement) and here in (None, e.machine)):
         last.pop((m.section, m.what), None)
         last[m.section, m.what] = m
     pairs = [(guesses[key], m) for key, m in last.items() if key in guesses and m.value > 0 and not m.busy]

@@ -39,7 +39,7 @@ def test_a_guess_is_asked_for_and_answered_with_the_keyboard_alone(asked):
     cell = [page.locator(".jp-CodeCell").nth(i) for i in range(len(CELLS))]
     cell[BOARD].get_by_text("Write your guess for 'one thread' and 'two threads' first").wait_for()
 
-    field = cell[FIELD].get_by_label("Your guess, in images/s")
+    field = cell[FIELD].get_by_label("Your guess for one thread, in images/s")
     field.focus()
     page.keyboard.type("fast")
     page.keyboard.press("Enter")

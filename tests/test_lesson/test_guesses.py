@@ -1,15 +1,20 @@
 """The reader's guess: what can be one, the field that asks for it, the sentence at the end of a cell, and the lock."""
 
+import json
+import os
 import re
 
+import nbclient
+import nbformat
 import pytest
 
 from labkit.core import results
 from labkit.core.results import Prediction
-from labkit.lesson import guesses, journal
+from labkit.lesson import exercise_files, guesses, journal, record_runs
 from labkit.lesson.boards import SpeedBoard
 from labkit.lesson.guesses import GuessFirst, predict
 from labkit.measure.bench import Timing
+from tests.helpers import notebook_paths
 
 pytestmark = pytest.mark.usefixtures("home")
 KEY = "00.3 all threads"
@@ -23,6 +28,25 @@ def shown(monkeypatch):
     monkeypatch.setattr(guesses, "publish", lambda name, data, **how: seen.append((name, data, how)))
     monkeypatch.setattr(guesses, "_open", {})
     return seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["00", "03"])
+def test_each_guess_of_a_notebook_is_answered_in_the_cell_that_measures(home, name):
+    (path,) = (path for path in notebook_paths() if path.name.startswith(name))
+    guessed = json.loads(path.read_text(encoding="utf-8").replace("guess = ...", "guess = 3"))
+    solved = record_runs.solved(guessed, exercise_files.solutions(name))
+    notebook = nbformat.reads(json.dumps(solved), as_version=4)
+    where = {"metadata": {"path": str(path.parent)}}
+    client = nbclient.NotebookClient(notebook, timeout=200, store_widget_state=False, resources=where)
+    client.execute(env={**os.environ, "LABKIT_HOME": str(home), "LABKIT_PROFILE": "smoke"})
+    cells = [("".join(c.source), str(c.get("outputs"))) for c in notebook.cells]
+    keys = re.findall(r'lab\.predict\("(\d\d\.\d) (.*?)"', "".join(source for source, _ in cells))
+    assert len(keys) >= 5
+    for section, what in keys:
+        told = [text for source, text in cells if what in source and "lab.predict" not in source]
+        said = re.compile(r"ou said 3[. ]|; your prediction: 3[. ]")  # the second without a GPU
+        assert any(said.search(text) for text in told), f"{section} {what}"
 
 
 BAD = [
@@ -102,7 +126,7 @@ def test_what_the_notebook_keeps_of_an_open_question_is_text_that_its_widget_hid
     assert "todo: put a number" in kept["text/html"]
     assert kept["text/plain"] == str(asked)
     assert live["application/vnd.jupyter.widget-view+json"]["model_id"] == asked.box.model_id
-    assert asked.field.description == "Your guess, in images/s"  # the label, which screen readers read
+    assert asked.field.description == "Your guess for all threads, in images/s"  # the label, which screen readers read
 
 
 def test_a_slider_asks_for_an_order_of_magnitude(shown):
@@ -174,6 +198,18 @@ def test_the_sentence_says_of_what_kind_guess_and_number_are():
     )
     a, b = (journal.record(KEY, 5.0, "x") for _ in range(2))
     assert guesses.in_words((a, b)).count("For 'all threads' you said 5.00 x") == 2
+
+
+def test_a_number_that_no_board_draws_is_drawn_beside_its_guess():
+    predict(KEY, 4, "x")
+    picture = guesses._drawn((journal.record(KEY, 5.0, "x", origin="calculated"),))
+    (diamond,) = [line for line in picture.ax.lines if line.get_marker() == "D" and len(line.get_xdata())]
+    (bar,) = picture.ax.patches
+    assert (list(diamond.get_xdata()), bar.get_width(), bar.get_hatch()) == ([4.0], 5.0, "//")
+    assert picture.sentence.startswith("You said 4.00 x, it was 5.00 x (calculated)")
+    predict("00.2 one thread", 64, "images/s")
+    timing = Timing("one thread", 1.0, (0.5, 0.5))
+    assert guesses._drawn((journal.record("00.2 one thread", timing, "images/s", items=64),)) is None
 
 
 def test_a_board_takes_up_a_guess_that_is_newer_than_its_row():
