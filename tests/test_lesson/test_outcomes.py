@@ -114,7 +114,8 @@ def test_a_review_that_asked_again_makes_the_same_answer_count():
 
 def test_in_a_notebook_an_answer_is_known_by_the_text_of_its_cell(monkeypatch):
     cells = ["", "# 03.2 about 1 line\nx = len('a')", "# 04.1 about 2 lines\ny = 2", "lab.check('03.2', x)"]
-    monkeypatch.setattr(outcomes, "shell", lambda: SimpleNamespace(history_manager=SimpleNamespace(input_hist_parsed=cells)))
+    history = SimpleNamespace(input_hist_parsed=cells)
+    monkeypatch.setattr(outcomes, "shell", lambda: SimpleNamespace(history_manager=history))
     checks.check("03.2", 1)
     checks.check("03.2", 1.5)  # measured by the same code
     assert standing()[1] == 1
