@@ -9,7 +9,7 @@ READ_IN_LAB := notebooks/*.ipynb exercises/*/solution.py
 ROOT_ARGS := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-gpu-path colab-check quick check fix appendix extras handout address bench soak record gpu doctor setup clean
+.PHONY: help lab test test-gpu-path colab-check quick check fix appendix extras book handout address bench soak record gpu doctor setup clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 21
@@ -67,6 +67,11 @@ appendix: setup ## what some sections of notebooks 20 and later need: 2 GB
 # What a reader does not need: Sphinx, and the graders that classes use.
 extras: setup
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[book,teaching]"
+
+# JOBS=2 takes half the time, but the notebooks disturb each other's measurements.
+book: setup ## the notebooks, run on this machine, as a web site in build/book/html; LABKIT_PROFILE=ci is quick
+	@$(BIN)/python -c "import furo, myst_nb" 2>/dev/null || $(MAKE) extras
+	$(BIN)/python -m book --jobs $(or $(JOBS),1)
 
 FOLDER := build/handout
 handout: setup ## a copy without solutions, for a class, in build/handout; FOLDER=... for another new folder

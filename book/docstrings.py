@@ -22,8 +22,11 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 def rst(text: str) -> str:
     """A docstring's text as reStructuredText: `x` becomes a literal, and no other character has a meaning."""
-    parts = (f"`{part}`" if part.startswith("`") else _escaped(part) for part in _CODE.split(text))
-    return re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", "".join(parts))  # the plural of a name: `Timing`s
+    parts = _CODE.split(text)  # text, code, text, ...
+    for i in range(1, len(parts), 2):
+        plural = r"\ " if re.match(r"\w", parts[i + 1]) else ""  # as in `Timing`s
+        parts[i] = f"`{parts[i]}`{plural}"
+    return "".join(part if i % 2 else _escaped(part) for i, part in enumerate(parts))
 
 
 def _escaped(text: str) -> str:

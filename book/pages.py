@@ -200,9 +200,9 @@ def _index(source: Path) -> str:
             )
         return found[0].strip()
 
-    text = INDEX.read_text(encoding="utf-8")
-    text = text.replace("COVER", _cover(source)).replace("SETUP", section("Two commands"))
-    return text.replace("TRACKS", section("Notebooks")).replace("ORIGINS", section("Where a number comes from"))
+    text = INDEX.read_text(encoding="utf-8").replace("SETUP", section("Two commands"))
+    text = text.replace("TRACKS", section("Notebooks")).replace("ORIGINS", section("Where a number comes from"))
+    return text.replace("COVER", _cover(source))
 
 
 def _cover(source: Path) -> str:
