@@ -1,0 +1,91 @@
+"""The two exercises that let a reader skip a notebook need nothing of it but the setup cell and the imports."""
+
+import ast
+import builtins
+import re
+import subprocess
+import symtable
+import sys
+
+import pytest
+
+from labkit.lesson import exercise_files, record_runs
+from labkit.lesson.outline import outlines
+from tests.helpers import cells, code_cells, notebook_paths
+
+PATHS = {path.name[:2]: path for path in notebook_paths()}
+
+
+def first_cells(path):
+    """The setup cell, and the first cell after it that imports something."""
+    (setup,) = [source for _, source, tags, _ in cells(path) if "setup" in tags]
+    after = code_cells(path)[code_cells(path).index(setup) + 1 :]
+    imports = (source for source in after if re.search(r"(?m)^\s*(import|from) ", source))
+    return [setup, *([first] if (first := next(imports, "")) else [])]
+
+
+def tables(source):
+    """The symbol tables of a source, those of its functions included."""
+    todo = [symtable.symtable(re.sub(r"(?m)^(\s*)[!%].*$", r"\1pass", source), "cell", "exec")]
+    for table in todo:
+        todo += table.get_children()
+    return todo
+
+
+def needs(source):
+    """Global names that a source uses and doesn't set itself."""
+    used, (top, *inner) = set(), tables(source)
+    used |= {s.get_name() for s in top.get_symbols() if s.is_referenced()}
+    used |= {s.get_name() for table in inner for s in table.get_symbols() if s.is_global() and s.is_referenced()}
+    return used - sets(source) - set(dir(builtins))
+
+
+def sets(source):
+    top = tables(source)[0]
+    return {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+
+
+def answered(path, number):
+    """The solution of an exercise, and the call that checks it in the notebook."""
+    judging, *_ = [
+        ast.unparse(node)
+        for source in code_cells(path)
+        if f'lab.check("{number}"' in source
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node).startswith(f"lab.check('{number}'")
+    ]
+    opened = [source for source in code_cells(path) if f'case("{number}"' in source]  # 17's cases, one a cell
+    return "\n".join([*opened, exercise_files.solutions(number[:2])[number], judging])
+
+
+@pytest.mark.parametrize("number", [number for outline in outlines().values() for number in outline.skip])
+def test_it_needs_no_other_cell(number):
+    path = PATHS[number[:2]]
+    there = set().union(*map(sets, first_cells(path)))
+    assert needs(answered(path, number)) <= there
+    optional = [record_runs.stub_number(source) for _, source, tags, _ in cells(path) if "more" in tags]
+    assert number not in optional or number == "06.6"  # the others of 06 build on each other
+
+
+def test_an_exercise_that_builds_on_another_cell_is_found():
+    assert needs(answered(PATHS["02"], "02.7")) - sets(first_cells(PATHS["02"])[0]) == {"relative_spread"}
+
+
+RUN = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+from tests.test_exercises.test_skip import PATHS, answered, first_cells
+shell = InteractiveShell.instance()
+path = PATHS[sys.argv[1][:2]]
+for source in [*first_cells(path), *(answered(path, number) for number in sys.argv[1:])]:
+    shell.run_cell(source).raise_error()
+"""
+
+
+@pytest.mark.parametrize("notebook", ["04", "09"])
+def test_both_pass_in_a_new_kernel(notebook, home):
+    numbers = outlines()[notebook].skip
+    done = subprocess.run([sys.executable, "-c", RUN, *numbers], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for number in numbers:
+        assert f"{number} passed: " in done.stdout
