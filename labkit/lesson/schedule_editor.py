@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ import traitlets
 from matplotlib.axes import Axes
 
 from labkit import plot
+from labkit.core.display import brief_repr
 from labkit.core.errors import ScheduleError
-from labkit.core.parameters import checked
+from labkit.core.parameters import Size, checked
 from labkit.core.units import format_seconds
 from labkit.lesson.live import Live
 from labkit.plan.schedule import Schedule, simulate
@@ -25,7 +25,6 @@ class _Blocks(anywidget.AnyWidget):
     rows: Any = traitlets.List().tag(sync=True)
     """For each rank its steps: name, start and length as shares of the chart's width, and the name read out."""
     said = traitlets.Unicode().tag(sync=True)
-    move: Any = traitlets.List().tag(sync=True)
 
 
 class ScheduleEditor(Live):
@@ -42,13 +41,13 @@ class ScheduleEditor(Live):
     def __init__(self, schedule: Schedule, **times: Any) -> None:
         import ipywidgets as widgets
 
-        self._simulate: Any = functools.partial(simulate, **times)
+        self._simulate = lambda order: simulate(order, **times)
         self.plan = self._simulate(schedule)
         self.order = [list(steps) for steps in schedule]
         self._longest_s = self.plan.makespan_s
         super().__init__()
         self.blocks = _Blocks()
-        self.blocks.observe(self._moved, "move")
+        self.blocks.on_msg(lambda _, asked, __: self.move(asked["rank"], asked["name"], asked["by"]))
         self.box = widgets.VBox([self.blocks])
         self.redraw()
 
@@ -72,11 +71,16 @@ class ScheduleEditor(Live):
             found.append([name, start_s / self._longest_s, (end_s - start_s) / self._longest_s, label])
         return found
 
-    def _moved(self, change: Any) -> None:
-        rank, here, there, _ = change["new"]
+    @checked(error=ScheduleError)
+    def move(self, rank: Size, name: str, by: int) -> None:
+        """Move a step of a rank `by` places to the right, as dragging does. Raises ScheduleError for one it lacks."""
         order = [list(steps) for steps in self.order]
-        name = order[rank].pop(here)
-        order[rank].insert(there, name)
+        if rank >= len(order) or name not in order[rank]:
+            raise ScheduleError(
+                f"Expected a step of a rank, got {brief_repr(name)} of rank {rank}. `order` has them all."
+            )
+        place = order[rank].index(name)
+        order[rank].insert(max(place + by, 0), order[rank].pop(place))
         try:
             self.plan = self._simulate(order)
         except ScheduleError as error:

@@ -1,0 +1,91 @@
+"""The stepper without a browser: what its buttons and its slider show, and what the notebook keeps."""
+
+import numpy as np
+import pytest
+from numba import cuda
+
+import labkit as lab
+from labkit.core.errors import KernelError
+
+
+@cuda.jit
+def add_one(counter):
+    counter[0] += 1
+
+
+@cuda.jit
+def count_long(counts):
+    counts[cuda.threadIdx.x] += 1
+
+
+def stepper(threads=2):
+    return lab.Stepper(add_one, threads, np.zeros(1, int))
+
+
+def test_it_begins_before_the_first_step_and_ends_with_what_is_lost():
+    made = stepper()
+    assert made.sentence == "No thread has accessed memory yet."
+    made.slider.value = 4
+    assert made.sentence == (
+        "Step 4 of 4: thread 1 writes 1 to counter[0]: thread 0's 1 is lost. "
+        "In the end counter is 1, with one thread after another it is 2."
+    )
+
+
+def test_a_step_that_is_to_come_is_not_shown_yet():
+    made = stepper()
+    assert "reads 0" not in made._table.value
+    made.buttons["step"].click()
+    assert made._table.value.count("reads 0") == 1
+    made.buttons["back"].click()
+    made.buttons["back"].click()
+    assert made.slider.value == 0
+    assert "reads 0" not in made._table.value
+
+
+def test_a_threads_button_goes_on_from_the_step_that_is_shown():
+    made = stepper()
+    made.slider.value = 1
+    made.buttons[0].click()
+    assert [step.thread for step in made.steps.steps] == [0, 0, 1, 1]
+    assert made.slider.value == 2
+    assert [made.buttons[thread].disabled for thread in (0, 1)] == [True, False]
+
+
+def test_another_order_begins_anew():
+    made = stepper()
+    made.slider.value = 3
+    made.order.value = "one after another"
+    assert made.slider.value == 0
+    made.slider.value = 4
+    assert made.sentence.endswith("With one thread after another, memory ends the same.")
+
+
+def test_the_line_that_comes_next_is_marked_with_its_threads():
+    made = stepper()
+    (row,) = [row for row in made._table.value.split("<tr>") if "counter[0] += 1" in row]
+    assert "thread 0, 1 ▶" in row
+    made.slider.value = 3
+    (row,) = [row for row in made._table.value.split("<tr>") if "counter[0] += 1" in row]
+    assert "thread 1 ▶" in row
+
+
+def test_the_notebook_keeps_all_steps_wherever_the_reader_stands():
+    made = stepper()
+    data, _ = made._kept("", "", "kept")
+    for text in (data["text/html"], data["text/plain"]):
+        assert text.count("writes 1 to counter[0]") == 2
+        assert "In the end counter is 1" in text
+        assert "Run this cell to go through the steps yourself." in text
+
+
+def test_long_arrays_have_no_column():
+    assert "<th" in lab.Stepper(count_long, 2, np.zeros(12, int))._table.value
+    heads = lab.Stepper(count_long, 2, np.zeros(12, int))._table.value.count("<th ")
+    assert lab.Stepper(count_long, 2, np.zeros(13, int))._table.value.count("<th ") == heads - 1
+
+
+@pytest.mark.parametrize("threads", [0, 9, 2.5, "2"])
+def test_it_takes_one_to_eight_threads(threads):
+    with pytest.raises(KernelError, match="threads"):
+        stepper(threads)
