@@ -22,8 +22,8 @@ def pytest_unconfigure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """A notebook as it is runs in the smoke profile (does every cell run?), with its solutions in the ci profile."""
-    os.environ["LABKIT_PROFILE"] = "smoke" if item.path.parent.name == "notebooks" else "ci"
+    """Notebooks as they are, and their shorter paths, run in the smoke profile (does every cell run?); solved, in ci."""
+    os.environ["LABKIT_PROFILE"] = "smoke" if item.path.parent.name in ("notebooks", "paths") else "ci"
 
 
 def pytest_collection_modifyitems(items):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from labkit.core.errors import LabError
 
 # Each has add_arguments(parser) and run(arguments), which returns the exit status.
-SUBCOMMANDS = ("handout", "nbgrader", "otter", "path")
+SUBCOMMANDS = ("docs", "handout", "nbgrader", "otter", "path", "slides")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

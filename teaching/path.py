@@ -103,11 +103,15 @@ def shortened(notebook: Notebook, name: str, length: int) -> Notebook:
 
 def what_is_left_out(notebook: Notebook, name: str, length: int) -> str:
     """A sentence for the learner: which sections and exercises of the notebook a path goes without."""
+    return f"This is the {length}-minute path. It leaves out {rest(notebook, length)}; notebooks/{name} has everything."
+
+
+def rest(notebook: Notebook, length: int) -> str:
+    """What a path leaves out, in words: "sections 2 and 3 and exercise 04.5"."""
     sections, exercises = left_out(notebook, length)
-    parts = [f"section{'s' * (len(sections) > 1)} {_listed(sections)}"] if sections else []
-    parts += [f"exercise{'s' * (len(exercises) > 1)} {_listed(exercises)}"] if exercises else []
-    what = " and ".join(parts) or "what is optional"
-    return f"This is the {length}-minute path. It leaves out {what}; notebooks/{name} has everything."
+    parts = [f"section{'s' * (len(sections) > 1)} {listed(sections)}"] if sections else []
+    parts += [f"exercise{'s' * (len(exercises) > 1)} {listed(exercises)}"] if exercises else []
+    return " and ".join(parts) or "what is optional"
 
 
 def left_out(notebook: Notebook, length: int) -> tuple[list[str], list[str]]:
@@ -124,5 +128,6 @@ def left_out(notebook: Notebook, length: int) -> tuple[list[str], list[str]]:
     return sections, [number for number in exercises if number[3] not in sections]
 
 
-def _listed(words: Sequence[str]) -> str:
+def listed(words: Sequence[str]) -> str:
+    """Words as a sentence has them: "2, 3 and 5"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

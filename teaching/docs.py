@@ -1,0 +1,149 @@
+"""Write the tables of docs/teaching: courses, paths, and where learners get stuck.
+
+The tables stand between two marks, such as <!-- path 04 --> and <!-- /path 04 -->. They are made from the notebooks'
+cells, from courses.csv and semester.csv, and from the bank of misconceptions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from labkit.core.errors import LabError
+from labkit.core.paths import ROOT
+from labkit.lesson import exercise_files
+from teaching import path as paths
+
+FOLDER = ROOT / "docs" / "teaching"
+CLASS_MINUTES = {"homework discussed": 10, "lecture": 30, "lab": 50}  # of a week of the semester
+STARTS = {"workshop": 0, "one day": 9 * 60, "two days": 9 * 60}  # minutes after midnight; a workshop counts from 0:00
+
+_MARK = re.compile(r"(<!-- (\w+) (.+?) -->\n).*?(<!-- /\2 \3 -->)", re.DOTALL)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a table is old")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Bring the files up to date, or only look."""
+    old = 0
+    for file in sorted(FOLDER.glob("*.md")):
+        text = file.read_text(encoding="utf-8")
+        if (new := filled(text)) != text:
+            old += 1
+            print(f"{file.name}: {'python -m teaching docs brings it up to date' if arguments.check else 'written'}")
+            if not arguments.check:
+                file.write_text(new, encoding="utf-8")
+    return int(arguments.check and old > 0)
+
+
+def filled(text: str) -> str:
+    """A text with what belongs between its marks."""
+    makers = {"path": path_line, "stuck": stuck_list, "course": course_table, "semester": semester_table}
+
+    def made(found: re.Match[str]) -> str:
+        if found[2] not in makers:
+            raise LabError(f"Expected one of the marks {', '.join(makers)}, got {found[2]!r}.")
+        return f"{found[1]}{makers[found[2]](found[3])}\n{found[4]}"
+
+    return _MARK.sub(made, text)
+
+
+@cache
+def needed(number: str, length: int) -> int:
+    """Minutes that a learner needs for a path of a notebook."""
+    (path,) = paths.chosen([number])
+    return paths.minutes(path, length)
+
+
+def path_line(number: str) -> str:
+    """How long both paths of a notebook take, and what the shorter one leaves for homework."""
+    (path,) = paths.chosen([number])
+    return (
+        f"[Notebook](../../notebooks/{path.name}). The 50-minute path takes {needed(number, 50)} minutes and leaves "
+        f"{paths.rest(paths.read(path), 50)} for homework; the 90-minute path takes {needed(number, 90)}."
+    )
+
+
+def stuck_list(number: str) -> str:
+    """The misconceptions behind most of a notebook's wrong answers, and what to say to each; else the first hints."""
+    bank = _bank()
+    behind = Counter(name for name in _names_of_wrong_answers(number) if name in bank)
+    rows = [f"- *{bank[name]['title']}.* {bank[name]['true']}" for name, _ in behind.most_common(5)]
+    if not rows:
+        exercises = [one for one in exercise_files.numbers() if one.startswith(number)]
+        rows = [f"- *{one}:* {exercise_files.exercise(one).hints[0]}" for one in exercises]
+    return "\n".join(["**Where learners get stuck.**", "", *rows])
+
+
+@cache
+def _bank() -> dict[str, dict[str, str]]:
+    """The misconceptions by name, without slips and tricks on the checks."""
+    with (ROOT / "exercises" / "misconceptions.csv").open(encoding="utf-8", newline="") as file:
+        return {row["name"]: row for row in csv.DictReader(file) if row["kind"] == "misconception"}
+
+
+def _names_of_wrong_answers(number: str) -> Iterable[str]:
+    source = (ROOT / "exercises" / f"nb{number}" / "wrong_answers.py").read_text(encoding="utf-8")
+    return re.findall(r'"([a-z]+(?:-[a-z]+)+)"', source)
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of one of the CSV files."""
+    with (FOLDER / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def course_table(name: str) -> str:
+    """A course's timetable, "workshop", "one day" or "two days": times of the clock, minutes, what happens."""
+    lines = []
+    rows = [row for row in rows_of("courses.csv") if row["course"] == name]
+    for day, parts in itertools.groupby(rows, key=lambda row: row["day"]):
+        clock, spent = STARTS[name], 0
+        lines += [f"*Day {day}*", ""] if rows[-1]["day"] != "1" else []
+        lines += ["| Time | Minutes | What | Learners need |", "|---|---|---|---|"]
+        for row in parts:
+            length, lab = int(row["minutes"]), row["notebook"]
+            what = f"Lab {_linked(lab)}, {length}-minute path" if lab else row["what"]
+            minutes = f"{needed(lab, length)} minutes" if lab else ""
+            lines.append(f"| {clock // 60}:{clock % 60:02} | {length} | {what} | {minutes} |")
+            clock, spent = clock + length, spent + length
+        lines += [f"| {clock // 60}:{clock % 60:02} | | End, after {spent} minutes | |", ""]
+    return "\n".join(lines[:-1])
+
+
+def semester_table(_: str) -> str:
+    """The weeks of the semester: class, homework with its minutes, reading, and the exercises that count."""
+    head = ["Week", "Lab, 50-minute path", "Homework", "Minutes", "Reading", "Assessed"]
+    lines = [_row(head), _row(["---"] * len(head))]
+    rows = rows_of("semester.csv")
+    for row in rows:
+        homework = f"the rest of {row['notebook']}" + (f", and {_linked(row['homework'])}" if row["homework"] else "")
+        lab, minutes = _linked(row["notebook"]), homework_minutes(row)
+        lines.append(_row([row["week"], lab, homework, str(minutes), row["reading"], row["assessment"]]))
+    hours = sum(map(homework_minutes, rows)) / 60
+    return "\n".join([*lines, "", f"Homework takes {hours:.0f} hours in all, {hours / len(rows):.1f} a week."])
+
+
+def homework_minutes(row: dict[str, str]) -> int:
+    """Minutes of a week's homework: what the lab left out, and another notebook where one is given."""
+    rest = needed(row["notebook"], 90) - needed(row["notebook"], 50)
+    return rest + (needed(row["homework"], 90) if row["homework"] else 0)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _linked(number: str) -> str:
+    (path,) = paths.chosen([number])
+    title = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]).splitlines()[0]
+    return f"[{title.removeprefix('# ')}](../../notebooks/{path.name})"

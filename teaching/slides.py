@@ -1,0 +1,158 @@
+"""Make the slides of a lecture from the notebooks' own figures, measured on this machine.
+
+A lecture is a table in docs/teaching/lectures: a row is a slide, with its title, one line of text, the cell whose
+pictures it shows, and the cells whose text becomes the speaker's notes (press S). The notebooks run with their
+solutions, as far as the last picture; LABKIT_PROFILE=ci makes that quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import html
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.core.errors import LabError, MissingExtra
+from labkit.core.paths import NOTEBOOKS, ROOT
+from labkit.lesson import exercise_files, record_runs
+from teaching import path as paths
+
+LECTURES = ROOT / "docs" / "teaching" / "lectures"
+_REVEAL = "https://unpkg.com/reveal.js@4.0.2"  # where nbconvert's own slides find it
+_CELL_S = 600
+
+Cells = Mapping[str, Mapping[str, Any]]  # id -> cell, after it has run
+
+
+@dataclass(frozen=True)
+class Slide:
+    """A title, a line of text, the cell whose pictures are shown ("" for none), and those with the speaker's notes."""
+
+    title: str
+    line: str
+    notebook: str
+    figure: str
+    notes: tuple[str, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command line."""
+    parser.add_argument("lecture", choices=names(), help="the lecture")
+    parser.add_argument("-o", dest="out", type=Path, required=True, help="a folder")
+    parser.add_argument(
+        "--reveal",
+        type=Path,
+        metavar="FOLDER",
+        help="a copy of reveal.js, such as `npm pack reveal.js@4` brings: it is put beside the slides, which then need "
+        "no network",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the notebooks and write the slides."""
+    slides = lecture(arguments.lecture)
+    prefix = with_reveal(arguments.reveal, arguments.out) if arguments.reveal else _REVEAL
+    ran = {number: executed(number, [s.figure for s in slides]) for number in sorted({s.notebook for s in slides})}
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    file = arguments.out / f"{arguments.lecture}.slides.html"
+    file.write_text(exported([cell for slide in slides for cell in cells_of(slide, ran)], slides[0].title, prefix))
+    print(f"{file}: {len(slides)} slides")
+    return 0
+
+
+def names() -> list[str]:
+    """The lectures that there are."""
+    return sorted(path.stem for path in LECTURES.glob("*.csv"))
+
+
+def lecture(name: str) -> list[Slide]:
+    """The slides of a lecture."""
+    with (LECTURES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        return [Slide(**row | {"notes": tuple(row["notes"].split())}) for row in csv.DictReader(file)]
+
+
+def with_reveal(folder: Path, out: Path) -> str:
+    """Copy reveal.js beside the slides; where they find it. LabError for a folder without it."""
+    if not (folder / "dist" / "reveal.js").is_file():
+        raise LabError(f"Expected {folder}/dist/reveal.js: `npm pack reveal.js@4` fetches an archive to unpack.")
+    for part in ("dist", "plugin"):
+        shutil.copytree(folder / part, out / "reveal.js" / part, dirs_exist_ok=True)
+    return "reveal.js"
+
+
+def executed(number: str, figures: Sequence[str]) -> Cells:
+    """A notebook's cells, run with the solutions as far as the last of these figures."""
+    try:
+        import nbclient
+        import nbformat
+    except ImportError as error:
+        raise MissingExtra(f"Slides need {error.name}: make extras") from error
+    (path,) = paths.chosen([number])
+    notebook = record_runs.solved(paths.read(path), exercise_files.solutions(number))
+    wanted = [i for i, cell in enumerate(notebook["cells"]) if cell["id"] in figures]
+    last = max(wanted, default=-1) + 1
+    first = nbformat.reads(json.dumps(notebook | {"cells": notebook["cells"][:last]}), as_version=4)
+    if wanted:
+        print(f"{path.name}: running {last} cells ...", flush=True)
+        with tempfile.TemporaryDirectory() as home:
+            resources = {"metadata": {"path": str(NOTEBOOKS)}}
+            client = nbclient.NotebookClient(first, timeout=_CELL_S, store_widget_state=False, resources=resources)
+            client.execute(env={**os.environ, "LABKIT_HOME": home})
+    return {cell["id"]: cell for cell in [*first.cells, *notebook["cells"][last:]]}
+
+
+def cells_of(slide: Slide, ran: Mapping[str, Cells]) -> list[dict[str, Any]]:
+    """A slide as two cells of text: what is shown, and the notes."""
+    cells = ran[slide.notebook]
+    shown = "\n".join(pictures(cells[slide.figure].get("outputs", []))) if slide.figure else ""
+    if slide.figure and not shown:
+        raise LabError(f"Cell {slide.figure} of notebook {slide.notebook} drew nothing: see {LECTURES}.")
+    where = f"<figcaption>Drawn by notebook {slide.notebook} on this machine.</figcaption>" if shown else ""
+    figure = f"\n\n<figure>{shown}{where}</figure>" if shown else ""
+    notes = "\n\n".join("".join(cells[name]["source"]) for name in slide.notes)
+    return [_text(f"## {slide.title}\n\n{slide.line}{figure}", "slide"), _text(notes, "notes")]
+
+
+def pictures(outputs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The pictures among a cell's outputs as HTML, each with its text alternative."""
+    found = []
+    for output in outputs:
+        data = output.get("data", {}).get("image/png")
+        if data:
+            about = output["metadata"].get("image/png", {})
+            size = "".join(f' {side}="{about[side]}"' for side in ("width", "height") if side in about)
+            alternative = html.escape(str(about.get("alt", "")), quote=True)
+            found.append(f'<img src="data:image/png;base64,{data.strip()}" alt="{alternative}"{size}>')
+    return found
+
+
+def _text(source: str, kind: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {"slideshow": {"slide_type": kind}}, "source": source}
+
+
+def exported(cells: Sequence[Mapping[str, Any]], title: str, prefix: str) -> str:
+    """A page with the slides, by nbconvert; `prefix` is where reveal.js is."""
+    try:
+        from nbconvert import SlidesExporter
+        from nbformat import v4
+    except ImportError as error:
+        raise MissingExtra(f"Slides need {error.name}: make extras") from error
+    made = v4.new_notebook(
+        cells=[v4.new_markdown_cell(cell["source"], metadata=cell["metadata"]) for cell in cells],
+        metadata={"title": title},
+    )
+    exporter = SlidesExporter(
+        extra_template_basedirs=[str(Path(__file__).parent)],
+        template_name="slides_template",
+        reveal_url_prefix=prefix,
+        reveal_theme="white",
+    )
+    page, _ = exporter.from_notebook_node(made)
+    return str(page)

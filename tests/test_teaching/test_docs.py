@@ -1,0 +1,119 @@
+"""docs/teaching: tables that are up to date, times that add up, and nothing named that isn't there."""
+
+import re
+
+import pytest
+
+from labkit.core.errors import LabError
+from labkit.core.paths import ROOT
+from labkit.lesson import exercise_files
+from teaching import __main__ as command, docs, path as paths
+from tests.helpers import notebook_paths
+
+PAGES = sorted(docs.FOLDER.glob("*.md"))
+NUMBERS = [path.name[:2] for path in notebook_paths()]
+COURSES = docs.rows_of("courses.csv")
+WEEKS = docs.rows_of("semester.csv")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_tables_are_up_to_date(page):
+    text = page.read_text(encoding="utf-8")
+    assert docs.filled(text) == text, "make fix, or python -m teaching docs, brings them up to date"
+
+
+def minutes_of(course):
+    return sum(int(row["minutes"]) for row in COURSES if row["course"] == course)
+
+
+def test_each_course_takes_the_time_that_it_is_called_by():
+    assert {row["course"] for row in COURSES} == set(docs.STARTS)
+    assert minutes_of("workshop") == 120
+    days = {(row["course"], row["day"]) for row in COURSES} - {("workshop", "1")}
+    assert days == {("one day", "1"), ("two days", "1"), ("two days", "2")}
+    for course, day in days:
+        parts = [int(row["minutes"]) for row in COURSES if (row["course"], row["day"]) == (course, day)]
+        assert 6 * 60 <= sum(parts) <= 8 * 60
+
+
+def test_every_lab_fits_into_its_slot_and_nobody_sits_for_two_hours():
+    for row in COURSES:
+        if row["notebook"]:
+            assert docs.needed(row["notebook"], int(row["minutes"])) <= int(row["minutes"])
+    sitting, today = 0, None
+    for row in COURSES:
+        rested = row["what"] in ("Break", "Lunch")
+        sitting = 0 if rested or (row["course"], row["day"]) != today else sitting
+        sitting, today = sitting + (not rested) * int(row["minutes"]), (row["course"], row["day"])
+        assert sitting <= 120, row
+
+
+def test_the_semester_has_all_notebooks_its_time_and_exercises_that_exist():
+    assert [int(row["week"]) for row in WEEKS] == list(range(1, 15))
+    assert sum(docs.CLASS_MINUTES.values()) == 90
+    given = [number for row in WEEKS for number in (row["notebook"], row["homework"]) if number]
+    assert sorted(given) == NUMBERS
+    assert all(docs.needed(row["notebook"], 50) <= docs.CLASS_MINUTES["lab"] for row in WEEKS)
+    assert all(docs.homework_minutes(row) <= 150 for row in WEEKS)
+    named = {number for row in WEEKS for number in re.findall(r"\b\d\d\.\d[a-z]?\b", row["assessment"])}
+    assert named
+    assert named <= set(exercise_files.numbers())
+
+
+def test_each_week_assesses_what_it_taught():
+    for row in WEEKS:
+        taught = {row["notebook"], row["homework"]}
+        assert {number[:2] for number in re.findall(r"\b(\d\d\.\d)[a-z]?\b", row["assessment"])} <= taught, row["week"]
+
+
+def test_homework_is_what_the_lab_left_out_and_the_other_notebook():
+    row = {"notebook": "02", "homework": "01"}
+    rest = docs.needed("02", 90) - docs.needed("02", 50)
+    assert docs.homework_minutes(row) == rest + docs.needed("01", 90)
+    assert docs.homework_minutes(row | {"homework": ""}) == rest > 0
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_every_notebook_has_its_page_for_teachers(number):
+    text = (docs.FOLDER / "labs.md").read_text(encoding="utf-8")
+    (page,) = re.findall(rf"(?ms)^## {number} .*?(?=^## |\Z)", text)
+    (path,) = paths.chosen([number])
+    title = "".join(paths.read(path)["cells"][0]["source"]).splitlines()[0]
+    assert page.startswith(f"#{title}\n")
+    for part in ("Before", "The picture", "Demonstrate", "Afterwards", "Without a GPU"):
+        assert f"\n**{part}.** " in page
+    assert 3 <= len(re.findall(r"[.?](?:\s|$)", re.search(r"\*\*Before\.\*\*(.*?)\n\n", page, re.DOTALL)[1])) <= 5
+    for word in ("path", "stuck"):
+        assert f"<!-- {word} {number} -->" in page
+    assert len(re.findall(r"(?m)^- \*", page)) >= 3
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_link_inside_the_repository_is_broken(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).resolve().exists(), target
+
+
+def test_every_command_that_the_pages_name_exists():
+    there = set(command.SUBCOMMANDS)
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert set(re.findall(r"python -m teaching (\w+)", text)) <= there, page.name
+
+
+def test_an_unknown_mark_and_an_old_table_are_told(tmp_path, monkeypatch, capsys):
+    with pytest.raises(LabError, match="Expected one of the marks path, stuck, course, semester, got 'weather'"):
+        docs.filled("<!-- weather 04 -->\n<!-- /weather 04 -->")
+    monkeypatch.setattr(docs, "FOLDER", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- path 00 -->\nold\n<!-- /path 00 -->\n", encoding="utf-8")
+    assert command.main(["docs", "--check"]) == 1
+    assert "page.md" in capsys.readouterr().out
+    assert "old" in page.read_text(encoding="utf-8")
+    assert command.main(["docs"]) == 0
+    assert "The 50-minute path takes" in page.read_text(encoding="utf-8")
+    assert command.main(["docs", "--check"]) == 0
+
+
+def test_the_readme_leads_here():
+    assert "docs/teaching/README.md" in (ROOT / "README.md").read_text(encoding="utf-8")
