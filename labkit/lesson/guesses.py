@@ -104,13 +104,13 @@ class Question(Shown):
         self.told = widgets.HTML("" if text.startswith("todo") else _html(text))
         look: dict[str, Any] = {"description": label, "style": {"description_width": "initial"}}
         if order is None:
-            look |= {"placeholder": "a number", "layout": widgets.Layout(width="24em")}
+            look |= {"placeholder": "a number", "layout": widgets.Layout(width=f"{len(label) // 2 + 12}em")}
             self.field = widgets.Text(continuous_update=False, **look)  # it changes with Enter, or when it is left
             self.field.observe(self._enter, names="value")
             row = [self.field, self.button]
         else:
             low, high = (math.log10(end) for end in order)
-            look |= {"readout": False, "layout": widgets.Layout(width="32em")}
+            look |= {"readout": False, "layout": widgets.Layout(width=f"{len(label) // 2 + 20}em")}
             self.field = widgets.FloatLogSlider(10 ** ((low + high) / 2), min=low, max=high, step=0.05, **look)
             shown = widgets.Label(format_quantity(self._guess(), unit))
             self.field.observe(lambda _: setattr(shown, "value", format_quantity(self._guess(), unit)), names="value")
