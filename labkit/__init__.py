@@ -18,8 +18,9 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.gpu.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
     from labkit.gpu.occupancy import occupancy as occupancy
     from labkit.gpu.trace import trace as trace
-    from labkit.lesson import course as course
+    from labkit.lesson import clinic as clinic, course as course, pool as pool
     from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard, race as race
+    from labkit.lesson.cards import cards as cards
     from labkit.lesson.checks import check as check, hint as hint, solution as solution
     from labkit.lesson.explorer import Explorer as Explorer
     from labkit.lesson.guesses import predict as predict
@@ -49,6 +50,7 @@ _NAMES = {
     "gpu.occupancy": ("occupancy",),
     "gpu.trace": ("trace",),
     "lesson.boards": ("Curves", "SpeedBoard", "race"),
+    "lesson.cards": ("cards",),
     "lesson.checks": ("check", "hint", "solution"),
     "lesson.explorer": ("Explorer",),
     "lesson.guesses": ("predict",),
@@ -71,7 +73,7 @@ _NAMES = {
 _ROOMS = {
     "core": ("errors", "units"),
     "gpu": ("kernels",),
-    "lesson": ("course",),
+    "lesson": ("clinic", "course", "pool"),
     "measure": ("catalog", "fpga", "profiling", "simulated"),
     "plan": ("cluster", "costs", "published", "schedule"),
     "train": ("data", "formats", "graphs", "models", "training"),

@@ -1,0 +1,116 @@
+"""What notebook 17's cases have in common: causes, settings, curves, and which evidence shows which fault.
+
+A fault shows in the evidence that differs from a healthy run's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from exercises.nb17 import health
+from exercises.nb17.cases import CASES, CAUSES, SETTINGS, Patient, patient as patient
+from exercises.nb17.evidence import KINDS, alone, busy_percent, nan_last, queued, some_steps
+from exercises.nb17.settings import Fault, Job, RankEvidence
+from labkit.core.display import Table
+
+_SEEN, _EXACT = 0.1, 0.02  # shares by which an eye sees a curve differ, and by which a table of numbers does
+
+
+def told_by() -> dict[str, tuple[str, ...]]:
+    """Cause -> the evidence that differs from the healthy run's, of the case that each exercise shows first."""
+    healthy = Patient("", Job(), Fault())
+    return {
+        one.cause: tuple(name for name, sign in _SIGNS.items() if sign(one) != sign(healthy))
+        for one in (draw(0) for draw in CASES)
+    }
+
+
+def curves() -> dict[str, list[float]]:
+    """The loss by step: of the healthy run, and of the first case of each cause."""
+    broken = {one.cause: health.losses(one.launched) for one in (draw(0) for draw in CASES)}
+    return {"healthy": health.losses(health.healthy()), **broken}
+
+
+def causes() -> Table:
+    """The causes to choose from, and where each shows."""
+    return Table(tuple(CAUSES.items()), ("cause", "shows in"))
+
+
+def mends() -> Table:
+    """The settings that a mend may change, and their values."""
+    rows = tuple((name, setting.what, setting.choices) for name, setting in SETTINGS.items())
+    return Table(rows, ("setting", "is", "may be"))
+
+
+def evidence() -> dict[str, int]:
+    """What can be asked for, and its minutes."""
+    return {name: kind.minutes for name, kind in KINDS.items() if kind.minutes}
+
+
+def _ranks(patient: Any) -> Sequence[RankEvidence]:
+    return health.of(patient.launched)
+
+
+def _near(values: Sequence[float], right: Sequence[float], share: float) -> bool:
+    """Whether a series is as long as another one and everywhere within a share of it."""
+    pairs = zip(values, right, strict=False)
+    return len(values) == len(right) and all(abs(a - b) <= share * abs(b) for a, b in pairs)
+
+
+def _loss(patient: Any) -> object:
+    return _near(health.losses(patient.launched), health.losses(health.healthy()), _SEEN)
+
+
+def _logs(patient: Any) -> object:
+    ended = [(bool(rank.error), any("CUDA" in line for line in rank.log)) for rank in _ranks(patient)]
+    return ended, health.first_nan(patient.launched) is None
+
+
+def _utilisation(patient: Any) -> object:
+    return [(busy_percent(rank, health.step_s(patient.launched)), rank.mhz) for rank in _ranks(patient)]
+
+
+def _memory(patient: Any) -> object:
+    """Whether a fifth of the memory, or more, is reserved and not in use."""
+    return max((r.memory.most_reserved - r.memory.most_used) / r.memory.capacity for r in _ranks(patient)) > 0.2
+
+
+def _timeline(patient: Any) -> object:
+    ranks = _ranks(patient)
+    return [[round(1e3 * sum(part) / max(len(part), 1)) for part in (r.gpu_s, r.loader_s)] for r in ranks]
+
+
+def _weights(patient: Any) -> object:
+    return any(len({rank.checksums[i] for rank in _ranks(patient)}) > 1 for i in some_steps(patient.launched))
+
+
+def _norms(patient: Any) -> object:
+    pairs = zip(_ranks(patient), health.of(health.healthy()), strict=True)
+    return all(_near(a.own_norms, b.own_norms, _SEEN) and _near(a.norms, b.norms, _SEEN) for a, b in pairs)
+
+
+def _activations(patient: Any) -> object:
+    return max((nan_last(x) for rank in _ranks(patient) for row in rank.activations for x in row), default=0.0) > 1e3
+
+
+def _one_rank(patient: Any) -> object:
+    """Whether one rank ends like four do, and like a healthy one."""
+    found, right = health.losses(alone(patient)), health.losses(health.healthy())
+    return _near(health.losses(patient.launched), found, _EXACT), _near(found, right, _EXACT)
+
+
+_SIGNS: dict[str, Callable[[Any], object]] = {
+    "loss curve": _loss,
+    "logs": _logs,
+    "GPU utilisation": _utilisation,
+    "environment": lambda patient: [(rank.driver, rank.device) for rank in _ranks(patient)],
+    "stacks": lambda patient: len({tuple(rank.stack) for rank in _ranks(patient)}),
+    "batches": lambda patient: [(rank.images[:2], queued(rank)) for rank in _ranks(patient)],
+    "memory": _memory,
+    "timeline": _timeline,
+    "weights": _weights,
+    "gradient norms": _norms,
+    "activations": _activations,
+    "one rank": _one_rank,
+}
