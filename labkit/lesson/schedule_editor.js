@@ -1,5 +1,5 @@
 // Draws the steps of a schedule. One that is dragged, or moved with the arrow keys, is sent to Python: its rank, its
-// name, and by how many places. Python answers with new `rows`, or says why not.
+// name, and by how many places. Python answers with new `steps`, or says why not.
 const COLORS = { F: "#56B4E9", B: "#D55E00", W: "#F0E442" }; // as in lab.plot.gantt
 
 function block([name, left, width, label], place, rank, move) {
@@ -42,14 +42,17 @@ function render({ model, el }) {
   const draw = () => {
     const held = chart.contains(document.activeElement) && document.activeElement.dataset.step;
     chart.replaceChildren();
-    model.get("rows").forEach((steps, rank) => {
-      chart.insertAdjacentHTML("beforeend", `<span>rank ${rank}</span><div style="position:relative;height:2.2em"></div>`);
-      chart.lastChild.append(...steps.map((step, place) => block(step, place, rank, move)));
-    });
+    for (const [rank, ...step] of model.get("steps")) {
+      if (!chart.children[2 * rank]) {
+        const row = `<span>rank ${rank}</span><div style="position:relative;height:2.2em"></div>`;
+        chart.insertAdjacentHTML("beforeend", row);
+      }
+      chart.lastChild.append(block(step, chart.lastChild.children.length, rank, move));
+    }
     if (held) chart.querySelector(`[data-step="${held}"]`).focus();
   };
   const say = () => (said.textContent = model.get("said"));
-  model.on("change:rows", draw);
+  model.on("change:steps", draw);
   model.on("change:said", say);
   draw();
   say();

@@ -9,7 +9,7 @@ from labkit.core.display import Table, cut
 from labkit.core.errors import KernelError
 from labkit.core.kinds import Number
 from labkit.core.parameters import checked
-from labkit.gpu.trace.stepping import MOST_THREADS, ONE_BY_ONE, ORDERS, Steps, steps
+from labkit.gpu.trace.stepping import MOST_THREADS, ONE_BY_ONE, ORDERS, SteppedRun, steps
 from labkit.gpu.trace.traced_memory import Array
 from labkit.lesson.live import Live
 from labkit.plot.style import CYCLE
@@ -58,7 +58,7 @@ class Stepper(Live):
 
     def _begin(self, *chosen: int) -> None:
         """Run the kernel, with the first turns for the threads `chosen`, and show the moment after these."""
-        self.steps: Steps = self._run(self.order.value, chosen)
+        self.steps: SteppedRun = self._run(self.order.value, chosen)
         self._result = self.steps.ended or self._compared()
         self.play.max = self.slider.max = len(self.steps.steps)
         self.slider.value = len(chosen)
@@ -88,8 +88,7 @@ class Stepper(Live):
         told = "No thread has accessed memory yet."
         if number:
             step = self.steps.steps[number - 1]
-            lost = f": {step.lost}" if step.lost else ""
-            told = f"Step {number} of {count}: thread {step.thread} {step.words}{lost}."
+            told = f"Step {number} of {count}: thread {step.thread} {step.words}."
         self.say(f"{told} {self._result}" if number == count else told)
         self._keep()
 
@@ -116,7 +115,7 @@ class Stepper(Live):
             memory = made.memory[at] if at <= number else {}
             if 0 < at <= number:
                 step = made.steps[at - 1]
-                cells[step.thread] = step.words + (f" ✗ {step.lost}" if step.lost else "")
+                cells[step.thread] = step.words
             values = [_values(memory[name]) if name in memory else "" for name in names]
             rows.append((f"▶ {at}" if at == number else str(at), *cells, *values))
         heads = ("step", *(f"thread {thread}" for thread in range(len(made.places[0]))), *names)

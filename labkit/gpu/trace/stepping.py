@@ -25,22 +25,21 @@ _WAITS = {"barrier": "waits at the barrier", "warp": "waits for its warp"}  # by
 
 
 @dataclass(frozen=True)
-class Step:
-    """One access to memory, in words; the array that it writes to, and whose value is lost by it, or "" for neither."""
+class AccessStep:
+    """One access to memory by one thread, in words; `writes` is the array that it writes to, or ""."""
 
     thread: int
     words: str
     writes: str
-    lost: str
 
 
 @dataclass(frozen=True)
-class Steps:
+class SteppedRun:
     """All steps of a kernel. `memory` and `places` have one entry more: the moments before, between and after them."""
 
     source: tuple[str, ...]
     first_line: int
-    steps: tuple[Step, ...]
+    steps: tuple[AccessStep, ...]
     memory: tuple[dict[str, Array], ...]
     places: tuple[tuple[tuple[int, str], ...], ...]
     """For each thread the line of its next access, and why it can't go on, or ""."""
@@ -99,7 +98,9 @@ class _Turns:
         return next((number for number in ready if number > last), ready[0])
 
 
-def steps(kernel: Any, threads: int, args: tuple[Any, ...], order: str = IN_TURN, chosen: Sequence[int] = ()) -> Steps:
+def steps(
+    kernel: Any, threads: int, args: tuple[Any, ...], order: str = IN_TURN, chosen: Sequence[int] = ()
+) -> SteppedRun:
     """Run one block of `threads` threads on copies of the arguments, access by access.
 
     The first turns go to the threads that `chosen` names, as far as they can go on; the others by `order`, one of
@@ -117,16 +118,16 @@ def steps(kernel: Any, threads: int, args: tuple[Any, ...], order: str = IN_TURN
     ended = " ".join(f.words for f in run.diagnostics.findings() if f.kind in ("raised", "deadlock", "endless"))
     if len(turns.made) == MOST_STEPS:
         ended = ended or f"These are the first {MOST_STEPS} steps; there are more."
-    return Steps(source, first_line, _decoded(run, turns), tuple(turns.memory), tuple(map(tuple, places)), ended)
+    return SteppedRun(source, first_line, _decoded(run, turns), tuple(turns.memory), tuple(map(tuple, places)), ended)
 
 
-def _decoded(run: Execution, turns: _Turns) -> tuple[Step, ...]:
-    found: list[Step] = []
+def _decoded(run: Execution, turns: _Turns) -> tuple[AccessStep, ...]:
+    found: list[AccessStep] = []
     log = run.log.words
     read: dict[tuple[int, str], int] = {}  # by thread and element: the step in which it last read it
     written: dict[str, int] = {}
     for number, (thread, key, at) in enumerate(turns.made):
-        site, lost = run.sites[key % SITES], ""
+        site = run.sites[key % SITES]
         address = log[at + 1] >> 3 if at + 1 < len(log) and log[at] == key else -1  # no access out of bounds is logged
         region, name = run.region_of(address)
         words = f"{'reads' if site.kind == 'load' else 'writes'} outside of an array: {site.text}"
@@ -139,10 +140,10 @@ def _decoded(run: Execution, turns: _Turns) -> tuple[Step, ...]:
                 words = f"changes {name} from {old} to {new} in one step"
             last = written.get(name)
             if site.kind == "store" and last is not None and read.get((thread, name), number) < last:
-                lost = f"thread {found[last].thread}'s {old} is lost"
+                words += f": thread {found[last].thread}'s {old} is lost"
             if site.kind == "load":
                 read[thread, name] = number
             else:
                 written[name] = number
-        found.append(Step(thread, words, region.name if region and site.kind != "load" else "", lost))
+        found.append(AccessStep(thread, words, region.name if region and site.kind != "load" else ""))
     return tuple(found)

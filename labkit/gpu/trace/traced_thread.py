@@ -118,8 +118,7 @@ class TracedThread:
         self.key, self.kind, self.mask = 0, "barrier", 0
         """Where it waits (0: it only pauses, -1: it has returned), at what kind of site, and with which lanes."""
         self.brought: Any = None
-        """What it brings to a barrier or a warp operation, or to a pause, the key of the access that follows; `answer`
-        is what it gets back."""
+        """What it brings to a barrier, a warp operation or a pause (an access's key); `answer` is what it gets back."""
         self.answer: Any = None
         self.swaps = 0
         """How often it has come to a compare-and-swap whose result is used."""
