@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from labkit.core import results
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import ShownAsTable, Table
+from labkit.core.parameters import checked
 from labkit.core.paths import DATA, RECORDED
-from labkit.core.results import Verdict
+from labkit.core.results import Measurement, Verdict
 from labkit.core.units import significant
 from labkit.lesson import guesses, journal
 from labkit.measure.machine import machine
@@ -28,6 +29,7 @@ class Calibration(ShownAsTable):
     """Guesses that were made before measuring: by what was guessed, each (guess, measured), both in one unit."""
 
     pairs: Mapping[str, tuple[tuple[float, float], ...]]
+    whose: str = "Your"
 
     def table(self) -> Table:
         """A row for each kind of guess and one for all."""
@@ -35,8 +37,9 @@ class Calibration(ShownAsTable):
         rows = tuple(_judged(name, pairs) for name, pairs in {**self.pairs, "all": everything}.items() if pairs)
         note = "A ratio of 2 says that twice as much was measured as guessed; the middle is the median of all ratios."
         none = "No guess has a measurement yet. The cells with lab.predict wait for yours."
-        head = ("guesses of", "number", "within a factor of 2", "measured / guess, middle", "you guess")
-        return Table(rows, head if rows else (), "Your guesses, made before measuring", (note if rows else none,))
+        head = ("guesses of", "number", "within a factor of 2", "measured / guess, middle", "guesses are")
+        title = f"{self.whose} guesses, made before measuring"
+        return Table(rows, head if rows else (), title, (note if rows else none,))
 
 
 def _judged(name: str, pairs: tuple[tuple[float, float], ...]) -> tuple[str, ...]:
@@ -52,11 +55,17 @@ def calibration() -> Calibration:
 
     Left out are guesses made after a measurement, measurements on a busy machine, and numbers that aren't above 0.
     """
+    return calibrated(guesses.before_measuring())
+
+
+@checked
+def calibrated(pairs: Iterable[tuple[float, Measurement]], whose: str = "Your") -> Calibration:
+    """Sort guesses, each with what was measured afterwards, by what was guessed."""
     found: dict[str, tuple[tuple[float, float], ...]] = {}
-    for guess, m in guesses.before_measuring():
+    for guess, m in pairs:
         kind = _kind(m.unit)
         found[kind] = (*found.get(kind, ()), (guess, m.value))
-    return Calibration(found)
+    return Calibration(found, whose)
 
 
 def _kind(unit: str) -> str:

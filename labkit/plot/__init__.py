@@ -8,7 +8,12 @@ recorded or simulated (hatched bar or open square, its origin in the label). Bar
 logarithmic ones. Colour is never the only mark.
 """
 
-from labkit.plot.bars import PENDING as PENDING, Bar as Bar, speed_bars as speed_bars
+from labkit.plot.bars import (
+    PENDING as PENDING,
+    Bar as Bar,
+    guess_histogram as guess_histogram,
+    speed_bars as speed_bars,
+)
 from labkit.plot.clusters import (
     agreement as agreement,
     bytes_by_tokens as bytes_by_tokens,

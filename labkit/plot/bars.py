@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from labkit.core.kinds import Items
 from labkit.core.parameters import NonNegative, checked
 from labkit.core.units import format_quantity
 from labkit.plot.core import Drawing, FigureSpec, text_right_of, tick_names
-from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, RECORDED
+from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED
 
+_BINS = 13  # edges of a histogram's bins
 PENDING = "not measured yet"
 _ELSEWHERE = "recorded, published, simulated or calculated"
 _HERE = {
@@ -152,3 +156,42 @@ def _in_words(bar: Bar, unit: str) -> str:
     if bar.limit:
         words += f", {bar.measured / bar.limit:.0%} of the limit"
     return words
+
+
+@Drawing
+def guess_histogram(
+    ax: Axes, guesses: Annotated[Sequence[float], Items(1)], measured: Sequence[float] = (), *, unit: str
+) -> FigureSpec:
+    """How many guessed how much, as open bars, and each measured value as a dot below them; x in `unit`.
+
+    The axis is logarithmic for ratios (unit "x"), and where the greatest value is five times the least or more.
+    """
+    shown = np.asarray([*guesses, *measured], float)
+    low, high = float(shown.min()), float(shown.max())
+    log = low > 0 and (unit == "x" or high >= 5 * low)
+    room = (high / low) ** 0.05 * 1.05 if log else 0.05 * (high - low) + 0.05 * abs(high)
+    ends = (low / room, high * room) if log else (low - room, high + room)
+    edges = np.geomspace(*ends, _BINS) if log else np.linspace(*ends, _BINS)
+    counts = ax.hist(guesses, edges, facecolor="white", edgecolor=PREDICTED, linewidth=1.5, label="guesses")[0]
+    ax.plot(measured, [-0.12 * counts.max()] * len(measured), "o", color=MEASURED, alpha=0.6, label="measured")
+    ax.set_ylim(-0.25 * counts.max(), None)
+    ax.set_yticks(range(0, int(counts.max()) + 1, max(int(counts.max()) // 4, 1)))
+    ax.set_ylabel("readers")
+    if log:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,), numticks=5))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(4))
+    ax.xaxis.set_major_formatter(lambda value, _: _tick(value, unit))
+    ax.set_xlabel("time" if unit == "s" else unit)
+    words = f"{_counted(guesses, 'guess', 'guesses', unit)}; {_counted(measured, 'measured', 'measured', unit)}."
+    return FigureSpec(words, height_in=2.4, width_in=3.2, legend="below", columns=2)
+
+
+def _counted(values: Sequence[float], one: str, many: str, unit: str) -> str:
+    """How many values, from where to where, and their middle, in words."""
+    if len(values) == 0:
+        return f"none {many}"
+    least, middle, most = (format_quantity(f(values), unit) for f in (min, statistics.median, max))
+    return f"1 {one}, {middle}" if len(values) == 1 else f"{len(values)} {many}, {least} to {most}, middle {middle}"

@@ -158,6 +158,11 @@ class Picture:
     def __repr__(self) -> str:
         return plain(self.sentence)
 
+    def as_html(self) -> str:
+        """The figure with its sentence, for a page that isn't a notebook."""
+        png = to_png(self.ax, self._frame)
+        return picture_data(png, self._frame.size, self.sentence, caption=self.sentence)[0]["text/html"]
+
     def _ipython_display_(self) -> None:
         from IPython.display import display
 

@@ -38,7 +38,7 @@ def told_only_by_solutions(number):
     for file in (exercise_files.EXERCISES / f"nb{number}").glob("*"):
         told += file.read_text(encoding="utf-8") if file.name not in ("solution.py", "wrong_answers.py") else ""
     lines = [line.strip() for code in exercise_files.solutions(number).values() for line in code.splitlines()]
-    return [line for line in lines if len(line) > 20 and line not in told and json.dumps(line)[1:-1] not in told]
+    return [line for line in lines if len(line) > 25 and line not in told and json.dumps(line)[1:-1] not in told]
 
 
 @every_notebook

@@ -1,5 +1,6 @@
 """otter-grader and nbgrader grade what learners hand in: all right, half right with a cheat, and nothing done."""
 
+import ast
 import json
 import os
 import subprocess
@@ -85,4 +86,4 @@ def test_nbgrader_hides_its_tests_and_gives_a_point_for_each_right_answer(tmp_pa
     told = "from nbgrader.api import Gradebook\nwith Gradebook('sqlite:///gradebook.db') as book:\n"
     told += f"    print({{s['student']: (s['score'], s['max_score']) for s in book.submission_dicts('{name}')}})"
     scores = run(["python", "-c", told], tmp_path, tmp_path / "home").strip().splitlines()[-1]
-    assert scores == str({student: (float(len(solved)), 4.0) for student, solved in sorted(students.items())})
+    assert ast.literal_eval(scores) == {student: (float(len(solved)), 4.0) for student, solved in students.items()}

@@ -1,0 +1,251 @@
+"""One page about a class, or about recorded runs: guesses, results by machine, claims, exercises. It needs no network.
+
+Readers are p1, p2, ... in an order that says nothing, unless names are asked for; then each is the file's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit import plot
+from labkit.core import results
+from labkit.core.comparable import Work, difference
+from labkit.core.display import Table, as_html
+from labkit.core.errors import DataError
+from labkit.core.own_folder import writing
+from labkit.core.parameters import checked
+from labkit.core.results import Attempt, Entry, Measurement, Prediction, Verdict
+from labkit.core.units import format_quantity
+from labkit.lesson import course, guesses, journal
+from labkit.lesson.live import WIDGET, publish
+from labkit.lesson.outcomes import Standing, outcomes
+from labkit.lesson.report_page import as_page
+from labkit.measure.bootstrap import median_ratio_interval
+
+_LARGEST = 2**26  # bytes of a file; the whole course makes half a megabyte
+_LEAST, _MOST = 1e-30, 1e30  # of what a figure can show
+_FEWEST_SAMPLES = 5  # for an interval of their median
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Somebody's results: what the page calls them, their file, and what is in it."""
+
+    name: str
+    path: Path
+    entries: tuple[Entry, ...]
+
+    def last(self, kind: type[Any]) -> dict[tuple[str, str, str], Any]:
+        """The last prediction or measurement under each section, name and unit."""
+        found = (e for e in self.entries if isinstance(e, kind))
+        shown = (e for e in found if e.value == 0 or _LEAST < abs(e.value) < _MOST)
+        return {(e.section, e.what, e.unit): e for e in shown}
+
+
+@checked
+def read_class(paths: Sequence[Path], *, names: bool = False) -> tuple[list[Reader], list[str]]:
+    """The readers of these files and of all .jsonl files in these folders; a sentence for whatever was skipped.
+
+    Of files one of which holds all that is in the other, such as an older copy of it, only the larger counts.
+    """
+    lines: dict[Path, frozenset[bytes]] = {}
+    skipped: list[str] = []
+    for file in dict.fromkeys(file for path in paths for file in sorted(path.rglob("*.jsonl")) or [path]):
+        try:
+            if not file.is_file() or file.stat().st_size > _LARGEST:
+                raise OSError(f"expected a file of at most {_LARGEST // 2**20} MiB, or a folder with .jsonl files")
+            lines[file] = frozenset(filter(None, map(bytes.strip, file.read_bytes().splitlines())))
+        except OSError as error:
+            skipped.append(f"{file} is skipped: {error.strerror or error}.")
+    found: list[Reader] = []
+    for file in sorted(lines, key=lambda file: hashlib.sha256(b"\n".join(sorted(lines[file]))).digest()):
+        entries, damaged = results.read(file)
+        own = lines[file]
+        larger = [other for other in lines if own < lines[other] or (own == lines[other] and other < file)]
+        if not entries:
+            skipped.append(f"{file} is skipped: it holds no results of the workbook.")
+        elif larger:
+            skipped.append(f"{file} is skipped: all of it is in {larger[0]} too.")
+        else:
+            alone = sum(other.stem == file.stem for other in lines) == 1
+            name = file.stem if alone else f"{file.parent.name}/{file.stem}"
+            found.append(Reader(name if names else f"p{len(found) + 1}", file, tuple(entries)))
+            skipped += damaged
+    return found, skipped
+
+
+@checked
+def write_page(paths: Sequence[Path], target: Path, *, names: bool = False) -> list[str]:
+    """Write the page about these files and folders; what was skipped, in sentences that may name files.
+
+    Raises DataError where nothing can be read, or `target` can't be written.
+    """
+    readers, skipped = read_class(paths, names=names)
+    if not readers:
+        raise DataError(" ".join(["Expected results files, found none.", *skipped[:5]]))
+    page = as_page(f"Results of {len(readers)} readers", "".join(_parts(readers, skipped)))
+    with writing(target):
+        target.write_text(page, encoding="utf-8")
+    return skipped
+
+
+def _parts(readers: Sequence[Reader], skipped: Sequence[str]) -> Iterator[str]:
+    """The page's sections; it doesn't say what was skipped in words, since these name files."""
+    told = f"{len(readers)} results files, {', '.join(reader.name for reader in readers)}; {results.now()}."
+    told += f" {len(skipped)} files or groups of lines are left out, which the command names." if skipped else ""
+    yield f"<p>{as_html(told)}</p>"
+    pairs = [pair for reader in readers for pair in guesses.before_measuring(reader.entries)]
+    yield f"<h2>How good the guesses are</h2>{course.calibrated(pairs, 'All')._repr_html_()}"
+    yield f"<h2>Exercises</h2>{_exercises(readers)._repr_html_()}"
+    yield f"<h2>Claims by machine</h2>{_claims(readers)._repr_html_()}"
+    yield "<h2>Guesses, and what was measured</h2>"
+    yield from _by_notebook(_guesses(readers)) or ["<p>Nobody has guessed anything.</p>"]
+    yield "<h2>Results by machine</h2><p>Only what several have measured with the same sizes, on machines not busy.</p>"
+    yield from _by_notebook(_machines(readers)) or ["<p>No number was measured by two.</p>"]
+
+
+def _by_notebook(parts: Sequence[tuple[str, str]]) -> list[str]:
+    """(notebook, HTML) pairs, those of a notebook folded behind its number."""
+    found: dict[str, str] = {}
+    for notebook, part in parts:
+        found[notebook] = found.get(notebook, "") + part
+    style = "display:flex;flex-wrap:wrap;gap:0 1em"
+    return [
+        f"<details open><summary>Notebook {as_html(n)}</summary><div style='{style}'>{part}</div></details>"
+        for n, part in found.items()
+    ]
+
+
+def _guesses(readers: Sequence[Reader]) -> list[tuple[str, str]]:
+    """A figure for each quantity that somebody guessed before measuring it."""
+    guessed: dict[tuple[str, str, str], list[float]] = {}
+    measured: dict[tuple[str, str, str], list[float]] = {}
+    for reader in readers:
+        for key, guess in reader.last(Prediction).items():
+            if guess.blind:
+                guessed.setdefault(key, []).append(guess.value)
+        for key, m in reader.last(Measurement).items():
+            if not m.busy:
+                measured.setdefault(key, []).append(m.value)
+    return [
+        (
+            key[0][:2],
+            plot.guess_histogram(guessed[key], measured.get(key, []), unit=key[2], title=" ".join(key[:2])).as_html(),
+        )
+        for key in sorted(guessed)
+    ]
+
+
+def _machines(readers: Sequence[Reader]) -> list[tuple[str, str]]:
+    """A table for each number that two or more measured, of the same work: its size on each machine."""
+    found: dict[tuple[str, str, Work], dict[str, list[Measurement]]] = {}
+    for reader in readers:
+        for m in reader.last(Measurement).values():
+            work = Work(m.unit, m.size, m.dtype, m.items, m.profile)
+            if m.origin == "measured" and not difference(m, work):
+                found.setdefault((m.section, m.what, work), {}).setdefault(m.machine, []).append(m)
+    tables = []
+    for (section, what, work), by in sorted(found.items(), key=lambda item: item[0][:2]):
+        if sum(map(len, by.values())) > 1:
+            rows = tuple((machine, str(len(same)), *_spread(same, work.unit)) for machine, same in sorted(by.items()))
+            told = ", ".join(filter(None, (f"{section} {what}", work.size, work.dtype, f"profile {work.profile}")))
+            table = Table(rows, ("machine", "readers", "middle", "95 % interval, or least to greatest"), told)
+            tables.append((section[:2], table._repr_html_()))
+    return tables
+
+
+def _spread(same: Sequence[Measurement], unit: str) -> tuple[str, str]:
+    """The middle of one machine's values, and their range; of a single value the interval of its samples' median."""
+    values = [m.value for m in same]
+    low, high = min(values), max(values)
+    if len(same) == 1:
+        samples = same[0].samples
+        if len(samples) < _FEWEST_SAMPLES or min(samples) <= 0:
+            return format_quantity(values[0], unit), "unknown"
+        low, high = median_ratio_interval(samples, (1.0,) * len(samples))  # over 1: of the median itself
+    ends = f"{format_quantity(low, unit)} to {format_quantity(high, unit)}"
+    return format_quantity(statistics.median(values), unit), ends
+
+
+def _claims(readers: Sequence[Reader]) -> Table:
+    """A row for each claim that somebody judged, a column for each machine; how many gave a verdict, where several."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for reader in readers:
+        last = {(v.claim, v.machine, v.section): v.verdict for v in reader.entries if isinstance(v, Verdict)}
+        for (claim, machine, _), verdict in last.items():
+            if verdict != "not measured":
+                found.setdefault(claim, {}).setdefault(machine, Counter())[verdict] += 1
+    machines = sorted({machine for by in found.values() for machine in by})
+    rows = tuple(
+        (f"{claim} {journal.claims().get(claim, '')}", *(_counted(found[claim].get(m, Counter())) for m in machines))
+        for claim in sorted(found)
+    )
+    return Table(rows, ("claim", *machines) if rows else (), notes=() if rows else ("Nobody has judged a claim.",))
+
+
+def _counted(words: Counter[str]) -> str:
+    return ", ".join(word if n == 1 else f"{word} ({n})" for word, n in words.most_common())
+
+
+def _exercises(readers: Sequence[Reader]) -> Table:
+    """A row for each exercise that somebody tried, those first at which most are still at work."""
+    found: dict[str, list[Standing]] = {}
+    for reader in readers:
+        if any(isinstance(entry, Attempt) for entry in reader.entries):
+            for number, standing in outcomes(reader.path).items():
+                found.setdefault(number, []).append(standing)
+    stuck = {number: sum(one.state != "passed" for one in each) for number, each in found.items()}
+    rows = []
+    for number in sorted(found, key=lambda number: (-stuck[number], number)):
+        each, passed = found[number], [one for one in found[number] if one.state == "passed"]
+        counts = [str(n) for n in (len(passed), stuck[number], sum(one.unaided for one in passed))]
+        tried = (statistics.median(one.attempts for one in each), statistics.median(one.hints for one in each))
+        rows.append((number, *counts, *(f"{n:g}" for n in tried), str(sum(one.solution for one in each))))
+    head = (
+        "exercise",
+        "passed",
+        "not yet",
+        "passed unaided",
+        "answers tried, middle",
+        "hints, middle",
+        "read the solution",
+    )
+    notes = ("The class is stuck at those at the top.",) if any(stuck.values()) else ()
+    return Table(tuple(rows), head if rows else (), notes=notes if rows else ("Nobody has tried an exercise.",))
+
+
+def upload() -> None:
+    """Show a button that takes results files and puts the page about them, without names, in its place."""
+    import ipywidgets as widgets
+
+    place, button = f"labkit-{uuid.uuid4().hex[:8]}", widgets.FileUpload(accept=".jsonl", multiple=True)
+
+    def show(change: Any) -> None:
+        value = change["new"]  # ipywidgets 7: name -> file; 8: a tuple of files that have a name
+        given = list(value.values() if isinstance(value, dict) else value)
+        with tempfile.TemporaryDirectory() as folder:
+            for i, file in enumerate(given):
+                (Path(folder) / f"{i}.jsonl").write_bytes(bytes(file["content"]))
+            try:
+                write_page([Path(folder)], Path("pool.html"))
+            except DataError:
+                told = "None of these files holds results of the workbook. Run this cell again to choose others."
+                publish(place, {"text/html": told, "text/plain": told})
+                return
+        page = as_html(Path("pool.html").read_text(encoding="utf-8"))
+        frame = (
+            f"<iframe title='Results of the class' style='width:100%;height:80vh;border:0' srcdoc='{page}'></iframe>"
+        )
+        publish(place, {"text/html": frame, "text/plain": "The page is kept in pool.html."})
+
+    button.observe(show, names="value")
+    view = {"version_major": 2, "version_minor": 0, "model_id": button.model_id}
+    publish(place, {WIDGET: view, "text/plain": "Run this cell to choose results files."}, update=False)
