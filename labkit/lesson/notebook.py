@@ -27,6 +27,7 @@ _RESTART = (
     "A kernel on the GPU went wrong, and from now on every call of the GPU fails in this notebook. Restart the kernel "
     "(menu Kernel), and run the cells from the top. The cell above may not be the one to blame: the GPU runs behind."
 )
+_RUN_ABOVE = "If a cell above sets it, run that cell first, or all of them: menu Run, Run All Above Selected Cell."
 _SIZES = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40, "PiB": 2**50, "EiB": 2**60}
 
 
@@ -63,7 +64,7 @@ def start() -> Machine:
     if (running := shell()) is not None:
         import torch
 
-        running.set_custom_exc((torch.OutOfMemoryError, MemoryError, RuntimeError), _explain)
+        running.set_custom_exc((torch.OutOfMemoryError, MemoryError, RuntimeError, NameError), _explain)
         for event, call in (("pre_run_cell", CELLS.begin), ("post_run_cell", CELLS.end)):
             running.events.register(event, call)  # a second time changes nothing
     return machine()
@@ -89,7 +90,7 @@ def explanation(asked: float | None, free: float, device: str) -> str:
 
 
 def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, tb_offset: Any = None) -> None:
-    """IPython's handler: explains memory errors; every other error is shown as it always is."""
+    """IPython's handler: explains memory errors and unknown names; every other error is shown as it always is."""
     import torch
 
     asked = asked_bytes(str(error))
@@ -97,6 +98,8 @@ def _explain(self: Any, kind: type, error: BaseException, trace: TracebackType, 
     if asked is None and not is_cuda and not isinstance(error, MemoryError):
         if _GPU_BROKEN.search(str(error)):
             error.args = (f"{error}\n{_RESTART}",)
+        if kind is NameError:
+            error.args = (f"{error}\n{_RUN_ABOVE}",)
         self.showtraceback((kind, error, trace), tb_offset=tb_offset)
         return
     free = torch.cuda.mem_get_info()[0] if is_cuda else psutil.virtual_memory().available

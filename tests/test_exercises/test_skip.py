@@ -17,11 +17,11 @@ PATHS = {path.name[:2]: path for path in notebook_paths()}
 
 
 def first_cells(path):
-    """The setup cell, and the first cell after it that imports something."""
+    """The setup cell, and the first cell after it that imports something, unless that needs others."""
     (setup,) = [source for _, source, tags, _ in cells(path) if "setup" in tags]
     after = code_cells(path)[code_cells(path).index(setup) + 1 :]
-    imports = (source for source in after if re.search(r"(?m)^\s*(import|from) ", source))
-    return [setup, *([first] if (first := next(imports, "")) else [])]
+    first = next((source for source in after if re.search(r"(?m)^\s*(import|from) ", source)), "")
+    return [setup, *([first] if needs(first) <= sets(setup) else [])]
 
 
 def tables(source):

@@ -80,6 +80,18 @@ def test_the_next_cell_works(outputs):
     assert outputs[5][0].data["text/plain"] == "42"
 
 
+def test_a_name_that_no_cell_has_set_leads_to_the_cells_above():
+    early = "def early():\n    late\n    late = 1\n\n\nearly()"
+    _, unknown, too_early = run("import labkit as lab; machine = lab.start()", "borad", early)
+    ((name, trace),) = errors(unknown)
+    assert name == "NameError"
+    assert "name 'borad' is not defined" in trace
+    assert "Run All Above Selected Cell" in trace
+    ((name, trace),) = errors(too_early)
+    assert name == "UnboundLocalError"
+    assert "Run All Above" not in trace
+
+
 PLANT = """
 import labkit as lab
 from labkit.measure.contention import Contention, Watch
