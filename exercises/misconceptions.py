@@ -19,6 +19,7 @@ class Misconception:
     """What is wrong (`title`), what people believe, what is true, where it is taught, and the source on hardware.
 
     `overlaps` names those that may be true of the same code: none of them is offered as a wrong option beside this one.
+    A * in the file says that it may be true of any code, so that it is never a wrong option.
     """
 
     name: str
@@ -33,12 +34,15 @@ class Misconception:
 
 @functools.cache
 def misconceptions() -> dict[str, Misconception]:
-    """Name -> misconception, in the file's order; overlaps count in both directions."""
+    """Name -> misconception, in the file's order; what the file lists as overlaps counts in both directions."""
     with FILE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    pairs = {(row["name"], other) for row in rows for other in row["overlaps"].split()}
-    pairs |= {(b, a) for a, b in pairs}
-    return {
-        row["name"]: Misconception(**{**row, "overlaps": frozenset(b for a, b in pairs if a == row["name"])})  # type: ignore[arg-type]
-        for row in rows
-    }
+    listed = {row["name"]: row["overlaps"].split() for row in rows}
+    anywhere = {name for name, others in listed.items() if "*" in others}
+    pairs = {(a, b) for name, others in listed.items() for other in others for a, b in ((name, other), (other, name))}
+    pairs |= {(name, other) for name in listed for other in anywhere}
+    found = {}
+    for row in rows:
+        overlaps = frozenset(b for a, b in pairs if a == row["name"] and b not in (a, "*"))
+        found[row["name"]] = Misconception(**{**row, "overlaps": overlaps})  # type: ignore[arg-type]
+    return found

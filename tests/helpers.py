@@ -3,9 +3,8 @@
 import json
 from types import SimpleNamespace
 
+from exercises.nb00.wrong_answers import COPY as COPY_BYTES_PER_S, MATMUL as MATMUL_FLOP_PER_S
 from labkit.lesson import checks, process_state, record_runs
-
-COPY_BYTES_PER_S, MATMUL_FLOP_PER_S = 20e9, 100e9
 
 
 def fake_ceilings(**kwargs):

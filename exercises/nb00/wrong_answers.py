@@ -3,8 +3,8 @@
 import itertools
 
 from labkit.plan.costs import NETWORKS
-from tests.helpers import COPY_BYTES_PER_S as COPY, MATMUL_FLOP_PER_S as MATMUL
 
+COPY, MATMUL = 20e9, 100e9  # bytes and FLOP a second: the ceilings that the tests pretend to have measured
 FORWARD = NETWORKS["SimpleCNN"].forward_flop()
 TRAINING = NETWORKS["SimpleCNN"].training_flop(NETWORKS["SimpleCNN"].batch(1))
 

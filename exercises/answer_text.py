@@ -1,0 +1,123 @@
+"""A wrong answer's code as a reader may see it: under the exercise's name, without words that give the mistake away.
+
+An answer that builds on a helper of its file, or is long, has no such text: it would not stand alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import pprint
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from labkit.core.paths import EXERCISES
+from labkit.lesson import exercise_files
+
+_LONGEST, _WIDEST = 12, 96
+Wrong = dict[str, list[tuple[Any, str, str]]]  # exercise -> (answer, words the check must say, misconception)
+Functions = dict[str, ast.FunctionDef]
+_HERE = ("exercises", "tests", "labkit.train")  # what is imported from there is a helper of the answers' file
+
+
+def texts(notebook: str, wrong: Wrong) -> Iterator[tuple[str, int, str]]:
+    """(exercise, place in its list, code) of each wrong answer of a notebook that can stand alone."""
+    source = (EXERCISES / f"nb{notebook}" / "wrong_answers.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    made = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    known = set(dir(builtins)) | set(_imported(tree)) | {"tf"}
+    listed = next(
+        node.value for node in tree.body if isinstance(node, ast.Assign) and _is_name(node.targets[0], "WRONG")
+    )
+    assert isinstance(listed, ast.Dict)
+    for number, cases in zip(wrong, listed.values, strict=True):
+        name = solution_name(number)
+        for i, case in enumerate(getattr(cases, "elts", [])):  # a list that is calculated has no code to show
+            assert isinstance(case, ast.Tuple)
+            code = _code(source, case.elts[0], made, known, name, wrong[number][i][0])
+            if code and len(code.splitlines()) <= _LONGEST and max(map(len, code.splitlines())) <= _WIDEST:
+                yield number, i, code
+
+
+def solution(number: str) -> str | None:
+    """The one function that solves an exercise, as such a text; None where the solution is anything else."""
+    source = exercise_files.solutions(number[:2])[number]
+    body = [node for node in ast.parse(source).body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    return function_text(source, body[0]) if len(body) == 1 and isinstance(body[0], ast.FunctionDef) else None
+
+
+def solution_name(number: str) -> str:
+    """What the answer to an exercise is called: the last name that its solution binds, or else "answer"."""
+    last = ast.parse(exercise_files.solutions(number[:2])[number]).body[-1]
+    if isinstance(last, ast.FunctionDef | ast.ClassDef):
+        return last.name
+    target = last.targets[0] if isinstance(last, ast.Assign) else None
+    return target.id if isinstance(target, ast.Name) else "answer"
+
+
+def function_text(source: str, node: ast.FunctionDef, name: str = "") -> str:
+    """A function's source without its docstring and comments, under another name if one is given."""
+    first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+    hidden = range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1) if ast.get_docstring(node) else ()
+    lines = source.splitlines()
+    kept = [re.sub(r"\s+#.*$", "", lines[n - 1]) for n in range(first, (node.end_lineno or 0) + 1) if n not in hidden]
+    text = "\n".join(line for line in kept if line.strip())
+    return text.replace(f"def {node.name}(", f"def {name or node.name}(", 1)
+
+
+def _code(source: str, answer: ast.expr, made: Functions, known: set[str], name: str, value: object) -> str | None:
+    """A wrong answer's code, below the functions of its file that it calls; None if it needs anything else of it."""
+    if isinstance(answer, ast.Name) and answer.id in made:
+        code = function_text(source, made[answer.id], name)
+    elif isinstance(answer, ast.Lambda):
+        body = textwrap.dedent(ast.get_source_segment(source, answer.body) or "")
+        code = f"def {name}({ast.unparse(answer.args)}):\n    return {body}"
+    elif isinstance(value, str):
+        return value.strip()
+    elif (literal := _literal(value.get(name, value) if isinstance(value, dict) else value)) is not None:
+        return f"{name} = {literal}".replace("\n", "\n" + " " * len(f"{name} = "))
+    else:
+        made_by = ast.unparse(answer)
+        return f"{name} = {made_by}" if _free(made_by) <= known else None
+    while missing := sorted(_free(code) - known):
+        helpers = [made[one] for one in missing if one in made and _is_plain(made[one])]
+        if len(helpers) < len(missing):
+            return None
+        code = "\n\n".join([*(function_text(source, helper) for helper in helpers), code])
+    return None if f" {name}(" in code.replace(f"def {name}(", "") else code  # it calls another of that name
+
+
+def _is_plain(helper: ast.FunctionDef) -> bool:
+    """Whether a function may stand above an answer: it makes no functions, and isn't called the right one."""
+    inner = [node for node in ast.walk(helper) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    return len(inner) == 1 and not helper.name.startswith("right")
+
+
+def _free(code: str) -> set[str]:
+    """The names that code reads and does not bind itself."""
+    nodes = list(ast.walk(ast.parse(code)))
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return read - bound - {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and not (getattr(node, "module", "") or "").startswith(_HERE):
+            yield from (alias.asname or alias.name for alias in node.names)
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _literal(value: object) -> str | None:
+    """A dict, list or tuple of plain values as Python would read it again; None for anything else."""
+    text = pprint.pformat(value, width=_WIDEST - 16, sort_dicts=False)
+    try:
+        return text if isinstance(value, dict | list | tuple) and ast.literal_eval(text) == value else None
+    except (ValueError, SyntaxError):
+        return None

@@ -1,0 +1,94 @@
+"""What is wrong here? A wrong answer's code with four reasons, one of which is true; then what its check says of it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from labkit.core.display import LITERAL, Note, Shown, as_html
+from labkit.core.errors import DataError
+from labkit.core.parameters import Count, checked
+from labkit.lesson.checks import judged
+from labkit.lesson.live import WIDGET, WIDGET_RULES, publish
+from labkit.lesson.notebook import attended
+from labkit.plot.picture import TEXT
+
+_STYLE = "<style>.labkit-option{width:auto;max-width:48em;height:auto;white-space:normal;text-align:left}</style>"
+
+
+@checked(error=DataError)
+def cards(notebook: str, seed: int = 0, count: Count = 3) -> Cards | Note:
+    """So many cards of a notebook ("04"); another `seed` draws others. Raises DataError for an unknown notebook."""
+    bank: Any = importlib.import_module("exercises.bank")
+    if not (found := bank.cards(notebook, seed)[:count]):
+        return Note("There are no cards: they are made of short wrong answers, and there are none here.")
+    return Cards(found) if attended() else Note("\n\n".join(map(str, found)))
+
+
+class Cards(Shown):
+    """Cards one after another: `buttons` are the four reasons and the way on, `told` is what the reader is told.
+
+    The notebook keeps the questions without their answers.
+    """
+
+    def __init__(self, cards: Sequence[Any]) -> None:
+        import ipywidgets as widgets
+
+        self.cards, self.right, self._at = cards, 0, 0
+        self.asked, self.told = widgets.HTML(), widgets.HTML()
+        self.buttons = [widgets.Button(description="Next card") for _ in range(5)]
+        for i, button in enumerate(self.buttons):
+            button.add_class("labkit-option")
+            button.on_click(functools.partial(self._answer, i) if i < 4 else self._next)
+        self._id = f"labkit-{uuid.uuid4().hex[:8]}"
+        self.box = widgets.VBox([self.asked, *self.buttons[:4], self.told, self.buttons[4]])
+        self.box.add_class(f"{self._id}-live")
+        self._ask()
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.cards))
+
+    def _ask(self) -> None:
+        card = self.cards[self._at]
+        head = f"Card {self._at + 1} of {len(self.cards)}. What is wrong in this answer to {card.number}?"
+        self.asked.value = _STYLE + _html(head) + _code(card.code)
+        self.told.value, self.buttons[4].layout.display = "", "none"
+        for option, button in zip(card.options, self.buttons, strict=False):
+            button.description, button.button_style, button.icon, button.disabled = option, "", "", False
+
+    def _answer(self, chosen: int, _button: object) -> None:
+        """Mark the true reason and the chosen one, explain, and let the check judge the answer."""
+        card, last = self.cards[self._at], self._at == len(self.cards) - 1
+        for button in self.buttons[:4]:
+            button.disabled = True
+        self.buttons[chosen].button_style, self.buttons[chosen].icon = "danger", "times"
+        self.buttons[card.right].button_style, self.buttons[card.right].icon = "success", "check"
+        self.right += chosen == card.right
+        verdict = "Right." if chosen == card.right else f"No: {card.misconception.title}."
+        self.told.value = _html(f"{verdict} {card.misconception.true}")
+        self.told.value += _html(f"The check says: {judged(card.number, card.answer).message}")  # after some seconds
+        if last:
+            self.told.value += _html(f"{self.right} of {len(self.cards)} right.")
+        self.buttons[4].layout.display = "none" if last else ""
+
+    def _next(self, _button: object) -> None:
+        self._at += 1
+        self._ask()
+
+    def _ipython_display_(self) -> None:
+        kept = "".join(_code(str(card)) for card in self.cards)
+        html = f"<style>{WIDGET_RULES.format(self._id)}</style><div class='{self._id}-kept'>{kept}</div>"
+        publish(f"{self._id}-kept", {"text/html": html, "text/plain": str(self)}, update=False)
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
+        publish(f"{self._id}-live", {WIDGET: view, "text/html": "", "text/plain": ""}, update=False)
+
+
+def _html(text: str) -> str:
+    return f"<div class='{LITERAL}' style='{TEXT}' role='status'>{as_html(text)}</div>"
+
+
+def _code(text: str) -> str:
+    return f"<pre class='{LITERAL}' style='margin:0.5em 0;line-height:1.4'>{as_html(text)}</pre>"

@@ -1,0 +1,114 @@
+"""Cards: what a reader sees, what a click does, and what stays in the notebook."""
+
+import ast
+import importlib
+
+import pytest
+
+import labkit as lab
+from exercises import answer_text, bank
+from exercises.misconceptions import misconceptions
+from labkit.core import results
+from labkit.core.errors import DataError
+from labkit.lesson import cards
+
+NOTEBOOKS = [n for n in bank.notebooks() if n != "17"]  # its answers are causes and mends, which aren't code
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    monkeypatch.setattr(cards, "attended", lambda: True)
+    return lab.cards("01", count=2)
+
+
+def test_a_right_click_explains_and_lets_the_check_speak(shown):
+    card = shown.cards[0]
+    assert card.code.splitlines()[0] in shown.asked.value
+    assert [button.description for button in shown.buttons[:4]] == list(card.options)
+    shown.buttons[card.right].click()
+    assert "Right." in shown.told.value
+    assert "The check says: " in shown.told.value
+    assert shown.buttons[card.right].icon == "check"
+    assert all(button.disabled for button in shown.buttons[:4])
+
+
+def test_a_wrong_click_names_the_true_reason_and_the_next_card_follows(shown):
+    first, last = shown.cards
+    shown.buttons[(first.right + 1) % 4].click()
+    assert f"No: {first.misconception.title}." in shown.told.value.replace("&#x27;", "'")
+    assert shown.buttons[(first.right + 1) % 4].icon == "times"
+    shown.buttons[4].click()
+    assert shown.told.value == ""
+    assert "Card 2 of 2" in shown.asked.value
+    shown.buttons[last.right].click()
+    assert "1 of 2 right." in shown.told.value
+    assert shown.buttons[4].layout.display == "none"
+
+
+def test_a_card_leaves_nothing_among_the_readers_results(shown):
+    shown.buttons[0].click()
+    assert results.results().entries() == []
+
+
+def test_without_a_reader_the_questions_stand_there_and_no_answers():
+    text = str(lab.cards("01", count=2))
+    assert text.count("What is wrong in this answer to 01.") == 2
+    assert not any(one.true in text for one in misconceptions().values() if one.true)
+    assert str(lab.cards("01", count=2)) == text
+    assert str(lab.cards("01", seed=1, count=2)) != text
+
+
+def test_an_unknown_notebook_is_named_and_a_copy_without_answers_says_so(monkeypatch):
+    with pytest.raises(DataError, match="no notebook '99'; did you mean"):
+        lab.cards("99")
+    monkeypatch.setattr(bank, "notebooks", list)
+    assert "no cards" in str(lab.cards("01"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_a_notebook_has_three_cards_or_more_with_four_options_of_which_one_can_be_true(notebook):
+    found = bank.cards(notebook)
+    assert len(found) >= 3
+    assert found == bank.cards(notebook)
+    titles = {one.title: one for one in misconceptions().values()}
+    for card in found:
+        true = card.misconception
+        assert len(set(card.options)) == 4
+        assert true.kind == "misconception"
+        others = [titles[option] for option in card.options if option != true.title]
+        assert [one.name for one in others if one.kind != "misconception" or one.name in true.overlaps] == []
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_what_a_card_shows_is_the_answer_that_the_check_rejects(notebook):
+    """test_every_exercise runs each wrong answer through its check; here the text is held against the answer."""
+    wrong = importlib.import_module(f"exercises.nb{notebook}.wrong_answers").WRONG
+    for card in bank.cards(notebook):
+        assert wrong[card.number][card.place][:2] == (card.answer, card.words)
+        if isinstance(card.answer, str):
+            assert card.code == card.answer.strip()
+            continue
+        shown = ast.parse(card.code).body[-1]
+        made = getattr(card.answer, "py_func", card.answer)
+        if isinstance(shown, ast.FunctionDef) and made.__name__ != "<lambda>":
+            assert _without_docstring(shown) == _without_docstring(_definition(notebook, made.__name__))
+        elif isinstance(shown, ast.Assign) and isinstance(card.answer, list | tuple):
+            assert ast.literal_eval(shown.value) == card.answer
+
+
+def _definition(notebook, name):
+    source = (answer_text.EXERCISES / f"nb{notebook}" / "wrong_answers.py").read_text(encoding="utf-8")
+    return next(node for node in ast.parse(source).body if getattr(node, "name", "") == name)
+
+
+def _without_docstring(function):
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return [ast.dump(node) for node in (function.args, *body, *function.decorator_list)]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_one_of_four_answers_is_the_solution(notebook):
+    for choice in bank.choices(notebook):
+        assert len(set(choice.codes)) == 4
+        assert choice.reasons.count("") == 1
+        assert choice.codes[choice.right] == answer_text.solution(choice.number)
