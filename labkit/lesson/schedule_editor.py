@@ -40,8 +40,8 @@ class ScheduleEditor(Live):
     def __init__(self, schedule: Schedule, **times: Any) -> None:
         import ipywidgets as widgets
 
-        self._simulate = lambda order: simulate(order, **times)
-        self.plan = self._simulate(schedule)
+        self._times = times
+        self.plan = simulate(schedule, **times)
         self._longest_s = 0.0
         super().__init__()
         self.blocks = _Blocks()
@@ -76,7 +76,7 @@ class ScheduleEditor(Live):
         place = order[rank].index(name)
         order[rank].insert(max(place + asked["by"], 0), order[rank].pop(place))
         try:
-            self.plan = self._simulate(order)
+            self.plan = simulate(order, **self._times)
         except ScheduleError as error:
             self.blocks.said = f"{name} of rank {rank} stays where it was. {error}"
         else:

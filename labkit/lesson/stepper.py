@@ -85,7 +85,7 @@ class Stepper(Live):
             self.buttons[thread].disabled = bool(waits)
         shown = self._threads(number, max(number - _ROWS, 0), max(number, min(_ROWS, count)))
         self._table.value = self._html(number, shown)
-        told = "No thread has accessed memory yet."
+        told = "No thread has accessed memory yet. Press ▶, or let a thread make a step."
         if number:
             step = self.steps.steps[number - 1]
             told = f"Step {number} of {count}: thread {step.thread} {step.words}."
@@ -99,10 +99,11 @@ class Stepper(Live):
             who = ", ".join(str(thread) for thread, (at, _) in enumerate(self.steps.places[number]) if at == line)
             rows.append((f"thread {who} ▶" if who else "", text))
         source = Table(tuple(rows), ("next", ""))._repr_html_()
-        lanes = enumerate(CYCLE[: len(self.buttons) - 2], start=2)  # a colour for each thread's column
-        colors = "".join(f".labkit-threads td:nth-child({column}){{background:{color}30}}" for column, color in lanes)
+        count = len(self.buttons) - 2
+        rules = [f"background:{color}30;min-width:{52 // count}ch" for color in (*CYCLE, CYCLE[0])[:count]]
+        lanes = "".join(f".labkit-threads td:nth-child({at}){{{rule}}}" for at, rule in enumerate(rules, start=2))
         threads = f"<div class='labkit-threads'>{shown._repr_html_()}</div>"
-        return f"<style>{_STYLE}{colors}</style><div class='labkit-steps'><div>{source}</div>{threads}</div>"
+        return f"<style>{_STYLE}{lanes}</style><div class='labkit-steps'><div>{source}</div>{threads}</div>"
 
     def _threads(self, number: int, first: int, last: int, *notes: str) -> Table:
         """The steps from `first` to `last`, each below its thread, and what is written, up to the moment `number`."""
