@@ -22,7 +22,7 @@ from scripts.notebooks import address
 
 INDEX = Path(__file__).with_name("index.md")
 _PICTURE = re.compile(r'src="data:image/png;base64,([^"]+)"')
-_STYLES = re.compile(r"<style>.*?</style>", re.DOTALL)  # of labkit's pictures: book.css has them for all
+_STYLES = re.compile(r"<style>[^<]*</style>(?=<figure)")  # of labkit's pictures: book.css has them for all
 _FIGURE = re.compile(r"<figure.*?</figure>", re.DOTALL)
 _CHECK = re.compile(r'lab\.check\("(\d\d\.\d[a-z]?)"')
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#|mailto:)([^)\s]+)\)")
@@ -58,7 +58,10 @@ def _write(path: Path, text: str) -> None:
 def _notebook(path: Path, executed: Path, pictures: Path) -> dict[str, Any]:
     """A notebook as it ran, or as it is if it didn't run: with a line about the run, and with the exercises' hints."""
     ran = executed / path.name
-    notebook: dict[str, Any] = json.loads((ran if ran.exists() else path).read_text(encoding="utf-8"))
+    text = (ran if ran.exists() else path).read_text(encoding="utf-8")
+    # Nobody needs the builder's folders.
+    text = text.replace(str(executed), "build/book/executed").replace(f"{ROOT}/", "")
+    notebook: dict[str, Any] = json.loads(text)
     told = notebook["metadata"].pop("book", None)
     about = (
         "*Run on {machine}, profile {profile}, {day}, in {seconds} s. Your numbers will differ.*".format(**told)
@@ -139,14 +142,15 @@ def _claims(found: course.Claims) -> str:
     """Every claim with the verdicts of this machine and of the recorded ones, and what others published."""
     parts = [
         "# Claims under test",
-        "What popular articles say about the speed of training, each tried as an experiment. A verdict is a machine's "
-        "own; the last of each machine and section stands here.",
+        "What popular articles say about the speed of training, each tried as an experiment. The verdicts of the run "
+        "that this book shows come first, then those of recorded runs, each with the notebook's section that gave it.",
     ]
     for claim in found.claims:
         parts.append(f"## {claim.id} {_plain(claim.text)}")
-        rows = [*claim.here, *(v for v in claim.elsewhere if v not in claim.here)]
-        rows = [v for v in rows if v.verdict != "not measured"] or rows[:1]
-        parts.append("\n".join(f"- **{v.verdict}** on {v.machine}, {v.section}: {_plain(v.because)}" for v in rows))
+        verdicts = [(v, f"{v.section}, this book's run on {v.machine}") for v in claim.here]
+        verdicts += [(v, f"{v.section}, recorded on {v.machine}") for v in claim.elsewhere]
+        judged = [row for row in verdicts if row[0].verdict != "not measured"] or verdicts[:1]
+        parts.append("\n".join(f"- **{v.verdict}** ({where}): {_plain(v.because)}" for v, where in judged))
         parts.append(
             "\n".join(
                 f"- *published*, {e['supports']}: {_plain(e['finding'])} ({_plain(e['device'])}; "
