@@ -109,7 +109,7 @@ class Question(Shown):
             self.field.observe(self._enter, names="value")
             row = [self.field, self.button]
         else:
-            low, high = (math.log10(end) for end in order)
+            low, high = (math.log10(end) for end in sorted(order))
             look |= {"readout": False, "layout": widgets.Layout(width=f"{len(label) // 2 + 20}em")}
             self.field = widgets.FloatLogSlider(10 ** ((low + high) / 2), min=low, max=high, step=0.05, **look)
             shown = widgets.Label(format_quantity(self._guess(), unit))
@@ -173,9 +173,9 @@ def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool,
 
 def _number(guess: object, unit: str) -> float | None:
     """A guess as a number; text may have commas or spaces between thousands, and end with the unit."""
-    if not isinstance(guess, str):
+    if not issubclass(type(guess), str):
         return as_float(guess)
-    text = guess.strip().removesuffix(unit).strip()
+    text = str(guess).strip().removesuffix(unit).strip()
     if _THOUSANDS.fullmatch(text):
         text = re.sub("[, ]", "", text)
     try:

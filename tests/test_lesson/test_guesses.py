@@ -189,6 +189,8 @@ def test_the_sentence_counts_the_last_ten_guesses():
     for i in range(10):
         last = said(f"00.3 row {i}", 100, 100.0 + 900 * (i > 0), "images/s")
     assert last.endswith("Of your last 10 guesses, 1 was within 2x.")
+    again = journal.record("00.2 row 2", 1000.0, "images/s")  # measured again, so it is among the last ten
+    assert guesses.in_words((again,)).endswith("Of your last 10 guesses, 0 were within 2x.")
 
 
 def test_the_sentence_says_of_what_kind_guess_and_number_are():
