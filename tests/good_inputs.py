@@ -46,6 +46,9 @@ def _training_data() -> Any:
 
 # by "function.parameter", by parameter, or by annotation
 EXAMPLES: dict[str, Callable[[], Any]] = {
+    "clinic.case.number": lambda: "17.3a",
+    "clinic.ward.notebook": lambda: "17",
+    "clinic.score.cases": lambda: [lab.clinic.case("17.3a")],
     # by annotation
     "int": lambda: 4,
     "float": lambda: 2.0,
@@ -307,14 +310,22 @@ STARTS: dict[str, tuple[str, ...]] = {
 NOT_WALKED: dict[str, str] = {
     "race": "needs a GPU",
     "trace": "takes what its kernel takes: tests/test_gpu/test_trace_refusals.py",
+    "Stepper": "takes what its kernel takes: tests/test_lesson/test_stepper.py",
+    "ScheduleEditor": "takes what `schedule.simulate` takes, which is called",
     "data.Prepare.augment": "handles one image of a loader",
     "data.Prepare.decode": "handles one image of a loader",
     "data.Prepare.finish": "handles one image of a loader",
     "formats.Format.round": "takes anything that NumPy takes",
     "Curves.draw": "draws on the board's axes",
     "Explorer.draw": "draws on the board's axes",
+    "clinic.Answer": "is made by a case's `answer`, and takes any answer",
+    "clinic.Case": "is made by `clinic.case`",
+    "clinic.Evidence": "is made by a case's own files",
+    "clinic.Score": "is made by `clinic.score`",
+    "clinic.judge": "is a check, which takes any answer",
     "Curves.add": "takes names of the caller's choice: tests/test_lesson/test_boards.py",
     "SeedCurves.draw": "draws on the board's axes",
+    "ScheduleEditor.draw": "draws on the editor's axes",
     "SpeedBoard.draw": "draws on the board's axes",
     "SeedCurves.race": "trains",
     "SpeedBoard.time": "measures; `time_call` is called",

@@ -153,7 +153,7 @@ def _nan(draw: random.Random) -> Patient:
     layer, step = draw.randrange(LAYERS - 1), draw.randrange(8, 24)
     ranks = health.of(health.healthy())
     largest = max(row[layer] for rank in ranks for row in rank.activations[: step + 1])
-    gain = _HALF_MOST / (0.99 * largest)  # so that the layer overflows in this step, or in one before
+    gain = _HALF_MOST / (0.9 * largest)  # the layer overflows in this step or before, in spite of float16's rounding
     return Patient("float16 overflows", Job(precision="float16"), Fault(gain=(layer, gain), noise=draw.randrange(99)))
 
 

@@ -9,6 +9,7 @@ from typing import cast
 
 from exercises.nb17.settings import RANKS, ROOMY, STEPS, Fault, Job, RankEvidence
 from exercises.nb17.training_job import train
+from labkit.core.errors import RankFailed
 from labkit.core.units import format_seconds
 from labkit.dist import Launched, launch
 
@@ -19,7 +20,10 @@ _SLOWER, _MORE_TRAFFIC, _HOLES, _DRIVER_CALLS = 1.2, 1.5, 0.15, 2
 @functools.cache
 def run(job: Job, fault: Fault, ranks: int = RANKS) -> Launched:
     """What the ranks leave: a RankEvidence each, and their spans."""
-    return launch(train, ranks, job, fault, timeout_s=120.0)
+    try:
+        return launch(train, ranks, job, fault, timeout_s=120.0)
+    except RankFailed:  # what is broken on purpose is evidence and never raised; a launch on a busy machine may fail
+        return launch(train, ranks, job, fault, timeout_s=120.0)
 
 
 def healthy() -> Launched:
