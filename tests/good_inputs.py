@@ -321,6 +321,7 @@ NOT_WALKED: dict[str, str] = {
     "clinic.Answer": "is made by a case's `answer`, and takes any answer",
     "clinic.Case": "is made by `clinic.case`",
     "clinic.Evidence": "is made by a case's own files",
+    "clinic.Patient": "is a protocol, which a case's own files fulfil",
     "clinic.Score": "is made by `clinic.score`",
     "clinic.judge": "is a check, which takes any answer",
     "Curves.add": "takes names of the caller's choice: tests/test_lesson/test_boards.py",
