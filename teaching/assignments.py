@@ -130,8 +130,10 @@ def _needed(cells: list[dict[str, Any]], sources: list[str], stubs: dict[int, st
     solutions = exercise_files.solutions(stubs[min(stubs)][:2])
     code = {i: _python(source) for i, source in enumerate(sources) if cells[i]["cell_type"] == "code"}
     yield from [i for i in code if "setup" in cells[i]["metadata"].get("tags", [])]
-    set_by = {i: _names(text)[1] for i, text in code.items()}
     defined = {name for text in code.values() for name in re.findall(r"(?m)^(?:def|class) (\w+)", text)}
+    # a cell that registers something with a function of another cell belongs to it: @cnn_block.register_fake
+    added = {i: defined & set(re.findall(r"(?m)^@(\w+)\.", text)) for i, text in code.items()}
+    set_by = {i: _names(text)[1] | added[i] for i, text in code.items()}
     todo: list[tuple[str, int]] = []
     for i, number in stubs.items():
         answer = f"{sources[i]}\n{solutions[number]}\n{_answer(number, sources)}"

@@ -6,11 +6,10 @@ Readers are p1, p2, ... in an order that says nothing, unless names are asked fo
 from __future__ import annotations
 
 import hashlib
+import itertools
 import statistics
-import tempfile
-import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from labkit.core.parameters import checked
 from labkit.core.results import Attempt, Entry, Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity
 from labkit.lesson import course, guesses, journal
-from labkit.lesson.live import WIDGET, publish
 from labkit.lesson.outcomes import Standing, outcomes
 from labkit.lesson.report_page import as_page
 from labkit.measure.bootstrap import median_ratio_interval
@@ -44,10 +42,10 @@ class Reader:
     entries: tuple[Entry, ...]
 
     def last(self, kind: type[Any]) -> dict[tuple[str, str, str], Any]:
-        """The last prediction or measurement under each section, name and unit."""
-        found = (e for e in self.entries if isinstance(e, kind))
-        shown = (e for e in found if e.value == 0 or _LEAST < abs(e.value) < _MOST)
-        return {(e.section, e.what, e.unit): e for e in shown}
+        """The last guess or measurement of each quantity and unit; no late guess, and nothing of a busy machine."""
+        found = (e for e in self.entries if isinstance(e, kind) and (e.value == 0 or _LEAST < abs(e.value) < _MOST))
+        last = {(e.section, e.what, e.unit): e for e in found}
+        return {k: e for k, e in last.items() if getattr(e, "blind", True) and not getattr(e, "busy", "")}
 
 
 @checked
@@ -106,60 +104,43 @@ def _parts(readers: Sequence[Reader], skipped: Sequence[str]) -> Iterator[str]:
     yield f"<h2>How good the guesses are</h2>{course.calibrated(pairs, 'All')._repr_html_()}"
     yield f"<h2>Exercises</h2>{_exercises(readers)._repr_html_()}"
     yield f"<h2>Claims by machine</h2>{_claims(readers)._repr_html_()}"
-    yield "<h2>Guesses, and what was measured</h2>"
-    yield from _by_notebook(_guesses(readers)) or ["<p>Nobody has guessed anything.</p>"]
-    yield "<h2>Results by machine</h2><p>Only what several have measured with the same sizes, on machines not busy.</p>"
-    yield from _by_notebook(_machines(readers)) or ["<p>No number was measured by two.</p>"]
+    yield "<h2>Guesses, and what was measured</h2><p>Only guesses that were made before measuring.</p>"
+    yield from _folded(_guesses(readers))
+    yield "<h2>Results by machine</h2><p>Only what several measured with the same sizes, on machines not busy.</p>"
+    yield from _folded(_machines(readers))
 
 
-def _by_notebook(parts: Sequence[tuple[str, str]]) -> list[str]:
-    """(notebook, HTML) pairs, those of a notebook folded behind its number."""
-    found: dict[str, str] = {}
-    for notebook, part in parts:
-        found[notebook] = found.get(notebook, "") + part
-    style = "display:flex;flex-wrap:wrap;gap:0 1em"
-    return [
-        f"<details open><summary>Notebook {as_html(n)}</summary><div style='{style}'>{part}</div></details>"
-        for n, part in found.items()
-    ]
+def _folded(parts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """(notebook, HTML) pairs, those of a notebook behind its number."""
+    for notebook, group in itertools.groupby(parts, key=lambda part: part[0]):
+        inside = "".join(part for _, part in group)
+        yield f"<details open><summary>Notebook {as_html(notebook)}</summary><div class='row'>{inside}</div></details>"
 
 
-def _guesses(readers: Sequence[Reader]) -> list[tuple[str, str]]:
+def _guesses(readers: Sequence[Reader]) -> Iterator[tuple[str, str]]:
     """A figure for each quantity that somebody guessed before measuring it."""
-    guessed: dict[tuple[str, str, str], list[float]] = {}
-    measured: dict[tuple[str, str, str], list[float]] = {}
-    for reader in readers:
-        for key, guess in reader.last(Prediction).items():
-            if guess.blind:
-                guessed.setdefault(key, []).append(guess.value)
-        for key, m in reader.last(Measurement).items():
-            if not m.busy:
-                measured.setdefault(key, []).append(m.value)
-    return [
-        (
-            key[0][:2],
-            plot.guess_histogram(guessed[key], measured.get(key, []), unit=key[2], title=" ".join(key[:2])).as_html(),
-        )
-        for key in sorted(guessed)
-    ]
+    found: dict[type[Any], dict[tuple[str, str, str], list[float]]] = {Prediction: {}, Measurement: {}}
+    for reader, kind in itertools.product(readers, found):
+        for key, entry in reader.last(kind).items():
+            found[kind].setdefault(key, []).append(entry.value)
+    for key, guessed in sorted(found[Prediction].items()):
+        measured, title = found[Measurement].get(key, []), " ".join(key[:2])
+        yield key[0][:2], plot.guess_histogram(guessed, measured, unit=key[2], title=title).as_html()
 
 
-def _machines(readers: Sequence[Reader]) -> list[tuple[str, str]]:
+def _machines(readers: Sequence[Reader]) -> Iterator[tuple[str, str]]:
     """A table for each number that two or more measured, of the same work: its size on each machine."""
     found: dict[tuple[str, str, Work], dict[str, list[Measurement]]] = {}
-    for reader in readers:
-        for m in reader.last(Measurement).values():
-            work = Work(m.unit, m.size, m.dtype, m.items, m.profile)
-            if m.origin == "measured" and not difference(m, work):
-                found.setdefault((m.section, m.what, work), {}).setdefault(m.machine, []).append(m)
-    tables = []
+    for m in (m for reader in readers for m in reader.last(Measurement).values() if m.origin == "measured"):
+        work = Work(m.unit, m.size, m.dtype, m.items, m.profile)
+        if not difference(m, work):
+            found.setdefault((m.section, m.what, work), {}).setdefault(m.machine, []).append(m)
     for (section, what, work), by in sorted(found.items(), key=lambda item: item[0][:2]):
         if sum(map(len, by.values())) > 1:
             rows = tuple((machine, str(len(same)), *_spread(same, work.unit)) for machine, same in sorted(by.items()))
             told = ", ".join(filter(None, (f"{section} {what}", work.size, work.dtype, f"profile {work.profile}")))
-            table = Table(rows, ("machine", "readers", "middle", "95 % interval, or least to greatest"), told)
-            tables.append((section[:2], table._repr_html_()))
-    return tables
+            head = ("machine", "readers", "middle", "95 % interval of one, least to greatest of several")
+            yield section[:2], f"<div>{Table(rows, head, told)._repr_html_()}</div>"
 
 
 def _spread(same: Sequence[Measurement], unit: str) -> tuple[str, str]:
@@ -220,32 +201,3 @@ def _exercises(readers: Sequence[Reader]) -> Table:
     )
     notes = ("The class is stuck at those at the top.",) if any(stuck.values()) else ()
     return Table(tuple(rows), head if rows else (), notes=notes if rows else ("Nobody has tried an exercise.",))
-
-
-def upload() -> None:
-    """Show a button that takes results files and puts the page about them, without names, in its place."""
-    import ipywidgets as widgets
-
-    place, button = f"labkit-{uuid.uuid4().hex[:8]}", widgets.FileUpload(accept=".jsonl", multiple=True)
-
-    def show(change: Any) -> None:
-        value = change["new"]  # ipywidgets 7: name -> file; 8: a tuple of files that have a name
-        given = list(value.values() if isinstance(value, dict) else value)
-        with tempfile.TemporaryDirectory() as folder:
-            for i, file in enumerate(given):
-                (Path(folder) / f"{i}.jsonl").write_bytes(bytes(file["content"]))
-            try:
-                write_page([Path(folder)], Path("pool.html"))
-            except DataError:
-                told = "None of these files holds results of the workbook. Run this cell again to choose others."
-                publish(place, {"text/html": told, "text/plain": told})
-                return
-        page = as_html(Path("pool.html").read_text(encoding="utf-8"))
-        frame = (
-            f"<iframe title='Results of the class' style='width:100%;height:80vh;border:0' srcdoc='{page}'></iframe>"
-        )
-        publish(place, {"text/html": frame, "text/plain": "The page is kept in pool.html."})
-
-    button.observe(show, names="value")
-    view = {"version_major": 2, "version_minor": 0, "model_id": button.model_id}
-    publish(place, {WIDGET: view, "text/plain": "Run this cell to choose results files."}, update=False)

@@ -168,23 +168,19 @@ def guess_histogram(
     """
     shown = np.asarray([*guesses, *measured], float)
     low, high = float(shown.min()), float(shown.max())
-    log = low > 0 and (unit == "x" or high >= 5 * low)
-    room = (high / low) ** 0.05 * 1.05 if log else 0.05 * (high - low) + 0.05 * abs(high)
-    ends = (low / room, high * room) if log else (low - room, high + room)
-    edges = np.geomspace(*ends, _BINS) if log else np.linspace(*ends, _BINS)
-    counts = ax.hist(guesses, edges, facecolor="white", edgecolor=PREDICTED, linewidth=1.5, label="guesses")[0]
-    ax.plot(measured, [-0.12 * counts.max()] * len(measured), "o", color=MEASURED, alpha=0.6, label="measured")
-    ax.set_ylim(-0.25 * counts.max(), None)
-    ax.set_yticks(range(0, int(counts.max()) + 1, max(int(counts.max()) // 4, 1)))
-    ax.set_ylabel("readers")
-    if log:
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,), numticks=5))
-        ax.xaxis.set_minor_formatter(NullFormatter())
-    else:
-        ax.xaxis.set_major_locator(MaxNLocator(4))
+    wide = low > 0 and high >= 5 * low
+    log = wide or (low > 0 and unit == "x")
+    room = 1.1 * (high / low) ** 0.05 if log else 0.05 * (high - low) + 0.05 * abs(high)
+    edges = np.geomspace(low / room, high * room, _BINS) if log else np.linspace(low - room, high + room, _BINS)
+    most = ax.hist(guesses, edges, facecolor="white", edgecolor=PREDICTED, linewidth=1.5, label="guesses")[0].max()
+    ax.plot(measured, [-0.12 * most] * len(measured), "o", color=MEASURED, alpha=0.6, label="measured")
+    ax.set_ylim(-0.25 * most, 1.05 * most)
+    ax.set_yticks(range(0, int(most) + 1, max(int(most) // 4, 1)))
+    ax.set_xscale("log" if log else "linear")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=6) if wide else MaxNLocator(4))
     ax.xaxis.set_major_formatter(lambda value, _: _tick(value, unit))
-    ax.set_xlabel("time" if unit == "s" else unit)
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set(xlabel="time" if unit == "s" else unit, ylabel="readers")
     words = f"{_counted(guesses, 'guess', 'guesses', unit)}; {_counted(measured, 'measured', 'measured', unit)}."
     return FigureSpec(words, height_in=2.4, width_in=3.2, legend="below", columns=2)
 

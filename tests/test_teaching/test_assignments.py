@@ -68,6 +68,13 @@ def test_the_cells_above_set_every_name_that_a_right_answer_needs(path):
             known |= own
 
 
+def test_what_is_registered_with_a_function_comes_with_it():
+    sources = [cell["source"] for cell, _ in assignment("06").cells]
+    (defined,) = [i for i, source in enumerate(sources) if "\ndef cnn_block(" in source]
+    assert any("@cnn_block.register_fake" in source for source in sources[defined:])
+    assert not any("@cuda.jit\ndef leave_name" in cell["source"] for cell, _ in assignment("03").cells)
+
+
 def test_an_export_draws_its_inputs_from_secret_text_of_its_own():
     assert len({assignments.new_salt() for _ in range(100)}) == 100
 
