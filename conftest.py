@@ -8,7 +8,9 @@ import pytest
 
 _home = tempfile.TemporaryDirectory(prefix="labkit-test-")
 # What must not share its core with other tests: ranks, the browser, and the notebooks and exercises that run on ranks.
-_ALONE = re.compile(r"tests/(browser|test_dist)/|/1[2-7]_\w+\.ipynb|test_clinic17|test_every_exercise\.py::.*\[1[237]\.")
+_ALONE = re.compile(
+    r"tests/(browser|test_dist)/|/1[2-7]_\w+\.ipynb|test_clinic17|test_every_exercise\.py::.*\[1[237]\."
+)
 
 
 def pytest_configure(config):
