@@ -67,8 +67,7 @@ def read(path: Path) -> Notebook:
 
 def minutes(path: Path, length: int) -> int:
     """Minutes that a learner needs for a path of the notebook, in whole 5 minutes, by the formula for whole ones."""
-    made = shortened(read(path), path.name, length)
-    return notebooks.minutes(made, path.name[:2])
+    return notebooks.minutes({"cells": _kept(read(path), length)}, path.name[:2])
 
 
 def is_left_out(cell: dict[str, Any], length: int) -> bool:
@@ -77,13 +76,24 @@ def is_left_out(cell: dict[str, Any], length: int) -> bool:
 
 
 def shortened(notebook: Notebook, name: str, length: int) -> Notebook:
-    """A copy of a notebook (nbformat 4 JSON) with the cells of one path.
+    """A copy of a notebook (nbformat 4 JSON) with the cells of one path; its first cell says what is left out."""
+    cells = _kept(notebook, length)
+    title = "".join(cells[0]["source"])
+    title = re.sub(r"(?m)^\d+ minutes\b", f"{notebooks.minutes({'cells': cells}, name[:2])} minutes", title)
+    if len(cells) < len(notebook["cells"]):
+        title += f"\n\n{what_is_left_out(notebook, name, length)}"
+    cells[0]["source"] = title
+    return notebook | {"cells": cells}
+
+
+def _kept(notebook: Notebook, length: int) -> list[dict[str, Any]]:
+    """Copies of the cells of a path.
 
     A prediction or an exercise whose code cell is left out is left out of the text above it, too.
     """
-    made, following = copy.deepcopy(notebook), None  # the code cell below
     cells: list[dict[str, Any]] = []
-    for cell in reversed(made["cells"]):
+    following = None  # the code cell below
+    for cell in reversed(copy.deepcopy(notebook["cells"])):
         if cell["cell_type"] == "code":
             following = cell
         elif following is not None and is_left_out(following, length):
@@ -92,13 +102,7 @@ def shortened(notebook: Notebook, name: str, length: int) -> Notebook:
             cell["source"] = text[: task.start()].rstrip() if task else text
         if cell["source"] and not is_left_out(cell, length):
             cells.append(cell)
-    made["cells"] = cells[::-1]
-    title = "".join(made["cells"][0]["source"])
-    title = re.sub(r"(?m)^\d+ minutes\b", f"{notebooks.minutes(made, name[:2])} minutes", title)
-    if len(made["cells"]) < len(notebook["cells"]):
-        title += f"\n\n{what_is_left_out(notebook, name, length)}"
-    made["cells"][0]["source"] = title
-    return made
+    return cells[::-1]
 
 
 def what_is_left_out(notebook: Notebook, name: str, length: int) -> str:

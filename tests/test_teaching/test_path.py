@@ -209,6 +209,8 @@ def test_a_wrong_command_is_told(numbers, out, words, tmp_path, capsys):
 def test_the_minutes_of_a_path_are_those_of_its_cells():
     path = notebook_paths()[0]
     made = paths.shortened(paths.read(path), path.name, 50)
+    assert f"\n{paths.minutes(path, 50)} minutes" in made["cells"][0]["source"]
+    made["cells"][0]["source"] = made["cells"][0]["source"].rpartition("\n\n")[0]  # without what is left out
     assert paths.minutes(path, 50) == script.minutes(made, path.name[:2])
     with pytest.raises(LabError, match="There is no notebook"):
         paths.chosen(["4"])
