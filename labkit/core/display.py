@@ -16,6 +16,7 @@ from labkit.core.parameters import checked
 # MathJax looks for no formulas inside of elements of these classes: $ is a price here.
 LITERAL = "tex2jax_ignore mathjax_ignore"
 _LINK = re.compile(r"https://([^/\s]+)[^\s<>)]*[^\s<>).,:;]")
+_CODE = re.compile(r"`([^`\n]+)`")
 _HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}
 
 
@@ -36,8 +37,9 @@ def as_html(text: str) -> str:
 
 
 def linked_html(text: str) -> str:
-    """What `as_html` makes of a text, with each https address as a link that shows its host."""
-    return _LINK.sub(r'<a href="\g<0>" target="_blank">\1</a>', as_html(text))
+    """What `as_html` makes of a text, with each https address as a link that shows its host, and `code` as such."""
+    linked = _LINK.sub(r'<a href="\g<0>" target="_blank">\1</a>', as_html(text))
+    return _CODE.sub(r"<code>\1</code>", linked)
 
 
 def signal_name(number: int) -> str:
@@ -97,7 +99,7 @@ class Table(Shown):
         head = f"<thead>{_line(self.headings, 'th')}</thead>" if self.headings else ""
         body = "".join(_line(row, "td") for row in self.rows)
         notes = "".join(
-            f"<p class='{LITERAL}' style='max-width:48em;margin:0.2em 0'>{as_html(note)}</p>" for note in self.notes
+            f"<p class='{LITERAL}' style='max-width:48em;margin:0.2em 0'>{linked_html(note)}</p>" for note in self.notes
         )
         return f"<table class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
 
@@ -117,4 +119,4 @@ class ShownAsTable(Shown):
 
 
 def _line(cells: Iterable[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag} style='text-align:left'>{as_html(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag} style='text-align:left'>{linked_html(cell)}</{tag}>" for cell in cells) + "</tr>"

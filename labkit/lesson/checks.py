@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from labkit.core.arguments import as_float
-from labkit.core.display import LITERAL, Shown, as_html, brief_repr, cut
+from labkit.core.display import LITERAL, Shown, as_html, brief_repr, cut, linked_html
 from labkit.core.errors import LabError
 from labkit.core.parameters import Count, checked
 from labkit.core.units import significant
@@ -56,7 +56,7 @@ class Outcome(Shown):
 
     def _repr_html_(self) -> str:
         sign, color = _STYLE[self.state]
-        text = as_html(self.message).replace("\n", "<br>")
+        text = linked_html(self.message).replace("\n", "<br>")
         # the words have the page's own colour, which can be read on light and dark; the edge alone is coloured
         look = f"max-width:48em;border-left:4px solid {color};padding-left:0.6em"
         told = f"<b>{sign} {as_html(self.number)} {self.state}.</b> {text}"

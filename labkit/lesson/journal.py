@@ -27,6 +27,7 @@ from labkit.measure.machine import machine
 from labkit.plan import published
 
 OwnOrigin = Literal["measured", "simulated", "calculated"]
+_COMMIT = re.compile(r" \(commit \w+\)")  # of a source: its link holds it too
 _recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under each key
 
 
@@ -170,7 +171,8 @@ def verdict(
     results.results().append(Verdict(claim, word, reason, section, machine().name, results.now()))
     rows = [row for row in published.table("claims_evidence") if row["claim"] == claim]
     others = [
-        f"Published evidence: {row['finding']} ({row['device']}; {row['source']}; {row['link']})." for row in rows
+        f"Published evidence: {row['finding']} ({row['device']}; {_COMMIT.sub('', row['source'])}; {row['link']})."
+        for row in rows
     ]
     return Note("\n".join([f"{claim} ({claims()[claim]}): {word}: {reason}", *others]))
 

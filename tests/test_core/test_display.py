@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 from IPython.lib.pretty import pretty
 
-from labkit.core.display import Shown, Table
+from labkit.core.display import Note, Shown, Table
 
 TABLE = Table((("T4", "16 GB"), ("<b>", "x")), ("name", "memory"), "GPUs", ("Peaks are dense.",))
 
@@ -28,3 +28,10 @@ def test_a_notebook_shows_the_words_and_not_the_fields():
             return "42, of course"
 
     assert pretty(Answer()) == "42, of course"
+
+
+def test_code_in_words_is_shown_as_code_and_still_safe():
+    words = "needs `make <x>`, `a` and a lone ` mark"
+    shown = Table(((words,),), notes=(words,))._repr_html_()
+    assert shown.count("<code>make &lt;x&gt;</code>, <code>a</code> and a lone ` mark") == 2
+    assert Note(words)._repr_html_().count("<code>") == 2

@@ -60,10 +60,10 @@ def test_an_unknown_exercise_names_the_nearest():
 
 def test_hints_come_in_steps_and_end_at_the_solution(exercise):
     exercise(lambda answer: "")
-    assert "Hint 1 of 2" in str(checks.hint("99.1"))
-    assert "lab.hint('99.1', 2)" in str(checks.hint("99.1"))
-    assert "lab.solution('99.1')" in str(checks.hint("99.1", 2))
-    assert str(checks.hint("99.1", 7)) == str(checks.hint("99.1", 2))
+    assert "Hint 1 of 2" in str(checks.hint("00.1"))
+    assert "lab.hint('00.1', 2)" in str(checks.hint("00.1"))
+    assert "lab.solution('00.1')" in str(checks.hint("00.1", 2))
+    assert str(checks.hint("00.1", 7)) == str(checks.hint("00.1", 2))
 
 
 def test_a_solution_is_shown_as_code():

@@ -139,3 +139,9 @@ def test_a_page_without_any_result_says_so(tmp_path):
     assert "No guess has a measurement yet" in text
     assert "This machine has judged 0 of 32 claims" in text
     assert "<h2>00" not in text
+
+
+def test_a_verdict_names_its_sources_without_their_commits():
+    told = str(journal.verdict("C02", True, section="00.4"))
+    assert "https://" in told
+    assert "(commit" not in told
