@@ -35,8 +35,8 @@ def drawn_anew(salt: str) -> Iterator[None]:
             return self
 
     kept = random.Random, np.random.default_rng, torch.Generator
-    random.Random = Random  # type: ignore[misc]
-    np.random.default_rng = lambda seed=None: kept[1](None if seed is None else seed_of(seed))  # type: ignore[assignment]
+    random.Random = Random  # type: ignore[assignment,misc]
+    np.random.default_rng = lambda seed=None: kept[1](None if seed is None else seed_of(seed))
     torch.Generator = Generator  # type: ignore[misc]
     try:
         yield

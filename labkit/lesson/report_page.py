@@ -20,7 +20,8 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse;font-size:.9em;display:block;overflow-x:auto}caption{padding:.5em 0}"
     "td,th{padding:.3em .7em;border-bottom:1px solid #8886;vertical-align:top;text-align:left;overflow-wrap:break-word}"
-    "figure{margin:1em 0!important}summary{cursor:pointer;padding:.5em 0}.row{display:flex;flex-wrap:wrap;gap:0 2em}"
+    "figure{margin:1em 0!important}summary{cursor:pointer;padding:.5em 0}"
+    ".row{display:flex;flex-wrap:wrap;gap:0 2em}.row figure{max-width:24em}"
     "@media(prefers-color-scheme:dark){.labkit-picture{filter:brightness(.85)}}"
 )
 
