@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from labkit.core.errors import LabError
 
 # Each has add_arguments(parser) and run(arguments), which returns the exit status.
-SUBCOMMANDS = ("docs", "handout", "nbgrader", "otter", "path", "slides")
+SUBCOMMANDS = ("anki", "docs", "exam", "handout", "nbgrader", "otter", "path", "quiz", "slides")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,72 @@
+"""A deck for Anki of all misconceptions and all cards, made with genanki; a later deck updates an earlier one."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from exercises import bank
+from exercises.bank import Card
+from exercises.misconceptions import Misconception, misconceptions
+from labkit.core.errors import MissingExtra
+from labkit.core.own_folder import writing
+
+_DECK, _MODEL = 1_732_050_807, 1_414_213_562  # Anki knows decks and kinds of notes by such numbers: never change them
+_CSS = (
+    ".card{font-family:sans-serif;font-size:18px;line-height:1.4;text-align:left;max-width:44em;margin:auto}"
+    "pre{font-size:15px;white-space:pre-wrap}.nightMode a{color:#8ab4f8}"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The file."""
+    parser.add_argument("-o", "--output", type=Path, required=True, help="a file that ends in .apkg")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the deck."""
+    found = notes()
+    with writing(arguments.output):
+        write(arguments.output, found)
+    print(f"{arguments.output} has {len(found)} notes. Open it with Anki (File, Import).")
+    return 0
+
+
+def notes() -> list[tuple[str, str, str, str]]:
+    """(stable name, question, answer, notebook) of each note, questions and answers as HTML."""
+    taught = [one for one in misconceptions().values() if one.kind == "misconception"]
+    cards = [card for notebook in bank.notebooks() for card in bank.cards(notebook)]
+    return [_of_misconception(one) for one in taught] + [_of_card(card) for card in cards]
+
+
+def _of_misconception(one: Misconception) -> tuple[str, str, str, str]:
+    source = f"<p><a href='{escape(one.source)}'>Source</a></p>" if one.source else ""
+    question = f"<p>True or not, and why?</p><p>{escape(one.believed)}</p>"
+    return f"misconception {one.name}", question, f"<p>Not true. {escape(one.true)}</p>{source}", one.notebook
+
+
+def _of_card(card: Card) -> tuple[str, str, str, str]:
+    options = "".join(f"<li>{escape(option)}</li>" for option in card.options)
+    question = f"<p>What is wrong in this answer to exercise {card.number}?</p><pre>{escape(card.code)}</pre>"
+    answer = f"<p><b>{escape(card.misconception.title)}.</b> {escape(card.misconception.true)}</p>"
+    name = hashlib.sha256(card.code.encode()).hexdigest()[:16]  # a card whose code changes is another card
+    return f"card {card.number} {name}", f"{question}<ol type='a'>{options}</ol>", answer, card.number[:2]
+
+
+def write(target: Path, found: list[tuple[str, str, str, str]]) -> None:
+    """Write notes into an Anki package."""
+    try:
+        import genanki
+    except ImportError as error:
+        raise MissingExtra("A deck needs genanki: pip install -e '.[teaching]'") from error
+    template = {"name": "Card", "qfmt": "{{Question}}", "afmt": "{{FrontSide}}<hr id='answer'>{{Answer}}"}
+    fields = [{"name": "Question"}, {"name": "Answer"}]
+    model: Any = genanki.Model(_MODEL, "GPU training workbook", fields=fields, templates=[template], css=_CSS)
+    deck: Any = genanki.Deck(_DECK, "GPU training workbook")
+    for name, question, answer, notebook in found:
+        note = genanki.Note(model, [question, answer], guid=genanki.guid_for(name), tags=[f"notebook-{notebook}"])
+        deck.add_note(note)
+    genanki.Package(deck).write_to_file(str(target))
