@@ -50,7 +50,7 @@ import os, sys
 
 if "COLAB_RELEASE_TAG" in os.environ:
     !test -d /content/workbook || git clone -q --depth 1 {address} /content/workbook
-    !pip install -q "amaranth>=0.5,<0.6"  # all else is there
+    !pip install -q "amaranth>=0.5,<0.6" "anywidget>=0.9.13" "fsrs>=6,<7"  # all else is there
     sys.path.insert(0, "/content/workbook")"""
 # README.md's pictures: the notebook and the cell that draws each.
 PICTURES = {"warp_lines.png": ("04", "nb04-51"), "gantt.png": ("14", "cell-54"), "roofline.png": ("01", "nb01-33")}
