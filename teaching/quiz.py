@@ -96,5 +96,5 @@ def rendered(asked: list[dict[str, Any]]) -> tuple[str, str]:
         raise MissingExtra("A quiz needs jupyterquiz: pip install -e '.[teaching]'") from error
     shown: list[Any] = []
     with unittest.mock.patch.object(module, "display", shown.append):  # it shows what it makes, and returns nothing
-        module.display_quiz(asked, shuffle_answers=False)
+        module.display_quiz(asked, shuffle_answers=False, max_width=960)  # pixels: a long line of code
     return shown[0].data, shown[1].data.replace(_MATHJAX, "data:text/javascript,")

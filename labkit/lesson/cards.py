@@ -57,13 +57,13 @@ class Cards(Shown):
         self.asked.value = _STYLE + _html(head) + _code(card.code)
         self.told.value, self.buttons[4].layout.display = "", "none"
         for option, button in zip(card.options, self.buttons, strict=False):
-            button.description, button.button_style, button.icon, button.disabled = option, "", "", False
+            button.description, button.button_style, button.icon = option, "", ""
 
     def _answer(self, chosen: int, _button: object) -> None:
         """Mark the true reason and the chosen one, explain, and let the check judge the answer."""
+        if self.told.value:  # answered already; a disabled button would be pale, and lose the keyboard's focus
+            return
         card, last = self.cards[self._at], self._at == len(self.cards) - 1
-        for button in self.buttons[:4]:
-            button.disabled = True
         self.buttons[chosen].button_style, self.buttons[chosen].icon = "danger", "times"
         self.buttons[card.right].button_style, self.buttons[card.right].icon = "success", "check"
         self.right += chosen == card.right
