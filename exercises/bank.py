@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import functools
 import importlib
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -125,11 +126,12 @@ def _options(notebook: str, number: str, true: Misconception, draw: random.Rando
     """
     titles: list[str] = []
     everyone = sorted(notebooks(), key=lambda other: abs(int(other) - int(notebook)))
-    groups = [_names(notebook, number), *(_names(other) for other in everyone)]
-    for group in groups:
+    for group in itertools.chain([_names(notebook, number)], map(_names, everyone)):
         names = sorted(name for name in group if name != true.name and name not in true.overlaps)
         fresh = [title for name in names if (title := misconceptions()[name].title) not in titles]
         titles += draw.sample(fresh, min(len(fresh), _OPTIONS - 1 - len(titles)))
+        if len(titles) == _OPTIONS - 1:  # other notebooks' wrong answers take seconds to import
+            break
     options = [true.title, *titles]
     draw.shuffle(options)
     return tuple(options)

@@ -46,9 +46,7 @@ def _training_data() -> Any:
 
 # by "function.parameter", by parameter, or by annotation
 EXAMPLES: dict[str, Callable[[], Any]] = {
-    "clinic.case.number": lambda: "17.3a",
     "clinic.ward.notebook": lambda: "17",
-    "clinic.score.cases": lambda: [lab.clinic.case("17.3a")],
     # by annotation
     "int": lambda: 4,
     "float": lambda: 2.0,
@@ -136,6 +134,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "record.value": lambda: 2.0,
     "hint.number": lambda: "00.1",
     "solution.number": lambda: "00.1",
+    "cards.notebook": lambda: "04",
     "check.number": lambda: "00.1",
 }
 
@@ -318,10 +317,12 @@ NOT_WALKED: dict[str, str] = {
     "formats.Format.round": "takes anything that NumPy takes",
     "Curves.draw": "draws on the board's axes",
     "Explorer.draw": "draws on the board's axes",
+    "clinic.case": "runs a training: tests/test_lesson/test_clinic.py",
     "clinic.Answer": "is made by a case's `answer`, and takes any answer",
     "clinic.Case": "is made by `clinic.case`",
     "clinic.Evidence": "is made by a case's own files",
     "clinic.Patient": "is a protocol, which a case's own files fulfil",
+    "clinic.score": "takes cases, which run trainings: tests/test_lesson/test_clinic.py",
     "clinic.Score": "is made by `clinic.score`",
     "clinic.judge": "is a check, which takes any answer",
     "Curves.add": "takes names of the caller's choice: tests/test_lesson/test_boards.py",

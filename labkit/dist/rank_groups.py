@@ -29,7 +29,7 @@ from labkit.core.errors import LabError
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _MAPPED = "0000000000000000FFFF0000"  # begins an IPv4 address written as IPv6
-_LOOKS, _PAUSE_S = 3, 0.05  # a connection that is just being closed may look like another user's
+_LOOKS, _PAUSE_S = 21, 0.1  # one that a slow peer hasn't accepted yet, or is just closing, looks like another user's
 _numbers = itertools.count()  # a group that is made after another was destroyed meets at a file of its own
 
 
