@@ -46,7 +46,7 @@ def _training_data() -> Any:
 
 # by "function.parameter", by parameter, or by annotation
 EXAMPLES: dict[str, Callable[[], Any]] = {
-    "clinic.ward.notebook": lambda: "17",
+    "clinic.faults.notebook": lambda: "17",
     # by annotation
     "int": lambda: 4,
     "float": lambda: 2.0,
@@ -321,7 +321,7 @@ NOT_WALKED: dict[str, str] = {
     "clinic.Answer": "is made by a case's `answer`, and takes any answer",
     "clinic.Case": "is made by `clinic.case`",
     "clinic.Evidence": "is made by a case's own files",
-    "clinic.Patient": "is a protocol, which a case's own files fulfil",
+    "clinic.BrokenRun": "is a protocol, which a case's own files fulfil",
     "clinic.score": "takes cases, which run trainings: tests/test_lesson/test_clinic.py",
     "clinic.Score": "is made by `clinic.score`",
     "clinic.judge": "is a check, which takes any answer",

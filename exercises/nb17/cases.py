@@ -90,7 +90,7 @@ SETTINGS = {
 
 
 @dataclass(frozen=True)
-class Patient:
+class BrokenRun:
     """One broken training: the job's settings, what is broken, and what that is called."""
 
     cause: str
@@ -143,63 +143,63 @@ def mended(job: Job, mend: object) -> Job:
     return dataclasses.replace(job, **{name: value})
 
 
-def patient(number: str, seed: int) -> Patient:
+def broken(number: str, seed: int) -> BrokenRun:
     """The case of exercise `number`, as `seed` draws it; that of 17.6 is any of the others."""
     draw = random.Random(f"case {number} {seed}")
     return (draw.choice(list(_DRAWN.values())) if number == "17.6" else _DRAWN[number])(draw)
 
 
-def _nan(draw: random.Random) -> Patient:
+def _nan(draw: random.Random) -> BrokenRun:
     layer, step = draw.randrange(LAYERS - 1), draw.randrange(8, 24)
     ranks = health.of(health.healthy())
     largest = max(row[layer] for rank in ranks for row in rank.activations[: step + 1])
     gain = _HALF_MOST / (0.9 * largest)  # the layer overflows in this step or before, in spite of float16's rounding
-    return Patient("float16 overflows", Job(precision="float16"), Fault(gain=(layer, gain), noise=draw.randrange(99)))
+    return BrokenRun("float16 overflows", Job(precision="float16"), Fault(gain=(layer, gain), noise=draw.randrange(99)))
 
 
-def _wrong_count(draw: random.Random) -> Patient:
+def _wrong_count(draw: random.Random) -> BrokenRun:
     job = Job(divide_by=draw.choice(("images of this rank", "rows")))
-    return Patient("the loss is divided by a wrong count", job, Fault(noise=draw.randrange(99)))
+    return BrokenRun("the loss is divided by a wrong count", job, Fault(noise=draw.randrange(99)))
 
 
-def _drift(draw: random.Random) -> Patient:
+def _drift(draw: random.Random) -> BrokenRun:
     stale = draw.random() < 0.5
     rank, layer = (draw.randrange(1, RANKS), -1) if stale else (-1, draw.randrange(LAYERS))
     fault = Fault(stale_rank=rank, unreduced_layer=layer, noise=draw.randrange(99))
-    return Patient("ranks have different weights", Job(), fault)
+    return BrokenRun("ranks have different weights", Job(), fault)
 
 
-def _hang(draw: random.Random) -> Patient:
+def _hang(draw: random.Random) -> BrokenRun:
     alone, first = draw.choice(SIDE_WORK), draw.randrange(len(SIDE_WORK))
     job = Job(on_all_ranks=tuple(work for work in SIDE_WORK if work != alone))
     fault = Fault(side_rank=draw.randrange(RANKS), side_first=first, noise=draw.randrange(99))
-    return Patient("a rank calls another collective", job, fault)
+    return BrokenRun("a rank calls another collective", job, fault)
 
 
-def _memory(draw: random.Random) -> Patient:
+def _memory(draw: random.Random) -> BrokenRun:
     fault = Fault(capacity=draw.randrange(812, 892, 4) * MIB, noise=draw.randrange(99))
-    return Patient("memory is in pieces", Job(), fault)
+    return BrokenRun("memory is in pieces", Job(), fault)
 
 
-def _on_cpu(draw: random.Random) -> Patient:
+def _on_cpu(draw: random.Random) -> BrokenRun:
     ranks = tuple(range(RANKS)) if draw.random() < 0.5 else (draw.randrange(RANKS),)
     fault = Fault(old_driver=ranks, driver=draw.choice(("12.4", "12.6", "12.8")), noise=draw.randrange(99))
-    return Patient("the CPU computes", Job(), fault)
+    return BrokenRun("the CPU computes", Job(), fault)
 
 
-def _straggler(draw: random.Random) -> Patient:
-    return Patient("one GPU is slow", Job(), Fault(slow_rank=draw.randrange(RANKS), noise=draw.randrange(99)))
+def _straggler(draw: random.Random) -> BrokenRun:
+    return BrokenRun("one GPU is slow", Job(), Fault(slow_rank=draw.randrange(RANKS), noise=draw.randrange(99)))
 
 
-def _starving(draw: random.Random) -> Patient:
+def _starving(draw: random.Random) -> BrokenRun:
     decode_s = STEP_S * draw.randrange(6, 13)
     slow = range(RANKS) if draw.random() < 0.5 else [draw.randrange(RANKS)]
     all_s = tuple(decode_s if rank in slow else 0.001 for rank in range(RANKS))
-    return Patient("the loader is too slow", Job(), Fault(decode_s=all_s, noise=draw.randrange(99)))
+    return BrokenRun("the loader is too slow", Job(), Fault(decode_s=all_s, noise=draw.randrange(99)))
 
 
-_DRAWN: dict[str, Callable[[random.Random], Patient]] = {
+_DRAWN: dict[str, Callable[[random.Random], BrokenRun]] = {
     "17.3a": _nan, "17.3b": _wrong_count, "17.3c": _drift, "17.4a": _hang, "17.4b": _memory,
     "17.5a": _on_cpu, "17.5b": _straggler, "17.5c": _starving,
 }  # fmt: skip
-CASES = [functools.partial(patient, number) for number in _DRAWN]  # seed -> the case
+CASES = [functools.partial(broken, number) for number in _DRAWN]  # seed -> the case

@@ -40,21 +40,21 @@ def some_steps(launched: Any) -> list[int]:
     return sorted({0, last // 3, 2 * last // 3, max(last, 0)}) if last >= 0 else []
 
 
-def _loss_curve(patient: Any) -> object:
-    return curves({"training": health.losses(patient.launched)}, title="Loss, the mean over all ranks' images")
+def _loss_curve(broken: Any) -> object:
+    return curves({"training": health.losses(broken.launched)}, title="Loss, the mean over all ranks' images")
 
 
 def _last_lines(rank: RankEvidence, n: int) -> list[str]:
     return [*rank.log[-n:], *([rank.error] if rank.error else [])]
 
 
-def _log(patient: Any) -> Table:
-    return Table(tuple((line,) for line in _last_lines(health.of(patient.launched)[0], 4)), title="Rank 0's last lines")
+def _log(broken: Any) -> Table:
+    return Table(tuple((line,) for line in _last_lines(health.of(broken.launched)[0], 4)), title="Rank 0's last lines")
 
 
-def _logs(patient: Any) -> Table:
+def _logs(broken: Any) -> Table:
     rows = []
-    for i, rank in enumerate(health.of(patient.launched)):
+    for i, rank in enumerate(health.of(broken.launched)):
         told = [line for line in rank.log if not line.startswith("step")] + _last_lines(rank, 1)
         rows += [(f"rank {i}", line) for line in dict.fromkeys(told)]
     return Table(tuple(rows), title="Each rank's warnings and last lines")
@@ -65,44 +65,44 @@ def busy_percent(rank: RankEvidence, step_s: float) -> float:
     return round(10 * sum(rank.gpu_s) / max(len(rank.gpu_s) * step_s, 1e-9)) * 10
 
 
-def _utilisation(patient: Any) -> Table:
-    step_s = health.step_s(patient.launched)
+def _utilisation(broken: Any) -> Table:
+    step_s = health.step_s(broken.launched)
 
     def cells(rank: RankEvidence) -> list[str]:
         used = f"{rank.memory.most_reserved / MIB:,.0f} / {rank.memory.capacity / MIB:,.0f} MiB"
         return [f"{busy_percent(rank, step_s):.0f} %", used, f"{rank.celsius} °C", f"{rank.mhz:,} MHz"]
 
-    table = _by_rank(patient.launched, cells, "GPU busy", "memory", "temperature", "clock")
+    table = _by_rank(broken.launched, cells, "GPU busy", "memory", "temperature", "clock")
     return dataclasses.replace(table, notes=(_NOTE,))
 
 
-def _environment(patient: Any) -> Table:
-    job = patient.job
+def _environment(broken: Any) -> Table:
+    job = broken.job
     loader = f"{job.loader_workers} of {CORES} cores"
     return _by_rank(
-        patient.launched, lambda r: [r.driver, job.torch_cuda, r.device, loader],
+        broken.launched, lambda r: [r.driver, job.torch_cuda, r.device, loader],
         "newest CUDA of the driver", "PyTorch's CUDA", "model is on", "loader's workers",
     )  # fmt: skip
 
 
-def _stacks(patient: Any) -> Table:
+def _stacks(broken: Any) -> Table:
     working = ["is at work, or done: it stands nowhere"]
-    return _by_rank(patient.launched, lambda r: [" > ".join(r.stack[-3:] or working)], "outermost to innermost call")
+    return _by_rank(broken.launched, lambda r: [" > ".join(r.stack[-3:] or working)], "outermost to innermost call")
 
 
-def _timeline(patient: Any) -> object:
+def _timeline(broken: Any) -> object:
     """What the profiler saw of the last three steps."""
-    spans = patient.launched.spans
+    spans = broken.launched.spans
     last_s = max(span.end_s for span in spans)
-    since_s = last_s - 4 * health.step_s(patient.launched)
+    since_s = last_s - 4 * health.step_s(broken.launched)
     shown = [dataclasses.replace(s, start_s=max(s.start_s, since_s)) for s in spans if s.end_s > since_s]
     return gantt(shown, title=f"The GPUs in the last steps. {_NOTE}")
 
 
-def _memory(patient: Any) -> Table:
+def _memory(broken: Any) -> Table:
     """The segments of the fullest rank, or of the one that ran out of memory."""
-    ranks = health.of(patient.launched)
-    which = health.out_of_memory(patient.launched)
+    ranks = health.of(broken.launched)
+    which = health.out_of_memory(broken.launched)
     which = max(range(len(ranks)), key=lambda i: ranks[i].memory.most_used) if which is None else which
     rows = []
     for segment in ranks[which].memory.fullest:
@@ -124,22 +124,22 @@ def queued(rank: RankEvidence) -> int:
     return 0 if sum(rank.loader_s) else 2
 
 
-def _batches(patient: Any) -> Table:
-    steps = some_steps(patient.launched)
+def _batches(broken: Any) -> Table:
+    steps = some_steps(broken.launched)
     head = (*(f"step {i}: images of rows" for i in steps), "batches ready")
-    return _by_rank(patient.launched, lambda r: [*(f"{r.images[i]} of {r.rows[i]}" for i in steps), queued(r)], *head)
+    return _by_rank(broken.launched, lambda r: [*(f"{r.images[i]} of {r.rows[i]}" for i in steps), queued(r)], *head)
 
 
-def _norms(patient: Any) -> Table:
-    steps = [i for i in some_steps(patient.launched) if i < health.steps(patient.launched)]
+def _norms(broken: Any) -> Table:
+    steps = [i for i in some_steps(broken.launched) if i < health.steps(broken.launched)]
     return _by_rank(
-        patient.launched, lambda r: [f"{r.own_norms[i]:.3g} / {r.norms[i]:.3g}" for i in steps],
+        broken.launched, lambda r: [f"{r.own_norms[i]:.3g} / {r.norms[i]:.3g}" for i in steps],
         *(f"step {i}: own / all ranks'" for i in steps),
     )  # fmt: skip
 
 
-def _activations(patient: Any) -> Table:
-    launched, steps = patient.launched, some_steps(patient.launched)
+def _activations(broken: Any) -> Table:
+    launched, steps = broken.launched, some_steps(broken.launched)
     done = min(len(rank.activations) for rank in health.of(launched))
     largest = [
         [max((r.activations[i][layer] for r in health.of(launched)), key=nan_last) for i in steps if i < done]
@@ -154,23 +154,23 @@ def nan_last(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _weights(patient: Any) -> Table:
-    steps = some_steps(patient.launched)
-    return _by_rank(patient.launched, lambda r: [r.checksums[i] for i in steps], *(f"before step {i}" for i in steps))
+def _weights(broken: Any) -> Table:
+    steps = some_steps(broken.launched)
+    return _by_rank(broken.launched, lambda r: [r.checksums[i] for i in steps], *(f"before step {i}" for i in steps))
 
 
-def alone(patient: Any) -> Any:
+def alone(broken: Any) -> Any:
     """The broken job on one rank, with the images of all."""
-    return health.run(patient.job, patient.fault, 1)
+    return health.run(broken.job, broken.fault, 1)
 
 
-def _one_rank(patient: Any) -> Table:
+def _one_rank(broken: Any) -> Table:
     def cells(launched: Any) -> tuple[str, ...]:
         rank, found = health.of(launched)[0], health.losses(launched)
         ended = rank.error or f"{health.steps(launched)} steps"
         return ended, *(significant(x, 3) for x in (found[-1] if found else math.nan, rank.held_out_loss))
 
-    rows = tuple((name, *cells(run)) for name, run in (("4 ranks", patient.launched), ("1 rank", alone(patient))))
+    rows = tuple((name, *cells(run)) for name, run in (("4 ranks", broken.launched), ("1 rank", alone(broken))))
     return Table(rows, ("", "ended", "last loss", "held-out loss"), "The same images on one rank")
 
 

@@ -1,6 +1,6 @@
 """The clinic: a broken training, what can be looked at for a price in minutes, and an answer of cause and mend.
 
-The cases themselves are in `exercises/nbNN/ward.py`: its `patient(number, seed)` gives a `Patient`.
+The cases themselves are in `exercises/nbNN/faults.py`: its `broken(number, seed)` gives a `BrokenRun`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Evidence:
     show: Callable[[], object]
 
 
-class Patient(Protocol):
+class BrokenRun(Protocol):
     """A broken training as its exercise's files have it."""
 
     def alarm(self) -> str:
@@ -48,7 +48,7 @@ class Case(Shown):
 
     number: str
     seed: int
-    patient: Patient
+    broken: BrokenRun
     asked: dict[str, int] = field(default_factory=dict)
     wrong: dict[str, int] = field(default_factory=dict)
     solved: bool = False
@@ -60,17 +60,17 @@ class Case(Shown):
 
     def menu(self) -> Table:
         """What can be asked for."""
-        rows = tuple((name, e.what, str(e.minutes)) for name, e in self.patient.evidence().items() if e.minutes)
+        rows = tuple((name, e.what, str(e.minutes)) for name, e in self.broken.evidence().items() if e.minutes)
         return Table(rows, ("case.ask(...)", "shows", "minutes"), f"You may ask for {MOST_ASKED} of these")
 
     def __str__(self) -> str:
-        return f"Case {self.number}, seed {self.seed}. {self.patient.alarm()}\n{self.menu()}"
+        return f"Case {self.number}, seed {self.seed}. {self.broken.alarm()}\n{self.menu()}"
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display(Table(((self.patient.alarm(),),), title=f"Case {self.number}, seed {self.seed}"))
-        for evidence in self.patient.evidence().values():
+        display(Table(((self.broken.alarm(),),), title=f"Case {self.number}, seed {self.seed}"))
+        for evidence in self.broken.evidence().values():
             if not evidence.minutes:
                 display(evidence.show())
         display(self.menu())
@@ -83,7 +83,7 @@ class Case(Shown):
         """
         from IPython.display import display
 
-        evidence = self.patient.evidence()
+        evidence = self.broken.evidence()
         for name in names:
             if name not in evidence:
                 near = " or ".join(nearest(name, list(evidence)))
@@ -122,17 +122,17 @@ def case(number: str, seed: Size = 0) -> Case:
     Raises UnknownExercise, and BadArgument for an exercise that isn't a case.
     """
     exercise(number)
-    return Case(number, seed, ward(number[:2]).patient(number, seed))
+    return Case(number, seed, faults(number[:2]).broken(number, seed))
 
 
 @checked
-def ward(notebook: str) -> Any:
+def faults(notebook: str) -> Any:
     """What a notebook's cases have in common, from its exercises: causes(), mends(), evidence(), curves(), told_by().
 
     BadArgument for a notebook without cases.
     """
     try:
-        return importlib.import_module(f"exercises.nb{notebook}.ward")
+        return importlib.import_module(f"exercises.nb{notebook}.faults")
     except ModuleNotFoundError:
         raise BadArgument(f"Expected a notebook with cases, such as '17', got {brief_repr(notebook)}.") from None
 
@@ -145,7 +145,7 @@ def judge(number: str, answer: object) -> str:
         raise Todo("Look at the evidence, then replace the dots with a cause and a mend.")
     case = answer.case
     try:
-        told = case.patient.judge(answer.cause, answer.mend)
+        told = case.broken.judge(answer.cause, answer.mend)
     except NotYet as wrong:
         if not case.solved and (minutes := wrong.details.get("minutes")):
             case.wrong[f"{answer.cause} {answer.mend}"] = int(str(minutes))

@@ -4,16 +4,16 @@ import random
 
 import pytest
 
-from exercises.nb17 import cases, health, ward
+from exercises.nb17 import cases, faults, health
 from exercises.nb17.device_memory import MIB, DeviceMemory, OutOfMemory
 from exercises.nb17.settings import ROOMY, Fault, Job
 
 SEEDS = (1, 2)
 
 
-def right_mends(patient):
-    """All mends that should heal a patient."""
-    job, fault = patient.job, patient.fault
+def right_mends(broken):
+    """All mends that should mend a broken run."""
+    job, fault = broken.job, broken.fault
     drift = {"start_weights": "rank 0"} if fault.stale_rank >= 0 else {"reduced": "every layer"}
     missing = set(Job().on_all_ranks) - set(job.on_all_ranks)
     return {
@@ -25,17 +25,17 @@ def right_mends(patient):
         "the CPU computes": [{"torch_cuda": fault.driver}],
         "one GPU is slow": [{"replace_node": fault.slow_rank}],
         "the loader is too slow": [{"loader_workers": 12}],
-    }[patient.cause]
+    }[broken.cause]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("draw", cases.CASES, ids=lambda draw: draw.args[0])
 def test_every_variant_is_broken_and_its_mends_heal_it(draw, seed):
-    patient = draw(seed)
-    assert health.complaints(patient.launched, patient.job, patient.fault)
-    assert len(patient.alarm()) > 20
-    for mend in right_mends(patient):
-        assert patient.judge(patient.cause, mend).endswith("and is healthy.")
+    broken = draw(seed)
+    assert health.complaints(broken.launched, broken.job, broken.fault)
+    assert len(broken.alarm()) > 20
+    for mend in right_mends(broken):
+        assert broken.judge(broken.cause, mend).endswith("and is healthy.")
 
 
 def test_the_healthy_run_is_healthy_and_like_that_of_one_rank():
@@ -45,8 +45,8 @@ def test_the_healthy_run_is_healthy_and_like_that_of_one_rank():
 
 
 def test_the_looks_tell_all_eight_apart_and_none_shows_them_all():
-    told_by = ward.told_by()
-    prices = ward.evidence()
+    told_by = faults.told_by()
+    prices = faults.evidence()
     patterns = {tuple(look in looks for look in prices) for looks in told_by.values()}
     assert len(patterns) == len(told_by) == 8
     assert not any(all(look in looks for looks in told_by.values()) for look in prices)
@@ -64,7 +64,7 @@ def test_every_look_can_be_shown_of_every_case():
 def test_seeds_draw_different_variants():
     for draw in cases.CASES:
         assert len({(p.job, p.fault) for p in map(draw, range(20))}) > 5
-    assert len({cases.patient("17.6", seed).cause for seed in range(40)}) == 8
+    assert len({cases.broken("17.6", seed).cause for seed in range(40)}) == 8
 
 
 class TestDeviceMemory:

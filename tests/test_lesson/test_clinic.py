@@ -1,4 +1,4 @@
-"""A case of the clinic: what looks and wrong answers cost, and what is refused. The patient here is made up."""
+"""A case of the clinic: what looks and wrong answers cost, and what is refused. The broken run here is made up."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from labkit.lesson import clinic
 from labkit.lesson.checks import NotYet, Todo
 
 
-class Patient:
+class BrokenRun:
     """Its cause is "flu", and tea mends it."""
 
     def alarm(self):
@@ -25,7 +25,7 @@ class Patient:
 
 @pytest.fixture
 def case():
-    return clinic.Case("17.3a", 0, Patient())
+    return clinic.Case("17.3a", 0, BrokenRun())
 
 
 def right(case):
@@ -75,7 +75,7 @@ def test_an_open_answer_is_todo_and_one_to_another_case_is_refused(case):
 
 def test_the_score_counts_what_is_solved(case):
     case.ask("look 2")
-    other = clinic.Case("17.3b", 4, Patient())
+    other = clinic.Case("17.3b", 4, BrokenRun())
     score = clinic.score([case, other])
     assert score.minutes is None
     assert "none yet" in str(score)

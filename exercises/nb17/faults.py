@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from exercises.nb17 import health
-from exercises.nb17.cases import CASES, CAUSES, SETTINGS, Patient, patient as patient
+from exercises.nb17.cases import CASES, CAUSES, SETTINGS, BrokenRun, broken as broken
 from exercises.nb17.evidence import KINDS, alone, busy_percent, nan_last, queued, some_steps
 from exercises.nb17.settings import Fault, Job, RankEvidence
 from labkit.core.display import Table
@@ -19,7 +19,7 @@ _SEEN, _EXACT = 0.1, 0.02  # shares by which an eye sees a curve differ, and by 
 
 def told_by() -> dict[str, tuple[str, ...]]:
     """Cause -> the evidence that differs from the healthy run's, of the case that each exercise shows first."""
-    healthy = Patient("", Job(), Fault())
+    healthy = BrokenRun("", Job(), Fault())
     return {
         one.cause: tuple(name for name, sign in _SIGNS.items() if sign(one) != sign(healthy))
         for one in (draw(0) for draw in CASES)
@@ -48,8 +48,8 @@ def evidence() -> dict[str, int]:
     return {name: kind.minutes for name, kind in KINDS.items() if kind.minutes}
 
 
-def _ranks(patient: Any) -> Sequence[RankEvidence]:
-    return health.of(patient.launched)
+def _ranks(broken: Any) -> Sequence[RankEvidence]:
+    return health.of(broken.launched)
 
 
 def _near(values: Sequence[float], right: Sequence[float], share: float) -> bool:
@@ -58,55 +58,55 @@ def _near(values: Sequence[float], right: Sequence[float], share: float) -> bool
     return len(values) == len(right) and all(abs(a - b) <= share * abs(b) for a, b in pairs)
 
 
-def _loss(patient: Any) -> object:
-    return _near(health.losses(patient.launched), health.losses(health.healthy()), _SEEN)
+def _loss(broken: Any) -> object:
+    return _near(health.losses(broken.launched), health.losses(health.healthy()), _SEEN)
 
 
-def _logs(patient: Any) -> object:
-    ended = [(bool(rank.error), any("CUDA" in line for line in rank.log)) for rank in _ranks(patient)]
-    return ended, health.first_nan(patient.launched) is None
+def _logs(broken: Any) -> object:
+    ended = [(bool(rank.error), any("CUDA" in line for line in rank.log)) for rank in _ranks(broken)]
+    return ended, health.first_nan(broken.launched) is None
 
 
-def _utilisation(patient: Any) -> object:
-    return [(busy_percent(rank, health.step_s(patient.launched)), rank.mhz) for rank in _ranks(patient)]
+def _utilisation(broken: Any) -> object:
+    return [(busy_percent(rank, health.step_s(broken.launched)), rank.mhz) for rank in _ranks(broken)]
 
 
-def _memory(patient: Any) -> object:
+def _memory(broken: Any) -> object:
     """Whether a fifth of the memory, or more, is reserved and not in use."""
-    return max((r.memory.most_reserved - r.memory.most_used) / r.memory.capacity for r in _ranks(patient)) > 0.2
+    return max((r.memory.most_reserved - r.memory.most_used) / r.memory.capacity for r in _ranks(broken)) > 0.2
 
 
-def _timeline(patient: Any) -> object:
-    ranks = _ranks(patient)
+def _timeline(broken: Any) -> object:
+    ranks = _ranks(broken)
     return [[round(1e3 * sum(part) / max(len(part), 1)) for part in (r.gpu_s, r.loader_s)] for r in ranks]
 
 
-def _weights(patient: Any) -> object:
-    return any(len({rank.checksums[i] for rank in _ranks(patient)}) > 1 for i in some_steps(patient.launched))
+def _weights(broken: Any) -> object:
+    return any(len({rank.checksums[i] for rank in _ranks(broken)}) > 1 for i in some_steps(broken.launched))
 
 
-def _norms(patient: Any) -> object:
-    pairs = zip(_ranks(patient), health.of(health.healthy()), strict=True)
+def _norms(broken: Any) -> object:
+    pairs = zip(_ranks(broken), health.of(health.healthy()), strict=True)
     return all(_near(a.own_norms, b.own_norms, _SEEN) and _near(a.norms, b.norms, _SEEN) for a, b in pairs)
 
 
-def _activations(patient: Any) -> object:
-    return max((nan_last(x) for rank in _ranks(patient) for row in rank.activations for x in row), default=0.0) > 1e3
+def _activations(broken: Any) -> object:
+    return max((nan_last(x) for rank in _ranks(broken) for row in rank.activations for x in row), default=0.0) > 1e3
 
 
-def _one_rank(patient: Any) -> object:
+def _one_rank(broken: Any) -> object:
     """Whether one rank ends like four do, and like a healthy one."""
-    found, right = health.losses(alone(patient)), health.losses(health.healthy())
-    return _near(health.losses(patient.launched), found, _EXACT), _near(found, right, _EXACT)
+    found, right = health.losses(alone(broken)), health.losses(health.healthy())
+    return _near(health.losses(broken.launched), found, _EXACT), _near(found, right, _EXACT)
 
 
 _SIGNS: dict[str, Callable[[Any], object]] = {
     "loss curve": _loss,
     "logs": _logs,
     "GPU utilisation": _utilisation,
-    "environment": lambda patient: [(rank.driver, rank.device) for rank in _ranks(patient)],
-    "stacks": lambda patient: len({tuple(rank.stack) for rank in _ranks(patient)}),
-    "batches": lambda patient: [(rank.images[:2], queued(rank)) for rank in _ranks(patient)],
+    "environment": lambda broken: [(rank.driver, rank.device) for rank in _ranks(broken)],
+    "stacks": lambda broken: len({tuple(rank.stack) for rank in _ranks(broken)}),
+    "batches": lambda broken: [(rank.images[:2], queued(rank)) for rank in _ranks(broken)],
     "memory": _memory,
     "timeline": _timeline,
     "weights": _weights,
