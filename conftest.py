@@ -24,7 +24,7 @@ def pytest_unconfigure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Notebooks as they are, and their shorter paths, run in the smoke profile (does every cell run?); solved, in ci."""
+    """Notebooks as they are, and shorter paths, run in the smoke profile (does every cell run?); solved, in ci."""
     os.environ["LABKIT_PROFILE"] = "smoke" if item.path.parent.name in ("notebooks", "paths") else "ci"
 
 

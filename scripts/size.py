@@ -8,7 +8,7 @@ from pathlib import Path
 from labkit.core.paths import EXERCISES, ROOT
 
 LABKIT = ROOT / "labkit"
-LIMITS = {"labkit": 27_790, "core and lesson": 3_950, "exercises": 7_600}
+LIMITS = {"labkit": 29_500, "core and lesson": 5_400, "exercises": 9_250}
 
 
 def lines(*folders: Path, without: str = "") -> int:
