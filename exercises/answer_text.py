@@ -48,6 +48,13 @@ def solution(number: str) -> str | None:
     return function_text(source, body[0]) if len(body) == 1 and isinstance(body[0], ast.FunctionDef) else None
 
 
+def task(number: str) -> str:
+    """What an exercise asks for, in the words of its solution's docstring; empty where it has none."""
+    last = ast.parse(exercise_files.solutions(number[:2])[number]).body[-1]
+    words = ast.get_docstring(last) if isinstance(last, ast.FunctionDef) else None
+    return " ".join((words or "").split())
+
+
 def solution_name(number: str) -> str:
     """What the answer to an exercise is called: the last name that its solution binds, or else "answer"."""
     last = ast.parse(exercise_files.solutions(number[:2])[number]).body[-1]

@@ -44,9 +44,14 @@ class Card:
         """Which option is true."""
         return self.options.index(self.misconception.title)
 
+    @property
+    def question(self) -> str:
+        """The question that the code is shown with."""
+        return _asked("What is wrong in this answer to exercise", self.number)
+
     def __str__(self) -> str:
         reasons = "\n".join(f"{letter}. {option}" for letter, option in zip("abcd", self.options, strict=True))
-        return f"What is wrong in this answer to {self.number}?\n{self.code}\n{reasons}"
+        return f"{self.question}\n{self.code}\n{reasons}"
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,16 @@ class Choice:
     def right(self) -> int:
         """Which answer is right: the one without a reason against it."""
         return self.reasons.index("")
+
+    @property
+    def question(self) -> str:
+        """The question that the four are shown with."""
+        return _asked("Which is the right answer to exercise", self.number)
+
+
+def _asked(words: str, number: str) -> str:
+    task = answer_text.task(number)
+    return f"{words} {number}?" + (f" It asks for: {task}" if task else "")
 
 
 def notebooks() -> list[str]:

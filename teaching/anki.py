@@ -50,7 +50,7 @@ def _of_misconception(one: Misconception) -> tuple[str, str, str, str]:
 
 def _of_card(card: Card) -> tuple[str, str, str, str]:
     options = "".join(f"<li>{escape(option)}</li>" for option in card.options)
-    question = f"<p>What is wrong in this answer to exercise {card.number}?</p><pre>{escape(card.code)}</pre>"
+    question = f"<p>{escape(card.question)}</p><pre>{escape(card.code)}</pre>"
     answer = f"<p><b>{escape(card.misconception.title)}.</b> {escape(card.misconception.true)}</p>"
     name = hashlib.sha256(card.code.encode()).hexdigest()[:16]  # a card whose code changes is another card
     return f"card {card.number} {name}", f"{question}<ol type='a'>{options}</ol>", answer, card.number[:2]

@@ -23,7 +23,7 @@ from labkit.lesson.checks import judged
 
 _CSS = (
     "body{font-family:sans-serif;line-height:1.4;max-width:48em;margin:2em auto;padding:0 1em}"
-    "section{break-inside:avoid}"
+    "section{break-inside:avoid}h2{font-size:1.1em}"
     "pre{background:#f2f2f2;color:#111;padding:.6em;white-space:pre-wrap;font-size:90%}li{margin:.3em 0}"
 )
 
@@ -89,15 +89,12 @@ def questions(notebooks: Sequence[str], count: int, seed: int) -> list[Question]
 
 def _of_card(card: Card, said: str) -> Question:
     why = f"{card.misconception.true} The check says: {said}"
-    return Question(
-        f"What is wrong in this answer to exercise {card.number}?", card.code, card.options, False, card.right, why
-    )
+    return Question(card.question, card.code, card.options, False, card.right, why)
 
 
 def _of_choice(choice: Choice) -> Question:
     reasons = [f"({'abcd'[i]}) {reason}." for i, reason in enumerate(choice.reasons) if reason]
-    words = f"Which of these answers to exercise {choice.number} is right?"
-    return Question(words, "", choice.codes, True, choice.right, " ".join(reasons))
+    return Question(choice.question, "", choice.codes, True, choice.right, " ".join(reasons))
 
 
 def page(title: str, found: Sequence[Question], *, key: bool) -> str:

@@ -56,7 +56,7 @@ def _of_card(card: Card) -> dict[str, Any]:
     for option in card.options:
         right = option == true.title
         answers.append({"answer": escape(option), "correct": right, "feedback": escape(true.true) if right else "No."})
-    return _question(f"What is wrong in this answer to exercise {card.number}?", answers) | {"code": escape(card.code)}
+    return _question(escape(card.question), answers) | {"code": escape(card.code)}
 
 
 def _of_choice(choice: Choice) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _of_choice(choice: Choice) -> dict[str, Any]:
         {"code": escape(code), "correct": not reason, "feedback": escape(reason) or "Right."}
         for code, reason in zip(choice.codes, choice.reasons, strict=True)
     ]
-    return _question(f"Which of these answers to exercise {choice.number} is right?", answers)
+    return _question(escape(choice.question), answers)
 
 
 def _question(words: str, answers: list[dict[str, Any]]) -> dict[str, Any]:

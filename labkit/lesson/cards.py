@@ -53,7 +53,7 @@ class Cards(Shown):
 
     def _ask(self) -> None:
         card = self.cards[self._at]
-        head = f"Card {self._at + 1} of {len(self.cards)}. What is wrong in this answer to {card.number}?"
+        head = f"Card {self._at + 1} of {len(self.cards)}. {card.question}"
         self.asked.value = _STYLE + _html(head) + _code(card.code)
         self.told.value, self.buttons[4].layout.display = "", "none"
         for option, button in zip(card.options, self.buttons, strict=False):

@@ -48,7 +48,7 @@ def test_cards_are_answered_with_the_keyboard_alone(cards):
 def test_the_notebook_keeps_the_questions_as_text(cards):
     saved = outputs(cards)[1]
     assert sum(WIDGET in data for data, _ in saved) == 1
-    assert "What is wrong in this answer to 01." in saved[0][1]
+    assert "What is wrong in this answer to exercise 01." in saved[0][1]
     assert bank.cards("01")[0].misconception.true not in str(saved)
 
 

@@ -55,7 +55,7 @@ def test_a_card_leaves_nothing_among_the_readers_results(shown):
 
 def test_without_a_reader_the_questions_stand_there_and_no_answers():
     text = str(lab.cards("01", count=2))
-    assert text.count("What is wrong in this answer to 01.") == 2
+    assert text.count("What is wrong in this answer to exercise 01.") == 2
     assert not any(one.true in text for one in misconceptions().values() if one.true)
     assert str(lab.cards("01", count=2)) == text
     assert str(lab.cards("01", seed=1, count=2)) != text
