@@ -17,7 +17,7 @@ from typing import Any
 from labkit import plot
 from labkit.core import results
 from labkit.core.comparable import Work, difference
-from labkit.core.display import Table, as_html
+from labkit.core.display import Note, Table, as_html
 from labkit.core.errors import DataError
 from labkit.core.own_folder import writing
 from labkit.core.parameters import checked
@@ -97,11 +97,12 @@ def write_page(paths: Sequence[Path], target: Path, *, names: bool = False) -> l
 
 def _parts(readers: Sequence[Reader], skipped: Sequence[str]) -> Iterator[str]:
     """The page's sections; it doesn't say what was skipped in words, since these name files."""
-    told = f"{len(readers)} results files, {', '.join(reader.name for reader in readers)}; {results.now()}."
+    told = f"{len(readers)} results files: {', '.join(r.name for r in readers)}. Made on {results.now()[:10]}."
     told += f" {len(skipped)} files or groups of lines are left out, which the command names." if skipped else ""
     yield f"<p>{as_html(told)}</p>"
     pairs = [pair for reader in readers for pair in guesses.before_measuring(reader.entries)]
-    yield f"<h2>How good the guesses are</h2>{course.calibrated(pairs, 'All')._repr_html_()}"
+    calibration = course.calibrated(pairs, "All") if pairs else Note("Nobody has guessed and measured a number yet.")
+    yield f"<h2>How good the guesses are</h2>{calibration._repr_html_()}"
     yield f"<h2>Exercises</h2>{_exercises(readers)._repr_html_()}"
     yield f"<h2>Claims by machine</h2>{_claims(readers)._repr_html_()}"
     yield "<h2>Guesses, and what was measured</h2><p>Only guesses that were made before measuring.</p>"
@@ -173,7 +174,8 @@ def _claims(readers: Sequence[Reader]) -> Table:
 
 
 def _counted(words: Counter[str]) -> str:
-    return ", ".join(word if n == 1 else f"{word} ({n})" for word, n in words.most_common())
+    shown = ((word.replace("holds when", "holds under a condition"), n) for word, n in words.most_common())
+    return ", ".join(word if n == 1 else f"{word} ({n})" for word, n in shown)
 
 
 def _exercises(readers: Sequence[Reader]) -> Table:

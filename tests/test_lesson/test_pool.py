@@ -143,5 +143,5 @@ def test_recorded_runs_of_the_world_make_a_page(tmp_path, capsys):
     told = words_of(target.read_text(encoding="utf-8"))
     assert "intel-xeon-2-cores" in told
     assert "C01" in told
-    assert "No guess has a measurement yet." in told
+    assert "Nobody has guessed and measured a number yet." in told
     assert "needs no network" in capsys.readouterr().out
