@@ -134,9 +134,10 @@ def measure(
     probe.settle()
     copy, copy_check = probe.copy()
     remarks = {}
-    if remark := probe.cache_remark():  # from a cache, twice the bytes need not take twice the time
+    if remark := probe.cache_remark():
         remarks["copy"] = remark
-        copy_check = dataclasses.replace(copy_check, passed=None)
+        why = "From a cache, twice the bytes need not take twice the time."
+        copy_check = dataclasses.replace(copy_check, passed=None, detail=why)
     checks = [copy_check]
     matmul: dict[str, Ceiling] = {}
     for dtype in DTYPES[probe.device]:
