@@ -9,7 +9,7 @@ from labkit.core.data_table import read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
 from labkit.gpu import occupancy
-from labkit.lesson import journal
+from labkit.lesson import journal, outline
 from labkit.measure import fpga
 from labkit.plan import published
 from labkit.train.data import bundled
@@ -50,8 +50,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(fpga, "REPORTS", copy / "fpga_reports.csv")
     monkeypatch.setattr(published, "FOLDER", copy / "published")
     monkeypatch.setattr(journal, "DATA", copy)
+    monkeypatch.setattr(outline, "DATA", copy)
     monkeypatch.setenv("LABKIT_DATA", str(copy))
-    readers = (devices.devices, occupancy.capabilities, journal.claims, fpga.reports, published.table)
+    readers = (devices.devices, occupancy.capabilities, journal.claims, fpga.reports, outline.outlines, published.table)
     for reader in readers:
         _fresh(reader)
     yield copy
@@ -71,7 +72,7 @@ def read(name):
     stem = name.rpartition("/")[2].removesuffix(".csv")
     reader = {
         "gpus": devices.devices, "compute_capabilities": occupancy.capabilities, "claims": journal.claims,
-        "fpga_reports": fpga.reports,
+        "fpga_reports": fpga.reports, "course": outline.outlines,
     }  # fmt: skip
     return published.table(stem) if name.startswith("published/") else reader[stem]()
 

@@ -110,6 +110,8 @@ HTML = {
 @pytest.mark.parametrize("made", HTML)
 def test_a_page_shows_every_text_as_it_is(made, kind):
     found = HTML[made](NASTY[kind])
+    if kind == "Markdown":  # of which code alone is shown as such
+        found = found.replace("<code>", "`").replace("</code>", "`")
     assert f"class='{LITERAL}'" in found.replace('"', "'"), "or MathJax would look for formulas"
     assert as_html(NASTY[kind]).replace("\n", "<br>") in found.replace("\n", "<br>")
     assert "<script" not in found
