@@ -125,11 +125,12 @@ def test_at_the_end_of_a_cell_only_the_picture_and_its_sentence_stay(ran):
 
 
 def test_a_board_stands_once_and_leaves_its_sentence_where_it_began(ran):
-    (begun, text), (_, nothing) = outputs(ran)[BEGUN]
+    (begun, text), (_, nothing), (_, told) = outputs(ran)[BEGUN]
     assert "image/png" not in begun
     assert text.startswith("one thread: ")
     assert text.endswith("The board goes on in the cell that added to it last.")
     assert nothing == ""
+    assert told.startswith("You said 300 images/s, it was ")
 
 
 def test_every_figure_has_a_text_alternative(ran):

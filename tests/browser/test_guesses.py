@@ -10,10 +10,10 @@ from tests.browser.test_boards import WIDGET, outputs, write
 
 CELLS = [
     "import os, time\nimport labkit as lab",
-    'lab.predict("00.3 one thread", ..., "images/s")',
-    'lab.predict("00.3 two threads", ..., "images/s", order=(1, 1_000_000))',
-    'lab.predict("00.4 never answered", ..., "s")',
-    'board = lab.SpeedBoard("00.3", "One thread against two", unit="images/s")\n'
+    'lab.predict("97.3 one thread", ..., "images/s")',
+    'lab.predict("97.3 two threads", ..., "images/s", order=(1, 1_000_000))',
+    'lab.predict("97.4 never answered", ..., "s")',
+    'board = lab.SpeedBoard("97.3", "One thread against two", unit="images/s")\n'
     'os.environ["LABKIT_LOCK"] = "1"\n'
     'for row in ("one thread", "two threads"):\n'
     "    board.time(row, lambda: time.sleep(0.02), items=8, budget_s=0.3)",

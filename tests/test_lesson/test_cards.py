@@ -48,7 +48,7 @@ def test_a_wrong_click_names_the_true_reason_and_the_next_card_follows(shown):
     assert shown.buttons[4].layout.display == "none"
 
 
-def test_a_card_leaves_nothing_among_the_readers_results(shown):
+def test_a_card_leaves_nothing_among_the_readers_results(home, shown):
     shown.buttons[0].click()
     assert results.results().entries() == []
 

@@ -5,6 +5,7 @@ import pytest
 
 from labkit.core import results
 from labkit.core.errors import LabError
+from labkit.core.paths import RECORDED
 from labkit.lesson import exercise_files, record_runs
 
 pytestmark = pytest.mark.slow  # starts kernels
@@ -106,6 +107,6 @@ def test_a_notebook_that_is_disturbed_each_time_is_not_recorded_and_its_keys_are
 
 
 def test_no_recorded_run_was_measured_on_a_busy_machine():
-    entries = [entry for path in results.RECORDED.glob("*.jsonl") for entry in results.read(path)[0]]
+    entries = [entry for path in RECORDED.glob("*.jsonl") for entry in results.read(path)[0]]
     assert entries
     assert [entry.key for entry in entries if isinstance(entry, results.Measurement) and entry.busy] == []
