@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from labkit.measure.readings import no_sync
 from labkit.measure.torch_calls import EachOperator
 from tests.test_measure import planted_loops
 from tests.test_measure.planted_loops import CEILINGS, RealTime, VirtualTime
+
+TRIES = 3  # where real time is measured: another program may take the core for the whole of one
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +62,10 @@ def test_a_planted_limit_is_named(time, loop, limit):
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_work_of_the_host_is_named_with_the_function_that_it_is_in(loop, limit, place):
-    found = profiling.find_bottleneck(*loop(RealTime()), budget_s=0.4, ceilings=CEILINGS)
+    for _ in range(TRIES):
+        found = profiling.find_bottleneck(*loop(RealTime()), budget_s=0.4, ceilings=CEILINGS)
+        if found.dominant == limit and (not place or found.where.startswith(place)):
+            break
     assert found.dominant == limit, found
     if place:
         assert found.where.startswith(f"{place} (planted_loops.py, line "), found
@@ -69,12 +75,15 @@ def test_work_of_the_host_is_named_with_the_function_that_it_is_in(loop, limit, 
 @pytest.mark.parametrize("planted", ["all_reduce", "DDP"])
 def test_planted_communication_is_named(home, planted):
     path = home / "limit"
-    torch.multiprocessing.spawn(planted_loops.exchange, (str(home / "meeting"), str(path), planted), nprocs=2)
-    found = json.loads(path.read_text())
-    if found["text"].startswith("In doubt"):  # two ranks beside other programs: the largest limit, if not dominant
-        assert found["largest"] == "communication", found["text"]
-    else:
-        assert found["dominant"] == "communication", found["text"]
+    for attempt in range(TRIES):
+        shutil.rmtree(home / "traces", ignore_errors=True)
+        meeting = str(home / f"meeting-{attempt}")
+        torch.multiprocessing.spawn(planted_loops.exchange, (meeting, str(path), planted), nprocs=2)
+        found = json.loads(path.read_text())
+        in_doubt = found["text"].startswith("In doubt")  # beside other programs: the largest limit, if not dominant
+        if found["largest" if in_doubt else "dominant"] == "communication":
+            break
+    assert found["largest" if in_doubt else "dominant"] == "communication", found["text"]
     assert "exposed communication takes" in found["text"]
     # Ranks write at the same time, and each has a file of its own.
     assert sorted(p.name for p in (home / "traces").glob("step*")) == ["step-rank0.json", "step-rank1.json"]
