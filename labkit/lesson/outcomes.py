@@ -62,13 +62,19 @@ def _standing(number: str, steps: list[Attempt]) -> Standing:
     return Standing(number, state, tried, hints, "solution" in states[:end], steps[-1].when, tuple(steps))
 
 
+def _steps(number: str) -> tuple[Attempt, ...]:
+    """All that this reader did at an exercise so far."""
+    here = outcomes().get(number)
+    return here.steps if here is not None else ()
+
+
 def note(number: str, state: State, *, answer: str = "", step: int = 0, message: str = "") -> None:
     """Keep an attempt, unless the same has been kept since `lab.review` last asked for the exercise.
 
     So running a notebook again, with the same answers, adds nothing.
     """
     known: set[tuple[str, str, int]] = set()
-    for past in outcomes()[number].steps if number in outcomes() else ():
+    for past in _steps(number):
         known = set() if past.state == "asked" else known | {(past.state, past.answer, past.step)}
     if (state, answer, step) not in known:
         results.results().append(Attempt(number[:4], number, state, results.now(), answer, step, cut(message, 200)))
@@ -89,6 +95,6 @@ def answer_code(number: str, answer: object, message: str) -> str:
 def next_hint(number: str) -> int:
     """The hint to read next: the last one again, or the one after it if another answer has been checked since."""
     step, tried = 0, False
-    for past in outcomes()[number].steps if number in outcomes() else ():
+    for past in _steps(number):
         step, tried = (past.step, False) if past.state == "hint" else (step, tried or past.state == "not yet")
     return max(step + tried, 1)
