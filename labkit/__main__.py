@@ -81,6 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.add_argument("--names", action="store_true", help="call readers by their files' names, not p1, p2")
         if run is report:
             command.add_argument("file", nargs="?", type=Path, default=Path("report.html"), help="default: report.html")
+    return run_command(parser, argv)
+
+
+def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+    """Call `run` of the command that the command line names; its exit status, or 1 with what a LabError says."""
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from labkit.core.errors import LabError
+from labkit.__main__ import run_command
 
 # Each has add_arguments(parser) and run(arguments), which returns the exit status.
 SUBCOMMANDS = ("anki", "docs", "exam", "handout", "nbgrader", "otter", "path", "quiz", "slides")
@@ -23,12 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=words.splitlines()[0].rstrip("."), description=words)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
-    arguments = parser.parse_args(argv)
-    try:
-        return int(arguments.run(arguments))
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 1
+    return run_command(parser, argv)
 
 
 if __name__ == "__main__":
