@@ -1,16 +1,12 @@
-"""For every test and notebook under test: a profile, a state folder of its own, and what may run side by side."""
+"""For every test and notebook under test: a profile, and a state folder of its own."""
 
 import os
-import re
 import tempfile
 
 import pytest
 
+pytest_plugins = ["tests.selection"]
 _home = tempfile.TemporaryDirectory(prefix="labkit-test-")
-# What must not share its core with other tests: ranks, the browser, and the notebooks and exercises that run on ranks.
-_ALONE = re.compile(
-    r"tests/(browser|test_dist)/|/1[2-7]_\w+\.ipynb|test_clinic17|test_every_exercise\.py::.*\[1[237]\."
-)
 
 
 def pytest_configure(config):
@@ -24,27 +20,8 @@ def pytest_unconfigure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Notebooks as they are, and shorter paths, run in the smoke profile (does every cell run?); solved, in ci."""
-    os.environ["LABKIT_PROFILE"] = "smoke" if item.path.parent.name in ("notebooks", "paths") else "ci"
-
-
-def pytest_collection_modifyitems(items):
-    """Leave what needs a core of its own, and the exercises, out of `make quick`."""
-    for item in items:
-        if _ALONE.search(item.nodeid) or "/test_exercises/" in item.nodeid:
-            item.add_marker("slow")
-
-
-@pytest.hookimpl(optionalhook=True)  # without pytest-xdist the tests run one after the other
-def pytest_xdist_make_scheduler(config, log):
-    """Hand tests out file by file, and all that needs a core of its own to one worker (`pytest -n 2`)."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByFile(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            return "alone" if _ALONE.search(nodeid) else nodeid.split("::")[0]
-
-    return ByFile(config, log)
+    """Solved notebooks and paths run in the smoke profile: does every cell run? The rest takes ci's more readings."""
+    os.environ["LABKIT_PROFILE"] = "smoke" if item.path.parent.name in ("solved", "paths") else "ci"
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +31,14 @@ def calm(monkeypatch):
 
     reading = contention.Reading(0.0, 2, {}, 0.0, 0.0)
     monkeypatch.setattr(contention, "read", lambda: reading)
+
+
+@pytest.fixture(autouse=True)
+def no_attempts():
+    """No results from the test before: a hint follows from the answers so far."""
+    from labkit.core import results
+
+    results.results().path.unlink(missing_ok=True)
 
 
 @pytest.fixture

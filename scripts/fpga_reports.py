@@ -12,9 +12,9 @@ import csv
 import statistics
 import sys
 
+from exercises.nb22 import fpga
 from exercises.nb22.designs import designs
 from labkit.core.paths import DATA, EXERCISES
-from labkit.measure import fpga
 
 SEEDS, LARGE = (1, 2, 3), 10  # a placement of a large array takes several minutes: one has to do
 ALL = (2, 4, 8, 10)

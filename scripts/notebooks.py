@@ -3,7 +3,7 @@
 usage: notebooks.py check          say what is not canonical; exit 1 if anything is
        notebooks.py fix            repair it: format, ids, outputs, minutes, tracks, the setup cell, the links (if any)
        notebooks.py store          run them, and store the outputs of the cells tagged keep_output
-       notebooks.py solved         write build/solved/*.ipynb, each exercise solved
+       notebooks.py solved         write build/solved/*.ipynb, each exercise solved, and open again at the end
        notebooks.py pictures       draw README.md's pictures anew, from the notebooks they stand in
        notebooks.py address URL    set the repository's public address: links and Colab cells appear
 """
@@ -25,6 +25,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from exercises.open_cells import open_cells
 from labkit.core import results
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.paths import DATA, RECORDED, ROOT
@@ -268,6 +269,7 @@ def solve() -> None:
     for path in record_runs.paths():
         notebook = json.loads(path.read_text(encoding="utf-8"))
         filled = record_runs.solved(notebook, exercise_files.solutions(path.name[:2]))
+        filled["cells"] += open_cells(notebook)
         (SOLVED / path.name).write_text(json.dumps(filled, indent=1, ensure_ascii=False), encoding="utf-8")
 
 

@@ -11,6 +11,7 @@ from labkit.core.paths import NOTEBOOKS
 NEEDED = {"20": ("tensorflow", "cv2")}
 
 
+@pytest.mark.complete
 @pytest.mark.slow
 @pytest.mark.parametrize("number", NEEDED)
 def test_a_notebook_without_its_package_says_so_and_runs_through(number, home):

@@ -1,6 +1,7 @@
 """scripts/setup.py without a network, and the files that it and conda install from."""
 
 import contextlib
+import fcntl
 import http.server
 import importlib.metadata
 import importlib.util
@@ -20,6 +21,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+from tests.selection import sampled
 
 ROOT = Path(__file__).parents[1]
 
@@ -211,44 +214,51 @@ def test_a_damaged_stamp_counts_as_none(setup, project):
     assert len(calls(project)) == 2
 
 
-def run_two(project, seconds):
-    """Two processes at once that set up `project`, where making .venv and pip take a while; what each said."""
+def started(project):
+    """A process that sets up `project`; its pip writes the file `begun` and ends once `go` is written to."""
     code = (
-        "import pathlib, runpy, subprocess, sys, time\n"
+        "import pathlib, runpy, sys\n"
         "names = runpy.run_path(sys.argv[1])\n"
         "root = pathlib.Path(sys.argv[2])\n"
         "def make_venv(venv):\n"
         "    (venv / 'bin').mkdir(parents=True)\n"  # fails where another set-up is in it
-        "    (venv / 'bin' / 'python').write_text(f'#!/bin/sh\\nsleep {sys.argv[3]}; echo pip >> calls\\n')\n"
+        "    (venv / 'bin' / 'python').write_text('#!/bin/sh\\n: > begun; cat go; echo pip >> calls\\n')\n"
         "    (venv / 'bin' / 'python').chmod(0o755)\n"
         "space = names['set_up'].__globals__\n"
         "space.update(ROOT=root, make_venv=make_venv, driver_cuda=lambda: None)\n"
         "names['set_up'](root / '.venv', switch=False)\n"
     )
-    command = [sys.executable, "-c", code, ROOT / "scripts" / "setup.py", project, str(seconds)]
-    return [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    command = [sys.executable, "-c", code, ROOT / "scripts" / "setup.py", project]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_of_two_set_ups_at_once_one_waits_and_finds_it_done(project):
-    said = sorted((process.communicate(timeout=60)[0] for process in run_two(project, 1)), key=len)
+    os.mkfifo(project / "go")
+    processes = [started(project) for _ in range(2)]
+    first_lines = [process.stdout.readline() for process in processes]
+    (project / "go").write_text("")  # only now, when both have said something, pip ends
+    said = {line: process.communicate(timeout=60)[0] for line, process in zip(first_lines, processes, strict=True)}
+    waits, works = sorted(said)
+    assert waits.startswith("Another set-up of this folder is running: waiting")
+    assert said[waits].startswith(".venv is up to date")
+    assert works.startswith("Setting up")
+    assert ".venv is ready" in said[works]
     assert calls(project) == ["pip"]
-    assert said[0].splitlines()[0].startswith("Another set-up of this folder is running: waiting")
-    assert said[0].splitlines()[1].startswith(".venv is up to date")
-    assert ".venv is ready" in said[1]
 
 
 def test_a_set_up_that_is_killed_holds_others_off_until_its_pip_has_ended(project):
-    processes = run_two(project, 3)
-    (killed,) = (process for process in processes if "Setting up" in process.stdout.readline())
-    deadline = time.monotonic() + 20
-    while not (project / ".venv" / "bin" / "python").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)  # pip runs
-    with killed:
+    os.mkfifo(project / "go")
+    with started(project) as killed:
+        while killed.poll() is None and not (project / "begun").exists():
+            time.sleep(0.01)
         killed.kill()
-    (other,) = (process for process in processes if process is not killed)
-    said = other.communicate(timeout=60)[0]
-    assert calls(project)[0] == "pip", "the second set-up began while the first one's pip still ran"
+    with open(project / "build" / "setup.lock", "a") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (project / "go").write_text("")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert calls(project) == ["pip"]
+    said = started(project).communicate(timeout=60)[0]
     assert "FileExistsError" in said, "a half-made .venv has to be made anew"
 
 
@@ -309,17 +319,23 @@ def index(monkeypatch):
         server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
         ({}, ""),
         ({".whl": (200, demo_wheel()[:9000])}, "came damaged or cut short"),
-        ({".whl": (200, LOGIN)}, "came damaged or cut short"),
-        ({".whl": (500, b"")}, "gave no usable answer"),
         ({"": (500, b"")}, "gave no usable answer"),
-        ({"": (403, b"")}, "gave no usable answer"),
-        ({"": (200, LOGIN)}, "gave no usable answer"),
         (None, "There is no connection to the package index"),
+        *sampled(
+            [
+                ({".whl": (200, LOGIN)}, "came damaged or cut short"),
+                ({".whl": (500, b"")}, "gave no usable answer"),
+                ({"": (403, b"")}, "gave no usable answer"),
+                ({"": (200, LOGIN)}, "gave no usable answer"),
+            ],
+            0,
+        ),
     ],
 )
 def test_a_failing_index_ends_in_one_true_sentence(setup, index, monkeypatch, tmp_path, wrong, sentence):

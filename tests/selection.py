@@ -1,0 +1,140 @@
+"""Which tests run, and what the summary says of the others: a plugin of pytest, for every run.
+
+`make test` leaves out what is marked `complete`: whole products of tables, browsers, graders. `--complete` runs it too.
+`--tested FILE` leaves out what passed in the run that wrote FILE, as every run does to build/tested.txt.
+`make quick` (`-m "not slow"`) doesn't even import the folders of SLOW, nor a file whose `pytestmark` is
+`pytest.mark.slow`: one whose tests take more than about a second together.
+"""
+
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests import needs
+
+SLOW = ("browser", "rehearsal", "test_dist", "test_exercises")  # Chromium, pretend GPUs, ranks, every exercise
+MARKED_SLOW = re.compile(r"(?m)^pytestmark = \[?pytest\.mark\.slow\b")
+LEFT_OUT = "left out"  # key of workeroutput: how many tests a worker deselected
+
+
+def sampled(cases, n):
+    """Parameters of which `make test` runs `n`, always the same ones, and `make test-all` all.
+
+    `cases` are values, tuples of values, or what pytest.param returns.
+    """
+    chosen = set(random.Random(0).sample(range(len(cases)), min(n, len(cases))))
+    params = [case if hasattr(case, "marks") else pytest.param(*_tuple(case)) for case in cases]
+    return [
+        param if i in chosen else pytest.param(*param.values, id=param.id, marks=[*param.marks, pytest.mark.complete])
+        for i, param in enumerate(params)
+    ]
+
+
+def _tuple(case):
+    return case if isinstance(case, tuple) else (case,)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--complete", action="store_true", help="run the tests marked complete, too")
+    parser.addoption("--tested", metavar="FILE", help="leave out the tests that passed when FILE was written")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Summary(config), "workbook-summary")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """True for what `make quick` leaves out as a whole."""
+    if config.option.markexpr != "not slow":
+        return None
+    if collection_path.suffix == ".py":
+        return bool(MARKED_SLOW.search(collection_path.read_text(encoding="utf-8"))) or None
+    return collection_path.name in SLOW or None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Deselect what this run leaves out."""
+    tested = set(Path(config.option.tested).read_text(encoding="utf-8").splitlines()) if config.option.tested else set()
+    started = {item.path for item in items if item.path.suffix == ".ipynb" and item.nodeid not in tested}
+    out = [
+        item
+        for item in items
+        if (item.get_closest_marker("complete") and not config.option.complete)
+        or (item.nodeid in tested and item.path not in started)  # a notebook runs as a whole or not at all
+    ]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        gone = set(out)
+        items[:] = [item for item in items if item not in gone]
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[LEFT_OUT] = len(out)
+    else:
+        config.pluginmanager.get_plugin("workbook-summary").left_out = len(out)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Skip a test whose packages or programs are absent."""
+    needs.skip_without(*(name for mark in item.iter_markers("needs") for name in mark.args))
+
+
+class Summary:
+    """What was not tested, and why: the last lines before pytest's own count."""
+
+    def __init__(self, config):
+        self.config, self.left_out, self.skipped, self.passed, self.partly = config, 0, Counter(), set(), {}
+
+    def pytest_runtest_logreport(self, report):
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.skipped[str(report.longrepr[2]).removeprefix("Skipped: ")] += 1
+        elif report.passed and report.when == "call":
+            name = Path(report.nodeid.partition("::")[0]).name
+            lacking = needs.absent(needs.NOTEBOOKS.get(name[:2], ())) if name.endswith(".ipynb") else []
+            if lacking:
+                self.partly[name[:2]] = needs.command_for(lacking[0])
+            else:
+                self.passed.add(report.nodeid)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        self.left_out = getattr(node, "workeroutput", {}).get(LEFT_OUT, 0)  # each worker has collected all tests
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter):
+        tested = self.config.rootpath / "build" / "tested.txt"
+        tested.parent.mkdir(exist_ok=True)
+        tested.write_text("\n".join(sorted(self.passed)), encoding="utf-8")
+        if lines := not_tested(self.skipped, self.partly, 0 if self.config.option.tested else self.left_out):
+            terminalreporter.section("not tested")
+            for line in lines:
+                terminalreporter.write_line(line)
+
+
+def not_tested(skipped, partly, left_out):
+    """Lines on what was not tested.
+
+    `skipped` counts the tests of each reason, `partly` names the command of each notebook that ran without what the
+    command adds, `left_out` counts the tests for `make test-all`.
+    """
+    commands, names, others = Counter(), {}, []
+    for why, count in skipped.items():
+        if found := needs.REASON.fullmatch(why):
+            commands[found["command"]] += count
+            names.setdefault(found["command"], set()).update(found["names"].split(" and "))
+        else:
+            others.append(f"{_tests(count)} skipped: {why}")
+    lines = [
+        f"{_tests(n)} need `{command}`: {', '.join(sorted(names[command]))}" for command, n in sorted(commands.items())
+    ]
+    for command in sorted(set(partly.values())):
+        which = " ".join(sorted(number for number, its in partly.items() if its == command))
+        lines.append(f"notebooks that ran without what `{command}` adds: {which}")
+    return [*lines, *sorted(others), *([f"{_tests(left_out)} more: `make test-all`"] if left_out else [])]
+
+
+def _tests(n):
+    return f"{n:,} test{'s' * (n != 1)}"
