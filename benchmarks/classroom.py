@@ -1,29 +1,31 @@
 """A class on one machine: many kernels run notebook 00 at once. What they measure is right or marked, and none is lost.
 
-usage: classroom.py [KERNELS ...]    12 and 30 by default
+usage: classroom.py [KERNELS ...]    12 and 30 by default, as `make bench-class` does
 
+Lost is a line that a kernel has appended, as `Results.append` told it, and that its results file doesn't hold. How many
+lines a kernel appends depends on the others: of those that share a folder, only the first keeps a hint that it shows.
 One process starts all kernels: Jupyter's own search for free ports collides when several processes do it at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import nbclient
 import nbformat
 import psutil
 
 from labkit.core.paths import NOTEBOOKS
+from labkit.core.results import Measurement, from_line
 from labkit.core.units import GIB, format_seconds
 
 NOTEBOOK = NOTEBOOKS / "00_start_here.ipynb"
@@ -31,60 +33,81 @@ RATE = "00.2 one thread"
 CLOSE = 0.2  # of a calm run's rate
 CLASSES = (12, 30)
 _ONE_READER = 12  # kernels: up to so many share a folder of results, in larger classes each has its own
+LOG = "LABKIT_BENCHLOG"  # the environment variable with the file in which a kernel notes what it has appended
+FIRST_CELL = f"""
+import os
+from labkit.core import results
+
+def _append(log, entry, append=results.Results.append):
+    append(log, entry)
+    with open(os.environ["{LOG}"], "a", encoding="utf-8") as file:
+        file.write(results.to_line(entry) + "\\n")
+
+results.Results.append = _append
+"""
 _LAST_CELL = "from labkit.measure import turns; print(turns.waited_s)"
 
 
 @dataclass(frozen=True)
 class Class:
-    """What `kernels` kernels did: the lines of their results files, each one's wait for turns (None if it failed)."""
+    """What kernels did: lines they appended, those in their files, each wait for turns (None where a kernel failed)."""
 
-    kernels: int
-    lines: tuple[dict[str, Any], ...]
+    appended: tuple[str, ...]
+    lines: tuple[str, ...]
     waited_s: tuple[float | None, ...]
     took_s: float
     peak_bytes: int
 
     def rates(self, key: str = RATE) -> list[tuple[float, str]]:
         """Value and mark of each measurement under a key."""
-        return [(line["value"], line.get("busy", "")) for line in self.lines if key == _key(line)]
+        entries = [from_line(line) for line in self.lines if line in self.appended]  # what is damaged counts as lost
+        return [(m.value, m.busy) for m in entries if isinstance(m, Measurement) and m.key == key]
 
     @property
     def failed(self) -> int:
         """Kernels that died, or in which a cell raised."""
         return self.waited_s.count(None)
 
-
-def _key(line: dict[str, Any]) -> str:
-    return f"{line['section']} {line['what']}" if line["kind"] == "measurement" else ""
+    @property
+    def lost(self) -> int:
+        """Lines that were appended, more often than the files hold them."""
+        return (Counter(self.appended) - Counter(self.lines)).total()
 
 
 def attend(kernels: int, *, shared: bool) -> Class:
     """Run notebook 00 at full size in so many kernels at once, with one folder of results or with one for each."""
     with tempfile.TemporaryDirectory(prefix="labkit-class-") as folder:
         homes = [Path(folder, "all" if shared else str(i)) for i in range(kernels)]
+        logs = [Path(folder, f"{i}.jsonl") for i in range(kernels)]
         start_s = time.monotonic()
-        waited_s, peak_bytes = asyncio.run(_all(homes))
+        waited_s, peak_bytes = asyncio.run(_all(homes, logs))
         took_s = time.monotonic() - start_s
-        files = [home / "results.jsonl" for home in dict.fromkeys(homes)]
-        lines = [json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()]
-    return Class(kernels, tuple(lines), tuple(waited_s), took_s, peak_bytes)
+        lines = lines_of(home / "results.jsonl" for home in dict.fromkeys(homes))
+        return Class(lines_of(logs), lines, tuple(waited_s), took_s, peak_bytes)
 
 
-async def _all(homes: list[Path]) -> tuple[list[float | None], int]:
+def lines_of(files: Iterable[Path]) -> tuple[str, ...]:
+    """The lines of those files that exist, as JSON."""
+    texts = [file.read_text(encoding="utf-8") for file in files if file.exists()]
+    return tuple(line for text in texts for line in text.split("\n") if line)
+
+
+async def _all(homes: list[Path], logs: list[Path]) -> tuple[list[float | None], int]:
     """Each kernel's wait for turns, and the most memory that all had together."""
     watching = asyncio.create_task(_peak_bytes())
-    waited_s = await asyncio.gather(*(_run(home) for home in homes))
+    waited_s = await asyncio.gather(*map(_run, homes, logs))
     watching.cancel()
     return list(waited_s), await watching
 
 
-async def _run(home: Path) -> float | None:
+async def _run(home: Path, log: Path) -> float | None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(FIRST_CELL))
     notebook.cells.append(nbformat.v4.new_code_cell(_LAST_CELL))
     client = nbclient.NotebookClient(
         notebook, timeout=1200, startup_timeout=600, resources={"metadata": {"path": str(NOTEBOOKS)}}
     )
-    environment = {**os.environ, "LABKIT_HOME": str(home), "LABKIT_PROFILE": "full"}
+    environment = {**os.environ, "LABKIT_HOME": str(home), "LABKIT_PROFILE": "full", LOG: str(log)}
     try:
         await client.async_execute(env=environment)
     except Exception as error:  # whatever a kernel dies of is what this is to find
@@ -126,7 +149,7 @@ def rows(classes: tuple[int, ...] = CLASSES) -> Iterator[tuple[str, float, float
         wrong = [rate for rate, mark in one.rates() if not mark and abs(rate / calm_rate - 1) > CLOSE]
         yield f"{name}: rates over 20 % off and not marked", 0, len(wrong), "kernels"
         yield f"{name}: dead or with an error", 0, one.failed, "kernels"
-        yield f"{name}: results lost", 0, kernels * len(calm.lines) - len(one.lines), "lines"
+        yield f"{name}: results lost", 0, one.lost, "lines"
         yield f"{name}: memory", 24, one.peak_bytes / GIB, "GiB"
 
 
@@ -138,7 +161,7 @@ def _words(name: str, one: Class, calm_rate: float) -> str:
     return (
         f"{name}: {format_seconds(one.took_s)}; of a calm rate {middle}; {sum(bool(mark) for _, mark in rates)} of "
         f"{len(rates)} marked; waited for turns {format_seconds(statistics.median(waits))} (median), at most "
-        f"{format_seconds(max(waits))}; {one.peak_bytes / GIB:.1f} GiB"
+        f"{format_seconds(max(waits))}; {len(one.appended)} lines appended; {one.peak_bytes / GIB:.1f} GiB"
     )
 
 

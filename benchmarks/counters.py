@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import labkit as lab
+from exercises.nb07.nsight import csv_rows, ncu_command
 from labkit.core import results
 from labkit.core.display import Table
 from labkit.core.errors import DataError
@@ -25,7 +26,6 @@ from labkit.core.paths import RECORDED
 from labkit.core.results import Measurement
 from labkit.gpu.trace import Trace
 from labkit.measure.machine import machine
-from labkit.measure.profiling.nsight import csv_rows, ncu_command
 from tests.test_gpu.textbook import ENTRIES, Entry
 
 REPOSITORY = Path(__file__).parents[1]

@@ -1,6 +1,6 @@
 """Kernels as a share of what bounds them, and what the notebooks' speed-ups bring, side by side in one run on a GPU.
 
-usage: gpu.py [WORDS]    only the groups whose name contains WORDS
+usage: python -m benchmarks.gpu [WORDS]    only the groups whose name contains WORDS
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 
 os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
 
-import graphs
-import precision
 import torch
-from gpu_timing import Share, seconds
 from torch import Tensor, nn
 from torch.nn import functional
 
 import labkit as lab
+from benchmarks import graphs, precision
+from benchmarks.gpu_timing import Share, seconds
+from exercises.nb07 import slow_script
 from labkit.core.display import Table
 from labkit.core.units import format_si
 from labkit.gpu import kernels
@@ -142,7 +142,7 @@ def cnn_block() -> Iterator[Share]:
     """Both blocks of SimpleCNN, batch 1,024, float32: the fused kernels against torch's layers one by one."""
     model = lab.models.SimpleCNN().cuda()
     convolutions = [layer for layer in model.features if isinstance(layer, nn.Conv2d)]
-    parameters = [parameter for layer in convolutions for parameter in (layer.weight, layer.bias)]
+    parameters = [parameter for layer in convolutions for parameter in layer.parameters()]
     images = torch.randn(BATCH, 3, 32, 32, device="cuda")
     grad = torch.randn(BATCH, 16, 5, 5, device="cuda")
 
@@ -224,11 +224,10 @@ def planted_script() -> Iterator[Share]:
     pixels, labels = lab.data.digits(size=32, channels=3)
     images = (pixels[:SCRIPT_IMAGES] * 255).round().to(torch.uint8).numpy()
     given = images, labels[:SCRIPT_IMAGES].numpy(), "cuda"
-    script = lab.training.slow_script
     taken = {}
-    for name, faults in (("as found", tuple(script.FAULTS)), ("mended", ())):
-        script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)
-        run = lambda faults=faults: script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)  # noqa: E731
+    for name, faults in (("as found", tuple(slow_script.FAULTS)), ("mended", ())):
+        slow_script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)
+        run = lambda faults=faults: slow_script.train(lab.models.SimpleCNN().cuda(), *given, faults=faults)  # noqa: E731
         taken[name] = lab.time_call(run, label=name, sync=torch.cuda.synchronize, budget_s=2, min_runs=2).median_s
     detail = ", ".join(f"{name} {took_s:.3g} s" for name, took_s in taken.items())
     yield Share("notebook 07's script, mended against as found", 10, taken["as found"] / taken["mended"], detail)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import torch
-from gpu_timing import Share, seconds
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import labkit as lab
+from benchmarks.gpu_timing import Share, seconds
 
 LAYERS, WIDTH, BATCH = 16, 64, 64
 TARGET = 3.0
@@ -28,7 +28,7 @@ def thin() -> nn.Sequential:
 
 def training(
     model: Callable[[Tensor], Tensor], parameters: list[nn.Parameter], x: Tensor, y: Tensor
-) -> Callable[[], None]:
+) -> Callable[[], object]:
     """One step of SGD on one batch that stays in place."""
     optimizer = torch.optim.SGD(parameters, lr=0.01)
 

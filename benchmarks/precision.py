@@ -1,12 +1,13 @@
 """Mixed precision against float32 without TF32: how many times as fast a training step is, at equal accuracy.
 
-benchmarks/gpu.py calls `mixed_precision` with its own way of timing on a CUDA GPU.
+benchmarks.gpu calls `mixed_precision` with its own way of timing on a CUDA GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +48,7 @@ def mixed_precision(
     images, labels = (part[:BATCH].to(device) for part in lab.data.digits(size=32, channels=3))
     images = images.contiguous(memory_format=torch.channels_last)
     steps = {name: _setup(dtype, device, network)()[1] for name, dtype in MODES.items()}
-    took = seconds({name: lambda step=step: step(images, labels) for name, step in steps.items()})
+    took = seconds({name: partial(step, images, labels) for name, step in steps.items()})
     best = min((name for name in MODES if name != "float32"), key=took.__getitem__)
     arms = {name: _learning(MODES[name], device, network) for name in ("float32", best)}
     gain = lab.training.compare_tuned(arms, LEARNING_RATES).gain(best)
@@ -63,7 +64,8 @@ def _setup(
     """A model and its training step in mixed precision, or in float32 proper for None."""
 
     def setup() -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
-        model = network().to(device, memory_format=torch.channels_last)
+        model: Any = network()  # torch's types know no memory_format
+        model.to(device, memory_format=torch.channels_last)
         optimizer = torch.optim.Adam(model.parameters(), lr=rate)
         scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
 

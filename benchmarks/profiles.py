@@ -18,7 +18,8 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
     """Name, target, value and unit of each figure, all on one thread."""
     with lab.threads(1):
         step = _step_of(20e-3)
-        plain, profiled = [], []
+        plain: list[float] = []
+        profiled: list[float] = []
         for _ in range(ROUNDS):  # in turn
             plain += [_seconds(step) for _ in range(STEPS)]
             profiled += lab.profiling.profile_step(step, steps=STEPS, warmup=1).step_s

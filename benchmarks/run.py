@@ -1,10 +1,11 @@
 """Speed figures of labkit with their targets, measured side by side in one run, on a machine that is otherwise calm.
 
-usage: run.py [WORDS]    only the figures whose name contains WORDS
+usage: python -m benchmarks.run [WORDS]    only the figures whose name contains WORDS
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -19,16 +20,12 @@ from pathlib import Path
 
 os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-bench-")  # a benchmark must not add to the reader's results
 
-import classroom
-import pipelines
-import planner
-import profiles
-import ranks
 import torch
 import torch.utils.benchmark
-import tracer
 
 import labkit as lab
+from benchmarks import frames_alone, pipelines, planner, profiles, ranks, suite_cost, tracer
+from benchmarks.stopwatch import Stopwatch
 from labkit.core import results
 from labkit.core.display import Table
 from labkit.core.paths import RECORDED
@@ -40,15 +37,17 @@ ROUNDS = 15
 
 @dataclass(frozen=True)
 class Figure:
-    """One row: what was measured, its target and its value in the same unit, and whether below the target is good."""
+    """What was measured, its target, and its value in the same unit, None where `make test` has to run first."""
 
     name: str
     target: float
-    value: float
+    value: float | None
     unit: str
 
     def row(self) -> tuple[str, str, str, str]:
         """The cells of the table."""
+        if self.value is None:
+            return self.name, f"<= {self.target:.3g} {self.unit}", "run `make test` first", ""
         verdict = "pass" if self.value <= self.target else "SHORT"
         return self.name, f"<= {self.target:.3g} {self.unit}", f"{self.value:.3g} {self.unit}", verdict
 
@@ -69,12 +68,16 @@ def import_time() -> Iterator[Figure]:
 
 
 def frames() -> Iterator[Figure]:
-    """Milliseconds to draw a frame of a board with three rows, limits and predictions; and of growing curves."""
+    """Milliseconds to draw a frame of a board with three rows, alone and against matplotlib; and of growing curves."""
     board = boards.SpeedBoard("00.2", "Three rows", unit="images/s")
     for i, name in enumerate(("one", "two", "three"), start=1):
         board.add(name, bench.Timing(name, 1.0, (0.1 * i, 0.11 * i)), items=64)
         board.limit(name, 1000.0)
-    yield Figure("a frame of a board", 60, 1e3 * lab.time_call(board.redraw, label="board").median_s, "ms")
+    board.redraw()
+    alone = functools.partial(frames_alone.board, *board._frame.size)
+    drawn, plain = lab.compare({"labkit": board.redraw, "matplotlib alone": alone}).timings
+    yield Figure("a frame of a board", 60, 1e3 * drawn.median_s, "ms")
+    yield Figure("a frame of a board against matplotlib alone", 1.6, drawn.median_s / plain.median_s, "x")
     curves = boards.Curves("A thousand steps")
     curves.series["loss"] = [1 / (1 + i) for i in range(1000)]
     yield Figure("a frame of curves", 60, 1e3 * lab.time_call(curves.redraw, label="curves").median_s, "ms")
@@ -195,7 +198,7 @@ def schedules() -> Iterator[Figure]:
 def layouts() -> Iterator[Figure]:
     """Seconds to find the best layout of a trillion parameters on 4,096 GPUs, in a fresh search."""
     trillion, cluster = lab.cluster.model("GPT 1T"), lab.cluster.Cluster("A100 SXM4 80GB", 4096)
-    took = lab.time_call(lambda: lab.best_layout(trillion, cluster, 4096), label="search", budget_s=10).median_s
+    took = lab.time_call(lambda: lab.cluster.best_layout(trillion, cluster, 4096), label="search", budget_s=10).median_s
     yield Figure("best layout of 1T parameters on 4,096 GPUs", 2, took, "s")
 
 
@@ -211,10 +214,11 @@ def launches() -> Iterator[Figure]:
         yield Figure(name, target, value, unit)
 
 
-def classes() -> Iterator[Figure]:
-    """Of 12 and of 30 kernels that run notebook 00 at once: rates that are wrong and not marked, and what is lost."""
-    for name, target, value, unit in classroom.rows():
-        yield Figure(name, target, value, unit)
+def tests_cost() -> Iterator[Figure]:
+    """Processors' seconds of the last whole `make test` here, over those of a fixed piece of work in the same run."""
+    cost = suite_cost.noted()
+    which = f"tests on {cost.date}" if cost else "tests"
+    yield Figure(f"make test's {which}, of a fixed piece of work", suite_cost.BUDGET, cost.ratio if cost else None, "x")
 
 
 GROUPS = (
@@ -232,20 +236,21 @@ GROUPS = (
     layouts,
     cluster_planner,
     launches,
-    classes,
+    tests_cost,
 )
 
 
-def main(words: str) -> None:
+def main(words: str, watch: Stopwatch) -> None:
     """Measure and print the table."""
-    machine = lab.start()
+    with watch.part("start"):
+        machine = lab.start()
     rows = []
     for group in GROUPS:
         if words in group.__name__:
-            rows += [figure.row() for figure in group()]
-            print(f"{group.__name__} measured", file=sys.stderr)
+            with watch.part(group.__name__):
+                rows += [figure.row() for figure in group()]
     print(Table(tuple(rows), ("figure", "target", "this machine", ""), f"Benchmarks on {machine.name}"))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "")
+    main(sys.argv[1] if len(sys.argv) > 1 else "", Stopwatch())

@@ -1,7 +1,7 @@
 """Run every planted fault of a launch many times, and count what stays behind.
 
-usage: soak.py [TIMES [NAME]]    20 unless given, of those with NAME in theirs; exits with 1 if a process, a port or a
-                                 file of shared memory is left
+usage: python -m benchmarks.soak [TIMES [NAME]]    20 unless given, of those with NAME in theirs; exits with 1 if a
+                                                   process, a port or a file of shared memory is left
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from typing import Any
 
 import labkit as lab
 from labkit.core.errors import RankFailed
@@ -34,10 +35,10 @@ def main(times: int, wanted: str = "") -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts it behind takes it away
     lab.launch(works, 2)
     before, wrong = left(), 0
-    planned = {fault.__name__: (lambda fault=fault: plant(fault)) for fault in FAULTS}
-    planned |= {leaves.__name__: (lambda leaves=leaves: leave(leaves)) for leaves in LEAVE}
+    planned: dict[str, Callable[[], bool]] = {fault.__name__: partial(plant, fault) for fault in FAULTS}
+    planned |= {leaves.__name__: partial(leave, leaves) for leaves in LEAVE}
     planned |= {"stop": stop, "two_kernels": two_kernels, "kernel_killed": kernel_killed}
-    planned |= {f"killed_after_{s}_s": (lambda s=s: killed_early(s)) for s in (0.5, 1, 2, 3, 5)}
+    planned |= {f"killed_after_{s}_s": partial(killed_early, s) for s in (0.5, 1, 2, 3, 5)}
     for name, run in planned.items():
         if wanted not in name:
             continue
@@ -54,7 +55,7 @@ def main(times: int, wanted: str = "") -> int:
     return wrong
 
 
-def plant(fault: object) -> bool:
+def plant(fault: Callable[[], Any]) -> bool:
     """One fault; whether its message says what it should."""
     words = FAULTS[fault]
     try:
@@ -64,7 +65,7 @@ def plant(fault: object) -> bool:
     return words is None
 
 
-def leave(leaves: object) -> bool:
+def leave(leaves: Callable[[], Any]) -> bool:
     """Ranks that leave processes; whether each returned its own value, and all of them have ended."""
     results = list(lab.launch(leaves, 2))
     ended = not any(running(pid) for _, *pids in results for pid in pids)
@@ -97,8 +98,9 @@ def two_kernels() -> bool:
 def kernel_killed() -> bool:
     """A kernel that is killed with its process group while its ranks run; whether all of it goes."""
     with tempfile.TemporaryDirectory(prefix="labkit-soak-") as folder:
-        more = {"env": {**os.environ, "TMPDIR": folder}, "start_new_session": True}
+        more: dict[str, Any] = {"env": {**os.environ, "TMPDIR": folder}, "start_new_session": True}
         process = subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.PIPE, text=True, **more)
+        assert process.stdout is not None
         seen: set[int] = set()
         while len(seen) < 2:
             seen.add(int(process.stdout.readline()))
@@ -116,7 +118,7 @@ def kernel_killed() -> bool:
 def killed_early(after_s: float) -> bool:
     """A kernel that is killed with its process group as it starts; whether the next launch finds or leaves nothing."""
     with tempfile.TemporaryDirectory(prefix="labkit-soak-") as folder:
-        more = {"env": {**os.environ, "TMPDIR": folder}, "start_new_session": True}
+        more: dict[str, Any] = {"env": {**os.environ, "TMPDIR": folder}, "start_new_session": True}
         process = subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.DEVNULL, **more)
         time.sleep(after_s)
         family = processes_of(process.pid)
