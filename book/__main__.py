@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     shutil.rmtree(site, ignore_errors=True)
     static = f"html_static_path={HERE / 'static'},{source / 'pictures'}"
     options = ["-b", "html", "-q", "-W", "--keep-going", "-c", str(HERE), "-d", str(folder / "doctrees"), "-D", static]
-    failed = sphinx([*options, str(source), str(site)])
+    failed: int = sphinx([*options, str(source), str(site)])
     print(f"{site / 'index.html'}: open it in a browser.", flush=True)
     return failed
 

@@ -104,7 +104,7 @@ def _compare(results: dict[str, Any], case: Case, where: str) -> None:
 def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
     from numba import config, cuda
 
-    if config.ENABLE_CUDASIM or not cuda.is_available():  # type: ignore[attr-defined]  # set at import
+    if config.ENABLE_CUDASIM or not cuda.is_available():  # set at import
         return
     for case in cases:
         if any(isinstance(arg, np.ndarray) and not arg.size for arg in case.args):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.gpu.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
     from labkit.gpu.occupancy import occupancy as occupancy
     from labkit.gpu.trace import trace as trace
-    from labkit.lesson import clinic as clinic, course as course, pool as pool
-    from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard, race as race
+    from labkit.lesson import course as course, pool as pool
+    from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard
     from labkit.lesson.cards import cards as cards
     from labkit.lesson.checks import check as check, hint as hint, solution as solution
     from labkit.lesson.explorer import Explorer as Explorer
@@ -28,19 +28,15 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.lesson.notebook import start as start
     from labkit.lesson.progress import progress as progress
     from labkit.lesson.review import review as review
-    from labkit.lesson.schedule_editor import ScheduleEditor as ScheduleEditor
-    from labkit.lesson.seed_curves import SeedCurves as SeedCurves
     from labkit.lesson.stepper import Stepper as Stepper
-    from labkit.measure import catalog as catalog, fpga as fpga, profiling as profiling, simulated as simulated
+    from labkit.measure import catalog as catalog, profiling as profiling, simulated as simulated
     from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
     from labkit.measure.ceilings import measure_ceilings as measure_ceilings
     from labkit.measure.machine import pick as pick, threads as threads
     from labkit.measure.memory import peak_memory as peak_memory
     from labkit.measure.probe import float32_precision as float32_precision
-    from labkit.measure.tensorflow_here import tensorflow as tensorflow
     from labkit.plan import cluster as cluster, costs as costs, published as published, schedule as schedule
-    from labkit.plan.cluster import best_layout as best_layout
-    from labkit.train import data as data, formats as formats, graphs as graphs, models as models, training as training
+    from labkit.train import data as data, graphs as graphs, models as models, training as training
 
 # The module that holds each public name.
 _NAMES = {
@@ -49,7 +45,7 @@ _NAMES = {
     "gpu.compiler": ("compile_cuda", "compile_numba"),
     "gpu.occupancy": ("occupancy",),
     "gpu.trace": ("trace",),
-    "lesson.boards": ("Curves", "SpeedBoard", "race"),
+    "lesson.boards": ("Curves", "SpeedBoard"),
     "lesson.cards": ("cards",),
     "lesson.checks": ("check", "hint", "solution"),
     "lesson.explorer": ("Explorer",),
@@ -58,25 +54,21 @@ _NAMES = {
     "lesson.notebook": ("start",),
     "lesson.progress": ("progress",),
     "lesson.review": ("review",),
-    "lesson.schedule_editor": ("ScheduleEditor",),
-    "lesson.seed_curves": ("SeedCurves",),
     "lesson.stepper": ("Stepper",),
     "measure.bench": ("Timing", "compare", "speedup", "time_call"),
     "measure.ceilings": ("measure_ceilings",),
     "measure.machine": ("pick", "threads"),
     "measure.memory": ("peak_memory",),
     "measure.probe": ("float32_precision",),
-    "measure.tensorflow_here": ("tensorflow",),
-    "plan.cluster": ("best_layout",),
 }
 # The rooms that notebooks use by name, and where each stands.
 _ROOMS = {
     "core": ("errors", "units"),
     "gpu": ("kernels",),
-    "lesson": ("clinic", "course", "pool"),
-    "measure": ("catalog", "fpga", "profiling", "simulated"),
+    "lesson": ("course", "pool"),
+    "measure": ("catalog", "profiling", "simulated"),
     "plan": ("cluster", "costs", "published", "schedule"),
-    "train": ("data", "formats", "graphs", "models", "training"),
+    "train": ("data", "graphs", "models", "training"),
 }
 _HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}

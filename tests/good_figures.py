@@ -10,6 +10,9 @@ from numba import cuda
 from torch import nn
 
 import labkit as lab
+from exercises.nb01 import device_jobs
+from exercises.nb09 import formats
+from exercises.nb11.gradient_noise import GradientNoise
 from labkit.core.spans import Span
 from labkit.gpu.compiler import KernelResources
 from labkit.measure.bench import Ratio, Timing
@@ -18,7 +21,7 @@ from labkit.measure.profiling.allocations import Phase
 from labkit.measure.profiling.memory_by_category import MemoryTimeline
 from labkit.plan.published import Agreement, Compared, PublishedMatmul
 from labkit.train.data import BatchTimes
-from labkit.train.training import GradientNoise, RateSweep, Run, Runs, TunedComparison
+from labkit.train.training import RateSweep, Run, Runs, TunedComparison
 
 
 def _kernel(out, x):
@@ -35,8 +38,8 @@ def _of_plan(text: str) -> dict[str, dict[str, Any]]:
     step = lab.cluster.step(lab.cluster.Transformer(8, 1024, 16, seq=1024), cluster, lab.cluster.Layout(8), 64)
     agreed = Agreement(text, text, (Compared(text, 20.0, 10.0, step), Compared(text, 5.0, 5.0, step)))
     replayed = Agreement(text, text, (Compared(f"{text}, {text}", 20.0, 10.0, text),), text)
-    job = lab.catalog.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32")
-    judged = lab.catalog.shortlist(job, map(lab.catalog.find, ("T4", "H100 SXM5 80GB")))
+    job = device_jobs.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32")
+    judged = device_jobs.shortlist(job, map(lab.catalog.find, ("T4", "H100 SXM5 80GB")))
     matmul = PublishedMatmul(text, text, 5e13, 1e14, text, text, text)
     return {
         "agreement": {"tables": [agreed]},
@@ -46,6 +49,7 @@ def _of_plan(text: str) -> dict[str, dict[str, Any]]:
         "bytes_by_tokens": {"counted": {"FSDP": {10: 4e4}}, "params": 4800, "blocks": 2, "hidden": 10, "ranks": 4},
         "roofline": {"points": {text: (0.1, 1e9)}, "flop_per_s": 1e11, "bytes_per_s": 2e10},
         "reached": {"published": [matmul], "here": {text: (5e13, 1e14)}},
+        "shortlist": {"candidates": judged},
         "shortlist_of": {
             "model": "BERT-base", "batch": 32, "sequence": 128, "dtype": "float32", "optimizer": "adamw",
         },
@@ -100,8 +104,8 @@ def _of_training(text: str) -> dict[str, dict[str, Any]]:
             "what": "steps",
             "noise": noise,
         },
-        "bits": {"value": 1.25, "shown": lab.formats.ALL},
-        "gradients": {"values": np.array([1e-3, 1.0]), "number_format": lab.formats.float16},
+        "bits": {"value": 1.25, "shown": formats.ALL},
+        "gradients": {"values": np.array([1e-3, 1.0]), "number_format": formats.float16},
         "accuracy_by_seed": {
             "found": TunedComparison({text: (0.9, 0.8), "other": (0.9, 0.7)}, {text: 0.1, "other": 0.1}, {}),
             "notes": {text: text, "other": text},

@@ -12,6 +12,10 @@ import torch
 from numba import cuda
 
 import labkit as lab
+from exercises.nb01 import device_jobs
+from exercises.nb02 import workstation
+from exercises.nb09 import formats
+from exercises.nb15 import namespace_hosts
 from labkit.core.spans import Span
 from labkit.measure.profiling.allocations import CATEGORIES
 from tests.good_figures import figures
@@ -29,7 +33,7 @@ def _timing() -> Any:
 
 
 def _job() -> Any:
-    return lab.catalog.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32")
+    return device_jobs.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32")
 
 
 def _ceilings() -> Any:
@@ -46,7 +50,6 @@ def _training_data() -> Any:
 
 # by "function.parameter", by parameter, or by annotation
 EXAMPLES: dict[str, Callable[[], Any]] = {
-    "clinic.faults.notebook": lambda: "17",
     # by annotation
     "int": lambda: 4,
     "float": lambda: 2.0,
@@ -73,8 +76,8 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "key": lambda: "00.1 a name",
     "claim": lambda: "C01",
     # by function and parameter
-    "catalog.judge.device": _device,
-    "catalog.shortlist_table.candidates": lambda: lab.catalog.shortlist(_job()),
+    "device_jobs.judge.device": _device,
+    "device_jobs.shortlist_table.candidates": lambda: device_jobs.shortlist(_job()),
     "catalog.find.name": lambda: "A100 SXM4 80GB",
     "cluster.model.name": lambda: "GPT 1.7B",
     "cluster.published_steps.name": lambda: "megatron",
@@ -94,12 +97,12 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "profiling.utilization.seconds": lambda: 1.0,
     "profiling.MemoryTimeline.against.predicted": lambda: lab.costs.training_memory(4, 4),
     "profiling.part.name": lambda: "forward",
-    "profiling.as_script.work": lambda: _work,
-    "profiling.as_script.path": lambda: "script.py",
-    "profiling.nsys_command.script": lambda: "script.py",
-    "profiling.nsys_stats_command.script": lambda: "script.py",
-    "profiling.ncu_command.script": lambda: "script.py",
-    "profiling.read_report.path": lambda: _report(),
+    "nsight.as_script.work": lambda: _work,
+    "nsight.as_script.path": lambda: "script.py",
+    "nsight.nsys_command.script": lambda: "script.py",
+    "nsight.nsys_stats_command.script": lambda: "script.py",
+    "nsight.ncu_command.script": lambda: "script.py",
+    "nsight.read_report.path": lambda: _report(),
     "profiling.step_overhead.step_of": lambda: lambda n: _work,
     "profiling.step_overhead.small": lambda: 1,
     "profiling.step_overhead.large": lambda: 2,
@@ -119,9 +122,9 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "schedule.simulate.schedule": lambda: [["F0", "B0"], ["F0", "B0"]],
     "fpga.recorded.kind": lambda: "plain",
     "fpga.skewed.rows": lambda: np.ones((2, 3), int),
-    "simulated.Workstation.to_gpu.x": lambda: lab.simulated.Workstation().random(4, "float32"),
-    "simulated.Workstation.cpu_blur.x": lambda: lab.simulated.Workstation().random(4, "float32"),
-    "simulated.Workstation.gpu_blur.x": lambda: lab.simulated.Numbers(4, "float32", "gpu", object()),
+    "workstation.Workstation.to_gpu.x": lambda: workstation.Workstation().random(4, "float32"),
+    "workstation.Workstation.cpu_blur.x": lambda: workstation.Workstation().random(4, "float32"),
+    "workstation.Workstation.gpu_blur.x": lambda: workstation.Numbers(4, "float32", "gpu", object()),
     "profiling.Limit.bound.limit": lambda: "text",
     "profiling.Limit.words.limit": lambda: "text",
     "profiling.StepProfile.share.part": lambda: "forward",
@@ -140,8 +143,8 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
 
 EXAMPLES |= {
     "Explorer.draw": lambda: lambda axes: "A sentence.",
-    "SeedCurves.x": lambda: "epochs",
-    "SeedCurves.accuracy": lambda: 0.9,
+    "seed_curves.SeedCurves.x": lambda: "epochs",
+    "seed_curves.SeedCurves.accuracy": lambda: 0.9,
     "SpeedBoard.section": lambda: "00.1",
     "course.calibrated.pairs": list,
     "pool.read_class.paths": lambda: [Path("results.jsonl")],
@@ -171,12 +174,12 @@ EXAMPLES |= {
     "training.accuracy.model": torch.nn.Flatten,
     "training.accuracy.images": lambda: torch.zeros(8, 1, 2, 2),
     "training.accuracy.labels": lambda: torch.zeros(8, dtype=torch.int64),
-    "training.gradient_noise.images": lambda: _training_data()[0],
-    "training.gradient_noise.labels": lambda: _training_data()[1],
-    "training.gradient_noise.draws": lambda: 2,
+    "gradient_noise.gradient_noise.images": lambda: _training_data()[0],
+    "gradient_noise.gradient_noise.labels": lambda: _training_data()[1],
+    "gradient_noise.gradient_noise.draws": lambda: 2,
     "training.held_out.images": lambda: _training_data()[0],
     "training.held_out.labels": lambda: _training_data()[1],
-    "training.noise_scale.big": lambda: 64,
+    "gradient_noise.noise_scale.big": lambda: 64,
     "training.fit.setup": lambda: _setup,
     "training.fit.seed": lambda: 0,
     "training.fit.epochs": lambda: 1,
@@ -193,20 +196,20 @@ EXAMPLES |= {
     "check.answer": lambda: 3,
 }
 EXAMPLES |= {
-    "dist.Hosts.launch.fn": lambda: _work_on,
+    "namespace_hosts.Hosts.launch.fn": lambda: _work_on,
     "dist.all_reduce_seconds.sizes": lambda: [4, 4096],
     "dist.as_script.fn": lambda: _work_on,
     "dist.as_script.folder": lambda: "script",
-    "dist.backward_by_buckets.backward_s": lambda: [0.1, 0.1],
-    "dist.backward_by_buckets.n_bytes": lambda: [4, 4],
+    "parallel_training.backward_by_buckets.backward_s": lambda: [0.1, 0.1],
+    "parallel_training.backward_by_buckets.n_bytes": lambda: [4, 4],
     "dist.interleaved.ways": lambda: {"one": lambda: None},
-    "dist.pipelines.idle_share.spans": lambda: [Span(0, 0.0, 1.0, "F", "0")],
-    "dist.pipelines.stage_spans.spans": lambda: [Span(0, 0.0, 1.0, "F", "0")],
-    "dist.pipelines.PipelineStep.stages": lambda: [_stage()],
-    "dist.pipelines.timed.stages": lambda: [_stage()],
-    "dist.pipelines.StandInPart.backward_s": lambda: 4.0,
+    "pipelines.idle_share.spans": lambda: [Span(0, 0.0, 1.0, "F", "0")],
+    "pipelines.stage_spans.spans": lambda: [Span(0, 0.0, 1.0, "F", "0")],
+    "pipelines.PipelineStep.stages": lambda: [_stage()],
+    "pipelines.timed.stages": lambda: [_stage()],
+    "pipelines.StandInPart.backward_s": lambda: 4.0,
     "dist.span.kind": lambda: "compute",
-    "dist.two_hosts.rate_bits_per_s": lambda: 1e9,
+    "namespace_hosts.two_hosts.rate_bits_per_s": lambda: 1e9,
     "schedule": lambda: None,
     "StandIn.compute.kind": lambda: "compute",
     "dist.launch.fn": lambda: _work,
@@ -231,10 +234,10 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "Limit": lambda: lab.profiling.Limit({"text": 0.5, "input": 0.5}, (), 1.0),
     "SimulatedDevice": lambda: lab.simulated.SimulatedDevice(),
     "TrainingJob": lambda: _prepared(),
-    "Workstation": lambda: lab.simulated.Workstation(),
+    "Workstation": lambda: workstation.Workstation(),
     "SpeedBoard": lambda: lab.SpeedBoard("00.1", "title"),
-    "Format": lambda: lab.formats.float16,
-    "Hosts": lambda: lab.dist.Hosts(("a", "b"), Path.cwd()),
+    "Format": lambda: formats.float16,
+    "Hosts": lambda: namespace_hosts.Hosts(("a", "b"), Path.cwd()),
     "StandIn": lambda: lab.StandIn(1e30),
     "Run": lambda: _runs().runs[0],
     "Runs": lambda: _runs(),
@@ -254,7 +257,7 @@ ONE_IS_FINE: dict[str, tuple[str, ...]] = {"bus_bytes_per_s": ("inf",), "cluster
 
 # classes that readers get and don't make: their methods are called, their constructors are not
 RESULTS = {
-    "catalog.Candidate",
+    "device_jobs.Candidate",
     "cluster.Step",
     "costs.TrainingMemory",
     "costs.TrainingStep",
@@ -264,11 +267,15 @@ RESULTS = {
     "pool.Reader",
     "plot.Picture",
     "data.BatchTimes",
-    "dist.Hosts",
+    "namespace_hosts.HostCommand",
+    "namespace_hosts.Hosts",
+    "parallel_training.Backward",
+    "workstation.Blur",
+    "workstation.Numbers",
     "dist.Launched",
     "dist.Report",
-    "dist.pipelines.Steps",
-    "profiling.Command",
+    "pipelines.Steps",
+    "nsight.Command",
     "profiling.Limit",
     "profiling.MemoryTimeline",
     "profiling.PartSpan",
@@ -285,7 +292,7 @@ RESULTS = {
     "simulated.Blur",
     "simulated.Event",
     "simulated.Numbers",
-    "training.GradientNoise",
+    "gradient_noise.GradientNoise",
     "training.AccuracyGain",
     "training.RateSweep",
     "training.Run",
@@ -293,43 +300,41 @@ RESULTS = {
     "training.TunedComparison",
 }
 
-# by room: what its functions call to start a process, to write a file, or to meet other ranks
+# by room: what its functions call to start a process, to write a file, to measure for seconds, or to meet other ranks
 STARTS: dict[str, tuple[str, ...]] = {
+    "measure": ("labkit.measure.profiling.mfu.measure_ceilings",),
     "dist": (
         "labkit.dist.agent.start_fork_server",
-        "labkit.dist.namespace_hosts._check_possible",
-        "labkit.dist.pipelines.group_sync",
         "labkit.dist.rank_script.writing",
         "labkit.dist.rank_timing.group_sync",
         "subprocess.Popen",
-    )
+    ),
+    "exercises": (
+        "labkit.dist.agent.start_fork_server",
+        "exercises.nb14.pipelines.group_sync",
+        "exercises.nb15.namespace_hosts._check_possible",
+        "subprocess.Popen",
+    ),
 }
 
 # functions that aren't called, each with the reason; a room stands for all that is in it
 NOT_WALKED: dict[str, str] = {
-    "race": "needs a GPU",
+    "gpu_comparison.time_on_gpu": "needs a GPU",
+    "gpu_comparison.ready": "needs a GPU",
     "trace": "takes what its kernel takes: tests/test_gpu/test_trace_refusals.py",
     "Stepper": "takes what its kernel takes: tests/test_lesson/test_stepper.py",
-    "ScheduleEditor": "takes what `schedule.simulate` takes, which is called",
+    "schedule_editor.ScheduleEditor": "takes what `schedule.simulate` takes, which is called",
     "data.Prepare.augment": "handles one image of a loader",
     "data.Prepare.decode": "handles one image of a loader",
     "data.Prepare.finish": "handles one image of a loader",
     "formats.Format.round": "takes anything that NumPy takes",
     "Curves.draw": "draws on the board's axes",
     "Explorer.draw": "draws on the board's axes",
-    "clinic.case": "runs a training: tests/test_lesson/test_clinic.py",
-    "clinic.Answer": "is made by a case's `answer`, and takes any answer",
-    "clinic.Case": "is made by `clinic.case`",
-    "clinic.Evidence": "is made by a case's own files",
-    "clinic.BrokenRun": "is a protocol, which a case's own files fulfil",
-    "clinic.score": "takes cases, which run trainings: tests/test_lesson/test_clinic.py",
-    "clinic.Score": "is made by `clinic.score`",
-    "clinic.judge": "is a check, which takes any answer",
     "Curves.add": "takes names of the caller's choice: tests/test_lesson/test_boards.py",
-    "SeedCurves.draw": "draws on the board's axes",
-    "ScheduleEditor.draw": "draws on the editor's axes",
+    "seed_curves.SeedCurves.draw": "draws on the board's axes",
+    "schedule_editor.ScheduleEditor.draw": "draws on the editor's axes",
     "SpeedBoard.draw": "draws on the board's axes",
-    "SeedCurves.race": "trains",
+    "seed_curves.SeedCurves.train": "trains",
     "SpeedBoard.time": "measures; `time_call` is called",
     "SpeedBoard.compare": "measures; `compare` is called",
     "data.JpegFiles": "reads files that the notebooks make",
@@ -339,6 +344,7 @@ NOT_WALKED: dict[str, str] = {
     "data.decoded_cache": "reads files that the notebooks make",
     "data.read_encoded": "reads files that the notebooks make",
     "fpga.place": "runs for a minute",
+    "namespace_hosts.end_all": "takes a network namespace that two_hosts has made",
     "pool.Reader.last": "takes a type of labkit's own",
     "pool.write_page": "writes a file; `pool.read_class` is called",
     "graphs": "compiles",
@@ -347,13 +353,12 @@ NOT_WALKED: dict[str, str] = {
     "models.SimpleCNN.forward": "is traced by torch.compile, which a door would break",
     "models.SmallGPT.forward": "is traced by torch.compile, which a door would break",
     "training.Runs.faster_than": "needs four seeds on each side",
-    "training.slow_script": "is the slow script of a lesson",
     "training.interleaved": "trains; `fit` is called",
     "training.RateSweep.middle": "takes one of its own rates",
     "measure_ceilings": "takes seconds a call",
-    "dist.pipelines.OwnSchedule": "torch's class, which needs a process group",
-    "dist.pipelines.WatchedStage": "torch's class, whose methods its schedules call",
-    "dist.pipelines.StandInPart.forward": "torch calls it, with tensors without values too",
+    "pipelines.OwnSchedule": "torch's class, which needs a process group",
+    "pipelines.WatchedStage": "torch's class, whose methods its schedules call",
+    "pipelines.StandInPart.forward": "torch calls it, with tensors without values too",
     "profiling.find_bottleneck": "takes seconds a call",
     "peak_memory": "runs torch's profiler",
     "pick": "takes anything",
@@ -394,7 +399,7 @@ def _setup() -> Any:
 
 
 def _stage() -> Any:
-    from labkit.dist.pipelines import WatchedStage
+    from exercises.nb14.pipelines import WatchedStage
 
     stage = object.__new__(WatchedStage)
     stage.device, stage.stage_index, stage.num_stages = torch.device("cpu"), 0, 1

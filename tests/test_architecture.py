@@ -1,6 +1,7 @@
 """The rooms of labkit: imports point down, never in a circle, and the folders themselves are the list of rooms."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -29,10 +30,20 @@ def module_of(path, package=PACKAGE):
 MODULES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACKAGE}
 
 
+@functools.cache
+def nodes(source):
+    """All nodes of a source's syntax tree."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
+def nodes_of(path):
+    return nodes(path.read_text(encoding="utf-8"))
+
+
 def imported(source, modules=MODULES):
     """Modules of labkit that a source imports at any depth of its code, type checking included."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -118,7 +129,7 @@ def test_no_module_or_type_name_stands_twice():
     types = [
         node.name
         for path in MODULES.values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert {name for name in types if types.count(name) > 1} == set()
@@ -128,13 +139,13 @@ def test_no_file_is_over_300_lines_and_no_function_over_50():
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 300, path
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(text):
             if isinstance(node, ast.FunctionDef):
                 assert node.end_lineno - node.lineno < 50, (path, node.name)
 
 
 def test_the_package_prints_nothing_but_from_the_command_line():
     for path in PACKAGE.rglob("*.py"):
-        calls = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)]
+        calls = [n for n in nodes_of(path) if isinstance(n, ast.Call)]
         prints = [n for n in calls if getattr(n.func, "id", "") == "print"]
         assert not prints or path.name == "__main__.py", path

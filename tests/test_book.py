@@ -1,14 +1,17 @@
 """What the book makes of docstrings, of the glossary and of links; tests/browser/test_book.py builds and opens it."""
 
+import contextlib
 import json
 
 import nbformat
 import pytest
 
 from labkit.lesson import record_runs
+from tests.needs import needs
 
-pytest.importorskip("sphinx", reason="make extras installs what the book needs")
-from book import docstrings, pages, run, words
+pytestmark = needs("docutils", "sphinx")
+with contextlib.suppress(ImportError):
+    from book import docstrings, pages, run, words
 
 
 @pytest.mark.parametrize(

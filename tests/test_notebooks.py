@@ -150,12 +150,13 @@ def test_at_most_two_code_cells_follow_each_other(path):
 
 
 @every_notebook
-def test_it_imports_labkit_and_nothing_from_inside_it(path):
+def test_it_imports_labkit_and_its_own_folder_and_nothing_from_inside_labkit(path):
+    own = f"exercises.nb{path.name[:2]}"
     for source in code_cells(path):
         for node in ast.walk(ast.parse(python_of(source))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            inside = [name for name in names if re.match(r"(labkit\.|exercises)", name)]
+            inside = [n for n in names if n.startswith("labkit.") or (n.split(".")[0] == "exercises" and own not in n)]
             assert not inside, source
             assert not (isinstance(node, ast.ImportFrom) and node.module == "labkit"), source
 

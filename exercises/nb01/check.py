@@ -8,12 +8,13 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from exercises.nb01.device_jobs import Candidate, Job, judge
 from labkit.core.display import brief_repr
 from labkit.core.errors import UnknownDevice, nearest
 from labkit.core.units import format_bytes, format_seconds, format_si
 from labkit.lesson.checks import NotYet, close, mapping, over_cases
 from labkit.measure import catalog
-from labkit.measure.catalog import Candidate, Device, Job
+from labkit.measure.catalog import Device
 from labkit.measure.ceilings import measure_ceilings
 from labkit.measure.machine import machine
 from labkit.plan import costs
@@ -106,7 +107,7 @@ def candidates(job: str) -> list[Candidate]:
     network, batch, seq, dtype, _ = JOBS[job]
     step = costs.training_step(network, batch=batch, seq=seq, dtype=dtype)
     need = Job(memory_bytes=step.memory.total_bytes, flop=step.flop, n_bytes=step.n_bytes, dtype=step.compute_dtype)
-    return [catalog.judge(device, need) for device in (*map(catalog.find, OTHERS), _here())]
+    return [judge(device, need) for device in (*map(catalog.find, OTHERS), _here())]
 
 
 def _here() -> Device:

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from exercises.nb02.workstation import Blur, Workstation
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, as_number, call, function, remaining
-from labkit.measure.simulated import Blur, Workstation
 
 Benchmark = Callable[[Workstation, int], object]
 

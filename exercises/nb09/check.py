@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from exercises.nb09 import formats
+from exercises.nb09.formats import Format
 from exercises.nb09.mixed_precision import master_step, scaled_step
 from labkit.lesson.checks import NotYet, as_number, call, function, over_cases
-from labkit.train import formats
-from labkit.train.formats import Format
 
 
 def decode(answer: object) -> str:

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from exercises.answers import about, parts
+from exercises.nb10.breaking import breaks
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import LabError
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, mapping, number_close, over_cases
 from labkit.measure.profiling.host_waits import each_read
 from labkit.plan.costs import break_even_steps
-from labkit.train.graphs import breaks, operators
+from labkit.train.graphs import operators
 from labkit.train.graphs.compiling import quiet
 
 _MOST_OPERATORS = 3

@@ -16,9 +16,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from torch.nn import functional
 
 from exercises.answers import parts
+from exercises.nb13.collective_traffic import Traffic
 from exercises.several_ranks import on_ranks
 from labkit.core.display import brief_repr
-from labkit.dist.collective_traffic import Traffic
 from labkit.lesson.checks import NotYet, Todo, is_open, mapping
 
 _SHAPE = (3, 4)

@@ -12,13 +12,12 @@ from typing import Any
 
 from exercises.nb17 import health
 from exercises.nb17.device_memory import MIB
-from exercises.nb17.evidence import KINDS
+from exercises.nb17.evidence import KINDS, Evidence
 from exercises.nb17.settings import CORES, LAYERS, RANKS, ROWS, SIDE_WORK, STEP_S, Fault, Job
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
 from labkit.core.errors import nearest
 from labkit.lesson.checks import NotYet
-from labkit.lesson.clinic import Evidence
 
 _HALF_MOST = 65_504.0  # the largest number of float16
 _RESTART_MINUTES = 10

@@ -13,11 +13,20 @@ from exercises.nb17.device_memory import MIB
 from exercises.nb17.settings import CORES, LAYERS, RankEvidence
 from labkit.core.display import Table
 from labkit.core.units import significant
+from labkit.plot.curves_by_step import curves
 from labkit.plot.schedules import gantt
-from labkit.plot.training import curves
 
 _CHARACTER = 16 * MIB  # of a segment, in the picture of the memory
 _NOTE = "GPUs, their memory and their times are simulated."
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What something that can be looked at shows, and how many minutes it takes; 0 is there from the start."""
+
+    what: str
+    minutes: int
+    show: Callable[[], object]
 
 
 @dataclass(frozen=True)

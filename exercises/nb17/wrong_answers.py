@@ -3,7 +3,7 @@
 Each is an answer to the case that the notebook shows first.
 """
 
-from labkit.lesson.clinic import case
+from exercises.nb17.clinic import case
 
 HIDDEN, GUESSED, KIND = "symptom-for-cause", "alarm-names-the-cause", "result-of-another-kind"
 OTHER, UNEQUAL = "changes-the-training", "mean-of-unequal-parts"
@@ -93,7 +93,7 @@ WRONG = {
     "17.6": [
         (case("17.6", seed=3).answer(cause=DRIFT, mend={"copy_weights": "every step"}), "isn't healthy", HIDDEN),
         (case("17.6", seed=3).answer(cause=CPU, mend={"rows": 1}), "so it is another training", GUESSED),
-        (case("17.3a").answer(cause=NAN, mend={"precision": "bfloat16"}), "answer(...) of case 17.6", KIND),
+        (case("17.3b").answer(cause=NAN, mend={"precision": "bfloat16"}), "answer(...) of case 17.6", KIND),
         ({"cause": DRIFT, "mend": {"start_weights": "rank 0"}}, "answer(...) of case 17.6", KIND),
     ],
 }  # fmt: skip

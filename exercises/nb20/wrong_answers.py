@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from labkit.measure.tensorflow_here import tensorflow
+from exercises.nb20.tensorflow_here import tensorflow
 
 
 class _WhenNeeded:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from exercises.answers import as_list, mistake, parts
+from exercises.nb22 import fpga
 from exercises.nb22.element import judge_element
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, Todo, as_number, is_open, number_close, over_cases
-from labkit.measure import fpga
 
 
 def skewed(answer: object) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from exercises.nb22.designs import designs
-from labkit.measure.fpga import skewed
+from exercises.nb22.fpga import skewed
 
 # 22.2
 

@@ -1,13 +1,10 @@
-"""Boards that fill while a cell runs: bars of what is measured, curves that grow, and kernels that race on a GPU."""
+"""Boards that fill while a cell runs: bars of what is measured, and curves that grow."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from matplotlib.axes import Axes
 
@@ -16,7 +13,7 @@ from labkit.core import results
 from labkit.core.arguments import as_float
 from labkit.core.comparable import Work, beside
 from labkit.core.display import brief_repr
-from labkit.core.errors import BadMeasurement, KernelError
+from labkit.core.errors import BadMeasurement
 from labkit.core.kinds import Items
 from labkit.core.parameters import AnyNumber, Positive, checked
 from labkit.core.units import format_quantity
@@ -25,11 +22,8 @@ from labkit.lesson.live import Live
 from labkit.measure import bench
 from labkit.measure.bench import Comparison, Timing
 from labkit.measure.contention import Contention
-from labkit.measure.machine import Machine, give_back_gpu_memory, machine
+from labkit.measure.machine import give_back_gpu_memory
 from labkit.plan import published
-
-if TYPE_CHECKING:
-    from labkit.gpu.estimate import Estimate
 
 T = TypeVar("T", Timing, Comparison)
 
@@ -254,47 +248,3 @@ class Curves(Live):
         for name, value in values.items():
             self.series.setdefault(name.replace("_", " "), []).append(value)
         self.tick()
-
-
-def race(
-    section: str, title: str, launches: Mapping[str, tuple[Any, ...]], *, estimates: Mapping[str, Estimate], size: str
-) -> Comparison | None:  # fmt: skip
-    """Time launches in turn on the GPU and record them, beside their estimates. Without a GPU, show the rest only.
-
-    A launch is (kernel, grid, block, *arguments); an argument that is a tuple stands for a float32 array of that shape,
-    filled with random numbers on the GPU and shared by the launches. `size` says in words what a launch handles; values
-    of another size are not shown. Returns None without a GPU.
-    Raises KernelError for a launch of another form.
-    """
-    for row, launch in launches.items():
-        if not isinstance(launch, tuple) or len(launch) < 3 or not callable(launch[0]):
-            raise KernelError(f"Expected (kernel, grid, block, *arguments) for {row!r}, got {brief_repr(launch)}.")
-    here = machine()
-    cuda: Any = importlib.import_module("numba.cuda")
-    on_gpu = bool(here.gpus) and cuda.is_available()  # torch and numba both see it
-    board = SpeedBoard(section, title, size=size, dtype="float32", log=True)
-    for row in launches:
-        known = {f"{e.device}, {e.limit} limits": e.seconds for e in (estimates.get(row),) if e}
-        board.expect(row, known) if on_gpu else board.absent(row, "a CUDA GPU that numba can use", calculated=known)
-    if not on_gpu:
-        return None
-    return board.compare(ready(launches, here), sync=here.sync)
-
-
-def ready(launches: Mapping[str, tuple[Any, ...]], here: Machine) -> dict[str, Callable[[], object]]:
-    """A call without arguments for each launch, its arrays on the GPU."""
-    import torch
-
-    cuda: Any = importlib.import_module("numba.cuda")
-
-    @functools.cache
-    def array(place: int, shape: tuple[int, ...]) -> Any:
-        return cuda.as_cuda_array(torch.rand(shape, device=here.device))
-
-    calls: dict[str, Callable[[], object]] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numba's, on grids too small to fill the GPU: here they are a row like others
-        for row, (kernel, grid, block, *arguments) in launches.items():
-            given = [array(i, arg) if isinstance(arg, tuple) else arg for i, arg in enumerate(arguments)]
-            calls[row] = functools.partial(kernel[grid, block], *given)
-    return calls

@@ -92,7 +92,7 @@ class Live:
     def redraw(self) -> None:
         """Draw a frame now."""
         sentence = self.draw(self._axes)
-        self._png = plot.to_png(self._axes, self._frame)
+        self._png = plot.to_png(self._axes, self._frame, again=True)
         self._image.layout.width = f"{self._frame.size[0]}px"
         self._image.value = self._png
         self.say(sentence)
@@ -132,6 +132,7 @@ class Live:
         """Draw the last frame and keep it in the notebook."""
         self.redraw()
         self._keep()
+        plot.drop_pixels(self._axes)
 
     def as_html(self) -> str:
         """The last frame with its sentence, for a page that isn't a notebook."""
@@ -145,6 +146,7 @@ class Live:
         # in this order, or for a moment both images would stand there
         publish(f"{self._id}-live", sentence_data(self.sentence))
         self._keep(live=False)
+        plot.drop_pixels(self._axes)
 
     def _move_away(self, where: str) -> None:
         """Leave the sentence, and where the picture is now, in the place where it stands."""

@@ -39,11 +39,12 @@ class ProbeSizes:
 
 def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> ProbeSizes:
     """Sizes for 'cpu' or 'cuda'; a tensor takes at most an eighth of the memory, since Binder has only 2 GB."""
-    copy_bytes, budget_s = (128 * MIB, 0.04) if profile == "ci" else (256 * MIB, 0.2)
+    small = profile != "full"
+    copy_bytes, budget_s = {"smoke": (16 * MIB, 0.0), "ci": (128 * MIB, 0.04)}.get(profile, (256 * MIB, 0.2))
     matmul_n: tuple[int, ...] = (512, 1024, 2048)
     if device == "cuda":  # smaller sizes would take only tens of microseconds
-        copy_bytes, matmul_n = (copy_bytes if profile == "ci" else 2 * GIB), (1024, 4096, 8192)
-    matmul_n = matmul_n[:2] if profile == "ci" else matmul_n
+        copy_bytes, matmul_n = (copy_bytes if small else 2 * GIB), (1024, 4096, 8192)
+    matmul_n = matmul_n[:2] if small else matmul_n
     return ProbeSizes(min(copy_bytes, memory_bytes // 8), matmul_n, budget_s)
 
 

@@ -22,13 +22,7 @@ from labkit.plot.clusters import (
     step_parts as step_parts,
 )
 from labkit.plot.core import new_axes as new_axes
-from labkit.plot.formats import accuracy_by_seed as accuracy_by_seed, bits as bits, gradients as gradients
-from labkit.plot.hardware import (
-    jobs_by_device as jobs_by_device,
-    reached as reached,
-    roofline as roofline,
-    shortlist_of as shortlist_of,
-)
+from labkit.plot.curves_by_step import curves as curves
 from labkit.plot.images import grey_images as grey_images, images as images, owners as owners
 from labkit.plot.kernel_limits import (
     blocks_allowed as blocks_allowed,
@@ -36,7 +30,7 @@ from labkit.plot.kernel_limits import (
     register_caps as register_caps,
 )
 from labkit.plot.kernels import banks as banks, warp_lines as warp_lines
-from labkit.plot.picture import Picture as Picture, to_png as to_png
+from labkit.plot.picture import Picture as Picture, drop_pixels as drop_pixels, to_png as to_png
 from labkit.plot.profiles import memory_timeline as memory_timeline, shares as shares, step_strip as step_strip
 from labkit.plot.schedules import gantt as gantt, replays as replays
 from labkit.plot.timelines import queue as queue, timeline as timeline
@@ -46,11 +40,5 @@ from labkit.plot.timing import (
     ratios as ratios,
     readings as readings,
     single_runs as single_runs,
-)
-from labkit.plot.training import (
-    curves as curves,
-    rate_sweeps as rate_sweeps,
-    seed_bands as seed_bands,
-    time_to_accuracy as time_to_accuracy,
 )
 from labkit.plot.warp_paths import divergence as divergence

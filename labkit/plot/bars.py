@@ -80,7 +80,7 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -
         ax.xaxis.set_major_locator(MaxNLocator(5))
     if all(bar.measured is None and not bar.others for bar in bars):
         ax.set_xticks([])
-    if all(bar.measured is None for bar in bars) and any(bar.note == PENDING for bar in bars):
+    if all(bar.measured is None for bar in bars) and any(bar.note in ("", PENDING) and not bar.others for bar in bars):
         look: dict[str, Any] = {"marker": "o"} if log else {"linewidth": 8}
         ax.plot([], [], color=MEASURED, label=_HERE[log], **look)  # the legend's room is taken from the first frame on
     ax.xaxis.set_major_formatter(lambda value, _: _tick(value, unit))

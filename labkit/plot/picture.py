@@ -67,29 +67,39 @@ class Frame:
 
 
 @checked
-def to_png(ax: Axes, frame: Frame | None = None) -> bytes:
+def to_png(ax: Axes, frame: Frame | None = None, *, again: bool = False) -> bytes:
     """Draw the figure of these axes as PNG, cropped to what is drawn so that no label is cut, or to `frame` if larger.
 
     It is drawn once and cropped afterwards: bbox_inches="tight" would draw it twice, and live frames have 200 ms each.
+    `again` says that it will soon be drawn again: the canvas, with its pixels and the sizes of texts, is kept.
     """
-    canvas: Any = FigureCanvasAgg(figure_of(ax))
+    figure = figure_of(ax)
+    canvas: Any = figure.canvas if isinstance(figure.canvas, FigureCanvasAgg) else FigureCanvasAgg(figure)
     with rc_context({"text.parse_math": False}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # such a letter is drawn as a box
-        _write_literally(figure_of(ax))
+        _write_literally(figure)
         canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())
-    FigureCanvasAgg(figure_of(ax))  # a new canvas has no pixels yet: a figure that a notebook holds has no need of them
     frame = Frame() if frame is None else frame
     frame.grow(pixels.view(np.uint32)[:, :, 0] != 0xFFFFFFFF)  # the four bytes of an opaque white pixel
     right, bottom = max(frame.right, frame.left + 2), max(frame.bottom, frame.top + 2)
-    cropped = Image.fromarray(np.ascontiguousarray(pixels[frame.top : bottom, frame.left : right, :3]))
-    whole = Image.new("RGB", (right - frame.left, bottom - frame.top), "white")
-    whole.paste(cropped)  # a figure that was larger before keeps its size
+    whole = Image.frombuffer("RGBA", pixels.shape[1::-1], pixels, "raw", "RGBA", 0, 1)
+    cropped = whole.crop((frame.left, frame.top, right, bottom))
+    if right > whole.width or bottom > whole.height:  # a figure that was larger before keeps its size
+        cropped = Image.alpha_composite(Image.new("RGBA", cropped.size, "white"), cropped)
+    whole = cropped.convert("RGB")
+    if not again:
+        drop_pixels(ax)
     few = whole.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)  # a third of the bytes
     few.putpalette([255 if value >= 250 else value for value in few.getpalette() or ()])  # 254 would be no white
     buffer = io.BytesIO()
     few.save(buffer, format="png", compress_level=1)
     return buffer.getvalue()
+
+
+def drop_pixels(ax: Axes) -> None:
+    """Free the pixels of the last drawing, some megabytes: a figure that a notebook holds has no need of them."""
+    FigureCanvasAgg(figure_of(ax))
 
 
 def _write_literally(figure: Figure) -> None:

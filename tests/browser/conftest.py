@@ -1,6 +1,5 @@
 """A real JupyterLab, driven in a real Chromium."""
 
-import os
 import shutil
 import socket
 import subprocess
@@ -11,33 +10,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from labkit.lesson import record_runs
+from scripts import programs
+from tests.needs import needs
 
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 SWITCHES += ["--disable-sync", "--no-first-run"]
 
 
-def chromium_path():
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
 def pytest_collection_modifyitems(items):
     for item in items:  # of the whole run, not of this folder alone
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.browser)
+            item.add_marker(needs("chromium"))
+            item.add_marker(pytest.mark.complete)
 
 
 @pytest.fixture(scope="package")  # while it runs, Playwright holds an event loop that other tests must not meet
 def chromium():
-    path = chromium_path()
-    if path is None:
-        if os.environ.get("LABKIT_REQUIRE_BROWSER") == "1":
-            pytest.fail("LABKIT_REQUIRE_BROWSER=1, but there is no Chromium: install Debian's package chromium.")
-        pytest.skip("No Chromium on this machine: install Debian's package chromium to run the browser tests.")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=SWITCHES)
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=programs.path_of("chromium"), args=SWITCHES)
         yield browser
         browser.close()
 

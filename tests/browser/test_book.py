@@ -15,10 +15,13 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files
+from tests.needs import needs
 
+pytestmark = needs("furo", "myst_nb", "sphinx")
 RUN = ("00", "03")
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
@@ -28,9 +31,6 @@ def site(tmp_path_factory):
     """The folder of a built book."""
     if built := os.environ.get("LABKIT_BOOK"):
         return Path(built).resolve()
-    if os.environ.get("LABKIT_REQUIRE_BROWSER") != "1":
-        for name in ("furo", "myst_nb"):
-            pytest.importorskip(name, reason="make extras installs what the book needs")
     folder = tmp_path_factory.mktemp("book")
     command = [sys.executable, "-m", "book", "--only", *RUN, "--jobs", "2", "--folder", str(folder)]
     environment = os.environ | {"LABKIT_PROFILE": "smoke"}
@@ -149,7 +149,7 @@ def own(name):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_opens_and_has_no_serious_fault_of_accessibility(watched, address, pages, scheme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    axe = Axe()
     page = watched(scheme)
     faults = []
     options, names = (

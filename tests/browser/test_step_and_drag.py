@@ -11,7 +11,8 @@ from tests.browser.test_boards import CONTRAST, outputs, write
 CELLS = [
     "import numpy as np, labkit as lab\nfrom numba import cuda",
     "@cuda.jit\ndef add_one(counter):\n    counter[0] += 1\n\n\nlab.Stepper(add_one, 2, np.zeros(1, int))",
-    "puzzle = lab.ScheduleEditor(lab.schedule.gpipe(3, 5), forward_s=0.1, backward_s=0.2)\npuzzle",
+    "from exercises.nb14.schedule_editor import ScheduleEditor\n"
+    "puzzle = ScheduleEditor(lab.schedule.gpipe(3, 5), forward_s=0.1, backward_s=0.2)\npuzzle",
 ]
 LOST = "thread 1 writes 1 to counter[0]: thread 0's 1 is lost"
 

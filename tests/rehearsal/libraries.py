@@ -84,7 +84,7 @@ def nccl(module):
     from torch._C._distributed_c10d import ProcessGroupGloo
 
     class ProcessGroupNCCL(ProcessGroupGloo):
-        Options = SimpleNamespace
+        Options = SimpleNamespace  # type: ignore[assignment]
 
         def __init__(self, store, rank, size, options=None):
             super().__init__(store, rank, size, module.default_pg_timeout)

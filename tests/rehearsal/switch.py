@@ -62,7 +62,7 @@ class Patched(Loader):
 def on():
     sys.meta_path.insert(0, Finder())
     for missing in set(libraries.WITHOUT) & {"cupy", "triton"}:
-        sys.modules[missing] = None  # so that import and find_spec don't find it
+        sys.modules[missing] = None  # type: ignore[assignment]  # so that import and find_spec don't find it
     if "triton" not in libraries.WITHOUT:  # it is looked for, and inductor replaced: nothing imports it
         usual = importlib.util.find_spec
         importlib.util.find_spec = lambda name, package=None: usual("json" if name == "triton" else name, package)

@@ -1,7 +1,6 @@
 """The pretend GPU behaves as torch's own does where the notebooks rely on it, and marks every number as simulated."""
 
 import json
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -10,11 +9,13 @@ import pytest
 import torch
 
 from labkit.core.paths import ROOT
+from tests.needs import needs
 from tests.rehearsal import CARDS, environment
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux" or shutil.which("g++") is None, reason="needs g++, on Linux"),
+    pytest.mark.complete,  # each test starts torch anew, and builds with g++
+    needs("g++"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the pretend GPU needs Linux"),
     pytest.mark.skipif(torch.version.cuda is not None, reason="needs the CPU build of torch, whose CUDA it fills in"),
 ]
 
@@ -112,14 +113,14 @@ def test_the_fast_kernels_run_and_match_torch(tmp_path):
 def test_what_is_missing_is_said_in_a_sentence(tmp_path):
     code = """
         import torch
+        from exercises.nb04.gpu_comparison import time_on_gpu
         from labkit.gpu import kernels
-        from labkit.lesson import boards
         from labkit.train import graphs
         from numba import cuda
         assert graphs.missing() == "Triton"
         x = torch.ones(4, device="cuda")
         kernel = cuda.jit(lambda x: None)
-        assert boards.race("03.9", "A race", {"a": (kernel, 1, 32, (4,))}, estimates={}, size="4 numbers") is None
+        assert time_on_gpu("03.9", "A race", {"a": (kernel, 1, 32, (4,))}, estimates={}, size="4 numbers") is None
     """
     code = textwrap.dedent(code) + refused("kernels.copy(x, x.clone())", "The kernels need CuPy")
     rehearse(code, tmp_path, without="cupy,triton,numba")
@@ -171,12 +172,13 @@ def test_ranks_take_a_gpu_of_their_own_under_nccl_and_none_under_gloo(tmp_path):
     code = """
         import torch, torch.distributed as dist, warnings
         import labkit as lab
+        from exercises.nb13.collective_traffic import Traffic
 
         def ranks(over):
             dist.init_process_group(over)
             x = torch.full((3,), dist.get_rank() + 1.0, device="cuda" if over == "nccl" else "cpu")
             used = torch.cuda.is_initialized()
-            with lab.dist.Traffic() as traffic:
+            with Traffic() as traffic:
                 dist.all_reduce(x)
             assert over == "nccl" or traffic.counts == {"all_reduce": 1}
             with warnings.catch_warnings(record=True) as caught:

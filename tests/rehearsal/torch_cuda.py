@@ -50,7 +50,7 @@ class Event:
 
     def __new__(cls, enable_timing=False, **_):
         self = object.__new__(cls)
-        self.timed, self.at_s, self.cuda_event = enable_timing, None, 0
+        self.timed, self.at_s, self.cuda_event = enable_timing, 0.0, 0  # 0 s: not recorded yet
         return self
 
     def __init__(self, *args, **kwargs):

@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 
+from exercises.nb22 import fpga
 from labkit.core import devices
 from labkit.core.data_table import read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
 from labkit.gpu import occupancy
 from labkit.lesson import journal, outline
-from labkit.measure import fpga
 from labkit.plan import published
 from labkit.train.data import bundled
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import labkit as lab
+from exercises.nb07 import nsight
 from labkit.core.errors import DataError
 from labkit.core.own_folder import make_private, of_this_user, plain_temp_folder, writing
 from labkit.core.paths import ROOT
@@ -44,6 +45,8 @@ def test_a_folder_for_temporary_files_with_a_long_path_or_a_space_is_not_used(tm
     assert plain_temp_folder() == "/tmp"
 
 
+@pytest.mark.complete
+@pytest.mark.slow
 def test_a_long_path_for_temporary_files_launches_ranks_and_workers(tmp_path):
     longest = tmp_path / ("x" * 120)
     longest.mkdir()
@@ -74,7 +77,7 @@ def nothing():
 @pytest.mark.parametrize(
     "write",
     [
-        lambda folder: lab.profiling.as_script(nothing, folder / "script.py"),
+        lambda folder: nsight.as_script(nothing, folder / "script.py"),
         lambda folder: lab.dist.as_script(nothing, folder, nproc=1),
         lambda folder: lab.profiling.profile_step(lambda: torch.ones(2) + 1, path=folder / "a.json"),
         lambda folder: lab.data.jpeg_shards(size=8, images=2, folder=folder),

@@ -154,6 +154,7 @@ def test_lines_of_a_newer_labkit_are_one_sentence_and_its_new_fields_are_passed_
     ]
 
 
+@pytest.mark.slow
 def test_memory_follows_what_was_measured_and_not_how_often(tmp_path):
     path = tmp_path / "results.jsonl"
     line = results.to_line(measurement(samples=tuple(float(n) for n in range(20)))) + "\n"

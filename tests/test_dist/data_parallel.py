@@ -1,13 +1,14 @@
 """Ways to train on several ranks. They stand apart from their tests, since every rank imports this file."""
 
 import time
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from labkit.dist import interleaved
+from labkit.dist import interleaved, rank_timing
 from labkit.measure import contention
 
 IMAGES, STEPS = 24, 3
@@ -100,12 +101,23 @@ def receives_first(x):
 
 
 def two_ways(rounds):
-    """Timings of a short and a long way on this rank, where rank 1 takes longer, and the calls in their order."""
+    """Of a short and a long way on this rank, where rank 1 takes longer: timings, calls, readings of the clock.
+
+    All ranks of a machine have one clock. The calls have the moment at which they ended.
+    """
     dist.init_process_group("gloo")
-    late_s = 0.1 if dist.get_rank() else 0.0  # a busy machine may let the other rank begin some 10 ms after this one
-    calls = []
-    ways = {"short": lambda: calls.append("short"), "long": lambda: calls.append("long") or time.sleep(late_s)}
-    return interleaved(ways, rounds), calls
+    late_s, calls, read_s = 0.02 * dist.get_rank(), [], []
+
+    def perf_counter():
+        read_s.append(time.perf_counter())
+        return read_s[-1]
+
+    def way(name, seconds):
+        time.sleep(seconds)
+        calls.append((name, time.perf_counter()))
+
+    rank_timing.time = SimpleNamespace(perf_counter=perf_counter)  # type: ignore[assignment]
+    return interleaved({"short": lambda: way("short", 0.0), "long": lambda: way("long", late_s)}, rounds), calls, read_s
 
 
 def beside_others(rounds):

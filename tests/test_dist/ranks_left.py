@@ -93,7 +93,7 @@ def marked(mark):
     return found
 
 
-def strays(before, within_s=5):
+def strays(before, within_s=60):
     """What is there now and was not in `before`, an earlier `left()`, and is not gone `within_s` seconds later.
 
     What ends meanwhile is something else's end: of an earlier test's process, say. And others' files of shared memory

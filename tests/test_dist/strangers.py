@@ -5,23 +5,19 @@ import os
 import socket
 import struct
 import sys
+import threading
 import time
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+
+from tests.test_dist.ranks_left import listening, processes_of
 
 NOBODY = 65534
 HUNDREDS = 200
 
 
 def ports():
-    """Ports of this machine at which anything listens."""
-    found = set()
-    for name in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A":
-                found.add(int(fields[1].rpartition(":")[2], 16))
-    return found
+    """Ports at which a descendant of this process listens: other tests' launches have their own strangers."""
+    return {int(address.rpartition(":")[2], 16) for address in listening(*processes_of(os.getpid()))}
 
 
 def call_to(port, host="127.0.0.1"):
@@ -56,6 +52,14 @@ def calls_in_hundreds(port, said):
     said[port] = calls
 
 
+def calls_once(host, port, pipe):
+    """Connect as another user, and stay until told to end."""
+    _becomes_nobody()
+    with call_to(port, host):
+        pipe.recv()
+    os._exit(0)
+
+
 def _goes_on(said, heard):
     """One more byte from each, and what each has heard."""
     for calls in said.values():
@@ -68,19 +72,23 @@ def _goes_on(said, heard):
                 continue
 
 
-def _lurk(attack, pipe):
+def _becomes_nobody():
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
-    known, said, heard, spoke_s = ports(), {}, [], time.monotonic()
+
+
+def _lurk(attack, pipe):
+    _becomes_nobody()
+    said, heard, spoke_s = {}, [], time.monotonic()
     pipe.send("ready")
-    while not pipe.poll(0.001):
-        for port in ports() - known:
-            known.add(port)
-            try:
+    while True:
+        if pipe.poll(0.1):
+            if (port := pipe.recv()) == "enough":
+                break
+            with suppress(OSError):
                 attack(port, said)
-            except OSError:
-                continue
+                pipe.send("said")
         if time.monotonic() - spoke_s > 4:
             spoke_s = time.monotonic()
             _goes_on(said, heard)
@@ -89,19 +97,38 @@ def _lurk(attack, pipe):
     os._exit(0)
 
 
+def _tell(pipe, over, said):
+    """Tell the stranger, who may not look into others' processes, each port that opens; a file says that he spoke."""
+    known = ports()
+    while not over.wait(0.005):
+        if pipe.poll() and pipe.recv() == "said":
+            said.touch()
+        for port in ports() - known:
+            known.add(port)
+            pipe.send(port)
+
+
 @contextmanager
-def lurking(attack):
-    """Another user attacks each port that opens inside the block; the list gets the ports, and all bytes it heard."""
+def lurking(attack, said):
+    """Another user attacks each port that opens inside the block; the list gets the ports, and all bytes it heard.
+
+    The file `said` appears once he has said something.
+    """
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_lurk, args=(attack, theirs))
     process.start()
-    found = []
+    found, over = [], threading.Event()
+    teller = threading.Thread(target=_tell, args=(ours, over, said))
     try:
         assert ours.recv() == "ready"
+        teller.start()
         yield found
     finally:
+        over.set()
+        teller.join()
         ours.send("enough")
-        found.extend(ours.recv() if ours.poll(20) else ())
+        while not found and ours.poll(20):
+            found.extend(last if (last := ours.recv()) != "said" else ())
         process.kill()
         process.join()
 

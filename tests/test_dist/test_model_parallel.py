@@ -1,6 +1,7 @@
 """Model parallelism on real ranks: after three steps losses and weights are those of one process, to rounding."""
 
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 import labkit as lab
 from exercises import several_ranks
+from exercises.nb13.collective_traffic import Traffic
 from exercises.nb13.tensor_parallel import TransformerBlock
 from exercises.nb13.wrong_operators import COPY, SUM, operator, passed_on, sleeps
 from labkit.core.errors import RankFailed
-from labkit.dist.collective_traffic import Traffic
 from labkit.lesson import checks
 from labkit.measure.profiling import saved_activation_bytes
 
@@ -208,7 +209,9 @@ def by_dtensor(one_copy, recompute):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     model = network()
     for block in model[1:-1]:
-        plan = {name: RowwiseParallel() if name in ("out", "down") else ColwiseParallel() for name in MATRICES}
+        plan: dict[str, Any] = {
+            name: RowwiseParallel() if name in ("out", "down") else ColwiseParallel() for name in MATRICES
+        }
         if one_copy:
             whole = {"output_layouts": Replicate(), "desired_output_layouts": Replicate()}
             plan["norm_1"] = PrepareModuleOutput(**whole, use_local_output=False)

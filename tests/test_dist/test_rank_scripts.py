@@ -39,6 +39,7 @@ def loaded(path):
     return module
 
 
+@pytest.mark.complete
 def test_the_program_runs_under_torchrun_and_says_what_every_rank_returned(tmp_path):
     scripts = as_script(summed, tmp_path / "new" / "job", 1.5, nproc=2)
     command = [str(TORCHRUN), "--standalone", "--nproc-per-node", "2", str(scripts.train)]

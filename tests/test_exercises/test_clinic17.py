@@ -1,14 +1,27 @@
-"""Notebook 17's broken trainings: every variant is broken, each right mend heals it, and evidence tells them apart."""
+"""Notebook 17's broken trainings: every variant is broken, each right mend heals it, and evidence tells them apart.
+
+The ranks are run in turn, so that no time-out depends on this machine. They leave what real ranks leave.
+"""
 
 import random
+import re
+from dataclasses import replace
 
 import pytest
 
 from exercises.nb17 import cases, faults, health
 from exercises.nb17.device_memory import MIB, DeviceMemory, OutOfMemory
+from exercises.nb17.health import run as on_real_ranks  # before health.run is replaced
 from exercises.nb17.settings import ROOMY, Fault, Job
+from tests.test_exercises import ranks_in_turn
 
-SEEDS = (1, 2)
+SEEDS = (1, pytest.param(2, marks=pytest.mark.complete))
+COLLECTIVES = ("all_reduce", "barrier", "broadcast")
+
+
+@pytest.fixture(autouse=True)
+def in_turn(monkeypatch):
+    ranks_in_turn.use(monkeypatch)
 
 
 def right_mends(broken):
@@ -28,6 +41,7 @@ def right_mends(broken):
     }[broken.cause]
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("draw", cases.CASES, ids=lambda draw: draw.args[0])
 def test_every_variant_is_broken_and_its_mends_heal_it(draw, seed):
@@ -36,6 +50,38 @@ def test_every_variant_is_broken_and_its_mends_heal_it(draw, seed):
     assert len(broken.alarm()) > 20
     for mend in right_mends(broken):
         assert broken.judge(broken.cause, mend).endswith("and is healthy.")
+
+
+def stack(rank):
+    """Where a rank stands, without torch's own calls."""
+    names = [line.split()[0] for line in rank.stack]
+    return names[:-1] if names and names[-1] in COLLECTIVES else names
+
+
+def kind_of(error):
+    """An error, whether it came while sending or receiving, and however a lost connection shows."""
+    error = error.replace("send operation", "recv operation")
+    return re.sub("Connection reset by peer|Broken pipe|Read error|Write error", "Connection closed by peer", error)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [None, *(pytest.param(draw, marks=pytest.mark.complete) for draw in cases.CASES)],
+    ids=lambda d: d and d.args[0],
+)
+def test_ranks_in_turn_leave_what_real_ranks_leave(draw):
+    one = draw(1) if draw else cases.BrokenRun("", Job(), Fault())
+    hangs = one.cause == "a rank calls another collective"
+    job = replace(one.job, time_limit_minutes=15 if hangs else 300)  # a busy machine's ranks may be late
+    for mine, real in zip(*(health.of(run(job, one.fault)) for run in (ranks_in_turn.run, on_real_ranks)), strict=True):
+        for name in ("images", "rows", "gpu_s", "cpu_s", "loader_s", "sent_bytes", "changed", "log", "driver", "mhz"):
+            assert getattr(mine, name) == getattr(real, name), name
+        for name in ("losses", "own_norms", "norms", "weights", "held_out_loss"):
+            assert getattr(mine, name) == pytest.approx(getattr(real, name), rel=1e-3, abs=1e-4, nan_ok=True), name
+        assert mine.memory.most_reserved == real.memory.most_reserved
+        if not hangs or "Connection closed" not in kind_of(real.error):  # by the rank that gave up first
+            assert kind_of(mine.error) == kind_of(real.error)
+        assert stack(mine) == stack(real)
 
 
 def test_the_healthy_run_is_healthy_and_like_that_of_one_rank():

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from exercises.nb08.wrong_answers import in_order, one_permutation, shift
-from labkit.measure.machine import machine
+from labkit.measure.machine import machine, threads
 from labkit.train import data
 from tests.helpers import check
+from tests.selection import sampled
 
 
 def seconds_an_image(prepare_s, train_s, workers, cores, train_cores):
@@ -173,9 +174,13 @@ RIGHT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("number", "answer"), [(number, answer) for number in RIGHT for answer in RIGHT[number]])
+SHORT = [(number, answer) for number in RIGHT if number != "08.7" for answer in RIGHT[number]]
+
+
+@pytest.mark.parametrize(("number", "answer"), [*SHORT, *sampled([("08.7", answer) for answer in RIGHT["08.7"]], 2)])
 def test_a_right_answer_passes(number, answer, monkeypatch):
     # judged by what it delivers: whether it is fast enough depends on the machine
     monkeypatch.setattr("exercises.nb08.pipeline._share_of_ceiling", lambda epoch, judge: 1.0)
-    outcome = check(number, answer)
+    with threads(1):
+        outcome = check(number, answer)
     assert outcome.state == "passed", outcome

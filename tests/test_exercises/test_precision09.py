@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import labkit as lab
+from exercises.nb09 import formats
 from tests.helpers import code_cells, notebook_paths
 
 (PATH,) = [path for path in notebook_paths() if path.name.startswith("09")]
@@ -23,7 +24,7 @@ def ways(monkeypatch, request):
     monkeypatch.setattr(lab, "measure_ceilings", lambda: SimpleNamespace(matmul_flop_per_s=rates, remarks={}))
     names = {
         "lab": lab, "torch": torch, "cross_entropy": cross_entropy, "machine": SimpleNamespace(device="cpu", gpus=()),
-        "functools": functools,
+        "functools": functools, "formats": formats,
     }  # fmt: skip
     cells = code_cells(PATH)
     exec(next(cell for cell in cells if cell.startswith("def stochastic(")), names)

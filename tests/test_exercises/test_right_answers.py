@@ -11,6 +11,8 @@ import torch
 from torch.nn import functional
 from torch.nn.functional import cross_entropy
 
+from exercises.nb07 import watched
+from labkit.measure.machine import threads
 from tests.helpers import check
 
 
@@ -70,7 +72,8 @@ def into_a_tensor(job, steps):
 
 
 def with_a_flag(job, steps):
-    total, bad = 0.0, False
+    total = 0.0
+    bad: bool | torch.Tensor = False
     for _ in range(steps):
         loss = job.step(job.prepare())
         bad = torch.isnan(loss) | bad  # stays on the device
@@ -229,6 +232,8 @@ CASES = [pytest.param(number, answer, id=f"{number}-{i}") for number in RIGHT fo
 
 
 @pytest.mark.parametrize(("number", "answer"), CASES)
-def test_a_right_answer_of_another_style_passes(number, answer):
-    outcome = check(number, answer)
+def test_a_right_answer_of_another_style_passes(number, answer, monkeypatch):
+    monkeypatch.setattr(watched, "_SIZES", watched._SIZES[-1:])  # 07.6's smaller trial
+    with threads(1):
+        outcome = check(number, answer)
     assert outcome.state == "passed", outcome

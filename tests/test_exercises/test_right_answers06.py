@@ -54,6 +54,7 @@ def test_threads_that_share_nothing_are_left_alone(number, kernel):
     assert "Right, but not compiled" in outcome.message, outcome  # Python's run of it, which watches prange, is passed
 
 
+@pytest.mark.complete
 def test_an_operator_passes_however_often_it_was_defined_before():
     for i in range(10):  # torch compiles the same function for 8 operators, then refuses
         outcome = check("06.7", operator(f"again_{i}"))

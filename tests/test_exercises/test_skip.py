@@ -82,6 +82,7 @@ for source in [*first_cells(path), *(answered(path, number) for number in sys.ar
 """
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("notebook", ["04", "09"])
 def test_both_pass_in_a_new_kernel(notebook, home):
     numbers = outlines()[notebook].skip

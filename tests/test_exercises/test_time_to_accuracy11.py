@@ -1,12 +1,12 @@
 """The check of exercise 11.7: what it counts, apart from learning."""
 
 import random
-import time
 
 import torch
 from torch import nn
 
 from exercises.nb11 import time_to_accuracy
+from tests.test_exercises import virtual_clock
 
 
 def quick():
@@ -28,9 +28,11 @@ def some_images():
     return (images, labels), (images, labels)
 
 
-def test_what_recipe_does_before_its_first_step_counts():
+def test_what_recipe_does_before_its_first_step_counts(monkeypatch):
+    clock = virtual_clock.of_trainings(monkeypatch)
+
     def slow():
-        time.sleep(0.3)
+        clock.spend(0.3)
         return quick()
 
     run = time_to_accuracy._train(slow, 0, *some_images())

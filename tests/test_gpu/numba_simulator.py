@@ -1,4 +1,6 @@
-"""Run kernels on numba's own simulator: python -m tests.test_gpu.numba_simulator FILE pickles what they leave behind.
+"""Run kernels on numba's own simulator, and pickle what they leave behind.
+
+usage: python -m tests.test_gpu.numba_simulator FILE [NAME ...]
 
 The simulator is chosen when numba is imported, so this runs in a process of its own, with NUMBA_ENABLE_CUDASIM=1.
 """
@@ -162,10 +164,11 @@ def arrays_in(value):
     return [value] if isinstance(value, np.ndarray) else []
 
 
-def simulated():
-    """The arrays of each launch after it ran on the simulator."""
-    left = {}
-    for name, (kernel, grid, block, make, shared_bytes) in launches().items():
+def simulated(names):
+    """The arrays of each launch of these names after it ran on the simulator."""
+    left, known = {}, launches()
+    for name in names:
+        kernel, grid, block, make, shared_bytes = known[name]
         args = make()
         jitted = kernel if hasattr(kernel, "fn") else cuda.jit(kernel)
         with np.errstate(all="ignore"):
@@ -187,4 +190,4 @@ def traced_in_the_simulator():
 
 if __name__ == "__main__":
     traced_in_the_simulator()
-    Path(sys.argv[1]).write_bytes(pickle.dumps(simulated()))
+    Path(sys.argv[1]).write_bytes(pickle.dumps(simulated(sys.argv[2:])))

@@ -1,5 +1,6 @@
 """Compiling without a GPU. The compilers come with the extras cpu, cuda12 and cuda13: only macOS has none."""
 
+import itertools
 import os
 import re
 import shutil
@@ -13,13 +14,18 @@ from numba import cuda, float32, int32
 
 from labkit.core.errors import CompileError, LabError, MissingExtra
 from labkit.gpu.compiler import compile_cuda, compile_numba, compiled, toolchain
+from tests.selection import sampled
 
 ROOT = Path(__file__).parents[2]
 CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
 CUDA_FILES = sorted((ROOT / "labkit" / "gpu" / "kernels").glob("*.cu"))
+EACH_AT_EACH = sampled(list(itertools.product(CUDA_FILES, CAPABILITIES)), 8)
 PTXAS = shutil.which("ptxas") or next(map(str, Path("/usr/local").glob("cuda*/bin/ptxas")), None)
 
-pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA's compilers have no wheels for macOS")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA's compilers have no wheels for macOS"),
+]
 
 SOURCE = """
 __constant__ float table[8];
@@ -91,8 +97,8 @@ def test_numba_compiles_for_each_generation(capability):
 
 
 @pytest.mark.skipif(not CUDA_FILES, reason="labkit/gpu/kernels has no .cu files")
-@pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
-@pytest.mark.parametrize("path", CUDA_FILES, ids=lambda path: path.name)
+@pytest.mark.slow
+@pytest.mark.parametrize(("path", "capability"), EACH_AT_EACH, ids=lambda value: getattr(value, "name", str(value)))
 def test_each_cuda_file_compiles_for_each_generation(path, capability):
     made = compile_cuda(path.read_text(encoding="utf-8"), compute_capability=capability)
     assert made.kernels, path.name
@@ -246,6 +252,7 @@ except CompileError as error:
 """
 
 
+@pytest.mark.slow
 def test_the_simulator_has_no_compiler_and_says_how_to_get_one():
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"}
     command = [sys.executable, "-c", SIMULATED]

@@ -14,9 +14,12 @@ from labkit.gpu.trace import trace
 from labkit.plan import published
 from tests.test_gpu.published_kernels import LAUNCHES, copied, transposed
 
+pytestmark = pytest.mark.slow  # traces large kernels
+
 ROWS = published.table("kernel_times")
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("kernel", sorted({row["kernel"] for row in ROWS}))
 def test_the_table_holds_what_is_calculated(kernel):
     for row in ROWS:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,16 +13,14 @@ from torch.nn import functional
 from labkit.core.errors import LabError
 from labkit.gpu import kernels
 from labkit.gpu.kernels import driver
-from tests.test_gpu import cuda_on_cpu
+from tests.needs import needs
 from tests.test_gpu.cuda_on_cpu import Fault, Program, guarded, unwritten
 
 pytestmark = pytest.mark.slow  # compiles CUDA C++ with g++ and runs it on the CPU
 
-needs_compiler = pytest.mark.skipif(
-    cuda_on_cpu.COMPILER is None, reason="running CUDA C++ on the CPU needs Linux and g++"
-)
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-CPU = pytest.param("cpu", marks=needs_compiler)
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="CUDA C++ runs on the CPU on Linux only")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+CPU = pytest.param("cpu", marks=[needs("g++"), needs_linux])
 GPU = pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])
 SIMPLE_CNN = [(3, 6, 32, 32, 5, 0), (6, 16, 14, 14, 5, 0)]  # its two blocks: C, D, H, W, K and padding
 
@@ -248,21 +247,24 @@ def damaged(folder, file, right, wrong, **options):
     return Program(source.replace(right, wrong), folder, **options)
 
 
-@needs_compiler
+@needs("g++")
+@needs_linux
 def test_a_missing_guard_is_a_fault(folder):
     program = damaged(folder, "copy", "if (rest < n) ", "")
     with pytest.raises(Fault, match="copy made a forbidden access"):
         program.launch("copy", (1,), (64,), guarded(np.ones(8, np.float32)), unwritten(8), np.int64(8))
 
 
-@needs_compiler
+@needs("g++")
+@needs_linux
 def test_a_barrier_that_some_never_reach_is_a_fault(folder):
     program = damaged(folder, "reduce", "__syncthreads();", "if (threadIdx.x) __syncthreads(); else sum_of_warp(sum);")
     with pytest.raises(Fault, match="waits at a barrier for ever"):
         program.launch("reduce_sum", (1,), (256,), guarded(np.ones(8, np.float32)), unwritten(1), np.int64(8))
 
 
-@needs_compiler
+@needs("g++")
+@needs_linux
 def test_a_missing_barrier_gives_a_wrong_result(folder):
     program = damaged(folder, "transpose", "__syncthreads();", "")
     a, out = guarded(np.random.default_rng(0).random((32, 32), np.float32)), unwritten((32, 32))
@@ -270,7 +272,8 @@ def test_a_missing_barrier_gives_a_wrong_result(folder):
     assert not np.array_equal(out, a.T)
 
 
-@needs_compiler
+@needs("g++")
+@needs_linux
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

@@ -6,6 +6,8 @@ import pytest
 from labkit.gpu.kernels import numba_kernels
 from labkit.gpu.trace import trace
 
+pytestmark = pytest.mark.slow  # traces whole multiplications
+
 
 def traced(kernel, grid, block, *arguments):
     run = trace(kernel, grid, block, *arguments)

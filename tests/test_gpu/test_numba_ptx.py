@@ -1,5 +1,6 @@
 """Every numba kernel of labkit, of the textbook and of the solutions compiles for GPUs of four generations."""
 
+import itertools
 import linecache
 
 import numpy as np
@@ -11,9 +12,10 @@ from exercises.nb04 import check as nb04
 from labkit.gpu.compiler import compile_numba
 from labkit.gpu.kernels import numba_kernels
 from labkit.lesson import exercise_files
+from tests.selection import sampled
 from tests.test_gpu.textbook import ENTRIES
 
-pytestmark = pytest.mark.slow  # compiles every kernel four times
+pytestmark = pytest.mark.slow  # compiles kernels for four generations of GPUs
 
 CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0)]
 LINE, MATRIX = np.zeros(64, np.float32), np.zeros((64, 64), np.float32)
@@ -23,11 +25,18 @@ SIGNATURES = {
     "matmul_tiled": (MATRIX, MATRIX, MATRIX),
     "matmul_blocked": (MATRIX, MATRIX, MATRIX),
 }
-every_capability = pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 
 
-@every_capability
-@pytest.mark.parametrize("name", SIGNATURES)
+def each_at_each(what, values, n):
+    """Run a test for each value, its argument `what`, at each capability; `n` of these pairs in `make test`."""
+    params = [
+        pytest.param(value, capability, id=f"{getattr(value, 'name', value)} sm_{capability[0]}{capability[1]}")
+        for value, capability in itertools.product(values, CAPABILITIES)
+    ]
+    return pytest.mark.parametrize((what, "capability"), sampled(params, n))
+
+
+@each_at_each("name", SIGNATURES, 8)
 def test_the_fast_kernels_compile_without_spills(name, capability):
     built = compile_numba(getattr(numba_kernels, name), SIGNATURES[name], compute_capability=capability).only
     assert (built.spill_store_bytes, built.spill_load_bytes) == (0, 0)
@@ -42,8 +51,7 @@ def test_no_fast_kernel_is_left_out():
 LINKED = [entry for entry in ENTRIES if entry.name != "a sum of float16"]
 
 
-@every_capability
-@pytest.mark.parametrize("entry", LINKED, ids=lambda entry: entry.name)
+@each_at_each("entry", LINKED, 80)
 def test_the_textbook_compiles(entry, capability):
     assert compile_numba(entry.kernel, entry.args(lambda array: array), compute_capability=capability).registers
 
@@ -62,10 +70,8 @@ class Compiled(Exception):
     """Ends a check once its first case is known."""
 
 
-@every_capability
-@pytest.mark.parametrize(
-    "number", ["03.1", "03.2", "03.5", "03.6", "03.7", "04.2", "04.3", "04.5", "04.6"]
-)  # the exercises whose answer is a CUDA kernel
+# the exercises whose answer is a CUDA kernel
+@each_at_each("number", ["03.1", "03.2", "03.5", "03.6", "03.7", "04.2", "04.3", "04.5", "04.6"], 9)
 def test_the_solutions_compile(number, capability, monkeypatch):
     def compile_instead(answer, parameters, cases):
         assert compile_numba(answer, cases[0].args, compute_capability=capability).registers

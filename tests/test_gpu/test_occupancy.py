@@ -1,7 +1,6 @@
 """Occupancy against values that NVIDIA published, and against CUDA's own header where it is installed."""
 
 import random
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from labkit.core.errors import BadArgument, DataError
 from labkit.gpu import occupancy as occupancy_module
 from labkit.gpu.occupancy import capabilities, limits, occupancy
+from tests.needs import needs
 
 HEADER = next(Path("/usr/local").glob("cuda*/include/cuda_occupancy.h"), None)
 
@@ -129,7 +129,8 @@ int main() {
 """
 
 
-@pytest.mark.skipif(HEADER is None or not shutil.which("g++"), reason="needs CUDA's headers and g++")
+@needs("g++")
+@pytest.mark.skipif(HEADER is None, reason="needs CUDA's header, of a CUDA toolkit in /usr/local")
 def test_hundreds_of_random_cases_equal_cudas_own_header(tmp_path):
     (tmp_path / "driver.cpp").write_text(DRIVER)
     command = ["g++", "-w", "-I", HEADER.parent, tmp_path / "driver.cpp", "-o", tmp_path / "driver"]

@@ -1,5 +1,6 @@
 """Threads in lockstep leave behind what threads that take turns do, and are asked the same of memory."""
 
+import functools
 import math
 
 import numpy as np
@@ -11,13 +12,15 @@ from tests.test_gpu.numba_simulator import CASES, arrays_in
 from tests.test_gpu.textbook import ENTRIES
 from tests.test_gpu.tracing import run
 
+pytestmark = pytest.mark.slow  # traces every kernel of the textbook twice
+
 TEXTBOOK = {
     entry.name: (entry.kernel, entry.grid, entry.block, lambda e=entry: e.args(np.asarray)) for entry in ENTRIES
 }
 LAUNCHES = TEXTBOOK | {f"{name} again": case[:4] for name, case in CASES.items() if not case[4]}
 
 
-def both(monkeypatch, kernel, grid, block, make):
+def both(kernel, grid, block, make):
     """A trace in lockstep, None where that is not possible, and one by turns, each with the arrays it leaves."""
     done = []
 
@@ -28,16 +31,23 @@ def both(monkeypatch, kernel, grid, block, make):
     in_lockstep = tracing._in_lockstep
     found = []
     for few, way in ((0, noted), (10**9, in_lockstep)):
-        monkeypatch.setattr(tracing, "FEW", few)
-        monkeypatch.setattr(tracing, "_in_lockstep", way)
-        args = make()
-        found.append((trace(kernel, grid, block, *args), arrays_in(args)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tracing, "FEW", few)
+            patch.setattr(tracing, "_in_lockstep", way)
+            args = make()
+            found.append((trace(kernel, grid, block, *args), arrays_in(args)))
     return done[0] is not None, *found
 
 
+@functools.cache
+def both_of_launch(name):
+    """The two traces of one of LAUNCHES."""
+    return both(*LAUNCHES[name])
+
+
 @pytest.mark.parametrize("name", LAUNCHES)
-def test_results_and_counts_are_those_of_threads_that_take_turns(monkeypatch, name):
-    _, (ours, left), (theirs, expected) = both(monkeypatch, *LAUNCHES[name])
+def test_results_and_counts_are_those_of_threads_that_take_turns(name):
+    _, (ours, left), (theirs, expected) = both_of_launch(name)
     for got, want in zip(left, expected, strict=True):
         np.testing.assert_array_equal(got, want)
     assert str(ours).splitlines() == str(theirs).splitlines()
@@ -45,8 +55,8 @@ def test_results_and_counts_are_those_of_threads_that_take_turns(monkeypatch, na
         np.testing.assert_array_equal(got, want)
 
 
-def test_most_kernels_of_the_textbook_run_in_lockstep(monkeypatch):
-    ran = [name for name, launch in TEXTBOOK.items() if both(monkeypatch, *launch)[0]]
+def test_most_kernels_of_the_textbook_run_in_lockstep():
+    ran = [name for name in TEXTBOOK if both_of_launch(name)[0]]
     assert len(ran) > 0.6 * len(TEXTBOOK), sorted(set(TEXTBOOK) - set(ran))
 
 
@@ -126,8 +136,8 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_loops_whose_threads_part(monkeypatch, name):
-    ran, (ours, left), (theirs, expected) = both(monkeypatch, *LOOPS[name])
+def test_loops_whose_threads_part(name):
+    ran, (ours, left), (theirs, expected) = both(*LOOPS[name])
     assert ran
     for got, want in zip(left, expected, strict=True):
         np.testing.assert_array_equal(got, want)
@@ -135,14 +145,14 @@ def test_loops_whose_threads_part(monkeypatch, name):
     assert (ours.flop, ours.integer_operations) == (theirs.flop, theirs.integer_operations)
 
 
-def test_a_name_that_only_some_threads_assign_is_left_to_single_threads(monkeypatch):
+def test_a_name_that_only_some_threads_assign_is_left_to_single_threads():
     def k(x, y):
         i = cuda.grid(1)
         if i < 50:
             v = x[i]
         y[i] = v
 
-    ran, (ours, _), (theirs, _) = both(monkeypatch, k, 1, 64, lambda: (random(64), random(64)))
+    ran, (ours, _), (theirs, _) = both(k, 1, 64, lambda: (random(64), random(64)))
     assert not ran
     assert str(ours) == str(theirs)
 

@@ -1,5 +1,6 @@
 """Races that a trace finds: with both threads, lines and values; and none found in correct kernels."""
 
+import functools
 import inspect
 
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 from numba import cuda, float32, int32
 
 from labkit.gpu.trace import trace
+from tests.selection import sampled
 from tests.test_gpu.planted import CORRECT, MISTAKES
 from tests.test_gpu.tracing import found
+
+pytestmark = pytest.mark.slow  # traces every planted mistake
 
 FULL = 0xFFFFFFFF
 
@@ -178,15 +182,24 @@ def test_a_planted_mistake_is_found_at_the_defaults(name):
     assert not done.ok
 
 
-@pytest.mark.parametrize("schedules", [2, 4])
+@functools.cache
+def traced_correct(name):
+    """A correct kernel's trace at the defaults."""
+    return traced(CORRECT[name])
+
+
 @pytest.mark.parametrize("name", CORRECT)
-def test_nothing_is_found_in_a_correct_kernel(name, schedules):
-    done = traced(CORRECT[name], schedules=schedules)
-    assert done.findings == (), [str(finding) for finding in done.findings]
+def test_nothing_is_found_in_a_correct_kernel(name):
+    assert traced_correct(name).findings == ()
+
+
+@pytest.mark.parametrize("name", sampled(list(CORRECT), 10))
+def test_nothing_is_found_in_a_correct_kernel_in_four_orders_of_threads(name):
+    assert traced(CORRECT[name], schedules=4).findings == ()
 
 
 def test_what_a_correct_kernel_may_mean_is_a_note():
-    notes = {name: [note.kind for note in traced(CORRECT[name]).notes] for name in CORRECT}
+    notes = {name: [note.kind for note in traced_correct(name).notes] for name in CORRECT}
     assert {name: kinds for name, kinds in notes.items() if kinds} == {
         "a stencil that leaves its border": ["unwritten"],
         "a stencil in two dimensions": ["unwritten"],

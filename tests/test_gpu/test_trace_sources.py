@@ -16,8 +16,11 @@ from numba.cuda import grid, gridsize, syncthreads, syncthreads_count as count_o
 import labkit as lab
 from labkit.core.errors import KernelError
 from labkit.gpu.trace import trace
+from tests.selection import sampled
 from tests.test_gpu import numba_simulator
 from tests.test_gpu.tracing import filled, made_in_a_cell, run
+
+pytestmark = pytest.mark.slow  # runs kernels on numba's simulator
 
 
 def factory(tile, step=2):
@@ -185,22 +188,23 @@ def test_a_device_function_called_twice_is_two_instructions():
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
-    """What each kernel leaves behind on numba's simulator, in a process of its own."""
+def simulated(tmp_path_factory, request):
+    """What each kernel of this run leaves behind on numba's simulator, in a process of its own."""
     path = tmp_path_factory.mktemp("simulator") / "left.pickle"
-    command = [sys.executable, "-m", "tests.test_gpu.numba_simulator", str(path)]
+    here = [item for item in request.session.items if item.path == request.path and "simulated" in item.fixturenames]
+    names = [item.callspec.params["name"] for item in here]
+    command = [sys.executable, "-m", "tests.test_gpu.numba_simulator", str(path), *names]
     env, root = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, Path(numba_simulator.__file__).parents[2]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, cwd=root)
     assert done.returncode == 0, done.stderr
     return pickle.loads(path.read_bytes())
 
 
-def test_the_simulator_runs_enough_kernels(simulated):
-    assert list(simulated) == list(numba_simulator.launches())
-    assert len(simulated) >= 100
+def test_the_simulator_can_run_enough_kernels():
+    assert len(numba_simulator.launches()) >= 100
 
 
-@pytest.mark.parametrize("name", numba_simulator.launches())
+@pytest.mark.parametrize("name", sampled(list(numba_simulator.launches()), 12))
 def test_the_simulator_of_numba_gives_the_same_results(name, simulated):
     kernel, blocks, threads, make, shared_bytes = numba_simulator.launches()[name]
     args = make()

@@ -10,6 +10,8 @@ from labkit.gpu.trace import trace
 from tests.test_gpu.textbook import ENTRIES, Want, sharing
 from tests.test_gpu.tracing import made_in_a_cell
 
+pytestmark = pytest.mark.slow  # traces every kernel of the textbook
+
 FIELDS = ("requests", "sectors", "wavefronts", "ways", "collisions")
 
 
@@ -56,6 +58,12 @@ def test_sums_over_arrays_lines_and_kinds_agree(entry):
     for name, counts in parts.items():
         for field in ("requests", "reads", "writes", "sectors", "wavefronts", "bytes_asked"):
             assert sum(getattr(part, field) for part in counts) == getattr(every, field), (name, field)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_no_efficiency_is_above_1(entry):
+    done = traced(entry)
+    assert not [array for array in done.arrays if done.count(array).efficiency > 1]
 
 
 def lines_of(kernel):

@@ -167,8 +167,8 @@ def test_atomics_on_whole_numbers(dtype):
 
     x = np.random.default_rng(0).integers(-(2**31), 2**31, 64).astype(dtype)
     with np.errstate(over="ignore"):
-        expected = np.array([int(of(x)) for of in OPERATIONS.values()], object)
-    expected = [int(np.array([v % 2 ** (8 * x.itemsize)]).astype(np.uint64).astype(dtype)[0]) for v in expected]
+        whole = np.array([int(of(x)) for of in OPERATIONS.values()], object)
+    expected = [int(np.array([v % 2 ** (8 * x.itemsize)]).astype(np.uint64).astype(dtype)[0]) for v in whole]
     out = np.zeros(7, dtype)
     run(k, 2, 32, out, x)
     assert out.tolist() == expected

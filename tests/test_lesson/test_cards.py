@@ -12,6 +12,8 @@ from labkit.core import results
 from labkit.core.errors import DataError
 from labkit.lesson import cards
 
+pytestmark = pytest.mark.slow  # reads every exercise's answers
+
 NOTEBOOKS = [n for n in bank.notebooks() if n != "17"]  # its answers are causes and mends, which aren't code
 
 

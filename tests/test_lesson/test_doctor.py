@@ -23,6 +23,7 @@ def is_absent(name):
     return Row(name, "missing", "not there", "nothing")
 
 
+@pytest.mark.slow
 def test_the_cpu_path_works_here_and_every_row_says_what_it_found():
     report = examine()
     assert [row.name for row in report.rows] == NAMES

@@ -9,6 +9,8 @@ import labkit as lab
 from labkit.core.errors import DataError
 from labkit.lesson import exercise_files
 
+pytestmark = pytest.mark.slow  # reads every exercise
+
 
 def run(code, cwd):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd)

@@ -101,6 +101,7 @@ busy = False
 """
 
 
+@pytest.mark.complete
 def test_a_kernel_marks_what_its_busy_cells_record_and_forgets_them_after():
     cells = (PLANT, "busy = True", "busy = False", record := "print(lab.record('99.1 a', 1.0, 's').busy)", record)
     assert [outputs[0].text for outputs in run(*cells)[3:]] == ["busy\n", "\n"]

@@ -132,7 +132,7 @@ def test_a_function_that_an_answer_replaces_is_put_back(owner, name, judged):
 
 def test_an_answer_cannot_replace_what_judges_it(judged):
     def lies():
-        torch.equal = builtins.abs = lambda *args: True
+        torch.equal = builtins.abs = lambda *args: True  # type: ignore[assignment]
         return 1
 
     def judge():

@@ -14,7 +14,7 @@ from labkit.lesson.boards import SpeedBoard
 from labkit.plan import published
 from labkit.plot import ratios as plot_ratios
 
-pytestmark = pytest.mark.usefixtures("home")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("home")]  # draws boards
 with (DATA / "published/boards.csv").open(newline="", encoding="utf-8") as file:
     ROWS = list(csv.DictReader(file))
 each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['key']}, {row['what']}")
@@ -55,7 +55,7 @@ def test_a_row_has_a_place_in_its_notebook(row):
         assert f'lab.published.ratios("{section}")' in source
         return
     assert re.search(re.sub(r"\d+", r"(?:\\d+|\\{[^{}]*\\})", re.escape(name)), source), f"no row {name!r}"
-    boards = re.findall(rf'(?:SpeedBoard|race)\(\s*"{section}".*?\)\n', source, re.DOTALL)
+    boards = re.findall(rf'(?:SpeedBoard|time_on_gpu)\(\s*"{section}".*?\)\n', source, re.DOTALL)
     units = {unit[1] if (unit := re.search(r'unit="([^"]+)"', board)) else "s" for board in boards}
     assert units, f"no board of section {section}"
     if row["relation"] == "same":

@@ -9,6 +9,7 @@ from labkit.core.paths import RECORDED
 from labkit.lesson import exercise_files, record_runs
 
 pytestmark = pytest.mark.slow  # starts kernels
+several_kernels = pytest.mark.complete
 
 
 def notebook(*sources):
@@ -50,6 +51,7 @@ def test_recording_keeps_what_was_measured_with_the_solutions_filled_in(workbook
     assert "[1/1] 99_test.ipynb" in told[0]
 
 
+@several_kernels
 def test_recording_again_replaces_the_notebooks_that_ran_and_keeps_the_others(workbook):
     path, _ = workbook("answer = 1", MEASURE)
     other = results.Measurement("98.1", "kept", 5.0, "s", "measured", "m", "2026")
@@ -58,6 +60,7 @@ def test_recording_again_replaces_the_notebooks_that_ran_and_keeps_the_others(wo
     assert [(e.what, e.value) for e in results.read(path)[0]] == [("kept", 5.0), ("answer", 2.0)]
 
 
+@pytest.mark.complete
 def test_a_notebook_that_fails_records_nothing_and_is_named(workbook):
     path, _ = workbook("answer = 1", MEASURE)
     with pytest.raises(LabError, match=r"99_test\.ipynb failed, so nothing of it was recorded"):
@@ -65,6 +68,7 @@ def test_a_notebook_that_fails_records_nothing_and_is_named(workbook):
     assert [e.value for e in results.read(path)[0]] == [1.0]
 
 
+@several_kernels
 def test_the_notebooks_beside_one_that_fails_are_recorded(workbook, tmp_path):
     (tmp_path / "notebooks" / "98_other.ipynb").write_text(json.dumps(notebook("1 / 0")))
     with pytest.raises(LabError, match=r"98_other\.ipynb failed"):
@@ -73,6 +77,7 @@ def test_the_notebooks_beside_one_that_fails_are_recorded(workbook, tmp_path):
     assert [e.value for e in results.read(path)[0]] == [1.0]
 
 
+@pytest.mark.complete
 def test_solutions_that_do_not_pass_are_not_recorded(workbook):
     with pytest.raises(LabError, match=r"00\.1 not yet"):
         workbook('import labkit as lab; lab.check("00.1", "nonsense")')
@@ -91,6 +96,7 @@ lab.record("99.1 time", timing, "s")
 """
 
 
+@several_kernels
 def test_a_disturbed_notebook_is_recorded_again_and_only_the_calm_run_is_kept(workbook, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     path, told = workbook("answer = 1", MEASURE, DISTURBED.format(calm_from=3))
@@ -98,6 +104,7 @@ def test_a_disturbed_notebook_is_recorded_again_and_only_the_calm_run_is_kept(wo
     assert sum(f"99.1 time: {BUSY}" in line for line in told) == 2
 
 
+@several_kernels
 def test_a_notebook_that_is_disturbed_each_time_is_not_recorded_and_its_keys_are_named(workbook, tmp_path, monkeypatch):
     path, _ = workbook("answer = 1", MEASURE)
     monkeypatch.setenv("HOME", str(tmp_path))

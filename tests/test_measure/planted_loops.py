@@ -1,30 +1,38 @@
 """Training loops that each have one limit planted, by five times or more, and six in which nothing dominates.
 
-Each is built for a clock. On a virtual one, which only operators and planned waits move, what is found depends on no
-other program; loops whose host works in Python need the real one, as do benchmarks/profiles.py's figures.
+Each is built for a clock. On a virtual one, which only operators and planned work and waits move, what is found depends
+on no other program. benchmarks/bottlenecks.py judges the same loops on the real one.
 """
 
+import contextlib
+import dataclasses
 import functools
 import gc
 import json
 import os
 import random
 import statistics
+import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, embedding, scaled_dot_product_attention
 
+from labkit.measure import contention
 from labkit.measure.ceilings import Ceilings
 from labkit.measure.machine import threads
 from labkit.measure.probe import Ceiling
-from labkit.measure.profiling import operator_timing
+from labkit.measure.profiling import find_bottleneck, loop_experiments, operator_timing
+from labkit.measure.profiling.stack_samples import StackSamples
+from labkit.measure.torch_calls import EachOperator
 
-LAUNCH_S, FLOP_PER_S, BYTES_PER_S = 5e-6, 1e9, 1e9
+LAUNCH_S, FLOP_PER_S, BYTES_PER_S, LINK_BYTES_PER_S = 5e-6, 1e9, 1e9, 2e7
+WORK_S = 0.02  # of the host, in virtual time
 _COPY, _MATMUL = (
     Ceiling(rate, rate, rate, unit, at="planted", n=1, runs=1)
     for rate, unit in ((BYTES_PER_S, "B/s"), (FLOP_PER_S, "FLOP/s"))
@@ -33,29 +41,52 @@ CEILINGS = Ceilings("planted", 1, _COPY, {"float32": _MATMUL}, (), {}, {}, {}, "
 
 
 class VirtualTime:
-    """A clock that each operator moves by its launch, and by its FLOP or its bytes, whichever take longer."""
+    """A clock that each operator moves by its launch, and by its FLOP or its bytes, whichever take longer.
+
+    Work and waits of the host move it too, and are seen by a sampler of the thread that made the clock.
+    """
 
     def __init__(self):
-        self.now_s = 0.0
+        self.now_s, self.thread = 0.0, threading.get_ident()
+        self.samples = None
 
     def clock(self):
         return self.now_s
 
-    def wait(self, seconds):
-        self.now_s += seconds
+    def work(self, seconds, *_):
+        """Let seconds pass, 10 times a tenth, with a sample of the stack after each."""
+        here = threading.get_ident() == self.thread
+        frame = sys._getframe(1) if here else sys._current_frames()[self.thread]
+        for _tenth in range(10):
+            self.now_s += seconds / 10
+            if self.samples is not None:
+                self.samples.take(frame, seconds / 10)
+
+    wait = work
+
+    @contextlib.contextmanager
+    def sampling(self, samples):
+        """Within the block, `samples` are taken: in place of StackSamples.taken."""
+        self.samples = samples
+        yield
+        self.samples = None
 
     def operator(self, func, args, kwargs):
         out = func(*args, **kwargs)
         call = operator_timing.described(func, args, kwargs, out, 0.0)
         unexplained_s = 0.2 * (call.name in UNEXPLAINED)
-        self.now_s += LAUNCH_S + max(call.flop / FLOP_PER_S, call.n_bytes / BYTES_PER_S) + unexplained_s
+        bytes_per_s = LINK_BYTES_PER_S if call.group == "communication" else BYTES_PER_S
+        self.now_s += LAUNCH_S + max(call.flop / FLOP_PER_S, call.n_bytes / bytes_per_s) + unexplained_s
         return out
 
 
 class RealTime:
-    """The machine's own clock."""
+    """The machine's own clock, on which work takes the time that it takes."""
 
     clock, wait = staticmethod(time.perf_counter), staticmethod(time.sleep)
+
+    def work(self, seconds, *_):
+        """Nothing: the seconds are planned for virtual time."""
 
 
 UNEXPLAINED = ("sort", "linalg_qr")  # operators whose virtual time neither their bytes nor their FLOP explain
@@ -123,29 +154,45 @@ def slow_collate(time):
     return small_step(), torch.utils.data.DataLoader(Decoded(time, 0.0), batch_size=16, collate_fn=collate)
 
 
+class Waited(torch.utils.data.DataLoader):
+    """A loader that takes 80 ms for a batch of its worker, which has a process and a clock of its own."""
+
+    time = RealTime()
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            self.time.work(0.08)
+            yield batch
+
+
 def slow_workers(time):
-    return small_step(), torch.utils.data.DataLoader(Decoded(time, 5e-3), batch_size=16, num_workers=1)
+    loader = Waited(Decoded(RealTime(), 5e-3), batch_size=16, num_workers=1)
+    loader.time = time
+    return small_step(), loader
 
 
 class Lines:
     """Batches that are parsed from lines of text, again for each pass."""
 
-    def __init__(self):
+    def __init__(self, time):
+        self.time = time
         self.lines = [json.dumps([0.01 * i] * 6_400) for i in range(16)]
 
     def __iter__(self):
         for _ in range(4):
+            self.time.work(WORK_S)
             yield torch.tensor([json.loads(line)[:64] for line in self.lines]), labels(16)
 
 
 def generator_of_text(time):
-    return small_step(), Lines()
+    return small_step(), Lines(time)
 
 
 def augmented_images(time):
     images = np.random.default_rng(0).random((16, 3, 64, 64), dtype=np.float32)
 
     def fetch():
+        time.work(WORK_S)
         turned = [np.ascontiguousarray(np.sort(np.rot90(image, axes=(1, 2)), axis=0)) for image in images]
         return torch.from_numpy(np.stack(turned)).flatten(1)[:, :64], labels(16)
 
@@ -337,6 +384,7 @@ def tokenizer(time):
     text, known = "the quick brown fox jumps over the lazy dog " * 400, {}
 
     def tokenize(batch):
+        time.work(WORK_S)
         return [known.setdefault(word.lower(), len(known)) for word in text.split() for _ in range(3)]
 
     return with_host_work(tokenize)
@@ -352,14 +400,15 @@ def sleeping(time):
 def locked_by_another(time):
     lock = threading.Lock()
 
-    def hold():
+    def hold(held):
         with lock:
+            held.set()
             time.wait(0.02)
 
     def wait_for_the_lock(batch):
-        other = threading.Thread(target=hold)
+        other = threading.Thread(target=hold, args=[held := threading.Event()])
         other.start()
-        time.wait(1e-3)
+        held.wait()
         with lock:
             pass
         other.join()
@@ -375,6 +424,7 @@ def checkpoint(time):
             torch.save(weights, file)
             file.flush()
             os.fsync(file.fileno())
+            time.work(WORK_S)
 
     return with_host_work(save)
 
@@ -386,15 +436,16 @@ def text_log(time):
         with tempfile.TemporaryFile("w") as file:
             for number in weights.tolist():
                 file.write(f"{number:.5f}\n")
+            time.work(WORK_S)
 
     return with_host_work(log)
 
 
 def json_metrics(time):
-    metrics = {f"layer {i}": [0.1 * j for j in range(100)] for i in range(200)}
+    metrics = {f"layer {i}": [0.1 * j for j in range(100)] for i in range(200)} | {"a tensor": small_batch()[1]}
 
     def report(batch):
-        json.dumps(metrics)
+        json.dumps(metrics, default=functools.partial(time.work, WORK_S))
 
     return with_host_work(report)
 
@@ -404,6 +455,7 @@ def collecting_garbage(time):
 
     def collect(batch):
         gc.collect()
+        time.work(WORK_S)
         return kept
 
     return with_host_work(collect)
@@ -414,6 +466,7 @@ def hook_in_backward(time):
 
     def slow_hook(gradient):
         sum(i * i for i in range(20_000))
+        time.work(WORK_S)
 
     model.weight.register_hook(slow_hook)
     return training(model), small_batch()
@@ -425,6 +478,7 @@ def shuffled_in_python(time):
     def shuffled(n):
         order = [*range(1000 * n)]
         random.shuffle(order)
+        time.work(WORK_S)
         return [i % n for i in order[:n]]
 
     def step(batch):
@@ -437,6 +491,7 @@ def numpy_and_back(time):
     rows = torch.randn(64, 4096)
 
     def sort_in_numpy(batch):
+        time.work(WORK_S)
         torch.from_numpy(np.sort(rows.numpy(), axis=0)[:, ::-1].copy())
 
     return with_host_work(sort_in_numpy)
@@ -458,6 +513,7 @@ def growing_history(time):
 
     def remember(batch):
         history.append(1.0)
+        time.work(WORK_S)
         statistics.fmean(history)
 
     return with_host_work(remember)
@@ -516,7 +572,7 @@ BALANCED = {
     "launches too": ("input", "other host work", "memory bandwidth", "arithmetic", "launch overhead"),
 }
 
-# name of the limit -> loops, all of them on any clock
+# name of the limit -> loops
 PLANTED = {
     "input": (slow_source, slow_decoding, slow_collate),
     "launch overhead": (
@@ -529,7 +585,7 @@ PLANTED = {
     "other host work": (sleeping, checkpoint_now_and_then),
 }  # fmt: skip
 # the same for loops whose time is Python's or another process's; of host work, the function that it is in
-REAL = {
+HOST_WORK = {
     "input": {slow_workers: "", generator_of_text: "", augmented_images: ""},
     "other host work": {
         tokenizer: "tokenize",
@@ -548,29 +604,48 @@ REAL = {
 }
 
 
-def exchange(rank, meeting, path, planted):
-    """One of two ranks whose step is almost nothing but an exchange; rank 0 writes what limits it to `path`.
+def exchange_in_virtual_time(rank, meeting, path, planted):
+    """The same on a virtual clock for each rank: rank 1's goes twice as fast, so that they have to agree.
+
+    A profile knows the real clock alone: its trace is real, and the share of communication in it planned.
+    """
+    time = VirtualTime()
+    loop_experiments.perf_counter = operator_timing.perf_counter = lambda: (1 + rank) * time.now_s
+    operator_timing._blocking_is_counted = lambda: False  # type: ignore[assignment]
+    StackSamples.taken = lambda samples: time.sampling(samples)  # type: ignore[assignment]
+    contention.read = lambda: contention.Reading(0.0, 2, {}, 0.0, 0.0)
+    profile_step = loop_experiments.profile_step
+
+    def planned(*args, **kwargs):
+        found = profile_step(*args, **kwargs)
+        assert found.parts["communication"] > 0
+        return dataclasses.replace(found, parts={"communication": 0.9 * found.mean_s})
+
+    loop_experiments.profile_step = planned
+    with EachOperator(time.operator):
+        exchange(rank, meeting, path, planted, mib=1, time=time)
+
+
+def exchange(rank, meeting, path, planted, mib=64, time=None):
+    """One of two ranks whose step is almost nothing but an exchange; each writes what limits it below `path`.
 
     They meet in a file `meeting`: a port that is free now may be taken when they start.
     """
     import torch.distributed as dist
 
-    from labkit.measure import profiling
-
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-    step, batch = {"all_reduce": summed, "DDP": data_parallel}[planted](dist)
-    found = profiling.find_bottleneck(step, batch, budget_s=2, ceilings=CEILINGS)
+    step, batch = {"all_reduce": summed, "DDP": data_parallel}[planted](dist, mib, time)
+    found = find_bottleneck(step, batch, budget_s=2, ceilings=CEILINGS)
     dist.barrier()
     dist.destroy_process_group()
-    if rank == 0:
-        with open(path, "w") as file:
-            json.dump({"dominant": found.dominant, "largest": found.largest, "text": str(found)}, file)
+    told = {"dominant": found.dominant, "shares": found.shares, "busy": found.busy, "text": str(found)}
+    Path(f"{path}-{rank}").write_text(json.dumps(told))
 
 
-def summed(dist):
-    """An exchange of 64 MiB."""
-    shared, weight = torch.zeros(2**24), torch.zeros(16, requires_grad=True)
+def summed(dist, mib, time):
+    """An exchange of so many MiB."""
+    shared, weight = torch.zeros(mib * 2**18), torch.zeros(16, requires_grad=True)
 
     def step(batch):
         (batch[0] * weight).sum().backward()
@@ -579,10 +654,21 @@ def summed(dist):
     return step, (torch.ones(16),)
 
 
-def data_parallel(dist):
-    """DistributedDataParallel of 4 million weights that little is calculated with."""
-    table = nn.Embedding(2**16, 64)
-    model = nn.parallel.DistributedDataParallel(table)
+def data_parallel(dist, mib, time):
+    """DistributedDataParallel of a quarter as many weights, which little is calculated with.
+
+    torch shows nobody the operators of its exchange: on a virtual clock it takes 50 ms.
+    """
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    model = nn.parallel.DistributedDataParallel(nn.Embedding(mib * 2**10, 64))
+
+    def exchanged(state, bucket):
+        time.work(0.05)
+        return allreduce_hook(None, bucket)
+
+    if time is not None:
+        model.register_comm_hook(None, exchanged)
 
     def step(batch):
         model(batch[0]).sum().backward()

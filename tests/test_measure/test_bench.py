@@ -21,6 +21,9 @@ class FakeDevice:
     def clock(self):
         return self.now_s
 
+    def wait(self, seconds):
+        self.now_s += seconds
+
     def launch(self):
         self.launches += 1
         self.now_s += self.launch_s
@@ -106,6 +109,7 @@ def test_both_sides_of_a_comparison_share_the_cost_of_a_reading_alike():
     assert timed.ratio("b").value == pytest.approx(41 / 38, rel=0.03)
 
 
+@pytest.mark.slow
 def test_slow_moments_that_last_do_not_make_a_difference_of_nothing():
     """Readings that depend on their neighbours (AR(1), 0.5), on each side by itself."""
     wrong = 0

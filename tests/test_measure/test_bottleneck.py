@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
-import shutil
+from time import sleep
 
 import pytest
 import torch
@@ -12,17 +12,18 @@ import torch
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import profiling
 from labkit.measure.machine import threads
-from labkit.measure.profiling import loop_experiments, operator_timing
+from labkit.measure.profiling import loop_experiments, operator_timing, pace
 from labkit.measure.profiling.bottleneck import Limit
 from labkit.measure.profiling.operator_timing import OperatorCall
 from labkit.measure.profiling.pace import Pace, split_by_limit
 from labkit.measure.profiling.stack_samples import StackSamples
 from labkit.measure.readings import no_sync
 from labkit.measure.torch_calls import EachOperator
+from tests.selection import sampled
 from tests.test_measure import planted_loops
-from tests.test_measure.planted_loops import CEILINGS, RealTime, VirtualTime
+from tests.test_measure.planted_loops import CEILINGS, VirtualTime
 
-TRIES = 3  # where real time is measured: another program may take the core for the whole of one
+pytestmark = pytest.mark.slow  # runs whole training loops
 
 
 @pytest.fixture(autouse=True)
@@ -33,18 +34,24 @@ def one_thread():
 
 @pytest.fixture
 def time(monkeypatch):
-    """Virtual time, on which everything is measured that the test does."""
+    """Virtual time, on which everything is measured that the test does, seldom: readings of one thing are all alike."""
     found = VirtualTime()
+    for module, name, few in (
+        (loop_experiments, "_ROUNDS", 2), (loop_experiments, "_TINY_STEPS", 3), (loop_experiments, "_READING_S", 0.0),
+        (loop_experiments, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, few)
     monkeypatch.setattr(loop_experiments, "perf_counter", found.clock)
     monkeypatch.setattr(operator_timing, "perf_counter", found.clock)
     monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: False)
+    monkeypatch.setattr(StackSamples, "taken", lambda samples: found.sampling(samples))
     with EachOperator(found.operator):
         yield found
 
 
 @pytest.mark.parametrize(
     ("loop", "limit"),
-    [(loop, limit) for limit, loops in planted_loops.PLANTED.items() for loop in loops],
+    sampled([(loop, limit) for limit, loops in planted_loops.PLANTED.items() for loop in loops], 8),
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_planted_limit_is_named(time, loop, limit):
@@ -58,35 +65,50 @@ def test_a_planted_limit_is_named(time, loop, limit):
 
 @pytest.mark.parametrize(
     ("loop", "limit", "place"),
-    [(loop, limit, place) for limit, loops in planted_loops.REAL.items() for loop, place in loops.items()],
+    sampled(
+        [(loop, limit, place) for limit, named in planted_loops.HOST_WORK.items() for loop, place in named.items()], 4
+    ),
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_work_of_the_host_is_named_with_the_function_that_it_is_in(loop, limit, place):
-    for _ in range(TRIES):
-        found = profiling.find_bottleneck(*loop(RealTime()), budget_s=0.4, ceilings=CEILINGS)
-        if found.dominant == limit and (not place or found.where.startswith(place)):
-            break
+def test_work_of_the_host_is_named_with_the_function_that_it_is_in(time, loop, limit, place):
+    found = profiling.find_bottleneck(*loop(time), budget_s=0.4, ceilings=CEILINGS)
     assert found.dominant == limit, found
     if place:
         assert found.where.startswith(f"{place} (planted_loops.py, line "), found
         assert f"Most of it: {found.where}." in str(found)
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize("planted", ["all_reduce", "DDP"])
 def test_planted_communication_is_named(home, planted):
-    path = home / "limit"
-    for attempt in range(TRIES):
-        shutil.rmtree(home / "traces", ignore_errors=True)
-        meeting = str(home / f"meeting-{attempt}")
-        torch.multiprocessing.spawn(planted_loops.exchange, (meeting, str(path), planted), nprocs=2)
-        found = json.loads(path.read_text())
-        in_doubt = found["text"].startswith("In doubt")  # beside other programs: the largest limit, if not dominant
-        if found["largest" if in_doubt else "dominant"] == "communication":
-            break
-    assert found["largest" if in_doubt else "dominant"] == "communication", found["text"]
-    assert "exposed communication takes" in found["text"]
+    meeting, path = str(home / "meeting"), str(home / "limit")
+    torch.multiprocessing.spawn(planted_loops.exchange_in_virtual_time, (meeting, path, planted), nprocs=2)
+    for rank in range(2):
+        found = json.loads((home / f"limit-{rank}").read_text())
+        assert found["dominant"] == "communication", found["text"]
+        assert "exposed communication takes" in found["text"]
     # Ranks write at the same time, and each has a file of its own.
     assert sorted(p.name for p in (home / "traces").glob("step*")) == ["step-rank0.json", "step-rank1.json"]
+
+
+def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
+    samples = StackSamples()
+
+    def seen(function):
+        return any(place == (function, "test_bottleneck.py") for place, *_ in samples._waiting)
+
+    def working():
+        while not seen("working"):
+            pass
+
+    def waiting():
+        while not seen("waiting"):
+            sleep(1e-3)
+
+    with samples.taken():  # a sampler that saw neither would keep them here
+        working()
+        waiting()
+    assert all(lasted_s > 0 for *_, lasted_s in samples._waiting)
 
 
 @pytest.mark.parametrize("kinds", planted_loops.BALANCED.values(), ids=planted_loops.BALANCED)
@@ -208,7 +230,7 @@ class Bursts:
             yield planted_loops.small_batch()
 
 
-@pytest.mark.parametrize("taken", range(4))
+@pytest.mark.parametrize("taken", sampled(range(4), 1))
 def test_batches_that_come_in_bursts_count_by_their_mean(time, taken):
     found = profiling.find_bottleneck(planted_loops.small_step(), Bursts(time, taken), budget_s=8, ceilings=CEILINGS)
     assert found.input_s == pytest.approx(0.1, rel=0.01)

@@ -16,7 +16,6 @@ def rows_of(name):
 
 
 ROWS = rows_of("gpus.csv")
-JOB = catalog.Job(memory_bytes=20e9, flop=1e13, n_bytes=1e9, dtype="bfloat16")
 
 # FP32 peak that isn't cores x 2 x boost clock, and why
 FP32_EXCEPTIONS = {
@@ -200,60 +199,6 @@ def test_a_damaged_catalogue_says_what_to_do(monkeypatch, tmp_path):
         catalog.devices.__wrapped__()
 
 
-def test_the_step_is_the_slower_of_arithmetic_and_memory():
-    h100 = catalog.find("H100 SXM5 80GB")
-    assert catalog.judge(h100, JOB).step_s == pytest.approx(1e13 / 989.4e12)
-    moving = catalog.judge(h100, dataclasses.replace(JOB, n_bytes=1e12))
-    assert moving.step_s == pytest.approx(1e12 / 3.35e12)
-    assert "limited by memory bandwidth 3.35 TB/s" in str(moving)
-    assert moving.energy_j == pytest.approx(700 * moving.step_s)
-    assert moving.memory_share == 0.25
-
-
-def test_reasons_in_and_out_have_numbers():
-    l4, rtx = catalog.find("L4"), catalog.find("RTX 4070")
-    assert catalog.judge(l4, JOB).fits is True
-    assert "needs 20.0 GB of 24.0 GB memory (83%)" in catalog.judge(l4, JOB).why
-    out = catalog.judge(rtx, JOB)
-    assert out.fits is False
-    assert out.why[0] == "needs 20.0 GB of 12.0 GB memory (167%)"
-
-
-def test_an_unknown_peak_is_neither_in_nor_out():
-    t4 = catalog.judge(catalog.find("T4"), dataclasses.replace(JOB, memory_bytes=1e9))
-    assert (t4.fits, t4.step_s, t4.energy_j) == (None, None, None)
-    assert "bfloat16 peak unknown, so no step time" in str(t4)
-
-
-def test_the_shortlist_is_ordered_and_complete():
-    candidates = catalog.shortlist(JOB)
-    assert len(candidates) == 54
-    verdicts = [one.fits for one in candidates]
-    assert verdicts == sorted(verdicts, key=[True, None, False].index)
-    fitting = [one for one in candidates if one.fits]
-    assert [one.step_s for one in fitting] == sorted(one.step_s for one in fitting)
-    assert fitting[0].device.name == "GB200 (per Blackwell GPU)"
-
-
-def test_a_shortlist_can_be_made_among_a_few():
-    few = [catalog.find("L4"), catalog.find("H200 SXM")]
-    assert [one.device.name for one in catalog.shortlist(JOB, few)] == ["H200 SXM", "L4"]
-
-
-def test_this_machine_can_be_judged_too():
-    laptop = catalog.Device(
-        name="this laptop",
-        source="measured here",
-        memory_bytes=16e9,
-        bandwidth_bytes_per_s=20e9,
-        vector_flop_per_s={"float32": 100e9},
-    )
-    job = catalog.Job(memory_bytes=1e9, flop=1e12, n_bytes=1e9, dtype="float32")
-    assert catalog.judge(laptop, job).step_s == 10
-    assert catalog.judge(laptop, job).fits is True
-    assert catalog.judge(laptop, job).energy_j is None
-
-
 def test_tables_mark_what_was_not_read():
     shown = catalog.table([catalog.find("T4")], columns=("name", "float16", "float32", "bfloat16"))
     assert shown.rows == (("T4", "65.0 TFLOP/s*", "8.14 TFLOP/s", "unknown"),)
@@ -262,12 +207,6 @@ def test_tables_mark_what_was_not_read():
     assert len(catalog.table().rows) == 54
     with pytest.raises(LabError, match="got 'price'"):
         catalog.table(columns=("price",))
-
-
-def test_the_shortlists_table_says_why():
-    text = str(catalog.shortlist_table(catalog.shortlist(JOB, [catalog.find("L4"), catalog.find("RTX 4070")])))
-    assert "in " in text.splitlines()[1]
-    assert "needs 20.0 GB of 12.0 GB memory" in text.splitlines()[2]
 
 
 @pytest.mark.parametrize("path", sorted((DATA / "published").glob("*.csv")), ids=str)

@@ -1,7 +1,7 @@
 """What a measurement loses to other programs, from planted counters and from real loops on one core."""
 
+import itertools
 import os
-import re
 import subprocess
 import sys
 import time
@@ -112,45 +112,17 @@ def test_a_system_that_counts_only_zeros_does_not_say(tmp_path):
     assert contention._threads([contention.psutil.Process()], tmp_path)[os.getpid(), 7] == (2.0, 0.5)
 
 
-# It ends by itself, in case the test is killed.
-LOOP = "import os, time; os.write(1, b'%d\\n' % os.getpid()); end = time.time() + 60\nwhile time.time() < end: pass"
+# A process that has used its core for a while says so, and stays for a minute unless it is ended.
+USED = "import os, time\nwhile time.thread_time() < 0.05: pass\nos.write(1, b'%d\\n' % os.getpid())\ntime.sleep(60)"
 
 
-@pytest.fixture
-def one_core(monkeypatch):
-    """Real counters, and this process and what it starts on one core."""
-    if contention._threads([contention.psutil.Process()]) is None:
-        pytest.skip("this system doesn't count the time that threads wait")
-    monkeypatch.setattr(contention, "read", REAL_READ)
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(allowed)})
-    yield
-    os.sched_setaffinity(0, allowed)
-
-
-@pytest.fixture
-def strangers():
-    """Two loops on the same core that aren't this process's children."""
-    starter = f"import subprocess, sys; [subprocess.Popen([sys.executable, '-c', {LOOP!r}]) for _ in range(2)]"
-    with subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True) as process:
-        pids = [int(process.stdout.readline()) for _ in range(2)]  # they outlive the process that started them
-    yield pids
-    for pid in pids:
-        os.kill(pid, 9)
-
-
-def spin():
-    end_s = time.thread_time() + 2e-3
-    while time.thread_time() < end_s:
-        pass
-
-
-@pytest.mark.slow
-def test_a_race_beside_other_programs_is_marked_and_not_judged(one_core, strangers):
-    race = bench.compare({"a": spin, "b": lambda: (spin(), spin(), spin())}, budget_s=0.5)
+def test_a_race_beside_other_programs_is_marked_and_not_judged(monkeypatch):
+    readings = (reading(n, {ONE: (0.5 * n, 0.5 * n)}, cores=1, own_s=0.5 * n, all_s=1.0 * n) for n in itertools.count())
+    monkeypatch.setattr(contention, "read", lambda: next(readings))
+    race = bench.compare({"a": list, "b": lambda: [[] for _ in range(9)]}, budget_s=0.0)
     timing, ratio = race.timings[0], race.ratio("b")
-    assert timing.contention.lost > BUSY
-    assert re.fullmatch(r"this machine was busy: \d+ % of the time waiting for a core", timing.busy)
+    assert timing.contention.lost == pytest.approx(0.5)
+    assert timing.busy == "this machine was busy: 50 % of the time waiting for a core"
     assert timing.busy in str(timing)
     assert ratio.verdict == "not judged"
     assert f"b against a: not judged, since {timing.busy}" in str(ratio)
@@ -158,26 +130,21 @@ def test_a_race_beside_other_programs_is_marked_and_not_judged(one_core, strange
 
 
 @pytest.mark.slow
-def test_a_race_beside_its_own_children_is_not(one_core):
-    """Planted in full, but for programs of others that happen to run: those are left out of the counters."""
-    children = [subprocess.Popen([sys.executable, "-c", LOOP], stdout=subprocess.PIPE) for _ in range(2)]
-    try:
-        for child in children:
-            child.stdout.readline()
-        watch = Watch()
-        for _ in range(200):
-            spin()
-        first, last = watch._first, contention.read()
-        ran_s, waited_s = contention._spent(first.threads, last.threads)
-        own_s = last.own_s - first.own_s
-        assert waited_s > ran_s > 0, "they did wait"
-        alone = Reading(last.at_s, 1, last.threads, last.own_s, first.all_s + own_s)
-        assert between(first, alone).reason == ""
-    finally:
-        for child in children:
-            child.kill()
-            child.wait()
-            child.stdout.close()
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_a_process_has_started_counts_as_its_own_and_strangers_do_not(ours):
+    if contention._threads([contention.psutil.Process()]) is None:
+        pytest.skip("this system doesn't count the time that threads wait")
+    # A stranger outlives the process that started it.
+    starter = USED if ours else f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {USED!r}])"
+    with subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True) as process:
+        pid = int(process.stdout.readline())
+        if not ours:
+            process.wait()
+        try:
+            spent = REAL_READ().threads
+        finally:
+            os.kill(pid, 9)
+    assert [ran_s >= 0.05 for (owner, _), (ran_s, _) in spent.items() if owner == pid] == [True] * ours
 
 
 def busy_for(seconds):

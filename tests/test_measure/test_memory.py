@@ -8,6 +8,8 @@ from labkit.measure.memory import peak_memory
 from labkit.plan import costs
 from labkit.train import models
 
+pytestmark = pytest.mark.slow  # allocates, and starts processes
+
 
 def test_tensors_that_live_together_add_up():
     def work():

@@ -61,6 +61,14 @@ def test_the_copy_fits_small_machines(memory, expected):
     assert probe.sizes_for("cpu", memory_bytes=memory, profile="ci").copy_bytes == 2**27
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_each_profile_measures_no_more_than_the_next(device):
+    smoke, ci, full = (probe.sizes_for(device, memory_bytes=2**36, profile=p) for p in ("smoke", "ci", "full"))
+    assert smoke.copy_bytes < ci.copy_bytes < full.copy_bytes
+    assert smoke.budget_s < ci.budget_s < full.budget_s
+    assert smoke.matmul_n == ci.matmul_n == full.matmul_n[:2]
+
+
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
 def test_a_rate_must_be_a_rate(value):
     with pytest.raises(BadMeasurement, match="Expected 0 < low"):

@@ -22,6 +22,8 @@ from labkit.measure.profiling.memory_by_category import memory_timeline, timelin
 from labkit.plan import costs
 from labkit.train import models
 
+pytestmark = pytest.mark.slow  # profiles whole steps
+
 BATCH = 64
 
 

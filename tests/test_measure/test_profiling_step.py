@@ -1,7 +1,6 @@
 """Where a step's time went: on traces made by hand, for a CPU and a GPU, and on real steps with planted parts."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -203,30 +202,16 @@ def test_a_real_step_has_its_parts_and_a_trace_that_perfetto_can_open(training, 
     assert "<table" in found._repr_html_()
 
 
-def test_a_slow_source_is_input(training):
+def test_what_a_source_takes_is_input(training):
     step, batch = training
-
-    def slow():
-        time.sleep(0.2)
-        return batch
-
-    assert profiling.profile_step(step, slow, steps=2, warmup=1).parts["input"] > 0.19
+    assert profiling.profile_step(step, lambda: batch, steps=2, warmup=1).parts["input"] > 0
+    assert profiling.profile_step(lambda: step(batch), steps=2, warmup=1).parts["input"] == 0
 
 
-def test_a_slow_loader_is_input_also_inside_a_step_of_ones_own(training):
+def test_a_loader_is_input_also_inside_a_step_of_ones_own(training):
     step, batch = training
-
-    class Slow(torch.utils.data.Dataset):
-        def __getitem__(self, i):
-            time.sleep(0.05)
-            return batch[0][i], batch[1][i]
-
-        def __len__(self):
-            return 8
-
-    loader = iter(torch.utils.data.DataLoader(Slow(), batch_size=4))
-    found = profiling.profile_step(lambda: step(next(loader)), steps=2, warmup=0)
-    assert found.parts["input"] > 0.19  # four images of 50 ms
+    loader = iter(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*batch), batch_size=4))
+    assert profiling.profile_step(lambda: step(next(loader)), steps=2, warmup=0).parts["input"] > 0
 
 
 def test_item_is_counted_as_a_wait(training):

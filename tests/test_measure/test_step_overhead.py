@@ -1,9 +1,11 @@
+import functools
+import importlib
 import math
-import time
 
 import pytest
 
 from labkit.core.errors import BadArgument
+from labkit.measure import bench
 from labkit.measure.profiling.step_overhead import StepOverhead, step_overhead
 
 
@@ -27,17 +29,19 @@ def test_where_items_add_no_time_all_is_overhead_and_where_they_add_more_and_mor
     assert (steep.overhead_s, steep.share(1)) == (0.0, 0.0)
 
 
-def test_steps_of_both_sizes_are_measured():
-    sizes = []
+def test_steps_of_both_sizes_are_measured(monkeypatch):
+    sizes, now_s = [], [0.0]
+    timed = functools.partial(bench.compare, clock=lambda: now_s[0])
+    module = importlib.import_module("labkit.measure.profiling.step_overhead")  # the function has the same name
+    monkeypatch.setattr(module, "compare", timed)
 
     def step_of(n):
         sizes.append(n)
-        return lambda: time.sleep(1e-3 * (4 + n))
+        return lambda: now_s.append(now_s.pop() + 1e-3 * (4 + n))
 
     found = step_overhead(step_of, 1, 11, budget_s=0.05)
     assert sizes == [1, 11]
-    assert found.small_s >= 5e-3
-    assert found.large_s >= 15e-3
+    assert (found.small_s, found.large_s) == pytest.approx((5e-3, 15e-3))
 
 
 def test_a_large_batch_that_is_no_larger_is_refused():

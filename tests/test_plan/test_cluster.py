@@ -429,6 +429,7 @@ def test_more_chunks_than_eight_are_found():
     assert max(each.layout.interleave for each in (found.step, *found.runners_up)) > 8
 
 
+@pytest.mark.slow
 def test_long_sequences_and_experts_are_searched_too():
     assert best_layout(LONG, Cluster("H100 SXM5 80GB", 64), 8).layout.context > 1
     large = model("Qwen3-235B-A22B")

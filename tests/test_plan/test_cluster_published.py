@@ -15,6 +15,8 @@ from labkit.plan.cluster.validation import HeldAgainst, compare
 from labkit.plan.published import FOLDER, table
 from scripts import fit_cluster, published_steps as published_steps_script
 
+pytestmark = pytest.mark.slow  # simulates large clusters
+
 
 # name, rows, median and 90th percentile of the errors that the model must keep to
 @pytest.mark.parametrize(
@@ -98,6 +100,7 @@ def test_what_ran_is_said_to_fit_in_memory():
         assert max(over) <= 1.03  # printed sizes are 1e9 bytes; the cards have 5 % more
 
 
+@pytest.mark.complete
 def test_the_constants_in_use_are_those_that_the_script_finds():
     found = fit_cluster.fit(rounds=12)
     for name in fit_cluster.FITTED:

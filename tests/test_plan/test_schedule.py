@@ -342,6 +342,7 @@ def test_few_micro_batches_still_run_side_by_side():
 # ---- size ----
 
 
+@pytest.mark.slow
 def test_a_large_schedule_is_simulated():
     played = simulate(interleaved(64, 512, 4), transfer_s=0.001)
     assert math.isclose(sum(played.idle_s) / sum(played.busy_s), 63 / (4 * 512), rel_tol=0.2)

@@ -8,6 +8,8 @@ from labkit.core.errors import ScheduleError
 from labkit.plan.published import table
 from labkit.plan.schedule import profile, published_errors, simulate
 
+pytestmark = pytest.mark.slow  # simulates published schedules
+
 # Table 5: share of the longest rank's time that is idle, calculated by the authors with overlapped transfers.
 BUBBLES = {
     ("1.5B", 24): {"1F1B": 0.2431, "ZB-H1": 0.1585, "ZB-H2": 0.1083, "ZB-1p": 0.1585, "ZB-2p": 0.0433},

@@ -8,6 +8,8 @@ from labkit import plot
 from labkit.measure.bench import Timing
 from labkit.plot import Bar
 
+pytestmark = pytest.mark.slow  # draws many boards
+
 
 def png(picture):
     return plot.to_png(picture.ax)

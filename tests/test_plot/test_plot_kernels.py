@@ -10,6 +10,8 @@ from labkit.core.errors import KernelError
 from labkit.gpu.trace import Request
 from labkit.plot import kernels, warp_paths
 
+pytestmark = pytest.mark.slow  # draws traced kernels
+
 
 def strided(out, x, stride, offset):
     i = cuda.grid(1)
@@ -364,6 +366,7 @@ def test_every_picture_can_follow_every_other_on_the_same_axes(reduced, wide):
     assert plot.to_png(axes).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_an_explorer_slides_over_a_kernel():
     x, out = np.ones(2048, "f4"), np.zeros(64, "f4")
 

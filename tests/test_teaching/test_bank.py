@@ -11,8 +11,12 @@ from exercises import bank
 from labkit.lesson import checks
 from teaching import anki, exam, quiz
 from teaching.__main__ import main
+from tests.needs import needs
+
+pytestmark = pytest.mark.slow  # makes quizzes and exams of every exercise
 
 
+@needs("jupyterquiz")
 def test_a_quiz_has_jupyterquizs_form_and_loads_nothing(tmp_path):
     asked = quiz.questions("01")
     assert len(asked) == len(bank.cards("01")) + len(bank.choices("01"))
@@ -27,6 +31,7 @@ def test_a_quiz_has_jupyterquizs_form_and_loads_nothing(tmp_path):
     assert not re.search(r"""(src|href|url)\s*=\s*["'(]?https?:""", page)
 
 
+@needs("jupyterquiz")
 def test_a_quiz_is_a_notebook_that_shows_its_questions_unrun(tmp_path):
     nbformat = pytest.importorskip("nbformat")
     assert main(["quiz", "01", "-o", str(tmp_path / "quiz.ipynb")]) == 0
@@ -42,12 +47,14 @@ def test_a_quiz_of_code_with_angle_brackets_is_escaped():
     assert not any("<" in code for code in codes)
 
 
+@pytest.mark.slow
 def test_a_quiz_without_questions_or_with_another_ending_is_refused(tmp_path, capsys):
     assert main(["quiz", "17", "-o", str(tmp_path / "quiz.html")]) == 1
     assert main(["quiz", "01", "-o", str(tmp_path / "quiz.pdf")]) == 1
     assert ".ipynb or .html" in capsys.readouterr().err
 
 
+@needs("genanki")
 def test_a_deck_opens_and_a_later_one_updates_its_notes(tmp_path):
     found = anki.notes()
     guids = []
@@ -64,6 +71,7 @@ def test_a_deck_opens_and_a_later_one_updates_its_notes(tmp_path):
     assert sum(name.startswith("card ") for name, *_ in found) == sum(len(bank.cards(n)) for n in bank.notebooks())
 
 
+@pytest.mark.slow
 def test_an_exam_is_the_same_for_its_seed_and_another_for_another():
     one = exam.questions(["01"], 8, 7)
     assert one == exam.questions(["01"], 8, 7)

@@ -13,6 +13,8 @@ from labkit.lesson import exercise_files
 from teaching import handout
 from tests.test_teaching.test_assignments import told_only_by_solutions
 
+pytestmark = pytest.mark.slow  # writes a whole copy of the workbook
+
 TALK = """
 import labkit as lab
 print(lab.__file__)
@@ -50,7 +52,7 @@ def test_answers_are_judged_and_solutions_are_not_there(copy):
     assert "lab.solution" not in "".join(lines[4:])
 
 
-@pytest.mark.slow
+@pytest.mark.complete
 def test_a_notebook_of_the_copy_runs(copy):
     nbval = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=200"]
     out = run(

@@ -151,9 +151,9 @@ def test_what_is_left_out_is_asked_for_nowhere(path):
     asked = set(re.findall(r"(?m)^\*\*Exercise (\d\d\.\d[a-z]?)\.", text))
     there = {record_runs.stub_number(source_of(one)) for one in code_of(made)} - {None}
     assert asked == there
-    asked = [(above, below) for above, below in tasks(made) if "**Predict.**" in source_of(above)]
+    guesses = [(above, below) for above, below in tasks(made) if "**Predict.**" in source_of(above)]
     whole = {above["id"]: below["id"] for above, below in tasks(paths.read(path))}
-    assert all(below["id"] == whole[above["id"]] for above, below in asked)
+    assert all(below["id"] == whole[above["id"]] for above, below in guesses)
 
 
 def test_a_task_goes_with_its_cell_and_the_title_says_what_is_gone():

@@ -7,6 +7,8 @@ import pytest
 from labkit.core.errors import LabError
 from teaching import __main__ as command, path as paths, slides
 
+pytestmark = pytest.mark.slow  # makes whole lectures
+
 every_lecture = pytest.mark.parametrize("name", slides.names())
 PNG = "iVBORw0KGgo="
 
@@ -111,6 +113,8 @@ def test_a_folder_without_reveal_is_told(tmp_path, capsys):
     assert "npm pack reveal.js@4" in capsys.readouterr().err
 
 
+@pytest.mark.complete
+@pytest.mark.slow
 def test_a_notebook_runs_as_far_as_the_last_figure():
     ran = slides.executed("03", ["nb03-07", ""])
     assert slides.pictures(ran["nb03-07"]["outputs"])

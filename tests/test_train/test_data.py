@@ -39,6 +39,7 @@ def test_digits_have_the_documented_shape_type_and_range(split, n):
     assert labels.unique().tolist() == list(range(10))
 
 
+@pytest.mark.slow
 def test_digits_are_scikit_learns():
     load_digits = pytest.importorskip("sklearn.datasets").load_digits
     pixels, labels = load_digits(return_X_y=True)
@@ -47,6 +48,7 @@ def test_digits_are_scikit_learns():
     np.testing.assert_array_equal(ours.numpy(), labels)
 
 
+@pytest.mark.slow
 def test_the_script_writes_the_same_bytes_again():
     pytest.importorskip("sklearn")
     code = "import sys, make_digits; sys.stdout.buffer.write(make_digits.build())"

@@ -15,6 +15,9 @@ from torch.utils.data import Dataset
 from labkit.core.errors import BadArgument, DataError, WorkerFailed
 from labkit.train import data
 from labkit.train.data import loading
+from labkit.train.data.timestamps import now_s
+
+pytestmark = pytest.mark.slow  # starts and kills worker processes
 
 
 @pytest.fixture(autouse=True)
@@ -242,14 +245,13 @@ def test_a_seed_repeats_order_and_augmentation(shards):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_times_tell_who_made_each_batch_and_how_long_the_trainer_waited(shards, workers):
     with data.loader(data.JpegShards(shards, data.Prepare(8)), 5, num_workers=workers) as batches:
-        for _ in batches:
-            time.sleep(0.01)
+        worked_s = [now_s() for _ in batches]
     assert {times.worker for times in batches.times} == ({0, 1} if workers else {-1})
     for times in batches.times:
         assert times.begun_s <= times.ready_s <= times.taken_s
         assert times.waited_s == times.taken_s - times.asked_s >= times.starved_s >= 0
-    for this, following in zip(batches.times, batches.times[1:], strict=False):
-        assert following.asked_s - this.taken_s >= 0.01
+    for this, at_s, following in zip(batches.times, worked_s, batches.times[1:], strict=False):
+        assert this.taken_s <= at_s <= following.asked_s
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ def one_sentence(error, *words):
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("persistent", [False, pytest.param(True, marks=pytest.mark.complete)])
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -343,8 +345,9 @@ def test_a_worker_that_dies_while_the_trainer_works_is_found_at_the_next_batch_o
     with data.loader(Faulty(list, n=64), 2, num_workers=1, persistent_workers=True) as batches:
         epoch = iter(batches)
         next(epoch)
-        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-        time.sleep(0.3)  # the trainer's own work: nothing is raised in it
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+        worker.join()  # the trainer's own work: nothing is raised in it
         with one_sentence(WorkerFailed, "killed by SIGKILL"):
             list(epoch)
 

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from exercises.nb10.breaking import _meaning, breaks
 from labkit.core.errors import BadArgument, CompileError, DataError, LabError
 from labkit.core.paths import ROOT
 from labkit.measure.machine import machine
 from labkit.train import graphs
 from labkit.train.graphs import compiling
-from labkit.train.graphs.breaking import _meaning
 from labkit.train.graphs.operators import _read
+from tests.needs import COMPILER, needs
 
 pytestmark = pytest.mark.slow  # runs torch.compile
 
-needs_compiler = pytest.mark.skipif(bool(graphs.missing()), reason=f"torch.compile needs {graphs.missing()}")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
@@ -62,7 +62,7 @@ def by_mask(x):
 
 
 def test_a_function_of_tensors_alone_is_one_graph():
-    found = graphs.breaks(whole, torch.rand(4))
+    found = breaks(whole, torch.rand(4))
     assert (found.graphs, found.breaks) == (1, ())
     assert len(found.operators) == 1
     assert "no break" in str(found)
@@ -77,7 +77,7 @@ def test_a_function_of_tensors_alone_is_one_graph():
     ],
 )
 def test_a_break_is_told_in_a_sentence_with_its_line(fn, words):
-    found = graphs.breaks(fn, torch.rand(4))
+    found = breaks(fn, torch.rand(4))
     assert found.graphs == 2
     (only,) = found.breaks
     assert words in only.reason
@@ -86,7 +86,7 @@ def test_a_break_is_told_in_a_sentence_with_its_line(fn, words):
 
 
 def test_a_break_before_the_first_operator_is_not_lost():
-    found = graphs.breaks(prints, torch.rand(4))
+    found = breaks(prints, torch.rand(4))
     assert found.graphs == 1
     assert [b.reason for b in found.breaks] == ["print is called"]
 
@@ -97,19 +97,19 @@ def test_a_branch_that_is_not_taken_does_not_break():
             print("x")
         return x + 1
 
-    assert graphs.breaks(guarded, torch.rand(2), False).breaks == ()
-    assert len(graphs.breaks(guarded, torch.rand(2), True).breaks) == 1
+    assert breaks(guarded, torch.rand(2), False).breaks == ()
+    assert len(breaks(guarded, torch.rand(2), True).breaks) == 1
 
 
 def test_arguments_may_be_named_and_modules_traced():
-    assert graphs.breaks(torch.nn.Linear(3, 2), input=torch.rand(1, 3)).graphs == 1
+    assert breaks(torch.nn.Linear(3, 2), input=torch.rand(1, 3)).graphs == 1
 
 
 def test_a_function_that_fails_is_told_so():
     with pytest.raises(CompileError, match=r"(?s)raised .*Call it without tracing first, and fix it"):
-        graphs.breaks(lambda x: x + torch.rand(7), torch.rand(3))
+        breaks(lambda x: x + torch.rand(7), torch.rand(3))
     with pytest.raises(BadArgument, match="Pass its name without brackets"):
-        graphs.breaks(torch.rand(2))
+        breaks(torch.rand(2))
 
 
 def test_reasons_of_other_versions_are_told_too():
@@ -185,14 +185,14 @@ def test_kernels_are_counted_by_their_calls():
     assert str(_read(1, "")) == "1 operator became 0 kernels: none written"
 
 
-@needs_compiler
+@needs(*COMPILER)
 def test_a_version_that_shows_no_generated_code_is_told_in_a_sentence(monkeypatch):
     monkeypatch.delattr("torch._inductor.utils.run_and_get_code")
     with pytest.raises(CompileError, match=r"Expected torch\._inductor\.utils\.run_and_get_code .* TORCH_LOGS"):
         graphs.fusion(whole, torch.rand(3))
 
 
-@needs_compiler
+@needs(*COMPILER)
 def test_a_chain_becomes_one_kernel_that_gives_the_same(monkeypatch):
     monkeypatch.setenv("LABKIT_PROFILE", "ci")
 
@@ -226,7 +226,8 @@ def test_the_folder_is_labkits_and_what_a_killed_process_left_goes_after_a_day(h
     assert not old.exists()
 
 
-@needs_compiler
+@pytest.mark.complete
+@needs(*COMPILER)
 @pytest.mark.skipif(sys.platform == "win32", reason="links to folders need rights there")
 def test_paths_with_spaces_are_compiled_in(tmp_path):
     """Of torch, of labkit's cache and of the temporary folder; torch quotes only some in the compiler's command."""
@@ -249,6 +250,7 @@ def test_paths_with_spaces_are_compiled_in(tmp_path):
     assert not Path(done.stdout.strip().rsplit(" ", 1)[1]).parent.exists(), "the folder without a space was left"
 
 
+@needs(*COMPILER)
 def test_what_the_compiler_will_run_lies_in_no_folder_that_others_may_write_to(home, monkeypatch):
     graphs.compiled(whole)
     codecache = importlib.import_module("torch._inductor.codecache")

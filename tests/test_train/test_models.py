@@ -120,6 +120,7 @@ def learn_64_digits():
     return (model(images).argmax(dim=1) == labels).float().mean().item(), loss.item()
 
 
+@pytest.mark.slow
 def test_simple_cnn_learns_64_digits_by_heart_and_repeatably(one_thread):
     first, second = learn_64_digits(), learn_64_digits()
     assert first[0] == 1.0

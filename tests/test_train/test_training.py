@@ -13,6 +13,8 @@ from labkit.train.training import Run, Runs, accuracy, fit, held_out, interleave
 from labkit.train.training.loop import Batches
 from labkit.train.training.runs import _bound_rank, _interval
 
+pytestmark = pytest.mark.slow  # trains
+
 
 def blobs(n=200, classes=4, width=6, seed=3):
     """Images (n, width) around a centre for each class: learnt in a few steps."""
@@ -353,66 +355,6 @@ def test_trainings_are_interleaved():
     assert found["a"].runs[0].losses == fit(setup_with(), seed=3, batch=16, epochs=1, **GIVEN).losses
     with pytest.raises(BadArgument, match="named"):
         training.interleaved({}, 3, epochs=1, **GIVEN)
-
-
-# Gradient noise
-
-
-class Centre(nn.Module):
-    """Returns its weights for each image, so that the gradient of half the squared distance is weights - image."""
-
-    def __init__(self, at):
-        super().__init__()
-        self.at = nn.Parameter(torch.tensor(at))
-
-    def forward(self, images):
-        return self.at.expand(len(images), -1)
-
-
-def half_squared(output, target):
-    return 0.5 * (output - target).square().sum(1).mean()
-
-
-def test_the_noise_scale_is_the_one_in_closed_form():
-    images = torch.randn(500, 3, generator=torch.Generator().manual_seed(1)) * torch.tensor([1.0, 2.0, 0.5]) + 1
-    model = Centre([2.0, 0.5, 1.0])
-    noise = images.var(0, correction=0).sum().item()
-    signal = (model.at.detach() - images.mean(0)).square().sum().item()
-    found = training.gradient_noise(model, images, images, small=4, parts=8, draws=400, loss=half_squared)
-    assert found.noise == pytest.approx(noise, rel=0.1)
-    assert found.signal == pytest.approx(signal, rel=0.15)
-    assert found.low < noise / signal < found.high
-    assert found.high < 1.5 * found.low
-    assert "images (95 % interval" in str(found)
-    assert model.at.grad is None
-
-
-def test_no_signal_is_a_scale_without_end():
-    images = torch.tensor([[1.0], [-1.0]])
-    found = training.gradient_noise(Centre([0.0]), images, images, small=2, parts=2, draws=60, loss=half_squared)
-    assert found.high == math.inf
-
-
-def test_the_model_is_left_as_it_was():
-    model, images = nn.Sequential(nn.Linear(6, 4), nn.Dropout(), nn.BatchNorm1d(4)), blobs()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    training.gradient_noise(model, *images, draws=2, parts=2)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert model.training
-    assert model[1].training
-
-
-def test_unbiased_estimates_solve_the_two_equations():
-    noise, signal = training.noise_scale(16, 256, 2.0 + 30.0 / 16, 2.0 + 30.0 / 256)
-    assert (noise, signal) == (pytest.approx(30.0), pytest.approx(2.0))
-
-
-@pytest.mark.parametrize("wrong", [{"small": 0}, {"parts": 1}, {"draws": 1}, {"draws": 2.5}])
-def test_noise_needs_parts_and_draws(wrong):
-    with pytest.raises(BadArgument, match=next(iter(wrong))):
-        training.gradient_noise(nn.Linear(6, 4), *blobs(), **wrong)
-    with pytest.raises(BadArgument, match="require a gradient"):
-        training.gradient_noise(nn.ReLU(), *blobs())
 
 
 # Comparisons of learning, each way at its own rate

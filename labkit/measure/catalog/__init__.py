@@ -1,4 +1,4 @@
-"""The catalogue of GPUs, TPUs and FPGAs: load it, find a device in it, and say which devices fit a job and why."""
+"""The catalogue of GPUs, TPUs and FPGAs: load it, find a device in it, and show it as a table."""
 
 from labkit.core.devices import (
     DTYPES as DTYPES,
@@ -7,11 +7,4 @@ from labkit.core.devices import (
     find as find,
     peak as peak,
 )
-from labkit.measure.catalog.jobs import (
-    Candidate as Candidate,
-    Job as Job,
-    judge as judge,
-    shortlist as shortlist,
-    shortlist_table as shortlist_table,
-    table as table,
-)
+from labkit.measure.catalog.table import table as table

@@ -10,14 +10,6 @@ from labkit.measure.profiling.memory_by_category import (
     saved_activation_bytes as saved_activation_bytes,
 )
 from labkit.measure.profiling.mfu import Utilization as Utilization, utilization as utilization
-from labkit.measure.profiling.nsight import (
-    Command as Command,
-    as_script as as_script,
-    ncu_command as ncu_command,
-    nsys_command as nsys_command,
-    nsys_stats_command as nsys_stats_command,
-    read_report as read_report,
-)
 from labkit.measure.profiling.operator_timing import counted_flop as counted_flop
 from labkit.measure.profiling.partition import PartSpan as PartSpan
 from labkit.measure.profiling.step import StepProfile as StepProfile, profile_step as profile_step

@@ -40,8 +40,7 @@ class StackSamples:
                 # A call that lets no other thread run delays its sample, which counts more, and which has to be taken
                 # at once: waiting for an Event would run Python code first, and the thread could go on meanwhile.
                 sleep(_EVERY_S)
-                if place := _place(sys._current_frames().get(thread)):
-                    self._waiting.append((*place, perf_counter() - last_s))
+                self.take(sys._current_frames().get(thread), perf_counter() - last_s)
                 last_s = perf_counter()
 
         sampler, before = threading.Thread(target=sample, daemon=True), sys.getswitchinterval()
@@ -53,6 +52,11 @@ class StackSamples:
             taking.clear()
             sampler.join()
             sys.setswitchinterval(before)
+
+    def take(self, frame: FrameType | None, lasted_s: float) -> None:
+        """Take one sample: `frame` is the thread's innermost, `lasted_s` the seconds since the sample before."""
+        if place := _place(frame):
+            self._waiting.append((*place, lasted_s))
 
     def keep(self, seconds: float) -> None:
         """Count the samples that wait: they share `seconds`, in which waits for a core are not included."""

@@ -6,4 +6,3 @@ from labkit.measure.simulated.gpu import (
     SimulatedDevice as SimulatedDevice,
 )
 from labkit.measure.simulated.training_loop import TrainingJob as TrainingJob
-from labkit.measure.simulated.workstation import Blur as Blur, Numbers as Numbers, Workstation as Workstation

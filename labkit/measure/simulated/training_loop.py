@@ -92,6 +92,7 @@ class TrainingJob:
         self._losses.append(self._random.uniform(0.5, 2.5))
         return self.on_device(torch.tensor(self._losses[-1], dtype=torch.float64))
 
+    @checked
     def on_device(self, value: Tensor) -> DeviceLoss:
         """The value as a tensor in the device's memory."""
         loss = value.as_subclass(DeviceLoss)

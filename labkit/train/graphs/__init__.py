@@ -1,6 +1,5 @@
 """What torch.compile makes of a function: where the graph breaks, which kernels come out, what can compile here."""
 
-from labkit.train.graphs.breaking import breaks as breaks
 from labkit.train.graphs.compiling import (
     captured as captured,
     compiled as compiled,

@@ -1,12 +1,6 @@
 """Train small networks with several seeds: losses, held-out accuracy, and time to accuracy."""
 
-from labkit.train.training import slow_script as slow_script
 from labkit.train.training.loop import Setup as Setup, fit as fit, interleaved as interleaved
-from labkit.train.training.noise import (
-    GradientNoise as GradientNoise,
-    gradient_noise as gradient_noise,
-    noise_scale as noise_scale,
-)
 from labkit.train.training.runs import Run as Run, Runs as Runs
 from labkit.train.training.split import accuracy as accuracy, held_out as held_out
 from labkit.train.training.tuned import (

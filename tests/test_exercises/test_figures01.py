@@ -1,11 +1,13 @@
+"""Figures of notebook 01: what they show is read back from the axes."""
+
 import pytest
 
+from exercises.nb01 import device_jobs, figures
 from labkit import plot
 from labkit.core.errors import BadArgument
 from labkit.lesson.explorer import Explorer
 from labkit.measure import catalog
 from labkit.plan import costs, published
-from labkit.plot import hardware
 
 ROOF = {"flop_per_s": 1e11, "bytes_per_s": 2e10}
 SETTING = {"model": "BERT-base", "batch": 32, "sequence": 128, "dtype": "mixed float16", "optimizer": "adamw"}
@@ -13,13 +15,13 @@ SETTING = {"model": "BERT-base", "batch": 32, "sequence": 128, "dtype": "mixed f
 
 def judged(network="BERT-base", *, among=("T4", "H100 SXM5 80GB", "TPU v5e (chip)"), **settings):
     step = costs.training_step(network, **{"batch": 32, "seq": 128, "dtype": "mixed float16"} | settings)
-    job = catalog.Job(
+    job = device_jobs.Job(
         memory_bytes=step.memory.total_bytes,
         flop=step.flop,
         n_bytes=step.n_bytes,
         dtype=step.compute_dtype,
     )
-    return catalog.shortlist(job, map(catalog.find, among) if among else None)
+    return device_jobs.shortlist(job, map(catalog.find, among) if among else None)
 
 
 def words(ax):
@@ -27,7 +29,7 @@ def words(ax):
 
 
 def test_points_stand_at_their_share_of_the_roof():
-    picture = plot.roofline({"add": (0.125, 2e9), "matmul": (100.0, 9e10)}, **ROOF)
+    picture = figures.roofline({"add": (0.125, 2e9), "matmul": (100.0, 9e10)}, **ROOF)
     assert picture.sentence == (
         "The ridge is at 5.00 FLOP per byte; add reaches 80% of the roof; matmul reaches 90% of the roof."
     )
@@ -37,29 +39,29 @@ def test_points_stand_at_their_share_of_the_roof():
 
 
 def test_a_point_above_the_roof_is_called_a_mistake():
-    sentence = plot.roofline({"cached": (0.2, 2e10), "slow": (0.2, 1e9)}, **ROOF).sentence
+    sentence = figures.roofline({"cached": (0.2, 2e10), "slow": (0.2, 1e9)}, **ROOF).sentence
     assert "cached above the roof: a wrong count, a wrong clock" in sentence
     assert "slow above" not in sentence
 
 
 def test_a_rate_of_zero_has_no_place_on_a_roofline():
     with pytest.raises(BadArgument, match="'nothing'"):
-        plot.roofline({"nothing": (1.0, 0.0)}, **ROOF)
+        figures.roofline({"nothing": (1.0, 0.0)}, **ROOF)
 
 
 def test_published_rates_are_hatched_with_their_source_and_measured_ones_solid():
     rows = [row for row in published.matmuls() if row.dtype == "bf16" and "torch" in row.library]
-    picture = plot.reached(rows, here={"mine": (50e12, 100e12)})
+    picture = figures.reached(rows, here={"mine": (50e12, 100e12)})
     assert [patch.get_hatch() for patch in picture.ax.patches] == [None] + ["//"] * len(rows)
     legend = " ".join(text.get_text() for text in picture.ax.get_legend().get_texts())
     assert "published: stas00/ml-engineering" in legend
     assert picture.sentence.startswith("mine: 50% of the peak, measured here; best bf16 matmuls that others published")
-    assert "measured" not in plot.reached(rows).sentence
-    assert plot.reached([]).sentence == "Nothing to show: no rate has a known peak."
+    assert "measured" not in figures.reached(rows).sentence
+    assert figures.reached([]).sentence == "Nothing to show: no rate has a known peak."
 
 
 def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
-    picture = hardware.shortlist(judged())
+    picture = figures.shortlist(judged())
     shown = words(picture.ax)
     assert "4.04 ms   4%        2.82 J" in shown
     assert "undecided: float16 peak unknown" in shown
@@ -71,7 +73,7 @@ def test_a_shortlist_shows_numbers_of_what_is_in_and_reasons_of_the_rest():
 
 def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
     candidates = judged("Llama-2-7B", among=None, batch=1, seq=4096)
-    picture = hardware.shortlist(candidates, most=12)
+    picture = figures.shortlist(candidates, most=12)
     shown = [tick.get_text() for tick in picture.ax.get_yticklabels()]
     fits = {one.device.name: one.fits for one in candidates}
     assert len(shown) == 12
@@ -81,7 +83,7 @@ def test_of_the_whole_catalogue_some_of_each_verdict_are_shown():
 
 
 def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
-    explorer = Explorer(plot.shortlist_of.on, **{name: [value] for name, value in SETTING.items()})
+    explorer = Explorer(figures.shortlist_of.on, **{name: [value] for name, value in SETTING.items()})
     explorer.controls["sequence"].options = [128, 1024]
     explorer.controls["sequence"].value = 1024
     explorer.redraw()
@@ -95,7 +97,7 @@ def test_a_setting_that_a_model_does_not_allow_is_said_and_the_next_one_draws():
 def test_jobs_have_a_marker_each_filled_where_the_device_is_in():
     six = ("T4", "H100 SXM5 80GB")
     llama = judged("Llama-2-7B", among=six, batch=1, seq=4096, dtype="mixed bfloat16")
-    picture = plot.jobs_by_device({"BERT": judged(among=six), "Llama": llama})
+    picture = figures.jobs_by_device({"BERT": judged(among=six), "Llama": llama})
     drawn = [(line.get_marker(), line.get_fillstyle()) for line in picture.ax.lines if len(line.get_xdata())]
     assert sorted(drawn) == [("o", "full"), ("o", "full"), ("s", "none")]  # Llama on a T4 has no bfloat16 peak
     assert picture.sentence == "BERT: H100 SXM5 80GB, T4 in; Llama: no device in."
@@ -104,10 +106,10 @@ def test_jobs_have_a_marker_each_filled_where_the_device_is_in():
 @pytest.mark.parametrize(
     "picture",
     [
-        lambda: plot.roofline({}, **ROOF),
-        lambda: hardware.shortlist([]),
-        lambda: plot.jobs_by_device({}),
-        lambda: plot.shortlist_of(**SETTING),
+        lambda: figures.roofline({}, **ROOF),
+        lambda: figures.shortlist([]),
+        lambda: figures.jobs_by_device({}),
+        lambda: figures.shortlist_of(**SETTING),
     ],
 )
 def test_every_figure_draws_and_has_a_sentence(picture):

@@ -3,13 +3,16 @@
 import pytest
 
 import labkit as lab
+from exercises.nb14.schedule_editor import ScheduleEditor
 from labkit.core.errors import ScheduleError
+
+pytestmark = pytest.mark.slow  # draws schedules
 
 GPIPE = ["F0", "F1", "F2", "B0", "B1", "B2"]
 
 
 def editor(**times):
-    return lab.ScheduleEditor(lab.schedule.gpipe(2, 3), **times)
+    return ScheduleEditor(lab.schedule.gpipe(2, 3), **times)
 
 
 def move(made, rank, name, by):
@@ -56,7 +59,7 @@ def test_the_chart_grows_with_the_schedule_and_does_not_shrink():
 
 
 def test_what_was_dragged_is_an_answer_and_can_be_drawn():
-    made = lab.ScheduleEditor(lab.schedule.gpipe(3, 5), forward_s=0.02, backward_s=0.04)
+    made = ScheduleEditor(lab.schedule.gpipe(3, 5), forward_s=0.02, backward_s=0.04)
     assert lab.check("14.3", {"order": made.order, "transfer_s": 0.0}).state == "not yet"
     for rank in (2, 1, 0):  # a rank's backwards wait for those of the rank after it
         for place, step in enumerate(lab.schedule.one_f_one_b(3, 5)[rank]):
@@ -68,4 +71,4 @@ def test_what_was_dragged_is_an_answer_and_can_be_drawn():
 
 def test_a_schedule_that_cannot_run_is_refused():
     with pytest.raises(ScheduleError, match="Put F0 in front of B0"):
-        lab.ScheduleEditor([["B0", "F0"]])
+        ScheduleEditor([["B0", "F0"]])

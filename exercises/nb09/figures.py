@@ -11,13 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from exercises.nb09 import formats
+from exercises.nb09.formats import Format
 from labkit.core.kinds import Items
 from labkit.core.parameters import AnyNumber, Array
 from labkit.core.units import significant
 from labkit.plot.core import Drawing, FigureSpec, name_rows, text_beside
 from labkit.plot.style import CYCLE, LIMIT, MEASURED, PREDICTED
-from labkit.train import formats
-from labkit.train.formats import Format
 
 if TYPE_CHECKING:
     from labkit.train.training import TunedComparison

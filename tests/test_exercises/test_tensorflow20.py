@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from labkit.measure.tensorflow_here import tensorflow
+from exercises.nb20.tensorflow_here import tensorflow
+from tests.needs import needs
 
 
 def test_a_missing_tensorflow_is_none(monkeypatch):
@@ -16,7 +17,7 @@ def test_a_missing_tensorflow_is_none(monkeypatch):
 ASK = """
 import torch
 torch.set_num_threads(3)
-from labkit.measure.tensorflow_here import tensorflow
+from exercises.nb20.tensorflow_here import tensorflow
 tf = tensorflow()
 assert tf is tensorflow()
 names = [device.name for device in tf.config.list_logical_devices()]
@@ -25,8 +26,8 @@ print(names, tf.config.threading.get_intra_op_parallelism_threads())
 
 
 @pytest.mark.slow
+@needs("tensorflow")
 def test_it_has_torchs_threads_and_the_cpu_as_two_devices_and_says_nothing():
-    pytest.importorskip("tensorflow")
     done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
     assert done.stdout == "['/device:CPU:0', '/device:CPU:1'] 3\n"
     assert done.stderr == ""

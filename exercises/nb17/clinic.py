@@ -1,15 +1,13 @@
-"""The clinic: a broken training, what can be looked at for a price in minutes, and an answer of cause and mend.
-
-The cases themselves are in `exercises/nbNN/faults.py`: its `broken(number, seed)` gives a `BrokenRun`.
-"""
+"""The clinic: a broken training, what can be looked at for a price in minutes, and an answer of cause and mend."""
 
 from __future__ import annotations
 
-import importlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from typing import Annotated
 
+from exercises.nb17.cases import BrokenRun, broken
 from labkit.core.display import Note, Shown, ShownAsTable, Table, brief_repr
 from labkit.core.errors import BadArgument, nearest
 from labkit.core.kinds import Items
@@ -20,38 +18,21 @@ from labkit.lesson.exercise_files import exercise
 MOST_ASKED = 3
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What something that can be looked at shows, and how many minutes it takes; 0 is there from the start."""
-
-    what: str
-    minutes: int
-    show: Callable[[], object]
-
-
-class BrokenRun(Protocol):
-    """A broken training as its exercise's files have it."""
-
-    def alarm(self) -> str:
-        """One sentence."""
-
-    def evidence(self) -> Mapping[str, Evidence]:
-        """By name."""
-
-    def judge(self, cause: object, mend: object) -> str:
-        """The sentence of a right answer; NotYet with the detail "minutes" for a wrong one."""
-
-
 @dataclass(eq=False, repr=False)
 class Case(Shown):
     """A case of the clinic, as a reader works on it: what was asked for, which answers were wrong, and the minutes."""
 
     number: str
     seed: int
-    broken: BrokenRun
+    draw: Callable[[], BrokenRun]
     asked: dict[str, int] = field(default_factory=dict)
     wrong: dict[str, int] = field(default_factory=dict)
     solved: bool = False
+
+    @functools.cached_property
+    def broken(self) -> BrokenRun:
+        """The broken training, which is drawn when it is first looked at: that may need a run."""
+        return self.draw()
 
     @property
     def minutes(self) -> int:
@@ -122,19 +103,9 @@ def case(number: str, seed: Size = 0) -> Case:
     Raises UnknownExercise, and BadArgument for an exercise that isn't a case.
     """
     exercise(number)
-    return Case(number, seed, faults(number[:2]).broken(number, seed))
-
-
-@checked
-def faults(notebook: str) -> Any:
-    """What a notebook's cases have in common, from its exercises: causes(), mends(), evidence(), curves(), told_by().
-
-    BadArgument for a notebook without cases.
-    """
-    try:
-        return importlib.import_module(f"exercises.nb{notebook}.faults")
-    except ModuleNotFoundError:
-        raise BadArgument(f"Expected a notebook with cases, such as '17', got {brief_repr(notebook)}.") from None
+    if not number.startswith("17"):
+        raise BadArgument(f"Expected a case of notebook 17, such as '17.3a', got {number!r}.")
+    return Case(number, seed, functools.partial(broken, number, seed))
 
 
 def judge(number: str, answer: object) -> str:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from exercises.nb01 import device_jobs
+from exercises.nb01.device_jobs import Candidate
 from labkit.core.errors import LabError
 from labkit.core.parameters import Count, NonNegative, Positive
 from labkit.core.units import format_si, significant
-from labkit.measure import catalog
-from labkit.measure.catalog import Candidate
 from labkit.plan import costs
 from labkit.plan.published import PublishedMatmul
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_beside
@@ -168,13 +168,13 @@ def shortlist_of(ax: Axes, *, model: str, batch: Count, sequence: Count, dtype: 
         ax.set_axis_off()
         ax.annotate(str(error), (0, 0.5), xycoords="axes fraction", wrap=True)
         return FigureSpec(str(error))
-    job = catalog.Job(
+    job = device_jobs.Job(
         memory_bytes=step.memory.total_bytes,
         flop=step.flop,
         n_bytes=step.n_bytes,
         dtype=step.compute_dtype,
     )
-    return dataclasses.replace(shortlist.draw(ax, catalog.shortlist(job)), title=str(step).replace(": ", ":\n", 1))
+    return dataclasses.replace(shortlist.draw(ax, device_jobs.shortlist(job)), title=str(step).replace(": ", ":\n", 1))
 
 
 @Drawing

@@ -2,9 +2,10 @@
 
 import pytest
 
+from exercises.nb02 import workstation
+from exercises.nb02.workstation import Blur, Workstation
 from labkit.core.errors import BadArgument, BadMeasurement
-from labkit.measure import simulated
-from labkit.measure.simulated import Blur, Workstation
+from labkit.measure.simulated import gpu as simulated_gpu
 
 TAME = {
     "cpu_bytes_per_s": 40.0,
@@ -79,7 +80,7 @@ def test_the_cpus_jitter_may_differ():
 
 @pytest.mark.parametrize("wait", ["clock", "synchronize"])
 def test_waiting_for_a_clock_that_nothing_moves_is_told(monkeypatch, wait):
-    monkeypatch.setattr(simulated.gpu, "_MOST_IDLE_CALLS", 3)
+    monkeypatch.setattr(simulated_gpu, "_MOST_IDLE_CALLS", 3)
     station = Workstation(**TAME)
     for _ in range(3):
         getattr(station, wait)()
@@ -99,7 +100,7 @@ def test_numbers_in_the_wrong_memory_are_refused():
 def test_an_unknown_dtype_and_an_endless_benchmark_are_refused(monkeypatch):
     with pytest.raises(BadArgument, match="dtype to be one of 'float32', 'float64', got 'int8'"):
         Workstation().random(10, "int8")
-    monkeypatch.setattr(simulated.workstation, "_MOST_RUNS", 3)
+    monkeypatch.setattr(workstation, "_MOST_RUNS", 3)
     with pytest.raises(BadMeasurement, match="3 blurs are enough"):
         seconds("cpu", times=4)
 

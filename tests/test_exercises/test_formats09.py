@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from exercises.nb09 import formats
 from labkit.core.errors import LabError
-from labkit.train import formats
 
 IN_TORCH = [each for each in formats.ALL if each is not formats.tfloat32]
 in_torch = pytest.mark.parametrize("format_", IN_TORCH, ids=str)
@@ -44,9 +44,9 @@ def awkward(format_):
     ]
     limits += [format_.max * (1 + format_.epsilon * part) for part in (0.125, 0.249, 0.25, 0.251, 0.5, 0.75, 1, 2)]
     with np.errstate(over="ignore", invalid="ignore"):
-        limits = np.array(limits, dtype=np.float32)
-        steps = [np.nextafter(limits, np.float32(side)) for side in (0, np.inf)]
-        values = np.concatenate([patterns, near.astype(np.float32), ties.astype(np.float32), limits, *steps])
+        edges = np.array(limits, dtype=np.float32)
+        steps = [np.nextafter(edges, np.float32(side)) for side in (0, np.inf)]
+        values = np.concatenate([patterns, near.astype(np.float32), ties.astype(np.float32), edges, *steps])
     return np.concatenate([values, -values]).astype(np.float32)
 
 

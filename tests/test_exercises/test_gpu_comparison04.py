@@ -5,13 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from exercises.nb04 import gpu_comparison
+from exercises.nb04.gpu_comparison import time_on_gpu
 from labkit.core import comparable
 from labkit.core.comparable import recorded
 from labkit.core.errors import KernelError
 from labkit.core.results import Measurement, profile, results, to_line
 from labkit.gpu.estimate import Estimate
-from labkit.lesson import boards as room
 from labkit.lesson.boards import SpeedBoard
+
+pytestmark = pytest.mark.slow  # draws boards
 
 
 class Kernel:
@@ -33,7 +36,7 @@ ESTIMATE = Estimate("one", "RTX A6000", 0.25, {"memory": 0.25, "launch": 1e-6}, 
 @pytest.fixture
 def gpu(monkeypatch):
     here = SimpleNamespace(gpus=("a GPU",), device="cpu", sync=lambda: None)
-    monkeypatch.setattr(room, "machine", lambda: here)
+    monkeypatch.setattr(gpu_comparison, "machine", lambda: here)
     monkeypatch.setattr("numba.cuda.is_available", lambda: True)
     monkeypatch.setattr("numba.cuda.as_cuda_array", lambda tensor: tensor)
 
@@ -41,16 +44,17 @@ def gpu(monkeypatch):
 def boards(monkeypatch):
     """The boards that are made from now on."""
     made = []
-    monkeypatch.setattr(room, "SpeedBoard", lambda *args, **kw: made.append(SpeedBoard(*args, **kw)) or made[-1])
+    make = lambda *args, **how: made.append(SpeedBoard(*args, **how)) or made[-1]  # noqa: E731
+    monkeypatch.setattr(gpu_comparison, "SpeedBoard", make)
     return made
 
 
 def test_without_a_gpu_nothing_is_launched_or_recorded(monkeypatch):
-    monkeypatch.setattr(room, "machine", lambda: SimpleNamespace(gpus=()))
+    monkeypatch.setattr(gpu_comparison, "machine", lambda: SimpleNamespace(gpus=()))
     kernel, before = Kernel(), results().entries()
     launches = {"one": (kernel, 1, 32, (4,)), "other": (kernel, 2, 32, (4,))}
     found = boards(monkeypatch)
-    assert room.race("04.9", "Nothing", launches, estimates={"one": ESTIMATE}, size="4 numbers") is None
+    assert time_on_gpu("04.9", "Nothing", launches, estimates={"one": ESTIMATE}, size="4 numbers") is None
     assert kernel.calls == []
     assert results().entries() == before
     assert found[0]._bars["one"].others == [("calculated: RTX A6000, memory limits", 0.25)]
@@ -61,7 +65,7 @@ def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu, monkeypatch
     kernel = Kernel()
     launches = {"one": (kernel, 1, 32, (4,), 7), "other": (kernel, (2, 2), 64, (4,), 8)}
     found = boards(monkeypatch)
-    done = room.race("04.9", "Two launches", launches, estimates={"one": ESTIMATE}, size="4 numbers")
+    done = time_on_gpu("04.9", "Two launches", launches, estimates={"one": ESTIMATE}, size="4 numbers")
     assert found[0]._bars["one"].others == [("calculated: RTX A6000, memory limits", 0.25)]  # beside what was measured
     assert [timing.label for timing in done.timings] == ["one", "other"]
     of = dict(kernel.calls)
@@ -73,14 +77,15 @@ def test_with_a_gpu_each_launch_gets_its_grid_and_shared_arrays(gpu, monkeypatch
 
 
 def test_without_a_gpu_a_recorded_race_is_shown_only_at_its_size(monkeypatch, tmp_path):
-    monkeypatch.setattr(room, "machine", lambda: SimpleNamespace(gpus=()))
+    monkeypatch.setattr(gpu_comparison, "machine", lambda: SimpleNamespace(gpus=()))
     monkeypatch.setattr(comparable, "recorded", functools.partial(recorded, folder=tmp_path))
     one = {"section": "04.9", "what": "one", "value": 1.0, "unit": "s", "origin": "measured", "machine": "a GPU"}
     kept = Measurement(**one, when="then", size="4 numbers", dtype="float32", profile=profile())
     (tmp_path / "gpu.jsonl").write_text(to_line(kept) + "\n")
     found = boards(monkeypatch)
     for size in ("4 numbers", "8 numbers"):
-        assert room.race("04.9", "One launch", {"one": (Kernel(), 1, 32, (4,))}, estimates={}, size=size) is None
+        launches = {"one": (Kernel(), 1, 32, (4,))}
+        assert time_on_gpu("04.9", "One launch", launches, estimates={}, size=size) is None
     same, other = found
     assert same._bars["one"].others == [("recorded on a GPU", 1.0)]
     assert other._bars["one"].others == []
@@ -89,7 +94,7 @@ def test_without_a_gpu_a_recorded_race_is_shown_only_at_its_size(monkeypatch, tm
 
 def test_arrays_of_two_arguments_are_never_the_same(gpu):
     kernel = Kernel()
-    calls = room.ready({"one": (kernel, 1, 32, (4,), (4,))}, room.machine())
+    calls = gpu_comparison.ready({"one": (kernel, 1, 32, (4,), (4,))}, gpu_comparison.machine())
     calls["one"]()
     (first, second) = kernel.calls[0][1]
     assert first is not second
@@ -97,4 +102,4 @@ def test_arrays_of_two_arguments_are_never_the_same(gpu):
 
 def test_a_launch_of_another_form_is_told_so():
     with pytest.raises(KernelError, match=r"Expected \(kernel, grid, block, \*arguments\) for 'one', got 5"):
-        room.race("04.9", "Wrong", {"one": 5}, estimates={}, size="4 numbers")
+        time_on_gpu("04.9", "Wrong", {"one": 5}, estimates={}, size="4 numbers")

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from labkit.core.errors import BadArgument, DataError
-from labkit.measure.profiling.nsight import (
+from exercises.nb07.nsight import (
     as_script,
     csv_rows,
     ncu_command,
@@ -14,6 +13,7 @@ from labkit.measure.profiling.nsight import (
     nsys_stats_command,
     read_report,
 )
+from labkit.core.errors import BadArgument, DataError
 
 # `nsys stats --format csv`: what it says first, then the columns of cuda_gpu_kern_sum
 NSYS = """\
@@ -145,6 +145,7 @@ def self_contained():
     loss().backward()
 
 
+@pytest.mark.slow
 def test_a_function_becomes_a_program_that_runs_alone(tmp_path):
     path = as_script(self_contained, tmp_path / "new" / "step.py", warm_ups=2)
     text = path.read_text(encoding="utf-8")

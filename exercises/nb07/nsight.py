@@ -33,8 +33,8 @@ _DETAILS = (
     "Achieved Occupancy",
 )
 _HOW = {
-    "nsys": "lab.profiling.nsys_command(script) and nsys_stats_command(script)",
-    "ncu": "lab.profiling.ncu_command(script)",
+    "nsys": "nsight.nsys_command(script) and nsight.nsys_stats_command(script)",
+    "ncu": "nsight.ncu_command(script)",
 }
 _NOT_ALLOWED = (
     "ncu was not allowed to read the GPU's counters (ERR_NVGPUCTRPERM): run it as administrator, in a container "
@@ -189,7 +189,7 @@ def _marks_a_range(path: Path) -> bool:
 
 
 _FUNCTION = """\
-# Written by lab.profiling.as_script: profilers start with the marked call, the ones before warm up.
+# Written by nsight.as_script of notebook 07: profilers start with the marked call, the ones before warm up.
 import torch
 {imports}
 

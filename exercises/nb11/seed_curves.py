@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from labkit import plot
+from exercises.nb11 import figures
 from labkit.core.errors import BadMeasurement
 from labkit.core.parameters import Share, checked
 from labkit.lesson.live import Live
@@ -17,7 +17,7 @@ from labkit.train.training import Run, Runs
 
 
 class SeedCurves(Live):
-    """Validation accuracy that grows while seeds train: `curves.race({"batch 32": (setup, 32)}, 5, epochs=10)`.
+    """Validation accuracy that grows while seeds train: `curves.train({"batch 32": (setup, 32)}, 5, epochs=10)`.
 
     A line marks `accuracy` (0 to 1).
     """
@@ -45,9 +45,9 @@ class SeedCurves(Live):
     def draw(self, axes: Axes) -> str:
         """Draw every training there is."""
         named = {name: tuple(by_seed.values()) for name, by_seed in self.runs.items()}
-        return plot.seed_bands.on(axes, named, accuracy=self.accuracy, title=self.title)
+        return figures.seed_bands.on(axes, named, accuracy=self.accuracy, title=self.title)
 
-    def race(
+    def train(
         self, named: Mapping[str, tuple[training.Setup, int]], seeds: int | Iterable[int] = 5, **how: Any
     ) -> dict[str, Runs]:
         """`lab.training.interleaved` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""

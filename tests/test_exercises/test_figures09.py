@@ -5,9 +5,9 @@ import random
 import pytest
 import torch
 
+from exercises.nb09 import figures, formats
 from labkit import plot
 from labkit.core.errors import LabError
-from labkit.train import formats
 from labkit.train.training import TunedComparison
 
 
@@ -16,7 +16,7 @@ def words_of(picture):
 
 
 def test_a_row_has_a_box_for_each_bit_and_says_what_is_stored():
-    picture = plot.bits(-1.25, [formats.float8_e5m2, formats.float16])
+    picture = figures.bits(-1.25, [formats.float8_e5m2, formats.float16])
     assert len(picture.ax.patches) == 8 + 16
     texts = words_of(picture)
     assert "".join(text for text in texts[:8]) == "10111101"
@@ -26,7 +26,7 @@ def test_a_row_has_a_box_for_each_bit_and_says_what_is_stored():
 
 
 def test_the_exponents_of_all_formats_end_on_one_line():
-    axes = plot.bits(1.0).ax
+    axes = figures.bits(1.0).ax
     blue = next(patch.get_facecolor() for patch in axes.patches if patch.get_x() == 1.0)
     ends = {}
     for patch in axes.patches:
@@ -46,16 +46,16 @@ def test_the_exponents_of_all_formats_end_on_one_line():
     ],
 )
 def test_what_rounding_did_is_said(value, words):
-    assert words_of(plot.bits(value, [formats.float16]))[-1] == words
+    assert words_of(figures.bits(value, [formats.float16]))[-1] == words
 
 
 def test_what_e4m3_can_not_hold_is_nan():
-    assert words_of(plot.bits(465.0, [formats.float8_e4m3fn]))[-1] == "NaN: beyond 448"
+    assert words_of(figures.bits(465.0, [formats.float8_e4m3fn]))[-1] == "NaN: beyond 448"
 
 
 def test_gradients_are_counted_by_their_fate():
     values = torch.tensor([0.0, 1e-9, 1e-6, 1.0, 2.0, 1e9])
-    picture = plot.gradients(values)
+    picture = figures.gradients(values)
     assert "5 numbers in float16: 20.0% are flushed to zero, 20.0% subnormal, 20.0% overflow" in picture.sentence
     assert picture.sentence.endswith("1 more were 0 before.")
     assert sum(patch.get_height() for patch in picture.ax.patches) == pytest.approx(100)
@@ -64,7 +64,7 @@ def test_gradients_are_counted_by_their_fate():
 
 
 def test_gradients_beyond_the_axis_and_in_a_narrow_format_are_drawn():
-    picture = plot.gradients([1e-40, 1e-30, 1.0, 300.0], formats.float8_e4m3fn)
+    picture = figures.gradients([1e-40, 1e-30, 1.0, 300.0], formats.float8_e4m3fn)
     assert sum(patch.get_height() for patch in picture.ax.patches) == pytest.approx(100)
     low, high = picture.ax.get_xlim()
     assert low < -60 < 9 < high
@@ -72,7 +72,7 @@ def test_gradients_beyond_the_axis_and_in_a_narrow_format_are_drawn():
 
 def test_no_gradients_are_refused():
     with pytest.raises(LabError, match="at least one finite number"):
-        plot.gradients([0.0, 0.0])
+        figures.gradients([0.0, 0.0])
 
 
 def test_a_row_that_is_worse_is_marked_and_one_that_is_not_shown_to_be_is_not():
@@ -81,7 +81,7 @@ def test_a_row_that_is_worse_is_marked_and_one_that_is_not_shown_to_be_is_not():
     good = around(0.95)
     scores = {"float32": good, "fine": good[::-1], "broken": around(0.4)}
     found = TunedComparison(scores, dict.fromkeys(scores, 0.1), {})
-    picture = plot.accuracy_by_seed(found, notes={"fine": "simulated: no time", "broken": "9.00x"})
+    picture = figures.accuracy_by_seed(found, notes={"fine": "simulated: no time", "broken": "9.00x"})
     words = words_of(picture)
     assert words[0] == "rate 0.1"
     assert words[1].startswith("rate 0.1 · no difference shown: ")

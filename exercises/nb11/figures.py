@@ -1,4 +1,4 @@
-"""Figures of training: curves, accuracy by time with seeds as bands, time to accuracy by batch, and by rate."""
+"""Figures of notebook 11: accuracy by time with seeds as bands, time to accuracy by batch, and accuracy by rate."""
 
 from __future__ import annotations
 
@@ -8,28 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from labkit.core.kinds import Items
-from labkit.core.parameters import AnyNumber, Count, Share
+from labkit.core.parameters import Count, Share
 from labkit.core.units import format_seconds, significant
 from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import LIMIT, PREDICTED, series_style
 
 if TYPE_CHECKING:
-    from labkit.train.training import GradientNoise, RateSweep, Run, Runs
-
-
-@Drawing
-def curves(ax: Axes, series: Mapping[str, Sequence[AnyNumber]], *, x: str = "step", y: str = "loss") -> FigureSpec:
-    """Lines over their index from 1, one a name, each with a marker of its own at its end."""
-    for i, (name, values) in enumerate(series.items()):
-        ax.plot(range(1, len(values) + 1), values, markevery=[-1], label=name, **series_style(i))
-    ax.set(xlabel=x, ylabel=y)
-    ax.set_ylim(bottom=0)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ends = [f"{name} {significant(values[-1])} after {len(values)}" for name, values in series.items() if len(values)]
-    return FigureSpec(f"{y} by {x}: {'; '.join(ends)}." if ends else "Nothing drawn yet.")
+    from exercises.nb11.gradient_noise import GradientNoise
+    from labkit.train.training import RateSweep, Run, Runs
 
 
 @Drawing

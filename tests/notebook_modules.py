@@ -1,0 +1,26 @@
+"""What stands beside one notebook's exercises and is tested as labkit is: instruments by name, and figures."""
+
+import importlib
+
+from labkit import plot
+from labkit.core.paths import EXERCISES
+from labkit.plot.core import Drawing
+
+INSTRUMENTS = {
+    "01": ("device_jobs",), "02": ("workstation",), "04": ("gpu_comparison",), "07": ("nsight",), "09": ("formats",),
+    "11": ("gradient_noise", "seed_curves"), "12": ("parallel_training",), "14": ("pipelines", "schedule_editor"),
+    "15": ("namespace_hosts",), "22": ("fpga",),
+}  # fmt: skip
+
+
+def instruments():
+    """Name -> module."""
+    own = [(n, name) for n, names in INSTRUMENTS.items() for name in names]
+    return {name: importlib.import_module(f"exercises.nb{n}.{name}") for n, name in own}
+
+
+def drawings():
+    """Name -> figure function: labkit's, and those of exercises/nbNN/figures.py."""
+    folders = [path.parent.name for path in EXERCISES.glob("nb*/figures.py")]
+    modules = [plot, *(importlib.import_module(f"exercises.{folder}.figures") for folder in folders)]
+    return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Drawing)}

@@ -1,0 +1,188 @@
+"""Notebook 17's training on ranks that are threads of one process, run in turn and on a virtual clock.
+
+One rank runs at a time, until it has to wait for others. Where all that are left wait for something that can't come,
+they are told at once what gloo tells them after its limit. So a run is short, and ends the same whatever else this
+machine does. tests/test_exercises/test_clinic17.py compares it with real ranks.
+"""
+
+import contextlib
+import functools
+import threading
+
+import pytest
+import torch
+
+from exercises.nb17 import health, settings, training_job
+from labkit.core.spans import Span
+from labkit.dist import Launched
+from labkit.measure.machine import threads
+
+LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:29500"
+ONE_RUN = threading.Lock()  # at a time, whichever thread asks for it
+TIMED_OUT = "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting {:.0f}ms for recv operation to complete"
+
+
+class Rank(threading.Thread):
+    """A rank: what it returns or raises, its time, its spans, and the collective that it waits in."""
+
+    def __init__(self, rank, fn):
+        super().__init__(daemon=True)
+        self.rank, self.fn, self.now_s, self.spans, self.kind = rank, fn, 0.0, [], None
+        self.value = self.raised = self.waits_in = self.problem = None
+        self.may_run, self.stopped = threading.Semaphore(0), threading.Semaphore(0)
+
+    def run(self):
+        self.may_run.acquire()
+        torch.set_num_threads(1)  # as on real ranks; several would wait for a busy core
+        try:
+            self.value = self.fn()
+        except BaseException as error:
+            self.raised = error
+        self.waits_in = None
+        self.stopped.release()
+
+    def step(self):
+        """Let it run until it waits or has ended."""
+        self.may_run.release()
+        self.stopped.acquire()
+
+    def wait_in(self, collective):
+        self.waits_in = collective
+        self.stopped.release()
+        self.may_run.acquire()
+        if self.problem:
+            raise RuntimeError(self.problem)
+
+    def compute(self, seconds, label=""):
+        kind, label = self.kind or ("compute", label)
+        self.spans.append(Span(self.rank, self.now_s, self.now_s + seconds, kind, label))
+        self.now_s += seconds
+
+
+class Group:
+    """A group of all ranks: its collectives by number, each with the tensors that ranks have brought to it."""
+
+    def __init__(self, timeout):
+        self.timeout, self.calls, self.brought = timeout, {}, []
+
+
+class Ranks:
+    """`fn` on each of n ranks; as `dist`, what the training calls of torch.distributed."""
+
+    distributed_c10d = torch.distributed.distributed_c10d
+
+    def __init__(self, n, fn):
+        self.all, self.groups, self.made = [Rank(rank, fn) for rank in range(n)], [], [0] * n
+
+    def run(self):
+        for rank in self.all:
+            rank.start()
+        ready = list(self.all)
+        while ready:
+            for rank in ready:
+                rank.step()
+            ready = [rank for rank in self.all if rank.waits_in and rank.waits_in.complete]
+            waiting = [rank for rank in self.all if rank.waits_in]
+            if not ready and waiting:
+                lost = len(waiting) < len(self.all)
+                for rank in waiting:
+                    rank.problem = LOST if lost else TIMED_OUT.format(1e3 * rank.waits_in.timeout.total_seconds())
+                ready = waiting
+        if raised := [rank.raised for rank in self.all if rank.raised]:
+            raise raised[0]
+        spans = tuple(sorted(span for rank in self.all for span in rank.spans))
+        return Launched(tuple(rank.value for rank in self.all), self.all[0].now_s, spans=spans, origin="simulated")
+
+    def get_rank(self):
+        return threading.current_thread().rank
+
+    def get_world_size(self):
+        return len(self.all)
+
+    def init_process_group(self, backend):
+        assert backend == "gloo"
+
+    def new_group(self, timeout):
+        here = self.get_rank()
+        self.made[here] += 1
+        if len(self.groups) < self.made[here]:
+            self.groups.append(Group(timeout))
+        return self.groups[self.made[here] - 1]
+
+    def barrier(self, group=None):
+        if group is not None:  # that of all ranks, before the training, has no limit to keep
+            self._collective(group, "barrier", torch.zeros(1), sum)
+
+    def all_reduce(self, tensor, group):
+        self._collective(group, "all_reduce", tensor, sum)
+
+    def broadcast(self, tensor, source, group):
+        self._collective(group, "broadcast", tensor, lambda brought: brought[source])
+
+    def _collective(self, group, kind, tensor, combine):
+        rank = threading.current_thread()
+        number = group.calls[rank] = group.calls.get(rank, -1) + 1
+        if len(group.brought) == number:
+            group.brought.append(Collective(kind, combine, len(self.all), group.timeout))
+        group.brought[number].join(rank, kind, tensor)
+
+
+class Collective:
+    """One call of each rank: what they brought, and what comes out once all are there."""
+
+    def __init__(self, kind, combine, ranks, timeout):
+        self.kind, self.combine, self.ranks, self.timeout = kind, combine, ranks, timeout
+        self.brought, self.result, self.end_s = {}, None, 0.0
+
+    @property
+    def complete(self):
+        return len(self.brought) == self.ranks
+
+    def join(self, rank, kind, tensor):
+        assert kind == self.kind, f"ranks call {kind} and {self.kind} in one group"
+        self.brought[rank.rank] = tensor.clone()
+        self.end_s = max(self.end_s, rank.now_s)
+        rank.wait_in(self)
+        if self.result is None:
+            self.result = self.combine([self.brought[i] for i in range(self.ranks)])
+        tensor.copy_(self.result)
+        rank.spans.append(Span(rank.rank, rank.now_s, self.end_s, "communication", kind))
+        rank.now_s = self.end_s
+
+
+class VirtualDevice:
+    """As a StandIn: takes virtual time."""
+
+    def __init__(self, flop_per_s):
+        self.flop_per_s = flop_per_s
+
+    def compute(self, flop, label=""):
+        threading.current_thread().compute(flop / self.flop_per_s, label)
+
+
+@contextlib.contextmanager
+def span(kind, label):
+    rank = threading.current_thread()
+    rank.kind = kind, label
+    yield
+    rank.kind = None
+
+
+digits = functools.cache(training_job._digits)
+
+
+@functools.cache
+def run(job, fault, ranks=settings.RANKS):
+    """As health.run: what the ranks leave, and their spans."""
+    all_ranks = Ranks(ranks, lambda: training_job.train(job, fault))
+    with ONE_RUN, pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(), threads(1):
+        patch.setattr(training_job, "dist", all_ranks)
+        patch.setattr(training_job, "StandIn", VirtualDevice)
+        patch.setattr(training_job, "recorded_span", span)
+        patch.setattr(training_job, "_digits", digits)
+        return all_ranks.run()
+
+
+def use(monkeypatch):
+    """Let notebook 17's cases and checks run here."""
+    monkeypatch.setattr(health, "run", run)
