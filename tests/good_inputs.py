@@ -103,6 +103,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "nsight.nsys_stats_command.script": lambda: "script.py",
     "nsight.ncu_command.script": lambda: "script.py",
     "nsight.read_report.path": lambda: _report(),
+    "nsight.csv_rows.text": lambda: _CSV,
     "profiling.step_overhead.step_of": lambda: lambda n: _work,
     "profiling.step_overhead.small": lambda: 1,
     "profiling.step_overhead.large": lambda: 2,
@@ -361,6 +362,7 @@ NOT_WALKED: dict[str, str] = {
     "pipelines.StandInPart.forward": "torch calls it, with tensors without values too",
     "profiling.find_bottleneck": "takes seconds a call",
     "peak_memory": "runs torch's profiler",
+    "plot.drop_pixels": "takes a live board's axes",
     "pick": "takes anything",
     "profiling.memory_timeline": "runs torch's profiler",
     "profiling.profile_step": "runs torch's profiler",
@@ -414,8 +416,11 @@ def _work_on(value: object = None) -> None:
     pass
 
 
+_CSV = '"ID","Kernel Name","Metric Name","Metric Value","Metric Unit"\n0,a,Duration,1,us\n'
+
+
 def _report() -> str:
-    Path("report.csv").write_text('"ID","Kernel Name","Metric Name","Metric Value","Metric Unit"\n0,a,Duration,1,us\n')
+    Path("report.csv").write_text(_CSV)
     return "report.csv"
 
 
