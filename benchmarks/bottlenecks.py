@@ -25,8 +25,8 @@ from typing import Any
 from torch.multiprocessing.spawn import spawn
 
 import labkit as lab
-from tests.test_measure import planted_loops
-from tests.test_measure.planted_loops import BALANCED, HOST_WORK, PLANTED, RealTime
+from tests.test_steptime import planted_loops
+from tests.test_steptime.planted_loops import BALANCED, HOST_WORK, PLANTED, RealTime
 
 Loop = tuple[str, Callable[[], tuple[Any, Any]], str | None, str]
 

@@ -1,4 +1,4 @@
-"""Compare what labkit.gpu.trace counts with a GPU's own counters, for the textbook kernels, and keep the comparison.
+"""Compare what kerneltrace counts with a GPU's own counters, for the textbook kernels, and keep the comparison.
 
 usage, in the repository's folder, on a machine with a CUDA GPU and ncu:
     python -m benchmarks.counters             writes data/recorded/<machine>-counters.jsonl
@@ -19,14 +19,14 @@ import numpy as np
 
 import labkit as lab
 from exercises.nb07.nsight import csv_rows, ncu_command
+from kerneltrace import Trace
 from labkit.core import results
 from labkit.core.display import Table
 from labkit.core.errors import DataError
 from labkit.core.paths import RECORDED
 from labkit.core.results import Measurement
-from labkit.gpu.trace import Trace
 from labkit.measure.machine import machine
-from tests.test_gpu.textbook import ENTRIES, Entry
+from tests.test_kerneltrace.textbook import ENTRIES, Entry
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 import labkit as lab
+from kerneltrace.judge.estimate import Estimate
 from labkit.core.display import Table
 from labkit.core.errors import UnknownDevice
 from labkit.core.units import format_seconds, significant
-from labkit.gpu.estimate import Estimate
-from labkit.gpu.kernels import numba_kernels as fast
+from labkit.kernels import numba_kernels as fast
 from labkit.measure.bench import Timing, time_call
 from labkit.measure.machine import machine
 

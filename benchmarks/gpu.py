@@ -21,9 +21,9 @@ import labkit as lab
 from benchmarks import graphs, precision
 from benchmarks.gpu_timing import Share, seconds
 from exercises.nb07 import slow_script
+from labkit import kernels
 from labkit.core.display import Table
 from labkit.core.units import format_si
-from labkit.gpu import kernels
 
 FLOATS = 2**28  # a GiB: many times any L2 cache
 SIDE = 2**14  # of the transposed matrix, a GiB too
@@ -83,7 +83,7 @@ def matmul_float32() -> Iterator[Share]:
     """float32 products of 8192 x 8192, as a share of cuBLAS without TF32."""
     from numba import cuda
 
-    from labkit.gpu.kernels import numba_kernels
+    from labkit.kernels import numba_kernels
 
     a, b, out = (torch.randn(MATMUL_N, MATMUL_N, device="cuda") for _ in range(3))
     tiles = MATMUL_N // numba_kernels.BLOCK_TILE

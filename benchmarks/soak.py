@@ -20,12 +20,12 @@ from typing import Any
 
 import labkit as lab
 from labkit.core.errors import RankFailed
-from tests.test_dist.ranks_faults import FAULTS, LEAVE, MARK, launch_fault, reports_forever, works
-from tests.test_dist.ranks_left import left, marked, processes_of, running, strays
+from tests.test_ranks.ranks_faults import FAULTS, LEAVE, MARK, launch_fault, reports_forever, works
+from tests.test_ranks.ranks_left import left, marked, processes_of, running, strays
 
 KERNEL = """
 import labkit as lab
-from tests.test_dist.ranks_faults import reports_forever
+from tests.test_ranks.ranks_faults import reports_forever
 lab.launch(reports_forever, 2, on_report=lambda r: print(int(r.metrics["pid"]), flush=True))
 """
 
@@ -90,7 +90,7 @@ def stop() -> bool:
 
 def two_kernels() -> bool:
     """Two launches from two processes at once."""
-    code = "import labkit as lab\nfrom tests.test_dist.ranks_faults import works\nlab.launch(works, 2)"
+    code = "import labkit as lab\nfrom tests.test_ranks.ranks_faults import works\nlab.launch(works, 2)"
     both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
     return [process.wait() for process in both] == [0, 0]
 
@@ -127,7 +127,7 @@ def killed_early(after_s: float) -> bool:
         end_s = time.monotonic() + 60
         while any(map(running, family)) and time.monotonic() < end_s:
             time.sleep(0.05)
-        code = "import labkit as lab\nfrom tests.test_dist.ranks_faults import works\nlab.launch(works, 2)"
+        code = "import labkit as lab\nfrom tests.test_ranks.ranks_faults import works\nlab.launch(works, 2)"
         again = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False, **more)
         return again.returncode == 0 and not any(map(running, family)) and not list(Path(folder).glob("pymp-*"))
 

@@ -170,7 +170,7 @@ def _timed(launch: Callable[[Launch], object], which: Launch) -> float:
 
 def traced(launch: Launch) -> Any:
     """Trace a launch, with all its counts and words."""
-    from labkit.gpu.trace import trace
+    from kerneltrace import trace
 
     kernel, grid, block, args = launch
     done = trace(kernel, grid, block, *args)

@@ -16,7 +16,7 @@ import nbformat
 
 from labkit.core import results
 from labkit.core.display import plain
-from labkit.core.paths import DATA, EXERCISES, NOTEBOOKS, ROOT
+from labkit.core.paths import DATA, EXERCISES, NOTEBOOKS, PACKAGES, ROOT
 from labkit.core.units import format_seconds
 from labkit.lesson import record_runs
 from labkit.measure.machine import machine
@@ -75,10 +75,10 @@ def _shown(outputs: Iterable[Any]) -> Iterator[Any]:
 
 
 def _key(path: Path) -> str:
-    """Changes with the notebook, its exercises, labkit, the data, the machine and the profile."""
+    """Changes with the notebook, its exercises, the packages, the data, the machine and the profile."""
     digest = hashlib.sha256(f"{machine().name} {results.profile()}".encode())
     number = path.name[:2]
-    for root in (ROOT / "labkit", EXERCISES / f"nb{number}", DATA):
+    for root in (*(ROOT / name for name in PACKAGES), EXERCISES / f"nb{number}", DATA):
         for file in sorted(p for p in root.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
             digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
     digest.update(path.read_bytes())

@@ -17,8 +17,9 @@ from torch._C._distributed_c10d import Store
 
 from labkit.core.display import cut
 from labkit.core.errors import LabError, RankFailed
-from labkit.dist import launch
+from labkit.core.paths import PACKAGES
 from labkit.lesson.checks import NotYet
+from ranks import launch
 
 TIMEOUT_S = 12.0  # some thirty times what a right answer takes
 _LONGEST_MESSAGE = 400
@@ -101,7 +102,7 @@ def _close_store() -> None:
 def _only_for_torch(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def called(*args: Any, **kwargs: Any) -> Any:
-        if sys._getframe(1).f_globals["__name__"].partition(".")[0] not in ("torch", "labkit"):
+        if sys._getframe(1).f_globals["__name__"].partition(".")[0] not in ("torch", *PACKAGES):
             raise RuntimeError(f"store.{name}: here ranks exchange numbers through torch.distributed's messages only")
         return method(*args, **kwargs)
 

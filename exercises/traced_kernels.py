@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kerneltrace import Trace, python_function, trace
 from labkit.core.display import brief_repr
 from labkit.core.errors import KernelError, TraceTooLarge
 from labkit.core.units import format_seconds
-from labkit.gpu.trace import Trace, python_function, trace
 from labkit.lesson.checks import NotYet, function
 
 Array = NDArray[Any]

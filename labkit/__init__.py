@@ -10,14 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is offered to others
-    from labkit import dist as dist, plot as plot
+    import ranks
+    import steptime
+    from kerneltrace import trace as trace
+    from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
+    from kerneltrace.judge.occupancy import occupancy as occupancy
+    from labkit import kernels as kernels, plot as plot
     from labkit.core import errors as errors, units as units
     from labkit.core.display import Table as Table
-    from labkit.dist import StandIn as StandIn, launch as launch, report as report
-    from labkit.gpu import kernels as kernels
-    from labkit.gpu.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
-    from labkit.gpu.occupancy import occupancy as occupancy
-    from labkit.gpu.trace import trace as trace
     from labkit.lesson import course as course, pool as pool
     from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard
     from labkit.lesson.cards import cards as cards
@@ -29,57 +29,60 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.lesson.progress import progress as progress
     from labkit.lesson.review import review as review
     from labkit.lesson.stepper import Stepper as Stepper
-    from labkit.measure import catalog as catalog, profiling as profiling, simulated as simulated
+    from labkit.measure import catalog as catalog, published as published, simulated as simulated
     from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
     from labkit.measure.ceilings import measure_ceilings as measure_ceilings
     from labkit.measure.machine import pick as pick, threads as threads
     from labkit.measure.memory import peak_memory as peak_memory
     from labkit.measure.probe import float32_precision as float32_precision
-    from labkit.plan import cluster as cluster, costs as costs, published as published, schedule as schedule
     from labkit.train import data as data, graphs as graphs, models as models, training as training
+    from ranks import StandIn as StandIn, launch as launch, report as report
+    from trainplan import cluster as cluster, costs as costs, schedule as schedule
+
+    dist, profiling = ranks, steptime
 
 # The module that holds each public name.
 _NAMES = {
-    "core.display": ("Table",),
-    "dist": ("StandIn", "launch", "report"),
-    "gpu.compiler": ("compile_cuda", "compile_numba"),
-    "gpu.occupancy": ("occupancy",),
-    "gpu.trace": ("trace",),
-    "lesson.boards": ("Curves", "SpeedBoard"),
-    "lesson.cards": ("cards",),
-    "lesson.checks": ("check", "hint", "solution"),
-    "lesson.explorer": ("Explorer",),
-    "lesson.guesses": ("predict",),
-    "lesson.journal": ("record", "summary", "verdict"),
-    "lesson.notebook": ("start",),
-    "lesson.progress": ("progress",),
-    "lesson.review": ("review",),
-    "lesson.stepper": ("Stepper",),
-    "measure.bench": ("Timing", "compare", "speedup", "time_call"),
-    "measure.ceilings": ("measure_ceilings",),
-    "measure.machine": ("pick", "threads"),
-    "measure.memory": ("peak_memory",),
-    "measure.probe": ("float32_precision",),
+    "kerneltrace": ("trace",),
+    "kerneltrace.compiler": ("compile_cuda", "compile_numba"),
+    "kerneltrace.judge.occupancy": ("occupancy",),
+    "ranks": ("StandIn", "launch", "report"),
+    "labkit.core.display": ("Table",),
+    "labkit.lesson.boards": ("Curves", "SpeedBoard"),
+    "labkit.lesson.cards": ("cards",),
+    "labkit.lesson.checks": ("check", "hint", "solution"),
+    "labkit.lesson.explorer": ("Explorer",),
+    "labkit.lesson.guesses": ("predict",),
+    "labkit.lesson.journal": ("record", "summary", "verdict"),
+    "labkit.lesson.notebook": ("start",),
+    "labkit.lesson.progress": ("progress",),
+    "labkit.lesson.review": ("review",),
+    "labkit.lesson.stepper": ("Stepper",),
+    "labkit.measure.bench": ("Timing", "compare", "speedup", "time_call"),
+    "labkit.measure.ceilings": ("measure_ceilings",),
+    "labkit.measure.machine": ("pick", "threads"),
+    "labkit.measure.memory": ("peak_memory",),
+    "labkit.measure.probe": ("float32_precision",),
 }
 # The rooms that notebooks use by name, and where each stands.
 _ROOMS = {
-    "core": ("errors", "units"),
-    "gpu": ("kernels",),
-    "lesson": ("course", "pool"),
-    "measure": ("catalog", "profiling", "simulated"),
-    "plan": ("cluster", "costs", "published", "schedule"),
-    "train": ("data", "graphs", "models", "training"),
+    "labkit.core": ("errors", "units"),
+    "labkit.lesson": ("course", "pool"),
+    "labkit.measure": ("catalog", "published", "simulated"),
+    "labkit.train": ("data", "graphs", "models", "training"),
+    "labkit": ("kernels", "plot"),
+    "trainplan": ("cluster", "costs", "schedule"),
 }
 _HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}
-_MODULE_OF |= {"dist": "dist", "plot": "plot"}
+_MODULE_OF |= {"dist": "ranks", "profiling": "steptime"}
 __all__ = sorted([*_HOME_OF, *_MODULE_OF])  # from the tables above, in which each name stands once
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'labkit' has no attribute {name!r}")
-    module = importlib.import_module(f"labkit.{_HOME_OF.get(name) or _MODULE_OF[name]}")
+    module = importlib.import_module(_HOME_OF.get(name) or _MODULE_OF[name])
     value = getattr(module, name) if name in _HOME_OF else module
     globals()[name] = value
     return value

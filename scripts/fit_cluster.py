@@ -1,4 +1,4 @@
-"""Fit the constants of labkit.plan.cluster.constants, and print them beside those in use.
+"""Fit the constants of trainplan.cluster.constants, and print them beside those in use.
 
 Links: the lines of lab.costs.fit_link through data/published/collectives_busbw_a100_h200.csv. Sends: a line
 through t_comm of data/published/zero_bubble_times.csv, most of whose sends stay in a node. The rest: the fields in
@@ -21,11 +21,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from labkit.plan.cluster.constants import CONSTANTS, NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S, Constants
-from labkit.plan.cluster.step_prediction import EXPERTS, Step
-from labkit.plan.cluster.validation import COMPARISONS, compare
-from labkit.plan.costs.collectives import ALGORITHMS, Link, fit_link, wire_s
-from labkit.plan.published import table
+from labkit.measure.published import table
+from trainplan.cluster.constants import CONSTANTS, NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S, Constants
+from trainplan.cluster.step_prediction import EXPERTS, Step
+from trainplan.cluster.validation import COMPARISONS, compare
+from trainplan.costs.collectives import ALGORITHMS, Link, fit_link, wire_s
 
 TABLES = tuple(name for name in COMPARISONS if "memory" not in name)
 FITTED = (

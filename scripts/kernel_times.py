@@ -1,4 +1,4 @@
-"""Calculate the kernels of data/published/kernel_times.csv anew, from traces of tests/test_gpu/published_kernels.py."""
+"""Calculate data/published/kernel_times.csv anew, from traces of tests/test_kerneltrace/published_kernels.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = DATA / "published" / "kernel_times.csv"
 def main() -> int:
     """Write the table's calculated column; the exit status."""
     sys.path.insert(0, str(ROOT))
-    launches = importlib.import_module("tests.test_gpu.published_kernels").LAUNCHES
+    launches = importlib.import_module("tests.test_kerneltrace.published_kernels").LAUNCHES
 
     with TABLE.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -17,12 +17,12 @@ from typing import Any
 
 from labkit.core.units import GIGA, TERA
 from labkit.measure.catalog import Device, find, peak
-from labkit.plan.cluster.constants import NETWORK_SHARE
-from labkit.plan.cluster.hardware import Cluster, network
-from labkit.plan.cluster.layout import Layout
-from labkit.plan.cluster.software import SOFTWARE
-from labkit.plan.costs.transformers import Transformer, model
-from labkit.plan.published import FOLDER, table
+from labkit.measure.published import FOLDER, table
+from trainplan.cluster.constants import NETWORK_SHARE
+from trainplan.cluster.hardware import Cluster, network
+from trainplan.cluster.layout import Layout
+from trainplan.cluster.software import SOFTWARE
+from trainplan.costs.transformers import Transformer, model
 
 Row = Mapping[str, str]
 

@@ -1,4 +1,4 @@
-"""Print how many lines labkit's rooms and the exercises have, against what they may have; exit 1 over a limit."""
+"""Print how many lines the packages and the exercises have, against what they may have; exit 1 over a limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labkit.core.paths import EXERCISES, ROOT
+from labkit.core.paths import EXERCISES, INSTRUMENTS, ROOT
 
 LABKIT = ROOT / "labkit"
 LIMITS = ROOT / "scripts" / "limits.toml"
@@ -41,6 +41,7 @@ def sizes() -> dict[str, int]:
         "core and lesson": core,
         "rest of labkit": lines(LABKIT) - core,
         "exercises": lines(EXERCISES, without="wrong_"),
+        **{name: lines(ROOT / name) for name in INSTRUMENTS},
     }
     return limited | {path.parent.name: lines(path.parent) for path in sorted(LABKIT.glob("*/__init__.py"))}
 

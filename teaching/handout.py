@@ -13,13 +13,13 @@ from pathlib import Path
 
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
-from labkit.core.paths import ROOT
+from labkit.core.paths import PACKAGES, ROOT
 from labkit.lesson import record_runs
 from scripts.notebooks import canonical
 
 KEPT = (  # a list of what is copied: what is new in the repository is left out until it is named here
     ".gitignore", "CITATION.cff", "LICENSE", "Makefile", "README.md", "constraints.txt", "data", "docs",
-    "environment.yml", "exercises", "labkit", "notebooks", "pyproject.toml", "scripts",
+    "environment.yml", "exercises", "notebooks", "pyproject.toml", "scripts", *PACKAGES,
 )  # fmt: skip
 LEFT_OUT = shutil.ignore_patterns(
     "solution.py", "wrong_*.py", "misconceptions.csv", "teaching", "__pycache__", ".*", "*.pyc", "*.lock"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
-from labkit.core.paths import ROOT
+from labkit.core.paths import PACKAGES, ROOT
 from teaching import handout
 from teaching.assignments import Question, assignment, hidden_code, new_salt, require
 
@@ -97,9 +97,9 @@ def requirements(number: str) -> str:
 
 
 def _generate(work: Path, target: Path) -> None:
-    """Let otter pack its autograder: the tests, labkit and the checks, and how to install what they need."""
+    """Let otter pack its autograder: the tests, the packages and the checks, and how to install what they need."""
     command = [sys.executable, "-m", "otter", "generate", "-t", "tests", "-o", str(target), "-r", "requirements.txt"]
-    command += ["--no-environment", "--python-version", PYTHON, "labkit", "exercises", "data"]
+    command += ["--no-environment", "--python-version", PYTHON, *PACKAGES, "exercises", "data"]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LabError(f"otter generate failed: {done.stderr.strip().splitlines()[-1:]}")

@@ -35,6 +35,7 @@ import torch
 
 import labkit as lab
 from labkit.core.errors import LabError
+from labkit.core.paths import PACKAGES
 from tests import notebook_modules
 from tests.good_inputs import (
     EXAMPLES,
@@ -48,6 +49,7 @@ from tests.good_inputs import (
 )
 
 SECONDS = 3  # of the processor: a call that takes more hangs, and one that waits for 20 times as long
+OWN = ("exercises.", *(f"{name}." for name in PACKAGES))
 MEMORY_BYTES = 3 * 2**30  # that a call may take beyond what the process has
 
 
@@ -231,7 +233,7 @@ class Target:
         home = (self.owner or inspect.unwrap(self.call)).__module__
         if home.startswith("exercises."):
             return "plot" if home.endswith(".figures") else "exercises"
-        return home.split(".")[1] if home.startswith("labkit.") else home
+        return home.split(".")[home.startswith("labkit.")]
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ def _targets_of(name: str, found: Any, seen: set[int]) -> Iterator[Target]:
     if inspect.ismodule(found):
         for inner in offered(found):
             value = getattr(found, inner)
-            at_home = getattr(value, "__module__", "").startswith(("labkit.", "exercises.")) or inspect.ismodule(value)
+            at_home = getattr(value, "__module__", "").startswith(OWN) or inspect.ismodule(value)
             if not inner.startswith("_") and at_home:
                 yield from _targets_of(f"{name}.{inner}", value, seen)
         return
@@ -458,7 +460,7 @@ def _used(found: Any) -> Any:
             return inside
     if inspect.isgenerator(found):
         return next(found, None)
-    if type(found).__module__.startswith("labkit."):
+    if type(found).__module__.startswith(OWN):
         str(found)
     return found
 

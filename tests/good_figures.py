@@ -13,15 +13,15 @@ import labkit as lab
 from exercises.nb01 import device_jobs
 from exercises.nb09 import formats
 from exercises.nb11.gradient_noise import GradientNoise
+from kerneltrace.compiler import KernelResources
 from labkit.core.spans import Span
-from labkit.gpu.compiler import KernelResources
 from labkit.measure.bench import Ratio, Timing
-from labkit.measure.profiling import PARTS, Limit, PartSpan, StepProfile
-from labkit.measure.profiling.allocations import Phase
-from labkit.measure.profiling.memory_by_category import MemoryTimeline
-from labkit.plan.published import Agreement, Compared, PublishedMatmul
+from labkit.measure.published import Agreement, Compared, PublishedMatmul
 from labkit.train.data import BatchTimes
 from labkit.train.training import RateSweep, Run, Runs, TunedComparison
+from steptime import PARTS, Limit, PartSpan, StepProfile
+from steptime.allocations import Phase
+from steptime.memory_by_category import MemoryTimeline
 
 
 def _kernel(out, x):

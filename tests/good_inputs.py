@@ -17,7 +17,7 @@ from exercises.nb02 import workstation
 from exercises.nb09 import formats
 from exercises.nb15 import namespace_hosts
 from labkit.core.spans import Span
-from labkit.measure.profiling.allocations import CATEGORIES
+from steptime.allocations import CATEGORIES
 from tests.good_figures import figures
 
 _device = functools.partial(lab.catalog.find, "A100 SXM4 80GB")
@@ -303,15 +303,15 @@ RESULTS = {
 
 # by room: what its functions call to start a process, to write a file, to measure for seconds, or to meet other ranks
 STARTS: dict[str, tuple[str, ...]] = {
-    "measure": ("labkit.measure.profiling.mfu.measure_ceilings",),
-    "dist": (
-        "labkit.dist.agent.start_fork_server",
-        "labkit.dist.rank_script.writing",
-        "labkit.dist.rank_timing.group_sync",
+    "steptime": ("steptime.mfu.measure_ceilings",),
+    "ranks": (
+        "ranks.agent.start_fork_server",
+        "ranks.rank_script.writing",
+        "ranks.rank_timing.group_sync",
         "subprocess.Popen",
     ),
     "exercises": (
-        "labkit.dist.agent.start_fork_server",
+        "ranks.agent.start_fork_server",
         "exercises.nb14.pipelines.group_sync",
         "exercises.nb15.namespace_hosts._check_possible",
         "subprocess.Popen",
@@ -322,7 +322,7 @@ STARTS: dict[str, tuple[str, ...]] = {
 NOT_WALKED: dict[str, str] = {
     "gpu_comparison.time_on_gpu": "needs a GPU",
     "gpu_comparison.ready": "needs a GPU",
-    "trace": "takes what its kernel takes: tests/test_gpu/test_trace_refusals.py",
+    "trace": "takes what its kernel takes: tests/test_kerneltrace/test_trace_refusals.py",
     "Stepper": "takes what its kernel takes: tests/test_lesson/test_stepper.py",
     "schedule_editor.ScheduleEditor": "takes what `schedule.simulate` takes, which is called",
     "data.Prepare.augment": "handles one image of a loader",

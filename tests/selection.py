@@ -15,7 +15,7 @@ import pytest
 
 from tests import needs
 
-SLOW = ("browser", "rehearsal", "test_dist", "test_exercises")  # Chromium, pretend GPUs, ranks, every exercise
+SLOW = ("browser", "rehearsal", "test_ranks", "test_exercises")  # Chromium, pretend GPUs, ranks, every exercise
 MARKED_SLOW = re.compile(r"(?m)^pytestmark = \[?pytest\.mark\.slow\b")
 LEFT_OUT = "left out"  # key of workeroutput: how many tests a worker deselected
 

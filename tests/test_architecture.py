@@ -1,24 +1,23 @@
-"""The rooms of labkit: imports point down, never in a circle, and the folders themselves are the list of rooms."""
+"""Imports point down, never in a circle: between the rooms of labkit, within each package, and between packages."""
 
 import ast
 import functools
 import re
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "labkit"
+from labkit.core.paths import PACKAGES, ROOT
+
+PACKAGE = ROOT / "labkit"
 
 # room -> rooms that it may import from; labkit/README.md shows the same table to people
 ROOMS = {
     "core": set(),
     "measure": {"core"},
-    "gpu": {"core"},
+    "kernels": {"core"},
     "train": {"core", "measure"},
-    "dist": {"core", "measure"},
-    "plan": {"core", "measure"},
-    "plot": {"core", "measure", "gpu", "train", "dist", "plan"},
-    "lesson": {"core", "measure", "gpu", "train", "dist", "plan", "plot"},
+    "plot": {"core", "measure", "train"},
+    "lesson": {"core", "measure", "train", "plot"},
 }
 
 
@@ -27,6 +26,7 @@ def module_of(path, package=PACKAGE):
     return ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
 
 
+FILES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 MODULES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py")) if path.parent != PACKAGE}
 
 
@@ -40,8 +40,8 @@ def nodes_of(path):
     return nodes(path.read_text(encoding="utf-8"))
 
 
-def imported(source, modules=MODULES):
-    """Modules of labkit that a source imports at any depth of its code, type checking included."""
+def imported(source, modules=MODULES, package="labkit"):
+    """Modules of a package that a source imports at any depth of its code, type checking included."""
     found = set()
     for node in nodes(source):
         if isinstance(node, ast.Import):
@@ -51,8 +51,8 @@ def imported(source, modules=MODULES):
         else:
             continue
         for name in names:
-            if name.startswith("labkit."):
-                inner = name.removeprefix("labkit.")
+            if name.startswith(f"{package}."):
+                inner = name.removeprefix(f"{package}.")
                 found.add(inner if inner in modules else inner.rpartition(".")[0])
     return found
 
@@ -79,6 +79,41 @@ def circle(graph):
         return None
 
     return next((found for node in sorted(graph) if (found := walk(node))), None)
+
+
+# instrument -> its parts from the lowest floor to the highest, each of which may import from those before it
+FLOORS: dict[str, list[set[str]]] = {}
+
+
+def packages_imported(source):
+    """The top-level packages that a source imports, at any depth of its code."""
+    names = [alias.name for node in nodes(source) if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes(source) if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.split(".")[0] for name in names}
+
+
+def parts_above(package, path):
+    """What a file of an instrument imports from a floor above its own: (part, part) for each."""
+    floor_of = {part: i for i, parts in enumerate(FLOORS[package]) for part in parts}
+    modules = {module_of(one, ROOT / package): one for one in (ROOT / package).rglob("*.py")}
+    own = module_of(path, ROOT / package).split(".")[0]
+    needed = {name.split(".")[0] for name in imported(path.read_text(encoding="utf-8"), modules, package)}
+    return {(own, part) for part in needed - {own, ""} if floor_of[part] >= floor_of[own]}
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_an_instrument_imports_neither_labkit_nor_another(package):
+    for path in (ROOT / package).rglob("*.py"):
+        others = {*PACKAGES, "exercises", "teaching", "tests"} - {package}
+        assert not packages_imported(path.read_text(encoding="utf-8")) & others, path
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_the_parts_of_an_instrument_import_from_the_floors_below(package):
+    assert len(FLOORS[package]) <= 5
+    for path in (ROOT / package).rglob("*.py"):
+        if path.parent != ROOT / package or path.name not in ("__init__.py", "__main__.py"):
+            assert parts_above(package, path) == set(), path
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -108,7 +143,7 @@ def test_no_circle_of_rooms_or_of_modules():
     [
         ("measure", "from labkit.lesson.boards import SpeedBoard", {"lesson.boards"}),
         ("measure", "def late():\n    from labkit import plot", {"plot"}),
-        ("plan", "import labkit.train.models", {"train.models"}),
+        ("kernels", "import labkit.train.models", {"train.models"}),
         ("plot", "from labkit.measure.bench import Timing", set()),
         ("measure", "from labkit.measure.ceilings import measure_ceilings", set()),
     ],
@@ -136,7 +171,7 @@ def test_no_module_or_type_name_stands_twice():
 
 
 def test_no_file_is_over_300_lines_and_no_function_over_50():
-    for path in PACKAGE.rglob("*.py"):
+    for path in FILES:
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 300, path
         for node in nodes(text):
@@ -144,8 +179,8 @@ def test_no_file_is_over_300_lines_and_no_function_over_50():
                 assert node.end_lineno - node.lineno < 50, (path, node.name)
 
 
-def test_the_package_prints_nothing_but_from_the_command_line():
-    for path in PACKAGE.rglob("*.py"):
+def test_no_package_prints_but_from_the_command_line():
+    for path in FILES:
         calls = [n for n in nodes_of(path) if isinstance(n, ast.Call)]
         prints = [n for n in calls if getattr(n.func, "id", "") == "print"]
         assert not prints or path.name == "__main__.py", path

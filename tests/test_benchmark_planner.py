@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks import planner
-from labkit.plan.cluster.validation import COMPARISONS
-from labkit.plan.published import table
+from labkit.measure.published import table
+from trainplan.cluster.validation import COMPARISONS
 
 TABLE = "selective recomputation"
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks import counters
-from tests.test_gpu.textbook import ENTRIES
+from tests.test_kerneltrace.textbook import ENTRIES
 
 NAMES = [name for name, _, _ in counters.COUNTERS.values()]
 

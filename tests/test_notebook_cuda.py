@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from kerneltrace.compiler import compile_cuda
 from labkit.core.paths import EXERCISES
-from labkit.gpu.compiler import compile_cuda
 from tests.helpers import code_cells, notebook_paths
 
 CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))

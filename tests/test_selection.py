@@ -83,8 +83,8 @@ def test_a_missing_package_skips_with_a_sentence_and_fails_where_everything_is_r
 
 
 def test_quick_imports_neither_slow_folders_nor_files_that_say_so(pytester, run):
-    (pytester.path / "test_dist").mkdir()
-    (pytester.path / "test_dist" / "test_ranks.py").write_text("raise ImportError\n")
+    (pytester.path / "test_ranks").mkdir()
+    (pytester.path / "test_ranks" / "test_ranks.py").write_text("raise ImportError\n")
     (pytester.path / "test_slow.py").write_text("import pytest\npytestmark = pytest.mark.slow  # why\nassert False\n")
     (pytester.path / "test_both.py").write_text(
         "import pytest\n@pytest.mark.slow\ndef test_slow(): pass\ndef test_quick(): pass\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 from labkit.lesson.checks import NotYet, as_number, close, number_close, over_cases
 from labkit.measure.ceilings import measure_ceilings
-from labkit.plan.costs import NETWORKS
+from trainplan.costs import NETWORKS
 
 
 def numbers_per_ms(answer: object) -> str:

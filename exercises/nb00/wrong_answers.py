@@ -2,7 +2,7 @@
 
 import itertools
 
-from labkit.plan.costs import NETWORKS
+from trainplan.costs import NETWORKS
 
 COPY, MATMUL = 20e9, 100e9  # bytes and FLOP a second: the ceilings that the tests pretend to have measured
 FORWARD = NETWORKS["SimpleCNN"].forward_flop()

@@ -17,7 +17,7 @@ from labkit.measure import catalog
 from labkit.measure.catalog import Device
 from labkit.measure.ceilings import measure_ceilings
 from labkit.measure.machine import machine
-from labkit.plan import costs
+from trainplan import costs
 
 HERE = "this machine"
 OTHERS = ("T4", "L4", "A100 SXM4 80GB", "H100 SXM5 80GB", "RTX 6000 Ada", "GeForce RTX 4090")

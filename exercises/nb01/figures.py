@@ -14,10 +14,10 @@ from exercises.nb01.device_jobs import Candidate
 from labkit.core.errors import LabError
 from labkit.core.parameters import Count, NonNegative, Positive
 from labkit.core.units import format_si, significant
-from labkit.plan import costs
-from labkit.plan.published import PublishedMatmul
+from labkit.measure.published import PublishedMatmul
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_beside
 from labkit.plot.style import HATCHED, LIMIT, MEASURED, series_style
+from trainplan import costs
 
 _ABOVE = 1.1  # of the roof; points up to here are no mistake, since two measurements differ by some per cent
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}

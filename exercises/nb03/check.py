@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from exercises.traced_kernels import Array, Case, correct, unwritten, within
-from labkit.gpu.trace import Trace
-from labkit.gpu.trace.events import SECTOR_BYTES
-from labkit.gpu.trace.traced_thread import WARP
+from kerneltrace import Trace
+from kerneltrace.judge.events import SECTOR_BYTES
+from kerneltrace.log.traced_thread import WARP
 
 
 def _floats(rng: np.random.Generator, *shape: int) -> Array:

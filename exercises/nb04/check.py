@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from exercises.traced_kernels import Case, correct, times, unwritten, within
-from labkit.gpu.trace import Trace
-from labkit.gpu.trace.events import SECTOR_BYTES
+from kerneltrace import Trace
+from kerneltrace.judge.events import SECTOR_BYTES
 from labkit.lesson.checks import close, over_cases
 
 LANES = 32  # of a warp

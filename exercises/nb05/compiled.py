@@ -10,10 +10,10 @@ import numpy as np
 
 from exercises.nb05.cupy_stand_in import cupy_here
 from exercises.nb05.ptx import EndlessError, OutsideError, Program
+from kerneltrace.compiler import Compiled, KernelResources, compile_cuda
+from kerneltrace.judge.occupancy import occupancy
 from labkit.core.display import brief_repr
 from labkit.core.errors import CompileError, MissingExtra
-from labkit.gpu.compiler import Compiled, KernelResources, compile_cuda
-from labkit.gpu.occupancy import occupancy
 from labkit.lesson.checks import NotYet, Todo, close, over_cases
 
 CAPABILITY = (8, 0)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from exercises.nb05.ptx import EndlessError, Program
+from kerneltrace.compiler import compile_cuda
 from labkit.core.errors import CompileError, MissingExtra
-from labkit.gpu.compiler import compile_cuda
 from labkit.lesson.checks import NotYet
 
 _THREADS = 512  # of the block that reduces

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from labkit.gpu.occupancy import occupancy
+from kerneltrace.judge.occupancy import occupancy
 
 
 def with_numpys_arange(logits, labels, xp):

@@ -28,9 +28,9 @@ from exercises.nb07 import slow_script
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, as_number, call, function, remaining
 from labkit.measure.machine import threads
-from labkit.measure.profiling.host_waits import each_read
 from labkit.train.data import digits
 from labkit.train.models import SimpleCNN
+from steptime.host_waits import each_read
 
 _CHANNELS, _SIDE = 3, 32
 _PIXELS = _CHANNELS * _SIDE**2

@@ -15,10 +15,10 @@ from exercises.nb10.breaking import breaks
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import LabError
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, mapping, number_close, over_cases
-from labkit.measure.profiling.host_waits import each_read
-from labkit.plan.costs import break_even_steps
 from labkit.train.graphs import operators
 from labkit.train.graphs.compiling import quiet
+from steptime.host_waits import each_read
+from trainplan.costs import break_even_steps
 
 _MOST_OPERATORS = 3
 _MOST = 0.5  # the limit that 10.3's inputs are on both sides of

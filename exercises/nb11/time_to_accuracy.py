@@ -27,6 +27,7 @@ from exercises.answers import parts
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
+from labkit.core.paths import PACKAGES
 from labkit.core.units import format_seconds
 from labkit.lesson.checks import NotYet, call, function
 from labkit.measure.machine import machine, pick, threads
@@ -201,7 +202,7 @@ def _hidden(model: nn.Module, step: object) -> Iterator[Tensor]:
 
 def _own_class(one: object) -> list[object]:
     """The attributes and methods of a class that is no library's."""
-    library = type(one).__module__.partition(".")[0] in ("torch", "numpy", "labkit", "builtins")
+    library = type(one).__module__.partition(".")[0] in ("torch", "numpy", "builtins", *PACKAGES)
     return [] if library or isinstance(one, type | ModuleType) else list(vars(type(one)).values())
 
 

@@ -19,9 +19,9 @@ from labkit.core.kinds import Items
 from labkit.core.parameters import Count, NonNegative, Positive, checked
 from labkit.core.spans import Span
 from labkit.core.units import MIB, format_seconds
-from labkit.dist import rank_context
-from labkit.dist.launching import Launched, Ranks, launch
-from labkit.dist.standin import StandIn
+from ranks import rank_context
+from ranks.launching import Launched, Ranks, launch
+from ranks.standin import StandIn
 
 _WARM = 2  # DistributedDataParallel orders its buckets anew after the first step
 _FLOAT32 = 4  # bytes

@@ -1,6 +1,6 @@
 """torch.distributed.pipelining with stages that record what they do, orders of your own, and steps that are timed.
 
-Not loaded with labkit.dist: importing torch's pipelining takes a second or more.
+Not loaded with ranks: importing torch's pipelining takes a second or more.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from labkit.core.errors import BadArgument, ScheduleError
 from labkit.core.kinds import Items
 from labkit.core.parameters import Count, NonNegative, checked
 from labkit.core.spans import Span
-from labkit.dist.rank_context import SpanKind, span
-from labkit.dist.rank_timing import group_sync, together_s
-from labkit.dist.standin import StandIn
+from ranks.rank_context import SpanKind, span
+from ranks.rank_timing import group_sync, together_s
+from ranks.standin import StandIn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _STEP = re.compile(r"([FBW])(\d+)(?:\.(\d+))?", re.ASCII)

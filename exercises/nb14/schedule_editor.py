@@ -14,7 +14,7 @@ from labkit.core.errors import ScheduleError
 from labkit.core.parameters import checked
 from labkit.core.units import format_seconds
 from labkit.lesson.live import Live
-from labkit.plan.schedule import Schedule, simulate
+from trainplan.schedule import Schedule, simulate
 
 
 class _Blocks(anywidget.AnyWidget):

@@ -13,7 +13,7 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import ScheduleError
 from labkit.core.units import format_seconds
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, mapping
-from labkit.plan.schedule import Timetable, one_f_one_b, simulate
+from trainplan.schedule import Timetable, one_f_one_b, simulate
 
 _RANKS, _MICROBATCHES, _HELD = 3, 5, 3
 _FORWARD_S, _BACKWARD_S, _WEIGHT_S = 0.02, 0.04, 0.02

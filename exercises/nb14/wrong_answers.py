@@ -2,7 +2,7 @@
 
 import itertools
 
-from labkit.plan import schedule
+from trainplan import schedule
 
 TRANSFER_S = 3e-4
 

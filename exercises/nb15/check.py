@@ -11,9 +11,9 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
 from labkit.core.units import HOUR_S, format_bytes, format_seconds
 from labkit.lesson.checks import NotYet, close, over_cases
-from labkit.plan.cluster import Cluster, Layout, best_layout, model, require_fit, step
-from labkit.plan.costs.collectives import Link, all_reduce_s, hierarchical_all_reduce_s
-from labkit.plan.costs.failures import checkpoint_interval_s
+from trainplan.cluster import Cluster, Layout, best_layout, model, require_fit, step
+from trainplan.costs.collectives import Link, all_reduce_s, hierarchical_all_reduce_s
+from trainplan.costs.failures import checkpoint_interval_s
 
 _BATCH = 512
 _SLOWER = 1.10  # the slowest layout accepted, in times of the fastest

@@ -2,8 +2,8 @@
 
 import math
 
-from labkit.plan.cluster import Layout
-from labkit.plan.costs import checkpoint_interval_s, hierarchical_all_reduce_s
+from trainplan.cluster import Layout
+from trainplan.costs import checkpoint_interval_s, hierarchical_all_reduce_s
 
 
 def half_ring(n, size, link):

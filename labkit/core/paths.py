@@ -7,3 +7,7 @@ DATA = ROOT / "data"
 RECORDED = DATA / "recorded"
 NOTEBOOKS = ROOT / "notebooks"
 EXERCISES = ROOT / "exercises"
+
+# The packages that stand beside labkit, each of which works without it.
+INSTRUMENTS = ("kerneltrace", "ranks", "steptime", "trainplan")
+PACKAGES = ("labkit", *INSTRUMENTS)

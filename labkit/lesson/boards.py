@@ -19,11 +19,10 @@ from labkit.core.parameters import AnyNumber, Positive, checked
 from labkit.core.units import format_quantity
 from labkit.lesson import guesses, journal
 from labkit.lesson.live import Live
-from labkit.measure import bench
+from labkit.measure import bench, published
 from labkit.measure.bench import Comparison, Timing
 from labkit.measure.contention import Contention
 from labkit.measure.machine import give_back_gpu_memory
-from labkit.plan import published
 
 T = TypeVar("T", Timing, Comparison)
 

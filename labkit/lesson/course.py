@@ -15,8 +15,8 @@ from labkit.core.paths import DATA, RECORDED
 from labkit.core.results import Measurement, Verdict
 from labkit.core.units import significant
 from labkit.lesson import guesses, journal
+from labkit.measure import published
 from labkit.measure.machine import machine
-from labkit.plan import published
 
 _FEW = 5  # guesses, below which nothing is said of where they err
 _WRAPPER = textwrap.TextWrapper(  # of what a terminal shows; an address stays whole

@@ -172,7 +172,7 @@ def gpu_compilers(name: str) -> Row:
     """NVRTC and NVVM compile a kernel each, which needs no GPU."""
     import numpy as np
 
-    from labkit.gpu.compiler import compile_cuda, compile_numba
+    from kerneltrace.compiler import compile_cuda, compile_numba
 
     try:
         compile_cuda('extern "C" __global__ void f(float* a) { a[0] = 1; }')

@@ -21,10 +21,10 @@ from labkit.core.paths import DATA
 from labkit.core.results import Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity, significant
 from labkit.lesson import guesses, outline
+from labkit.measure import published
 from labkit.measure.bench import Ratio, Timing
 from labkit.measure.contention import CELLS, Contention
 from labkit.measure.machine import machine
-from labkit.plan import published
 
 OwnOrigin = Literal["measured", "simulated", "calculated"]
 _COMMIT = re.compile(r" \(commit \w+\)")  # of a source: its link holds it too

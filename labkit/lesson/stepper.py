@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Annotated, Any
 
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.run.stepping import MOST_THREADS, ONE_BY_ONE, ORDERS, SteppedRun, steps
 from labkit.core.display import Table, cut
 from labkit.core.errors import KernelError
 from labkit.core.kinds import Number
 from labkit.core.parameters import checked
-from labkit.gpu.trace.stepping import MOST_THREADS, ONE_BY_ONE, ORDERS, SteppedRun, steps
-from labkit.gpu.trace.traced_memory import Array
 from labkit.lesson.live import Live
 from labkit.plot.style import CYCLE
 

@@ -14,15 +14,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from kerneltrace.judge.occupancy import Occupancy, occupancy
 from labkit.core.kinds import Items
 from labkit.core.parameters import Count
-from labkit.gpu.occupancy import Occupancy, occupancy
-from labkit.plan.published import Agreement
+from labkit.measure.published import Agreement
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
 from labkit.plot.style import LIMIT, MEASURED, PREDICTED, RECORDED, series_style
 
 if TYPE_CHECKING:
-    from labkit.gpu.compiler import KernelResources
+    from kerneltrace.compiler import KernelResources
 
 
 @Drawing

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
+from kerneltrace import Request
+from kerneltrace.judge.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
+from kerneltrace.log.traced_thread import WARP
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import KernelError
-from labkit.gpu.trace import Request
-from labkit.gpu.trace.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
-from labkit.gpu.trace.traced_thread import WARP
 from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import MEASURED
 

@@ -15,9 +15,9 @@ from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text
 from labkit.plot.style import CYCLE, EDGES, LIMIT, ON_WHITE, PREDICTED, RECORDED, patches_of
 
 if TYPE_CHECKING:
-    from labkit.measure.profiling import Limit, PartSpan, StepProfile
-    from labkit.measure.profiling.memory_by_category import MemoryTimeline
-    from labkit.plan.costs import TrainingStep
+    from steptime import Limit, PartSpan, StepProfile
+    from steptime.memory_by_category import MemoryTimeline
+    from trainplan.costs import TrainingStep
 
 # Colour and texture: either alone tells two parts apart. A gap is left white.
 _PARTS: dict[str, tuple[str, str]] = {

@@ -19,12 +19,12 @@ from labkit.core.errors import BadArgument
 from labkit.core.parameters import Count, NonNegative
 from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
-from labkit.plan.schedule import Overlap, Timetable
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
 from labkit.plot.style import CYCLE, EDGES, LIMIT, ON_WHITE, RECORDED, patches_of, series_style
+from trainplan.schedule import Overlap, Timetable
 
 if TYPE_CHECKING:
-    from labkit.plan.published import Agreement
+    from labkit.measure.published import Agreement
 
 # Name, colour and texture of each kind. A bar with room for a letter has no texture, which would hide the letter.
 _KINDS: dict[str, tuple[str, str, str]] = {

@@ -16,9 +16,9 @@ from labkit.core.parameters import NonNegative, Positive, Share
 from labkit.core.results import Measurement
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio, Timing
-from labkit.plan.costs import break_even_steps
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
 from labkit.plot.style import CYCLE, LIMIT, MEASURED, ON_WHITE, PREDICTED, RECORDED, series_style
+from trainplan.costs import break_even_steps
 
 _STEPS, _SECONDS = (100, 1e8), (1.0, 1e6)  # where break_even's logarithmic axes begin and end
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from kerneltrace import Trace
+from kerneltrace.log.traced_thread import WARP
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import KernelError
-from labkit.gpu.trace import Trace
-from labkit.gpu.trace.traced_thread import WARP
 from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.kernels import cells, finished, words
 from labkit.plot.style import MEASURED

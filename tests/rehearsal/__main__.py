@@ -20,6 +20,7 @@ import nbformat
 import torch
 from ipykernel.compiler import get_file_name
 
+from labkit.core.paths import PACKAGES
 from tests.helpers import code_cells, notebook_paths
 from tests.rehearsal import ROOT, environment
 
@@ -44,7 +45,7 @@ _SETTINGS = """\
 data_file = {folder}/lines
 parallel = true
 concurrency = multiprocessing, thread
-include = */labkit/*, */exercises/*, */ipykernel_*/*
+include = */labkit/*, */kerneltrace/*, */ranks/*, */steptime/*, */exercises/*, */ipykernel_*/*
 """
 
 
@@ -112,8 +113,10 @@ def lines_run(name: str) -> dict[str, set[int]]:
 
 
 def sources() -> dict[str, tuple[str, str]]:
-    """By the key of `lines_run`: a name to print, and the text, of labkit's and the exercises' files and the cells."""
-    paths = [*ROOT.glob("labkit/**/*.py"), *(path for path in ROOT.glob("exercises/**/*.py") if path.stem not in TRIED)]
+    """By the key of `lines_run`: a name to print, and the text, of packages, exercises and cells."""
+    names = [name for name in PACKAGES if name != "trainplan"]  # whose GPUs are planned
+    packages = (path for name in names for path in (ROOT / name).rglob("*.py"))
+    paths = [*packages, *(path for path in ROOT.glob("exercises/**/*.py") if path.stem not in TRIED)]
     found = {str(p.relative_to(ROOT)): (str(p.relative_to(ROOT)), p.read_text()) for p in paths}
     for path in notebook_paths():
         for i, text in enumerate(code_cells(path)):
@@ -142,7 +145,7 @@ def report(names: list[str]) -> float:
     without, rehearsed = lines_run("CPU"), [lines_run(name) for name in names if name != "CPU"]
     ran, missed = 0, list[str]()
     for key, (name, text) in sources().items():
-        statements, behind = guarded(text) if "labkit/plan/" not in key else (set(), set())  # whose GPUs are planned
+        statements, behind = guarded(text)
         on_gpu = set().union(*(one.get(key, set()) for one in rehearsed)) & statements
         ran += len(on_gpu - without.get(key, set()))
         lines = sorted(behind - on_gpu - without.get(key, set()))

@@ -123,7 +123,7 @@ def host_of(x):
 
 def launch(kernel, grid, block, *args):
     """Run a launch in labkit's tracer, if it is small."""
-    from labkit.gpu.trace import trace
+    from kerneltrace import trace
 
     sizes = [*(grid if isinstance(grid, tuple) else (grid,)), *(block if isinstance(block, tuple) else (block,))]
     if not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):

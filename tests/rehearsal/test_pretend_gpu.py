@@ -8,7 +8,7 @@ import textwrap
 import pytest
 import torch
 
-from labkit.core.paths import ROOT
+from labkit.core.paths import PACKAGES, ROOT
 from tests.needs import needs
 from tests.rehearsal import CARDS, environment
 
@@ -93,13 +93,14 @@ def test_every_number_is_simulated_and_nothing_but_the_environment_switches_it_o
     assert len(entries) == 3
     assert {entry.get("origin", "simulated") for entry in entries} == {"simulated"}
     assert {entry["machine"] for entry in entries} == {"rehearsal of Tesla T4"}
-    assert not [path for path in ROOT.glob("labkit/**/*.py") if "rehears" in path.read_text(encoding="utf-8").lower()]
+    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
+    assert not [path for path in paths if "rehears" in path.read_text(encoding="utf-8").lower()]
 
 
 def test_the_fast_kernels_run_and_match_torch(tmp_path):
     code = """
         import torch
-        from labkit.gpu import kernels
+        from labkit import kernels
         x, y, a, b = (torch.randn(shape, device="cuda") for shape in (9001, 9001, (70, 130), (130, 50)))
         expected, copied = 2 * x + y, torch.empty_like(x)
         kernels.saxpy(2.0, x, y), kernels.copy(x, copied)
@@ -114,7 +115,7 @@ def test_what_is_missing_is_said_in_a_sentence(tmp_path):
     code = """
         import torch
         from exercises.nb04.gpu_comparison import time_on_gpu
-        from labkit.gpu import kernels
+        from labkit import kernels
         from labkit.train import graphs
         from numba import cuda
         assert graphs.missing() == "Triton"
@@ -130,7 +131,7 @@ def test_what_is_missing_is_said_in_a_sentence(tmp_path):
 def test_a_profile_without_the_gpus_events_is_the_hosts(tmp_path, without):
     code = """
         import torch
-        from labkit.measure import profiling
+        import steptime as profiling
         model = torch.nn.Linear(64, 64, device="cuda")
         found = profiling.profile_step(lambda: model(torch.ones(8, 64, device="cuda")).sum().backward(), steps=2)
         print({span.lane for span in found.spans}, *found.notes)
@@ -212,7 +213,7 @@ def test_what_no_notebook_does(tmp_path):
         import labkit as lab
         from labkit.lesson import doctor
         from labkit.measure.machine import machine
-        from labkit.measure.profiling import utilization
+        from steptime import utilization
         print(doctor.gpus("GPUs"), machine().slug, machine(), utilization(1e9, 1e-3))
         x = torch.ones(4, device="cuda")
         print(lab.peak_memory(lambda: x * 2))

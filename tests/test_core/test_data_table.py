@@ -5,13 +5,13 @@ import shutil
 import pytest
 
 from exercises.nb22 import fpga
+from kerneltrace.judge import occupancy
 from labkit.core import devices
 from labkit.core.data_table import read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
-from labkit.gpu import occupancy
 from labkit.lesson import journal, outline
-from labkit.plan import published
+from labkit.measure import published
 from labkit.train.data import bundled
 
 TABLES = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.csv") if path.parent.name != "recorded")

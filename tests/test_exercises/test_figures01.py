@@ -6,8 +6,8 @@ from exercises.nb01 import device_jobs, figures
 from labkit import plot
 from labkit.core.errors import BadArgument
 from labkit.lesson.explorer import Explorer
-from labkit.measure import catalog
-from labkit.plan import costs, published
+from labkit.measure import catalog, published
+from trainplan import costs
 
 ROOF = {"flop_per_s": 1e11, "bytes_per_s": 2e10}
 SETTING = {"model": "BERT-base", "batch": 32, "sequence": 128, "dtype": "mixed float16", "optimizer": "adamw"}

@@ -7,11 +7,11 @@ import pytest
 
 from exercises.nb04 import gpu_comparison
 from exercises.nb04.gpu_comparison import time_on_gpu
+from kerneltrace.judge.estimate import Estimate
 from labkit.core import comparable
 from labkit.core.comparable import recorded
 from labkit.core.errors import KernelError
 from labkit.core.results import Measurement, profile, results, to_line
-from labkit.gpu.estimate import Estimate
 from labkit.lesson.boards import SpeedBoard
 
 pytestmark = pytest.mark.slow  # draws boards

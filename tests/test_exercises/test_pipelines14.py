@@ -11,7 +11,7 @@ import labkit as lab
 from exercises.nb14 import pipelines
 from labkit.core.errors import BadArgument, ScheduleError
 from labkit.core.spans import Span
-from labkit.plan import schedule
+from trainplan import schedule
 
 STEPS = 3
 LAYERS, WIDTH, ROWS = 8, 6, 24

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from exercises.nb05.ptx import EndlessError, OutsideError, Program
-from labkit.gpu.compiler import compile_cuda
+from kerneltrace.compiler import compile_cuda
 
 FRAME = """extern "C" __global__ void kernel(const {T}* x, {T}* y, int n)
 {{

@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy, logsigmoid
 from torch.utils.data import DataLoader, DistributedSampler
 
 from exercises import several_ranks
-from labkit.plan.cluster import Layout
 from tests.helpers import check
 from tests.selection import sampled
+from trainplan.cluster import Layout
 
 
 def share_read_twice(model, images, labels):

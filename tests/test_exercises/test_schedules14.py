@@ -6,7 +6,7 @@ import random
 import pytest
 
 from labkit.lesson import checks
-from labkit.plan import schedule
+from trainplan import schedule
 
 TRANSFER_S = 3e-4
 TEXTBOOK = schedule.one_f_one_b(3, 5)

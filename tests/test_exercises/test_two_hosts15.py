@@ -18,7 +18,7 @@ from exercises.nb15 import namespace_hosts
 from exercises.nb15.namespace_hosts import ADDRESSES, NAMES, hosts_missing, two_hosts
 from labkit.core.errors import BadArgument, LabError, RankFailed
 from tests.needs import needs
-from tests.test_dist.ranks_left import running
+from tests.test_ranks.ranks_left import running
 
 RATE = 200e6
 

@@ -12,7 +12,7 @@ from labkit.lesson import checks
 from labkit.lesson.checks import NotYet, Outcome, Todo
 from labkit.lesson.exercise_files import Exercise
 from labkit.measure import catalog
-from labkit.plan import costs
+from trainplan import costs
 
 
 @pytest.fixture

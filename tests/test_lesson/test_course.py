@@ -9,9 +9,9 @@ from labkit.core import results
 from labkit.core.results import Measurement, Prediction, Verdict
 from labkit.lesson import course, guesses, journal
 from labkit.lesson.report_page import write_page
+from labkit.measure import published
 from labkit.measure.bench import Timing
 from labkit.measure.machine import machine
-from labkit.plan import published
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -11,7 +11,7 @@ from labkit.core.errors import BadArgument, LabError
 from labkit.core.paths import DATA, NOTEBOOKS
 from labkit.lesson import journal
 from labkit.lesson.boards import SpeedBoard
-from labkit.plan import published
+from labkit.measure import published
 from labkit.plot import ratios as plot_ratios
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("home")]  # draws boards

@@ -5,8 +5,8 @@ from torch.nn.functional import cross_entropy
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import memory
 from labkit.measure.memory import peak_memory
-from labkit.plan import costs
 from labkit.train import models
+from trainplan import costs
 
 pytestmark = pytest.mark.slow  # allocates, and starts processes
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from labkit import plot
-from labkit.plan.cluster import Cluster, Layout, Transformer, step
-from labkit.plan.published import Agreement, Compared
+from labkit.measure.published import Agreement, Compared
+from trainplan.cluster import Cluster, Layout, Transformer, step
 
 MODEL = Transformer(8, 1024, 16, seq=1024)
 CLUSTER = Cluster("A100 SXM4 80GB", gpus=8)

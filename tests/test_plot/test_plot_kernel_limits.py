@@ -1,8 +1,8 @@
 """Figures of calculated times, of the blocks that an SM has room for, and of register caps."""
 
-from labkit.gpu.compiler import KernelResources
-from labkit.gpu.occupancy import occupancy
-from labkit.plan.published import Agreement, Compared
+from kerneltrace.compiler import KernelResources
+from kerneltrace.judge.occupancy import occupancy
+from labkit.measure.published import Agreement, Compared
 from labkit.plot import blocks_allowed, calculated_times, new_axes, register_caps, to_png
 
 

@@ -5,9 +5,9 @@ import pytest
 from numba import cuda
 
 import labkit as lab
+from kerneltrace import Request
 from labkit import plot
 from labkit.core.errors import KernelError
-from labkit.gpu.trace import Request
 from labkit.plot import kernels, warp_paths
 
 pytestmark = pytest.mark.slow  # draws traced kernels

@@ -5,11 +5,11 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 from labkit import plot
-from labkit.measure.profiling import PARTS, Limit, PartSpan, StepProfile
-from labkit.measure.profiling.allocations import CATEGORIES, Phase
-from labkit.measure.profiling.memory_by_category import MemoryTimeline
-from labkit.plan import costs
 from labkit.plot.profiles import _merged
+from steptime import PARTS, Limit, PartSpan, StepProfile
+from steptime.allocations import CATEGORIES, Phase
+from steptime.memory_by_category import MemoryTimeline
+from trainplan import costs
 
 
 def profile(spans, *, steps=5, device="NVIDIA Fake 9000", **parts):

@@ -10,8 +10,8 @@ from PIL import Image
 from labkit import plot
 from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
-from labkit.plan.costs.collectives import Link
-from labkit.plan.schedule import gpipe, interleaved, one_f_one_b, overlap, published_errors, simulate, zb_h1, zb_h2
+from trainplan.costs.collectives import Link
+from trainplan.schedule import gpipe, interleaved, one_f_one_b, overlap, published_errors, simulate, zb_h1, zb_h2
 
 MEASURED = [
     Span(0, 10.0, 10.4, "compute", "layer 0"),

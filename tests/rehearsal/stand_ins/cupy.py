@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from exercises.nb05.cupy_stand_in import StandInArray, StandInModule
-from labkit.gpu.compiler import compile_cuda
+from kerneltrace.compiler import compile_cuda
 from tests.rehearsal.torch_cuda import CAPABILITY, SHARED_BYTES
-from tests.test_gpu.cuda_on_cpu import Program
+from tests.test_kerneltrace.cuda_on_cpu import Program
 
 __version__ = "14.0.1"
 RUN_THREADS = 2**15  # of a launch; of a larger one the first block alone runs

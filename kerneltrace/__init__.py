@@ -1,0 +1,29 @@
+"""Run a CUDA kernel's Python source on the CPU and count what a GPU would do."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kerneltrace.judge.diagnostics import Finding as Finding
+    from kerneltrace.kernel_trace import Request as Request, Trace as Trace
+    from kerneltrace.source.kernel_scope import python_function as python_function
+    from kerneltrace.tracing import trace as trace
+
+_HOME_OF = {
+    "Finding": "judge.diagnostics",
+    "Request": "kernel_trace",
+    "Trace": "kernel_trace",
+    "python_function": "source.kernel_scope",
+    "trace": "tracing",
+}
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'kerneltrace' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"kerneltrace.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,97 @@
+"""Compile CUDA C++ with NVRTC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from kerneltrace.compiler.compiled import Compiled, compiled
+from kerneltrace.compiler.toolchain import bindings, header_folders, target
+from labkit.core.display import brief_repr
+from labkit.core.errors import CompileError, LabError
+from labkit.core.parameters import checked
+
+_FILE = "kernel.cu"
+_ERROR = re.compile(rf"{re.escape(_FILE)}\((\d+)\): (?:catastrophic )?error\S*:? (.*)")
+
+
+@checked(error=LabError)
+def compile_cuda(
+    source: str, *, compute_capability: tuple[int, int] | None = None, options: Sequence[str] = ()
+) -> Compiled:
+    """Compile the text of a CUDA C++ file with NVRTC, which needs no GPU and no driver.
+
+    `compute_capability` defaults to that of this machine's GPU, or (8, 0) without one; the result says which.
+    `options` are NVRTC's, such as "--use_fast_math" or "--maxrregcount=32". Kernels marked `extern "C"` keep their
+    names; a template's instance has its function's name where it is the only one. Raises CompileError with the
+    compiler's message and line, MissingExtra without NVRTC. Source: NVRTC documentation, "Supported Compile Options".
+    """
+    if not isinstance(source, str) or not source.strip():
+        raise LabError(
+            f"Expected the text of a CUDA C++ file, got {brief_repr(source)}. Read it with Path(...).read_text()."
+        )
+    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+        raise LabError(
+            f"Expected options as a list of text, got {brief_repr(options)}. Write options=['--use_fast_math']."
+        )
+    compute_capability, why = target(compute_capability)
+    architecture = "sm_{}{}".format(*compute_capability)
+    command = [f"--gpu-architecture={architecture}", "--ptxas-options=-v", *options]
+    command += [f"--include-path={folder}" for folder in header_folders()]
+    api = bindings("nvrtc", "nvrtcVersion", "NVRTC, CUDA's compiler for C++,")
+    output = _run(api, source, architecture, command)
+    return compiled(*output, compute_capability=compute_capability, why=why)
+
+
+def _run(api: ModuleType, source: str, architecture: str, command: list[str]) -> tuple[str, str, bytes]:
+    """Compile to PTX, log and machine code. Each function of NVRTC returns its status first."""
+    program = _value(api.nvrtcCreateProgram(source.encode(), _FILE.encode(), 0, [], []))
+    try:
+        (status,) = api.nvrtcCompileProgram(program, len(command), [option.encode() for option in command])
+        log = _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).decode(errors="replace").strip("\0 \n")
+        if status:
+            raise _rejected(api, source, architecture, log, status)
+        ptx = _text(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program).decode().rstrip("\0 \n")
+        return ptx, log, _text(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
+    finally:
+        api.nvrtcDestroyProgram(program)
+
+
+def _value(answer: tuple[Any, ...]) -> Any:
+    if answer[0]:
+        raise CompileError(
+            f"NVRTC failed with {answer[0]}. Restart the kernel; if that does not help, reinstall NVRTC."
+        )
+    return answer[1] if len(answer) > 1 else None
+
+
+def _text(size: Any, get: Any, program: Any) -> bytes:
+    text = b" " * int(_value(size(program)))
+    _value(get(program, text))  # NVRTC writes into it
+    return text
+
+
+def _rejected(api: ModuleType, source: str, architecture: str, log: str, status: Any) -> CompileError:
+    """The error for NVRTC's log, with the line of the source that it refers to."""
+    found = _ERROR.search(log)
+    if found:
+        number = int(found[1])
+        lines = source.splitlines()
+        text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+        more = len(_ERROR.findall(log)) - 1
+        also = f" ({more} more: they often follow from the first.)" if more else ""
+        return CompileError(
+            f"NVRTC rejected line {number}, `{text}`: {found[2].strip()}.{also} "
+            f"Correct that line, then compile again. The whole log:\n{log}"
+        )
+    known = [str(one) for one in _value(api.nvrtcGetSupportedArchs())]
+    if architecture.removeprefix("sm_").rstrip("af") not in known:
+        version = ".".join(str(part) for part in api.nvrtcVersion()[1:])
+        return CompileError(
+            f"NVRTC {version} doesn't compile for {architecture}. It knows sm_{', sm_'.join(known)}: pass one of these."
+        )
+    return CompileError(
+        f"NVRTC rejected the source or its options: {log or status}. Check the spelling of each option."
+    )

@@ -1,0 +1,248 @@
+"""What a block of a traced launch asks of a multiprocessor and of memory, before any device is named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kerneltrace.judge.counts import Requests, operations
+from kerneltrace.judge.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
+from kerneltrace.log.event_log import SITES
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.log.traced_thread import WARP, Dim3
+from kerneltrace.run.execution import Execution
+
+WIDEST = 16
+"""Bytes that one load of a thread can bring (PTX ISA, "ld": vectors of up to four 4-byte elements)."""
+IN_FLIGHT = 4
+"""Turns of a loop whose loads are taken to be under way together, as if the compiler unrolled it four times."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The distinct sectors of one array that a block loads or stores, in bytes, and how many of them are its own.
+
+    `own` has a share for each axis of the grid: 0 where a block's neighbour along that axis touches the same sectors,
+    1 where it touches others (or where the traced grid has no neighbour, so that nothing is known).
+    """
+
+    n_bytes: float
+    own: tuple[float, float, float]
+    is_load: bool
+
+    def of_blocks(self, extent: tuple[int, ...]) -> float:
+        """Bytes of the distinct sectors of a box of blocks."""
+        return self.n_bytes * math.prod(1 + own * (n - 1) for own, n in zip(self.own, extent, strict=True))
+
+
+@dataclass(frozen=True)
+class Demands:
+    """Means over the blocks of a launch. Instructions are those of warps; waits are on the longest path of a block."""
+
+    kernel: str
+    grid: Dim3
+    """As traced."""
+    threads: int
+    """Of a block."""
+    warps: int
+    shared_bytes: int
+    local_bytes: int
+    """Of the local arrays of a thread."""
+    instructions: float
+    arithmetic: float
+    """Instructions on numbers; those on float64, and divisions and functions of float32, are in the next two."""
+    double: float
+    special: float
+    passes: Array
+    """For each request of all blocks: to shared memory its wavefronts, to other memory the lines that it looks up."""
+    weights: Array
+    """The part that each is of an instruction of a block, since a compiler merges loads of neighbouring words."""
+    is_shared: Array
+    shuffles: float
+    load_bytes: float
+    """Bytes that loads ask of the L1 cache, in whole sectors."""
+    l1_miss_bytes: float
+    """Bytes of the distinct sectors loaded: what has to come from the L2 cache, if L1 keeps them for the block."""
+    store_bytes: float
+    """Bytes of the sectors stored, twice where a store leaves a part of its sector that has to be kept."""
+    footprints: tuple[Footprint, ...]
+    global_waits: float
+    near_waits: float
+    """For shared memory and at barriers."""
+    barriers: float
+    hottest: float
+    """Atomics at one address of global memory, of all blocks together, divided by their number."""
+
+    def load_store_clocks(self, lanes: int, shared_bytes: int) -> float:
+        """Clocks that a block keeps the load and store units busy, which take `lanes` lanes a clock.
+
+        They look up one 128-byte line a clock, and shared memory gives `shared_bytes` a clock.
+        """
+        clocks = self.passes * np.where(self.is_shared, LINE_BYTES / shared_bytes, 1)
+        return float(np.maximum(clocks, WARP / lanes) @ self.weights) + self.shuffles
+
+
+def demands(run: Execution, names: Array, hottest: int, longer: float) -> Demands:
+    """The demands of a run whose long loops make `longer` times the turns.
+
+    `names` says which array each request goes to; `hottest` are the atomics at one address of global memory.
+    """
+    blocks, warps = math.prod(run.settings.grid), -(-run.settings.block_size // WARP)
+    requests, accesses = run.requests, run.accesses.only(run.requests.order)
+    kind, head = accesses.log.kinds[requests.site], accesses.only(requests.first)
+    outer, load = ~head.shared, kind == 1
+    looping = _in_long_loop(run, head, outer & load, outer & ~load)
+    times = np.where(looping, longer, 1.0) / blocks
+    per_block = (longer if looping.any() else 1.0) / blocks
+    weights = _weights(requests, accesses, head) * times
+    spread = len(kind) * WARP / max(int(requests.lanes.sum()), 1)  # a warp with few lanes takes as long
+    done, branching = _operations(run, spread)
+    global_waits, near_waits, barriers = _waits(run, head, outer, load, times)
+    shuffles = run.log.shuffles / blocks
+    # A request to global memory takes an instruction for its address, a branch one for its comparison.
+    others = weights[~outer].sum() + 2 * times[outer].sum() + 2 * per_block * branching + shuffles + barriers * warps
+    moved = SECTOR_BYTES * requests.sectors
+    owner, sectors = _pairs(*_sectors(requests, accesses, outer))
+    lines = _pairs(owner, sectors * SECTOR_BYTES // LINE_BYTES)[0]
+    first = np.unique(_packed(head.block[owner], sectors)[load[owner]], return_index=True)[1]
+    return Demands(
+        kernel=run.settings.fn.__name__,
+        grid=run.settings.grid,
+        threads=run.settings.block_size,
+        warps=warps,
+        shared_bytes=run.layout.static_bytes + run.layout.dynamic_bytes,
+        local_bytes=sum(run.memory.local_bytes.values()),
+        instructions=float(per_block * done[2] + others),
+        arithmetic=per_block * done[2],
+        double=per_block * done[3],
+        special=per_block * done[4],
+        passes=np.where(head.shared, requests.wavefronts, np.bincount(lines, minlength=len(kind))),
+        weights=weights,
+        is_shared=head.shared,
+        shuffles=shuffles,
+        load_bytes=float((moved * times)[outer & load].sum()),
+        l1_miss_bytes=float(SECTOR_BYTES * times[owner][load[owner]][first].sum()),
+        store_bytes=float(((2 * moved - requests.asked) * times)[outer & ~load].sum()),
+        footprints=_footprints(run.settings.grid, names, sectors, head.block, load, times * blocks, owner),
+        global_waits=global_waits,
+        near_waits=near_waits,
+        barriers=barriers,
+        hottest=hottest * float(times[outer & (kind == 3)].max(initial=0.0)),
+    )
+
+
+def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array) -> tuple[float, float, float]:
+    """Waits of a block for global memory, for shared memory and at barriers, and its barriers; of its slowest warp.
+
+    Loads of one place in the source wait IN_FLIGHT turns at a time, those of different places together.
+    """
+    phases, phase = np.unique(head.phase, return_inverse=True)
+    most = np.zeros((2, len(phases)))
+    np.maximum.at(most[0], phase, times)
+    reading = np.flatnonzero(outer & load)
+    place = _packed(phase, _packed(head.warp, head.site))[reading]
+    _, first, turns = np.unique(place, return_index=True, return_counts=True)
+    chosen = reading[first]
+    np.maximum.at(most[1], phase[chosen], np.ceil(turns / IN_FLIGHT) * times[chosen])
+    shared = np.unique(phase[~outer & load])
+    barriers = (
+        run.log.barriers * float(most[0].mean()) if len(phases) else run.log.barriers / math.prod(run.settings.grid)
+    )
+    return float(most[1].sum()), float(most[0][shared].sum()) + barriers, barriers
+
+
+def _operations(run: Execution, spread: float) -> tuple[list[float], int]:
+    """Operations of warps, by the fields of Operations, and their branches.
+
+    The condition of a branch is worked out once for all lanes of a warp. Of all else the threads are counted, and
+    `spread` says how many lanes take as long as one that takes part.
+    """
+    others = run.others
+    order = in_order(others.warp, others.key)
+    once = others.only(order[starts(others.key[order], others.warp[order])])
+    straight, both = (operations(events, run.program) for events in (others.only(slice(0)), once))
+    done = [n * spread / WARP + total - n for n, total in zip(straight, both, strict=True)]
+    is_branch = np.array([site.kind == "branch" for site in run.sites])
+    return done, int(is_branch[once.site].sum())
+
+
+def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> Array:
+    """Which requests are in a loop that goes through global memory: one that loads, and does not store if one doesn't.
+
+    The loop meant is the outermost one around a request.
+    """
+    outermost = np.zeros(run.log.fresh // SITES + 1, "i8")
+    for key, contexts in run.log.contexts_by_key.items():
+        site = key % SITES
+        outer = outermost[key // SITES] or (site if run.sites[site].kind in ("for", "while") else 0)
+        outermost[np.array(contexts) // SITES] = outer
+    of = outermost[head.key // SITES]
+    reading, writing = set(of[loads].tolist()) - {0}, set(of[stores].tolist())
+    return np.isin(of, list(reading - writing or reading))
+
+
+def _weights(requests: Requests, accesses: Events, head: Events) -> Array:
+    """The part of an instruction that each request is: 1, or less for loads from shared memory that a compiler merges.
+
+    Between two barriers it loads the same words once, and neighbouring words of up to 16 bytes, which begin at a
+    multiple of that, together. (LLVM's load/store vectorizer does; it shows in the machine code of published kernels.)
+    """
+    weights = np.ones(len(requests.first))
+    chosen = np.flatnonzero(head.shared & (accesses.log.kinds[requests.site] == 1))
+    if not len(chosen):
+        return weights
+    first, last = head.only(chosen), accesses.only((requests.first + requests.lanes - 1)[chosen])
+    span = last.address - first.address
+    _, who = np.unique(_packed(_packed(first.phase, first.warp), first.site), return_inverse=True)
+    _, who = np.unique(_packed(who, span - span.min()), return_inverse=True)
+    place = _packed(who, first.address)
+    _, at, again, times = np.unique(place, return_index=True, return_inverse=True, return_counts=True)
+    _, group, members = np.unique(
+        _packed(who[at], first.address[at] // WIDEST), return_inverse=True, return_counts=True
+    )
+    full = (members[group] * int(first.size.min()) == WIDEST) & (span[at] % WIDEST == 0)
+    weights[chosen] = (1 / times / np.where(full, members[group], 1))[again]
+    return weights
+
+
+def _sectors(requests: Requests, accesses: Events, chosen: Array) -> tuple[Array, Array]:
+    """The numbers of the chosen requests and of the sectors that they touch, access by access."""
+    mine = np.repeat(chosen, requests.lanes)
+    of = np.repeat(np.arange(len(requests.first)), requests.lanes)[mine]
+    begin = accesses.address[mine]
+    end = begin + accesses.size[mine] - 1
+    return np.tile(of, 2), np.concatenate([begin, end]) // SECTOR_BYTES
+
+
+def _packed(major: Array, minor: Array) -> Array:
+    """A number for each pair of non-negative numbers, in their order."""
+    return major.astype("i8") << int(minor.max(initial=0)).bit_length() | minor
+
+
+def _pairs(major: Array, minor: Array) -> tuple[Array, Array]:
+    """The distinct pairs, sorted."""
+    shift = int(minor.max(initial=0)).bit_length()
+    both = np.unique(_packed(major, minor))
+    return both >> shift, both & (1 << shift) - 1
+
+
+def _footprints(
+    grid: Dim3, names: Array, sectors: Array, block: Array, load: Array, times: Array, owner: Array
+) -> tuple[Footprint, ...]:
+    """What a block loads and stores of each array; a sector is touched by the request that is its `owner`."""
+    names, block, load, times = (column[owner] for column in (names, block, load, times))
+    places = np.stack(np.unravel_index(block, grid[::-1])[::-1])  # x, y and z of each block: x counts fastest
+    found = []
+    for name, is_load in sorted(set(zip(names.tolist(), load.tolist(), strict=True))):
+        mine = (names == name) & (load == is_load)
+        total = len(np.unique(_packed(block[mine], sectors[mine]))) / math.prod(grid)
+        own = []
+        for axis, n in enumerate(grid):
+            row = mine & (np.delete(places, axis, 0) == 0).all(axis=0)
+            distinct = len(np.unique(sectors[row]))
+            own.append(min(max((distinct / total - 1) / (n - 1), 0.0), 1.0) if n > 1 else 1.0)
+        n_bytes = SECTOR_BYTES * total * float(times[mine].mean())
+        found.append(Footprint(n_bytes, (own[0], own[1], own[2]), is_load))
+    return tuple(found)

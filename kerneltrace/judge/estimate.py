@@ -1,0 +1,185 @@
+"""Calculate the time that a traced kernel would take on a GPU of the catalogue: by parts, and what limits it.
+
+The blocks that an SM holds together are customers in a closed queueing network: each needs its arithmetic, its load and
+store units, and its shares of the L2 cache and of memory, one after the other, and waits for latencies in between;
+other blocks use what one leaves idle. Where a kernel has no barriers each warp is a customer. Mean value analysis
+(Reiser and Lavenberg 1980) gives their throughput, so that occupancy hides latency as far as it does, and no more.
+No constant is fitted to a kernel: rates are in data/compute_capabilities.csv, latencies and overheads below.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kerneltrace.judge.occupancy import MAX_REGISTERS, WARP, Limits, limits, occupancy
+from labkit.core.devices import Device, find
+from labkit.core.display import ShownAsTable, Table
+from labkit.core.errors import UnknownDevice
+from labkit.core.units import format_seconds
+
+if TYPE_CHECKING:
+    from kerneltrace.judge.demands import Demands
+    from kerneltrace.log.traced_thread import Dim3
+
+L1_CLOCKS, L2_CLOCKS, MEMORY_CLOCKS = 40, 295, 690
+"""Latencies: medians of what github.com/markdewing/AI_kernels measured on seven GPUs, V100 to B200."""
+SHARED_CLOCKS = 30
+"""Latency of shared memory: 29 to 30 on A100, H100 and RTX 4090 (Luo et al. 2024, arXiv:2402.13499)."""
+MEMORY_SHARE = 0.91
+"""Of the data sheet's bandwidth: BabelStream's triad on V100 and H200 (data/published/memcpy_bandwidth.csv)."""
+LAUNCH_S = 1e-6
+"""From one short kernel to the next, without a graph ("Getting Started with CUDA Graphs", developer.nvidia.com)."""
+REGISTERS = 32
+"""Registers a thread if the caller does not say, besides those of local arrays; 64 warps of an SM have as many."""
+SHARED = ("L2 cache", "memory")
+"""What all SMs share."""
+WITHIN = 2.0
+"""The estimate's interval, as a factor: no kernel of tests/test_kerneltrace/test_estimate.py is further off."""
+_UNKNOWN = (
+    "Not known: how the caches replace lines, how far the compiler unrolls loops and reorders loads, the clock under "
+    "load (the data sheet's boost is taken)."
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Estimate(ShownAsTable):
+    """A calculated time in seconds, with the interval that published kernels support, and its parts.
+
+    `parts` are the seconds that each resource of an SM is busy, or that nothing is, for latency; they overlap, so that
+    `seconds` is less than their sum. `assumed` says in sentences what the trace left open.
+    """
+
+    kernel: str
+    device: str
+    seconds: float
+    parts: Mapping[str, float]
+    occupancy: float
+    assumed: tuple[str, ...]
+
+    @property
+    def limit(self) -> str:
+        """The part that takes longest."""
+        return max(self.parts, key=lambda part: self.parts[part])
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """Seconds between which the time is expected."""
+        return self.seconds / WITHIN, self.seconds * WITHIN
+
+    def table(self) -> Table:
+        """What a cell shows."""
+        low, high = map(format_seconds, self.interval_s)
+        rows = tuple((part, format_seconds(s), "limits" * (part == self.limit)) for part, s in self.parts.items())
+        title = f"{self.kernel} on {self.device}: {format_seconds(self.seconds)} ({low} to {high}), calculated"
+        return Table(rows, ("if alone", "time", ""), title, (f"{self.occupancy:.0%} occupancy.", *self.assumed))
+
+
+def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int | None) -> Estimate:
+    """The time of a launch of `grid` blocks on a device; UnknownDevice for one whose rates are unknown.
+
+    Without `registers` a thread, 32 and those that local arrays need are assumed.
+    """
+    chip = device if isinstance(device, Device) else find(device)
+    sm = _rates(chip)
+    assumed = [_UNKNOWN]
+    if registers is None:
+        registers = min(REGISTERS + asks.local_bytes // 4, MAX_REGISTERS)
+        assumed.append(f"{registers} registers a thread are assumed; pass registers if the compiler says otherwise.")
+    if alone := [axis for axis, traced, full in zip("xyz", asks.grid, grid, strict=True) if traced == 1 < full]:
+        assumed.append(f"Blocks are taken to share no data along {', '.join(alone)}: trace two or more there.")
+    needs = {"registers": registers, "shared_bytes": asks.shared_bytes}
+    room = occupancy(asks.threads, **needs, compute_capability=_capability(chip))
+    sms, hz, bandwidth = chip.sms or 0, chip.boost_hz or 0.0, chip.bandwidth_bytes_per_s or 0.0
+    total = math.prod(grid)
+    active = min(sms, total)
+    together = min(room.blocks_per_sm * sms, total)
+    loaded, moved = _memory_bytes(asks, grid, together, chip.l2_bytes or 0.0)
+    services = _services(asks, sm, MEMORY_SHARE * bandwidth / active / hz, moved)
+    missed = asks.l1_miss_bytes / max(asks.load_bytes, 1.0)
+    far = min(loaded / max(asks.l1_miss_bytes, 1.0), 1.0)
+    wait = L1_CLOCKS + missed * (L2_CLOCKS - L1_CLOCKS + far * (MEMORY_CLOCKS - L2_CLOCKS))
+    latency = asks.global_waits * wait + asks.near_waits * SHARED_CLOCKS
+    customers = 1 if asks.barriers else asks.warps  # of each block
+    resident = room.blocks_per_sm
+    full, rest = divmod(total, resident * sms)
+    last = -(-rest // sms)  # blocks of an SM in the last, incomplete wave
+    clocks = sum(
+        waves * blocks / throughput(services, latency, blocks, customers, active)
+        for waves, blocks in ((full, resident), (1, last))
+        if waves and blocks
+    )
+    blocks_an_sm = -(-total // sms)
+    parts = {name: blocks_an_sm * busy / hz for name, busy in services.items()}
+    parts["latency"] = blocks_an_sm * latency / min(room.blocks_per_sm, blocks_an_sm) / hz
+    parts |= {"atomics on one address": asks.hottest * total / hz, "launch": LAUNCH_S}
+    seconds = max(clocks / hz, parts["atomics on one address"]) + LAUNCH_S
+    known = {part: busy_s for part, busy_s in parts.items() if busy_s}
+    return Estimate(asks.kernel, chip.name, seconds, known, room.fraction, tuple(assumed))
+
+
+def _services(asks: Demands, sm: Limits, memory_per_clock: float, moved: float) -> dict[str, float]:
+    """Clocks that a block keeps each resource busy; `moved` are its bytes from and to memory."""
+    return {
+        "arithmetic": max(
+            asks.instructions / sm.sub_partitions,
+            asks.arithmetic * WARP / sm.float32_per_clock,
+            asks.double * WARP / sm.float64_per_clock,
+            asks.special * WARP / sm.special_per_clock,
+        ),
+        "load and store": asks.load_store_clocks(sm.load_store_lanes, sm.shared_bytes_per_clock),
+        "L2 cache": (asks.l1_miss_bytes + asks.store_bytes) / sm.l2_bytes_per_clock,
+        "memory": moved / memory_per_clock,
+    }
+
+
+def _rates(chip: Device) -> Limits:
+    """The rates of a device's SMs; UnknownDevice where the catalogue lacks something."""
+    facts = ("compute_capability", "sms", "boost_hz", "bandwidth_bytes_per_s")
+    missing = [fact for fact in facts if not getattr(chip, fact)]
+    if not missing and (sm := limits(_capability(chip))).load_store_lanes:
+        return sm
+    missing = missing or [f"the load and store units of compute capability {chip.compute_capability}"]
+    raise UnknownDevice(f"{chip.name} has no time for a kernel: unknown are {', '.join(missing)}. Take another GPU.")
+
+
+def _capability(chip: Device) -> tuple[int, int]:
+    major, minor = str(chip.compute_capability).split(".")
+    return int(major), int(minor)
+
+
+def _memory_bytes(asks: Demands, grid: Dim3, together: int, l2_bytes: float) -> tuple[float, float]:
+    """Bytes a block that loads bring from memory, and those with what it stores.
+
+    Blocks start along x first. Those that run together share what they have in common, and all do if L2 holds it.
+    """
+    columns, rows = min(together, grid.x), min(-(-together // grid.x), grid.y)
+    wave = columns, rows, min(-(-together // (grid.x * grid.y)), grid.z)
+    fits = sum(each.of_blocks(grid) for each in asks.footprints) <= l2_bytes
+    extent = grid if fits else wave
+    by_kind = {True: 0.0, False: 0.0}
+    for each in asks.footprints:
+        by_kind[each.is_load] += each.of_blocks(extent) / math.prod(extent)
+    return by_kind[True], sum(by_kind.values())
+
+
+def throughput(services: Mapping[str, float], latency: float, blocks: int, customers: int, sms: int) -> float:
+    """Blocks that an SM finishes a clock with so many resident, each of so many `customers` that wait on their own.
+
+    A block keeps each station busy for `services` clocks; those in SHARED serve all `sms` SMs, a block of each at a
+    time. It spends `latency` clocks outside of them. Approximate mean value analysis (Schweitzer 1979).
+    """
+    n = blocks * customers
+    queues = dict.fromkeys(services, n / len(services))
+    rate = 0.0
+    for _ in range(100):  # more than enough to settle
+        times = {}
+        for name, busy in services.items():
+            of_sms = sms if name in SHARED else 1
+            seen = 1 / of_sms + queues[name] * (1 - 1 / (n * of_sms))  # itself, and those that it meets
+            times[name] = busy / customers * seen
+        rate = n / (latency + sum(times.values()))
+        queues = {name: rate * time for name, time in times.items()}
+    return rate / customers

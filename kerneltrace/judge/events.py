@@ -1,0 +1,196 @@
+"""Read the log of a run as columns: what each thread accessed, when, and between which barriers."""
+
+# mypy: disable-error-code="no-any-return"
+# An indexed NumPy array is Any to mypy, and most properties here index one.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kerneltrace.log.address_space import CONSTANT, GLOBAL, SHARED_END, Region
+from kerneltrace.log.event_log import SITES, EventLog
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.log.traced_thread import WARP
+from kerneltrace.source.program import Site
+
+KINDS = ("load", "store", "atomic")
+SECTOR_BYTES, LINE_BYTES = 32, 128
+"""A GPU moves memory in sectors of 32 bytes, four of which share a line of its caches (CUDA C++ Best Practices Guide,
+"Coalesced Access to Global Memory"; Nsight Compute's documentation, "Memory Tables")."""
+BANKS, BANK_BYTES = 32, 4
+"""Shared memory gives one 4-byte word from each of 32 banks at a time (CUDA C++ Programming Guide, "Shared Memory")."""
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """A finished log, and for each stretch of its words the thread, the phase and the warp epoch."""
+
+    words: Array
+    threads: Array
+    warps: Array
+    phases: Array
+    """A number for each stretch of a block between two barriers, rising with time."""
+    warp_epochs: Array
+    kinds: Array
+    """For each site: 0 for no access, 1 load, 2 store, 3 atomic."""
+    block_size: int
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events in the order in which they were logged: the numbers of their first words, and of their stretches.
+
+    Everything else is looked up in the log when asked for, so that an event takes 8 bytes here.
+    """
+
+    log: LogColumns
+    at: Array
+    stretch: Array
+
+    @classmethod
+    def of(cls, event_log: EventLog, sites: list[Site], block_size: int) -> Events:
+        """All events of a log."""
+        words, starts = np.frombuffer(event_log.words, "i8"), np.frombuffer(event_log.starts, "i8")
+        threads = np.frombuffer(event_log.threads, "i4")[: len(starts)]
+        epochs = np.frombuffer(event_log.warp_epochs, "i4")[: len(starts)]
+        phases = np.frombuffer(event_log.phases, "i4")[: len(starts)]
+        kinds = np.array([KINDS.index(site.kind) + 1 if site.kind in KINDS else 0 for site in sites], "i1")
+        first = np.ones(len(words), bool)
+        first[np.flatnonzero(words >= 0)[1::2]] = False  # the second word of an event
+        at = np.flatnonzero(first).astype("i4" if len(words) < 2**31 else "i8")
+        stretch = np.repeat(
+            np.arange(len(starts), dtype="i4"), np.diff(np.searchsorted(at, np.append(starts, len(words))))
+        )
+        warps = threads // block_size * -(-block_size // WARP) + threads % block_size // WARP
+        return cls(LogColumns(words, threads, warps, phases, epochs, kinds, block_size), at, stretch)
+
+    def only(self, mask: Array | slice) -> Events:
+        """The events that a boolean mask, an array of numbers, or a slice selects."""
+        return Events(self.log, self.at[mask], self.stretch[mask])
+
+    def reaching(self, region: Region) -> tuple[Events, Array]:
+        """The accesses to elements of an array, and the elements' flat numbers."""
+        address, (low, high) = self.address, region.span
+        near = self.only((address >= low) & (address < high))
+        element = region.elements(near.address)
+        inside = element >= 0  # a column of a matrix spans its other columns too
+        return near.only(inside), element[inside]
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @property
+    def key(self) -> Array:
+        """Site and context."""
+        word = self.log.words[self.at]
+        return np.where(word < 0, -word >> 1, word) if (word < 0).any() else word
+
+    @property
+    def site(self) -> Array:
+        """Number of the site in the source."""
+        return (self.key & SITES - 1).astype("i2")
+
+    @property
+    def value(self) -> Array:
+        """The second word; for a branch 1 (taken) or 0."""
+        word = self.log.words[self.at]
+        return np.where(word < 0, -word & 1, self.log.words[np.minimum(self.at + 1, len(self.log.words) - 1)])
+
+    @property
+    def place(self) -> Array:
+        """Eight times the address of an access, plus the base-2 logarithm of its size."""
+        return self.log.words[self.at + 1]
+
+    @property
+    def address(self) -> Array:
+        """Address of an access, in bytes."""
+        return self.place >> 3
+
+    @property
+    def memory(self) -> Array:
+        """A number for each address that an access can reach: one of shared memory is another in each block."""
+        address, shared = self.address, self.shared
+        address[shared] += self.block[shared].astype("i8") + 1 << 40
+        return address
+
+    @property
+    def size(self) -> Array:
+        """Size of an access, in bytes."""
+        return (1 << (self.place & 7)).astype("i4")
+
+    @property
+    def thread(self) -> Array:
+        """Thread, counted over the whole grid."""
+        return self.log.threads[self.stretch]
+
+    @property
+    def lane(self) -> Array:
+        """Lane in the warp, 0 to 31."""
+        return self.thread % self.log.block_size % WARP
+
+    @property
+    def warp(self) -> Array:
+        """Warp, counted over the whole grid."""
+        return self.log.warps[self.stretch]
+
+    @property
+    def block(self) -> Array:
+        """Block, counted over the whole grid."""
+        return self.thread // self.log.block_size
+
+    @property
+    def phase(self) -> Array:
+        """A number for the time between two barriers of a block, rising with time."""
+        return self.log.phases[self.stretch]
+
+    @property
+    def step(self) -> Array:
+        """A number that rises for the lanes of a warp at each barrier, and at each syncwarp of the whole warp."""
+        return self.phase.astype("i8") << 32 | self.log.warp_epochs[self.stretch]
+
+    @property
+    def write(self) -> Array:
+        """Whether an access writes."""
+        return self.log.kinds[self.site] > 1
+
+    @property
+    def atomic(self) -> Array:
+        """Whether an access is atomic."""
+        return self.log.kinds[self.site] == 1 + KINDS.index("atomic")
+
+    @property
+    def shared(self) -> Array:
+        """Whether an access goes to shared memory."""
+        return self.address < SHARED_END
+
+    @property
+    def constant(self) -> Array:
+        """Whether an access goes to constant memory."""
+        address = self.address
+        return (address >= CONSTANT) & (address < GLOBAL)
+
+
+def in_order(major: Array, minor: Array) -> Array:
+    """Indices that sort by two columns of non-negative integers, in the order of time where both are equal.
+
+    Like np.lexsort, but ten times as fast where both columns and the index fit into one word: NumPy sorts numbers with
+    the vector instructions of the CPU, and indices without.
+    """
+    low, high = (int(column.max(initial=0)).bit_length() for column in (minor, major))
+    shift = len(major).bit_length()
+    if high + low + shift > 63:
+        return np.lexsort((minor, major))
+    words = (major.astype("i8") << low | minor) << shift
+    words |= np.arange(len(words))
+    words.sort()
+    words &= (1 << shift) - 1
+    return words.astype("i4") if shift < 32 else words
+
+
+def starts(*columns: Array) -> Array:
+    """Where each group of rows with the same values begins, in sorted columns of the same length."""
+    new = np.ones(len(columns[0]), bool)
+    new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return np.flatnonzero(new)

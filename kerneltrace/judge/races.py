@@ -1,0 +1,264 @@
+"""Find in a log: races, shared memory read before it is written, and output elements that are never written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kerneltrace.judge.events import Events, in_order, starts
+from kerneltrace.log.address_space import Region
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.source.program import Site
+
+MAX_EXAMPLES = 2000
+"""Addresses in conflict that are examined one by one for the lines of a race; all of them are counted."""
+MAX_QUESTIONS = 1000
+"""Accesses in conflict of which is asked what comes after them, where fences may have put others in order."""
+MAX_ALIKE = 8
+"""Addresses examined that the same lines access, where only barriers order: what is found at one is found at all."""
+READ, WRITE, ATOMIC = 0, 1, 2
+NEVER = np.iinfo("i8").max
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two accesses to one address that nothing puts in order, and at how many addresses that happens."""
+
+    accesses: Events
+    """Both accesses, the earlier one first."""
+    addresses: int
+
+
+def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> list[Race]:
+    """Pairs of conflicting accesses by different threads that nothing orders, one for each pair of lines.
+
+    Within a block a barrier orders accesses, and within a warp also syncwarp (a shuffle or a vote does not: CUDA C++
+    Programming Guide, "Warp Shuffle Functions"). All else is for `Ordering` to say.
+    """
+    log = accesses.log
+    # Pairs (group, owner): owners race within a group. Threads of a warp race between two syncwarps, warps of a block
+    # between two barriers, and blocks anywhere in the launch.
+    in_step = np.unique(_joined(log.phases, _joined(log.warp_epochs, log.warps)), return_inverse=True)[1]
+    in_a_warp, in_a_block = (in_step.astype("i4"), log.threads), (log.phases, log.warps)
+    between_blocks = (np.zeros(len(log.threads), "i4"), log.threads // log.block_size)
+    search = _Search(sites, Ordering(events, sites), _rechecked(accesses, sites))
+    suspects = _suspects(accesses, log.phases, log.threads)
+    for group, owner in (in_a_block, in_a_warp):
+        search.conflicts(suspects, group, owner)
+    search.conflicts(_suspects(accesses.only(~accesses.shared), *between_blocks), *between_blocks)
+    return list(search.found.values())
+
+
+def _joined(major: Array, minor: Array) -> Array:
+    found: Array = major.astype("i8") * (int(minor.max(initial=0)) + 1) + minor
+    return found
+
+
+def _suspects(part: Events, groups: Array, owners: Array) -> Events:
+    """The accesses to addresses that one owner writes and another accesses in the same group, and perhaps a few others.
+
+    A table of the last writers tells. Its slots may stand for several addresses, since it is no larger than it has to.
+    """
+    if not len(part):
+        return part
+    owner, write, place = owners[part.stretch], part.write, part.place
+    slot = place >> 3 + int((place & 7).min())
+    slot += groups[part.stretch] * np.int64(0x9E3779B1)  # a large odd number scatters the groups
+    slot &= (1 << (2 * len(part)).bit_length()) - 1
+    last, several = np.full(int(slot.max()) + 1, -1, "i4"), np.zeros(int(slot.max()) + 1, bool)
+    last[slot[write]] = owner[write]
+    several[slot[(last[slot] >= 0) & (last[slot] != owner)]] = True
+    return part.only(several[slot])
+
+
+def _rechecked(accesses: Events, sites: list[Site]) -> Array:
+    """First words of reads whose thread goes on to compare and swap the same element: a stale value does no harm.
+
+    The loop around a compare-and-swap begins with such a read (CUDA C++ Programming Guide, "Atomic Functions"). Who
+    doesn't look at what the swap returns does not notice that it failed.
+    """
+    swaps = [number for number, site in enumerate(sites) if site.used and site.call == "atomic.cas"]
+    if not swaps:
+        return np.zeros(0, "i8")
+    memory = accesses.memory
+    some = accesses.only(np.isin(memory, memory[np.isin(accesses.site, swaps)]))
+    some = some.only(np.lexsort((some.at, some.thread, some.memory)))
+    same = (some.thread[1:] == some.thread[:-1]) & (some.memory[1:] == some.memory[:-1])
+    found: Array = some.at[:-1][same & np.isin(some.site[1:], swaps) & ~some.write[:-1]]
+    return found
+
+
+class _Search:
+    """Collects races: for each pair of lines the first that is found."""
+
+    def __init__(self, sites: list[Site], order: Ordering, rechecked: Array) -> None:
+        self.found: dict[tuple[int, int], Race] = {}
+        self._lines = np.array([site.line for site in sites])
+        self._order, self._rechecked = order, rechecked
+        self._questions = 0
+        self._alike: Counter[bytes] = Counter()
+
+    def conflicts(self, part: Events, groups: Array, owners: Array) -> None:
+        """Examine accesses to the same address in the same group by different owners, unless all read or are atomic.
+
+        Groups and owners are given for each stretch of the log.
+        """
+        if not len(part):
+            return
+        ordered = part.only(in_order(groups[part.stretch], part.address - int(part.address.min())))
+        address, group, owner = ordered.address, groups[ordered.stretch], owners[ordered.stretch]
+        first = starts(address, group)
+        kind = np.where(ordered.write, WRITE, READ)
+        kind[ordered.atomic | np.isin(ordered.at, self._rechecked)] = ATOMIC
+        several = np.maximum.reduceat(owner, first) != np.minimum.reduceat(owner, first)
+        writes, reads, atomics = (np.logical_or.reduceat(kind == some, first) for some in (WRITE, READ, ATOMIC))
+        bad = np.flatnonzero(several & (writes | (reads & atomics)))
+        ends, addresses = np.append(first[1:], len(part)), len(np.unique(address[first[bad]]))
+        for number in bad[:: -(-len(bad) // MAX_EXAMPLES) or 1]:
+            span = slice(first[number], ends[number])
+            self._examine(ordered.only(span), kind[span], owner[span], addresses)
+
+    def _examine(self, group: Events, kind: Array, owner: Array, addresses: int) -> None:
+        """Look for unordered pairs in the accesses to one address, which are in the order of time.
+
+        Reads that follow one another don't conflict, nor do atomics. Where all of such a run come after all of the run
+        before, they also come after those further back.
+        """
+        if self._order.none:
+            alike = np.unique(group.site).tobytes()
+            self._alike[alike] += 1
+            if self._alike[alike] > MAX_ALIKE:
+                return
+        cuts = np.flatnonzero((kind[1:] != kind[:-1]) | (kind[1:] == WRITE)) + 1
+        bounds = [0, *cuts.tolist(), len(kind)][: MAX_EXAMPLES if self._order.none else None]
+        line, thread = self._lines[group.site], group.thread
+        for begin, middle, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
+            last = middle - 1 - np.unique(thread[begin:middle][::-1], return_index=True)[1]
+            then = middle + np.unique(thread[middle:end], return_index=True)[1]
+            for one in last.tolist():
+                self._pairs(group, one, then[owner[then] != owner[one]], line, addresses)
+
+    def _pairs(self, group: Events, one: int, others: Array, line: Array, addresses: int) -> None:
+        new = [n for n in others.tolist() if _both(line[one], line[n]) not in self.found]
+        if not new:
+            return
+        if not self._order.none:
+            self._questions += 1
+            if self._questions > MAX_QUESTIONS:
+                return
+            new = others[~self._order.after(group.only(slice(one, one + 1)), group.only(others))].tolist()
+        for other in new:
+            self.found.setdefault(_both(line[one], line[other]), Race(group.only(np.array([one, other])), addresses))
+
+
+def _both(line: int, other: int) -> tuple[int, int]:
+    return (int(line), int(other)) if line < other else (int(other), int(line))
+
+
+def unset_reads(accesses: Events) -> Events:
+    """Accesses that are the first of their block to an address of shared memory, and read it."""
+    shared = accesses.only(accesses.shared)
+    shared = shared.only(in_order(shared.block, shared.address))
+    first = shared.only(starts(shared.address, shared.block))
+    reads = first.only(~first.write | first.atomic)
+    return reads.only(np.argsort(reads.at))
+
+
+def unwritten(accesses: Events, writes: Events, region: Region) -> Array:
+    """Flat numbers of the unwritten elements of an array that the kernel writes and never reads."""
+    if region.space != "global" or not region.array.size:
+        return np.zeros(0, "i8")
+    mine, element = writes.reaching(region)
+    if not len(mine) or mine.atomic.any() or len(mine) < len(accesses.reaching(region)[0]):
+        return np.zeros(0, "i8")
+    left = np.ones(region.array.size, bool)
+    left[element] = False
+    return np.flatnonzero(left)
+
+
+def elements_read(accesses: Events, region: Region) -> Array | None:
+    """Flat numbers of the elements of an array of global memory that threads read; None for one that they write."""
+    mine, element = accesses.reaching(region)
+    if region.space != "global" or not len(mine) or mine.write.any():
+        return None
+    found = np.zeros(region.array.size, bool)
+    found[element] = True
+    return np.flatnonzero(found)
+
+
+def _letter(site: Site) -> str:
+    """What a site orders: f and b are fences of all and of the block, s syncwarps, r and a atomics, r if it's used."""
+    if site.kind == "atomic":
+        return "r" if site.used else "a"
+    return {"threadfence": "f", "threadfence_system": "f", "threadfence_block": "b", "syncwarp": "s"}.get(site.call, "")
+
+
+def follow(those: Events, events: Events) -> Array:
+    """Which events one of `those` precedes in its own thread, or before a barrier or a syncwarp of its whole warp."""
+    found = np.zeros(len(events), bool)
+    if not len(those):
+        return found
+    of_those, of_events = (
+        ((one.thread, one.at), (one.block, one.phase), (one.warp, one.step)) for one in (those, events)
+    )
+    for (group, since), (its_group, when) in zip(of_those, of_events, strict=True):
+        groups, number = np.unique(group, return_inverse=True)
+        first = np.full(len(groups), NEVER)
+        np.minimum.at(first, number, since)
+        place = np.minimum(np.searchsorted(groups, its_group), len(groups) - 1)
+        found |= (groups[place] == its_group) & (when > first[place])
+    return found | np.isin(events.at, those.at)
+
+
+class Ordering:
+    """What fences, atomics and syncwarps of a part of a warp put in order, beside barriers and whole syncwarps.
+
+    A thread that fences and then changes an address by an atomic hands on what it knows to every thread that later
+    reads that address by an atomic whose result it uses. What a thread knows are its own accesses and, after a barrier
+    or a syncwarp, those of the others. A fence of `threadfence_block` works within its block. (CUDA C++ Programming
+    Guide, "Memory Fence Functions"; release and acquire patterns in the PTX ISA, "Memory Consistency Model".)
+    """
+
+    def __init__(self, events: Callable[[], Events], sites: list[Site]) -> None:
+        """`events()` gives all events of the run."""
+        self._events = events
+        self._letters = np.array([_letter(site) for site in sites])
+        self.none = not np.isin(self._letters, list("fbs")).any()
+        """Whether the kernel has nothing but barriers."""
+
+    @cached_property
+    def _synced(self) -> Events:
+        events = self._events()
+        return events.only(self._letters[events.site] != "")
+
+    def after(self, first: Events, later: Events) -> Array:
+        """Which of the `later` accesses come after the `first` in every run."""
+        found = follow(first, later)
+        if self.none or found.all():
+            return found
+        # The lanes that meet at a syncwarp log it one after another, when they go on.
+        end = NEVER if "s" in self._letters else int(later.at.max()) + 1
+        events = self._synced.only(slice(*np.searchsorted(self._synced.at, [first.at[0], end])))
+        letter, at = self._letters[events.site], events.at
+        everywhere = np.unique(events.memory, return_inverse=True)[1]  # a number for each address, or partial syncwarp
+        in_block = np.unique(np.stack([events.memory, events.block]), axis=1, return_inverse=True)[1]
+        know = follow(first, events)
+        while True:
+            new = (letter == "s") & np.isin(everywhere, everywhere[know & (letter == "s")])
+            for fences, place in (["f"], everywhere), (["f", "b"], in_block):
+                fenced = events.only(know & np.isin(letter, fences))
+                released = np.isin(letter, ["r", "a"]) & follow(fenced, events)
+                handed_on = np.full(len(events), NEVER)
+                np.minimum.at(handed_on, place[released], at[released])
+                new |= (letter == "r") & (at > handed_on[place])
+            new &= ~know
+            if not new.any():
+                return found
+            know |= follow(events.only(new), events)
+            found |= follow(events.only(new), later)
+            if found.all():
+                return found

@@ -1,0 +1,296 @@
+"""What a trace shows: counts by array and source line, mistakes, and the data that figures are drawn from."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.judge.counts import Branches, Counts, branches, count, operations
+from kerneltrace.judge.demands import Demands, demands
+from kerneltrace.judge.diagnostics import Finding
+from kerneltrace.judge.estimate import Estimate, estimate
+from kerneltrace.judge.events import KINDS, Events
+from kerneltrace.log.address_space import Region
+from kerneltrace.log.event_log import SITES
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.log.traced_thread import WARP
+from kerneltrace.run.execution import Execution
+from kerneltrace.run.launch_arguments import MAX_GRID, as_dim3
+from kerneltrace.source.typed_source import Operations
+from labkit.core.devices import Device
+from labkit.core.display import ShownAsTable, Table, brief_repr
+from labkit.core.errors import KernelError, nearest
+from labkit.core.parameters import Count, Positive, checked
+
+LIMITS = "Counts, not times: no cache is simulated"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One instruction of one warp: the lanes that take part, and the addresses and size in bytes that they ask for."""
+
+    lanes: Array
+    addresses: Array
+    size: int
+    base: int
+    """Address of element 0 of the array."""
+    array: str
+    space: str
+    line: int
+    text: str
+
+
+class Trace(ShownAsTable):
+    """What a kernel asked of a GPU: counts by source line and by array, and the mistakes found."""
+
+    def __init__(self, done: Execution, findings: tuple[Finding, ...], schedules: int) -> None:
+        self._run = done
+        self.findings = tuple(finding for finding in findings if finding.mistake)
+        self.notes = tuple(finding for finding in findings if not finding.mistake)
+        """What may be meant: elements never written, values in another order."""
+        self.schedules = schedules
+        self._demands: dict[float, Demands] = {}
+        self.kernel = done.settings.fn.__name__
+        self.grid, self.block = done.settings.grid, done.settings.block
+
+    @property
+    def ok(self) -> bool:
+        """Whether no mistake was found."""
+        return not self.findings
+
+    @property
+    def threads(self) -> int:
+        """Threads of the launch."""
+        return math.prod(self.grid) * math.prod(self.block)
+
+    @property
+    def warps(self) -> int:
+        """Warps of the launch."""
+        return math.prod(self.grid) * -(-math.prod(self.block) // WARP)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block, static and dynamic, in bytes."""
+        layout = self._run.layout
+        return layout.static_bytes + layout.dynamic_bytes
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the arrays that the kernel could reach: its parameters, global arrays, shared arrays."""
+        return tuple(dict.fromkeys(region.name for region in self._run.regions))
+
+    # -- counts
+
+    def count(self, array: str = "", *, line: int = 0, space: str = "", kind: str = "") -> Counts:
+        """Counts of the requests to one array, of one source line of the kernel, to one space, or of one kind.
+
+        `space` is global, shared or constant; `kind` is load, store or atomic. Arguments left out do not restrict.
+        """
+        return count(self._run.accesses, self._run.requests, self._mask(array, line, space, kind))
+
+    def _mask(self, array: str = "", line: int = 0, space: str = "", kind: str = "") -> Array:
+        if kind:
+            _known("kind", kind, KINDS)
+        mask = self._sites(kind, line=line)[self._run.requests.site]
+        if array:
+            mask &= self._request_arrays == self.arrays.index(self._region(array).name)
+        if space:
+            shared, constant = self._first_accesses.shared, self._first_accesses.constant
+            spaces = {"shared": shared, "constant": constant, "global": ~shared & ~constant}
+            _known("space", space, spaces)
+            mask &= spaces[space]
+        return mask
+
+    def _sites(self, *kinds: str, line: int = 0) -> Array:
+        """Which sites are of certain kinds ("" for any), and in a line of the kernel itself.
+
+        Lines of its device functions don't count: these may be in another cell or file.
+        """
+        sites = self._run.sites
+        mask = np.array(["" in kinds or site.kind in kinds for site in sites])
+        return mask & [not line or (site.function, site.line) == (self.kernel, line) for site in sites]
+
+    @cached_property
+    def _first_accesses(self) -> Events:
+        """The first access of each request."""
+        requests = self._run.requests
+        return self._run.accesses.only(requests.order[requests.first])  # type: ignore[no-any-return]
+
+    @cached_property
+    def _request_arrays(self) -> Array:
+        """For each request the index in `arrays` of the first array that its first address lies in.
+
+        Where arrays overlap, one that the line names comes first.
+        """
+        address, texts = self._first_accesses.address, [site.text for site in self._run.sites]
+        found = np.full(len(address), -1)
+        for by_name, region in itertools.product((True, False), self._run.regions):
+            low, high = region.span
+            mask = (found < 0) & (address >= low) & (address < high)
+            if by_name:
+                name = re.compile(rf"\b{re.escape(region.name)}\b")
+                mask &= np.array([bool(name.search(text)) for text in texts])[self._run.requests.site]
+            near = np.flatnonzero(mask)
+            inside = region.elements(address[near]) >= 0  # a column of a matrix spans its other columns too
+            found[near[inside]] = self.arrays.index(region.name)
+        return found
+
+    def _region(self, array: str) -> Region:
+        _known("array", array, self.arrays)
+        return next(region for region in self._run.regions if region.name == array)
+
+    def branches(self, line: int = 0) -> Branches:
+        """Count the branches of warps and those that diverge, in the whole kernel or in one source line."""
+        return branches(self._run.others, self._sites("branch", "for", line=line))
+
+    @cached_property
+    def _operations(self) -> Operations:
+        return operations(self._run.others, self._run.program)
+
+    @property
+    def flop(self) -> int:
+        """Operators and mathematical functions on floating-point numbers, as in the source; fma counts as two."""
+        return self._operations.flop
+
+    @property
+    def integer_operations(self) -> int:
+        """Operators on integers, most of which compute indices."""
+        return self._operations.integer
+
+    @property
+    def shuffles(self) -> int:
+        """Shuffles of warps, two for values of 8 bytes; each takes the lanes' time of a request to shared memory.
+
+        Both give 32 results a clock and multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions").
+        """
+        return self._run.log.shuffles
+
+    @property
+    def barriers(self) -> int:
+        """How often a block waited for all its threads, summed over blocks."""
+        return self._run.log.barriers
+
+    @checked
+    def estimate(
+        self, device: str | Device, *, grid: Any = None, longer: Positive = 1.0, registers: Count | None = None
+    ) -> Estimate:
+        """Calculate how long this kernel would take on a GPU of the catalogue, by its name there or its driver's.
+
+        Full sizes can't be traced: trace a few blocks, two or more along each axis of the grid, and pass the `grid` of
+        the full launch. Its blocks are taken to do what the traced ones did on average, with `longer` times as many
+        turns of the loops that go through global memory: 64 for 4,096 turns of which 64 were traced. `registers` a
+        thread are what a compiler reports. Raises UnknownDevice for a device that isn't in the catalogue or lacks a
+        rate there.
+        """
+        if longer not in self._demands:
+            hottest = self.count(space="global", kind="atomic").hottest
+            self._demands[longer] = demands(self._run, self._request_arrays, hottest, longer)
+        dims = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
+        return estimate(self._demands[longer], device, grid=dims, registers=registers)
+
+    # -- data for figures
+
+    def request(self, array: str = "", *, line: int = 0, kind: str = "", number: int = 0, warp: int = 0) -> Request:
+        """The `number`-th request of a warp to an array or of a line; KernelError where it made no such request."""
+        requests, accesses, sites = self._run.requests, self._run.accesses, self._run.sites
+        mine = np.flatnonzero(self._mask(array, line, "", kind) & (requests.warp == warp))
+        if not 0 <= number < len(mine):
+            raise KernelError(
+                f"Warp {warp} made {len(mine):,} such requests, there is no number {number}. Warps count from 0 to"
+                f" {self.warps - 1:,}, arrays are {', '.join(self.arrays)}."
+            )
+        chosen = int(mine[np.argsort(self._first_accesses.at[mine], kind="stable")[number]])
+        members = accesses.only(requests.order[requests.first[chosen] :][: requests.lanes[chosen]])
+        site, address = sites[requests.site[chosen]], members.address
+        region, _ = self._run.region_of(int(address[0]))
+        name, space, base = (region.name, region.space, region.base) if region else ("", "", 0)
+        return Request(members.lane, address, int(members.size[0]), base, name, space, site.line, site.text)
+
+    def busiest(self, array: str, kind: str = "load") -> int:
+        """The most distinct elements of `array` that one thread reads, or accesses by another `kind`."""
+        _known("kind", kind, KINDS)
+        mine, element = self._run.accesses.reaching(self._region(array))
+        picked = self._sites(kind)[mine.site]
+        pairs = np.unique(np.stack([mine.thread[picked], element[picked]]), axis=1)
+        return int(np.unique(pairs[0], return_counts=True)[1].max(initial=0))
+
+    def paths(self, warp: int = 0) -> tuple[list[str], Array]:
+        """The branches (`if` and `while`) that a warp reaches, and what each lane does there.
+
+        Returns labels, "line 7: i < n", in the order in which they first came up, and an array (branches, 32) of 1 for
+        taken, 0 for not taken, -1 for lanes that do not reach it.
+        """
+        events, sites = self._run.others, self._run.sites
+        mine = events.only(self._sites("branch")[events.site] & (events.warp == warp))
+        keys, row = np.unique(mine.key, return_inverse=True)
+        found = np.full((len(keys), WARP), -1)
+        found[row, mine.lane] = mine.value
+        first = np.full(len(keys), np.iinfo("i8").max)
+        np.minimum.at(first, row, mine.at)
+        order = np.argsort(first)
+        labels = [f"line {site.line}: {site.text}" for site in (sites[int(key) % SITES] for key in keys[order])]
+        return labels, found[order]
+
+    # -- tables
+
+    def by_array(self) -> Table:
+        """Counts of each array that was accessed."""
+        rows: list[tuple[str, ...]] = []
+        for name in self.arrays:
+            counts, region = self.count(name), self._region(name)
+            if counts.requests:
+                rows.append((name, region.space, *_cells(counts)))
+        headings = ("array", "space", *_HEADINGS)
+        used = [i for i, _ in enumerate(headings) if any(row[i] for row in rows)]  # others hold for no array here
+        return Table(tuple(tuple(row[i] for i in used) for row in rows), tuple(headings[i] for i in used), "By array")
+
+    def table(self) -> Table:
+        """What a cell shows."""
+        blocks, size = math.prod(self.grid), math.prod(self.block)
+        head = f"{self.kernel}: {blocks:,} block{'s' * (blocks > 1)} of {size:,} threads"
+        by_array = self.by_array()
+        rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
+        waits = f"{self.shuffles:,} shuffles of warps, {self.barriers:,} barriers of blocks"
+        counted = f"{self.flop:,} FLOP, {self.integer_operations:,} integer operations"
+        if not self._run.program.is_typed:
+            counted = "operations are not counted, since numba's simulator has no types"
+        work = f"{self.branches()}; {waits}; {counted}."
+        found = *(map(str, self.findings) if self.findings else ("No mistakes found.",)), *map(str, self.notes)
+        orders = "." if self.schedules == 1 else f"; the kernel ran in {self.schedules} orders of its threads."
+        headings = by_array.headings if by_array.rows else ()
+        return Table(rows, headings, head, (work, *found, f"({LIMITS}{orders})"))
+
+
+_HEADINGS = (
+    "reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways", "rounds", "collisions",
+    "at one address",
+)  # fmt: skip
+
+
+def _cells(counts: Counts) -> tuple[str, ...]:
+    memory = counts.sectors > 0
+    return (
+        f"{counts.reads:,}",
+        f"{counts.writes:,}",
+        f"{counts.requests:,}",
+        f"{counts.sectors:,}" if memory else "",
+        f"{counts.sectors_per_request:.3g}" if memory else "",
+        f"{counts.efficiency:.0%}" if memory else "",
+        f"{counts.ways}" if counts.wavefronts else "",
+        f"{counts.rounds:,}" if counts.wavefronts or counts.rounds > counts.requests or counts.hottest else "",
+        f"{counts.collisions:,}" if counts.hottest else "",
+        f"{counts.hottest:,}" if counts.hottest else "",
+    )
+
+
+def _known(what: str, given: str, known: Any) -> None:
+    if given not in known:
+        raise KernelError(
+            f"There is no {what} {brief_repr(given)} in this trace. The nearest: {', '.join(nearest(given, known))}."
+        )

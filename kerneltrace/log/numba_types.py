@@ -1,0 +1,127 @@
+"""Replace the types, constants and mathematical functions that a kernel uses by ones that compute as numba does.
+
+numba computes literals and Python floats in float64, integers in 64 bits, and `math` functions in the type of their
+argument; Python has one float and one unbounded integer.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.log.traced_memory import TracedTuple, wrapped
+from labkit.core.errors import KernelError
+
+# Functions of `math` that NumPy calls differently.
+_NUMPY_NAMES = {"pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2"}
+_NUMPY_NAMES |= {"asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
+
+
+class IntegerType:
+    """An integer type: calling it casts as C does, to a Python integer of that range."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+
+    def __call__(self, value: Any = 0) -> int:
+        """`value` without its fraction, wrapped into the type's range."""
+        return int(wrapped(int(value), self.dtype))
+
+
+def as_dtype(given: Any) -> np.dtype[Any]:
+    """The NumPy type that a kernel names by a numba type, a NumPy type, or an IntegerType."""
+    if isinstance(given, IntegerType):
+        return given.dtype
+    if type(given).__module__.startswith("numba"):
+        from numba.np.numpy_support import as_dtype as of_numba
+
+        return np.dtype(of_numba(given))
+    plain: np.dtype[Any] = np.dtype(given)
+    return plain
+
+
+def stand_in(value: Any) -> Any:
+    """What replaces a global `value` in a traced kernel; `value` itself where it can stay."""
+    if type(value) is float:
+        return np.float64(value)
+    if isinstance(value, np.integer | np.bool_):
+        return value.item()
+    if type(value) is tuple:
+        return TracedTuple(value)
+    if value is divmod:
+        return lambda a, b: TracedTuple(divmod(a, b))
+    if value is float:
+        return np.float64
+    if isinstance(value, type) and issubclass(value, np.integer):
+        return IntegerType(value)
+    if type(value).__module__.startswith("numba.core.types") and hasattr(value, "bitwidth"):
+        dtype = as_dtype(value)
+        return IntegerType(dtype) if dtype.kind in "iu" else dtype.type
+    module = getattr(value, "__module__", None) or ""
+    if module == "math" and callable(value):
+        return _typed(value)
+    return _libdevice(value) if module.endswith("cuda.libdevice") else value
+
+
+def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A `math` function that returns its argument's type, and NaN or infinity where `math` would raise."""
+    name = function.__name__
+    if name in ("floor", "ceil", "trunc"):
+        return lambda x: int(function(float(x)))
+    if name in ("modf", "frexp"):
+        return lambda x: TracedTuple(getattr(np, name)(x))
+    ufunc = getattr(np, _NUMPY_NAMES.get(name, name), None)
+    if name == "ldexp":
+        return np.ldexp
+    if isinstance(ufunc, np.ufunc):
+        return lambda *xs: ufunc(*(np.float64(x) if isinstance(x, int | float) else x for x in xs))
+
+    def scalar(x: Any) -> Any:
+        kind = type(x) if isinstance(x, np.floating) else np.float64
+        try:
+            return kind(function(x))
+        except (ValueError, OverflowError) as error:
+            return kind("nan" if isinstance(error, ValueError) else "inf")
+
+    return scalar
+
+
+def _libdevice(function: Any) -> Callable[..., Any]:
+    """A function of numba.cuda.libdevice on floating-point numbers: those whose names end in f take float32."""
+    name = function.__name__.removeprefix("fast_")
+    short = name.endswith("f") and name != "erf"
+    plain, kind = name.removesuffix("f") if short else name, np.float32 if short else np.float64
+    own: Any = {"rsqrt": lambda x: 1 / np.sqrt(x), "fma": lambda a, b, c: np.float64(a) * b + np.float64(c)}
+    known = own.get(plain) or getattr(np, _NUMPY_NAMES.get(plain, plain), None) or getattr(math, plain, None)
+    if known is None:
+        raise KernelError(
+            f"libdevice.{function.__name__} is not supported by lab.trace. Write operators and functions of math, which"
+            " numba compiles to libdevice where it needs to."
+        )
+    return lambda *xs: kind(known(*map(kind, xs)))
+
+
+def arithmetic_helpers(divided_by_zero: Callable[[int, int], None]) -> dict[str, Callable[..., int]]:
+    """Arithmetic on integers as numba's code does it, where Python's differs; `divided_by_zero` reports a division."""
+
+    def divided(function: Callable[[int, int], int]) -> Callable[[int, int, int], int]:
+        def divide(a: int, b: int, key: int) -> int:
+            if b:
+                return function(a, b)
+            divided_by_zero(key, a)
+            return 0
+
+        return divide
+
+    return {
+        "quotient": divided(operator.floordiv),
+        "remainder": divided(operator.mod),
+        # PTX ISA, "shl" and "shr": a shift by more than 63 counts as one by 64.
+        "left": lambda a, n: a << n if 0 <= n < 64 else 0,
+        "right": lambda a, n: a >> (n if 0 <= n < 64 else 64),
+        "wrap": lambda value: wrapped(value, np.dtype(np.int64)),
+    }

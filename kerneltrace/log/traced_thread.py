@@ -1,0 +1,300 @@
+"""A CUDA thread: the part of numba's `cuda` that a traced kernel can use."""
+
+# mypy: disable-error-code="no-any-return"
+# A thread knows its block as Any: thread_block.py imports this module.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kerneltrace.log.event_log import SITES
+from kerneltrace.log.numba_types import as_dtype, stand_in
+from kerneltrace.log.traced_memory import Record, TracedArray, TracedTuple, wrapped
+from labkit.core.errors import KernelError
+
+WARP = 32
+FULL = 0xFFFFFFFF
+SWAPS = 8  # of a thread, before which the others run; a kernel that gives up does so sooner
+ANY_LANES = -1  # the mask of an operation that waits for no lane in particular
+
+VALUES = ("threadIdx", "blockIdx", "blockDim", "gridDim", "laneid", "warpsize")
+"""Attributes of `cuda` that a kernel reads."""
+
+PLAIN = (
+    "grid", "gridsize", "popc", "clz", "ffs", "brev", "fma", "selp", "cbrt", "nanosleep", "lanemask_lt",
+)  # fmt: skip
+"""Functions of `cuda` that leave no trace."""
+
+BITS = ("popc", "clz", "ffs", "brev")
+"""Those of them whose result depends on the number of bits of their argument, which they take last."""
+
+ATOMICS: dict[str, Callable[..., Any]] = {
+    "add": lambda old, value: old + value,
+    "sub": lambda old, value: old - value,
+    "max": lambda old, value: max(old, value),
+    "min": lambda old, value: min(old, value),
+    "nanmax": lambda old, value: np.fmax(old, value).item(),
+    "nanmin": lambda old, value: np.fmin(old, value).item(),
+    "exch": lambda old, value: value,
+    "cas": lambda old, expected, value: value if old == expected else old,
+    "and_": lambda old, value: old & value,
+    "or_": lambda old, value: old | value,
+    "xor": lambda old, value: old ^ value,
+    "inc": lambda old, value: 0 if old >= value else old + 1,
+    "dec": lambda old, value: value if old == 0 or old > value else old - 1,
+}
+"""What an atomic writes, given the old value and its arguments."""
+
+_SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
+_VOTES = ("all_sync", "any_sync", "eq_sync", "ballot_sync", "match_any_sync", "match_all_sync")
+KEYED = {
+    **dict.fromkeys(("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or"), "barrier"),
+    **dict.fromkeys(("syncwarp", "activemask", *_SHUFFLES, *_VOTES), "warp"),
+    **dict.fromkeys(("threadfence", "threadfence_system", "threadfence_block"), "fence"),
+    **dict.fromkeys(("shared.array", "local.array", "const.array_like"), "array"),
+    **{f"atomic.{op}": "atomic" for op in ATOMICS},
+}
+"""Functions of `cuda` that report, and the kind of their sites."""
+
+WAITING = ("barrier", "warp")
+"""Kinds of functions at which a thread waits for others: generators, called with `yield from`."""
+
+Wait = Generator[int, None, Any]
+
+
+class Dim3(NamedTuple):
+    """Extents of, or a place in, a grid or a block; x varies fastest."""
+
+    x: int
+    y: int
+    z: int
+
+
+def place(number: Any, shape: Dim3) -> Dim3:
+    """The place of the thread or block with a number, counted in a shape with x fastest."""
+    return Dim3(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))
+
+
+def place_name(at: Dim3, shape: Dim3) -> str:
+    """A place as a message quotes it: x alone where the shape has one dimension, else (x, y) or (x, y, z)."""
+    if shape.y == shape.z == 1:
+        return str(at.x)
+    return str(tuple(at[:2] if shape.z == 1 else at))
+
+
+def _block_vote(answer: Callable[[list[Any]], int]) -> Callable[..., Wait]:
+    def vote(self: TracedThread, key: int, predicate: Any) -> Wait:
+        return answer((yield from self.wait("barrier", key, 0, predicate)))
+
+    return vote
+
+
+def _warp_vote(answer: Callable[[dict[int, Any]], int]) -> Callable[..., Wait]:
+    def vote(self: TracedThread, key: int, mask: int, predicate: Any) -> Wait:
+        return answer((yield from self.wait("warp", key, mask & FULL, predicate)))
+
+    return vote
+
+
+class TracedThread:
+    """One thread. Its methods are those of `cuda`; those in KEYED take the key of their site first."""
+
+    warpsize = WARP
+    __slots__ = (
+        "_block", "answer", "blockDim", "blockIdx", "brought", "generator", "gridDim", "in_grid", "key", "kind",
+        "laneid", "mask", "swaps", "threadIdx", "warp",
+    )  # fmt: skip
+
+    def __init__(self, block: Any, index: Dim3, number: int) -> None:
+        """`number` counts the threads of the block, x fastest; `block` is its ThreadBlock."""
+        self._block, self.threadIdx = block, index
+        self.blockIdx, self.blockDim, self.gridDim = block.index, block.dim, block.grid
+        self.in_grid = block.first + number
+        self.laneid, self.warp = number % WARP, number // WARP
+        self.generator: Any = None  # runs the thread, where its kernel can wait
+        self.key, self.kind, self.mask = 0, "barrier", 0
+        """Where it waits (0: it only pauses, -1: it has returned), at what kind of site, and with which lanes."""
+        self.brought: Any = None
+        """What it brings to a barrier, a warp operation or a pause (an access's key); `answer` is what it gets back."""
+        self.answer: Any = None
+        self.swaps = 0
+        """How often it has come to a compare-and-swap whose result is used."""
+
+    def detach(self) -> None:
+        """Drop the references that form a cycle with the block, which nobody collects during a trace."""
+        self._block = self.generator = None
+
+    # -- position
+
+    def grid(self, ndim: int) -> Any:
+        """The thread's place in the whole grid: an integer, or a tuple of 2 or 3."""
+        places = [b * d + t for b, d, t in zip(self.blockIdx, self.blockDim, self.threadIdx, strict=True)]
+        return places[0] if ndim == 1 else TracedTuple(places[:ndim])
+
+    def gridsize(self, ndim: int) -> Any:
+        """Threads of the whole grid along each of `ndim` directions."""
+        sizes = [g * d for g, d in zip(self.gridDim, self.blockDim, strict=True)]
+        return sizes[0] if ndim == 1 else TracedTuple(sizes[:ndim])
+
+    # -- waiting
+
+    def wait(self, kind: str, key: int, mask: int, brought: Any) -> Wait:
+        """Wait for the block or for the lanes in `mask`; what the waiting threads bring."""
+        self.kind, self.mask, self.brought = kind, mask, brought
+        yield key
+        self.kind, self.brought = "barrier", None
+        return self.answer
+
+    def pause(self, key: int) -> int:
+        """Note the access that comes next, and return the 0 of a thread that only pauses."""
+        self.brought = key
+        return 0
+
+    # What a vote answers, given the predicates of the block, or of the lanes by their numbers.
+    syncthreads_count = _block_vote(lambda votes: sum(map(bool, votes)))
+    syncthreads_and = _block_vote(lambda votes: int(all(votes)))
+    syncthreads_or = _block_vote(lambda votes: int(any(votes)))
+    all_sync = _warp_vote(lambda votes: int(all(votes.values())))
+    any_sync = _warp_vote(lambda votes: int(any(votes.values())))
+    eq_sync = _warp_vote(lambda values: int(len(set(values.values())) == 1))
+    ballot_sync = _warp_vote(lambda votes: sum(1 << lane for lane, vote in votes.items() if vote))
+
+    def syncwarp(self, key: int, mask: int = FULL) -> Wait:
+        """Wait for the lanes of the warp that `mask` names."""
+        number = yield from self.wait("warp", key, mask & FULL, None)
+        if isinstance(number, int):  # the warp's other lanes did not take part
+            self._block.log.add(key)
+            self._block.log.add(8 * number)
+
+    def activemask(self, key: int) -> Wait:
+        """The lanes of the warp that are here together: all that come this way, since the trace keeps them in step."""
+        lanes = yield from self.wait("warp", key, ANY_LANES, None)
+        return sum(1 << lane for lane in lanes)
+
+    def match_any_sync(self, key: int, mask: int, value: Any) -> Wait:
+        """The lanes that bring the same value."""
+        lanes = yield from self.wait("warp", key, mask & FULL, value)
+        return sum(1 << lane for lane, brought in lanes.items() if brought == value)
+
+    def match_all_sync(self, key: int, mask: int, value: Any) -> Wait:
+        """The mask and True if all lanes bring the same value, else 0 and False."""
+        lanes = yield from self.wait("warp", key, mask & FULL, value)
+        same = len(set(lanes.values())) == 1
+        return TracedTuple((mask * same, same))
+
+    def lanemask_lt(self) -> int:
+        """The lanes below this one."""
+        return (1 << self.laneid) - 1
+
+    def _shuffle(self, key: int, mask: int, value: Any, source: int) -> Wait:
+        lanes = yield from self.wait("warp", key, mask & FULL, value)
+        if source in lanes:
+            return lanes[source]
+        self._block.execution.diagnostics.absent_lane(key, source)
+        return type(value)(0)
+
+    def shfl_sync(self, key: int, mask: int, value: Any, src_lane: int) -> Wait:
+        """The value that lane `src_lane` brings."""
+        return self._shuffle(key, mask, value, src_lane % WARP)
+
+    def shfl_up_sync(self, key: int, mask: int, value: Any, delta: int) -> Wait:
+        """The value of the lane `delta` below; the thread's own where there is none."""
+        return self._shuffle(key, mask, value, self.laneid - delta if self.laneid >= delta else self.laneid)
+
+    def shfl_down_sync(self, key: int, mask: int, value: Any, delta: int) -> Wait:
+        """The value of the lane `delta` above; the thread's own where there is none."""
+        return self._shuffle(key, mask, value, self.laneid + delta if self.laneid + delta < WARP else self.laneid)
+
+    def shfl_xor_sync(self, key: int, mask: int, value: Any, lane_mask: int) -> Wait:
+        """The value of the lane whose number differs in the bits of `lane_mask`."""
+        return self._shuffle(key, mask, value, self.laneid ^ lane_mask)
+
+    # -- memory
+
+    def threadfence(self, key: int) -> None:
+        """Make what this thread wrote visible to others before what it writes later."""
+        self._block.log.add(key)
+        self._block.log.add(0)
+
+    threadfence_system = threadfence_block = threadfence
+
+    def shared_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> TracedArray:
+        """Memory that the threads of a block share; a shape of 0 is the launch's dynamic shared memory."""
+        site = key % SITES
+        return self._block.shared.array(site, self._block.program.sites[site].text, shape, as_dtype(dtype))
+
+    def local_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> TracedArray:
+        """Memory of the thread alone."""
+        name = self._block.program.sites[key % SITES].text
+        return self._block.execution.memory.local(shape, as_dtype(dtype), name)
+
+    def const_array_like(self, key: int, array: Any) -> TracedArray:
+        """An array that numba compiled into constant memory."""
+        return self._block.execution.memory.constant(array, "constant")
+
+    def attribute(self, owner: Any, name: str, key: int) -> Any:
+        """A field of a record, or of every record of an array; of anything else the plain attribute."""
+        if isinstance(owner, TracedArray) and name not in (owner.array.dtype.names or ()):
+            raise KernelError(
+                f"{owner.name}.{name} is not supported by lab.trace. Write a loop over the elements of {owner.name}."
+            )
+        return owner.ld(name, key) if isinstance(owner, TracedArray | Record) else stand_in(getattr(owner, name))
+
+    def atomic(self, op: str, key: int, array: TracedArray, index: Any, *values: Any) -> Any:
+        """Change an element in one indivisible step and return its old value; `op` is a key of ATOMICS."""
+        place = array.place(index)
+        if place is None:
+            return array.out_of_bounds(array, index, key, writing=True)
+        cast = [wrapped(value, array.dtype) for value in values]
+        return array.exchange(place, lambda old: ATOMICS[op](old, *cast), key)
+
+    def swap(self, key: int, *args: Any) -> Wait:
+        """A compare-and-swap whose result is used.
+
+        In a changed order the other threads run between a thread's arguments and its first swaps, which then meet what
+        they have written: so the kernel shows what it does after swaps that fail.
+        """
+        self.swaps += 1
+        if self._block.is_reordered and self.swaps <= SWAPS:
+            yield 0
+        return self.atomic("cas", key, *args)
+
+    # -- bits and numbers
+
+    @staticmethod
+    def popc(x: int, bits: int = 32) -> int:
+        """The number of bits that are 1, of a number of 32 or 64 bits."""
+        return (int(x) & (1 << bits) - 1).bit_count()
+
+    @staticmethod
+    def clz(x: int, bits: int = 32) -> int:
+        """The number of zero bits above the highest 1."""
+        return bits - (int(x) & (1 << bits) - 1).bit_length()
+
+    @staticmethod
+    def ffs(x: int, bits: int = 32) -> int:
+        """The position of the lowest 1, counted from 1; 0 where there is none."""
+        return int(x & -x).bit_length()
+
+    @staticmethod
+    def brev(x: int, bits: int = 32) -> int:
+        """The bits in reverse order."""
+        return int(f"{int(x) & (1 << bits) - 1:0{bits}b}"[::-1], 2)
+
+    @staticmethod
+    def fma(a: Any, b: Any, c: Any) -> Any:
+        """Multiply and add, rounded once where all three are float32 or float16."""
+        short = [type(x) for x in (a, b, c) if isinstance(x, np.float32 | np.float16)]
+        exact = np.float64(a) * np.float64(b) + np.float64(c)
+        return short[0](exact) if len(short) == 3 else exact
+
+    @staticmethod
+    def selp(choose: Any, a: Any, b: Any) -> Any:
+        """`a` if `choose` else `b`, without a branch."""
+        return a if choose else b
+
+    cbrt = staticmethod(np.cbrt)
+    nanosleep = staticmethod(lambda nanoseconds: None)

@@ -1,0 +1,99 @@
+"""One run of a kernel: what its blocks share while they run, and what they leave behind."""
+
+from __future__ import annotations
+
+import math
+import types
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kerneltrace.judge.counts import Requests
+from kerneltrace.judge.diagnostics import Diagnostics
+from kerneltrace.judge.events import Events
+from kerneltrace.log.address_space import AddressSpace, Region, SharedLayout
+from kerneltrace.log.event_log import EventLog
+from kerneltrace.log.traced_thread import Dim3, place, place_name
+from kerneltrace.source.program import Program, Site
+
+
+@dataclass(frozen=True)
+class LaunchSettings:
+    """What stays the same from run to run: the kernel, the launch, the limits."""
+
+    fn: types.FunctionType
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+    max_events: int
+    max_steps: int
+    pauses: bool = False
+    """Whether a thread pauses before each access to memory, so that others can come in between."""
+
+    @property
+    def block_size(self) -> int:
+        """Threads of a block."""
+        return math.prod(self.block)
+
+    def where(self, thread: int) -> str:
+        """Name a thread, counted over the whole grid, as messages do: `thread 3 of block (0, 1)`."""
+        block, inside = divmod(thread, self.block_size)
+        own = f"thread {place_name(place(inside, self.block), self.block)}"
+        if math.prod(self.grid) == 1:
+            return own
+        return f"{own} of block {place_name(place(block, self.grid), self.grid)}"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One run of a kernel, from its blocks' shared state to its log and the addresses in it."""
+
+    settings: LaunchSettings
+    log: EventLog
+    program: Program
+    diagnostics: Diagnostics
+    memory: AddressSpace
+    layout: SharedLayout
+
+    @cached_property
+    def thread_places(self) -> list[Dim3]:
+        """The place of each thread in its block, made once for all blocks."""
+        return [place(i, self.settings.block) for i in range(self.settings.block_size)]
+
+    @property
+    def sites(self) -> list[Site]:
+        """Places in the source that report."""
+        return self.program.sites
+
+    @property
+    def events(self) -> Events:
+        """All events, looked up anew."""
+        return Events.of(self.log, self.sites, self.settings.block_size)
+
+    @cached_property
+    def _parts(self) -> tuple[Events, Events]:
+        events = self.events
+        accessing = events.log.kinds[events.site] > 0
+        return events.only(accessing), events.only(~accessing)
+
+    accesses = property(lambda self: self._parts[0], doc="The events that access memory.")
+    others = property(lambda self: self._parts[1], doc="All other events: branches, loops, fences.")
+
+    @cached_property
+    def requests(self) -> Requests:
+        """Accesses grouped by the warp instruction they belong to."""
+        return Requests.of(self.accesses)
+
+    @property
+    def regions(self) -> list[Region]:
+        """Every array the kernel could reach."""
+        return [*self.memory.regions, *self.layout.regions.values()]
+
+    def region_of(self, address: int) -> tuple[Region | None, str]:
+        """The array that an address lies in, and the element as its source would name it: `a[3, 4]`."""
+        for region in self.regions:
+            number = int(region.elements(np.array([address]))[0])
+            if number >= 0:
+                return region, region.element(number)
+        return None, "memory"

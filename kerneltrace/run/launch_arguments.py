@@ -1,0 +1,158 @@
+"""Check the shape and the arguments of a launch, and copy device arrays to the host."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import inspect
+import math
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.log.address_space import owner_bounds
+from kerneltrace.log.traced_memory import Array, TracedTuple
+from kerneltrace.log.traced_thread import Dim3
+from labkit.core.arguments import is_whole
+from labkit.core.display import brief_repr
+from labkit.core.errors import KernelError
+
+MAX_THREADS = 1024
+MAX_BLOCK = Dim3(1024, 1024, 64)
+MAX_GRID = Dim3(2**31 - 1, 65535, 65535)
+"""CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
+
+
+def as_dim3(name: str, given: Any, largest: Dim3) -> Dim3:
+    """A grid or block, given as an integer or a tuple of up to three, as a Dim3; KernelError for anything else."""
+    parts = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(parts) <= 3 or not all(is_whole(part) for part in parts):
+        raise KernelError(f"Expected {name} to be a whole number or a tuple of up to three, got {brief_repr(given)}.")
+    full = Dim3(*(int(part) for part in (*parts, 1, 1)[:3]))
+    for part, limit, axis in zip(full, largest, "xyz", strict=True):
+        if not 1 <= part <= limit:
+            hint = " Nothing would run; is the number of blocks rounded down? Use -(-n // block)." if part == 0 else ""
+            raise KernelError(f"Expected {name}.{axis} to be 1 to {limit:,}, got {part:,}.{hint}")
+    if name == "block" and math.prod(full) > MAX_THREADS:
+        sizes = " x ".join(str(part) for part in full if part > 1)
+        raise KernelError(
+            f"A block has at most {MAX_THREADS:,} threads; {sizes} are {math.prod(full):,}."
+            " Use a smaller block and more blocks."
+        )
+    return full
+
+
+@dataclass(frozen=True)
+class LaunchArguments:
+    """The arguments of a launch as the traced kernel takes them: host arrays and numbers, by parameter name."""
+
+    values: dict[str, Any]
+    types: tuple[Any, ...]
+    """Numba's types of the arguments."""
+    copies_back: tuple[Callable[[], object], ...]
+    """Functions that copy results back to the GPU's arrays."""
+
+    def copy(self) -> LaunchArguments:
+        """The same with copied memory; arrays that overlap in memory overlap in the copy."""
+        copies: dict[int, Array] = {}
+        return LaunchArguments({name: _copied(value, copies) for name, value in self.values.items()}, self.types, ())
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arguments that are arrays."""
+        return {name: value for name, value in self.values.items() if isinstance(value, np.ndarray)}
+
+
+def _copied(value: Any, copies: dict[int, Array]) -> Any:
+    if isinstance(value, TracedTuple):
+        return TracedTuple(_copied(part, copies) for part in value)
+    if not isinstance(value, np.ndarray) or not value.size:
+        return value
+    low, high = owner_bounds(value)
+    if low not in copies:
+        copies[low] = np.ctypeslib.as_array((ctypes.c_ubyte * (high - low)).from_address(low)).copy()
+    offset = value.__array_interface__["data"][0] - low
+    return np.ndarray(value.shape, value.dtype, copies[low].data, offset, value.strides)
+
+
+def launch_arguments(fn: types.FunctionType, args: tuple[Any, ...]) -> LaunchArguments:
+    """Match `args` to the parameters of `fn`; KernelError for a wrong number of them or a type that no kernel takes."""
+    parameters = list(inspect.signature(fn).parameters.values())
+    names, least = [p.name for p in parameters], sum(p.default is p.empty for p in parameters)
+    if not least <= len(args) <= len(parameters):
+        many = "s" * (len(names) != 1)
+        raise KernelError(f"{fn.__name__}({', '.join(names)}) takes {len(names)} argument{many}, got {len(args)}.")
+    back: list[Callable[[], object]] = []
+    values = {name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)}
+    given = [*args, *(p.default for p in parameters[len(args) :])]
+    kinds = (_type(value, arg) for value, arg in zip([*values.values(), *given[len(args) :]], given, strict=True))
+    return LaunchArguments(values, tuple(kinds), tuple(back))
+
+
+def _type(value: Any, arg: Any) -> Any:
+    """Numba's type of an argument, given as `arg` and converted to `value`: an integer keeps its own number of bits."""
+    import numba
+
+    if isinstance(value, TracedTuple):
+        return numba.types.Tuple([_type(part, own) for part, own in zip(value, arg, strict=True)])
+    return numba.typeof(value if isinstance(value, np.ndarray) else arg)
+
+
+def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:
+    if isinstance(arg, bool | np.bool_):
+        return bool(arg)
+    if not getattr(arg, "shape", ()) and not isinstance(arg, np.ndarray) and is_whole(arg):
+        return int(arg)
+    if isinstance(arg, np.floating | np.complexfloating | complex):
+        return arg
+    if isinstance(arg, float):
+        return np.float64(arg)
+    if isinstance(arg, tuple):
+        return TracedTuple(_value(f"{name}[{i}]", part, back) for i, part in enumerate(arg))
+    array = _host_array(name, arg, back)
+    if array is None:
+        raise KernelError(
+            f"A kernel takes arrays and numbers; {name!r} is {brief_repr(arg)}. Make it an array: np.array(...)."
+        )
+    if array.dtype.kind not in "fiubcV" or array.dtype.hasobject:
+        kind = "Python objects" if array.dtype.hasobject else f"the type {array.dtype}"
+        raise KernelError(
+            f"{name!r} is an array of {kind}, which no GPU computes with. Convert it: {name}.astype(np.float32)."
+        )
+    return array
+
+
+def _host_array(name: str, arg: Any, back: list[Callable[[], object]]) -> Array | None:
+    """The array itself, or a host copy of a device array; None where `arg` is no array.
+
+    Adds a function to `back` that copies the host copy back.
+    """
+    if isinstance(arg, np.ndarray):
+        return arg
+    if type(arg).__module__.startswith("torch"):
+        return _torch_array(name, arg.detach(), back)
+    for download, upload in (("copy_to_host", "copy_to_device"), ("get", "set")):  # numba's arrays, CuPy's
+        if hasattr(arg, download) and hasattr(arg, upload):
+            host = np.asarray(getattr(arg, download)())
+            back.append(functools.partial(getattr(arg, upload), host))
+            return host
+    return None
+
+
+def _torch_array(name: str, tensor: Any, back: list[Callable[[], object]]) -> Array:
+    """A view of a tensor's memory whose base is the whole storage, so that its alignment shows; a GPU's is copied."""
+    import torch
+
+    if tensor.dtype == torch.bfloat16:
+        raise KernelError(f"{name!r} is bfloat16, which NumPy does not have: {name}.float() converts it.")
+    if tensor.device.type != "cpu":
+        host = tensor.cpu()
+        back.append(lambda: tensor.copy_(host))
+        tensor = host
+    storage = np.asarray(torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage()).numpy())
+    plain = tensor.numpy()
+    offset = tensor.storage_offset() * tensor.element_size()
+    return np.ndarray(plain.shape, plain.dtype, storage.data, offset, plain.strides)

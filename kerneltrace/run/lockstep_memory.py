@@ -1,0 +1,68 @@
+"""Arrays as threads in lockstep see them: an index is an array with a place for each thread, or one for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.log.traced_memory import Array, TracedArray, TracedTuple, flat_view
+from kerneltrace.source.lockstep_source import NotInLockstep
+
+
+class LaneArray:
+    """An array inside a kernel; `ld` and `st` access it for the threads that take part."""
+
+    def __init__(self, lanes: Any, traced: TracedArray, memory: Any = None, offset: Any = None) -> None:
+        """`memory` holds copies of the array one after another, and `offset` says where that of each thread begins."""
+        flat = flat_view(traced.array) if memory is None else memory
+        if flat is None or flat.dtype == np.uint64:
+            raise NotInLockstep
+        self.shape, self.size, self.ndim = TracedTuple(traced.array.shape), traced.array.size, traced.array.ndim
+        self.dtype = flat.dtype
+        self._lanes, self._memory, self._offset, self._is_logged = lanes, flat, offset, traced.add is not None
+        self._steps = [s // flat.itemsize for s in traced.array.strides]
+        self._base, self._wide = 8 * traced.base + flat.itemsize.bit_length() - 1, 8 * flat.itemsize
+        self._known = None if memory is None else np.zeros(len(flat), bool)  # which elements have been written
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def ld(self, index: Any, key: int) -> Any:
+        """The elements at `index`, for all threads; 0 for those that do not take part."""
+        at = self._places(index, key)
+        found = self._memory[self._written(at)]
+        return self._lanes.spread(found.astype(np.int64) if found.dtype.kind in "iu" else found)
+
+    def st(self, index: Any, value: Any, key: int) -> None:
+        """Write the elements at `index`."""
+        at = self._places(index, key)
+        if self._known is not None:
+            self._known[at] = True
+        self._memory[at] = self._lanes.those(np.asarray(value)).astype(self.dtype)
+
+    def change(self, function: np.ufunc, index: Any, value: Any, key: int) -> None:
+        """Change elements by a function of the old values and of `value`, thread after thread."""
+        at = self._places(index, key)
+        function.at(self._memory, self._written(at), self._lanes.those(np.asarray(value)).astype(self.dtype))
+
+    def _written(self, at: Array) -> Array:
+        if self._known is not None and not self._known[at].all():
+            raise NotInLockstep
+        return at
+
+    def _places(self, index: Any, key: int) -> Array:
+        """Where in memory the elements are that the threads ask for, which is logged."""
+        parts = index if isinstance(index, tuple) else (index,)
+        if len(parts) != self.ndim:
+            raise NotInLockstep  # a part of the array
+        at: Any = 0
+        for part, n, step in zip(parts, self.shape, self._steps, strict=True):
+            part = self._lanes.those(part)
+            if np.any(part < 0) or np.any(part >= n):
+                raise NotInLockstep
+            at = at + part * step
+        if self._is_logged:
+            self._lanes.log(key, self._base + at * self._wide)
+        at = at if self._offset is None else at + self._lanes.those(self._offset)
+        return np.broadcast_to(at, self._lanes.active)

@@ -1,0 +1,77 @@
+"""What a traced kernel and its device functions are made of: places in their source that report, and counters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kerneltrace.log.event_log import SITES, EventLog
+from kerneltrace.source.typed_source import Operations
+from labkit.core.errors import KernelError
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place in a kernel's source that logs events."""
+
+    kind: str
+    """load, store, atomic, branch, for, while, call, barrier, warp, fence or array."""
+    line: int
+    function: str
+    """The kernel's name, or a device function's name followed by ()."""
+    text: str
+    """The source of the expression."""
+    operations: Operations
+    """Operations done each time the site logs: those of a branch's condition."""
+    call: str = ""
+    """The function of `cuda` that is called here, whatever name it has in the source: atomic.add, shfl_sync."""
+    used: bool = True
+    """Whether the source uses what that call returns."""
+
+
+class Program:
+    """A kernel and the device functions it calls, instrumented for one run."""
+
+    def __init__(
+        self, log: EventLog, constant: Callable[[Any, str], Any], divided_by_zero: Callable[[int, int], None]
+    ) -> None:
+        """`constant(array, name)` places an array that the kernel takes from its surroundings in constant memory.
+
+        `divided_by_zero(key, dividend)` reports a division of integers.
+        """
+        self.log, self.constant, self.divided_by_zero = log, constant, divided_by_zero
+        self.sites = [Site("none", 0, "", "", Operations())]  # numbers start at 1: a key of 0 means a paused thread
+        self.counters: list[int] = []
+        """How often each straight run of statements was executed."""
+        self.counted: list[Operations] = []
+        """Operations of each such run."""
+        self.files: set[str] = set()
+        self.functions: dict[Any, Callable[..., Any] | None] = {}
+        """Instrumented functions by their Python function and types; None while one is being instrumented."""
+        self.is_typed = True
+        """Whether numba typed the functions, without which operations are not counted."""
+        self.lanes: Any = None
+        """The threads, where they run in lockstep."""
+        self.pauses = False
+        """As in LaunchSettings."""
+        self.votes = False
+        """Whether a barrier of the kernel carries a predicate."""
+
+    def site(
+        self, kind: str, node: ast.AST, function: str, operations: Operations, text: str = "", call: str = "",
+        used: bool = True,
+    ) -> int:  # fmt: skip
+        """The number of a new site at `node`; `text` describes it where the source does not."""
+        if len(self.sites) == SITES:
+            raise KernelError(f"The kernel has over {SITES} accesses and branches in its source. Trace a part of it.")
+        line = getattr(node, "lineno", 0)
+        self.sites.append(Site(kind, line, function, text or ast.unparse(node), operations, call, used))
+        return len(self.sites) - 1
+
+    def counter(self, operations: Operations) -> int:
+        """The number of a new counter, for a run of statements that are executed together."""
+        self.counters.append(0)
+        self.counted.append(operations)
+        return len(self.counters) - 1

@@ -1,0 +1,172 @@
+"""One function on N processes: results and metrics back, failures explained."""
+
+from __future__ import annotations
+
+import linecache
+import multiprocessing
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadArgument, BadMeasurement, RankFailed
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, Positive, checked
+from labkit.core.spans import Span
+from labkit.core.units import format_bytes, format_seconds
+from labkit.measure import host
+from labkit.measure.contention import Contention, Watch, add_ended
+from ranks import rank_context
+from ranks.rank_context import RankTrace, Report, spans_of
+
+# What a rank takes for itself with a small model: measured 18 MB forked, 160 MB started anew (torch 2.13, Linux).
+_FORKED_BYTES, _FRESH_BYTES = 32 << 20, 200 << 20
+# A rank takes five of the 1,024 files that Linux lets a process open, and the notebook needs its own.
+Ranks = Annotated[int, Number(least=1, most=120, advice="It is the number of ranks on this machine.")]
+_had: set[str] = set()  # environment variables of earlier launches: the fork server, which lives on, may have them
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Launched(Sequence[Any]):
+    """What each rank returned, in order; what ranks reported; and spans of what each did when, on one clock.
+
+    `contention` is what other programs took of the ranks' time.
+    """
+
+    values: tuple[Any, ...]
+    seconds: float
+    reports: tuple[Report, ...] = ()
+    spans: tuple[Span, ...] = ()
+    origin: Literal["measured", "simulated"] = "measured"
+    contention: Contention = field(default=Contention())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.values[index]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, list | tuple | Launched) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # how Python says: not hashable
+
+    def __repr__(self) -> str:
+        ranks = "1 rank" if len(self) == 1 else f"{len(self)} ranks"
+        devices = " (simulated devices)" if self.origin == "simulated" else ""
+        busy = self.contention.reason and f"; {self.contention.reason}"
+        return f"{ranks} returned after {format_seconds(self.seconds)}{devices}{busy}"
+
+
+@checked
+def launch(
+    fn: Callable[..., Any],
+    nproc: Ranks,
+    *args: Any,
+    timeout_s: Positive = 60.0,
+    on_report: Callable[[Report], object] | None = None,
+    threads: Count = 1,
+) -> Launched:
+    """Run `fn(*args)` on `nproc` processes at once and return what each returned, rank by rank.
+
+    Each process has torchrun's environment, `threads` threads, a GPU where each can have one, and `fn` calls
+    `dist.init_process_group(lab.dist.backend())` itself. Meanwhile `on_report` is called here with what ranks
+    `lab.report`. Ranks that aren't done after `timeout_s` seconds are ended. RankFailed says which rank failed first
+    and why, what each was doing, or which tensors differ; BadArgument and BadMeasurement say what can't be launched.
+    When it returns or raises, nothing runs any more that ranks have started, daemons on Linux included.
+
+    Other users of this machine can't join, read or write. `env://`, the default of init_process_group, meets at a file
+    in a folder of this user's alone; MASTER_ADDR and MASTER_PORT name a free port, for a store that `fn` makes itself.
+    gloo and NCCL stay on the loopback interface, whatever GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say. On Linux a
+    rank that gloo has connected to another user's process fails before it sends anything: others can make a launch
+    fail, and no more. macOS doesn't tell whose a connection is. Root, and whatever runs as you, is trusted.
+    """
+    _check(nproc)
+    from ranks import rank_failures
+    from ranks.agent import Agent, private_folder, start_fork_server
+    from ranks.coordinator import Coordinator
+    from ranks.packing import unpack
+    from ranks.worker import Task
+
+    call, method = _pickled(fn, args), multiprocessing.get_start_method(allow_none=True)
+    start_s = time.monotonic()
+    start_fork_server()
+    watch = Watch()
+    with private_folder() as folder:
+        with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as agent:
+            places = folder, _free_port()
+            agent.run(Task(nproc, *places, call, _environment(), _cells(), start_s, threads, method))
+        differ = rank_failures.sizes_differ(folder)
+    states = coordinator.states
+    if agent.timed_out or any(state.failure for state in states):
+        raise RankFailed(rank_failures.explain(states, timeout_s, differ))
+    if differ:
+        raise RankFailed(f"All ranks returned, with wrong results. {differ}")
+    values = tuple(unpack(state.result) for state in states)
+    return _launched(values, coordinator.now_s(), tuple(coordinator.reports), [state.trace for state in states], watch)
+
+
+def _launched(
+    values: tuple[Any, ...], seconds: float, reports: tuple[Report, ...], traces: Sequence[RankTrace], watch: Watch
+) -> Launched:
+    """What was launched, with its spans, and what other programs took of it since `watch` began."""
+    add_ended([trace.spent for trace in traces])
+    simulated = any(trace.simulated for trace in traces)
+    origin: Literal["measured", "simulated"] = "simulated" if simulated else "measured"
+    return Launched(values, seconds, reports, spans_of(traces), origin, watch.so_far())
+
+
+def _check(nproc: int) -> None:
+    """Raise RankFailed or BadMeasurement for what can't be launched here, before anything is started."""
+    if rank_context.current() is not None:
+        raise RankFailed("lab.launch was called inside a rank of another launch. Start all ranks from the notebook.")
+    each = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
+    if nproc * each > host.memory_bytes():
+        raise BadMeasurement(
+            f"{nproc} ranks need about {format_bytes(nproc * each)}, {format_bytes(each)} each before any tensor, and "
+            f"this machine has {format_bytes(host.memory_bytes())}. Pass a smaller nproc."
+        )
+
+
+def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps((fn, args)))
+    except Exception as error:
+        raise BadArgument(
+            f"Expected a function and arguments that can be sent to another process, but {brief_repr(fn)} or an "
+            f"argument can't ({error}). Make such objects, like open files or locks, inside the function."
+        ) from None
+
+
+def _environment() -> dict[str, str | None]:
+    """The notebook's environment, None for what it no longer has; with what keeps ranks on this machine's loopback."""
+    environment = dict.fromkeys(_had) | dict(os.environ)
+    _had.update(os.environ)
+    loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+    if loopback is not None:  # whatever the notebook says, for a cluster perhaps: here no rank is elsewhere
+        environment |= dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), loopback)
+    # gloo connects when a group is made, and not at the first message: then rank_groups.py looks at who has connected.
+    return environment | {"TORCH_GLOO_LAZY_INIT": "0"}
+
+
+def _free_port() -> int:
+    """A port for a store that the function may open itself: it finds MASTER_PORT as under torchrun."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _cells() -> dict[str, str]:
+    """The text of the notebook's cells by the file name in tracebacks, since ranks can't read them from a disk."""
+    return {
+        name: "".join(entry[2])
+        for name, entry in list(linecache.cache.items())
+        if len(entry) == 4 and entry[2] and not name.startswith("<frozen") and not Path(name).exists()
+    }

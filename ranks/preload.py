@@ -1,0 +1,35 @@
+"""Imported once by the server that ranks are forked from, so that no rank has to import it again."""
+
+import atexit
+import importlib
+import os
+import shutil
+import warnings
+from multiprocessing import forkserver
+from pathlib import Path
+
+from ranks.process_tree import adopt_orphans, end_descendants
+
+
+def _tidy(server: int) -> None:
+    """End the ranks and what they started, and remove multiprocessing's folder: a kernel that was killed can't."""
+    # Private, and the only way to know its socket.
+    address = forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
+    if os.getpid() == server:
+        end_descendants(server)
+        if isinstance(address, str) and Path(address).parent.name.startswith("pymp-"):
+            shutil.rmtree(Path(address).parent, ignore_errors=True)
+
+
+# First of all, since a kernel can be killed while torch is imported.
+if hasattr(os, "setpgid"):
+    os.setpgid(0, 0)  # Jupyter kills a kernel with its whole process group; the server then ends by itself
+atexit.register(_tidy, os.getpid())
+adopt_orphans()
+warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an adopted orphan's
+
+# Optimisers and DistributedDataParallel import torch._dynamo when first made, which takes seconds in each rank.
+for name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.optim"):
+    importlib.import_module(name)
+for name in ("comm_trace", "packing", "rank_groups", "standin", "worker"):
+    importlib.import_module(f"ranks.{name}")

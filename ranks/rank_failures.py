@@ -1,0 +1,200 @@
+"""Explain a launch that failed: which rank failed first for its own reason or, after a timeout, what each was doing."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from labkit.core.display import cut, signal_name
+from labkit.core.units import format_seconds
+from ranks.coordinator import CRASHES, Failure, RankState
+
+# What gloo, NCCL and torch's store say when it is a peer that has gone. Sources: gloo/transport/tcp/pair.cc,
+# torch/csrc/distributed/c10d/NCCLUtils.cpp and TCPStore's socket.cpp, torch 2.13.
+_LOST = re.compile(
+    r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Socket closed|"
+    r"Timed out waiting \d+ms for (?:recv|send) operation|remote process (?:has )?exited|communicator was aborted|"
+    r"failed to recv, got 0 bytes|Connection was likely closed"
+)
+_OF_THE_NETWORK = re.compile(r"gloo/transport/|DistNetworkError")
+
+
+def is_own(failure: Failure) -> bool:
+    """Whether a rank failed for its own reason, and not because the connection to a peer broke."""
+    text = failure.error + failure.traceback
+    return failure.code is not None or not (_LOST.search(text) or _OF_THE_NETWORK.search(text))
+
+
+def first_failed(states: Sequence[RankState]) -> RankState | None:
+    """The rank that failed first for its own reason; where none did, the first that failed at all."""
+    failed = [(not is_own(s.failure), s.failure.at_s, s.rank) for s in states if s.failure is not None]
+    return states[min(failed)[-1]] if failed else None
+
+
+def explain(states: Sequence[RankState], timeout_s: float, differ: str) -> str:
+    """The message about a launch in which a rank failed, or that was not done after `timeout_s` seconds.
+
+    `differ` is what `sizes_differ` said.
+    """
+    first = first_failed(states)
+    if first is None or first.failure is None:
+        lines = _explain_timeout(states, timeout_s, differ or _mismatch(states))
+    else:
+        failure, own = first.failure, is_own(first.failure)
+        lines = [
+            differ or ("" if own else _returned_early(states)),
+            f"rank {first.rank} {'failed first' if own else 'failed'}, {format_seconds(failure.at_s)} after the start: "
+            f"{_how_it_failed(first)}.",
+            "" if differ else _mismatch(states),
+            "" if failure.traceback == failure.error else failure.traceback,
+            _crash_report(first),
+            *(_one_line(state) for state in states if state is not first),
+        ]
+    return _with_cell_numbers("\n".join(line for line in lines if line))
+
+
+def _explain_timeout(states: Sequence[RankState], timeout_s: float, why: str) -> list[str]:
+    late = sum(state.at_work for state in states)
+    lines = [f"{late} of {len(states)} ranks were not done after {timeout_s:g} s (timeout_s) and were ended."]
+    lines += [_one_line(state) for state in states]
+    lines += [why or "If they were making progress, pass a longer timeout_s."]
+    for state in states:
+        if state.activity is not None and state.activity.frames:
+            lines += [f"Stack of rank {state.rank}:", *map(_frame, state.activity.frames)]
+    return lines
+
+
+def _returned_early(states: Sequence[RankState]) -> str:
+    """A sentence for ranks that returned while others still needed them; empty if none did."""
+    returned = [str(state.rank) for state in states if state.result is not None]
+    if not returned:
+        return ""
+    who = f"rank {returned[0]}" if len(returned) == 1 else f"ranks {', '.join(returned)}"
+    return f"{who} returned while others were still waiting for it: all ranks of a group have to make the same calls."
+
+
+def _mismatch(states: Sequence[RankState]) -> str:
+    """A sentence for ranks that wait for each other in collectives that don't fit; empty if all fit."""
+    found = [(s.rank, s.activity, s.activity.key) for s in states if s.activity is not None and s.activity.key]
+    waiting = [(rank, activity, key) for rank, activity, key in found if key[0] != "message"]
+    for rank, mine, key in waiting:
+        for other, theirs, other_key in waiting:
+            if other <= rank or key[:-1] != other_key[:-1]:  # a key is a group and the call's number there
+                continue
+            call, other_call = f"Call {key[-1]} of rank {rank}", f"call {other_key[-1]} of rank {other}"
+            if (mine.name, key) != (theirs.name, other_key):
+                return (
+                    f"{call} is {mine.name}, {other_call} is {theirs.name}: all ranks of a group have to make the same "
+                    "calls in the same order."
+                )
+    return ""
+
+
+def sizes_differ(folder: str) -> str:
+    """Sentences for the first call to which ranks passed tensors that don't fit; empty if all fit.
+
+    `folder` has what each rank noted (`CommTracer`). gloo may hang then, end a process, or return wrong numbers.
+    """
+    found = {int(path.name.partition("-")[2]): path.read_bytes() for path in Path(folder).glob("sizes-*")}
+    calls: dict[tuple[Any, ...], dict[int, tuple[str, int, str, int]]] = {}
+    if len(set(found.values())) > 1:
+        for rank, lines in sorted(found.items()):
+            for line in lines.splitlines():
+                with suppress(ValueError):  # half a line, if the rank was killed while it wrote
+                    name, size, dtype, n_bytes, *key = json.loads(line)
+                    calls.setdefault(tuple(key), {})[rank] = name, size, dtype, n_bytes
+    for key, passed in calls.items():
+        names, dtypes = {each[0] for each in passed.values()}, {each[2] for each in passed.values()}
+        if key[0] == "message":
+            source, target, _, number = key[1:]
+            if len(passed) == 2 and (passed[source][3] > passed[target][3] or len(dtypes) > 1):
+                return f"Message {number} from rank {source} to rank {target}: {_passed(passed, dtypes)}."
+        elif len(names) == 1 and len({each[1:] for each in passed.values()}) > 1:
+            return (
+                f"{min(names)}, call {key[-1]} of its group: {_passed(passed, dtypes)}. All ranks of a group have to "
+                "pass as many numbers, of one type."
+            )
+    return ""
+
+
+def _passed(passed: dict[int, tuple[str, int, str, int]], dtypes: set[str]) -> str:
+    """Who passed what: "rank 0 passed 3 numbers, rank 1 passed 4 numbers"."""
+    of = {dtype: f" of {dtype}" if len(dtypes) > 1 else "" for dtype in dtypes}
+    each = (f"rank {rank} passed {size:,} numbers{of[dtype]}" for rank, (_, size, dtype, _) in passed.items())
+    return cut(", ".join(each), 500)
+
+
+def _how_it_failed(state: RankState) -> str:
+    """Why a rank failed, on one line."""
+    failure = state.failure
+    if failure is None:
+        return ""
+    if failure.code is None:
+        if failure.error.startswith("SystemExit"):
+            return "it called sys.exit before its function returned"
+        if is_own(failure):
+            return failure.error.partition("\n")[0].rstrip(".")
+        words = _LOST.search(failure.error)
+        return f"it lost a peer{f' ({words[0]})' if words else ''}{f', in {failure.call}' if failure.call else ''}"
+    if failure.code >= 0:
+        return f"it left with exit code {failure.code} before its function returned"
+    if "Received data size doesn't match expected size" in state.tail:
+        return "gloo ended it, for it got more bytes from a peer than its own tensor has room for"
+    name = signal_name(-failure.code)
+    memory = ", by the system if memory ran out: use fewer ranks or smaller tensors" if name == "SIGKILL" else ""
+    return f"it was killed by {name}{memory}"
+
+
+def _crash_report(state: RankState) -> str:
+    """What a crashed process printed, its stack without the frames of labkit and Python around the reader's."""
+    if not state.crashed:
+        return ""
+    start = min((at for word in CRASHES if (at := state.tail.find(word)) >= 0), default=0)
+    what, *threads = re.split(
+        r"^(?=(?:Current thread|Thread|Stack) .*most recent call first)", state.tail[start:], flags=re.M
+    )
+    stacks = [stack.partition("Extension modules:")[0] for stack in threads if "in _listen" not in stack]
+    kept = [line for stack in stacks for line in stack.splitlines()[1:]]
+    own = next((i for i, line in enumerate(kept) if '/ranks/worker.py"' in line), len(kept))
+    hidden = ("/ranks/", "c10d_logger.py", "<no Python frame>")
+    kept = [line for line in kept[:own] if line.strip() and not any(part in line for part in hidden)]
+    return "\n".join([what.strip(), *(["Its stack, innermost first:", *kept] if kept else [])])
+
+
+def _one_line(state: RankState) -> str:
+    """What a rank did at last."""
+    if state.result is not None:
+        return f"  rank {state.rank} has returned"
+    if state.failure is not None:
+        return f"  rank {state.rank} failed after it: {_how_it_failed(state)}"
+    activity = state.activity
+    if activity is None:
+        return f"  rank {state.rank} doesn't answer: it is starting, or stopped, or computes outside of Python"
+    others = re.compile(rf"site-packages|labkit|^{re.escape(sys.base_prefix)}|^<frozen")
+    own = [frame for frame in activity.frames if not others.search(frame[0])]
+    at = f", at {_frame(own[-1]).strip()}" if own else ""
+    if activity.call:
+        what = f" ({activity.what})" if activity.what else ""
+        return f"  rank {state.rank} waits in {activity.call}{what} for {format_seconds(activity.for_s)}{at}"
+    last = f", after {activity.last}" if activity.last else ""
+    return f"  rank {state.rank} is at work{last}{at}"
+
+
+def _frame(frame: tuple[str, int, str, str]) -> str:
+    file, line, function, text = frame
+    return f'  File "{file}", line {line}, in {function}: {text}'
+
+
+def _with_cell_numbers(text: str) -> str:
+    """`text` with the notebook's cells under the numbers that the reader sees, in place of their hidden files."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    names = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    for name, number in names.items():
+        text = text.replace(f'File "{name}"', f"Cell In[{number}]")
+    return text

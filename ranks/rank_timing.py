@@ -1,0 +1,116 @@
+"""Time what all ranks of a process group do together, and name the backend that they can use."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal
+
+from labkit.core.kinds import Items, Number
+from labkit.core.parameters import Count, checked
+from labkit.measure.bench import Timing, sync_of
+from labkit.measure.contention import Watch
+from labkit.measure.readings import no_sync
+from ranks.launching import Ranks, launch
+
+_RUNS, _WARM = 9, 3  # an odd number of runs, whose median is one of them
+
+
+@checked
+def backend(nproc: Count | None = None) -> str:
+    """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
+
+    Inside a rank `nproc` defaults to the number of ranks that run on this machine.
+    """
+    import torch
+    import torch.distributed as dist
+
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else nproc
+    return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= ranks else "gloo"
+
+
+def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:
+    """Seconds of `work()`, which all ranks call, from when the last is ready until the last is done.
+
+    `sync` blocks until a device's queued work is done.
+    """
+    import torch.distributed as dist
+
+    dist.barrier()
+    sync()
+    start_s = time.perf_counter()
+    work()
+    sync()
+    dist.barrier()  # or a rank that only sends would be done before its peers have received
+    return time.perf_counter() - start_s
+
+
+@checked
+def interleaved(
+    ways: Mapping[str, Callable[[], object]], rounds: Annotated[int, Number(least=2, advice="Fewer have no spread.")]
+) -> dict[str, Timing]:
+    """Time functions in turn, A B A B, `rounds` times each after a round to warm up: a disturbance hits all alike.
+
+    All ranks of a process group have to call it alike. A reading begins when the last rank is ready and ends when the
+    last one is done; every rank gets its own readings, in seconds, which know what other programs took meanwhile.
+    BadArgument for fewer than 2 rounds, and for what can't be called.
+    """
+    sync = group_sync()
+    watch = Watch(gpu=sync is not no_sync)
+    readings_s: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds + 1):
+        for name, way in ways.items():
+            readings_s[name].append(together_s(way, sync))
+    found = watch.so_far()
+    return {name: Timing(name, first_s, tuple(rest), contention=found) for name, (first_s, *rest) in readings_s.items()}
+
+
+def group_sync() -> Callable[[], None]:
+    """What blocks until the device that the process group uses is done: a GPU under NCCL, else nothing to wait for."""
+    import torch.distributed as dist
+
+    return sync_of("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+@checked
+def all_reduce_seconds(
+    sizes: Annotated[Sequence[Count], Items(1)],
+    nproc: Ranks,
+    *,
+    over: Literal["gloo", "nccl"] | None = None,
+) -> dict[int, float]:
+    """Seconds that an all-reduce of each size, in bytes, takes between `nproc` ranks of this machine.
+
+    For each size the median of 9 runs after 3 to warm up; of each run, which starts with a barrier, the slowest
+    rank's time. The sizes take turns, so a busy moment slows all of them. float32, so sizes are rounded up to 4 bytes.
+    `over` is "gloo", between processor cores, or "nccl", between GPUs; without it what `backend` says. BadArgument for
+    other sizes and backends.
+    """
+    rounds = zip(*launch(_time_sizes, nproc, sizes, over, timeout_s=120.0), strict=True)
+    slowest = [[max(size) for size in zip(*ranks, strict=True)] for ranks in rounds]
+    return dict(zip(sizes, map(statistics.median, zip(*slowest, strict=True)), strict=True))
+
+
+def _time_sizes(sizes: Sequence[int], over: str | None) -> list[list[float]]:
+    """In a rank: seconds of each size, round by round."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group(over or backend())
+    sync = group_sync()
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    tensors = [torch.zeros(-(-size // 4), device=device) for size in sizes]
+    rounds = []
+    for _ in range(_WARM + _RUNS):
+        seconds = []
+        for x in tensors:
+            dist.barrier()
+            sync()
+            start_s = time.perf_counter()
+            dist.all_reduce(x)
+            sync()
+            seconds.append(time.perf_counter() - start_s)
+        rounds.append(seconds)
+    return rounds[_WARM:]

@@ -1,0 +1,101 @@
+"""Find where Python waits for a GPU: whatever takes numbers out of a tensor."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from labkit.core.display import Table
+from labkit.core.parameters import checked
+from labkit.core.paths import PACKAGES, ROOT
+from labkit.measure.torch_calls import EachOperator
+
+_READING_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_READING_METHODS = (
+    *("tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__", "__bool__", "cpu"),
+    *("apply_", "map_"),  # of Python's functions
+)
+_OWN = [str(ROOT / name) for name in PACKAGES]
+_PACKAGES = (str(Path(torch.__path__[0])), *_OWN, "<", contextlib.__file__, warnings.__file__)
+
+_WARNED = "called a synchronizing"  # in torch's words
+
+
+@contextlib.contextmanager
+def each_read(on_read: Callable[[], object]) -> Iterator[None]:
+    """Within the block, `on_read()` is called whenever this thread takes numbers out of a tensor.
+
+    On a GPU Python waits there until all queued work is done. An operator counts whose result's size depends on
+    numbers, such as nonzero() or a mask as an index, and so do cpu(), numpy(), tolist(), printing and torch.save().
+    """
+    reads = 0
+
+    def report() -> None:
+        nonlocal reads
+        reads += 1
+        on_read()
+
+    def around(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        masked = func._schema.name == "aten::index" and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if masked or (func._schema.name != "aten::index" and not _READING_TAGS.isdisjoint(func.tags)):
+            report()
+        return func(*args, **kwargs)
+
+    class Methods(TorchFunctionMode):  # these call no operator, or hide it
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            before, result = reads, func(*args, **(kwargs or {}))
+            if getattr(func, "__name__", "") in _READING_METHODS and reads == before:
+                report()
+            return result
+
+    def reported(save: Callable[..., object]) -> Callable[..., object]:
+        def saved(*args: Any, **kwargs: Any) -> object:
+            report()
+            return save(*args, **kwargs)
+
+        return saved
+
+    ways: dict[str, Any] = {name: reported(getattr(torch.serialization, name)) for name in ("_save", "_legacy_save")}
+    with mock.patch.multiple(torch.serialization, **ways), Methods(), EachOperator(around):
+        yield
+
+
+@checked
+def wait_lines(work: Callable[[], object]) -> Table:
+    """Run `work` once, and return the lines of your code at which Python waits for the GPU, with how often it did.
+
+    On a GPU that is what torch's sync debug mode warns of, which misses some waits, as for torch.distributed. Without
+    one it is what would wait there: each line that takes numbers out of a tensor.
+    Source: PyTorch documentation, torch.cuda.set_sync_debug_mode.
+    """
+    lines: Counter[tuple[str, int]] = Counter()
+
+    def note(warning: object = _WARNED, *_: object, **__: object) -> None:
+        if _WARNED not in str(warning):
+            return
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGES):
+            frame = frame.f_back
+        lines[frame.f_code.co_filename, frame.f_lineno] += 1
+
+    on_gpu = torch.cuda.is_available()
+    with warnings.catch_warnings() if on_gpu else each_read(note), contextlib.ExitStack() as at_end:
+        if on_gpu:
+            warnings.simplefilter("always")
+            warnings.showwarning = note  # type: ignore[assignment]  # takes any arguments
+            at_end.callback(torch.cuda.set_sync_debug_mode, "default")
+            torch.cuda.set_sync_debug_mode("warn")
+        work()
+    rows = tuple((linecache.getline(*at).strip() or f"{at[0]}:{at[1]}", str(n)) for at, n in lines.most_common())
+    words = "waits for the GPU" if on_gpu else "would wait for a GPU"
+    return Table(rows or (("none", ""),), (f"line that {words}", "times"))

@@ -1,0 +1,242 @@
+"""Memory in use over one training step, by purpose: parameters, gradients, optimizer state, activations."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from labkit.core.display import Shown, Table, brief_repr
+from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.core.parameters import checked
+from labkit.core.units import format_bytes, format_seconds, significant
+from labkit.measure.chrome_trace import TraceEvent
+from labkit.measure.memory import trace_events
+from steptime.allocations import (
+    ACTIVATIONS,
+    BEGIN,
+    CATEGORIES,
+    DEVICE_TYPES,
+    END,
+    GRADIENT,
+    GRADIENTS,
+    OTHER,
+    PARAMETERS,
+    STATE,
+    Held,
+    Phase,
+    StepTrace,
+    phase_at,
+    series,
+)
+
+_NOT_COUNTED = "What existed before the steps and belongs to neither model nor optimizer, a batch say, is not counted."
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryTimeline(Shown):
+    """Bytes of live tensors over one step on `device`, by category, at each moment when they changed.
+
+    `n_bytes[category][i]` are the bytes from `times_s[i]` on, in seconds since the step began, by the host's clock.
+    Parameters include buffers. Activations are what the forward pass allocated and is still there as backward begins.
+    """
+
+    device: str
+    times_s: tuple[float, ...]
+    n_bytes: Mapping[str, tuple[int, ...]]
+    phases: tuple[Phase, ...]
+    peak_operator: str  # what ran when the peak was reached
+    notes: tuple[str, ...] = field(default=(_NOT_COUNTED,))
+
+    @property
+    def total_bytes(self) -> tuple[int, ...]:
+        """Bytes of all categories at each moment."""
+        return tuple(map(sum, zip(*self.n_bytes.values(), strict=True)))
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes alive at once."""
+        return max(self.total_bytes)
+
+    @property
+    def peak_s(self) -> float:
+        """When the peak was first reached, in seconds since the step began."""
+        return self.times_s[self._peak]
+
+    @property
+    def peak_phase(self) -> str:
+        """The phase in which the peak was reached, or 'between phases'."""
+        return phase_at(self.phases, self.peak_s) or "between phases"
+
+    @property
+    def at_peak(self) -> dict[str, int]:
+        """Bytes by category at the peak."""
+        return {category: series[self._peak] for category, series in self.n_bytes.items()}
+
+    @property
+    def _peak(self) -> int:
+        return self.total_bytes.index(self.peak_bytes)
+
+    def against(self, predicted: Any) -> Table:
+        """Table of predicted and measured bytes by category: the most at any moment, and at the peak.
+
+        `predicted` is a TrainingMemory of lab.costs, or a TrainingStep, which has one. Its master weights count as
+        parameters, as they are under autocast; temporary tensors are not predicted. The last row compares the total
+        with the peak.
+        """
+        try:
+            memory: Any = getattr(predicted, "memory", predicted)
+            expected: dict[str, int | None] = {
+                PARAMETERS: int(memory.param_bytes + memory.master_bytes),
+                STATE: int(memory.optimizer_bytes),
+                GRADIENTS: int(memory.gradient_bytes),
+                ACTIVATIONS: int(memory.activation_bytes),
+                OTHER: None,
+            }
+        except Exception:
+            raise BadArgument(f"Expected predicted to be a TrainingMemory, got {brief_repr(predicted)}.") from None
+        at_peak = self.at_peak
+        rows = [_row(name, expected[name], max(self.n_bytes[name]), at_peak[name]) for name in CATEGORIES]
+        rows.append(_row("all", memory.total_bytes, self.peak_bytes, self.peak_bytes))
+        headings = ("", "predicted", "measured at most", "of predicted", "at the peak")
+        return Table(tuple(rows), headings, f"Memory of a step on {self.device}", self.notes)
+
+    def __str__(self) -> str:
+        parts = [f"{format_bytes(n)} {name}" for name, n in sorted(self.at_peak.items(), key=lambda p: -p[1]) if n]
+        where = f"after {format_seconds(self.peak_s)}, in {self.peak_phase}"
+        where += f" ({self.peak_operator})" if self.peak_operator else ""
+        peak = f"peak {format_bytes(self.peak_bytes)} on {self.device} {where}: {', '.join(parts)}"
+        return "\n".join([peak, *self.notes])
+
+
+def _row(name: str, expected: int | None, most: int, at_peak: int) -> tuple[str, ...]:
+    said = "not predicted" if expected is None else format_bytes(expected)
+    share = f"{significant(most / expected)}x" if expected else ""
+    return name, said, format_bytes(most), share, format_bytes(at_peak)
+
+
+@checked
+def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Optimizer | None = None) -> MemoryTimeline:
+    """Run `step` three times, and follow the memory in use during the third, which is warm and finds gradients.
+
+    The device is that of the model's parameters, "cpu" or "cuda". Memory counts from when the host allocates it, before
+    a GPU's kernels run. Raises BadArgument for a step that can't be called, a model without parameters and another
+    device, BadMeasurement for a step that allocates nothing there, as when it replays a CUDA graph.
+    """
+    device = _device_of(model)
+    step()  # creates the optimizer's state, and all else that is created once
+    held: list[Held] = []
+
+    def work() -> None:
+        from torch.profiler import record_function
+
+        step()  # so that the profiler has seen the allocation of what is alive when the next step begins
+        held.append(_held(model, optimizer))
+        with record_function(BEGIN):
+            pass
+        step()
+        with record_function(END):
+            pass
+        held.append(_held(model, optimizer))
+
+    with _gradients_named(model):
+        events = trace_events(work, quiet=True)  # the first step's own output to stderr was not discarded
+    notes = () if optimizer is not None else ("No optimizer was passed, so its state is not counted.",)
+    return timeline_of(events, device, held[0], held[1], notes=(*notes, _NOT_COUNTED))
+
+
+def timeline_of(
+    events: Sequence[TraceEvent], device: str, before: Held, after: Held, *, notes: tuple[str, ...] = ()
+) -> MemoryTimeline:
+    """The timeline of the step between a trace's marks; `before` and `after` are what was held at the marks."""
+    trace = StepTrace(events, device)
+    allocations = trace.sort(before, after)
+    if not any(one.start > trace.begin for one in allocations):
+        raise BadMeasurement(
+            f"Expected the step to allocate memory on {device}, saw nothing. Does it run there, and as plain code? A "
+            "replayed CUDA graph allocates nothing: pass the step that was captured."
+        )
+    times, found = series(allocations, trace.begin, trace.end)
+    totals = list(map(sum, zip(*found.values(), strict=True)))
+    return MemoryTimeline(
+        device=device,
+        times_s=tuple((at - trace.begin) / 1e6 for at in times),
+        n_bytes={category: tuple(values) for category, values in found.items()},
+        phases=trace.phases,
+        peak_operator=trace.operator_at(times[totals.index(max(totals))]),
+        notes=notes,
+    )
+
+
+def _device_of(model: nn.Module) -> str:
+    parameters = getattr(model, "parameters", None)
+    first = next(iter(parameters()), None) if callable(parameters) else None
+    if first is None:
+        raise BadArgument(f"Expected a torch module with parameters, got {brief_repr(model)}. Pass the model.")
+    if first.device.type not in DEVICE_TYPES:
+        raise BadArgument(f"Expected a model on a CPU or a CUDA GPU, got one on {first.device}. Move it with .to().")
+    return str(first.device.type)
+
+
+def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
+    """Category and bytes of the memory that model and optimizer hold at this moment, by address."""
+    state = [] if optimizer is None else [v for values in optimizer.state.values() for v in values.values()]
+    tensors = [
+        *((STATE, value) for value in state if isinstance(value, torch.Tensor)),
+        *((GRADIENTS, p.grad) for p in model.parameters() if p.grad is not None),
+        *((PARAMETERS, tensor) for tensor in itertools.chain(model.parameters(), model.buffers())),
+    ]
+    device = _device_of(model)
+    return {
+        tensor.untyped_storage().data_ptr(): (category, tensor.untyped_storage().nbytes())
+        for category, tensor in tensors
+        if tensor.layout == torch.strided and tensor.device.type == device  # Adam's step counters are on the host
+    }
+
+
+@contextlib.contextmanager
+def _gradients_named(model: nn.Module) -> Iterator[None]:
+    """Within the block, mark the address of each parameter's gradient in the trace when it has been accumulated."""
+    import torch
+    from torch.profiler import record_function
+
+    def mark(parameter: Tensor) -> None:
+        if parameter.grad is not None and parameter.grad.layout == torch.strided:
+            with record_function(f"{GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
+                pass
+
+    hooks = [p.register_post_accumulate_grad_hook(mark) for p in model.parameters() if p.requires_grad]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@checked
+def saved_activation_bytes(layer: torch.nn.Module | Callable[..., Any], *inputs: torch.Tensor) -> int:
+    """Bytes that `layer(*inputs)` saves until its backward pass, inputs included.
+
+    Its parameters and buffers don't count, and tensors that share memory count once. An input that needs no gradient
+    may be saved too. Tensors that a layer keeps by itself, as attributes, are not seen.
+    """
+    own = [*layer.parameters(), *layer.buffers()] if isinstance(layer, torch.nn.Module) else []
+    own_addresses = {tensor.untyped_storage().data_ptr() for tensor in own}
+    kept: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own_addresses:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        alive = layer(*inputs)  # while it lives, no address is reused
+    del alive
+    return sum(kept.values())

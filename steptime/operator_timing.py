@@ -1,0 +1,243 @@
+"""Time every operator of a step by itself, and count its FLOP and bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter, sleep, thread_time
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+from torch.utils.flop_counter import flop_registry
+
+from labkit.core.parameters import checked
+from labkit.measure.readings import no_sync
+from labkit.measure.torch_calls import EachOperator
+from steptime.stack_samples import StackSamples
+
+try:
+    from resource import RUSAGE_THREAD, getrusage
+except ImportError:  # only Linux has counters for each thread
+    RUSAGE_THREAD = 0  # type: ignore[misc]
+
+_LOOKS_UP = ("embedding", "gather", "index", "take")  # read as many bytes as they return, not all of their input
+_RARE_S = 1e-4  # from which mean seconds on, work of the host that some steps only do is no noise
+_END = "end of the step"
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """One call of an operator: its synchronised seconds, FLOP of its products, bytes read and written.
+
+    `before_s` are the host's seconds since the operator before, and `rare_s` what some steps take beyond that, spread
+    over all. Of `before_s` and `seconds` together the host has slept for `slept_s`. `weight` is how often a mean step
+    makes the call.
+    """
+
+    name: str
+    seconds: float
+    flop: float
+    n_bytes: float
+    dtype: str = "float32"
+    before_s: float = 0.0
+    slept_s: float = 0.0
+    rare_s: float = 0.0
+    weight: float = 1.0
+
+    @property
+    def group(self) -> str:
+        """Its kind: "work", "input" (a copy between devices), or "communication"."""
+        if self.name.startswith("c10d"):
+            return "communication"
+        return "input" if self.name.startswith("between devices: ") else "work"
+
+
+class Stopwatch:
+    """Seconds that this thread has worked and slept from `start` to `stop`.
+
+    On a CPU it has worked for its CPU time, however long other programs had its core. It has slept if it gave the core
+    up itself, to wait for a time, a lock, a disk or another thread: for all the rest of the time then, else not at all.
+    Where `sync` waits for a device, which works on meanwhile, and where blocking isn't counted, all time is work.
+    """
+
+    def __init__(self, sync: Callable[[], None]) -> None:
+        self._by_cpu_time = sync is no_sync and _blocking_is_counted()
+        self._start_s, self._cpu_s, self._blocked = 0.0, 0.0, 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._blocked, self._cpu_s, self._start_s = _times_blocked(), thread_time(), perf_counter()
+
+    def stop(self) -> tuple[float, float]:
+        """Seconds of work and of sleep since the start."""
+        seconds, cpu_s = perf_counter() - self._start_s, thread_time() - self._cpu_s
+        if not self._by_cpu_time:
+            return seconds, 0.0
+        return cpu_s, seconds - cpu_s if _times_blocked() > self._blocked else 0.0
+
+
+def _times_blocked() -> int:
+    """How often this thread has given up its core by itself; 0 where the system doesn't say."""
+    return getrusage(RUSAGE_THREAD).ru_nvcsw if RUSAGE_THREAD else 0
+
+
+@functools.cache
+def _blocking_is_counted() -> bool:
+    before = _times_blocked()
+    sleep(1e-3)
+    return _times_blocked() > before
+
+
+def worked_and_slept(work: Callable[[], object], sync: Callable[[], None], runs: int = 1) -> tuple[float, float]:
+    """Mean seconds of work and of sleep of `runs` calls in a row."""
+    watch = Stopwatch(sync)
+    sync()
+    watch.start()
+    for _ in range(runs):
+        work()
+    sync()
+    worked_s, slept_s = watch.stop()
+    return worked_s / runs, slept_s / runs
+
+
+def timed_calls(
+    work: Callable[[], object],
+    sync: Callable[[], None],
+    samples: StackSamples | None = None,
+    gap_s: float = 0.0,
+) -> list[OperatorCall]:
+    """Run `work` once, and time each operator by itself, with a wait for the device before and after.
+
+    The last call of the list is no operator: it holds the time after the last one. `samples` are kept where more than
+    `gap_s` seconds pass between two operators.
+    """
+    calls: list[OperatorCall] = []
+    samples, watch = samples or StackSamples(), Stopwatch(sync)
+
+    def add(call: OperatorCall, before: tuple[float, float], slept_s: float = 0.0) -> None:
+        calls.append(dataclasses.replace(call, before_s=sum(before), slept_s=before[1] + slept_s))
+
+    def since_last() -> tuple[float, float]:
+        before = watch.stop()
+        if sum(before) > gap_s:
+            samples.keep(sum(before))
+        return before
+
+    def timed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func.namespace == "profiler":  # the name of a part, which the next operator's gap includes
+            return func(*args, **kwargs)
+        sync()
+        before = since_last()
+        watch.start()
+        out = func(*args, **kwargs)
+        sync()
+        worked_s, slept_s = watch.stop()
+        add(described(func, args, kwargs, out, worked_s + slept_s), before, slept_s)
+        samples.drop()
+        watch.start()
+        return out
+
+    with EachOperator(timed):
+        samples.drop()
+        watch.start()
+        work()
+    add(OperatorCall(_END, 0.0, 0.0, 0.0), since_last())
+    return calls
+
+
+@checked
+def counted_flop(work: Callable[[], object]) -> float:
+    """FLOP of the matrix products, convolutions, attention and LSTMs that `work()` runs, in backward passes too.
+
+    A multiply-add counts 2; other operators count 0, and so does what torch.compile made. The formulas are those of
+    torch.utils.flop_counter, which counts all positions of attention, masked or not, and none on a CPU by itself.
+    """
+    return sum(call.flop for call in timed_calls(work, no_sync))
+
+
+def low(seconds: Sequence[float]) -> float:
+    """The first eighth's end: what other programs disturb, they lengthen."""
+    return sorted(seconds)[len(seconds) // 8]
+
+
+def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
+    """The calls of a mean step: of runs with the same operators each call once, weighted by the share of such runs.
+
+    An operator has its shortest time, since other programs make threads wait, and the time before it is a low one.
+    """
+    alike: dict[tuple[str, ...], list[Sequence[OperatorCall]]] = defaultdict(list)
+    for run in runs:
+        alike[tuple(call.name for call in run)].append(run)
+    found = []
+    for same in alike.values():
+        for calls in zip(*same, strict=True):
+            before_s = low([call.before_s for call in calls])
+            rare_s = statistics.mean(call.before_s for call in calls) - before_s
+            found.append(
+                dataclasses.replace(
+                    calls[0],
+                    seconds=min(call.seconds for call in calls),
+                    before_s=before_s,
+                    slept_s=low([call.slept_s for call in calls]),
+                    rare_s=rare_s if rare_s > _RARE_S + before_s else 0.0,
+                    weight=len(same) / len(runs),
+                )
+            )
+    return found
+
+
+def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> OperatorCall:
+    """The record of an operator's call: its FLOP and bytes, from its arguments and its result."""
+    given, made = _tensors((args, kwargs)), _tensors(out)
+    name = str(func).removeprefix("aten.").removesuffix(".default")
+    base = name.partition(".")[0]
+    counts = _FLOP_OF.get(func._overloadpacket)
+    flop = float(counts(*args, **kwargs, out_val=out)) if counts is not None else 0.0
+    dtype = str(made[0].dtype if made else torch.float32).removeprefix("torch.")
+    if len({x.device.type for x in given + made}) > 1 and base.startswith(("_to_copy", "copy")):
+        return OperatorCall(f"between devices: {name}", seconds, 0.0, 0.0, dtype)
+    if _is_view(func, given, made):
+        return OperatorCall(name, seconds, 0.0, 0.0, dtype)
+    n_bytes = sum(map(_bytes, made))
+    n_bytes += n_bytes if base.startswith(_LOOKS_UP) else sum(map(_bytes, given))
+    return OperatorCall(name, seconds, flop, float(n_bytes), dtype)
+
+
+def _lstm_flop(x: torch.Tensor, input_weight: torch.Tensor, weight: torch.Tensor, *_: Any, **__: Any) -> float:
+    """FLOP of an LSTM layer of oneDNN: each row of x (time steps, batch, width) meets all weights."""
+    return 2 * x.numel() / x.shape[-1] * (input_weight.numel() + weight.numel())
+
+
+_ATEN = torch.ops.aten
+_FLOP_OF: dict[Any, Callable[..., float]] = {
+    **flop_registry,
+    _ATEN._scaled_dot_product_flash_attention_for_cpu: flop_registry[_ATEN._scaled_dot_product_flash_attention],
+    _ATEN._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
+        _ATEN._scaled_dot_product_flash_attention_backward
+    ],
+    _ATEN.mkldnn_rnn_layer: _lstm_flop,
+    _ATEN.mkldnn_rnn_layer_backward: lambda *args, **kwargs: 2 * _lstm_flop(*args, **kwargs),
+}
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    """The tensors of a tree, without sparse ones, which have no single storage."""
+    return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor) and x.layout == torch.strided]
+
+
+def _is_view(func: Any, given: Sequence[Any], made: Sequence[Any]) -> bool:
+    """Whether the result shares an input's memory and nothing was written."""
+    if func._schema.is_mutable or not made:
+        return not made
+    storages = {x.untyped_storage().data_ptr() for x in given}
+    return all(x.untyped_storage().data_ptr() in storages for x in made)
+
+
+def _bytes(x: torch.Tensor) -> int:
+    """Bytes of a tensor's elements; an expanded tensor's are those of its storage."""
+    return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())

@@ -1,0 +1,133 @@
+"""What operators cost that calculate next to nothing, and what limits those that calculate more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from labkit.measure.ceilings import Ceilings
+from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls, worked_and_slept
+
+WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input")
+# The share of an operator's time that its bytes or FLOP need at the ceilings: new memory makes copies slow. And where
+# FLOP need longer: convolutions and small products reach a tenth of a large product's rate.
+_EXPLAINED, _PRODUCT = 0.25, 0.1
+_WARM_UP = 10
+_IN_A_ROW = 5  # the first of them finds cold caches
+
+
+@dataclass(frozen=True)
+class Pace:
+    """FLOP/s of a matmul by dtype, B/s of a copy, and what operators cost that calculate next to nothing.
+
+    `empty_s` are the seconds of an operator on one number, timed by itself. In a tiny training step, `dearest_s` are
+    what the slowest operator takes beyond that, `gap_s` the longest time between two timed operators, and `launch_s`
+    the seconds per operator of the step as it is. `on_cpu` says which device.
+    """
+
+    flop_per_s: dict[str, float]
+    bytes_per_s: float
+    empty_s: float
+    dearest_s: float
+    gap_s: float
+    launch_s: float
+    on_cpu: bool = False
+
+    def arithmetic_s(self, call: OperatorCall) -> float:
+        """Seconds of the call's FLOP at the matmul's rate. On a GPU, torch lets float32 convolutions use TF32."""
+        tf32 = call.dtype == "float32" and "convolution" in call.name and "tf32" in self.flop_per_s
+        best = self.flop_per_s.get("tf32" if tf32 else call.dtype) or self.flop_per_s["float32"]
+        return call.flop / best
+
+    def memory_s(self, call: OperatorCall) -> float:
+        """Seconds in which a copy would move the call's bytes."""
+        return call.n_bytes / self.bytes_per_s
+
+    def limit(self, call: OperatorCall, net_s: float, twice: OperatorCall | None = None) -> tuple[str, float]:
+        """What limits a call of `net_s` seconds, and how many of these are launch overhead instead.
+
+        The call's lower bounds are its bytes at the copy's rate and its FLOP at the matmul's. If the higher one
+        explains a quarter of its time, the call belongs to it. Otherwise what doesn't grow in the same call with
+        `twice` the batch is launch overhead, up to `dearest_s`: all of it on a CPU where the FLOP grow, since the rest
+        is then spent on preparing the call (a GPU may have had room for both halves at once). What grows is arithmetic
+        if FLOP explain a tenth of it, or unknown.
+        """
+        memory_s, arithmetic_s = self.memory_s(call), self.arithmetic_s(call)
+        most_s = max(memory_s, arithmetic_s)
+        if most_s >= _EXPLAINED * net_s:
+            return "arithmetic" if arithmetic_s > memory_s else "memory bandwidth", 0.0
+        twice = twice or call
+        capped_s = math.inf if self.on_cpu and twice.flop > call.flop else self.dearest_s
+        fixed_s = min(max(net_s - max(twice.seconds - call.seconds, most_s), 0.0), capped_s)
+        product = arithmetic_s > memory_s and arithmetic_s >= _PRODUCT * (net_s - fixed_s)
+        return "arithmetic" if product else "unknown", fixed_s
+
+
+class TinyStep:
+    """A training step on next to nothing, whose operators cost what they cost at this moment.
+
+    Measured in turn with the step that is judged, it is slowed down by other programs as much as that one.
+    """
+
+    def __init__(self, device: str, sync: Callable[[], None]) -> None:
+        self.on_cpu, self.sync = device == "cpu", sync
+        with torch.random.fork_rng(devices=[]):
+            layers = nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)
+        self.net, self.image = nn.Sequential(*layers).to(device), torch.ones(1, 1, 3, 3, device=device)
+        self.one, self.optimizer = torch.ones(1, device=device), torch.optim.SGD(self.net.parameters(), lr=0.0)
+        self.empty_s, self.plain_s, self.runs = list[float](), list[float](), list[list[OperatorCall]]()
+        for _ in range(_WARM_UP):
+            timed_calls(self.step, sync)
+
+    def step(self) -> None:
+        """Train once."""
+        self.optimizer.zero_grad()
+        self.net(self.image).sum().backward()
+        self.optimizer.step()
+
+    def measure(self, times: int) -> None:
+        """Time an operator on one number, the step, and each of its operators."""
+        for _ in range(times):
+            adding = timed_calls(lambda: [self.one.add_(1) for _ in range(_IN_A_ROW)], self.sync)
+            self.empty_s.append(min(call.seconds for call in adding[:-1]))
+            self.plain_s.append(sum(worked_and_slept(self.step, self.sync)))
+            self.runs.append(timed_calls(self.step, self.sync))
+
+    def pace(self, ceilings: Ceilings) -> Pace:
+        """The pace of this machine while the step was measured."""
+        calls, empty_s = typical_calls(self.runs), low(self.empty_s)
+        net_s = [max(call.seconds - empty_s, 0.0) for call in calls]
+        return Pace(
+            flop_per_s=ceilings.matmul_flop_per_s,
+            bytes_per_s=ceilings.copy_bytes_per_s,
+            empty_s=empty_s,
+            dearest_s=max(net_s),
+            gap_s=max(call.before_s for call in calls),
+            launch_s=max(low(self.plain_s) - sum(net_s), 0.0) / len(calls),
+            on_cpu=self.on_cpu,
+        )
+
+
+def split_by_limit(
+    calls: Sequence[OperatorCall], doubled: Sequence[OperatorCall] | None, pace: Pace
+) -> dict[str, float]:
+    """Seconds of a step's calls by what limits them (WORK), each without the `pace.empty_s` that any operator takes.
+
+    `doubled` are the calls with twice the batch, None if there are none.
+    """
+    seconds = dict.fromkeys(WORK, 0.0)
+    if doubled is None or [c.name for c in calls] != [c.name for c in doubled]:
+        doubled = calls  # without a comparison, no call grows
+    for call, twice in zip(calls, doubled, strict=True):
+        net_s = max(call.seconds - pace.empty_s, 0.0)
+        if call.group != "work":
+            seconds[call.group] += call.weight * net_s
+            continue
+        kind, fixed_s = pace.limit(call, net_s, twice)
+        seconds["launch overhead"] += call.weight * fixed_s
+        seconds[kind] += call.weight * (net_s - fixed_s)
+    return seconds

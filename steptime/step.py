@@ -1,0 +1,250 @@
+"""Where the time of a training step went, from torch's profiler."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from labkit.core import results
+from labkit.core.arguments import lookup
+from labkit.core.display import Shown, Table
+from labkit.core.errors import BadMeasurement
+from labkit.core.kinds import Number
+from labkit.core.parameters import checked
+from labkit.core.units import format_seconds, significant
+from labkit.measure.bench import sync_of
+from labkit.measure.chrome_trace import TraceEvent, profiled
+from labkit.measure.contention import Watch
+from labkit.measure.machine import machine
+from labkit.measure.readings import no_sync
+from steptime import partition
+from steptime.annotations import part, supply
+from steptime.partition import END, STEP, PartSpan
+
+_LOST_KERNELS = 200
+_BLIND = (
+    "torch's profiler saw no kernel of the GPU, so these are the host's times: what waits for the GPU holds its time. "
+    "Either the step runs on the CPU, or this torch has no CUPTI (WSL2, conda-forge, some containers), or another "
+    "profiler (nsys, ncu) reads the GPU's events, or you may not: run as root, or ask for "
+    "NVreg_RestrictProfilingToAdminUsers=0."
+)
+_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+_WOULD_WAIT = "aten::_local_scalar_dense"  # what .item(), float() and printing a tensor call
+_SHOWN_OPERATORS = 6
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """One of torch's operators on the "host", or a kernel on the "device": its calls and own seconds per step."""
+
+    name: str
+    calls: float
+    self_s: float
+    lane: str
+
+
+@dataclass(frozen=True, repr=False)
+class StepProfile(Shown):
+    """Where the time of a step went: seconds per step for each of PARTS, which sum to the mean step.
+
+    On a GPU the parts are the GPU's: "gaps" is its idle time while the CPU worked, and copies and communication count
+    only while no other kernel ran. On a CPU they are those of the training thread, and "other" is time in which no
+    operator ran: Python. `step_s` are the seconds of each profiled step, `spans` the parts of one step in order.
+    `waits` counts, per step, the calls that make the CPU wait for a GPU, such as .item(), or without a GPU those that
+    would. `trace_path` is the Chrome trace.
+    """
+
+    device: str
+    steps: int
+    step_s: tuple[float, ...]
+    parts: dict[str, float]
+    spans: tuple[PartSpan, ...]
+    operators: tuple[OperatorTime, ...]
+    waits: dict[str, float]
+    trace_path: Path
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mean_s(self) -> float:
+        """Mean seconds of a profiled step."""
+        return sum(self.step_s) / len(self.step_s)
+
+    @checked
+    def share(self, part: str) -> float:
+        """A part's share of the mean step, 0 to 1."""
+        return lookup(part, self.parts, "part") / self.mean_s
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self._tables()))
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self._tables())
+
+    def _tables(self) -> list[Table]:
+        parts = sorted(((s, name) for name, s in self.parts.items() if s > 0), reverse=True)
+        rows = tuple((name, format_seconds(s), f"{s / self.mean_s:.0%}") for s, name in parts)
+        title = f"A step of {format_seconds(self.mean_s)} on {self.device}, mean of {self.steps}"
+        counted = [f"{significant(calls)} x {name}" for name, calls in self.waits.items()]
+        waits = f"Calls that wait for a GPU, per step: {', '.join(counted) or 'none'}."
+        top = self.operators[:_SHOWN_OPERATORS]
+        names = tuple((o.name, o.lane, f"{o.calls:g}", format_seconds(o.self_s)) for o in top)
+        notes = (waits, *self.notes, f"Chrome trace: {self.trace_path}")
+        return [
+            Table(rows, ("part", "per step", "share"), title),
+            Table(names, ("operator or kernel", "on", "calls a step", "own time a step"), "Longest", notes),
+        ]
+
+
+@checked
+def profile_step(
+    step: Callable[..., object],
+    batches: object = None,
+    *,
+    steps: Annotated[int, Number(least=1, most=10_000)] = 5,
+    warmup: Annotated[int, Number(least=0, most=10_000)] = 2,
+    path: Path | None = None,
+) -> StepProfile:
+    """Run `step` under torch's profiler, and say where its time went.
+
+    With `batches` (a DataLoader or other iterable, a function that returns the next batch, or one batch), `step(batch)`
+    is called, and fetching the batch is the part "input"; without, `step()` is. `warmup` calls come first and don't
+    count. On a GPU, the device is waited for before the first and after the last step, not between them. The Chrome
+    trace goes to `path`, by default in the folder of your results, one file per rank; ui.perfetto.dev opens it. Raises
+    BadArgument for fewer than 1 step, BadMeasurement if the profiler saw nothing.
+    """
+    here = machine()
+    sync = sync_of(here.device)
+    once = _whole_step(step, batches)
+    for _ in range(warmup - 1):
+        once()
+    path = path or _trace_path()
+    watch = Watch(gpu=bool(here.gpus))
+    events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=bool(here.gpus))
+    found, busy = read_profile(events, device=here.name, path=path, gpu=bool(here.gpus)), watch.so_far().reason
+    return replace(found, notes=(*found.notes, f"The times are in doubt: {busy}.")) if busy else found
+
+
+def distributed() -> bool:
+    """Whether this process is one rank of several."""
+    import torch
+
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _trace_path() -> Path:
+    """A file for each rank in the folder of results."""
+    import torch
+
+    name = f"step-rank{torch.distributed.get_rank()}.json" if distributed() else "step.json"
+    return results.state_folder() / "traces" / name
+
+
+def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], object]:
+    """A function without arguments that runs a whole step, and fetches its batch as the part "input"."""
+    if batches is None:
+        return step
+    next_batch = supply(batches)
+
+    def once() -> None:
+        with part("input"):
+            batch = next_batch()
+        step(batch)
+
+    return once
+
+
+def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[], None]) -> None:
+    """Run the steps; the last warm-up is profiled too, since the profiler's own first events take long."""
+    import torch
+    from torch.profiler import record_function
+
+    if sync is not no_sync:  # after a pause the profiler loses the first kernels: these (pytorch/pytorch#192021)
+        counter = torch.zeros(1, device=machine().device)
+        for _ in range(_LOST_KERNELS):
+            counter += 1
+    for _ in range(warmup):
+        once()
+    sync()
+    for i in range(steps):
+        with record_function(STEP):
+            once()
+            if i == steps - 1:
+                with record_function(END):
+                    sync()
+
+
+def read_profile(events: Sequence[TraceEvent], *, device: str, path: Path, gpu: bool) -> StepProfile:
+    """The profile from a Chrome trace's events: the host's alone, with a note, where they have no kernel of the GPU.
+
+    Raises BadMeasurement if they have no step or operator.
+    """
+    whole = [e for e in events if e.get("ph") == "X" and "dur" in e and "args" in e]
+    steps = sorted((e for e in whole if e["name"] == STEP and e["cat"] == "user_annotation"), key=lambda e: e["ts"])
+    if not steps or not any(e.get("cat") == "cpu_op" for e in whole):
+        raise BadMeasurement(
+            "torch's profiler returned no operators. Is another profiler running in this process? Restart the kernel."
+        )
+    blind = gpu and not any(e.get("cat") == "kernel" for e in whole)
+    gpu = gpu and not blind
+    start, end = steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"]
+    inside = [e for e in whole if e["ts"] < end and e["ts"] + e["dur"] > start]
+    main = steps[0]["tid"]
+    wanted = {main, *(e["tid"] for e in inside if gpu and e.get("cat") == "cpu_op")}
+    threads = {thread: partition.host(inside, thread, start, end) for thread in wanted}
+    lanes = {"host": threads[main]}
+    if gpu:
+        lanes["device"] = partition.device(inside, lanes["host"], threads, start, end)
+    n = len(steps)
+    parts = {name: us * 1e-6 / n for name, us in lanes["device" if gpu else "host"].microseconds().items()}
+    shown = steps[n // 2]
+    starts = [e["ts"] for e in steps] + [end]
+    step_s = tuple((b - a) * 1e-6 for a, b in itertools.pairwise(starts))
+    spans = tuple(partition.spans(lanes, shown["ts"], shown["ts"] + shown["dur"]))
+    notes = (*([_BLIND] if blind else []), *_notes(inside, steps))
+    return StepProfile(device, n, step_s, parts, spans, _operators(inside, n), _waits(inside, n, gpu=gpu), path, notes)
+
+
+def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]:
+    """Calls and own time per step; an operator's own time is without the operators that it calls.
+
+    The profiler's key_averages() would include the profiled warm-up step.
+    """
+    own_us: dict[tuple[str, str], float] = defaultdict(float)
+    calls: Counter[tuple[str, str]] = Counter()
+    running: list[TraceEvent] = []
+    for e in sorted(events, key=lambda e: (str(e["tid"]), e["ts"], -e["dur"])):
+        lane = "device" if e.get("cat") in partition.DEVICE else "host"
+        if lane == "host" and e.get("cat") != "cpu_op":
+            continue
+        own_us[e["name"], lane] += e["dur"]
+        calls[e["name"], lane] += 1
+        if lane == "host":
+            while running and (running[-1]["tid"] != e["tid"] or running[-1]["ts"] + running[-1]["dur"] <= e["ts"]):
+                running.pop()
+            if running:
+                own_us[running[-1]["name"], lane] -= e["dur"]
+            running.append(e)
+    found = [OperatorTime(key[0], calls[key] / steps, us * 1e-6 / steps, key[1]) for key, us in own_us.items()]
+    return tuple(sorted(found, key=lambda o: -o.self_s))
+
+
+def _waits(events: list[TraceEvent], steps: int, *, gpu: bool) -> dict[str, float]:
+    """Calls that wait for a GPU, or without one those that would, except on an optimizer's counters on the CPU."""
+    ours = [e for e in events if e["name"] == END or (not gpu and e["name"].startswith("Optimizer."))]
+    names = _WAITS if gpu else (_WOULD_WAIT,)
+    waits = [e for e in events if e["name"] in names]
+    found = Counter(e["name"] for e in waits if not any(o["ts"] <= e["ts"] < o["ts"] + o["dur"] for o in ours))
+    return {name: found[name] / steps for name in names if found[name]}
+
+
+def _notes(events: list[TraceEvent], steps: list[TraceEvent]) -> Iterator[str]:
+    counts = [sum(e.get("cat") == "cpu_op" and s["ts"] <= e["ts"] < s["ts"] + s["dur"] for e in events) for s in steps]
+    if max(counts) - min(counts) > max(2, 0.05 * max(counts)):
+        yield f"The steps did not do the same work: {', '.join(map(str, counts))} operators, so the means may mislead."
+    longest, shortest = max(s["dur"] for s in steps), min(s["dur"] for s in steps)
+    if longest > 3 * shortest:
+        yield f"The steps took {format_seconds(shortest * 1e-6)} to {format_seconds(longest * 1e-6)}."

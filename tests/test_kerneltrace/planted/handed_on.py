@@ -1,0 +1,238 @@
+"""Correct kernels whose threads hand data on by fences and flags, by locks, or by places that atomics give."""
+
+import numpy as np
+from numba import cuda, float32, int32
+
+from tests.test_kerneltrace.planted.case import FULL, Cases, floats, whole, zeros
+
+CASES = Cases()
+
+
+@CASES("", 4, 64, floats(256), zeros(4), whole(1), zeros(1))
+def last_block_done(x, parts, count, total):
+    s = cuda.shared.array(64, float32)
+    last = cuda.shared.array(1, int32)
+    t, b = cuda.threadIdx.x, cuda.blockIdx.x
+    s[t] = x[cuda.grid(1)]
+    cuda.syncthreads()
+    d = 32
+    while d > 0:
+        if t < d:
+            s[t] += s[t + d]
+        cuda.syncthreads()
+        d //= 2
+    if t == 0:
+        parts[b] = s[0]
+        cuda.threadfence()
+        last[0] = cuda.atomic.add(count, 0, 1) == cuda.gridDim.x - 1
+    cuda.syncthreads()
+    if last[0] and t == 0:
+        whole = float32(0)
+        for j in range(cuda.gridDim.x):
+            whole += parts[j]
+        total[0] = whole
+
+
+@CASES("", 4, 64, floats(256), zeros(256), whole(1), zeros(64))
+def last_block_done_after_everybodys_fence(x, parts, count, total):
+    last = cuda.shared.array(1, int32)
+    t, i = cuda.threadIdx.x, cuda.grid(1)
+    parts[i] = x[i]
+    cuda.threadfence()
+    cuda.syncthreads()
+    if t == 0:
+        last[0] = cuda.atomic.add(count, 0, 1) == cuda.gridDim.x - 1
+    cuda.syncthreads()
+    if last[0]:
+        whole = float32(0)
+        for j in range(cuda.gridDim.x):
+            whole += parts[64 * j + t]
+        total[t] = whole
+
+
+@CASES("", 4, 32, whole(1), whole(1))
+def lock_between_blocks(count, lock):
+    if cuda.threadIdx.x == 0:
+        while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+            pass
+        count[0] += 1
+        cuda.threadfence()
+        cuda.atomic.exch(lock, 0, 0)
+
+
+@CASES("", 1, 128, whole(1), whole(1))
+def lock_between_warps(count, lock):
+    if cuda.laneid == 0:
+        while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+            pass
+        count[0] += 1
+        cuda.threadfence_block()
+        cuda.atomic.exch(lock, 0, 0)
+
+
+@CASES("", 4, 64, whole(2), whole(1))
+def lock_of_tickets(tickets, count):
+    if cuda.threadIdx.x % 32 == 0:
+        mine = cuda.atomic.add(tickets, 0, 1)
+        while cuda.atomic.add(tickets, 1, 0) != mine:
+            pass
+        count[0] += 1
+        cuda.threadfence()
+        cuda.atomic.add(tickets, 1, 1)
+
+
+@CASES("", 6, 32, floats(192), zeros(7), whole(6), zeros(192))
+def chained_scan(x, sums, ready, y):
+    s = cuda.shared.array(1, float32)
+    t, b, i = cuda.threadIdx.x, cuda.blockIdx.x, cuda.grid(1)
+    if t == 0:
+        before = float32(0)
+        if b > 0:
+            while cuda.atomic.cas(ready, b - 1, 0, 0) == 0:
+                pass
+            before = sums[b - 1]
+        s[0] = before
+        total = before
+        for k in range(32):
+            total += x[32 * b + k]
+        sums[b] = total
+        cuda.threadfence()
+        cuda.atomic.exch(ready, b, 1)
+    cuda.syncthreads()
+    y[i] = s[0] + x[i]
+
+
+@CASES("", 5, 32, floats(160), whole(1), zeros(5), whole(5), zeros(160))
+def chained_scan_in_the_order_of_tickets(x, ticket, sums, ready, y):
+    place = cuda.shared.array(1, int32)
+    before = cuda.shared.array(1, float32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        place[0] = cuda.atomic.add(ticket, 0, 1)
+    cuda.syncthreads()
+    b = place[0]
+    if t == 0:
+        before[0] = 0
+        if b > 0:
+            while cuda.atomic.add(ready, b - 1, 0) == 0:
+                pass
+            before[0] = sums[b - 1]
+        sums[b] = before[0] + x[32 * b]
+        cuda.threadfence()
+        cuda.atomic.add(ready, b, 1)
+    cuda.syncthreads()
+    y[32 * b + t] = before[0] + x[32 * b + t]
+
+
+@CASES("", 1, 64, floats(64), zeros(64))
+def a_warp_that_produces_for_another(x, y):
+    s = cuda.shared.array(32, float32)
+    flag = cuda.shared.array(1, int32)
+    t = cuda.threadIdx.x
+    if t == 0:
+        flag[0] = 0
+    cuda.syncthreads()
+    if t < 32:
+        s[t] = x[t]
+        cuda.threadfence_block()
+        cuda.syncwarp()
+        if t == 0:
+            cuda.atomic.exch(flag, 0, 1)
+        y[t] = x[t]
+    else:
+        while cuda.atomic.cas(flag, 0, 0, 0) == 0:
+            pass
+        y[t] = s[t - 32]
+
+
+@CASES("", 1, 64, floats(128), zeros(128))
+def a_warp_that_produces_twice(x, y):
+    s = cuda.shared.array(32, float32)
+    state = cuda.shared.array(1, int32)
+    t, lane = cuda.threadIdx.x, cuda.laneid
+    if t == 0:
+        state[0] = 0
+    cuda.syncthreads()
+    for turn in range(2):
+        if t < 32:
+            if lane == 0:
+                while cuda.atomic.add(state, 0, 0) != 2 * turn:
+                    pass
+            cuda.syncwarp()
+            s[lane] = x[32 * turn + lane]
+            y[32 * turn + lane] = 0
+            cuda.syncwarp()
+            if lane == 0:
+                cuda.threadfence_block()
+                cuda.atomic.add(state, 0, 1)
+        else:
+            if lane == 0:
+                while cuda.atomic.add(state, 0, 0) != 2 * turn + 1:
+                    pass
+            cuda.syncwarp()
+            y[64 + 32 * turn + lane] = s[lane]
+            cuda.syncwarp()
+            if lane == 0:
+                cuda.threadfence_block()
+                cuda.atomic.add(state, 0, 1)
+
+
+@CASES("", 3, 64, zeros(1), whole(1), zeros(3))
+def a_flag_that_every_reader_waits_for(data, flag, y):
+    b = cuda.blockIdx.x
+    if cuda.threadIdx.x == 0:
+        if b == 0:
+            data[0] = 5
+            cuda.threadfence()
+            cuda.atomic.exch(flag, 0, 1)
+        else:
+            while cuda.atomic.cas(flag, 0, 0, 0) == 0:
+                pass
+        y[b] = data[0]
+
+
+@CASES("", 2, 64, np.arange(128, dtype=np.int32), whole(1))
+def the_guides_loop_around_compare_and_swap(x, total):
+    v = x[cuda.grid(1)]
+    old = total[0]
+    done = False
+    while not done:
+        assumed = old
+        old = cuda.atomic.cas(total, 0, assumed, assumed + v)
+        done = assumed == old
+
+
+@CASES("", 2, 64, floats(128), zeros(128), whole(1))
+def a_compaction(x, y, count):
+    i = cuda.grid(1)
+    if x[i] % 3 == 0:
+        y[cuda.atomic.add(count, 0, 1)] = x[i]
+
+
+@CASES("", 2, 64, floats(128), zeros(128), whole(1))
+def a_compaction_with_one_atomic_a_warp(x, y, count):
+    i, lane = cuda.grid(1), cuda.laneid
+    keep = x[i] % 3 == 0
+    mask = cuda.ballot_sync(FULL, keep)
+    base = 0
+    if lane == 0:
+        base = cuda.atomic.add(count, 0, cuda.popc(mask))
+    base = cuda.shfl_sync(FULL, base, 0)
+    if keep:
+        y[base + cuda.popc(mask & ((1 << lane) - 1))] = x[i]
+
+
+@CASES("", 2, 32, np.arange(64, dtype=np.int32), whole(128))
+def a_hash_table(keys, table):
+    key = keys[cuda.grid(1)] + 1
+    slot = key * 8 % 128
+    while cuda.atomic.cas(table, slot, 0, key) != 0:
+        slot = (slot + 1) % 128
+
+
+@CASES("", 2, 32, floats(256), whole(1), zeros(256))
+def a_queue_of_work(x, following, y):
+    i = cuda.atomic.add(following, 0, 1)
+    while i < x.size:
+        y[i] = 2 * x[i]
+        i = cuda.atomic.add(following, 0, 1)

@@ -1,0 +1,261 @@
+"""The Python of a traced kernel: control flow, assignments, and numbers that round and wrap as numba's do."""
+
+import math
+
+import numba
+import numpy as np
+import pytest
+from numba import cuda, float32, float64, int8, int32, uint8, uint32
+
+from kerneltrace import trace
+from tests.test_kerneltrace.tracing import filled, made_in_a_cell, run
+
+# -- control flow
+
+
+def test_loops_with_else_break_and_continue():
+    def k(out):
+        i = 0
+        while i < 3:
+            i += 1
+        else:
+            out[0] = i
+        for j in range(5):
+            if j == 2:
+                break
+        else:
+            out[1] = -1
+        for j in range(4):
+            if j % 2:
+                continue
+            out[2] += 10 + j
+        while True:
+            i += 1
+            if i < 7:
+                continue
+            break
+        else:
+            out[3] = -1
+        out[4] = i + j
+
+    assert filled(k, 1, 1, 5) == [3, 0, 22, 0, 10]
+
+
+def test_early_return_and_conditions():
+    def k(out):
+        i = cuda.grid(1)
+        if i >= out.size or not 0 <= i - 1 < 4:
+            return
+        if i == 1:
+            out[i] = 1
+        elif i == 2 and out[0] == 0:
+            out[i] = 2
+        else:
+            out[i] = 3 if i % 2 else 4
+
+    assert filled(k, 1, 32, 8) == [0, 1, 2, 3, 4, 0, 0, 0]
+
+
+def test_conditions_are_evaluated_once_and_only_as_far_as_needed():
+    def k(x, out):
+        i = cuda.grid(1)
+        if i < x.size and x[i] > 0:
+            out[i] = 1
+        elif 0 < -x[0] < 5:
+            out[i] = 2
+
+    out = np.zeros(4, np.int64)
+    done = run(k, 1, 4, np.array([-1, 1]), out)
+    assert out.tolist() == [2, 1, 2, 2]
+    assert done.count("x").reads == 2 + 3
+
+
+def test_loops_over_ranges_and_tuples():
+    def k(out, x):
+        for i in range(6, 0, -2):
+            out[0] += i
+        for i in (3, 4):
+            out[1] += i
+        for i in range(x.size):
+            out[2] += x[i]
+
+    assert filled(k, 1, 1, 3, np.array([1, 2, 3])) == [12, 7, 6]
+
+
+def test_a_loop_over_an_array_is_asked_to_count():
+    def k(out, x):
+        for v in x:
+            out[0] += v
+
+    (finding,) = trace(k, 1, 1, np.zeros(1), np.ones(3)).findings
+    assert "count with `for i in range(x.size)`" in finding.words
+
+
+def test_assignments():
+    def k(out):
+        a, (b, n) = 1, (2, 3)
+        a, b = b, a
+        out[0], out[1] = a, b
+        out[0], out[1] = out[1], out[0]
+        out[2] = out[3] = n
+        out[2] += 1
+        out[3] **= 2
+        n -= 1
+        total: float32 = 2.0
+        m = n + 5
+        if m > 6:
+            out[4] = m
+        out[5] = total
+        shape = out.shape
+        out[6] = shape[0]
+
+    assert filled(k, 1, 1, 7) == [1, 2, 4, 9, 7, 2, 7]
+
+
+def test_elements_are_swapped_by_two_threads():
+    def k(x):
+        i = cuda.grid(1)
+        x[i], x[x.size - 1 - i] = x[x.size - 1 - i], x[i]
+
+    x = np.arange(8)
+    run(k, 1, 4, x)
+    assert x.tolist() == list(range(8))[::-1]
+
+
+def test_a_tuple_that_a_builtin_returns():
+    def k(out):
+        out[0] = divmod(17, 5)[1]
+        quotient, rest = divmod(17, 5)
+        out[1] = 10 * quotient + rest
+
+    assert filled(k, 1, 1, 2) == [2, 32]
+
+
+def test_augmented_assignment_evaluates_its_index_once():
+    def k(out, next_):
+        out[cuda.atomic.add(next_, 0, 1)] += 1
+
+    assert filled(k, 1, 4, 4, np.zeros(1, np.int64)) == [1, 1, 1, 1]
+
+
+def test_math_of_python_and_numpy():
+    def k(out, x):
+        v = x[cuda.grid(1)]
+        out[0], out[1], out[2] = math.sqrt(v), math.exp(-v), math.log(v)
+        out[3], out[4], out[5] = math.sin(v), math.pow(v, 2), math.atan2(v, 1.0)
+        out[6], out[7], out[8] = abs(-v), min(v, 1.0), max(v, 3.0)
+        out[9], out[10], out[11] = math.floor(v), math.ceil(v), int(v)
+        out[12], out[13], out[14] = v**0.5, math.erf(v), math.fabs(-v)
+        out[15], out[16], out[17] = round(v), math.pi, 7 % 4
+        out[18], out[19] = math.isnan(v), math.log(v - v)
+
+    v = 2.5
+    expected = [math.sqrt(v), math.exp(-v), math.log(v), math.sin(v), v**2, math.atan2(v, 1), v, 1, 3, 2, 3, 2]
+    expected += [math.sqrt(v), math.erf(v), v, 2, math.pi, 3, 0, -math.inf]
+    assert filled(k, 1, 1, 20, np.array([v]), dtype=float) == pytest.approx(expected, rel=1e-15)
+
+
+# -- numbers
+
+
+def test_floats_round_in_their_own_type():
+    def k(x, out):
+        i = cuda.grid(1)
+        total = x.dtype.type(0) if False else x[i]
+        for _ in range(1000):
+            total += x[i]
+        out[i] = total
+
+    for dtype in (np.float16, np.float32, np.float64):
+        x, out = np.full(1, 0.1, dtype), np.zeros(1, np.float64)
+        run(k, 1, 1, x, out)
+        expected = x[0]
+        for _ in range(1000):
+            expected = dtype(expected + x[0])
+        assert out[0] == expected
+
+
+def test_casts_and_typed_constants():
+    def k(out):
+        out[0] = float32(0.1)
+        out[1] = np.float16(0.1)
+        out[2] = float64(0.1)
+        out[3], out[4], out[5] = int8(200), uint8(-1), int32(2**31)
+        out[6], out[7] = uint32(-1), np.int8(3.9)
+        out[8], out[9] = int32(-3.9), float(1) / 3
+        out[10] = np.float32(1) / np.float32(3)
+
+    expected = [np.float32(0.1), np.float16(0.1), 0.1, -56, 255, -(2**31), 2**32 - 1, 3, -3, 1 / 3]
+    assert filled(k, 1, 1, 11, dtype=float) == [*expected, np.float32(1) / np.float32(3)]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64])
+def test_integers_wrap_when_stored(dtype):
+    def k(out, values):
+        i = cuda.grid(1)
+        out[i] = values[i] * 3 + 100
+        out[i] += values[i]
+
+    values = np.array([0, 1, -1, 50, 127, -128, 300, 70_000, -(2**31), 2**33 + 5])
+    with np.errstate(over="ignore"):
+        expected = ((values * 3 + 100).astype(dtype) + values).astype(dtype)
+    assert filled(k, 1, 10, 10, values, dtype=dtype) == expected.tolist()
+
+
+def test_bools():
+    def k(b, out):
+        i = cuda.grid(1)
+        if b[i] and not b[i + 1]:
+            out[i] = 1
+        out[i] += b[i] + (i > 1)
+
+    b, out = np.array([True, False, True, True]), np.zeros(3, np.int64)
+    run(k, 1, 3, b, out)
+    assert out.tolist() == [2, 0, 2]
+
+
+EXPRESSIONS = {
+    "int literal": "x * 3 + y",
+    "index": "x * i + y * i",
+    "quotient of integers": "(i / 7) * x",
+    "constant quotient": "(1 / 3) * x + y",
+    "typed index": "int32(i) * x + y",
+    "double literal": "x * 0.1 + y",
+    "float32 literal": "float32(0.1) * x + y",
+    "power": "x ** 2 + y",
+    "root": "math.sqrt(x) * y",
+    "minimum": "min(x, y) * y",
+    "negated": "-x * y",
+    "compared": "(x > y) * x",
+    "double index": "x / (i + 1)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
+def test_mixed_types_compute_as_numba_does(expression):
+    """To float32's rounding: numba computes float32 with int64 in float64, as it does the quotient of two integers."""
+    source = (
+        "def k(single, double, xs, ys):\n    i = cuda.grid(1)\n    x, y = xs[i], ys[i]\n"
+        f"    single[i] = {expression}\n    double[i] = {expression}\n"
+    )
+    kernel = made_in_a_cell(source, float32=float32, int32=int32)
+    plain = made_in_a_cell(source.replace("ys)", "ys, i)").replace("i = cuda.grid(1)", "i += 0"),
+                           float32=float32, int32=int32)  # fmt: skip
+    compiled = numba.njit(plain)
+    rng = np.random.default_rng(0)
+    xs, ys = (rng.random(64, np.float32) * 10 for _ in range(2))
+    got, expected = ((np.zeros(64, np.float32), np.zeros(64)) for _ in range(2))
+    trace(kernel, 2, 32, *got, xs, ys)
+    for i in range(64):
+        compiled(*expected, xs, ys, i)
+    for mine, its in zip(got, expected, strict=True):
+        np.testing.assert_allclose(mine, its, rtol=3e-7)
+
+
+def test_fma_rounds_once():
+    def k(out, x):
+        out[0] = cuda.fma(x[0], x[0], x[1])
+
+    x = np.array([1 + 2.0**-12, -1 - 2.0**-11], np.float32)
+    assert filled(k, 1, 1, 1, x, dtype=np.float32) == [2.0**-24]

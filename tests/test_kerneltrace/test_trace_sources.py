@@ -1,0 +1,236 @@
+"""Where a traced kernel's source and names come from: files, cells, closures, imports, numba's simulator."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import numba.cuda as c
+import numpy as np
+import pytest
+from numba import cuda, int32
+from numba.cuda import grid, gridsize, syncthreads, syncthreads_count as count_of_block
+
+import labkit as lab
+from kerneltrace import trace
+from labkit.core.errors import KernelError
+from tests.selection import sampled
+from tests.test_kerneltrace import numba_simulator
+from tests.test_kerneltrace.tracing import filled, made_in_a_cell, run
+
+pytestmark = pytest.mark.slow  # runs kernels on numba's simulator
+
+
+def factory(tile, step=2):
+    def k(out):
+        s = cuda.shared.array(tile, int32)
+        t = cuda.threadIdx.x
+        s[t] = step * t
+        cuda.syncthreads()
+        out[t] = s[tile - 1 - t]
+
+    return k
+
+
+def test_closures():
+    assert filled(factory(4), 1, 4, 4) == [6, 4, 2, 0]
+    assert filled(factory(8, step=3), 1, 8, 8)[0] == 21
+
+
+def defaults(scale):
+    def k(out, by=scale):
+        out[0] = by
+
+    return k
+
+
+def test_defaults_from_a_closure():
+    assert filled(defaults(5), 1, 1, 1) == [5]
+
+
+def test_members_of_cuda_imported_by_name():
+    def k(out):
+        s = cuda.shared.array(8, int32)
+        t = cuda.threadIdx.x
+        s[t] = grid(1) + gridsize(1)
+        syncthreads()
+        cuda.atomic.add(out, 0, s[7 - t])
+
+    assert filled(k, 1, 8, 1) == [sum(range(8)) + 8 * 8]
+
+
+def test_cuda_under_another_name():
+    @c.jit
+    def k(out):
+        s = c.shared.array(8, int32)
+        s[c.threadIdx.x] = 3
+        c.syncthreads()
+        out[c.grid(1)] = s[7 - c.threadIdx.x]
+
+    assert filled(k, 1, 8, 8) == [3] * 8
+
+
+def test_kernels_of_a_cell():
+    k = made_in_a_cell(
+        "@cuda.jit\ndef k(out):\n    i = cuda.grid(1)\n    if i < out.size:\n        out[i] = i + 1 // 0\n"
+    )
+    finding = trace(k, 1, 4, np.zeros(4)).findings[0]
+    assert (finding.kind, finding.line) == ("division", 5)
+
+
+def test_an_indented_kernel_with_a_comment_at_the_margin():
+    k = made_in_a_cell("if True:\n    def k(out):\n# a note\n        out[0] = 4\n")
+    assert filled(k, 1, 1, 1) == [4]
+
+
+def test_trace_is_reached_from_labkit():
+    assert lab.trace is trace
+
+
+def test_functions_of_cuda_under_other_names():
+    def k(out):
+        t = cuda.threadIdx.x
+        out[t] = count_of_block(int32(t < 3))
+
+    assert filled(k, 1, 8, 8) == [3] * 8
+
+
+def test_cuda_reached_through_numba():
+    def k(out):
+        s = numba.cuda.shared.array(8, numba.int32)
+        s[numba.cuda.threadIdx.x] = 3
+        numba.cuda.syncthreads()
+        out[numba.cuda.grid(1)] = s[7 - numba.cuda.threadIdx.x]
+
+    assert filled(k, 1, 8, 8) == [3] * 8
+
+
+# -- device functions
+
+
+@cuda.jit(device=True)
+def warp_sum(v):
+    for offset in (16, 8, 4, 2, 1):
+        v += cuda.shfl_down_sync(0xFFFFFFFF, v, offset)
+    return v
+
+
+@cuda.jit(device=True)
+def block_sum(v, scratch):
+    v = warp_sum(v)
+    if cuda.laneid == 0:
+        scratch[cuda.threadIdx.x // 32] = v
+    cuda.syncthreads()
+    total = 0
+    for w in range(cuda.blockDim.x // 32):
+        total += scratch[w]
+    return total
+
+
+@cuda.jit(device=True)
+def minmax(a, b):
+    if a < b:
+        return a, b
+    return b, a
+
+
+@cuda.jit(device=True)
+def collatz(n):
+    turns = 0
+    while n != 1:
+        if n % 2:
+            n = 3 * n + 1
+        else:
+            n //= 2
+        turns += 1
+    return turns
+
+
+def test_device_functions_that_wait():
+    def k(out, x):
+        s = cuda.shared.array(4, int32)
+        i = cuda.grid(1)
+        out[i] = block_sum(x[i], s)
+
+    x = np.arange(256)
+    assert filled(k, 2, 128, 256, x) == np.repeat(x.reshape(2, 128).sum(axis=1), 128).tolist()
+
+
+def test_device_functions_that_return_tuples_and_loop():
+    def k(out, x):
+        i = cuda.grid(1)
+        low, high = minmax(x[i], 8)
+        out[i] = 1000 * collatz(high) + 10 * low + minmax(a=i, b=2)[1]
+
+    def expected(i):
+        return 1000 * collatz.py_func(max(i + 1, 8)) + 10 * min(i + 1, 8) + max(i, 2)
+
+    assert filled(k, 1, 16, 16, np.arange(1, 17)) == [expected(i) for i in range(16)]
+
+
+def test_a_device_function_called_twice_is_two_instructions():
+    @cuda.jit(device=True)
+    def half(x, i):
+        return x[i] * 0.5
+
+    def k(out, x):
+        i = cuda.grid(1)
+        out[i] = half(x, i) + half(x, i + 1)
+
+    done = run(k, 1, 32, np.zeros(32), np.ones(33))
+    assert done.count("x").requests == 2
+    assert done.flop == 3 * 32
+
+
+# -- numba's simulator
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory, request):
+    """What each kernel of this run leaves behind on numba's simulator, in a process of its own."""
+    path = tmp_path_factory.mktemp("simulator") / "left.pickle"
+    here = [item for item in request.session.items if item.path == request.path and "simulated" in item.fixturenames]
+    names = [item.callspec.params["name"] for item in here]
+    command = [sys.executable, "-m", "tests.test_kerneltrace.numba_simulator", str(path), *names]
+    env, root = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, Path(numba_simulator.__file__).parents[2]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, cwd=root)
+    assert done.returncode == 0, done.stderr
+    return pickle.loads(path.read_bytes())
+
+
+def test_the_simulator_can_run_enough_kernels():
+    assert len(numba_simulator.launches()) >= 100
+
+
+@pytest.mark.parametrize("name", sampled(list(numba_simulator.launches()), 12))
+def test_the_simulator_of_numba_gives_the_same_results(name, simulated):
+    kernel, blocks, threads, make, shared_bytes = numba_simulator.launches()[name]
+    args = make()
+    trace(kernel, blocks, threads, *args, shared_bytes=shared_bytes)
+    for got, want in zip(numba_simulator.arrays_in(args), simulated[name], strict=True):
+        if got.dtype.kind in "fc":
+            np.testing.assert_allclose(got, want, rtol=1e-3 if got.dtype == np.float16 else 1e-6)
+        else:
+            np.testing.assert_array_equal(got, want)
+
+
+def test_a_compiled_dispatcher_is_traced_like_its_function():
+    kernel, blocks, threads, make, shared_bytes = numba_simulator.CASES["saxpy"]
+    a, x, y = make()
+    run(kernel, blocks, threads, a, x, got := y.copy(), shared_bytes=shared_bytes)
+    np.testing.assert_allclose(got, a * x + y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("given", [print, "k", None, 3, np.add, object()])
+def test_what_is_no_kernel(given):
+    with pytest.raises(KernelError, match="Expected a kernel, a function written against numba's `cuda`"):
+        trace(given, 1, 1)
+
+
+def test_a_kernel_without_source():
+    scope = {}
+    exec("def k(x):\n    x[0] = 1", scope)
+    with pytest.raises(KernelError, match=r"source of k can't be read .* Define the kernel with `def` in a cell"):
+        trace(scope["k"], 1, 1, np.zeros(1))

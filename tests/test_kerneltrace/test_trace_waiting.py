@@ -1,0 +1,237 @@
+"""Threads that wait: barriers that part of a block reaches, deadlocks, loops without end, lanes that are not there."""
+
+import numpy as np
+import pytest
+from numba import cuda
+
+from kerneltrace import trace
+from labkit.core.errors import TraceTooLarge
+from tests.test_kerneltrace.tracing import found, run
+
+FULL = 0xFFFFFFFF
+
+
+def test_a_barrier_that_part_of_the_block_reaches():
+    def k(x, y):
+        i = cuda.grid(1)
+        if i < x.size:
+            y[i] = x[i]
+            cuda.syncthreads()  # here
+
+    finding = found(k, 2, 64, np.zeros(100), np.zeros(100), kind="barrier")
+    assert finding.words == (
+        "thread 0 of block 1 and 35 others wait here, but 28 of the block's 64 threads have come to the kernel's end"
+        " without it (the first: thread 36 of block 1). All threads of a block that have not returned have to reach the"
+        " same syncthreads()."
+    )
+
+
+def test_two_barriers_for_one_block():
+    def k(x):
+        t = cuda.threadIdx.x
+        if t < 32:
+            cuda.syncthreads()  # here
+        else:
+            cuda.syncthreads()
+        x[t] = t
+
+    finding = found(k, 1, 64, np.zeros(64), kind="barrier")
+    assert "thread 0 and 31 others wait here, 32 threads wait at line" in finding.words
+
+
+def test_a_barrier_in_a_loop_of_different_lengths():
+    def k(x):
+        t = cuda.threadIdx.x
+        for _ in range(t % 2 + 1):
+            cuda.syncthreads()  # here
+        x[t] = t
+
+    finding = found(k, 1, 4, np.zeros(4), kind="barrier")
+    assert "2 of the block's 4 threads have come to the kernel's end without it (the first: thread 0)" in finding.words
+
+
+def test_a_barrier_that_every_thread_reaches_is_no_mistake():
+    def k(x, y):
+        i = cuda.grid(1)
+        v = x[i] if i < x.size else 0
+        if cuda.blockIdx.x == 0:
+            cuda.syncthreads()
+        cuda.syncthreads()
+        if i < x.size:
+            y[i] = v
+
+    run(k, 2, 64, np.zeros(100), np.zeros(100))
+
+
+def test_syncwarp_against_syncthreads():
+    def k(x):
+        t = cuda.threadIdx.x
+        if t < 16:
+            cuda.syncwarp()  # here
+        else:
+            cuda.syncthreads()
+        x[t] = t
+
+    finding = found(k, 1, 32, np.zeros(32), kind="deadlock")
+    assert "no thread of the block can go on. They wait for each other: 16 at line" in finding.words
+    assert "(cuda.syncwarp(); the first: thread 0)" in finding.words
+    assert "(cuda.syncthreads(); the first: thread 16)" in finding.words
+
+
+def test_a_shuffle_that_not_all_named_lanes_reach():
+    def k(x):
+        t = cuda.threadIdx.x
+        if t % 2:
+            x[t] = cuda.shfl_sync(FULL, t, 0)  # here
+        else:
+            cuda.syncthreads()
+
+    assert "16 at line" in found(k, 1, 32, np.zeros(32), kind="deadlock").words
+
+
+def test_different_warp_operations_do_not_meet():
+    """CUDA C++ Programming Guide, "Warp Vote Functions": all lanes in the mask must execute the same operation."""
+
+    def k(x):
+        t = cuda.threadIdx.x
+        if t < 16:
+            x[t] = cuda.shfl_sync(FULL, t, 0)
+        else:
+            x[t] = cuda.ballot_sync(FULL, 1)
+
+    assert not trace(k, 1, 32, np.zeros(32, np.int64)).ok
+
+
+def test_a_lane_outside_its_own_mask():
+    def k(x):
+        x[cuda.laneid] = cuda.shfl_sync(0xFFFF, cuda.laneid, 0)
+
+    assert "lane" in {finding.kind for finding in trace(k, 1, 32, np.zeros(32, np.int64)).findings}
+
+
+def test_a_value_from_a_lane_that_does_not_take_part():
+    def k(x):
+        t = cuda.laneid
+        if t < 16:
+            x[t] = cuda.shfl_down_sync(0xFFFF, t, 8)  # here
+        else:
+            x[t] = 1
+
+    finding = found(k, 1, 32, np.zeros(32), kind="lane")
+    assert "thread 8 reads the value of lane 16, which does not take part: it is undefined" in finding.words
+    assert finding.count == 8
+
+
+def test_a_while_loop_without_end():
+    def k(x):
+        i = 0
+        while i < 10:  # here
+            x[0] = i
+
+    finding = found(k, 1, 1, np.zeros(1), kind="endless", max_steps=3000)
+    assert "thread 0 is still in this loop after 3,000 turns" in finding.words
+    assert "Does i < 10 ever become false?" in finding.words
+
+
+def test_a_for_loop_of_too_many_turns():
+    def k(x):
+        for i in range(10**12):  # here
+            x[0] = i
+
+    finding = found(k, 1, 1, np.zeros(1), kind="endless", max_steps=70_000)
+    assert "after 70,000 turns" in finding.words
+    assert "raise max_steps" in finding.words
+
+
+@pytest.mark.parametrize("turns", [1000, 60_000])
+def test_max_steps_holds_for_for_loops_of_any_length(turns):
+    def k(x, n):
+        for i in range(n):  # here
+            x[0] = i
+
+    finding = found(k, 1, 1, np.zeros(1), turns, kind="endless", max_steps=500)
+    assert "after 500 turns" in finding.words
+
+
+def test_a_lock_that_is_never_released():
+    def k(lock, x):
+        while cuda.atomic.cas(lock, 0, 0, 1) != 0:  # here
+            pass
+        x[cuda.grid(1)] = 1
+
+    finding = found(k, 1, 2, np.zeros(1, np.int32), np.zeros(2), kind="endless", max_steps=3000)
+    assert "thread 1 is still in this loop" in finding.words
+    assert "does it wait for a thread that can't go on?" in finding.words
+
+
+def test_waiting_for_a_later_block_never_ends():
+    def k(flag):
+        if cuda.blockIdx.x == 0:
+            while cuda.atomic.add(flag, 0, 0) == 0:  # here
+                pass
+        else:
+            cuda.atomic.add(flag, 0, 1)
+
+    assert "thread 0 of block 0" in found(k, 2, 1, np.zeros(1, np.int32), kind="endless", max_steps=3000).words
+
+
+def test_waiting_for_a_later_thread_of_the_block_ends():
+    def k(flag):
+        t = cuda.threadIdx.x
+        if t < 40:
+            while cuda.atomic.add(flag, 0, 0) == 0:
+                pass
+        if t == 50:
+            cuda.atomic.add(flag, 0, 1)
+
+    run(k, 1, 64, np.zeros(1, np.int32))
+
+
+def test_what_was_done_before_a_kernel_stopped_is_still_counted():
+    def k(x, y):
+        i = cuda.grid(1)
+        y[i] = x[i]
+        assert x[i] > 0  # here
+        y[i] = 1 // x[i]
+
+    finding = found(k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64), kind="raised")
+    assert finding.words.startswith("thread 2 raised AssertionError")
+    done = trace(k, 1, 4, np.array([1, 2, 0, 4]), np.zeros(4, np.int64))
+    assert done.count("y").writes == 5
+    assert "raised" in str(done)
+
+
+def test_a_raise_and_an_assertion_of_the_kernel():
+    def k(x):
+        i = cuda.grid(1)
+        assert x[i] < 2, "too large"  # here
+
+    assert found(k, 1, 4, np.arange(4), kind="raised").words == "thread 2 raised AssertionError: too large"
+
+
+def test_a_trace_stops_before_its_memory_is_spent():
+    def k(x):
+        i = cuda.grid(1)
+        for j in range(1000):
+            x[i] += j
+
+    with pytest.raises(
+        TraceTooLarge, match=r"[\d,]+ logged accesses need more than the trace's budget of .*Or raise"
+    ) as info:
+        trace(k, 10, 256, np.zeros(2560), memory_bytes=1_000_000)
+    logged = int(str(info.value).split(" ")[0].replace(",", ""))
+    assert logged * 16 < 1_000_000
+    while_loop = trace_of_a_while_loop()
+    assert while_loop * 16 < 1_000_000
+
+
+def trace_of_a_while_loop():
+    def k(x):
+        j = 0
+        while j < 90_000:
+            x[0] = j
+            j += 1
+
+    with pytest.raises(TraceTooLarge) as info:
+        trace(k, 1, 1, np.zeros(1), memory_bytes=1_000_000)
+    return int(str(info.value).split(" ")[0].replace(",", ""))

@@ -1,0 +1,400 @@
+"""What limits a loop: planted limits are named, balanced loops have none, bad loops are told so."""
+
+import contextlib
+import dataclasses
+import json
+import math
+from time import sleep
+
+import pytest
+import torch
+
+import steptime as profiling
+from labkit.core.errors import BadArgument, BadMeasurement
+from labkit.measure.machine import threads
+from labkit.measure.readings import no_sync
+from labkit.measure.torch_calls import EachOperator
+from steptime import loop_experiments, operator_timing, pace
+from steptime.bottleneck import Limit
+from steptime.operator_timing import OperatorCall
+from steptime.pace import Pace, split_by_limit
+from steptime.stack_samples import StackSamples
+from tests.selection import sampled
+from tests.test_measure import planted_loops
+from tests.test_steptime.planted_loops import CEILINGS, VirtualTime
+
+pytestmark = pytest.mark.slow  # runs whole training loops
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threads(1):
+        yield
+
+
+@pytest.fixture
+def time(monkeypatch):
+    """Virtual time, on which everything is measured that the test does, seldom: readings of one thing are all alike."""
+    found = VirtualTime()
+    for module, name, few in (
+        (loop_experiments, "_ROUNDS", 2), (loop_experiments, "_TINY_STEPS", 3), (loop_experiments, "_READING_S", 0.0),
+        (loop_experiments, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, few)
+    monkeypatch.setattr(loop_experiments, "perf_counter", found.clock)
+    monkeypatch.setattr(operator_timing, "perf_counter", found.clock)
+    monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: False)
+    monkeypatch.setattr(StackSamples, "taken", lambda samples: found.sampling(samples))
+    with EachOperator(found.operator):
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("loop", "limit"),
+    sampled([(loop, limit) for limit, loops in planted_loops.PLANTED.items() for loop in loops], 8),
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_planted_limit_is_named(time, loop, limit):
+    found = profiling.find_bottleneck(*loop(time), budget_s=0.5, ceilings=CEILINGS)
+    assert found.dominant == limit, found
+    assert found.bound(found.largest) > 2
+    assert sum(found.shares.values()) == pytest.approx(1)
+    title = f"{limit.capitalize()} limits this loop" if limit != "unknown" else "What limits this loop is unknown."
+    assert str(found).startswith(title)
+
+
+@pytest.mark.parametrize(
+    ("loop", "limit", "place"),
+    sampled(
+        [(loop, limit, place) for limit, named in planted_loops.HOST_WORK.items() for loop, place in named.items()], 4
+    ),
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_work_of_the_host_is_named_with_the_function_that_it_is_in(time, loop, limit, place):
+    found = profiling.find_bottleneck(*loop(time), budget_s=0.4, ceilings=CEILINGS)
+    assert found.dominant == limit, found
+    if place:
+        assert found.where.startswith(f"{place} (planted_loops.py, line "), found
+        assert f"Most of it: {found.where}." in str(found)
+
+
+@pytest.mark.complete
+@pytest.mark.parametrize("planted", ["all_reduce", "DDP"])
+def test_planted_communication_is_named(home, planted):
+    meeting, path = str(home / "meeting"), str(home / "limit")
+    torch.multiprocessing.spawn(planted_loops.exchange_in_virtual_time, (meeting, path, planted), nprocs=2)
+    for rank in range(2):
+        found = json.loads((home / f"limit-{rank}").read_text())
+        assert found["dominant"] == "communication", found["text"]
+        assert "exposed communication takes" in found["text"]
+    # Ranks write at the same time, and each has a file of its own.
+    assert sorted(p.name for p in (home / "traces").glob("step*")) == ["step-rank0.json", "step-rank1.json"]
+
+
+def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
+    samples = StackSamples()
+
+    def seen(function):
+        return any(place == (function, "test_bottleneck.py") for place, *_ in samples._waiting)
+
+    def working():
+        while not seen("working"):
+            pass
+
+    def waiting():
+        while not seen("waiting"):
+            sleep(1e-3)
+
+    with samples.taken():  # a sampler that saw neither would keep them here
+        working()
+        waiting()
+    assert all(lasted_s > 0 for *_, lasted_s in samples._waiting)
+
+
+@pytest.mark.parametrize("kinds", planted_loops.BALANCED.values(), ids=planted_loops.BALANCED)
+def test_in_a_balanced_loop_nothing_dominates(time, kinds):
+    found = profiling.find_bottleneck(*planted_loops.mixture(time, *kinds), budget_s=0.5, ceilings=CEILINGS)
+    assert found.dominant is None, found
+    assert "Nothing dominates" in str(found)
+    for limit in kinds:
+        assert found.shares[limit] == pytest.approx(1 / len(kinds), abs=0.03)
+
+
+def test_launches_that_become_dearer_meanwhile_are_no_work_of_the_host(time):
+    launches = []
+
+    def dearer(func, args, kwargs):
+        launches.append(func)
+        time.wait(planted_loops.LAUNCH_S * len(launches) / 2_000)  # twice as dear after 2,000 operators, and so on
+        return func(*args, **kwargs)
+
+    with EachOperator(dearer):
+        found = profiling.find_bottleneck(*planted_loops.many_small_layers(time), budget_s=0.5, ceilings=CEILINGS)
+    assert found.dominant == "launch overhead", found
+
+
+def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
+    sampling = []
+
+    @contextlib.contextmanager
+    def taken(self):
+        sampling.append(True)
+        yield
+        sampling.clear()
+
+    monkeypatch.setattr(StackSamples, "taken", taken)
+    step, batch = planted_loops.many_small_layers(time)
+
+    def sampled_step(batch):
+        time.wait(1.0 if sampling else 0.0)
+        step(batch)
+
+    found = profiling.find_bottleneck(sampled_step, batch, budget_s=0.5, ceilings=CEILINGS)
+    assert time.now_s > 1, "samples were taken"
+    assert found.dominant == "launch overhead", found
+
+
+@pytest.mark.parametrize(("blocked", "seconds"), [(0, (0.25, 0.0)), (1, (0.25, 2.75))])
+def test_time_without_a_core_counts_only_for_a_thread_that_has_blocked(monkeypatch, blocked, seconds):
+    counters = {"perf_counter": [10.0, 13.0], "thread_time": [1.0, 1.25], "_times_blocked": [5, 5 + blocked]}
+    monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: True)
+    for name, values in counters.items():
+        monkeypatch.setattr(operator_timing, name, lambda left=list(values): left.pop(0))
+    assert operator_timing.worked_and_slept(lambda: None, no_sync) == seconds
+
+
+def test_a_device_works_on_while_its_thread_waits_for_a_core(monkeypatch):
+    readings = [10.0, 13.0]
+    monkeypatch.setattr(operator_timing, "perf_counter", lambda: readings.pop(0))
+    assert operator_timing.worked_and_slept(lambda: None, lambda: None) == (3.0, 0.0)
+
+
+def test_the_evidence_names_each_experiment(time):
+    step, fetch = planted_loops.slow_source(time)
+    evidence = " ".join(profiling.find_bottleneck(step, fetch, budget_s=0.5, ceilings=CEILINGS).evidence)
+    for words in ("already in memory", "Input alone", "Batch doubled", "By the ceilings", "a tiny training step"):
+        assert words in evidence
+
+
+def test_a_batch_in_memory_has_no_input_to_judge(time):
+    step, batch = planted_loops.many_small_layers(time)
+    found = profiling.find_bottleneck(step, batch, budget_s=0.5, ceilings=CEILINGS)
+    assert found.shares["input"] == 0
+    assert "already in memory" not in str(found)
+
+
+def test_no_gain_goes_beyond_what_a_loader_behind_the_step_delivers():
+    shares = {"input": 0.0, "arithmetic": 0.9, "launch overhead": 0.1}
+    behind = Limit(shares, (), loop_s=0.125, input_s=0.113)
+    assert behind.bound("arithmetic") == pytest.approx(125 / 113)
+    assert behind.words("arithmetic") == "at most 1.11x"
+    assert Limit(shares, (), loop_s=0.125, input_s=0.2).bound("arithmetic") == 1
+
+
+def test_only_measured_time_gives_a_bound():
+    found = Limit({"launch overhead": 0.6, "unknown": 0.2, "other host work": 0.2}, (), 1.0)
+    assert [found.words(name).split()[0] for name in found.shares] == ["about", "about", "at"]
+
+
+def test_a_step_that_refuses_twice_the_batch_is_judged_without(time):
+    step, batch = planted_loops.many_small_layers(time)
+
+    def strict(batch):
+        if len(batch[0]) > 4:
+            raise RuntimeError("out of memory")
+        step(batch)
+
+    found = profiling.find_bottleneck(strict, batch, budget_s=0.5, ceilings=CEILINGS)
+    assert "the step refused it (RuntimeError: out of memory)" in str(found)
+    assert found.dominant == "launch overhead"
+
+
+def test_steps_that_differ_are_judged_by_their_mean(time):
+    found = profiling.find_bottleneck(*planted_loops.validated_now_and_then(time), budget_s=20, ceilings=CEILINGS)
+    assert "The steps differ, with" in str(found)
+    assert found.dominant == "arithmetic"
+
+
+class Bursts:
+    """A loader whose four workers deliver side by side: four batches at once, then none for 0.4 s."""
+
+    num_workers, prefetch_factor = 4, 2
+
+    def __init__(self, time, taken=0):
+        self.time, self.taken = time, taken
+
+    def __iter__(self):
+        for _ in range(10**6):
+            self.time.wait(0.0 if self.taken % 4 else 0.4)
+            self.taken += 1
+            yield planted_loops.small_batch()
+
+
+@pytest.mark.parametrize("taken", sampled(range(4), 1))
+def test_batches_that_come_in_bursts_count_by_their_mean(time, taken):
+    found = profiling.find_bottleneck(planted_loops.small_step(), Bursts(time, taken), budget_s=8, ceilings=CEILINGS)
+    assert found.input_s == pytest.approx(0.1, rel=0.01)
+    assert found.loop_s == pytest.approx(0.1, rel=0.05)
+
+
+@pytest.mark.parametrize(("step_s", "fetch_s"), [(2.0, 0.5), (2.0, 0.0), (0.5, 0.5), (0.0, 1.5)])
+def test_slow_loops_are_judged_within_20_s(time, step_s, fetch_s):
+    train, batch = planted_loops.small_step(), planted_loops.small_batch()
+
+    def step(batch):
+        time.wait(step_s)
+        train(batch)
+
+    def fetch():
+        time.wait(fetch_s)
+        return batch
+
+    found = profiling.find_bottleneck(step, fetch, ceilings=CEILINGS)
+    assert found.dominant == ("input" if fetch_s > step_s else "other host work") or step_s == fetch_s
+    assert time.now_s < 20
+
+
+def test_a_step_without_operators_is_refused():
+    with pytest.raises(BadMeasurement, match="called no operator of torch"):
+        profiling.find_bottleneck(lambda batch: None, (torch.ones(4),), budget_s=0.1, ceilings=CEILINGS)
+
+
+@pytest.mark.parametrize(
+    ("step", "options", "words"),
+    [
+        ("step", {}, "Expected step to be a function"),
+        (print, {"budget_s": 0}, "budget_s to be a finite number above 0"),
+        (print, {"batches": 3}, "Expected batches as an iterable"),
+    ],
+)
+def test_bad_input_says_what_to_do(step, options, words):
+    with pytest.raises(BadArgument, match=words):
+        profiling.find_bottleneck(step, **{"batches": (torch.ones(4),), **options})
+
+
+def test_a_limits_vanishing_is_bounded_by_amdahls_law():
+    shares = {"input": 0.75, "arithmetic": 0.25, "launch overhead": 0.0, "memory bandwidth": 0.0, "communication": 0.0}
+    found = Limit(shares, (), 1.0)
+    assert found.dominant == "input"
+    assert found.bound("input") == pytest.approx(4)
+    assert found.bound("arithmetic") == pytest.approx(4 / 3)
+    assert Limit({**shares, "input": 1.0, "arithmetic": 0.0}, (), 1.0).bound("input") == math.inf
+    assert Limit({**shares, "input": 0.5, "arithmetic": 0.5}, (), 1.0).dominant is None
+
+
+PACE = Pace({"float32": 1e9}, 1e9, empty_s=1e-6, dearest_s=30e-6, gap_s=1e-5, launch_s=5e-6)
+
+
+def shares_of(call, doubled_s=None, more=1, pace=PACE):
+    doubled = None if doubled_s is None else [OperatorCall(call.name, doubled_s, more * call.flop, call.n_bytes)]
+    found = split_by_limit([call], doubled, pace)
+    return {name: seconds for name, seconds in found.items() if seconds}
+
+
+@pytest.mark.parametrize(
+    ("call", "doubled_s", "expected"),
+    [
+        (OperatorCall("mm", 101e-6, 1e5, 1e3), 200e-6, {"arithmetic": 100e-6}),  # at its floor
+        (OperatorCall("add", 101e-6, 0, 1e5), 200e-6, {"memory bandwidth": 100e-6}),
+        (OperatorCall("add", 101e-6, 0, 3e4), 101e-6, {"memory bandwidth": 100e-6}),  # three times a copy's time
+        (OperatorCall("mm", 26e-6, 1e3, 1e2), 26e-6, {"arithmetic": 1e-6, "launch overhead": 24e-6}),  # doesn't grow
+        (OperatorCall("mm", 26e-6, 1e3, 1e2), None, {"arithmetic": 1e-6, "launch overhead": 24e-6}),
+        (OperatorCall("mm", 101e-6, 1.5e4, 1e3), 201e-6, {"arithmetic": 100e-6}),  # a tenth of the ceiling, and grows
+        (OperatorCall("mm", 101e-6, 1e3, 1e2), 201e-6, {"unknown": 100e-6}),  # a hundredth
+        (OperatorCall("svd", 1001e-6, 0, 1e4), 1001e-6, {"unknown": 970e-6, "launch overhead": 30e-6}),  # capped
+        (OperatorCall("erfinv", 1001e-6, 0, 1e4), 2001e-6, {"unknown": 1e-3}),  # a hundred times a copy's time
+        (OperatorCall("c10d.allreduce_", 6e-6, 0, 0), None, {"communication": 5e-6}),
+        (OperatorCall("between devices: copy_", 6e-6, 0, 0), None, {"input": 5e-6}),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_an_operators_time_is_split_by_what_limits_it(call, doubled_s, expected):
+    assert shares_of(call, doubled_s) == pytest.approx(expected, abs=1.1e-6)
+
+
+def test_what_a_product_prepares_for_any_batch_is_launch_overhead_on_a_cpu():
+    call, on_cpu = OperatorCall("convolution", 201e-6, 1e4, 1e3), dataclasses.replace(PACE, on_cpu=True)
+    assert shares_of(call, 261e-6, more=2, pace=on_cpu) == pytest.approx(
+        {"launch overhead": 140e-6, "arithmetic": 60e-6}, abs=1.1e-6
+    )
+    # Work on weights alone doesn't grow either, and is no launch. A GPU may have had room for both halves at once.
+    capped = {"launch overhead": 30e-6, "unknown": 170e-6}
+    assert shares_of(call, 261e-6, pace=on_cpu) == pytest.approx(capped, abs=1.1e-6)
+    assert shares_of(call, 261e-6, more=2) == pytest.approx(capped, abs=1.1e-6)
+
+
+def test_samples_share_the_time_of_their_gap_however_long_they_waited_for_a_core():
+    samples = StackSamples()
+    for function, waited_s, gap_s in (("disturbed", 10.0, 1e-4), ("working", 1e-3, 1e-3)):
+        samples._waiting = [((function, "script.py"), 7, waited_s)]
+        samples.keep(gap_s)
+    assert samples.most == ("working (script.py, line 7)", pytest.approx(10 / 11))
+
+
+def test_a_float32_convolution_is_held_against_tf32_where_that_was_measured():
+    pace = dataclasses.replace(PACE, flop_per_s={"float32": 1e9, "tf32": 8e9})
+    assert pace.arithmetic_s(OperatorCall("convolution", 1.0, 8e9, 0)) == 1.0
+    assert pace.arithmetic_s(OperatorCall("mm", 1.0, 8e9, 0)) == 8.0
+    assert pace.arithmetic_s(OperatorCall("convolution", 1.0, 8e9, 0, "bfloat16")) == 8.0
+
+
+def test_a_timed_operator_has_its_flop_and_bytes():
+    a, b, table = torch.ones(8, 16), torch.ones(16, 4), torch.ones(1000, 4)
+
+    def work():
+        (a @ b).add_(1)
+        a.view(-1).t()
+        torch.nn.functional.embedding(torch.tensor([1, 2]), table)
+
+    calls = operator_timing.timed_calls(work, lambda: None)
+    found = {call.name: call for call in calls}
+    assert found["mm"].flop == 2 * 8 * 16 * 4
+    assert found["mm"].n_bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)
+    assert found["add_.Tensor"].n_bytes == 2 * 4 * 8 * 4
+    assert found["view"].n_bytes == 0
+    assert found["embedding"].n_bytes == 2 * 4 * 2 * 4, "what is looked up, not the whole table"
+
+
+def test_the_time_before_each_operator_and_after_the_last_is_kept(time):
+    def work():
+        time.wait(1e-3)
+        x = torch.ones(1)
+        time.wait(2e-3)
+        x.add(1)
+        time.wait(3e-3)
+
+    calls = operator_timing.timed_calls(work, lambda: None)
+    assert [call.name for call in calls] == ["ones", "add.Tensor", "end of the step"]
+    assert [call.before_s for call in calls] == pytest.approx([1e-3, 2e-3, 3e-3])
+
+
+def test_of_alike_runs_each_call_is_at_its_shortest_and_others_are_weighted():
+    runs = [[OperatorCall("a", s, 0, 0, before_s=s / 2), OperatorCall("b", 1.0, 0, 0)] for s in (3.0, 9.0, 2.0)]
+    calls = operator_timing.typical_calls(runs)
+    assert [(call.name, call.seconds, call.weight) for call in calls] == [("a", 2.0, 1.0), ("b", 1.0, 1.0)]
+    assert calls[0].before_s == 1.0
+    calls = operator_timing.typical_calls([*runs, [OperatorCall("c", 4.0, 0, 0)]])
+    assert [(call.name, call.weight) for call in calls] == [("a", 0.75), ("b", 0.75), ("c", 0.25)]
+    found = split_by_limit([calls[-1]], None, PACE)
+    assert found["unknown"] == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_the_flop_of_a_call_are_counted_for_attention_and_lstms_too(inference):
+    q, layer = torch.rand(1, 2, 5, 4), torch.nn.LSTM(4, 5)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    with torch.inference_mode(inference):
+        assert profiling.counted_flop(lambda: attend(q, q, q)) == 2 * (2 * 2 * 5 * 5 * 4)
+        assert profiling.counted_flop(lambda: torch.nn.functional.linear(q, q[0, 0])) == 2 * 10 * 4 * 5
+        assert profiling.counted_flop(lambda: layer(torch.rand(3, 2, 4))) == 2 * 3 * 2 * (20 * 4 + 20 * 5)
+        assert profiling.counted_flop(lambda: q + 1) == 0
+
+
+def test_backward_passes_count():
+    q, layer = torch.rand(1, 2, 5, 4, requires_grad=True), torch.nn.LSTM(4, 5)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    forward = profiling.counted_flop(lambda: attend(q, q, q))
+    # Of five products, backward makes the scores a second time.
+    assert profiling.counted_flop(lambda: attend(q, q, q).sum().backward()) == 3.5 * forward
+    x = torch.rand(3, 2, 4)
+    assert profiling.counted_flop(lambda: layer(x)[0].sum().backward()) == 3 * profiling.counted_flop(lambda: layer(x))

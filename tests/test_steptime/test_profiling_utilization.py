@@ -1,0 +1,123 @@
+import dataclasses
+
+import pytest
+import torch
+
+from labkit.core.errors import BadArgument
+from labkit.measure.bench import Timing
+from labkit.measure.ceilings import Ceilings
+from labkit.measure.probe import Ceiling
+from steptime.mfu import utilization
+
+COPY = Ceiling(2e9, 1.9e9, 2.1e9, "B/s", "1 to 1", 1, 5)
+
+
+def matmul(rate):
+    return Ceiling(rate, 0.9 * rate, 1.1 * rate, "FLOP/s", "8 × 8", 8, 5)
+
+
+GPU = Ceilings(
+    device="NVIDIA Fake 9000",
+    threads=None,
+    copy=COPY,
+    matmul={"float32": matmul(50e12), "bfloat16": matmul(700e12)},
+    checks=(),
+    peaks={"float32": 60e12, "bfloat16": 900e12, "float16": 900e12},
+    remarks={"float16": "the device has too little free memory for the smallest shape."},
+    conditions={},
+    when="2026-01-01T00:00:00+00:00",
+)
+
+
+@pytest.fixture
+def cpu():
+    ceilings = {"device": "Test CPU", "threads": torch.get_num_threads(), "peaks": {}, "remarks": {}}
+    return dataclasses.replace(GPU, matmul={"float32": matmul(1e12)}, **ceilings)
+
+
+def test_both_shares_and_what_they_are_shares_of():
+    found = utilization(25e12, 1.0, ceilings=GPU)
+    assert found.flop_per_s == 25e12
+    assert found.of_ceiling == pytest.approx(0.5)
+    assert found.of_peak == pytest.approx(25 / 60)
+    assert found.suspects == ()
+    assert str(found).splitlines() == [
+        "25.0 TFLOP in 1.00 s: 25.0 TFLOP/s in float32 on NVIDIA Fake 9000",
+        "share of the measured ceiling: 50% of 50.0 TFLOP/s, a matmul on this machine",
+        "share of the data sheet's peak: 42% of 60.0 TFLOP/s",
+    ]
+
+
+def test_a_timing_counts_with_its_median_and_a_dtype_of_torch_with_its_name():
+    timing = Timing("step", 9.0, (0.1, 0.2, 5.0))
+    found = utilization(14e12, timing, dtype=torch.bfloat16, ceilings=GPU)
+    assert (found.seconds, found.dtype) == (0.2, "bfloat16")
+    assert found.of_ceiling == pytest.approx(0.1)
+
+
+def test_small_shares_keep_a_digit():
+    assert "0.4% of 50.0 TFLOP/s" in str(utilization(0.2e12, 1.0, ceilings=GPU))
+
+
+def test_what_is_unknown_is_said_and_not_made_up(cpu):
+    no_peak = utilization(1e11, 1.0, ceilings=cpu)
+    assert no_peak.of_peak is None
+    assert "peak: unknown, since the catalogue has no peak for it" in str(no_peak)
+    assert "Test CPU, " in str(no_peak)
+    no_ceiling = utilization(1e12, 1.0, dtype="float16", ceilings=GPU)
+    assert no_ceiling.of_ceiling is None
+    assert "ceiling: unknown, the device has too little free memory" in str(no_ceiling)
+    neither = utilization(1e12, 1.0, dtype="bfloat16", ceilings=cpu)
+    assert "unknown, since no bfloat16 matmul was measured here" in str(neither)
+    assert neither.suspects == ()
+
+
+def test_over_the_ceiling_is_a_mistake_to_find_and_never_clipped():
+    found = utilization(100e12, 1.0, ceilings=GPU)
+    assert found.of_ceiling == pytest.approx(2.0)
+    said = str(found)
+    assert "200% of 50.0 TFLOP/s" in said
+    assert "A share over 100 % means that something is wrong" in said
+    first, second, third = found.suspects
+    assert first.startswith("the dtype: in bfloat16 it would be 14% of the ceiling")
+    assert second.startswith("the FLOP: a multiply-add counts 2")
+    assert third.startswith("the clock: without a wait for the GPU")
+
+
+def test_another_number_of_threads_comes_first(cpu):
+    other = dataclasses.replace(cpu, threads=torch.get_num_threads() + 3)
+    first, *others = utilization(2e12, 1.0, ceilings=other).suspects
+    assert f"that of {other.threads}, torch uses {torch.get_num_threads()} now" in first
+    assert not any("clock" in suspect for suspect in others)
+    assert not any("threads" in suspect for suspect in utilization(2e12, 1.0, ceilings=cpu).suspects)
+
+
+def test_the_ceilings_own_noise_and_a_busy_machine_are_named(cpu):
+    busy = dataclasses.replace(cpu, remarks={"busy": "9 threads wanted 2 cores."})
+    suspects = " ".join(utilization(1.05e12, 1.0, ceilings=busy).suspects)
+    assert "its own readings reach 1.10 TFLOP/s" in suspects
+    assert "the machine was busy" in suspects
+    assert "its own readings" not in " ".join(utilization(1.2e12, 1.0, ceilings=busy).suspects)
+
+
+def test_over_the_peak_alone_is_possible_where_the_ceiling_is_too():
+    ceilings = dataclasses.replace(GPU, matmul={"float32": matmul(65e12)})
+    found = utilization(62e12, 1.0, ceilings=ceilings)
+    assert found.suspects == ()
+    assert "103% of 60.0 TFLOP/s: possible" in str(found)
+    unmeasured = utilization(1000e12, 1.0, dtype="float16", ceilings=GPU)
+    assert unmeasured.suspects
+
+
+def test_ceilings_are_this_machines_where_none_are_given(monkeypatch, cpu):
+    monkeypatch.setattr("steptime.mfu.measure_ceilings", lambda: cpu)
+    assert utilization(1e11, 1.0).of_ceiling == pytest.approx(0.1)
+
+
+def test_bad_input_says_what_to_do(cpu):
+    with pytest.raises(BadArgument, match="flop to be a finite number above 0"):
+        utilization(0, 1.0, ceilings=cpu)
+    with pytest.raises(BadArgument, match="Expected seconds to be a finite number above 0 or a Timing"):
+        utilization(1e9, "1 s", ceilings=cpu)
+    with pytest.raises(BadArgument, match="Expected dtype to be one of"):
+        utilization(1e9, 1.0, dtype="float33", ceilings=cpu)

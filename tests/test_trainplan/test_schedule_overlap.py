@@ -1,0 +1,96 @@
+"""Bucketed all-reduces beside the backward pass: closed forms, and the buckets that DistributedDataParallel makes."""
+
+import itertools
+import random
+
+import pytest
+
+from labkit.core.units import MIB
+from trainplan.costs.collectives import Link, all_reduce_s
+from trainplan.schedule import overlap
+
+LINK = Link(1e-5, 1e10)
+
+
+def at_rate(bytes_per_s):
+    """Two ranks whose ring takes bytes / bytes_per_s."""
+    return {"link": Link(0, bytes_per_s), "ranks": 2}
+
+
+def test_one_bucket_is_exposed_as_a_whole():
+    found = overlap([1, 2, 3], [10, 10, 10], **at_rate(5), bucket_bytes=1000)
+    assert found.buckets == ((0, 1, 2),)
+    assert (found.backward_s, found.exposed_s, found.total_s) == (6, 6, 12)
+
+
+def test_a_fast_network_exposes_the_last_bucket_alone():
+    found = overlap([1.0] * 8, [10] * 8, **at_rate(20), bucket_bytes=10)
+    assert found.exposed_s == pytest.approx(0.5)
+    assert found.communication_s == pytest.approx(8 * 0.5)
+
+
+def test_a_slow_network_never_pauses_after_its_first_bucket():
+    found = overlap([1.0] * 8, [10] * 8, **at_rate(5), bucket_bytes=10)
+    assert found.total_s == pytest.approx(1 + 8 * 2)
+    assert found.exposed_s == pytest.approx(1 + 8 * 2 - 8)
+
+
+def test_smaller_buckets_hide_more_until_the_latency_counts():
+    layers = {"backward_s": [0.001] * 32, "n_bytes": [4 * MIB] * 32}
+    exposed = [
+        overlap(**layers, link=Link(2e-4, 5e9), ranks=8, bucket_bytes=size * MIB).exposed_s for size in (4, 32, 128)
+    ]
+    assert exposed[1] < exposed[0]  # 14 hops for each of 32 buckets
+    assert exposed[1] < exposed[2]  # nothing is hidden
+
+
+def test_a_bucket_takes_the_time_of_its_all_reduce():
+    found = overlap([1.0], [8e9], link=LINK, ranks=8)
+    assert found.communication_s == pytest.approx(all_reduce_s(8e9, 8, LINK))
+    assert overlap([1.0], [8e9], link=LINK, ranks=1).exposed_s == 0
+    assert overlap([1.0], [0], **at_rate(1)).exposed_s == 0
+
+
+def test_the_first_bucket_is_small_unless_a_size_is_said():
+    sizes = [0.5 * MIB, 0.6 * MIB, 10 * MIB, 16 * MIB, 3 * MIB]
+    found = overlap([1] * 5, sizes, **at_rate(MIB))
+    assert found.buckets == ((0, 1), (2, 3), (4,))
+    assert overlap([1] * 5, sizes, **at_rate(MIB), bucket_bytes=24 * MIB).buckets == ((0, 1, 2, 3), (4,))
+
+
+def test_the_buckets_are_those_of_torch():
+    dist = pytest.importorskip("torch.distributed")
+    import torch
+
+    rng = random.Random(3)
+    elements = [rng.choice([100, 70_000, 300_000, 3_000_000]) for _ in range(40)]
+    tensors = [torch.empty(n) for n in elements]
+    theirs, _ = dist._compute_bucket_assignment_by_size(tensors, [MIB, 25 * MIB])
+    ours = overlap([1.0] * 40, [4 * n for n in elements], **at_rate(1e9)).buckets
+    assert [list(bucket) for bucket in ours] == theirs
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_must_hold_for_any_layers(seed):
+    rng = random.Random(seed)
+    n = rng.randint(1, 30)
+    seconds = [rng.choice([0.0, rng.random()]) for _ in range(n)]
+    sizes = [rng.choice([0, rng.randint(1, 100)]) for _ in range(n)]
+    found = overlap(seconds, sizes, **at_rate(rng.uniform(20, 200)), bucket_bytes=rng.randint(1, 300))
+    assert [layer for bucket in found.buckets for layer in bucket] == list(range(n))
+    assert max(found.backward_s, found.communication_s) - 1e-9 <= found.total_s
+    assert found.total_s <= found.backward_s + found.communication_s + 1e-9
+    sent = [span for span in found.spans if span.kind == "communication"]
+    ends = {span.label: span.end_s for span in found.spans if span.kind == "B"}
+    for before, after in itertools.pairwise(sent):
+        assert after.start_s >= before.end_s - 1e-9
+    for bucket, span in zip(found.buckets, sent, strict=True):
+        assert span.start_s >= ends[str(bucket[-1])] - 1e-9
+    assert found.exposed_s == pytest.approx(found.total_s - sum(seconds))
+
+
+def test_the_words_say_how_much_is_exposed():
+    found = overlap([1.0, 1.0], [10, 10], **at_rate(20), bucket_bytes=10)
+    assert (
+        str(found) == "backward 2.00 s, communication 1.00 s in 2 buckets, of which 500 ms exposed: 2.50 s (simulated)"
+    )

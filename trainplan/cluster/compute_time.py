@@ -1,0 +1,122 @@
+"""Compute time on one GPU for one micro-batch: one block, the embedding, and the head with its loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labkit.measure.catalog import Device
+from trainplan.cluster.constants import CONSTANTS, FLASH_BACKWARD, LOGIT_BYTES, RANDOM_FLOP, SOFTMAX_FLOP, Constants
+from trainplan.cluster.layout import Layout
+from trainplan.cluster.rates import Rates, rates
+from trainplan.costs.memory_costs import precision
+from trainplan.costs.transformers import Transformer
+
+# Bytes that an operation moves an element, forward, as one kernel and (as a kernel each) in eager PyTorch.
+# RMSNorm: cast to float32 (2 + 4), square (8), mean (4), times (8), cast back (4 + 2), times the weight (4).
+# Rotary positions: cast to float32 (6), complex product (8), cast back (6). SwiGLU: silu (4), product (6).
+_NORM, _ROTARY, _SWIGLU = (4, 36), (4, 20), (6, 10)
+
+
+@dataclass(frozen=True)
+class PassTimes:
+    """Seconds forward and backward; and of the forward pass those of attention's scores, of products, of the last."""
+
+    forward_s: float
+    backward_s: float
+    scores_s: float = 0.0
+    products_s: float = 0.0
+    last_s: float = 0.0
+
+
+def block_times(model: Transformer, device: Device, layout: Layout, constants: Constants = CONSTANTS) -> PassTimes:
+    """Times of one block on one rank. Raises LayoutError like `rates`."""
+    kind = precision(layout.dtype)
+    rate, e = rates(device, kind.compute_dtype, constants), kind.activation_bytes
+    tokens, h, t = layout.micro_batch * model.seq / layout.context, model.hidden, layout.tensor
+    queries, keys = model.query_width / t, max(model.kv_width / t, model.query_width / model.heads)
+    products = [(tokens, h, queries + 2 * keys, 1.0), (tokens, queries, h, 1.0)]
+    if model.experts:
+        local = model.experts / layout.expert
+        split = t if layout.expert == 1 else 1  # experts that have a rank of their own are whole
+        routed = tokens * split / t * model.top_k / local
+        mlps = [(routed, model.inner / split, local)] + [(tokens, model.shared / t, 1.0)] * (model.shared > 0)
+    else:
+        mlps = [(tokens, model.inner / t, 1.0)]
+    for rows, f, count in mlps:
+        products += [(rows, h, (2 if model.gated else 1) * f, count), (rows, f, h, count)]
+    forward = backward = last = 0.0
+    cast = constants.cast * 4 / rate.bytes_per_s if kind.compute_dtype == "float8" else 0.0
+    for rows, inputs, outputs, count in products:
+        last = rate.matmul_s(rows, outputs, inputs, count, element_bytes=e)
+        forward += last + cast * count * (rows * inputs + inputs * outputs)
+        backward += rate.matmul_s(rows, inputs, outputs, count, element_bytes=e) + cast * count * rows * outputs
+        backward += rate.matmul_s(inputs, outputs, rows, count, element_bytes=e, added_bytes=2 * kind.gradient_bytes)
+    vector_s = _vector_bytes(model, layout, tokens, queries + keys, e) / rate.bytes_per_s
+    scores = _fused(model, rate, layout) if model.fused_attention else _unfused(model, rate, layout.micro_batch, t, e)
+    return PassTimes(
+        forward + vector_s + scores.forward_s,
+        backward + 2 * vector_s + scores.backward_s,
+        scores.forward_s,
+        forward,
+        last,
+    )
+
+
+def _vector_bytes(model: Transformer, layout: Layout, tokens: float, rotated: float, e: int) -> float:
+    """Bytes that all but products and attention move in a block, forward: norms, sums, dropout, MLP, positions."""
+    eager = not layout.software.fused
+    shared = layout.tensor if layout.sequence_parallel else 1
+    # two norms read and write, two residual sums read two and write one; a dropout mask takes a byte an element
+    norm = e / 2 * _NORM[eager and model.gated]
+    n_bytes = tokens * model.hidden * (2 * norm + 2 * 3 * e + 2 * model.dropout) / shared
+    inner = tokens * model.used_inner / layout.tensor
+    n_bytes += inner * e * (_SWIGLU[eager] / 2 if model.gated else 2)
+    if model.gated:
+        n_bytes += tokens * rotated * e / 2 * _ROTARY[eager]
+    if model.experts:  # tokens gathered for their experts and put back, weighted
+        n_bytes += 4 * e * tokens * model.hidden * model.top_k
+    return n_bytes
+
+
+def _fused(model: Transformer, rate: Rates, layout: Layout) -> PassTimes:
+    """FlashAttention: half of the square and the blocks on its diagonal; 5 products backward where forward has 2.
+
+    Source: Dao et al. 2022, FlashAttention, section 3 and appendix B.
+    """
+    ranks = layout.tensor * layout.context
+    pairs = layout.micro_batch * model.heads / ranks * model.seq * (model.seq + 128) / 2
+    product = 2 * pairs * model.query_width / model.heads / rate.attention_flop_per_s[layout.software.attention - 1]
+    softmax = SOFTMAX_FLOP * pairs / rate.vector_flop_per_s
+    return PassTimes(2 * product + softmax, 5 * product / FLASH_BACKWARD + softmax)
+
+
+def _unfused(model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: int) -> PassTimes:
+    """Scores in memory, the full square: 2 products; scale, mask and softmax in one kernel; dropout with its mask."""
+    count, width, seq = micro_batch * model.heads / tensor, model.query_width / model.heads, model.seq
+    product = rate.matmul_s(seq, seq, width, count, e) + rate.matmul_s(seq, width, seq, count, e)
+    elements = count * seq * seq / rate.bytes_per_s
+    drop = (2 * e + 1) * model.dropout * elements
+    dropped = max(RANDOM_FLOP * model.dropout * count * seq * seq / rate.vector_flop_per_s, drop)
+    # the gradient of the scores' inputs is a product along seq, twice, and that of the scores one along the width
+    backward = 2 * rate.matmul_s(seq, width, seq, count, e)
+    backward += rate.matmul_s(seq, seq, width, count, e) + rate.matmul_s(seq, width, seq, count, e)
+    return PassTimes(product + 2 * e * elements + dropped, backward + 3 * e * elements + drop)
+
+
+def edge_times(
+    model: Transformer, device: Device, layout: Layout, constants: Constants = CONSTANTS
+) -> tuple[PassTimes, PassTimes]:
+    """Times of the embedding, and of the final norm, head and loss. Raises LayoutError like `rates`.
+
+    Both stay in 16 bit where the blocks compute in 8 bit (Micikevicius et al. 2022, FP8 formats for deep learning).
+    """
+    kind = precision(layout.dtype)
+    dtype = "bfloat16" if kind.compute_dtype == "float8" else kind.compute_dtype
+    rate, e = rates(device, dtype, constants), kind.activation_bytes
+    tokens, h = layout.micro_batch * model.seq / layout.context, model.hidden
+    vocab = model.vocab / layout.tensor
+    lookup = 2 * e * tokens * h / rate.bytes_per_s
+    head = rate.matmul_s(tokens, vocab, h, element_bytes=e)
+    backward = rate.matmul_s(tokens, h, vocab, element_bytes=e) + rate.matmul_s(h, vocab, tokens, element_bytes=e)
+    loss = LOGIT_BYTES * tokens * vocab / rate.bytes_per_s
+    return PassTimes(lookup, 2 * lookup), PassTimes(head + lookup + loss / 3, backward + 2 * lookup + 2 * loss / 3)

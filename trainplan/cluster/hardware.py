@@ -1,0 +1,130 @@
+"""A cluster: which GPU, how many, how many a node, and the links inside a node and between nodes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from labkit.core.display import Shown
+from labkit.core.errors import LayoutError
+from labkit.core.kinds import Number
+from labkit.core.parameters import Count, Positive, Share, checked
+from labkit.core.units import GIGA, format_si
+from labkit.measure.catalog import Device, find
+from trainplan.cluster.constants import (
+    ICI_HOP_S,
+    ICI_SHARE,
+    NETWORK_ALPHA_S,
+    NETWORK_LOW_LATENCY_ALPHA_S,
+    NETWORK_SHARE,
+    NETWORK_SOURCE,
+    NVLINK3,
+    NVLINK4,
+    NVLINK_SHARE,
+)
+from trainplan.costs.collectives import Link
+
+
+@checked
+def network(bytes_per_s: Positive, name: str = "") -> Link:
+    """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach."""
+    reached = NETWORK_SHARE * bytes_per_s
+    low_latency = Link(NETWORK_LOW_LATENCY_ALPHA_S, reached / 2)
+    return Link(NETWORK_ALPHA_S, reached, low_latency, name=name, source=NETWORK_SOURCE)
+
+
+HDR = network(25 * GIGA, "InfiniBand HDR, 25 GB/s a GPU")
+NDR = network(50 * GIGA, "InfiniBand NDR, 50 GB/s a GPU")
+
+
+_Gpus = Annotated[int, Number(least=1, most=10_000_000)]  # searches try every divisor
+
+
+@checked(error=LayoutError)
+@dataclass(frozen=True, repr=False)
+class Cluster(Shown):
+    """`gpus` of a `device` (a Device of the catalogue or its name) in whole nodes of `gpus_per_node`.
+
+    `intra` and `inter` are a GPU's own links inside the node and between nodes. None stands for what such a node
+    usually has: the GPU's NVLink (else PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A slice of TPUs
+    is one node with a `torus` of these sides, all of whose axes a collective uses that spans them. `reserve` is the
+    share of the memory that layouts must leave free, for the driver, workspaces and fragmentation. Raises LayoutError
+    for counts below 1, nodes that aren't full and a torus of another size, UnknownDevice for a name that the catalogue
+    hasn't.
+    """
+
+    device: Device | str
+    gpus: _Gpus
+    gpus_per_node: _Gpus = 8
+    intra: Link | None = None
+    inter: Link | None = None
+    torus: tuple[Count, ...] | None = None
+    reserve: Share = 0.08
+
+    def __post_init__(self) -> None:
+        if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:
+            full = self.gpus // self.gpus_per_node * self.gpus_per_node
+            raise LayoutError(
+                f"Expected whole nodes of {self.gpus_per_node} GPUs, got {self.gpus:,} GPUs. The nearest are "
+                f"{full:,} and {full + self.gpus_per_node:,}."
+            )
+        if self.torus is not None and math.prod(self.torus) != min(self.gpus_per_node, self.gpus):
+            raise LayoutError(
+                f"Expected a torus of the {min(self.gpus_per_node, self.gpus):,} devices of a node, got sides "
+                f"{self.torus}, which make {math.prod(self.torus):,}."
+            )
+        _ = self.gpu  # an unknown name fails here, not in the first calculation
+
+    @functools.cached_property
+    def gpu(self) -> Device:
+        """The device, found in the catalogue."""
+        return find(self.device) if isinstance(self.device, str) else self.device
+
+    @functools.cached_property
+    def inside(self) -> Link:
+        """A GPU's link inside its node."""
+        return self.intra or _usual_intra(self.gpu)
+
+    @functools.cached_property
+    def between(self) -> Link:
+        """A GPU's link between nodes."""
+        return self.inter or (NDR if (self.gpu.year or 0) >= 2022 else HDR)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are, all of them full unless there is only one."""
+        return -(-self.gpus // self.gpus_per_node)
+
+    @checked(error=LayoutError)
+    def with_gpus(self, gpus: _Gpus) -> Cluster:
+        """The same cluster with another number of GPUs."""
+        return replace(self, gpus=gpus)
+
+    def __str__(self) -> str:
+        inside = self.inside.name or str(self.inside)
+        between = self.between.name or str(self.between)
+        links = inside if self.nodes == 1 else f"{inside}; between nodes {between}"
+        return f"{self.gpus:,} x {self.gpu.name} ({format_si(self.gpu.memory_bytes or 0, 'B')}), {links}"
+
+
+def pcie(device: Device) -> Link:
+    """16 lanes of a device's PCIe generation: between cards without NVLink, and to main memory."""
+    generation = int("".join(c for c in device.pcie or "3.0" if c.isdigit())[:1] or 3)
+    return network(15.75 * GIGA * 2 ** (generation - 3), f"PCIe {generation}.0 x16")
+
+
+@functools.cache
+def _usual_intra(device: Device) -> Link:
+    printed = device.interconnect_bytes_per_s
+    if device.vendor == "Google" and printed is not None:
+        return Link(ICI_HOP_S, ICI_SHARE * printed / 2, name=f"ICI, {format_si(printed / 2, 'B/s')} a direction")
+    # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
+    bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in ("SXM", "GH200", "GB200"))
+    if printed is None or bridged:
+        return pcie(device)
+    for link, both_directions in ((NVLINK3, 600 * GIGA), (NVLINK4, 900 * GIGA)):
+        if printed == both_directions:
+            return link
+    return Link(NVLINK3.alpha_s, NVLINK_SHARE * printed / 2, name=f"{format_si(printed / 2, 'B/s')} a direction")

@@ -1,0 +1,202 @@
+"""How a training step is split over the ranks of a cluster, and whether the split divides model and batch."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+from labkit.core.display import Shown
+from labkit.core.errors import LayoutError
+from labkit.core.parameters import Count, Dtype, checked
+from trainplan.cluster.hardware import Cluster
+from trainplan.cluster.software import TORCH, Software
+from trainplan.costs.memory_costs import optimizer_states, precision
+from trainplan.costs.transformers import Transformer
+
+
+@checked(error=LayoutError)
+@dataclass(frozen=True, repr=False)
+class Layout(Shown):
+    """`data` x `tensor` x `pipeline` x `context` ranks, tensor ranks side by side in a node.
+
+    `interleave` is the chunks of a pipeline rank; `zero` what the data ranks split among them: 0 nothing, 1 optimizer
+    state, 2 gradients too, 3 parameters too (FSDP); `micro_batch` the sequences a rank works on at once; `recompute`
+    what the backward pass computes again: "none", "selective" (attention's scores), "half" (every second product and
+    all that is element-wise, as torchtitan does) or "full" (blocks, from their inputs). `overlap` hides data and
+    pipeline communication behind compute where it can. `dtype` is a name of lab.costs.PRECISIONS, `optimizer` one of
+    OPTIMIZER_STATES.
+
+    `context` ranks share each sequence and pass keys and values round (Liu et al. 2023, Ring attention); for weights
+    and gradients they are data ranks. `expert` of the tensor, data and context ranks share a block's experts, each
+    whole, and send tokens to each other (Lepikhin et al. 2021, GShard). `shard` is over how many of them ZeRO splits,
+    in groups that are replicas of each other (HSDP; None: over all). `schedule` is that of the pipeline; "ZB-V" and
+    "DualPipe" have two chunks a rank. `offload` keeps optimizer state in main memory and updates there (Ren et al.
+    2021, ZeRO-Offload). `software` says how the library works. Raises LayoutError for counts below 1 and unknown
+    levels.
+    """
+
+    data: Count = 1
+    tensor: Count = 1
+    pipeline: Count = 1
+    interleave: Count = 1
+    zero: Literal[0, 1, 2, 3] = 0
+    micro_batch: Count = 1
+    recompute: Literal["none", "selective", "half", "full"] = "none"
+    sequence_parallel: bool = True
+    dtype: Dtype = "mixed bfloat16"
+    optimizer: str = "adam"
+    overlap: bool = True
+    context: Count = 1
+    expert: Count = 1
+    shard: Count | None = None
+    schedule: Literal["1F1B", "ZB-H1", "ZB-V", "DualPipe"] = "1F1B"
+    offload: bool = False
+    software: Software = TORCH
+
+    def __post_init__(self) -> None:
+        precision(self.dtype)
+        optimizer_states(self.optimizer)
+
+    @property
+    def gpus(self) -> int:
+        """Ranks in all, one a GPU."""
+        return self.replicas * self.tensor * self.pipeline
+
+    @property
+    def replicas(self) -> int:
+        """Ranks with the same parameters, among which gradients are summed: data x context."""
+        return self.data * self.context
+
+    @property
+    def same_experts(self) -> int:
+        """Ranks with the same experts; where none are apart, each tensor rank has a part of every expert."""
+        return self.replicas if self.expert == 1 else self.replicas * self.tensor // self.expert
+
+    @property
+    def sharded(self) -> int:
+        """Ranks among which ZeRO splits."""
+        return self.shard or self.replicas
+
+    @checked(error=LayoutError)
+    def microbatches(self, batch: Count) -> int:
+        """Micro-batches that each pipeline works through in a step of `batch` sequences."""
+        return batch // (self.data * self.micro_batch)
+
+    def __str__(self) -> str:
+        parts = [f"{self.data} data x {self.tensor} tensor x {self.pipeline} pipeline"]
+        parts[0] += f" x {self.context} context" * (self.context > 1)
+        if self.expert > 1:
+            parts.append(f"{self.expert} expert ranks")
+        if self.schedule != "1F1B":
+            parts.append(self.schedule)
+        if self.interleave > 1:
+            parts.append(f"{self.interleave} chunks a rank")
+        if self.zero:
+            parts.append("ZeRO-3 (FSDP)" if self.zero == 3 else f"ZeRO-{self.zero}")
+            parts[-1] += f" in groups of {self.shard}" * (self.shard is not None)
+        parts += [f"micro-batch {self.micro_batch}", f"recompute {self.recompute}"]
+        parts += ["optimizer offloaded"] * self.offload
+        return ", ".join(parts)
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a number, ascending."""
+    small = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
+    return sorted({*small, *(number // one for one in small)})
+
+
+def _nearest(number: int, choices: list[int]) -> str:
+    below, above = [one for one in choices if one < number], [one for one in choices if one > number]
+    return " or ".join(f"{one:,}" for one in (*below[-1:], *above[:1]))
+
+
+@functools.lru_cache(maxsize=4096)
+def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[int, ...] | None:
+    """Layers of each stage, of all its chunks together; None where there are more chunks than layers.
+
+    Where `layers` + 2 divide, the first and the last stage have one layer fewer, in place of which they have the
+    embedding and the head (Llama team 2024, section 3.3.2; Qi et al. 2024, section 5). Where neither divides, some
+    chunks have a layer more than others: those of the inner stages first.
+    """
+    slots = pipeline * interleave
+    if layers % slots == 0:
+        return (layers // pipeline,) * pipeline
+    if pipeline > 1 and (layers + 2) % slots == 0 and layers + 2 >= 2 * slots // interleave:
+        inner = (layers + 2) // pipeline
+        return (inner - 1, *(inner,) * (pipeline - 2), inner - 1)
+    if slots > layers:
+        return None
+    sizes = [layers // slots * interleave] * pipeline
+    order = [*range(1, pipeline - 1), 0, pipeline - 1]
+    for i in range(layers % slots):
+        sizes[order[i % pipeline]] += 1
+    return tuple(sizes)
+
+
+def layers_of_stage(model: Transformer, layout: Layout, stage: int) -> int:
+    """Layers of a stage of a layout that divides them."""
+    divided = stage_layers(model.layers, layout.pipeline, layout.interleave)
+    assert divided is not None  # why_not refuses the others
+    return divided[stage]
+
+
+def _wrong_count(cluster: Cluster, layout: Layout) -> str:
+    if layout.gpus == cluster.gpus:
+        return ""
+    kinds, others = "tensor x pipeline", f"{layout.tensor} x {layout.pipeline}"
+    if layout.context > 1:
+        kinds, others = f"{kinds} x context", f"{others} x {layout.context}"
+    ranks = layout.gpus // layout.data
+    advice = f"With {others}, take data = {cluster.gpus // ranks:,}."
+    if cluster.gpus % ranks:
+        near = _nearest(ranks, divisors(cluster.gpus))
+        advice = f"{kinds.capitalize()} = {ranks:,} doesn't divide {cluster.gpus:,}; the nearest that do: {near}."
+    return (
+        f"Expected data x {kinds} = {cluster.gpus:,} GPUs, got {layout.data:,} x {others} = {layout.gpus:,}. {advice}"
+    )
+
+
+def _indivisible(model: Transformer, layout: Layout) -> str:
+    tensor, ranks, heads = layout.tensor, layout.replicas, model.key_value_heads
+    for name, part, whole, what in (
+        ("tensor", tensor, model.heads, f"{model.heads} heads"),
+        ("tensor", tensor if tensor % heads else 1, heads, f"{heads} key and value heads, or to be divided by them"),
+        ("expert", layout.expert, ranks * tensor, f"{ranks * tensor} data, context and tensor ranks"),
+        ("expert", layout.expert, model.experts or 1, f"{model.experts} experts"),
+        ("shard", layout.shard or 1, ranks, f"{ranks} data and context ranks"),
+        ("context", layout.context, model.seq, f"{model.seq:,} tokens"),
+    ):
+        if whole % part:
+            return f"Expected {name} to divide the {what}, got {part}. The nearest: {_nearest(part, divisors(whole))}."
+    return ""
+
+
+def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> str:
+    """Why a layout can't be, with the nearest that can, as a sentence; empty where it can."""
+    pipeline, data, chunks = layout.pipeline, layout.data, layout.interleave
+    if reason := _indivisible(model, layout) or _wrong_count(cluster, layout):
+        return reason
+    if stage_layers(model.layers, pipeline, chunks) is None:
+        return (
+            f"Expected a layer or more in each of {pipeline} stages x {chunks} chunks, and there are {model.layers} "
+            "layers. Use fewer stages or chunks."
+        )
+    if layout.schedule in ("ZB-V", "DualPipe") and chunks != 1:
+        return f"Expected interleave = 1 with {layout.schedule}, whose two chunks it says itself, got {chunks}."
+    if chunks > 1 and pipeline == 1:
+        return "Expected one chunk a rank without a pipeline, got interleave above 1. Use pipeline > 1."
+    per_step = data * layout.micro_batch
+    if batch % per_step:
+        down = batch // per_step * per_step
+        near = f"{down:,} or {down + per_step:,}" if down else f"{per_step:,}"
+        return (
+            f"Expected a batch that {data:,} data ranks x micro-batch {layout.micro_batch} = {per_step:,} divide, got "
+            f"{batch:,}. The nearest: {near}."
+        )
+    if chunks > 1 and layout.microbatches(batch) % pipeline:
+        return (
+            f"Expected micro-batches in multiples of the {pipeline} stages for an interleaved schedule, got "
+            f"{layout.microbatches(batch)}. Use interleave = 1, or another batch."
+        )
+    return ""

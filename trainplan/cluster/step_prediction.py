@@ -1,0 +1,157 @@
+"""A predicted training step on a cluster: its time and memory by part, its rates and utilisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from labkit.core.display import Shown, Table
+from labkit.core.errors import LayoutError
+from labkit.core.parameters import Count, Positive, checked
+from labkit.core.units import format_bytes, format_seconds, format_si
+from labkit.measure.catalog import peak
+from trainplan.cluster.constants import CONSTANTS, LEFT_OUT, Constants
+from trainplan.cluster.hardware import Cluster
+from trainplan.cluster.layout import Layout, why_not
+from trainplan.cluster.rank_memory import memory
+from trainplan.cluster.step_time import parts
+from trainplan.costs.memory_costs import precision
+from trainplan.costs.transformers import Transformer
+
+_COMPARED = ("Ampere GA100", "Hopper", "Blackwell GB100")  # architectures of the tables
+_MOST_GPUS = 3072
+EXPERTS = "published steps with experts were up to a factor of two slower or faster"
+
+
+@dataclass(frozen=True, repr=False)
+class Step(Shown):
+    """A calculated step of `batch` sequences: `parts` in seconds, `memory` in bytes on the fullest GPU."""
+
+    model: Transformer
+    cluster: Cluster
+    layout: Layout
+    batch: int
+    parts: Mapping[str, float]
+    memory: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """Time of the step."""
+        return sum(self.parts.values())
+
+    @property
+    def memory_bytes(self) -> float:
+        """Bytes on the fullest GPU."""
+        return sum(self.memory.values())
+
+    @property
+    def capacity_bytes(self) -> float:
+        """The GPU's memory as its maker prints it."""
+        return self.cluster.gpu.memory_bytes or 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest GPU's bytes leave the cluster's reserve of its memory free."""
+        return self.memory_bytes <= self.usable_bytes
+
+    @property
+    def usable_bytes(self) -> float:
+        """The GPU's memory without the cluster's reserve."""
+        return (1 - self.cluster.reserve) * self.capacity_bytes
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """Seconds between which eight of ten published steps were, of tables that the constants weren't fitted to."""
+        low, high = LEFT_OUT[self.kind]
+        return low * self.seconds, high * self.seconds
+
+    @property
+    def kind(self) -> str:
+        """What makes the step hard to predict: the key of its interval in LEFT_OUT."""
+        if self.model.experts:
+            return "experts"
+        return "8 bit" if precision(self.layout.dtype).compute_dtype == "float8" else "16 bit"
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Why the interval may not hold: where this step is unlike all that the model was compared with."""
+        layout, gpu, room = self.layout, self.cluster.gpu, self.capacity_bytes
+        computing = self.parts["compute"] + self.parts["recompute"]
+        reasons = {
+            EXPERTS: self.model.experts > 0,
+            "no published step was compared on this device": not gpu.architecture.startswith(_COMPARED),
+            f"the largest published step was on {_MOST_GPUS:,} GPUs": self.cluster.gpus > _MOST_GPUS,
+            "less than two fifths of it is compute": computing < 0.4 * self.seconds,
+            "the memory is all but full, which costs time": 0.97 * room < self.memory_bytes <= room,
+            "it needs more memory than there is": self.memory_bytes > room,
+            f"no published step had the schedule {layout.schedule}": layout.schedule != "1F1B",
+            "no published step offloaded its optimizer": layout.offload,
+            "no published step had groups of ranks that split among themselves": layout.shard is not None,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the step."""
+        return self.batch * self.model.seq
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens a second, of the whole cluster."""
+        return self.tokens / self.seconds
+
+    @property
+    def tokens_per_s_per_gpu(self) -> float:
+        """Tokens a second and GPU, the figure that most publish."""
+        return self.tokens_per_s / self.cluster.gpus
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP utilisation, 0 to 1, of the vendor's dense peak, by Transformer.flop_per_token."""
+        top = peak(self.cluster.gpu, precision(self.layout.dtype).compute_dtype)
+        assert top is not None  # the step's time needed it
+        return self.tokens_per_s_per_gpu * self.model.flop_per_token / top
+
+    @checked
+    def train_s(self, tokens: Positive) -> float:
+        """Seconds that a run of `tokens` takes, without failures."""
+        return tokens / self.tokens_per_s
+
+    def table(self) -> Table:
+        """Time and memory by part."""
+        rows = [(part, format_seconds(s), f"{s / self.seconds:.1%}") for part, s in self.parts.items()]
+        rows += [("step", format_seconds(self.seconds), "100 %")]
+        rows += [(purpose, format_bytes(b), f"{b / self.memory_bytes:.1%}") for purpose, b in self.memory.items()]
+        rows += [("memory", format_bytes(self.memory_bytes), f"of {format_bytes(self.capacity_bytes)}")]
+        rows = [row for row in rows if row[2] != "0.0%"]
+        return Table(tuple(rows), ("part", "calculated", "share"), title=str(self.layout), notes=(self._sentence(),))
+
+    def _sentence(self) -> str:
+        return (
+            f"{format_seconds(self.seconds)} a step, {format_si(self.tokens_per_s, 'tokens/s')}, MFU {self.mfu:.1%}, "
+            f"{format_bytes(self.memory_bytes)} of {format_bytes(self.capacity_bytes)} a GPU. Eight of ten published "
+            f"steps would be within {' to '.join(map(format_seconds, self.interval_s))}"
+            + "".join(f"; but {reason}" for reason in self.outside)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.layout}: {self._sentence()}"
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+@checked(error=LayoutError)
+def step(
+    model: Transformer, cluster: Cluster, layout: Layout, batch: Count, *, constants: Constants = CONSTANTS
+) -> Step:
+    """One step of `batch` sequences (of the whole cluster), calculated, not measured.
+
+    A layout that needs more than the GPU's memory is calculated all the same: Step.fits says so, and require_fit
+    raises. Raises LayoutError where layout, model, cluster and batch don't divide, with the nearest that would.
+    """
+    if reason := why_not(model, cluster, layout, batch):
+        raise LayoutError(reason)
+    seconds, held = parts(model, cluster, layout, batch, constants), memory(model, layout, batch)
+    return Step(model, cluster, layout, batch, MappingProxyType(seconds), MappingProxyType(held))

@@ -1,0 +1,102 @@
+"""The cluster model compared with published steps: one row a run, predicted beside published, with the errors."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from labkit.core.arguments import lookup
+from labkit.core.display import Shown
+from labkit.core.errors import LayoutError
+from labkit.core.parameters import Count, Positive, checked
+from labkit.core.units import GIGA
+from labkit.measure.catalog import find
+from labkit.measure.published import Agreement, Compared, table
+from trainplan.cluster.constants import CONSTANTS, Constants
+from trainplan.cluster.hardware import Cluster, network
+from trainplan.cluster.layout import Layout
+from trainplan.cluster.software import Software
+from trainplan.cluster.step_prediction import Step, step
+from trainplan.costs.transformers import Transformer
+
+TABLE = "planner_steps"  # written by scripts/published_steps.py from the other published tables
+_TABLES = (
+    "megatron", "selective recomputation", "zero bubble", "llm-foundry", "llm-foundry H100", "torchtitan", "nanotron",
+    "nemo", "megatron bridge", "zero bubble memory",
+)  # fmt: skip
+
+
+@functools.cache
+def _inputs(name: str) -> tuple[tuple[Transformer, Cluster, Layout, int], ...]:
+    """What `step` needs for each row of one table."""
+    made = []
+    for row in _rows(name):
+        read = {column: json.loads(row[column]) for column in ("model", "device", "cluster", "layout", "software")}
+        device = replace(find(read["device"].pop("name")), **read["device"])
+        inter = read["cluster"].pop("inter", None)
+        read["cluster"]["torus"] = tuple(read["cluster"].get("torus", ())) or None
+        cluster = Cluster(device, inter=None if inter is None else network(inter), **read["cluster"])
+        layout = Layout(software=Software(**read["software"]), **read["layout"])
+        made.append((Transformer(**read["model"]), cluster, layout, int(row["batch"])))
+    return tuple(made)
+
+
+def _rows(name: str) -> tuple[Mapping[str, str], ...]:
+    return tuple(row for row in table(TABLE) if row["table"] == name)
+
+
+def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:
+    """The model with any constants compared with a table of COMPARISONS: speeds, or GB on the fullest GPU."""
+    rows = _rows(name)
+    unit, compared = rows[0]["unit"], []
+    for row, inputs in zip(rows, _inputs(name), strict=True):
+        found = step(*inputs, constants=constants)
+        predicted = found.memory_bytes / GIGA if unit == "GB" else found.tokens_per_s_per_gpu
+        compared.append(Compared(row["label"], predicted, float(row["published"]), found))
+    return Agreement(name, unit, tuple(compared), rows[0]["source"])
+
+
+COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(
+    {name: functools.partial(compare, name) for name in _TABLES}
+)
+
+
+@checked
+def published_steps(name: str) -> Agreement[Step]:
+    """The model compared with a published table of a name in COMPARISONS, or with TPUs' ("MaxText").
+
+    The constants were not fitted to the latter. Raises BadArgument with the nearest name.
+    """
+    every = dict(COMPARISONS) | {"MaxText": functools.partial(compare, "MaxText")}
+    return lookup(name, every, "published table")()
+
+
+@dataclass(frozen=True, repr=False)
+class HeldAgainst(Compared[Step], Shown):
+    """A run of the reader's own beside its prediction; speeds in tokens a second and GPU."""
+
+    @property
+    def expected(self) -> bool:
+        """Whether the run is in the prediction's interval."""
+        low, high = self.by.interval_s
+        return low <= self.by.seconds * (1 + self.error) <= high
+
+    def __str__(self) -> str:
+        where = "within" if self.expected else "outside"
+        why = "".join(f"; {reason}" for reason in self.by.outside)
+        return (
+            f"predicted {self.predicted:,.0f} tokens/s a GPU, published {self.published:,.0f}: "
+            f"{self.error:+.1%}, {where} the interval in which eight of ten published steps are{why}"
+        )
+
+
+@checked(error=LayoutError)
+def held_against(
+    model: Transformer, cluster: Cluster, layout: Layout, batch: Count, tokens_per_s_per_gpu: Positive
+) -> HeldAgainst:
+    """How far off the planner is on a run of `batch` sequences that reached a speed, in tokens a second and GPU."""
+    found = step(model, cluster, layout, batch)
+    return HeldAgainst(str(layout), found.tokens_per_s_per_gpu, float(tokens_per_s_per_gpu), found)

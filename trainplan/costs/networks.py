@@ -1,0 +1,96 @@
+"""A network as a list of layers, each with its cost: parameters, FLOP, bytes moved and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from labkit.core.errors import BadArgument
+from labkit.core.parameters import Count, checked
+from labkit.core.units import format_si
+from trainplan.costs.layers import BACKWARD_OVER_FORWARD, Cost
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """The input of one pass: `size` samples of `seq` tokens (1 for images), and how the network computes on it.
+
+    `fused_attention` keeps the attention scores out of memory (FlashAttention, torch's scaled_dot_product_attention).
+    """
+
+    size: int = 1
+    seq: int = 1
+    element_bytes: int = 4
+    fused_attention: bool = True
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all samples."""
+        return self.size * self.seq
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """A named layer, its forward cost as a function of the batch, and how many times it repeats."""
+
+    name: str
+    cost_of_one: Callable[[BatchShape], Cost]
+    times: int = 1
+
+    def cost(self, batch: BatchShape) -> Cost:
+        """Forward cost of all repetitions."""
+        return (self.cost_of_one(batch) * self.times).stored_in(batch.element_bytes)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network as layers. `seq` is the usual number of tokens a sample (None for images), `max_seq` the most."""
+
+    name: str
+    layers: tuple[LayerCost, ...]
+    sample: str
+    source: str
+    seq: int | None = None
+    max_seq: int | None = None
+
+    @checked
+    def batch(
+        self, size: Count = 1, seq: Count | None = None, element_bytes: Count = 4, fused_attention: bool = True
+    ) -> BatchShape:
+        """The shape of a batch for this network; images ignore `seq`, and None is the usual number of tokens.
+
+        Raises BadArgument for counts below 1, and for more tokens than the network has positions.
+        """
+        tokens = 1 if self.seq is None else seq if seq is not None else self.seq
+        if self.max_seq is not None and tokens > self.max_seq:
+            raise BadArgument(
+                f"Expected at most {self.max_seq:,} tokens, the positions that {self.name} has, got {tokens:,}. "
+                "Choose a shorter sequence or another network."
+            )
+        return BatchShape(size, tokens, element_bytes, fused_attention)
+
+    def layer_costs(self, batch: BatchShape) -> list[tuple[str, Cost]]:
+        """Each layer's name and forward cost: one point each on a roofline."""
+        return [(layer.name, layer.cost(batch)) for layer in self.layers]
+
+    def cost(self, batch: BatchShape) -> Cost:
+        """Forward cost of the whole network, loss included."""
+        return sum((layer.cost(batch) for layer in self.layers), Cost(element_bytes=batch.element_bytes))
+
+    @property
+    def params(self) -> int:
+        """Trainable parameters; a matrix that two layers share is counted once."""
+        return self.cost(BatchShape()).params
+
+    def forward_flop(self) -> int:
+        """FLOP of the forward pass of one sample of the usual length, matrix products and the rest."""
+        return self.cost(self.batch()).flop
+
+    def training_flop(self, batch: BatchShape) -> int:
+        """FLOP of forward and backward, of which the first layer on images skips the gradient of its input."""
+        not_needed = self.layers[0].cost(batch).matmul_flop if self.seq is None else 0
+        return (1 + BACKWARD_OVER_FORWARD) * self.cost(batch).flop - not_needed
+
+    def __str__(self) -> str:
+        flop = format_si(self.forward_flop(), "FLOP")
+        return f"{self.name}: {self.params:,} parameters, {flop} forward for one {self.sample}"

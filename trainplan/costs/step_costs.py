@@ -1,0 +1,93 @@
+"""Cost of one training step of a network: FLOP, bytes moved and memory, as the catalogue's judge needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from labkit.core.arguments import lookup
+from labkit.core.parameters import Count, Dtype, checked
+from labkit.core.units import format_bytes, format_si
+from trainplan.costs.cnns import simple_cnn
+from trainplan.costs.layers import BACKWARD_OVER_FORWARD
+from trainplan.costs.memory_costs import TrainingMemory, optimizer_traffic_bytes, precision, training_memory
+from trainplan.costs.networks import Network
+from trainplan.costs.transformer_layers import bert_base, decoder, gpt2_xl
+from trainplan.costs.transformers import MODELS
+
+_LLAMAS = (decoder(MODELS["Llama-2-7B"]), decoder(MODELS["Llama-2-70B"]))
+NETWORKS: Mapping[str, Network] = MappingProxyType(
+    {net.name: net for net in (simple_cnn(), bert_base(), gpt2_xl(), *_LLAMAS)}
+)
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """Forward, backward and update of one batch: FLOP, the least bytes moved, and the memory held.
+
+    `compute_dtype` is the dtype whose peak limits the matrix products, as the catalogue names it.
+    """
+
+    network: str
+    batch: int
+    seq: int | None
+    dtype: str
+    optimizer: str
+    compute_dtype: str
+    flop: int
+    n_bytes: int
+    memory: TrainingMemory
+
+    def __str__(self) -> str:
+        samples = f"{self.batch:,} samples" + (f" of {self.seq:,} tokens" if self.seq else "")
+        return (
+            f"{self.network}, {samples}, {self.dtype}, {self.optimizer}: {format_si(self.flop, 'FLOP')}, "
+            f"{format_si(self.n_bytes, 'B')} moved, {format_bytes(self.memory.total_bytes)} held"
+        )
+
+
+@checked
+def network(name: str) -> Network:
+    """The Network of a name in NETWORKS. Raises BadArgument with the nearest name."""
+    return lookup(name, NETWORKS, "network")
+
+
+@checked
+def training_step(
+    model: Network | str,
+    *,
+    batch: Count,
+    seq: Count | None = None,
+    dtype: Dtype = "float32",
+    optimizer: str = "adam",
+    fused_attention: bool = True,
+) -> TrainingStep:
+    """Cost of one training step of `model` (a Network or its name) on `batch` samples of `seq` tokens.
+
+    FLOP are those of Network.training_flop; the update's few FLOP a parameter are left out. Bytes are three times the
+    forward pass's (see costs.layers) and the update's. They are those of layers that run one by one: kernels that
+    fuse layers move fewer. Raises BadArgument for unknown names, and sequences longer than the model's positions.
+    """
+    net = network(model) if isinstance(model, str) else model
+    kind = precision(dtype)
+    shape = net.batch(batch, seq, kind.activation_bytes, fused_attention)
+    forward = net.cost(shape)
+    return TrainingStep(
+        network=net.name,
+        batch=batch,
+        seq=None if net.seq is None else shape.seq,
+        dtype=dtype,
+        optimizer=optimizer,
+        compute_dtype=kind.compute_dtype,
+        flop=net.training_flop(shape),
+        n_bytes=(1 + BACKWARD_OVER_FORWARD) * forward.n_bytes
+        + optimizer_traffic_bytes(forward.params, dtype=dtype, optimizer=optimizer),
+        memory=training_memory(
+            forward.params,
+            forward.saved_elements,
+            dtype=dtype,
+            optimizer=optimizer,
+            fixed_bytes=forward.saved_fixed_bytes,
+        ),
+    )

@@ -1,0 +1,85 @@
+"""Backward pass and all-reduces of data-parallel training, bucket by bucket, as in DistributedDataParallel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from labkit.core.display import Shown
+from labkit.core.errors import ScheduleError
+from labkit.core.kinds import Items
+from labkit.core.parameters import Count, NonNegative, Positive, checked
+from labkit.core.spans import Span
+from labkit.core.units import MIB, format_seconds
+from trainplan.costs.collectives import Link, all_reduce_s
+
+# DistributedDataParallel's defaults; its first bucket is small, so that the network starts early
+BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * MIB, MIB
+
+
+@dataclass(frozen=True, repr=False)
+class Overlap(Shown):
+    """When each bucket of gradients is sent while the backward pass runs; simulated, times in seconds.
+
+    `buckets` are the layers of each bucket, as indices into the given lists, in the order of sending.
+    """
+
+    spans: tuple[Span, ...]
+    buckets: tuple[tuple[int, ...], ...]
+    backward_s: float
+    communication_s: float
+    total_s: float
+
+    @property
+    def exposed_s(self) -> float:
+        """Seconds of communication after the end of the backward pass."""
+        return self.total_s - self.backward_s
+
+    def __str__(self) -> str:
+        return (
+            f"backward {format_seconds(self.backward_s)}, communication {format_seconds(self.communication_s)} in "
+            f"{len(self.buckets)} bucket{'s' * (len(self.buckets) != 1)}, of which {format_seconds(self.exposed_s)} "
+            f"exposed: {format_seconds(self.total_s)} (simulated)"
+        )
+
+
+_OfLayers = Annotated[Sequence[NonNegative], Items(1)]
+
+
+@checked(error=ScheduleError)
+def overlap(
+    backward_s: _OfLayers, n_bytes: _OfLayers, *, link: Link, ranks: Count, bucket_bytes: Positive = BUCKET_BYTES
+) -> Overlap:
+    """The Overlap of a backward pass with ring all-reduces over a `link` between `ranks`.
+
+    `backward_s` and `n_bytes` are the seconds and the gradient bytes of each layer, last layer first. A bucket takes
+    the layers' gradients as they come, is full at `bucket_bytes` or more, and is sent at once. It waits for the one
+    before, since there is one stream of communication, which takes nothing from compute. With 25 MiB, the default, the
+    first bucket is full at 1 MiB, as in torch.nn.parallel.DistributedDataParallel. Raises ScheduleError for numbers
+    below zero, or lists of different lengths.
+    """
+    seconds, sizes = [list(map(float, numbers)) for numbers in (backward_s, n_bytes)]
+    if len(seconds) != len(sizes):
+        raise ScheduleError(
+            f"Expected as many numbers in n_bytes as in backward_s, got {len(sizes)} and {len(seconds)}. "
+            "Both need one for each layer, last layer first."
+        )
+    first_bucket_bytes = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
+    spans, sent = [], []
+    buckets: list[tuple[int, ...]] = []
+    filling: list[int] = []
+    now_s, free_s, size = 0.0, 0.0, 0.0
+    for layer, (took_s, layer_bytes) in enumerate(zip(seconds, sizes, strict=True)):
+        spans.append(Span(0, now_s, now_s + took_s, "B", str(layer)))
+        now_s += took_s
+        filling.append(layer)
+        size += layer_bytes
+        if size >= (bucket_bytes if buckets else first_bucket_bytes) or layer == len(sizes) - 1:
+            start_s = max(now_s, free_s)
+            free_s = start_s + (all_reduce_s(size, ranks, link) if size else 0.0)
+            sent.append(Span(0, start_s, free_s, "communication", f"bucket {len(buckets)}"))
+            buckets.append(tuple(filling))
+            filling, size = [], 0.0
+    communication_s = sum(span.seconds for span in sent)
+    return Overlap(tuple(spans + sent), tuple(buckets), now_s, communication_s, max(now_s, free_s))

@@ -1,0 +1,106 @@
+"""The result of a simulated schedule: when each rank does what, the bubble, and the activations held."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+from labkit.core.display import Shown
+from labkit.core.spans import Span
+from labkit.core.units import format_seconds, significant
+from trainplan.schedule.parsing import KINDS, CheckedSchedule
+
+
+@dataclass(frozen=True, repr=False)
+class Timetable(Shown):
+    """When each rank does each step of a schedule. All of it is simulated; nothing was measured.
+
+    `starts_s` and `ends_s` are seconds from the start, in the order of each rank's steps; `peak_activations` is the
+    most that each rank held at once, in units of a rank's share of one micro-batch.
+    """
+
+    schedule: CheckedSchedule
+    starts_s: tuple[tuple[float, ...], ...]
+    ends_s: tuple[tuple[float, ...], ...]
+    peak_activations: tuple[float, ...]
+    communication: tuple[Span, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return self.schedule.ranks
+
+    @functools.cached_property
+    def spans(self) -> tuple[Span, ...]:
+        """Each step, labelled with its micro-batch ("3", or "3.1" with a chunk), and each blocking transfer."""
+        label = {code: self.schedule.name(code)[1:] for steps in self.schedule.steps for code in steps}
+        found = [
+            Span(rank, start_s, end_s, KINDS[code % 3], label[code])
+            for rank, steps in enumerate(self.schedule.steps)
+            for code, start_s, end_s in zip(steps, self.starts_s[rank], self.ends_s[rank], strict=True)
+        ]
+        return tuple(sorted([*found, *self.communication])) if self.communication else tuple(found)
+
+    @functools.cached_property
+    def makespan_s(self) -> float:
+        """Seconds from the first step's start to the last one's end."""
+        return max(ends[-1] for ends in self.ends_s)
+
+    @functools.cached_property
+    def busy_s(self) -> tuple[float, ...]:
+        """Seconds that each rank spends computing."""
+        return tuple(
+            math.fsum(ends) - math.fsum(starts) for starts, ends in zip(self.starts_s, self.ends_s, strict=True)
+        )
+
+    @functools.cached_property
+    def communication_s(self) -> tuple[float, ...]:
+        """Seconds that each rank spends in blocking transfers; 0 where transfers overlap with compute."""
+        spent = [0.0] * self.ranks
+        for span in self.communication:
+            spent[span.rank] += span.seconds
+        return tuple(spent)
+
+    @property
+    def idle_s(self) -> tuple[float, ...]:
+        """Seconds of the makespan that each rank neither computes nor communicates."""
+        pairs = zip(self.busy_s, self.communication_s, strict=True)
+        return tuple(max(self.makespan_s - busy - sent, 0.0) for busy, sent in pairs)
+
+    @property
+    def bubble_s(self) -> float:
+        """Mean idle seconds of a rank."""
+        return sum(self.idle_s) / self.ranks
+
+    @property
+    def bubble(self) -> float:
+        """Share of the ranks' time that is idle, 0 to 1: GPipe's and 1F1B's is (p - 1) / (m + p - 1)."""
+        return self.bubble_s / self.makespan_s if self.makespan_s else 0.0
+
+    @property
+    def period_s(self) -> float:
+        """Seconds between two steps of a long run: the longest that a rank takes from its first start to its last end.
+
+        This is less than the makespan where ranks that start late also end late and the early ones need not wait for
+        them, as if the optimizer's step were validated afterwards (Qi et al. 2024, section 4).
+        """
+        first = [starts[0] for starts in self.starts_s]
+        last = [ends[-1] for ends in self.ends_s]
+        for span in self.communication:
+            first[span.rank] = min(first[span.rank], span.start_s)
+            last[span.rank] = max(last[span.rank], span.end_s)
+        return max(end_s - start_s for start_s, end_s in zip(first, last, strict=True))
+
+    @property
+    def period_bubble(self) -> float:
+        """Share of `period_s`, 0 to 1, that the ranks are idle: 0 for ZB-H2 with F, B and W of the same length."""
+        spent_s = sum(self.busy_s) + sum(self.communication_s)
+        return max(1 - spent_s / self.ranks / self.period_s, 0.0) if self.period_s else 0.0
+
+    def __str__(self) -> str:
+        size = f"{self.ranks} ranks, {self.schedule.microbatches} micro-batches"
+        return (
+            f"{size}: {format_seconds(self.makespan_s)} (simulated), bubble {self.bubble:.1%}, at most "
+            f"{significant(max(self.peak_activations))} activations on a rank"
+        )
