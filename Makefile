@@ -103,7 +103,7 @@ soak: setup ## plant every fault of a launch 20 times and look for what stays be
 	$(BIN)/python -m benchmarks.soak 20
 
 record: setup ## run every notebook at full size and keep what it measures in data/recorded
-	$(BIN)/python -m labkit record
+	$(BIN)/python -m teaching record
 
 # For a machine that has a GPU and a Python with everything in it, and perhaps no network: no set-up. About 10 minutes.
 gpu: export PYTHONPATH := $(CURDIR):$(PYTHONPATH)
@@ -113,7 +113,7 @@ gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks
 	$(BASE) -m benchmarks.run
 	$(BASE) -m benchmarks.gpu
 	-$(BASE) -m benchmarks.counters
-	$(BASE) -m labkit record
+	$(BASE) -m teaching record
 	$(BASE) -m benchmarks.estimates
 
 doctor: setup ## what this machine has, what is missing, and what to do

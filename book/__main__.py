@@ -14,14 +14,14 @@ from pathlib import Path
 
 from labkit.core.errors import MissingExtra
 from labkit.core.paths import ROOT
-from labkit.lesson import record_runs
+from labkit.lesson import notebook_files
 
 HERE = Path(__file__).parent
 
 
 def main(arguments: list[str]) -> int:
     """Build the book; the exit status. A warning of Sphinx is an error."""
-    numbers = [path.name[:2] for path in record_runs.paths()]
+    numbers = [path.name[:2] for path in notebook_files.paths()]
     parser = argparse.ArgumentParser(prog="python -m book", description="Build the workbook as a web site.")
     parser.add_argument("--only", nargs="*", default=numbers, choices=numbers, metavar="NN", help="run only these")
     parser.add_argument("--jobs", type=int, default=1, help="notebooks that run at a time (1: they disturb each other)")

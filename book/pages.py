@@ -17,7 +17,7 @@ from typing import Any
 import labkit
 from book.words import GLOSSARY, glossary
 from labkit.core.paths import ROOT
-from labkit.lesson import course, exercise_files, record_runs
+from labkit.lesson import course, exercise_files, notebook_files
 from scripts.notebooks import address
 
 INDEX = Path(__file__).with_name("index.md")
@@ -38,7 +38,7 @@ def write(source: Path, executed: Path) -> None:
     shutil.rmtree(source, ignore_errors=True)
     (source / "pictures" / "pictures").mkdir(parents=True)
     (source / "notebooks").mkdir()
-    for path in record_runs.paths():
+    for path in notebook_files.paths():
         _write(source / "notebooks" / path.name, json.dumps(_notebook(path, executed, source / "pictures")))
     teaching = [path.relative_to(ROOT).as_posix() for path in sorted(_TEACHING.glob("*.md"))]
     for name in (*_COPIED, *teaching):
@@ -110,7 +110,7 @@ def _with_files(text: str, folder: Path) -> str:
 
 def _relinked(text: str, origin: str, page: str) -> str:
     """Markdown of the repository's file `origin` for the page `page`, its links made to lead somewhere there."""
-    pages = {f"notebooks/{path.name}" for path in record_runs.paths()} | set(_COPIED) | {"docs/glossary.md"}
+    pages = {f"notebooks/{path.name}" for path in notebook_files.paths()} | set(_COPIED) | {"docs/glossary.md"}
     up = "../" * page.count("/")
 
     def mended(found: re.Match[str]) -> str:
@@ -227,7 +227,7 @@ def _toctree(caption: str, pages: Iterable[str]) -> str:
 
 def _contents(teaching: Iterable[str]) -> Iterator[str]:
     """The tables of contents, which the page's side shows."""
-    numbers = [path.stem for path in record_runs.paths()]
+    numbers = [path.stem for path in notebook_files.paths()]
     course_pages = [f"notebooks/{name}" for name in numbers if name < "20"]
     appendix = [f"notebooks/{name}" for name in numbers if name >= "20"]
     look_up = ["glossary", "claims", "reference/index"]

@@ -18,7 +18,7 @@ from labkit.core import results
 from labkit.core.display import plain
 from labkit.core.paths import DATA, EXERCISES, NOTEBOOKS, PACKAGES, ROOT
 from labkit.core.units import format_seconds
-from labkit.lesson import record_runs
+from labkit.lesson import notebook_files
 from labkit.measure.machine import machine
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -32,7 +32,7 @@ def run(folder: Path, only: Iterable[str], jobs: int, tell: Callable[[str], None
     """
     folder.mkdir(parents=True, exist_ok=True)
     numbers = set(only)
-    todo = [p for p in record_runs.paths() if p.name[:2] in numbers and _key(p) != _kept_key(folder / p.name)]
+    todo = [p for p in notebook_files.paths() if p.name[:2] in numbers and _key(p) != _kept_key(folder / p.name)]
     with ThreadPoolExecutor(jobs) as pool:
         for line in pool.map(lambda path: _run(path, folder), todo):
             tell(line)

@@ -12,7 +12,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from labkit.core.paths import ROOT
-from labkit.lesson import record_runs
+from labkit.lesson import notebook_files
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
 _ENTRY = re.compile(
@@ -66,7 +66,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def _link(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     if docname == "glossary" or docname.startswith("reference/"):
         return
-    notebooks = {path.name[:2]: f"notebooks/{path.stem}" for path in record_runs.paths()}
+    notebooks = {path.name[:2]: f"notebooks/{path.stem}" for path in notebook_files.paths()}
     number = docname.removeprefix("notebooks/")[:2]
     words = [word for word in glossary() if not word.only or number in word.only]
     forms = {form: word for word in words for form in (word.term, *word.also)}

@@ -7,7 +7,7 @@ import copy
 import symtable
 from typing import Any
 
-from labkit.lesson import record_runs
+from labkit.lesson import notebook_files
 
 
 def open_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
@@ -21,9 +21,9 @@ def open_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     taken: list[dict[str, Any]] = []
     open_names: set[str] = set()
     for i, (source, (used, assigned)) in enumerate(zip(sources, names, strict=True)):
-        is_check = i > 0 and record_runs.stub_number(sources[i - 1]) is not None
+        is_check = i > 0 and notebook_files.stub_number(sources[i - 1]) is not None
         assigned_later = set().union(*(later for _, later in names[i + 1 :]))
-        if is_check or record_runs.stub_number(source):
+        if is_check or notebook_files.stub_number(source):
             open_names |= assigned
         elif not used & open_names:
             open_names -= assigned

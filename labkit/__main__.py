@@ -1,4 +1,4 @@
-"""The commands: `python -m labkit doctor`, `record`, `claims`, `progress`, `report` and `pool`."""
+"""The commands: `python -m labkit doctor`, `claims`, `progress` and `report`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,6 @@ def doctor(_: argparse.Namespace) -> int:
     report = examine()
     print(report)
     return 0 if report.works else 1
-
-
-def record(arguments: argparse.Namespace) -> int:
-    """Run the notebooks at full size and keep what they measure in data/recorded."""
-    from labkit.lesson.record_runs import record
-
-    record(lambda line: print(line, flush=True), only=arguments.only)
-    return 0
 
 
 def claims(_: argparse.Namespace) -> int:
@@ -56,29 +48,13 @@ def report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def pool(arguments: argparse.Namespace) -> int:
-    """Write the results of a class, or of recorded runs, to one HTML file: guesses, machines, claims, exercises."""
-    from labkit.lesson.pool import write_page
-
-    for sentence in write_page(arguments.paths, arguments.output, names=arguments.names):
-        print(sentence, file=sys.stderr)
-    print(f"{arguments.output} is written. Open it in a browser; it needs no network.")
-    return 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the command line, without the program) names; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m labkit")
     commands = parser.add_subparsers(dest="command", required=True)
-    for run in (doctor, record, claims, progress, report, pool):
+    for run in (doctor, claims, progress, report):
         command = commands.add_parser(run.__name__, help=(run.__doc__ or "").rstrip("."))
         command.set_defaults(run=run)
-        if run is record:
-            command.add_argument("--only", default="", metavar="NN", help="only the notebooks whose name starts so")
-        if run is pool:
-            command.add_argument("paths", nargs="+", type=Path, help="results files (.jsonl), or folders of them")
-            command.add_argument("-o", "--output", type=Path, default=Path("pool.html"), help="default: pool.html")
-            command.add_argument("--names", action="store_true", help="call readers by their files' names, not p1, p2")
         if run is report:
             command.add_argument("file", nargs="?", type=Path, default=Path("report.html"), help="default: report.html")
     return run_command(parser, argv)

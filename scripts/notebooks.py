@@ -29,7 +29,7 @@ from exercises.open_cells import open_cells
 from labkit.core import results
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.paths import DATA, RECORDED, ROOT
-from labkit.lesson import exercise_files, outline, record_runs
+from labkit.lesson import exercise_files, notebook_files, outline
 
 PYPROJECT, README, COURSE = ROOT / "pyproject.toml", ROOT / "README.md", DATA / "course.csv"
 DOCS = ROOT / "docs"
@@ -102,7 +102,7 @@ def minutes(notebook: dict[str, Any], number: str) -> int:
     sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code" and not _made(c)]
     code = "\n".join(sources)
     solutions = exercise_files.solutions(number)
-    answers = [_code_lines(solutions[stub]) for stub in map(record_runs.stub_number, sources) if stub]
+    answers = [_code_lines(solutions[stub]) for stub in map(notebook_files.stub_number, sources) if stub]
     reading = len(re.findall(r"\w+", prose)) / 150 + 0.5 * code.count("lab.predict(") + 0.1 * _code_lines(code)
     return 5 * math.ceil((reading + 4 * len(answers) + sum(answers) + _run_minutes(number)) / 5)
 
@@ -139,7 +139,7 @@ def canonical(notebook: dict[str, Any], name: str, url: str | None = None) -> st
 
 def readme(text: str, url: str) -> str:
     """README.md's text, with each notebook's minutes, the tracks, and the links to notebook 00, if any."""
-    for path in record_runs.paths():
+    for path in notebook_files.paths():
         needed = minutes(json.loads(path.read_text(encoding="utf-8")), path.name[:2])
         text = re.sub(rf"(?m)^(\|.*notebooks/{path.name}\) \|) \d+ \|", rf"\1 {needed} |", text)
     text = re.sub(r"(?s)(<!-- tracks -->\n).*?(<!-- /tracks -->)", lambda found: found[1] + tracks() + found[2], text)
@@ -153,11 +153,11 @@ def course(text: str) -> str:
     made = io.StringIO()
     table = csv.writer(made, lineterminator="\n")
     table.writerow(["file", "title", "minutes", "exercises", "tracks", "skip"])
-    for path in record_runs.paths():
+    for path in notebook_files.paths():
         notebook, number, row = json.loads(path.read_text(encoding="utf-8")), path.name[:2], kept.get(path.name, {})
         title = "".join(notebook["cells"][0]["source"]).splitlines()[0].removeprefix(f"# {number} ")
         needed = ["".join(cell["source"]) for cell in notebook["cells"] if "more" not in _tags(cell)]
-        exercises = "; ".join(filter(None, map(record_runs.stub_number, needed)))
+        exercises = "; ".join(filter(None, map(notebook_files.stub_number, needed)))
         of_ours = row.get("tracks", ""), row.get("skip", "")
         table.writerow([path.name, title, minutes(notebook, number), exercises, *of_ours])
     return made.getvalue()
@@ -211,9 +211,9 @@ def pictures() -> None:
     from PIL import Image
 
     for name, (number, cell_id) in PICTURES.items():
-        (path,) = (path for path in record_runs.paths() if path.name.startswith(number))
+        (path,) = (path for path in notebook_files.paths() if path.name.startswith(number))
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        run = _run(record_runs.solved(notebook, exercise_files.solutions(number)))
+        run = _run(notebook_files.solved(notebook, exercise_files.solutions(number)))
         (cell,) = (cell for cell in run["cells"] if cell["id"] == cell_id)
         found = [output["data"]["image/png"] for output in cell["outputs"] if "image/png" in output.get("data", {})]
         images = [Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB") for data in found]
@@ -266,9 +266,9 @@ def solve() -> None:
     """Write build/solved anew."""
     shutil.rmtree(SOLVED, ignore_errors=True)
     SOLVED.mkdir(parents=True)
-    for path in record_runs.paths():
+    for path in notebook_files.paths():
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        filled = record_runs.solved(notebook, exercise_files.solutions(path.name[:2]))
+        filled = notebook_files.solved(notebook, exercise_files.solutions(path.name[:2]))
         filled["cells"] += open_cells(notebook)
         (SOLVED / path.name).write_text(json.dumps(filled, indent=1, ensure_ascii=False), encoding="utf-8")
 
@@ -283,7 +283,7 @@ def main(command: str, url: str = "") -> int:
         return 0
     if command == "address":
         set_address(url)
-    changed = [write(path, command) for path in [*record_runs.paths(), COURSE, README]]
+    changed = [write(path, command) for path in [*notebook_files.paths(), COURSE, README]]
     return int(command == "check" and any(changed))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from labkit.__main__ import run_command
 
 # Each has add_arguments(parser) and run(arguments), which returns the exit status.
-SUBCOMMANDS = ("anki", "docs", "exam", "handout", "nbgrader", "otter", "path", "quiz", "slides")
+SUBCOMMANDS = ("anki", "docs", "exam", "handout", "nbgrader", "otter", "path", "pool", "quiz", "record", "slides")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

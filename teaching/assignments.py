@@ -15,7 +15,7 @@ from typing import Any
 
 from labkit.core.errors import LabError, MissingExtra
 from labkit.core.paths import ROOT
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
 from teaching import handout, hidden_check
 
 INTRODUCTION = """# {title}
@@ -64,9 +64,9 @@ class Assignment:
 
 def notebook_path(number: str) -> Path:
     """The notebook of a number such as "03"; LabError where there is none."""
-    found = [path for path in record_runs.paths() if path.name.startswith(f"{number}_")]
+    found = [path for path in notebook_files.paths() if path.name.startswith(f"{number}_")]
     if not found:
-        numbers = ", ".join(path.name[:2] for path in record_runs.paths())
+        numbers = ", ".join(path.name[:2] for path in notebook_files.paths())
         raise LabError(f"There is no notebook {number!r}; there are {numbers}.")
     return found[0]
 
@@ -104,7 +104,7 @@ def _cell(kind: str, source: str, name: str) -> dict[str, Any]:
 
 
 def _stub(cell: dict[str, Any], source: str) -> str | None:
-    return record_runs.stub_number(source) if cell["cell_type"] == "code" else None
+    return notebook_files.stub_number(source) if cell["cell_type"] == "code" else None
 
 
 def _answer(number: str, sources: list[str]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
 from labkit.core.paths import PACKAGES, ROOT
-from labkit.lesson import record_runs
+from labkit.lesson import notebook_files
 from scripts.notebooks import canonical
 
 KEPT = (  # a list of what is copied: what is new in the repository is left out until it is named here
@@ -54,7 +54,7 @@ def write(target: Path) -> None:
                 shutil.copytree(source, target / source.name, ignore=LEFT_OUT)
             else:
                 shutil.copy(source, target)
-        for path in record_runs.paths():
+        for path in notebook_files.paths():
             text = canonical(json.loads(path.read_text(encoding="utf-8")), path.name)  # without a teacher's outputs
             (target / "notebooks" / path.name).write_text(text, encoding="utf-8")
         title, _, text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")
@@ -70,10 +70,10 @@ def make_empty(folder: Path) -> None:
 
 def check_open() -> None:
     """LabError where an exercise's cell in notebooks/ has no dots left: somebody's answer would be handed out."""
-    for path in record_runs.paths():
+    for path in notebook_files.paths():
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             source = "".join(cell["source"])
-            number = record_runs.stub_number(source) if cell["cell_type"] == "code" else None
+            number = notebook_files.stub_number(source) if cell["cell_type"] == "code" else None
             if number is not None and "..." not in source:
                 raise LabError(
                     f"{path.name} holds an answer to {number}. Keep it under another name, and restore the notebook "

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.errors import LabError
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
 from scripts import notebooks
 
 SKIPPED = {50: {"more", "skip-50"}, 90: {"more"}}  # minutes of a path -> tags of the cells that it leaves out
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     for path in paths:
         made = shortened(read(path), path.name, arguments.minutes)
         if arguments.solved:
-            made = record_runs.solved(made, exercise_files.solutions(path.name[:2]))
+            made = notebook_files.solved(made, exercise_files.solutions(path.name[:2]))
         file = arguments.out if alone else arguments.out / path.name
         file.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         print(f"{file}: {minutes(path, arguments.minutes)} minutes")
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def chosen(numbers: Sequence[str]) -> list[Path]:
     """The notebooks of these numbers, or all; LabError for a number that no notebook has."""
-    paths = {path.name[:2]: path for path in record_runs.paths()}
+    paths = {path.name[:2]: path for path in notebook_files.paths()}
     if "all" in numbers:
         return list(paths.values())
     if unknown := [number for number in numbers if number not in paths]:
@@ -127,7 +127,7 @@ def left_out(notebook: Notebook, length: int) -> tuple[list[str], list[str]]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown" and (found := _SECTION.match(source)):
             sections.append(found[1])
-        elif cell["cell_type"] == "code" and (number := record_runs.stub_number(source)):
+        elif cell["cell_type"] == "code" and (number := notebook_files.stub_number(source)):
             exercises.append(number)
     return sections, [number for number in exercises if number[3] not in sections]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from labkit.core.errors import LabError, MissingExtra
 from labkit.core.paths import NOTEBOOKS, ROOT
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
 from teaching import path as paths
 
 LECTURES = ROOT / "docs" / "teaching" / "lectures"
@@ -95,7 +95,7 @@ def executed(number: str, figures: Sequence[str]) -> Cells:
     except ImportError as error:
         raise MissingExtra(f"Slides need {error.name}: make extras") from error
     (path,) = paths.chosen([number])
-    notebook = record_runs.solved(paths.read(path), exercise_files.solutions(number))
+    notebook = notebook_files.solved(paths.read(path), exercise_files.solutions(number))
     wanted = [i for i, cell in enumerate(notebook["cells"]) if cell["id"] in figures]
     last = max(wanted, default=-1) + 1
     first = nbformat.reads(json.dumps(notebook | {"cells": notebook["cells"][:last]}), as_version=4)

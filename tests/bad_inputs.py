@@ -36,6 +36,7 @@ import torch
 import labkit as lab
 from labkit.core.errors import LabError
 from labkit.core.paths import PACKAGES
+from teaching import pool
 from tests import notebook_modules
 from tests.good_inputs import (
     EXAMPLES,
@@ -49,7 +50,7 @@ from tests.good_inputs import (
 )
 
 SECONDS = 3  # of the processor: a call that takes more hangs, and one that waits for 20 times as long
-OWN = ("exercises.", *(f"{name}." for name in PACKAGES))
+OWN = ("exercises.", "teaching.", *(f"{name}." for name in PACKAGES))
 MEMORY_BYTES = 3 * 2**30  # that a call may take beyond what the process has
 
 
@@ -254,6 +255,7 @@ def targets(wanted: str = "") -> Iterator[Target]:
     """Every public function, class and method that has parameters, of labkit and of what stands beside notebooks."""
     seen: set[int] = set()
     offered_by = {name: getattr(lab, name) for name in lab.__all__} | notebook_modules.instruments()
+    offered_by |= {"pool": pool}
     offered_by |= {f"plot.{name}": drawing for name, drawing in notebook_modules.drawings().items()}
     for name, found in offered_by.items():
         yield from (t for t in _targets_of(name, found, seen) if t.name.startswith(wanted))

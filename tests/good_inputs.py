@@ -347,6 +347,8 @@ NOT_WALKED: dict[str, str] = {
     "fpga.place": "runs for a minute",
     "namespace_hosts.end_all": "takes a network namespace that two_hosts has made",
     "pool.Reader.last": "takes a type of labkit's own",
+    "pool.add_arguments": "takes argparse's parser",
+    "pool.run": "takes argparse's result",
     "pool.write_page": "writes a file; `pool.read_class` is called",
     "graphs": "compiles",
     "kernels": "needs a GPU",

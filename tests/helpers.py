@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 from exercises.nb00.wrong_answers import COPY as COPY_BYTES_PER_S, MATMUL as MATMUL_FLOP_PER_S
-from labkit.lesson import checks, process_state, record_runs
+from labkit.lesson import checks, notebook_files, process_state
 
 
 def fake_ceilings(**kwargs):
@@ -21,7 +21,7 @@ def check(number, answer):
 
 
 def notebook_paths():
-    return record_runs.paths()
+    return notebook_files.paths()
 
 
 def cells(path):
@@ -35,4 +35,4 @@ def code_cells(path):
 
 
 def stub_cells(path):
-    return [source for source in code_cells(path) if record_runs.stub_number(source)]
+    return [source for source in code_cells(path) if notebook_files.stub_number(source)]

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 TARGETS = list(bad_inputs.targets())
 # of a room's cases: values that are taken and hidden, and messages that don't say what was expected
 MOST_SILENT, MOST_OBSCURE = 0.01, 0.05
-ROOMS = ("core", "measure", "train", "lesson", "exercises", *INSTRUMENTS)
+ROOMS = ("core", "measure", "train", "lesson", "exercises", "teaching", *INSTRUMENTS)
 
 
 def judge(cases):

@@ -6,7 +6,7 @@ import json
 import nbformat
 import pytest
 
-from labkit.lesson import record_runs
+from labkit.lesson import notebook_files
 from tests.needs import needs
 
 pytestmark = needs("docutils", "sphinx")
@@ -33,7 +33,7 @@ def test_each_word_of_the_glossary_has_one_entry_and_a_notebook_that_uses_it():
     forms = [form.lower() for word in entries for form in (word.term, *word.also)]
     assert sorted(forms) == sorted(set(forms))
     assert [word.term for word in entries] == sorted((word.term for word in entries), key=str.lower)
-    names = {path.name for path in record_runs.paths()}
+    names = {path.name for path in notebook_files.paths()}
     assert all(word.meaning.rsplit("notebooks/", 1)[1].removesuffix(").") in names for word in entries)
 
 
@@ -82,7 +82,7 @@ def test_what_a_widget_leaves_in_the_book_is_the_picture_beside_it():
 
 
 def test_a_notebook_runs_again_when_what_it_stands_on_changes(tmp_path, monkeypatch):
-    path = record_runs.paths()[0]
+    path = notebook_files.paths()[0]
     key = run._key(path)
     assert run._key(path) == key
     monkeypatch.setenv("LABKIT_PROFILE", "smoke")

@@ -2,8 +2,7 @@ import pytest
 
 from labkit import __main__ as commands
 from labkit.core import results
-from labkit.core.errors import LabError
-from labkit.lesson import guesses, journal, record_runs
+from labkit.lesson import guesses, journal
 
 
 def test_the_report_is_one_file_with_predictions_beside_measurements(home, capsys, tmp_path):
@@ -30,15 +29,6 @@ def test_the_claims_are_printed_with_verdicts_evidence_and_what_is_missing(home,
     assert all(f"\nC{number:02d} " in out for number in range(1, 33))
     assert "published, yes:" in out
     assert "a verdict here needs" in out
-
-
-def test_record_says_what_failed_in_one_sentence(monkeypatch, capsys):
-    def fail(tell, *, only):
-        raise LabError(f"{only} failed")
-
-    monkeypatch.setattr(record_runs, "record", fail)
-    assert commands.main(["record", "--only", "01"]) == 1
-    assert capsys.readouterr().err == "01 failed\n"
 
 
 def test_without_a_command_the_usage_is_shown(capsys):

@@ -12,7 +12,7 @@ from labkit.core import results
 from labkit.core.display import brief_repr, cut
 from labkit.core.results import Attempt
 from labkit.lesson.notebook import shell
-from labkit.lesson.record_runs import stub_number
+from labkit.lesson.notebook_files import stub_number
 
 State = Literal["passed", "not yet", "hint", "solution", "asked"]
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

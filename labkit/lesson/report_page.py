@@ -9,7 +9,7 @@ from pathlib import Path
 from labkit.core import results
 from labkit.core.display import as_html
 from labkit.core.results import Measurement
-from labkit.lesson import course, journal, record_runs
+from labkit.lesson import course, journal, notebook_files
 from labkit.lesson.boards import SpeedBoard
 from labkit.lesson.progress import progress
 from labkit.measure.bench import Timing
@@ -37,7 +37,7 @@ def write_page(path: Path) -> None:
     parts += ["<h2>Guesses</h2>", course.calibration()._repr_html_()]
     parts += ["<h2>Claims</h2>", found._repr_html_(), "<h3>Sources of what is published</h3>", _sources(found)]
     measured = [e for e in log.entries() if isinstance(e, Measurement) and e.machine == here.name]
-    for notebook in record_runs.paths():
+    for notebook in notebook_files.paths():
         number = notebook.name[:2]
         summary = journal.summary(number)
         if summary.rows or summary.verdicts:

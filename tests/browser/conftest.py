@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from labkit.lesson import record_runs
+from labkit.lesson import notebook_files
 from scripts import programs
 from tests.needs import needs
 
@@ -62,7 +62,7 @@ def lab_server(tmp_path_factory):
     """(address, folder) of a JupyterLab over copies of the notebooks."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "notebooks").mkdir()
-    for path in record_runs.paths():
+    for path in notebook_files.paths():
         shutil.copy(path, folder / "notebooks")
     with serving(folder) as address:
         yield address, folder

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from exercises import several_ranks
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
 from labkit.measure.machine import threads
 from tests.helpers import check, code_cells, fake_ceilings, notebook_paths, stub_cells
 from tests.needs import marks_of
@@ -88,7 +88,7 @@ def test_at_least_two_wrong_answers_hints_and_a_solution(number):
 def test_a_notebook_has_its_exercises_each_with_a_blank_and_a_check_below(path):
     own = [number for number in NUMBERS if number.startswith(path.name[:2])]
     assert 3 <= len(own) <= (9 if path.name.startswith("17") else 5)  # 17 has a small one for each case
-    assert [record_runs.stub_number(source) for source in stub_cells(path)] == own
+    assert [notebook_files.stub_number(source) for source in stub_cells(path)] == own
     assert sorted(exercise_files.solutions(path.name[:2])) == own
     for stub in stub_cells(path):
         assert "..." in stub

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
 from labkit.lesson.outline import outlines
 from tests.helpers import cells, code_cells, notebook_paths
 
@@ -63,7 +63,7 @@ def test_it_needs_no_other_cell(number):
     path = PATHS[number[:2]]
     there = set().union(*map(sets, first_cells(path)))
     assert needs(answered(path, number)) <= there
-    optional = [record_runs.stub_number(source) for _, source, tags, _ in cells(path) if "more" in tags]
+    optional = [notebook_files.stub_number(source) for _, source, tags, _ in cells(path) if "more" in tags]
     assert number not in optional or number == "06.6"  # the others of 06 build on each other
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
 from tests.helpers import check, code_cells, notebook_paths
 
 (PATH,) = [path for path in notebook_paths() if path.name.startswith("21_")]
@@ -22,7 +22,7 @@ def test_every_cell_runs(no_jax, home, solved, monkeypatch):
     monkeypatch.setenv("LABKIT_PROFILE", "smoke")
     names = {"__name__": "__main__", "display": lambda *shown: None}  # which IPython defines
     for source in code_cells(PATH):
-        number = record_runs.stub_number(source)
+        number = notebook_files.stub_number(source)
         exec(exercise_files.solutions("21")[number] if number and solved else source, names)
     assert names["jax"] is None
     assert "make appendix" in names["missing"]

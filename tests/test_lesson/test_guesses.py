@@ -10,7 +10,7 @@ import pytest
 
 from labkit.core import results
 from labkit.core.results import Prediction
-from labkit.lesson import exercise_files, guesses, journal, record_runs
+from labkit.lesson import exercise_files, guesses, journal, notebook_files
 from labkit.lesson.boards import SpeedBoard
 from labkit.lesson.guesses import GuessFirst, predict
 from labkit.measure.bench import Timing
@@ -34,7 +34,7 @@ def shown(monkeypatch):
 def test_each_guess_of_a_notebook_is_answered_in_the_cell_that_measures(home):
     path = notebook_paths()[0]
     guessed = json.loads(path.read_text(encoding="utf-8").replace("guess = ...", "guess = 3"))
-    solved = record_runs.solved(guessed, exercise_files.solutions("00"))
+    solved = notebook_files.solved(guessed, exercise_files.solutions("00"))
     notebook = nbformat.reads(json.dumps(solved), as_version=4)
     where = {"metadata": {"path": str(path.parent)}}
     client = nbclient.NotebookClient(notebook, timeout=200, store_widget_state=False, resources=where)

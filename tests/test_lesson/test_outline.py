@@ -61,7 +61,7 @@ def test_every_track_has_the_first_notebooks_and_the_course_is_covered():
 @pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.name[:2])
 def test_two_exercises_of_the_notebook_show_that_it_can_be_skipped(path):
     one = outline.outlines()[path.name[:2]]
-    stubs = [script.record_runs.stub_number(source) for source in stub_cells(path)]
+    stubs = [script.notebook_files.stub_number(source) for source in stub_cells(path)]
     assert len(set(one.skip)) == 2
     assert set(one.skip) <= set(stubs) <= set(exercise_files.numbers())
     first = cells(path)[0][1]

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from labkit.core.errors import LabError
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
 from labkit.lesson.checks import check
 from teaching import assignments, nbgrader, otter
 from teaching.assignments import assignment
@@ -71,7 +71,7 @@ def test_the_cells_above_set_every_name_that_a_right_answer_needs(path):
     known = set(vars(builtins)) | {"__name__", "get_ipython"}
     for cell, _ in assignment(path.name[:2]).cells:
         if cell["cell_type"] == "code":
-            number = record_runs.stub_number(cell["source"])
+            number = notebook_files.stub_number(cell["source"])
             read, own = assignments._names(solutions[number] if number else cell["source"])
             assert read - known == set(), cell["source"]
             known |= own

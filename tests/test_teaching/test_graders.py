@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from labkit.core.paths import ROOT
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
 from teaching import nbgrader, otter
 from tests.needs import needs
 
@@ -25,7 +25,7 @@ def handed_in(path, *, solved, cheat=""):
     solutions = {n: code for n, code in exercise_files.solutions(path.name[:2]).items() if n in solved}
     for cell in notebook["cells"]:
         cell["source"] = "".join(cell["source"])
-        number = record_runs.stub_number(cell["source"]) if cell["cell_type"] == "code" else None
+        number = notebook_files.stub_number(cell["source"]) if cell["cell_type"] == "code" else None
         if number in solutions:
             cell["source"] = f"{cell['source'].splitlines()[0]}\n{solutions[number]}"
         elif cell["source"].startswith("import labkit"):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from labkit.core.errors import LabError
-from labkit.core.paths import ROOT
+from labkit.core.paths import PACKAGES, ROOT
 from labkit.lesson import exercise_files
 from teaching import handout
 from tests.test_teaching.test_assignments import told_only_by_solutions
@@ -74,7 +74,7 @@ def test_nothing_of_a_solution_is_in_the_copy(copy):
     texts = {path: path.read_bytes().decode(errors="replace") for path in files}
     # labkit has finished kernels and formulas, which notebooks go on with: lines of a solution, and no whole one
     own = "\n".join(
-        text for path, text in texts.items() if path.relative_to(copy).parts[0] not in ("labkit", "notebooks")
+        text for path, text in texts.items() if path.relative_to(copy).parts[0] not in (*PACKAGES, "notebooks")
     )
     everything = "".join("".join(texts.values()).split())
     for folder in sorted(exercise_files.EXERCISES.glob("nb*")):
@@ -103,7 +103,7 @@ def test_nothing_of_a_teacher_is_overwritten_or_handed_out(tmp_path, monkeypatch
     cells = [{"cell_type": "code", "source": ["# 03.1 about 3 lines\n", "out = 2 * x"]}]
     answered = tmp_path / "03_answered.ipynb"
     answered.write_text(json.dumps({"cells": cells}))
-    monkeypatch.setattr(handout.record_runs, "paths", lambda: [answered])
+    monkeypatch.setattr(handout.notebook_files, "paths", lambda: [answered])
     with pytest.raises(LabError, match=r"03_answered\.ipynb holds an answer to 03\.1\."):
         handout.write(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

@@ -8,7 +8,7 @@ import symtable
 import pytest
 
 from labkit.core.errors import LabError
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
 from scripts import notebooks as script
 from teaching import __main__ as command, path as paths
 from tests.helpers import notebook_paths
@@ -60,7 +60,7 @@ def needed_but_left_out(notebook, length):
 
 def open_and_solved(path):
     notebook = paths.read(path)
-    return notebook, record_runs.solved(notebook, exercise_files.solutions(path.name[:2]))
+    return notebook, notebook_files.solved(notebook, exercise_files.solutions(path.name[:2]))
 
 
 @every_notebook
@@ -115,8 +115,8 @@ def test_the_short_path_keeps_what_a_notebook_is_for(path):
     assert "lab.summary(" in source_of(kept[-1])
     assert "**Open question:**" in source_of(made["cells"][-1])
     assert len(predicted(kept)) >= 2
-    assert any(record_runs.stub_number(source_of(one)) for one in kept)
-    for stub in filter(None, (record_runs.stub_number(source_of(one)) for one in kept)):
+    assert any(notebook_files.stub_number(source_of(one)) for one in kept)
+    for stub in filter(None, (notebook_files.stub_number(source_of(one)) for one in kept)):
         assert f'lab.check("{stub}"' in "".join(map(source_of, kept))
 
 
@@ -149,7 +149,7 @@ def test_what_is_left_out_is_asked_for_nowhere(path):
     made = paths.shortened(paths.read(path), path.name, 50)
     text = "\n".join(source_of(one) for one in made["cells"] if one["cell_type"] == "markdown")
     asked = set(re.findall(r"(?m)^\*\*Exercise (\d\d\.\d[a-z]?)\.", text))
-    there = {record_runs.stub_number(source_of(one)) for one in code_of(made)} - {None}
+    there = {notebook_files.stub_number(source_of(one)) for one in code_of(made)} - {None}
     assert asked == there
     guesses = [(above, below) for above, below in tasks(made) if "**Predict.**" in source_of(above)]
     whole = {above["id"]: below["id"] for above, below in tasks(paths.read(path))}

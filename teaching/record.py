@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
+import argparse
 import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +17,21 @@ from labkit.core.errors import LabError, MissingExtra
 from labkit.core.paths import NOTEBOOKS, RECORDED
 from labkit.core.results import Measurement, Verdict
 from labkit.core.units import format_seconds
-from labkit.lesson import exercise_files
+from labkit.lesson import exercise_files, notebook_files
 from labkit.measure.machine import machine
 
 _TRIES = 3
-_STUB = re.compile(r"# (\d\d\.\d[a-z]?)\b.*")
-
-Notebook = dict[str, Any]
 
 
-def stub_number(source: str) -> str | None:
-    """The exercise whose blank a code cell is: its first line reads "# 03.2 ..."; None for any other cell."""
-    found = _STUB.match(source)
-    return found[1] if found else None
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("--only", default="", metavar="NN", help="only the notebooks whose name starts so")
 
 
-def solved(notebook: Notebook, solutions: Mapping[str, str]) -> Notebook:
-    """A copy of a notebook (nbformat 4 JSON) with each exercise's blank replaced by its solution."""
-    filled = copy.deepcopy(notebook)
-    for cell in filled["cells"]:
-        source = "".join(cell["source"])
-        number = stub_number(source) if cell["cell_type"] == "code" else None
-        if number is not None:
-            cell["source"] = f"{source.splitlines()[0]}\n{solutions[number]}"
-    return filled
-
-
-def paths() -> list[Path]:
-    """The numbered notebooks, in order."""
-    return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
+def run(arguments: argparse.Namespace) -> int:
+    """Record, with a line of progress for each notebook."""
+    record(lambda line: print(line, flush=True), only=arguments.only)
+    return 0
 
 
 def record(tell: Callable[[str], None], folder: Path = RECORDED, only: str = "") -> Path:
@@ -55,7 +41,7 @@ def record(tell: Callable[[str], None], folder: Path = RECORDED, only: str = "")
     disturbed by other programs is run again, twice at most. One that fails, or is disturbed each time, leaves the
     recorded run of this machine as it was; the others run all the same, and then a LabError names it.
     """
-    todo = [path for path in paths() if path.name.startswith(only)]
+    todo = [path for path in notebook_files.paths() if path.name.startswith(only)]
     here, failed = machine(), []
     target = folder / f"{here.slug}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +101,9 @@ def _run(path: Path, home: str) -> None:
     except ImportError as error:
         raise MissingExtra(f"Recording needs {error.name}: pip install nbclient ipykernel") from error
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    filled = nbformat.reads(json.dumps(solved(notebook, exercise_files.solutions(path.name[:2]))), as_version=4)
+    filled = nbformat.reads(
+        json.dumps(notebook_files.solved(notebook, exercise_files.solutions(path.name[:2]))), as_version=4
+    )
     client = nbclient.NotebookClient(
         filled, timeout=600, store_widget_state=False, resources={"metadata": {"path": str(NOTEBOOKS)}}
     )

@@ -6,7 +6,8 @@ import pytest
 from labkit.core import results
 from labkit.core.errors import LabError
 from labkit.core.paths import RECORDED
-from labkit.lesson import exercise_files, record_runs
+from labkit.lesson import exercise_files, notebook_files
+from teaching import __main__ as commands, record
 
 pytestmark = pytest.mark.slow  # starts kernels
 several_kernels = pytest.mark.complete
@@ -18,7 +19,7 @@ def notebook(*sources):
 
 def test_a_blank_is_replaced_by_its_solution_and_nothing_else_is():
     before = notebook("x = 1", "# 99.1 about 1 line\nanswer = ...", "# 99 is a number")
-    filled = record_runs.solved(before, {"99.1": "answer = 42"})
+    filled = notebook_files.solved(before, {"99.1": "answer = 42"})
     assert [c["source"] for c in filled["cells"]] == ["x = 1", "# 99.1 about 1 line\nanswer = 42", "# 99 is a number"]
     assert before["cells"][1]["source"].endswith("...")
 
@@ -28,15 +29,15 @@ def workbook(tmp_path, monkeypatch, home):
     """A workbook of one notebook; returns a function that puts cells into it and records it."""
     folder = tmp_path / "notebooks"
     folder.mkdir()
-    monkeypatch.setattr(record_runs, "NOTEBOOKS", folder)
+    monkeypatch.setattr(notebook_files, "NOTEBOOKS", folder)
     monkeypatch.setattr(exercise_files, "solutions", lambda nn: {"99.1": "answer = 42"})
 
-    def record(*sources):
+    def recorded(*sources):
         (folder / "99_test.ipynb").write_text(json.dumps(notebook(*sources)))
         told = []
-        return record_runs.record(told.append, folder=tmp_path / "recorded"), told
+        return record.record(told.append, folder=tmp_path / "recorded"), told
 
-    return record
+    return recorded
 
 
 MEASURE = 'import labkit as lab\nm = lab.record("99.1 answer", answer, "s")'
@@ -47,7 +48,7 @@ def test_recording_keeps_what_was_measured_with_the_solutions_filled_in(workbook
     (entry,), damaged = results.read(path)
     assert damaged == []
     assert (entry.value, entry.origin, entry.profile) == (42.0, "measured", "full")
-    assert path.stem == record_runs.machine().slug
+    assert path.stem == record.machine().slug
     assert "[1/1] 99_test.ipynb" in told[0]
 
 
@@ -117,3 +118,12 @@ def test_no_recorded_run_was_measured_on_a_busy_machine():
     entries = [entry for path in RECORDED.glob("*.jsonl") for entry in results.read(path)[0]]
     assert entries
     assert [entry.key for entry in entries if isinstance(entry, results.Measurement) and entry.busy] == []
+
+
+def test_record_says_what_failed_in_one_sentence(monkeypatch, capsys):
+    def fail(tell, *, only):
+        raise LabError(f"{only} failed")
+
+    monkeypatch.setattr(record, "record", fail)
+    assert commands.main(["record", "--only", "01"]) == 1
+    assert capsys.readouterr().err == "01 failed\n"

@@ -5,11 +5,10 @@ import re
 
 import pytest
 
-from labkit import __main__ as commands
 from labkit.core.errors import DataError
 from labkit.core.paths import RECORDED
 from labkit.core.results import Attempt, Measurement, Prediction, Verdict, now, to_line
-from labkit.lesson import pool
+from teaching import __main__ as commands, pool
 
 NAMES = ("Ada Adams", "Bob Brown", "Cyd Clark")
 

@@ -5,9 +5,11 @@ Readers are p1, p2, ... in an order that says nothing, unless names are asked fo
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import itertools
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,21 @@ from labkit.measure.bootstrap import median_ratio_interval
 _LARGEST = 2**26  # bytes of a file; the whole course makes half a megabyte
 _LEAST, _MOST = 1e-30, 1e30  # of what a figure can show
 _FEWEST_SAMPLES = 5  # for an interval of their median
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("paths", nargs="+", type=Path, help="results files (.jsonl), or folders of them")
+    parser.add_argument("-o", "--output", type=Path, default=Path("pool.html"), help="default: pool.html")
+    parser.add_argument("--names", action="store_true", help="call readers by their files' names, not p1, p2")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the page, and print what was skipped."""
+    for sentence in write_page(arguments.paths, arguments.output, names=arguments.names):
+        print(sentence, file=sys.stderr)
+    print(f"{arguments.output} is written. Open it in a browser; it needs no network.")
+    return 0
 
 
 @dataclass(frozen=True)

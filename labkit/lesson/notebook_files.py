@@ -1,0 +1,37 @@
+"""The numbered notebooks as files: where they are, and each exercise's blank replaced by its solution."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from labkit.core.paths import NOTEBOOKS
+
+_STUB = re.compile(r"# (\d\d\.\d[a-z]?)\b.*")
+
+Notebook = dict[str, Any]
+
+
+def stub_number(source: str) -> str | None:
+    """The exercise whose blank a code cell is: its first line reads "# 03.2 ..."; None for any other cell."""
+    found = _STUB.match(source)
+    return found[1] if found else None
+
+
+def solved(notebook: Notebook, solutions: Mapping[str, str]) -> Notebook:
+    """A copy of a notebook (nbformat 4 JSON) with each exercise's blank replaced by its solution."""
+    filled = copy.deepcopy(notebook)
+    for cell in filled["cells"]:
+        source = "".join(cell["source"])
+        number = stub_number(source) if cell["cell_type"] == "code" else None
+        if number is not None:
+            cell["source"] = f"{source.splitlines()[0]}\n{solutions[number]}"
+    return filled
+
+
+def paths() -> list[Path]:
+    """The numbered notebooks, in order."""
+    return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
