@@ -1,14 +1,11 @@
-"""Judge what was passed in: numbers of every library, functions, fields read from a file; and quote it in a message."""
+"""Judge what was passed in: numbers of every library, functions; and quote it in a message."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import math
 import operator
 import reprlib
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from labkit.core.errors import BadArgument, LabError, nearest
 
@@ -60,44 +57,6 @@ def lookup(name: object, known: Mapping[str, T], what: str, error: type[LabError
         return known[name]
     near = f" The nearest is {nearest(str(name), known, n=1)[0]!r}." if known else ""
     raise error(f"Expected {what} to be one of {', '.join(known)}; got {brief_repr(name)}.{near}")
-
-
-_IN_WORDS = {str: "text", float: "a finite number", int: "a whole number", bool: "true or false"}
-
-
-def wrong_field(found: Any) -> str:
-    """What the first field of a dataclass should be and is not: "unit to be text, got 5". Empty when all are right."""
-    hints = _hints(found.__class__)
-    for name in (field.name for field in dataclasses.fields(found)):
-        kind = hints[name]
-        if not _is(getattr(found, name), kind):
-            words = _IN_WORDS.get(kind) or str(kind).replace("typing.", "")
-            return f"{name} to be {words}, got {brief_repr(getattr(found, name))}"
-    return ""
-
-
-@functools.cache
-def _hints(cls: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(cls)
-
-
-def _is(value: Any, kind: Any) -> bool:
-    """Whether a value read from JSON is what an annotation says; numbers have to be finite."""
-    if value.__class__ is kind:  # first, since most are, and results are read by the thousand
-        return kind is not float or math.isfinite(value)
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return value in parts
-    if origin is dict:
-        return isinstance(value, dict) and all(_is(k, parts[0]) and _is(v, parts[1]) for k, v in value.items())
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_is(v, parts[0]) for v in value)
-    if parts:  # a union
-        return any(_is(value, part) for part in parts)
-    if kind is float:
-        number = as_float(value) if isinstance(value, int | float) else None
-        return number is not None and math.isfinite(number)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 
 def brief_repr(value: object) -> str:

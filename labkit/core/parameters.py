@@ -96,6 +96,21 @@ def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     return made  # type: ignore[no-any-return]
 
 
+def wrong_field(instance: Any) -> str:
+    """What the first field of a dataclass should be and is not: "unit to be text, got 5". Empty when all are right."""
+    for name, take in _fields(type(instance)):
+        try:
+            take(getattr(instance, name))
+        except Refused as refused:
+            return f"{name}{refused.where} to be {refused.words}, got {brief_repr(refused.value)}"
+    return ""
+
+
+@functools.cache
+def _fields(cls: Callable[..., Any]) -> list[tuple[str, Take]]:
+    return [(name, kind_of(hint).take) for name, hint in get_type_hints(cls, include_extras=True).items()]
+
+
 def _message(name: str, refused: Refused) -> str:
     units = (f"It is in {unit}." for end, unit in _UNITS.items() if name.endswith(end))
     advice = refused.advice or (next(units, "") if "number" in refused.words else "")

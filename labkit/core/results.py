@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from labkit.core.arguments import wrong_field
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
 from labkit.core.locked_file import Lines, append_line
 from labkit.core.own_folder import of_this_user
+from labkit.core.parameters import wrong_field
 from labkit.core.units import format_quantity
 
 Origin = Literal["measured", "simulated", "calculated", "recorded", "published"]

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core import results
-from labkit.core.arguments import lookup, wrong_field
+from labkit.core.arguments import lookup
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import UnknownDevice
 from labkit.core.locked_file import append_line, read_lines
-from labkit.core.parameters import Dtype, checked
+from labkit.core.parameters import Dtype, checked, wrong_field
 from labkit.core.units import format_si
 from labkit.measure import catalog, host
 from labkit.measure.contention import CELLS, Contention, Watch
