@@ -98,7 +98,7 @@ def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 def wrong_field(instance: Any) -> str:
     """What the first field of a dataclass should be and is not: "unit to be text, got 5". Empty when all are right."""
-    for name, take in _fields(type(instance)):
+    for name, take in _fields(instance.__class__):
         try:
             take(getattr(instance, name))
         except Refused as refused:
