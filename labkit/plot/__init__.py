@@ -18,27 +18,17 @@ from labkit.plot.clusters import (
     agreement as agreement,
     bytes_by_tokens as bytes_by_tokens,
     scales as scales,
-    speedup_by_ranks as speedup_by_ranks,
     step_parts as step_parts,
 )
 from labkit.plot.core import new_axes as new_axes
 from labkit.plot.curves_by_step import curves as curves
 from labkit.plot.images import grey_images as grey_images, images as images, owners as owners
-from labkit.plot.kernel_limits import (
-    blocks_allowed as blocks_allowed,
-    calculated_times as calculated_times,
-    register_caps as register_caps,
-)
-from labkit.plot.kernels import banks as banks, warp_lines as warp_lines
 from labkit.plot.picture import Picture as Picture, drop_pixels as drop_pixels, to_png as to_png
-from labkit.plot.profiles import memory_timeline as memory_timeline, shares as shares, step_strip as step_strip
-from labkit.plot.schedules import gantt as gantt, replays as replays
+from labkit.plot.schedules import gantt as gantt
 from labkit.plot.timelines import queue as queue, timeline as timeline
 from labkit.plot.timing import (
     amdahl as amdahl,
     break_even as break_even,
     ratios as ratios,
     readings as readings,
-    single_runs as single_runs,
 )
-from labkit.plot.warp_paths import divergence as divergence

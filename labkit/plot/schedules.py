@@ -20,11 +20,11 @@ from labkit.core.parameters import Count, NonNegative
 from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
-from labkit.plot.style import CYCLE, EDGES, LIMIT, ON_WHITE, RECORDED, patches_of, series_style
+from labkit.plot.style import CYCLE, EDGES, ON_WHITE, patches_of
 from trainplan.schedule import Overlap, Timetable
 
 if TYPE_CHECKING:
-    from labkit.measure.published import Agreement
+    pass
 
 # Name, colour and texture of each kind. A bar with room for a letter has no texture, which would hide the letter.
 _KINDS: dict[str, tuple[str, str, str]] = {
@@ -190,24 +190,3 @@ def _in_words(ranks: Any, spans: Sequence[Span], rows: int, spent_s: float) -> s
     shares = sorted(((seconds / rows / spent_s, kind) for kind, seconds in parts.items() if seconds), reverse=True)
     words = ", ".join(f"{kind} {share:.1%}" for share, kind in shares)
     return f"{format_seconds(spent_s)} from the first start to the last end. Of the ranks' time: {words or 'nothing'}."
-
-
-@Drawing
-def replays(ax: Axes, runs: Agreement[str]) -> FigureSpec:
-    """How far each published run's predicted throughput is off, a row for each schedule; the band is 5 % each way."""
-    names = list(dict.fromkeys(row.by for row in runs.rows))
-    models = list(dict.fromkeys(row.label.partition(",")[0] for row in runs.rows))
-    for i, model in enumerate(models):
-        some = [row for row in runs.rows if row.label.partition(",")[0] == model]
-        places = [names.index(row.by) + 0.24 * (i - (len(models) - 1) / 2) for row in some]
-        style: dict[str, Any] = {**series_style(i), "fillstyle": "none", "markersize": 7, "linestyle": ""}
-        ax.plot([100 * row.error for row in some], places, label=model, **style)
-    ax.axvspan(-5, 5, color=RECORDED, alpha=0.2, linewidth=0)
-    ax.axvline(0, color=LIMIT, linewidth=1)
-    widest = 1.05 * max(10.0, 100 * abs(runs.worst.error))
-    ax.set_xlim(-widest, widest)
-    name_rows(ax, names)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g}%" if value else "0")
-    ax.set_xlabel(f"predicted over published {runs.unit}, less 1; grey: within 5 %")
-    sentence, height_in = f"{runs}. Source: {runs.source}.", 1.4 + 0.42 * len(names)
-    return FigureSpec(sentence, height_in=height_in, legend="below", columns=len(models))

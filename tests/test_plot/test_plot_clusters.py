@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from exercises.nb12 import figures
 from labkit import plot
 from labkit.measure.published import Agreement, Compared
 from trainplan.cluster import Cluster, Layout, Transformer, step
@@ -117,7 +118,7 @@ def test_they_cross_where_the_sentence_says_for_any_number_of_ranks(ranks):
 
 
 def test_speedups_are_drawn_with_their_origin():
-    picture = plot.speedup_by_ranks(
+    picture = figures.speedup_by_ranks(
         {"the same batch": {1: 1.0, 8: 4.0, 64: 2.0}}, simulated={1: 1.0, 2: 1.8}, title="A"
     )
     labels = [text.get_text() for text in picture.ax.get_legend().get_texts()]
@@ -132,4 +133,4 @@ def test_speedups_are_drawn_with_their_origin():
 @pytest.mark.parametrize("points", [{}, {1: 0.0}, {0: 1.0}, {2: float("nan")}])
 def test_speedups_that_cannot_be_are_refused(points):
     with pytest.raises(ValueError, match=r"Expected (speed-ups above 0|predicted)"):
-        plot.speedup_by_ranks({"x": points} if points else {})
+        figures.speedup_by_ranks({"x": points} if points else {})

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.collections import PolyCollection
 from PIL import Image
 
+from exercises.nb14 import figures
 from labkit import plot
 from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
@@ -173,7 +174,7 @@ def test_steps_of_no_length_are_still_seen():
 
 def test_replays_show_each_run_once():
     runs = published_errors()
-    drawn = plot.replays(runs, title="published")
+    drawn = figures.replays(runs, title="published")
     shown = np.concatenate([line.get_xdata() for line in drawn.ax.lines if len(line.get_xdata()) > 2])
     assert sorted(shown) == pytest.approx(sorted(100 * row.error for row in runs.rows))
     assert legend(drawn) == ["1.5B", "6.2B"]

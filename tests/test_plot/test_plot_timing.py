@@ -2,6 +2,7 @@
 
 import pytest
 
+from exercises.nb02 import figures
 from labkit import plot
 from labkit.measure.bench import Ratio
 from labkit.plot import style
@@ -12,7 +13,7 @@ def words(ax):
 
 
 def test_single_runs_count_what_is_off():
-    picture = plot.single_runs([1.0, 1.04, 1.2, 0.9])
+    picture = figures.single_runs([1.0, 1.04, 1.2, 0.9])
     assert list(picture.ax.lines[1].get_ydata()) == [1.0, 1.04, 1.2, 0.9]
     assert picture.sentence == (
         "4 single comparisons: 0.900x to 1.20x, median 1.02x; 2 of them are more than 5 % away from 1."
@@ -20,8 +21,8 @@ def test_single_runs_count_what_is_off():
 
 
 def test_a_stray_single_run_does_not_flatten_the_others():
-    assert plot.single_runs([1.0, 30.0]).ax.get_yscale() == "log"
-    assert plot.single_runs([1.0, 1.2]).ax.get_yscale() == "linear"
+    assert figures.single_runs([1.0, 30.0]).ax.get_yscale() == "log"
+    assert figures.single_runs([1.0, 1.2]).ax.get_yscale() == "linear"
 
 
 def test_ratios_mark_what_shows_nothing_by_colour_and_by_word():

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 
+from exercises.nb07 import figures
+from exercises.nb07.figures import _merged
 from labkit import plot
-from labkit.plot.profiles import _merged
 from steptime import PARTS, Limit, PartSpan, StepProfile
 from steptime.allocations import CATEGORIES, Phase
 from steptime.memory_by_category import MemoryTimeline
@@ -75,13 +76,13 @@ def pixels(picture):
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda: plot.step_strip(STEP, title="a step"),
-        lambda: plot.step_strip(profile([], other=1.0, device="CPU")),
-        lambda: plot.memory_timeline(TIMELINE, title="a step"),
-        lambda: plot.memory_timeline(TIMELINE, predicted=costs.training_step("SimpleCNN", batch=128)),
-        lambda: plot.shares(LIMIT, title="a loop"),
-        lambda: plot.shares(EVEN),
-        lambda: plot.shares(ALONE),
+        lambda: figures.step_strip(STEP, title="a step"),
+        lambda: figures.step_strip(profile([], other=1.0, device="CPU")),
+        lambda: figures.memory_timeline(TIMELINE, title="a step"),
+        lambda: figures.memory_timeline(TIMELINE, predicted=costs.training_step("SimpleCNN", batch=128)),
+        lambda: figures.shares(LIMIT, title="a loop"),
+        lambda: figures.shares(EVEN),
+        lambda: figures.shares(ALONE),
     ],
 )
 def test_every_figure_draws_and_nothing_touches_the_edge(draw):
@@ -93,7 +94,7 @@ def test_every_figure_draws_and_nothing_touches_the_edge(draw):
 
 
 def test_the_strip_names_the_three_largest_parts_and_only_what_is_there():
-    picture = plot.step_strip(STEP)
+    picture = figures.step_strip(STEP)
     assert picture.sentence == (
         "A step takes 39.9 ms, the mean of 5. "
         "Its largest parts: backward 50% (20.0 ms), gaps 25% (10.0 ms), forward 25% (9.90 ms)."
@@ -109,12 +110,12 @@ def test_gaps_that_are_too_short_to_see_are_said():
         PartSpan("device", "gaps", 0.5, 0.5001),
         PartSpan("device", "forward", 0.5001, 1),
     ]
-    assert "Gaps shorter than a pixel" in plot.step_strip(profile(spans, forward=0.9999, gaps=0.0001)).sentence
-    assert "Gaps shorter" not in plot.step_strip(STEP).sentence
+    assert "Gaps shorter than a pixel" in figures.step_strip(profile(spans, forward=0.9999, gaps=0.0001)).sentence
+    assert "Gaps shorter" not in figures.step_strip(STEP).sentence
 
 
 def test_parts_differ_in_colour_and_in_texture():
-    from labkit.plot.profiles import _CATEGORIES, _PARTS
+    from exercises.nb07.figures import _CATEGORIES, _PARTS
 
     assert tuple(_PARTS) == PARTS
     assert tuple(_CATEGORIES) == CATEGORIES
@@ -134,7 +135,7 @@ def test_a_span_of_a_microsecond_in_a_step_of_a_second_is_seen():
         PartSpan("device", "copies", 0.7, 0.700001),
         PartSpan("device", "forward", 0.9, 1),
     ]
-    picture = plot.step_strip(profile(with_it, forward=1.0))
+    picture = figures.step_strip(profile(with_it, forward=1.0))
     picture.ax.get_legend().remove()  # it has the colour too
     columns = (abs(pixels(picture) - purple).sum(axis=2) < 60).any(axis=0).sum()
     assert 1 <= columns <= 3
@@ -154,14 +155,14 @@ def test_thousands_of_spans_take_a_few_collections():
     parts = ("forward", "backward", "optimizer")
     spans = [PartSpan("device", parts[i % 3], i * 1e-5, i * 1e-5 + 8e-6) for i in range(6000)]
     many = profile(spans, forward=0.02, backward=0.02, optimizer=0.02)
-    picture = plot.step_strip(many)
+    picture = figures.step_strip(many)
     bars = [c for c in picture.ax.collections if isinstance(c, PolyCollection)]
     assert len(bars) <= 2 * len(parts)
     assert sum(len(c.get_paths()) for c in bars) <= 3 * 600
 
 
 def test_memory_is_stacked_to_its_peak_which_is_named():
-    picture = plot.memory_timeline(TIMELINE)
+    picture = figures.memory_timeline(TIMELINE)
     assert legend(picture) == ["temporary and other", "activations", "gradients", "parameters"]
     top = max(path.vertices[:, 1].max() for c in picture.ax.collections for path in c.get_paths())
     assert top == TIMELINE.peak_bytes == 10 * 2**20
@@ -175,7 +176,7 @@ def test_memory_is_stacked_to_its_peak_which_is_named():
 
 def test_the_prediction_is_a_line_that_the_legend_and_the_sentence_name():
     step = costs.training_step("SimpleCNN", batch=128)
-    picture = plot.memory_timeline(TIMELINE, predicted=step)
+    picture = figures.memory_timeline(TIMELINE, predicted=step)
     (line,) = [line for line in picture.ax.lines if line.get_linestyle() == "--"]
     assert line.get_ydata()[0] == step.memory.total_bytes
     assert legend(picture)[0] == "predicted"
@@ -183,7 +184,7 @@ def test_the_prediction_is_a_line_that_the_legend_and_the_sentence_name():
 
 
 def test_bars_of_limits_are_in_order_with_the_bound_of_each():
-    picture = plot.shares(LIMIT)
+    picture = figures.shares(LIMIT)
     assert words(picture.ax)[:3] == [
         "60%, without it at most 2.50x, dominates",
         "20%, without it at most 1.25x",
@@ -195,8 +196,8 @@ def test_bars_of_limits_are_in_order_with_the_bound_of_each():
 
 
 def test_no_limit_is_made_dominant_and_a_single_one_has_no_bound():
-    assert plot.shares(EVEN).sentence == (
+    assert figures.shares(EVEN).sentence == (
         "Nothing dominates; the largest is arithmetic with 40%: without it the loop would be at most 1.67x as fast."
     )
-    assert "dominates" not in " ".join(words(plot.shares(EVEN).ax))
-    assert plot.shares(ALONE).sentence.endswith("with 100% of the loop's time: nothing else takes time.")
+    assert "dominates" not in " ".join(words(figures.shares(EVEN).ax))
+    assert figures.shares(ALONE).sentence.endswith("with 100% of the loop's time: nothing else takes time.")

@@ -213,7 +213,7 @@ def _expect(request: Any, *, shared: bool) -> None:
         here, other = ("banks", "warp_lines") if shared else ("warp_lines", "banks")
         raise KernelError(
             f"{here} draws requests to {'shared' if shared else 'global'} memory, but {_name(request)} lies in "
-            f"{request.space or 'other'} memory. Draw this one with lab.plot.{other}."
+            f"{request.space or 'other'} memory. Draw this one with figures.{other}."
         )
 
 
