@@ -19,7 +19,7 @@ AFTER = {
     "numba.cuda": libraries.numba_cuda,
     "labkit.core.results": libraries.results,
     "labkit.measure.chrome_trace": libraries.chrome_trace,
-    "labkit.train.graphs.operators": libraries.operators,
+    "exercises.nb10.fusion": libraries.fusion,
 }
 
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from exercises.nb10.breaking import _meaning, breaks
+from exercises.nb10.fusion import _read, fusion
 from labkit.core.errors import BadArgument, CompileError, DataError, LabError
 from labkit.core.paths import ROOT
 from labkit.measure.machine import machine
 from labkit.train import graphs
 from labkit.train.graphs import compiling
-from labkit.train.graphs.operators import _read
 from tests.needs import COMPILER, needs
 
 pytestmark = pytest.mark.slow  # runs torch.compile
@@ -189,7 +189,7 @@ def test_kernels_are_counted_by_their_calls():
 def test_a_version_that_shows_no_generated_code_is_told_in_a_sentence(monkeypatch):
     monkeypatch.delattr("torch._inductor.utils.run_and_get_code")
     with pytest.raises(CompileError, match=r"Expected torch\._inductor\.utils\.run_and_get_code .* TORCH_LOGS"):
-        graphs.fusion(whole, torch.rand(3))
+        fusion(whole, torch.rand(3))
 
 
 @needs(*COMPILER)
@@ -210,7 +210,7 @@ def test_a_chain_becomes_one_kernel_that_gives_the_same(monkeypatch):
     graphs.compiled(chain)(x, y)  # built once more, though this process has it in memory
     assert any(third.rglob("*.so" if machine().device == "cpu" else "*"))
     for _ in range(2):  # also where the result is on the disk already
-        found = graphs.fusion(chain, x, y)
+        found = fusion(chain, x, y)
         assert (found.operators, found.kernels) == (4, 1)
     assert "tmp" in found.code
 
@@ -277,7 +277,7 @@ def test_without_a_compiler_one_sentence_says_what_to_do_and_the_next_call_works
     with pytest.raises(CompileError, match=r"needs a C\+\+ compiler .* install one .*aot_eager"):
         graphs.compiled(whole)
     with pytest.raises(CompileError, match=r"a C\+\+ compiler"):
-        graphs.fusion(whole, torch.rand(3))
+        fusion(whole, torch.rand(3))
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "/nowhere")
     assert graphs.missing() == "a C++ compiler"

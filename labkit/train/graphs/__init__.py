@@ -6,4 +6,4 @@ from labkit.train.graphs.compiling import (
     fresh_cache as fresh_cache,
     missing as missing,
 )
-from labkit.train.graphs.operators import fusion as fusion, operators as operators
+from labkit.train.graphs.operators import operators as operators
