@@ -1,11 +1,10 @@
-"""The commands: `python -m labkit doctor`, `claims`, `progress` and `report`."""
+"""The commands: `python -m labkit doctor`, `claims` and `progress`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from labkit.core.errors import LabError
 
@@ -35,28 +34,13 @@ def progress(_: argparse.Namespace) -> int:
     return 0
 
 
-def report(arguments: argparse.Namespace) -> int:
-    """Write all that you guessed and measured to one HTML file, with pictures and the table of claims."""
-    from labkit.lesson.report_page import write_page
-
-    try:
-        write_page(arguments.file)
-    except OSError as error:
-        print(f"{arguments.file} can't be written ({error.strerror}).", file=sys.stderr)
-        return 1
-    print(f"{arguments.file} is written. Open it in a browser; it needs no network.")
-    return 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the command line, without the program) names; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m labkit")
     commands = parser.add_subparsers(dest="command", required=True)
-    for run in (doctor, claims, progress, report):
+    for run in (doctor, claims, progress):
         command = commands.add_parser(run.__name__, help=(run.__doc__ or "").rstrip("."))
         command.set_defaults(run=run)
-        if run is report:
-            command.add_argument("file", nargs="?", type=Path, default=Path("report.html"), help="default: report.html")
     return run_command(parser, argv)
 
 

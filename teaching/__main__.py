@@ -10,7 +10,20 @@ from collections.abc import Sequence
 from labkit.__main__ import run_command
 
 # Each has add_arguments(parser) and run(arguments), which returns the exit status.
-SUBCOMMANDS = ("anki", "docs", "exam", "handout", "nbgrader", "otter", "path", "pool", "quiz", "record", "slides")
+SUBCOMMANDS = (
+    "anki",
+    "docs",
+    "exam",
+    "handout",
+    "nbgrader",
+    "otter",
+    "path",
+    "pool",
+    "quiz",
+    "record",
+    "report",
+    "slides",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

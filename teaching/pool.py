@@ -27,8 +27,8 @@ from labkit.core.results import Attempt, Entry, Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity
 from labkit.lesson import course, guesses, journal
 from labkit.lesson.outcomes import Standing, outcomes
-from labkit.lesson.report_page import as_page
 from labkit.measure.bootstrap import median_ratio_interval
+from teaching.report import as_page
 
 _LARGEST = 2**26  # bytes of a file; the whole course makes half a megabyte
 _LEAST, _MOST = 1e-30, 1e30  # of what a figure can show

@@ -8,10 +8,10 @@ import pytest
 from labkit.core import results
 from labkit.core.results import Measurement, Prediction, Verdict
 from labkit.lesson import course, guesses, journal
-from labkit.lesson.report_page import write_page
 from labkit.measure import published
 from labkit.measure.bench import Timing
 from labkit.measure.machine import machine
+from teaching.report import write_page
 
 pytestmark = pytest.mark.usefixtures("home")
 

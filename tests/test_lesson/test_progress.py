@@ -11,8 +11,8 @@ from labkit.core.results import Measurement, Prediction
 from labkit.lesson import journal, outcomes
 from labkit.lesson.outline import outlines
 from labkit.lesson.progress import progress
-from labkit.lesson.report_page import write_page
 from labkit.measure.machine import machine
+from teaching.report import write_page
 
 pytestmark = pytest.mark.usefixtures("home")
 

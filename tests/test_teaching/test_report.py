@@ -1,8 +1,6 @@
-import pytest
-
-from labkit import __main__ as commands
 from labkit.core import results
 from labkit.lesson import guesses, journal
+from teaching import __main__ as commands
 
 
 def test_the_report_is_one_file_with_predictions_beside_measurements(home, capsys, tmp_path):
@@ -21,18 +19,3 @@ def test_the_report_is_one_file_with_predictions_beside_measurements(home, capsy
 def test_a_report_that_cannot_be_written_is_one_sentence(home, capsys, tmp_path):
     assert commands.main(["report", str(tmp_path / "nowhere" / "mine.html")]) == 1
     assert "mine.html can't be written (No such file or directory)." in capsys.readouterr().err
-
-
-def test_the_claims_are_printed_with_verdicts_evidence_and_what_is_missing(home, capsys):
-    assert commands.main(["claims"]) == 0
-    out = capsys.readouterr().out
-    assert all(f"\nC{number:02d} " in out for number in range(1, 33))
-    assert "published, yes:" in out
-    assert "a verdict here needs" in out
-
-
-def test_without_a_command_the_usage_is_shown(capsys):
-    with pytest.raises(SystemExit) as stop:
-        commands.main([])
-    assert stop.value.code == 2
-    assert "doctor" in capsys.readouterr().err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,6 +26,22 @@ _STYLE = (
     ".row{display:flex;flex-wrap:wrap;gap:0 2em}.row figure{max-width:24em}"
     "@media(prefers-color-scheme:dark){.labkit-picture{filter:brightness(.85)}}"
 )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("file", nargs="?", type=Path, default=Path("report.html"), help="default: report.html")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the page; 1 where the file can't be written."""
+    try:
+        write_page(arguments.file)
+    except OSError as error:
+        print(f"{arguments.file} can't be written ({error.strerror}).", file=sys.stderr)
+        return 1
+    print(f"{arguments.file} is written. Open it in a browser; it needs no network.")
+    return 0
 
 
 def write_page(path: Path) -> None:
