@@ -55,7 +55,10 @@ def alone(named, elsewhere, path):
 
 
 def test_a_definition_of_labkit_that_one_notebook_alone_names_has_a_reason():
-    folders = [*(ROOT / name for name in PACKAGES), *(ROOT / name for name in ("book", "scripts", "teaching"))]
+    folders = [
+        *(ROOT / name for name in PACKAGES),
+        *(ROOT / name for name in ("benchmarks", "book", "scripts", "teaching")),
+    ]
     files = [*EXERCISES.glob("*.py"), *(path for folder in folders for path in folder.rglob("*.py"))]
     elsewhere = {path: words_of(path) for path in files if path.name != "__init__.py"}
     named = named_by_notebook()
