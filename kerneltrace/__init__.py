@@ -6,15 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kerneltrace.judge.diagnostics import Finding as Finding
-    from kerneltrace.kernel_trace import Request as Request, Trace as Trace
+    from kerneltrace.judge.findings import Finding as Finding
+    from kerneltrace.judge.kernel_trace import Request as Request, Trace as Trace
     from kerneltrace.source.kernel_scope import python_function as python_function
     from kerneltrace.tracing import trace as trace
 
 _HOME_OF = {
-    "Finding": "judge.diagnostics",
-    "Request": "kernel_trace",
-    "Trace": "kernel_trace",
+    "Finding": "judge.findings",
+    "Request": "judge.kernel_trace",
+    "Trace": "judge.kernel_trace",
     "python_function": "source.kernel_scope",
     "trace": "tracing",
 }

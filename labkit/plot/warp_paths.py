@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from kerneltrace import Trace
-from kerneltrace.log.traced_thread import WARP
+from kerneltrace.log.grid import WARP
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import KernelError
