@@ -206,7 +206,7 @@ def find(name: str, memory_bytes: float | None = None) -> Device:
     near = (holding or nearest(name, names))[:4]
     raise UnknownDevice(
         f"Expected a device of the catalogue, got {brief_repr(name)}; its peaks are unknown. "
-        f"Nearest names: {', '.join(near)}. devices() lists all {len(names)}."
+        f"Nearest names: {', '.join(near)}. kerneltrace.devices.devices() lists all {len(names)}."
     )
 
 

@@ -85,7 +85,7 @@ def circle(graph):
 FLOORS: dict[str, list[set[str]]] = {
     "kerneltrace": [
         {"arguments", "errors", "units"},
-        {"data_table", "log", "tables"},
+        {"command_line", "data_table", "log", "tables"},
         {"devices", "source"},
         {"compiler", "judge", "run"},
         {"tracing"},
