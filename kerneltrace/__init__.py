@@ -6,15 +6,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kerneltrace.judge.diagnostics import Finding as Finding
-    from kerneltrace.kernel_trace import Request as Request, Trace as Trace
+    from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
+    from kerneltrace.devices import Device as Device
+    from kerneltrace.judge.estimate import Estimate as Estimate
+    from kerneltrace.judge.findings import Finding as Finding
+    from kerneltrace.judge.kernel_trace import Request as Request, Trace as Trace
+    from kerneltrace.judge.occupancy import occupancy as occupancy
     from kerneltrace.source.kernel_scope import python_function as python_function
     from kerneltrace.tracing import trace as trace
 
 _HOME_OF = {
-    "Finding": "judge.diagnostics",
-    "Request": "kernel_trace",
-    "Trace": "kernel_trace",
+    "Device": "devices",
+    "Estimate": "judge.estimate",
+    "Finding": "judge.findings",
+    "Request": "judge.kernel_trace",
+    "Trace": "judge.kernel_trace",
+    "compile_cuda": "compiler",
+    "compile_numba": "compiler",
+    "occupancy": "judge.occupancy",
     "python_function": "source.kernel_scope",
     "trace": "tracing",
 }
@@ -27,3 +36,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(f"kerneltrace.{_HOME_OF[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__

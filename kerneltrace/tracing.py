@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import random
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+import types
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from kerneltrace.judge.diagnostics import Diagnostics, Finding
-from kerneltrace.judge.findings import find_differences, find_mistakes, order_matters
-from kerneltrace.kernel_trace import Trace
-from kerneltrace.log.address_space import AddressSpace, SharedLayout
-from kerneltrace.log.event_log import BYTES_PER_EVENT, SITES, EventLog, too_large
-from kerneltrace.run.execution import Execution, LaunchSettings
-from kerneltrace.run.launch_arguments import MAX_BLOCK, MAX_GRID, LaunchArguments, as_dim3, launch_arguments
+from kerneltrace.arguments import whole
+from kerneltrace.errors import KernelError, TraceTooLarge
+from kerneltrace.judge.findings import Finding, find_differences, find_mistakes, order_matters
+from kerneltrace.judge.kernel_trace import Trace
+from kerneltrace.log.event_log import BYTES_PER_EVENT, too_large
+from kerneltrace.log.execution import Execution, LaunchSettings
+from kerneltrace.log.grid import MAX_BLOCK, MAX_GRID, as_dim3
+from kerneltrace.run.launch import execute, prepared
+from kerneltrace.run.launch_arguments import LaunchArguments, launch_arguments
 from kerneltrace.run.lockstep import FEW, Lanes, run_in_lockstep
-from kerneltrace.run.thread_block import Order, Stopped, ThreadBlock
 from kerneltrace.source.instrument import instrumented
 from kerneltrace.source.kernel_scope import python_function
-from kerneltrace.source.program import Program
-from labkit.core.errors import KernelError, TraceTooLarge
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, checked
 
 
-@checked(error=KernelError)
 def trace(
     kernel: Any,
     grid: Any,
     block: Any,
     *args: Any,
-    shared_bytes: Annotated[int, Number(least=0, most=2**30)] = 0,
-    schedules: Annotated[int, Number(least=1, most=10_000)] = 2,
-    memory_bytes: Annotated[int, Number(least=10**5)] = 1 << 30,
-    max_steps: Count = 100_000,
+    shared_bytes: int = 0,
+    schedules: int = 2,
+    memory_bytes: int = 1 << 30,
+    max_steps: int = 100_000,
 ) -> Trace:
     """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a GPU would be asked to do.
 
@@ -55,12 +49,10 @@ def trace(
     and what may be meant is in its `notes`. Raises KernelError for a launch or a kernel that can't be traced or that
     numba can't compile, in numba's words, and TraceTooLarge when the log outgrows its budget.
     """
-    fn = python_function(kernel)
-    dims = as_dim3("grid", grid, MAX_GRID), as_dim3("block", block, MAX_BLOCK)
-    settings = LaunchSettings(fn, *dims, shared_bytes, memory_bytes // BYTES_PER_EVENT, max_steps)
-    if (threads := math.prod(dims[0]) * math.prod(dims[1])) > settings.max_events:
-        raise too_large(f"{threads:,} threads need", settings.max_events)
-    arguments = launch_arguments(fn, args)
+    settings = _settings(python_function(kernel), grid, block, shared_bytes, memory_bytes, max_steps)
+    schedules = whole("schedules", schedules, KernelError, least=1, most=10_000)
+    threads = math.prod(settings.grid) * settings.block_size
+    arguments = launch_arguments(settings.fn, args)
     before = arguments.copy()  # the first run overwrites what the others start from
     done, found = _in_lockstep(settings, arguments, before) if threads >= 2 * FEW else (None, ())
     if done is None:
@@ -77,6 +69,20 @@ def trace(
     return Trace(done, tuple(findings.values()), schedules)
 
 
+def _settings(
+    fn: types.FunctionType, grid: Any, block: Any, shared_bytes: Any, memory_bytes: Any, max_steps: Any
+) -> LaunchSettings:
+    """The settings of a launch, each of them judged; TraceTooLarge where the threads alone outgrow the budget."""
+    full_grid, full_block = as_dim3("grid", grid, MAX_GRID), as_dim3("block", block, MAX_BLOCK)
+    shared_bytes = whole("shared_bytes", shared_bytes, KernelError, least=0, most=2**30, advice="It is in bytes.")
+    memory_bytes = whole("memory_bytes", memory_bytes, KernelError, least=10**5, advice="It is in bytes.")
+    max_events = memory_bytes // BYTES_PER_EVENT
+    max_steps = whole("max_steps", max_steps, KernelError, least=1)
+    if (threads := math.prod(full_grid) * math.prod(full_block)) > max_events:
+        raise too_large(f"{threads:,} threads need", max_events)
+    return LaunchSettings(fn, full_grid, full_block, shared_bytes, max_events, max_steps)
+
+
 def _in_lockstep(
     settings: LaunchSettings, arguments: LaunchArguments, before: LaunchArguments
 ) -> tuple[Execution | None, tuple[Finding, ...]]:
@@ -86,7 +92,7 @@ def _in_lockstep(
     """
     if not all(array.flags.writeable for array in arguments.arrays.values()):
         return None, ()
-    run = _prepared(settings)
+    run = prepared(settings)
     run.program.lanes = lanes = Lanes(run)
     try:
         kernel = instrumented(run.program, settings.fn, arguments.types)
@@ -119,49 +125,5 @@ def _found_in_another_order(
         run = execute(settings, other, reordered)
     except TraceTooLarge:  # threads that wait in loops may take far more turns in this order
         return ()
-    return (*find_mistakes(run, again), *(() if run.diagnostics.ended else find_differences(arguments, other)))
-
-
-def _prepared(settings: LaunchSettings, watch: Any = None) -> Execution:
-    """The log and the memory of a run, and what it reports to; `watch` is told each access."""
-    log = EventLog(settings.max_events, settings.max_steps)
-    diagnostics = Diagnostics(settings.where, lambda key: program.sites[key % SITES].line, log.current_thread)
-    watching = None if watch is None else watch(log)
-    memory = AddressSpace(log.add, diagnostics.out_of_bounds, diagnostics.unset_local, watching)
-    program = Program(log, memory.constant, diagnostics.divided_by_zero)
-    program.pauses = settings.pauses
-    return Execution(settings, log, program, diagnostics, memory, SharedLayout(settings.shared_bytes))
-
-
-def execute(
-    settings: LaunchSettings, arguments: LaunchArguments, order: Order | None = None, watch: Any = None
-) -> Execution:
-    """Run every block and its threads; `watch` is told each access.
-
-    Without an `order` one block runs after the other: CUDA promises no more ("in any order, in parallel or in series",
-    CUDA C++ Programming Guide, "Thread Hierarchy"), and a block that waits for a later one waits forever. With one, a
-    block that seems to wait lets the next ones start.
-    """
-    execution = _prepared(settings, watch)
-    kernel = instrumented(execution.program, settings.fn, arguments.types)
-    args = tuple(execution.memory.argument(value, name) for name, value in arguments.values.items())
-    blocks = math.prod(settings.grid)
-    collecting = gc.isenabled()
-    gc.disable()  # a trace makes millions of objects, and each block breaks the cycles it makes
-    try:
-        with np.errstate(all="ignore"):
-            waiting: list[Iterator[None]] = []
-            for number in order(range(blocks)) if order else range(blocks):
-                running = ThreadBlock(execution, number).run(kernel, args, order)
-                for _ in running:
-                    if order:
-                        waiting.append(running)
-                        break
-            while waiting:
-                waiting = [running for running in waiting if next(running, waiting) is None]
-    except Stopped:
-        pass  # the diagnostics say why, and the counts up to here are kept
-    finally:
-        if collecting:
-            gc.enable()
-    return execution
+    differences = [] if run.diagnostics.ended else find_differences(arguments.arrays, other.arrays)
+    return (*find_mistakes(run, again), *differences)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from labkit.core.errors import LabError
+from labkit.core.errors import IN_WORDS
 
 
 def doctor(_: argparse.Namespace) -> int:
@@ -45,11 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Call `run` of the command that the command line names; its exit status, or 1 with what a LabError says."""
+    """Call `run` of the command that the command line names; its exit status, or 1 with what an error in words says."""
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except LabError as error:
+    except IN_WORDS as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -82,7 +82,15 @@ def circle(graph):
 
 
 # instrument -> its parts from the lowest floor to the highest, each of which may import from those before it
-FLOORS: dict[str, list[set[str]]] = {}
+FLOORS: dict[str, list[set[str]]] = {
+    "kerneltrace": [
+        {"arguments", "errors", "units"},
+        {"command_line", "data_table", "log", "tables"},
+        {"devices", "source"},
+        {"compiler", "judge", "run"},
+        {"tracing"},
+    ],
+}
 
 
 def packages_imported(source):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from labkit.core.devices import Device, devices, peak
+from kerneltrace.devices import Device, devices, peak
 from labkit.core.display import Table
 from labkit.core.parameters import Dtype, NonNegative, checked
 from labkit.core.units import format_seconds, format_si, significant

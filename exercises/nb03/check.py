@@ -9,8 +9,8 @@ import numpy as np
 
 from exercises.traced_kernels import Array, Case, correct, unwritten, within
 from kerneltrace import Trace
-from kerneltrace.judge.events import SECTOR_BYTES
-from kerneltrace.log.traced_thread import WARP
+from kerneltrace.log.events import SECTOR_BYTES
+from kerneltrace.log.grid import WARP
 
 
 def _floats(rng: np.random.Generator, *shape: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from exercises.traced_kernels import Case, correct, times, unwritten, within
 from kerneltrace import Trace
-from kerneltrace.judge.events import SECTOR_BYTES
+from kerneltrace.log.events import SECTOR_BYTES
 from labkit.lesson.checks import close, over_cases
 
 LANES = 32  # of a warp

@@ -15,7 +15,7 @@ from exercises.nb04.request_figures import banks as banks, cells, finished, warp
 from kerneltrace import Trace
 from kerneltrace.judge.estimate import Estimate
 from kerneltrace.judge.occupancy import Occupancy
-from kerneltrace.log.traced_thread import WARP
+from kerneltrace.log.grid import WARP
 from labkit import plot
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr, cut

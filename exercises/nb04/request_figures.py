@@ -11,8 +11,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 
 from kerneltrace import Request
-from kerneltrace.judge.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
-from kerneltrace.log.traced_thread import WARP
+from kerneltrace.log.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES
+from kerneltrace.log.grid import WARP
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import KernelError
 from labkit.plot.core import Drawing, FigureSpec

@@ -11,9 +11,9 @@ import numpy as np
 from exercises.nb05.cupy_stand_in import cupy_here
 from exercises.nb05.ptx import EndlessError, OutsideError, Program
 from kerneltrace.compiler import Compiled, KernelResources, compile_cuda
+from kerneltrace.errors import CompileError
 from kerneltrace.judge.occupancy import occupancy
 from labkit.core.display import brief_repr
-from labkit.core.errors import CompileError, MissingExtra
 from labkit.lesson.checks import NotYet, Todo, close, over_cases
 
 CAPABILITY = (8, 0)
@@ -49,7 +49,7 @@ def _built(answer: object) -> Compiled:
         raise NotYet(f"Expected the CUDA C++ source as text, got {brief_repr(answer)}.")
     try:
         return compile_cuda(answer, compute_capability=CAPABILITY)
-    except (CompileError, MissingExtra) as error:
+    except CompileError as error:
         raise NotYet(str(error)) from error
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from exercises.nb05.ptx import EndlessError, Program
 from kerneltrace.compiler import compile_cuda
-from labkit.core.errors import CompileError, MissingExtra
+from kerneltrace.errors import CompileError, MissingCompiler
 from labkit.lesson.checks import NotYet
 
 _THREADS = 512  # of the block that reduces
@@ -53,7 +53,7 @@ class Reduction:
                 raise NotYet(f"Expected {name} as text, a C++ expression of {_MADE_OF[name]}; got {text!r}.")
         try:
             self._program = Program(compile_cuda(_FRAME.format(**self._parts), compute_capability=(8, 0)).ptx)
-        except MissingExtra as error:
+        except MissingCompiler as error:
             raise NotYet(str(error)) from error
         except CompileError as error:
             made_of = "; ".join(f"{name} is made of {values}" for name, values in _MADE_OF.items())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit.core.display import ShownAsTable, Table, brief_repr, cut
-from labkit.core.errors import CompileError
+from labkit.core.errors import GraphCompileError
 from labkit.core.parameters import checked
 from labkit.train.graphs.compiling import quiet
 
@@ -57,7 +57,7 @@ def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Breaks:
     """Trace and run a call of `fn`, and return where its graph breaks; forgets what was compiled before.
 
     The function runs, with its side effects; no code is generated, so no compiler is needed. Only breaks on the path
-    that these arguments take are found. Raises BadArgument for what can't be called, and CompileError where the
+    that these arguments take are found. Raises BadArgument for what can't be called, and GraphCompileError where the
     function itself fails.
     Source: torch._dynamo.explain, PyTorch documentation "torch.compile Troubleshooting".
     """
@@ -70,7 +70,7 @@ def breaks(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Breaks:
             found = dynamo.explain(fn)(*args, **kwargs)
     except Exception as error:
         given = ", ".join(map(brief_repr, args))
-        raise CompileError(
+        raise GraphCompileError(
             f"{getattr(fn, '__name__', 'The function')}({given}) raised {type(error).__name__}: {cut(str(error), 200)} "
             "Call it without tracing first, and fix it."
         ) from error

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from labkit.core.display import Shown
-from labkit.core.errors import CompileError
+from labkit.core.errors import GraphCompileError
 from labkit.train.graphs import operators
 from labkit.train.graphs.compiling import compiled, quiet
 
@@ -43,7 +43,7 @@ class Fusion(Shown):
 def fusion(fn: Callable[..., Any], *args: Any) -> Fusion:
     """Compile a forward call of `fn`, and count the kernels that a call launches; forgets what was compiled before.
 
-    Raises CompileError where there is no compiler, and where this version of torch doesn't show its generated code.
+    Raises GraphCompileError where there is no compiler, and where this version of torch hides its generated code.
     Source: torch._inductor.utils.run_and_get_code, which torch's own tests use.
     """
     eager = operators(lambda: fn(*args))
@@ -55,7 +55,7 @@ def fusion(fn: Callable[..., Any], *args: Any) -> Fusion:
 
         run_and_get_code = getattr(utils, "run_and_get_code", None)  # private to torch, so a version may lack it
         if run_and_get_code is None:
-            raise CompileError(
+            raise GraphCompileError(
                 f"Expected torch._inductor.utils.run_and_get_code to read the generated code with, and torch "
                 f"{torch.__version__} has none: read it with the environment variable TORCH_LOGS=output_code."
             )
@@ -63,7 +63,7 @@ def fusion(fn: Callable[..., Any], *args: Any) -> Fusion:
         with generating.patch(fx_graph_cache=False), tracing.patch(enable_autograd_cache=False):
             _, sources = run_and_get_code(function, *args)
     if not sources:
-        raise CompileError("Expected generated code, got none: does the function run any operator of torch?")
+        raise GraphCompileError("Expected generated code, got none: does the function run any operator of torch?")
     return _read(eager.total, "\n".join(sources))
 
 

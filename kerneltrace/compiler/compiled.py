@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from labkit.core.display import ShownAsTable, Table
-from labkit.core.errors import LabError
+from kerneltrace.errors import BadArgument, CompileError
+from kerneltrace.tables import ShownAsTable, Table
 
 _MAX_BLOCK = 1024  # threads, on every GPU since compute capability 2.0
 _RESERVED_SHARED_BYTES = 1024  # a block: the object file counts what the system reserves from capability 9.0 on
@@ -53,9 +53,9 @@ class Compiled(ShownAsTable):
 
     @property
     def only(self) -> KernelResources:
-        """The resources of the only kernel; LabError where there are several."""
+        """The resources of the only kernel; BadArgument where there are several."""
         if len(self.kernels) != 1:
-            raise LabError(
+            raise BadArgument(
                 f"Expected one kernel, got {len(self.kernels)}: {', '.join(self.kernels)}. "
                 "Name one: result.kernels[name]."
             )
@@ -63,7 +63,7 @@ class Compiled(ShownAsTable):
 
     @property
     def registers(self) -> int:
-        """Registers a thread of the only kernel; LabError where there are several."""
+        """Registers a thread of the only kernel; BadArgument where there are several."""
         return self.only.registers
 
     def instructions(self, pattern: str = "*") -> dict[str, int]:
@@ -90,7 +90,7 @@ class Compiled(ShownAsTable):
 
 
 def compiled(ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int, int], why: str) -> Compiled:
-    """Read a compiler's output into a Compiled; LabError for a log that leaves out a kernel.
+    """Read a compiler's output into a Compiled; CompileError for a log that leaves out a kernel.
 
     Registers, stack and spills come from the assembler's log (option -v); shared and constant memory from the object
     file's sections, since the log leaves out what is declared outside of a kernel. Source: CUDA Binary Utilities,
@@ -115,7 +115,7 @@ def compiled(ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int,
         )
     if set(found) != set(entries):
         missing = ", ".join(sorted(set(entries) - set(found)))
-        raise LabError(f"Expected the assembler's log to report on each kernel, got nothing on {missing}: {log}")
+        raise CompileError(f"Expected the assembler's log to report on each kernel, got nothing on {missing}: {log}")
     short = _short_names(tuple(found))
     return Compiled(ptx, compute_capability, {short.get(s, s): r for s, r in found.items()}, why)
 
@@ -123,7 +123,7 @@ def compiled(ptx: str, log: str, cubin: bytes, *, compute_capability: tuple[int,
 def _number(pattern: str, text: str) -> int:
     match = re.search(pattern, text)
     if match is None:
-        raise LabError(f"Expected {pattern!r} in the assembler's log, got: {text}")
+        raise CompileError(f"Expected {pattern!r} in the assembler's log, got: {text}")
     return int(match[1])
 
 
@@ -150,7 +150,7 @@ def _opcodes(ptx: str) -> Iterator[str]:
 def _sections(cubin: bytes) -> Iterator[tuple[str, int]]:
     """Name and size in bytes of each section of a 64-bit little-endian ELF file. Source: ELF-64 Object File Format."""
     if cubin[:6] != b"\x7fELF\x02\x01":
-        raise LabError(f"Expected a 64-bit ELF file from the compiler, got one that starts with {cubin[:6]!r}.")
+        raise CompileError(f"Expected a 64-bit ELF file from the compiler, got one that starts with {cubin[:6]!r}.")
     (table,) = struct.unpack_from("<Q", cubin, 40)
     width, count, names_at = struct.unpack_from("<HHH", cubin, 58)
     headers = [struct.unpack_from("<IIQQQQ", cubin, table + width * i) for i in range(count)]

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from kerneltrace.arguments import brief_repr, text
 from kerneltrace.compiler.compiled import Compiled, compiled
 from kerneltrace.compiler.toolchain import bindings, header_folders, target
-from labkit.core.display import brief_repr
-from labkit.core.errors import CompileError, LabError
-from labkit.core.parameters import checked
+from kerneltrace.errors import BadArgument, CompileError
 
 _FILE = "kernel.cu"
 _ERROR = re.compile(rf"{re.escape(_FILE)}\((\d+)\): (?:catastrophic )?error\S*:? (.*)")
 
 
-@checked(error=LabError)
 def compile_cuda(
     source: str, *, compute_capability: tuple[int, int] | None = None, options: Sequence[str] = ()
 ) -> Compiled:
@@ -26,14 +24,14 @@ def compile_cuda(
     `compute_capability` defaults to that of this machine's GPU, or (8, 0) without one; the result says which.
     `options` are NVRTC's, such as "--use_fast_math" or "--maxrregcount=32". Kernels marked `extern "C"` keep their
     names; a template's instance has its function's name where it is the only one. Raises CompileError with the
-    compiler's message and line, MissingExtra without NVRTC. Source: NVRTC documentation, "Supported Compile Options".
+    compiler's message and line, MissingCompiler without NVRTC. Source: NVRTC documentation, "Supported Compile
+    Options".
     """
-    if not isinstance(source, str) or not source.strip():
-        raise LabError(
-            f"Expected the text of a CUDA C++ file, got {brief_repr(source)}. Read it with Path(...).read_text()."
-        )
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
-        raise LabError(
+    source = text("source", source, BadArgument, advice="Read a file with Path(...).read_text().")
+    if not source.strip():
+        raise BadArgument("Expected the text of a CUDA C++ file, got none. Read it with Path(...).read_text().")
+    if not issubclass(type(options), list | tuple) or not all(issubclass(type(option), str) for option in options):
+        raise BadArgument(
             f"Expected options as a list of text, got {brief_repr(options)}. Write options=['--use_fast_math']."
         )
     compute_capability, why = target(compute_capability)

@@ -8,23 +8,21 @@ import os
 from dataclasses import replace
 from typing import Any
 
+from kerneltrace.arguments import brief_repr, flag, whole
 from kerneltrace.compiler.compiled import Compiled, compiled
-from kerneltrace.compiler.front_end import is_simulator, pretended_device
 from kerneltrace.compiler.toolchain import is_missing, link, missing, target
-from labkit.core.display import brief_repr
-from labkit.core.errors import CompileError, LabError
-from labkit.core.parameters import Count, checked
+from kerneltrace.errors import BadArgument, CompileError
+from kerneltrace.source.front_end import is_simulator, pretended_device
 
 _KEPT = ("fastmath", "launch_bounds", "lineinfo")  # options of @cuda.jit that change the code of a launch
 
 
-@checked(error=LabError)
 def compile_numba(
     kernel: Any,
     signature: Any,
     *,
     compute_capability: tuple[int, int] | None = None,
-    max_registers: Count | None = None,
+    max_registers: int | None = None,
     fastmath: bool = False,
 ) -> Compiled:
     """Compile a kernel written for numba.cuda, without running it; needs no GPU and no driver.
@@ -32,10 +30,13 @@ def compile_numba(
     `kernel` is what @cuda.jit returns, or the plain function. `signature` is a tuple of numba types, or of example
     arguments. `compute_capability` defaults to that of this machine's GPU, or (8, 0) without one; the result says
     which. `max_registers` a thread and `fastmath` add to the options of @cuda.jit. The code is linked as numba links it
-    at a launch. Raises CompileError with the compiler's message, or where numba.cuda is its simulator; MissingExtra
+    at a launch. Raises CompileError with the compiler's message, or where numba.cuda is its simulator; MissingCompiler
     without numba-cuda, NVVM or nvJitLink. Source: numba-cuda documentation, `cuda.compile`.
     """
     function, jit_options = _function(kernel)
+    if max_registers is not None:
+        max_registers = whole("max_registers", max_registers, BadArgument, least=1)
+    fastmath = flag("fastmath", fastmath, BadArgument)
     capability, why = target(compute_capability)
     options = {name: jit_options[name] for name in _KEPT if jit_options.get(name)}
     ltoir = _compile_to_ltoir(
@@ -85,29 +86,29 @@ def _function(kernel: Any) -> tuple[Any, dict[str, Any]]:
     """The Python function of a kernel, and the options it was given in @cuda.jit."""
     function = getattr(kernel, "py_func", None) or getattr(kernel, "fn", None) or kernel  # compiled, simulated, plain
     if not inspect.isfunction(function):
-        raise LabError(
+        raise BadArgument(
             f"Expected a @cuda.jit kernel or a Python function, got {brief_repr(kernel)}. Pass it without [...]."
         )
     options = dict(getattr(kernel, "targetoptions", {}) or {})
     if options.get("device") or getattr(kernel, "_device", False):
-        raise LabError(
+        raise BadArgument(
             f"Expected a kernel, got the device function {function.__name__}: compile the kernel that calls it."
         )
     return function, options
 
 
 def _types(signature: Any, function: Any) -> tuple[Any, ...]:
-    """Numba's types for a signature of types or example arguments; LabError if they don't fit the function."""
+    """Numba's types for a signature of types or example arguments; BadArgument if they don't fit the function."""
     given = getattr(signature, "args", signature)
     if not isinstance(given, tuple | list):
-        raise LabError(
+        raise BadArgument(
             f"Expected the signature as a tuple of numba types or of arguments, got {brief_repr(signature)}. "
             "Write (numba.float32[::1], numba.int32), or (array, n)."
         )
     wanted = function.__code__.co_argcount
     if len(given) != wanted:
         names = ", ".join(function.__code__.co_varnames[:wanted])
-        raise LabError(f"Expected {wanted} types for {function.__name__}({names}), got {len(given)}.")
+        raise BadArgument(f"Expected {wanted} types for {function.__name__}({names}), got {len(given)}.")
     return tuple(map(_type, given))
 
 
@@ -118,7 +119,7 @@ def _type(value: Any) -> Any:
     try:
         return numba.typeof(value)
     except ValueError as error:
-        raise LabError(
+        raise BadArgument(
             f"Expected numba types, arrays or numbers in the signature, got {brief_repr(value)}: "
             "numba has no type for it."
         ) from error

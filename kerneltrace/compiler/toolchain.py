@@ -13,11 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from labkit.core.arguments import is_whole
-from labkit.core.display import brief_repr
-from labkit.core.errors import CompileError, LabError, MissingExtra
+from kerneltrace.arguments import whole_pair
+from kerneltrace.errors import BadArgument, CompileError, MissingCompiler
+from kerneltrace.source.front_end import DEFAULT_CAPABILITY, is_simulator
 
-DEFAULT_CAPABILITY = (8, 0)  # every CUDA 12 and 13 compiles for it
 _HEADERS = ("cuda_fp16.h", "nv/target", "crt/mma.h")  # one header of each folder that is needed
 _NOT_LOADED = ("DynamicLibNotFoundError", "NvvmSupportError")
 
@@ -27,26 +26,29 @@ def target(compute_capability: tuple[int, int] | None) -> tuple[tuple[int, int],
     if compute_capability is None:
         own = gpu_capability()
         return (own, "this machine's GPU") if own else (DEFAULT_CAPABILITY, "the default, since there is no GPU here")
-    pair = compute_capability
-    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(map(is_whole, pair))):
-        raise LabError(f"Expected a compute capability as a pair such as (8, 0), got {brief_repr(pair)}.")
-    return (int(pair[0]), int(pair[1])), "as asked"
+    return whole_pair("compute_capability", compute_capability, BadArgument, example="(8, 0)"), "as asked"
 
 
 def gpu_capability() -> tuple[int, int] | None:
     """The compute capability of this machine's current GPU; None without one."""
-    import torch
+    if importlib.util.find_spec("torch"):
+        import torch
 
-    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+        return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    cuda: Any = importlib.import_module("numba.cuda")
+    if not cuda.is_available() or is_simulator():
+        return None
+    major, minor = cuda.get_current_device().compute_capability
+    return int(major), int(minor)
 
 
-def missing(what: str) -> MissingExtra:
+def missing(what: str) -> MissingCompiler:
     """The error for a compiler library that isn't there, with the command that installs it."""
     if sys.platform == "darwin":
-        return MissingExtra(
+        return MissingCompiler(
             f"{what} is missing: NVIDIA has none for macOS. Use Linux, Windows or Binder for this cell."
         )
-    return MissingExtra(f"{what} is missing. Install it, no GPU needed: pip install '{_requirement()}'")
+    return MissingCompiler(f"{what} is missing. Install it, no GPU needed: pip install '{_requirement()}'")
 
 
 def is_missing(error: BaseException) -> bool:
@@ -72,7 +74,7 @@ def _requirement() -> str:
 
 
 def bindings(name: str, version: str, what: str) -> Any:
-    """A module of CUDA's Python bindings; MissingExtra, which says `what` is missing, where its library doesn't load.
+    """A module of CUDA's Python bindings; MissingCompiler, which names `what`, where its library doesn't load.
 
     `version` names a function of the module: the library is loaded by the first call, not by the import.
     """

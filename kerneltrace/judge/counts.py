@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltrace.judge.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
 from kerneltrace.log.event_log import SITES
+from kerneltrace.log.events import BANK_BYTES, BANKS, LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
+from kerneltrace.log.grid import WARP
+from kerneltrace.log.program import Operations, Program
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.log.traced_thread import WARP
-from kerneltrace.source.program import Program
-from kerneltrace.source.typed_source import Operations
-from labkit.core.display import Shown
+from kerneltrace.tables import Shown
+
+HEADINGS = (
+    "reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways", "rounds", "collisions",
+    "at one address",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,6 +71,22 @@ class Counts(Shown):
     def sectors_per_request(self) -> float:
         """Sectors a request to global memory: 4 is perfect for 4-byte elements and a full warp, 32 is the worst."""
         return self.sectors / self.memory_requests if self.memory_requests else float("nan")
+
+    def cells(self) -> tuple[str, ...]:
+        """The counts as the cells of a row under HEADINGS, empty where one says nothing here."""
+        memory, serial = self.sectors > 0, self.wavefronts or self.rounds > self.requests or self.hottest
+        return (
+            f"{self.reads:,}",
+            f"{self.writes:,}",
+            f"{self.requests:,}",
+            f"{self.sectors:,}" if memory else "",
+            f"{self.sectors_per_request:.3g}" if memory else "",
+            f"{self.efficiency:.0%}" if memory else "",
+            f"{self.ways}" if self.wavefronts else "",
+            f"{self.rounds:,}" if serial else "",
+            f"{self.collisions:,}" if self.hottest else "",
+            f"{self.hottest:,}" if self.hottest else "",
+        )
 
     def __str__(self) -> str:
         parts = [f"{self.reads:,} reads, {self.writes:,} writes in {self.requests:,} requests"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerneltrace.judge.counts import Requests, operations
-from kerneltrace.judge.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
 from kerneltrace.log.event_log import SITES
+from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
+from kerneltrace.log.execution import Execution
+from kerneltrace.log.grid import WARP, Dim3
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.log.traced_thread import WARP, Dim3
-from kerneltrace.run.execution import Execution
 
 WIDEST = 16
 """Bytes that one load of a thread can bring (PTX ISA, "ld": vectors of up to four 4-byte elements)."""
@@ -84,13 +84,14 @@ class Demands:
         return float(np.maximum(clocks, WARP / lanes) @ self.weights) + self.shuffles
 
 
-def demands(run: Execution, names: Array, hottest: int, longer: float) -> Demands:
+def demands(run: Execution, requests: Requests, names: Array, hottest: int, longer: float) -> Demands:
     """The demands of a run whose long loops make `longer` times the turns.
 
-    `names` says which array each request goes to; `hottest` are the atomics at one address of global memory.
+    `requests` are those of its accesses, and `names` says which array each goes to; `hottest` are the atomics at one
+    address of global memory.
     """
     blocks, warps = math.prod(run.settings.grid), -(-run.settings.block_size // WARP)
-    requests, accesses = run.requests, run.accesses.only(run.requests.order)
+    accesses = run.accesses.only(requests.order)
     kind, head = accesses.log.kinds[requests.site], accesses.only(requests.first)
     outer, load = ~head.shared, kind == 1
     looping = _in_long_loop(run, head, outer & load, outer & ~load)

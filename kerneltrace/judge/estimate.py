@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kerneltrace.devices import Device, named
+from kerneltrace.errors import UnknownDevice
 from kerneltrace.judge.occupancy import MAX_REGISTERS, WARP, Limits, limits, occupancy
-from labkit.core.devices import Device, find
-from labkit.core.display import ShownAsTable, Table
-from labkit.core.errors import UnknownDevice
-from labkit.core.units import format_seconds
+from kerneltrace.tables import ShownAsTable, Table
+from kerneltrace.units import format_seconds
 
 if TYPE_CHECKING:
     from kerneltrace.judge.demands import Demands
-    from kerneltrace.log.traced_thread import Dim3
+    from kerneltrace.log.grid import Dim3
 
 L1_CLOCKS, L2_CLOCKS, MEMORY_CLOCKS = 40, 295, 690
 """Latencies: medians of what github.com/markdewing/AI_kernels measured on seven GPUs, V100 to B200."""
@@ -82,7 +82,7 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
 
     Without `registers` a thread, 32 and those that local arrays need are assumed.
     """
-    chip = device if isinstance(device, Device) else find(device)
+    chip = named(device)
     sm = _rates(chip)
     assumed = [_UNKNOWN]
     if registers is None:

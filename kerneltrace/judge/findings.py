@@ -4,21 +4,45 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kerneltrace.judge.diagnostics import Finding
 from kerneltrace.judge.races import Race, elements_read, races, unset_reads, unwritten
 from kerneltrace.log.address_space import Region
 from kerneltrace.log.event_log import EventLog
+from kerneltrace.log.execution import Execution
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.run.execution import Execution
-from kerneltrace.run.launch_arguments import LaunchArguments
+from kerneltrace.tables import Shown
 
 TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 """Relative differences that a changed order may make in sums of thousands of floats, by a float's size in bytes."""
+
+
+@dataclass(frozen=True, repr=False)
+class Finding(Shown):
+    """One mistake at one place of a kernel."""
+
+    kind: str
+    """outside, race, barrier, unset, deadlock, endless, raised, untouched, unwritten, lane or order."""
+    line: int
+    """Of the source file or cell; 0 where the finding has no line."""
+    words: str
+    count: int = 1
+    """How often it happened; for a race, at how many addresses."""
+    thread: int | None = None
+    """The first thread it happened to, counted over the whole grid."""
+    array: str = ""
+    mistake: bool = True
+    """False where the kernel may mean it."""
+
+    def __str__(self) -> str:
+        what = "addresses" if self.kind == "race" else "times"
+        more = f" ({self.count:,} {what}.)" if self.count > 1 else ""
+        kind = self.kind if self.mistake else f"note: {self.kind}"
+        return f"[{kind}] {f'line {self.line}: ' if self.line else ''}{self.words}{more}"
 
 
 def find_mistakes(run: Execution, again: Callable[[Any], object]) -> tuple[Finding, ...]:
@@ -26,11 +50,17 @@ def find_mistakes(run: Execution, again: Callable[[Any], object]) -> tuple[Findi
     found = races(run.accesses, lambda: run.events, run.sites)
     values = _values_at({int(at) for race in found for at in race.accesses.at}, again)
     return (
-        *run.diagnostics.findings(),
+        *_met(run),
         *(_race_finding(run, race, values) for race in found),
         *_unset_findings(run),
         *(() if run.diagnostics.ended else (*_untouched_findings(run), *_unwritten_findings(run))),
     )
+
+
+def _met(run: Execution) -> Iterator[Finding]:
+    """The mistakes met while the kernel ran, in that order."""
+    for (kind, line, array), (count, words, thread) in run.diagnostics.found.items():
+        yield Finding(kind, line, words, count, thread, array)
 
 
 def order_matters(run: Execution, found: tuple[Finding, ...]) -> bool:
@@ -153,15 +183,15 @@ def _uncovered(run: Execution, region: Region, left: Array) -> bool:
     return int(left[0]) == region.array.size - len(left)  # without inputs: the end is missing
 
 
-def find_differences(first: LaunchArguments, other: LaunchArguments) -> list[Finding]:
-    """Arrays in which two runs of different schedules left different results."""
+def find_differences(first: Mapping[str, Array], other: Mapping[str, Array]) -> list[Finding]:
+    """The arrays, by name, in which two runs of different schedules left different results."""
     found = []
-    for name, array in first.arrays.items():
+    for name, array in first.items():
         if array.dtype.names or array.dtype.kind not in "fiubc":
             continue
         close = TOLERANCES.get(array.dtype.itemsize, 1e-9) if array.dtype.kind in "fc" else 0.0
         scale = float(np.abs(array).max(initial=0.0, where=np.isfinite(array)))
-        again = other.arrays[name]
+        again = other[name]
         same = functools.partial(np.isclose, rtol=close, atol=close * scale, equal_nan=True)
         differ = ~same(array, again)
         if differ.any():

@@ -8,11 +8,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labkit.core.data_table import TableRow, read_table
-from labkit.core.display import Shown, brief_repr
-from labkit.core.errors import BadArgument
-from labkit.core.parameters import Count, Size, checked
-from labkit.core.paths import DATA
+from kerneltrace.arguments import brief_repr, is_whole, whole, whole_pair
+from kerneltrace.data_table import DATA, TableRow, read_table
+from kerneltrace.errors import BadArgument
+from kerneltrace.tables import Shown
 
 CAPABILITIES = DATA / "compute_capabilities.csv"
 WARP = 32  # threads
@@ -85,7 +84,7 @@ class Occupancy(Shown):
 
 @functools.cache
 def capabilities() -> dict[tuple[int, int], Limits]:
-    """The limits of every compute capability in data/compute_capabilities.csv; DataError if it can't be read."""
+    """The limits of every compute capability in data/compute_capabilities.csv; DamagedTable if it can't be read."""
     return dict(read_table(CAPABILITIES, _limits_of_row))
 
 
@@ -96,17 +95,15 @@ def _limits_of_row(row: TableRow) -> tuple[tuple[int, int], Limits]:
 
 def limits(compute_capability: tuple[int, int]) -> Limits:
     """The limits of one compute capability such as (8, 0); BadArgument with the known ones for another."""
-    pair = tuple(compute_capability) if isinstance(compute_capability, tuple | list) else compute_capability
+    pair = whole_pair("compute_capability", compute_capability, BadArgument, example="(8, 0)")
     known = capabilities()
-    if not isinstance(pair, tuple) or pair not in known:
-        names = ", ".join(map(str, known))
-        raise BadArgument(f"Expected a compute capability out of {names}; got {brief_repr(compute_capability)}.")
+    if pair not in known:
+        raise BadArgument(f"Expected a compute capability out of {', '.join(map(str, known))}; got {pair}.")
     return known[pair]
 
 
-@checked
 def occupancy(
-    block: Count | tuple[Count, ...], *, registers: Count, shared_bytes: Size = 0, compute_capability: tuple[int, int]
+    block: int | tuple[int, ...], *, registers: int, shared_bytes: int = 0, compute_capability: tuple[int, int]
 ) -> Occupancy:
     """Count the blocks of `block` threads (a number, or up to three extents) that one SM holds at the same time.
 
@@ -115,8 +112,9 @@ def occupancy(
     Source: cuda_occupancy.h of CUDA 13.0, with shared memory carved out at its largest and one barrier a block;
     CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     """
-    sm = limits(compute_capability)
-    threads = _threads(block)
+    sm, threads = limits(compute_capability), _threads(block)
+    registers = whole("registers", registers, BadArgument, least=1)
+    shared_bytes = whole("shared_bytes", shared_bytes, BadArgument, least=0, advice="It is in bytes.")
     _check(threads, registers, shared_bytes, sm)
     warps = math.ceil(threads / WARP)
     registers_a_warp = _round_up(registers * WARP, sm.register_granularity)
@@ -142,10 +140,14 @@ def occupancy(
 
 
 def _threads(block: int | tuple[int, ...]) -> int:
-    extents = block if isinstance(block, tuple | list) else (block,)
+    if not issubclass(type(block), tuple | list):
+        if not is_whole(block) or int(block) < 1:  # type: ignore[arg-type]
+            raise BadArgument(f"Expected block to be a whole number of at least 1 or a list, got {brief_repr(block)}.")
+        return int(block)  # type: ignore[arg-type]
+    extents: list[int] = list(block)  # type: ignore[arg-type]
     if not 1 <= len(extents) <= 3:
         raise BadArgument(f"Expected a block of one to three extents, got {brief_repr(block)}.")
-    return math.prod(extents)
+    return math.prod(whole(f"block[{i}]", extent, BadArgument, least=1) for i, extent in enumerate(extents))
 
 
 def _check(threads: int, registers: int, shared_bytes: int, sm: Limits) -> None:

@@ -9,10 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from kerneltrace.judge.events import Events, in_order, starts
 from kerneltrace.log.address_space import Region
+from kerneltrace.log.events import Events, in_order, starts
+from kerneltrace.log.program import Site
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.source.program import Site
 
 MAX_EXAMPLES = 2000
 """Addresses in conflict that are examined one by one for the lines of a race; all of them are counted."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.errors import KernelError
 from kerneltrace.log.traced_memory import Add, Array, Load, Store, TracedArray, TracedTuple
-from labkit.core.errors import KernelError
 
 # Each space has a range of its own, so that an address alone tells the space of an access.
 SHARED_END = 1 << 30

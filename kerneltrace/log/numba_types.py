@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.errors import KernelError
 from kerneltrace.log.traced_memory import TracedTuple, wrapped
-from labkit.core.errors import KernelError
 
 # Functions of `math` that NumPy calls differently.
 _NUMPY_NAMES = {"pow": "power", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2"}
@@ -99,8 +99,8 @@ def _libdevice(function: Any) -> Callable[..., Any]:
     known = own.get(plain) or getattr(np, _NUMPY_NAMES.get(plain, plain), None) or getattr(math, plain, None)
     if known is None:
         raise KernelError(
-            f"libdevice.{function.__name__} is not supported by lab.trace. Write operators and functions of math, which"
-            " numba compiles to libdevice where it needs to."
+            f"libdevice.{function.__name__} is not supported by kerneltrace. Write operators and functions of math,"
+            " which numba compiles to libdevice where it needs to."
         )
     return lambda *xs: kind(known(*map(kind, xs)))
 

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES
+from kerneltrace.log.grid import WARP, Dim3
 from kerneltrace.log.numba_types import as_dtype, stand_in
 from kerneltrace.log.traced_memory import Record, TracedArray, TracedTuple, wrapped
-from labkit.core.errors import KernelError
 
-WARP = 32
 FULL = 0xFFFFFFFF
 SWAPS = 8  # of a thread, before which the others run; a kernel that gives up does so sooner
 ANY_LANES = -1  # the mask of an operation that waits for no lane in particular
@@ -63,26 +63,6 @@ WAITING = ("barrier", "warp")
 """Kinds of functions at which a thread waits for others: generators, called with `yield from`."""
 
 Wait = Generator[int, None, Any]
-
-
-class Dim3(NamedTuple):
-    """Extents of, or a place in, a grid or a block; x varies fastest."""
-
-    x: int
-    y: int
-    z: int
-
-
-def place(number: Any, shape: Dim3) -> Dim3:
-    """The place of the thread or block with a number, counted in a shape with x fastest."""
-    return Dim3(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))
-
-
-def place_name(at: Dim3, shape: Dim3) -> str:
-    """A place as a message quotes it: x alone where the shape has one dimension, else (x, y) or (x, y, z)."""
-    if shape.y == shape.z == 1:
-        return str(at.x)
-    return str(tuple(at[:2] if shape.z == 1 else at))
 
 
 def _block_vote(answer: Callable[[list[Any]], int]) -> Callable[..., Wait]:
@@ -239,7 +219,7 @@ class TracedThread:
         """A field of a record, or of every record of an array; of anything else the plain attribute."""
         if isinstance(owner, TracedArray) and name not in (owner.array.dtype.names or ()):
             raise KernelError(
-                f"{owner.name}.{name} is not supported by lab.trace. Write a loop over the elements of {owner.name}."
+                f"{owner.name}.{name} is not supported by kerneltrace. Write a loop over the elements of {owner.name}."
             )
         return owner.ld(name, key) if isinstance(owner, TracedArray | Record) else stand_in(getattr(owner, name))
 

@@ -1,11 +1,10 @@
-"""Check the shape and the arguments of a launch, and copy device arrays to the host."""
+"""Check the arguments of a launch, and copy device arrays to the host."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import inspect
-import math
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,36 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.arguments import brief_repr, is_whole
+from kerneltrace.errors import KernelError
 from kerneltrace.log.address_space import owner_bounds
 from kerneltrace.log.traced_memory import Array, TracedTuple
-from kerneltrace.log.traced_thread import Dim3
-from labkit.core.arguments import is_whole
-from labkit.core.display import brief_repr
-from labkit.core.errors import KernelError
-
-MAX_THREADS = 1024
-MAX_BLOCK = Dim3(1024, 1024, 64)
-MAX_GRID = Dim3(2**31 - 1, 65535, 65535)
-"""CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
-
-
-def as_dim3(name: str, given: Any, largest: Dim3) -> Dim3:
-    """A grid or block, given as an integer or a tuple of up to three, as a Dim3; KernelError for anything else."""
-    parts = tuple(given) if isinstance(given, tuple | list) else (given,)
-    if not 1 <= len(parts) <= 3 or not all(is_whole(part) for part in parts):
-        raise KernelError(f"Expected {name} to be a whole number or a tuple of up to three, got {brief_repr(given)}.")
-    full = Dim3(*(int(part) for part in (*parts, 1, 1)[:3]))
-    for part, limit, axis in zip(full, largest, "xyz", strict=True):
-        if not 1 <= part <= limit:
-            hint = " Nothing would run; is the number of blocks rounded down? Use -(-n // block)." if part == 0 else ""
-            raise KernelError(f"Expected {name}.{axis} to be 1 to {limit:,}, got {part:,}.{hint}")
-    if name == "block" and math.prod(full) > MAX_THREADS:
-        sizes = " x ".join(str(part) for part in full if part > 1)
-        raise KernelError(
-            f"A block has at most {MAX_THREADS:,} threads; {sizes} are {math.prod(full):,}."
-            " Use a smaller block and more blocks."
-        )
-    return full
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.log.event_log import EventLog, too_large
+from kerneltrace.log.execution import LaunchSettings
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.run.execution import LaunchSettings
 
 
 class LaneLog:

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.log.diagnostics import ENDINGS
 from kerneltrace.log.event_log import SITES, EventLog
+from kerneltrace.log.execution import Execution, LaunchSettings
+from kerneltrace.log.grid import Dim3
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.log.traced_thread import Dim3, TracedThread
-from kerneltrace.run.execution import Execution, LaunchSettings
+from kerneltrace.log.traced_thread import TracedThread
+from kerneltrace.run.launch import execute
 from kerneltrace.run.launch_arguments import launch_arguments
 from kerneltrace.run.thread_block import Stopped
 from kerneltrace.source.kernel_scope import python_function
-from kerneltrace.tracing import execute
 
 IN_TURN, ONE_BY_ONE = ORDERS = ("in turn", "one after another")
 MOST_THREADS, MOST_STEPS = 8, 200
@@ -104,7 +106,7 @@ def steps(
     """Run one block of `threads` threads on copies of the arguments, access by access.
 
     The first turns go to the threads that `chosen` names, as far as they can go on; the others by `order`, one of
-    ORDERS. Raises KernelError as `lab.trace` does.
+    ORDERS. Raises KernelError as `trace` does.
     """
     fn = python_function(kernel)
     settings = LaunchSettings(fn, Dim3(1, 1, 1), Dim3(threads, 1, 1), 0, 10**6, 10**4, pauses=True)
@@ -115,7 +117,7 @@ def steps(
     source = tuple(textwrap.dedent("".join(lines)).splitlines())
     at = [[run.sites[key % SITES] if key > 0 else None for key in keys] for keys in turns.keys]
     places = (((s.line, _WAITS.get(s.kind, "")) if s else (0, "is done") for s in moment) for moment in at)
-    ended = " ".join(f.words for f in run.diagnostics.findings() if f.kind in ("raised", "deadlock", "endless"))
+    ended = " ".join(words for (kind, *_), (_, words, _) in run.diagnostics.found.items() if kind in ENDINGS)
     if len(turns.made) == MOST_STEPS:
         ended = ended or f"These are the first {MOST_STEPS} steps; there are more."
     return SteppedRun(source, first_line, _decoded(run, turns), tuple(turns.memory), tuple(map(tuple, places)), ended)

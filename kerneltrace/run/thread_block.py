@@ -10,11 +10,12 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from kerneltrace.errors import KernelTraceError
 from kerneltrace.log.address_space import SharedMemory
 from kerneltrace.log.event_log import SITES, EndlessLoop
-from kerneltrace.log.traced_thread import ANY_LANES, WARP, TracedThread, place
-from kerneltrace.run.execution import Execution
-from labkit.core.errors import LabError
+from kerneltrace.log.execution import Execution
+from kerneltrace.log.grid import WARP, place
+from kerneltrace.log.traced_thread import ANY_LANES, TracedThread
 
 Order = Callable[[Sequence[Any]], list[Any]]
 """Puts blocks or threads in the order in which they run."""
@@ -79,7 +80,7 @@ class ThreadBlock:
             for thread in ready:
                 starts(len(words))
                 thread.key = turn(thread)
-        except LabError:
+        except KernelTraceError:
             raise
         except Exception as error:
             self._failed(thread, error)

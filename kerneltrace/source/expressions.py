@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.errors import KernelError
 from kerneltrace.log.numba_types import stand_in
+from kerneltrace.log.program import Operations, Program
 from kerneltrace.log.traced_thread import BITS, KEYED, WAITING
 from kerneltrace.source.kernel_scope import MISSING, KernelScope, refusal
-from kerneltrace.source.program import Program
-from kerneltrace.source.typed_source import RING, Arithmetic, Operations, Typed, conditional
-from labkit.core.errors import KernelError
+from kerneltrace.source.typed_source import RING, Arithmetic, Typed, conditional
 
 PREFIX = "_lab_"  # begins every name that the rewriting adds, so that none hides a name of the kernel
 ARRAY_ATTRIBUTES = {"shape", "size", "ndim", "dtype", "strides", "T", "nbytes", "itemsize"}

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from kerneltrace.errors import KernelError
 from kerneltrace.log.numba_types import arithmetic_helpers, stand_in
+from kerneltrace.log.program import Program
 from kerneltrace.log.traced_memory import TracedTuple
 from kerneltrace.source.expressions import PREFIX
 from kerneltrace.source.kernel_scope import KernelScope, refuse
 from kerneltrace.source.lockstep_source import LockstepRewriter, NotInLockstep, helpers, of_lanes
-from kerneltrace.source.program import Program
 from kerneltrace.source.rewriter import Rewriter
 from kerneltrace.source.typed_source import Arithmetic, numbered, typed_source
-from labkit.core.errors import KernelError
 
 
 def instrumented(program: Program, fn: types.FunctionType, kinds: tuple[Any, ...] | None) -> Callable[..., Any]:
@@ -35,7 +35,7 @@ def instrumented(program: Program, fn: types.FunctionType, kinds: tuple[Any, ...
         program.functions[key] = _instrument(program, fn, label, kinds)
     made = program.functions[key]
     if made is None:
-        raise KernelError(f"{fn.__name__} calls itself, which lab.trace can't follow. Write it as a loop.")
+        raise KernelError(f"{fn.__name__} calls itself, which kerneltrace can't follow. Write it as a loop.")
     return made
 
 
@@ -79,7 +79,7 @@ def _parsed(fn: types.FunctionType) -> ast.FunctionDef:
             f"The source of {fn.__name__} can't be read ({error}). Define the kernel with `def` in a cell or in a file."
         ) from None
     if not isinstance(tree[0], ast.FunctionDef):
-        raise KernelError(f"{fn.__name__} is not defined with `def`, which lab.trace needs to rewrite its source.")
+        raise KernelError(f"{fn.__name__} is not defined with `def`, which kerneltrace needs to rewrite its source.")
     ast.increment_lineno(tree[0], first - 1 - indented)
     return tree[0]
 

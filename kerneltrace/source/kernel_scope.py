@@ -10,8 +10,9 @@ import sys
 import types
 from typing import Any
 
+from kerneltrace.arguments import nearest
+from kerneltrace.errors import KernelError
 from kerneltrace.log.traced_thread import KEYED, PLAIN, VALUES
-from labkit.core.errors import KernelError, nearest
 
 MISSING = object()
 """What `resolve` gives for a name that is not from the surroundings: None may be a value."""
@@ -24,7 +25,7 @@ def python_function(kernel: Any) -> types.FunctionType:
             return inner
     raise KernelError(
         f"Expected a kernel, a function written against numba's `cuda`, with or without @cuda.jit; got {kernel!r}."
-        " CUDA C++ can't be traced; lab.compile_cuda shows what its compiler makes of it."
+        " CUDA C++ can't be traced; compile_cuda shows what its compiler makes of it."
     )
 
 
@@ -121,7 +122,7 @@ def refuse(tree: ast.FunctionDef, label: str, scope: KernelScope) -> None:
         if isinstance(node, ast.Name | ast.Attribute):
             path = scope.cuda_path(node)
             if path and path not in _KNOWN and path not in _SPACES:
-                raise refusal(label, node, f"cuda.{path} is not supported by lab.trace. {_instead(path)}")
+                raise refusal(label, node, f"cuda.{path} is not supported by kerneltrace. {_instead(path)}")
             if path in _KNOWN and path not in VALUES and id(node) not in called:
                 raise refusal(
                     label, node, f"cuda.{path} is a function, and is not called here. Write cuda.{path}(...)."

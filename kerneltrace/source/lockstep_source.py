@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.log.numba_types import IntegerType, stand_in
+from kerneltrace.log.program import Operations
 from kerneltrace.log.traced_thread import KEYED
 from kerneltrace.source.expressions import call, load, method
 from kerneltrace.source.rewriter import Rewriter, let
-from kerneltrace.source.typed_source import Operations
 
 
 class NotInLockstep(Exception):

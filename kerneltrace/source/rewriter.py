@@ -12,8 +12,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from kerneltrace.log.program import Operations
 from kerneltrace.source.expressions import PREFIX, ExpressionRewriter, call, load, method
-from kerneltrace.source.typed_source import Operations
 
 
 def let(name: str, value: ast.expr) -> ast.stmt:

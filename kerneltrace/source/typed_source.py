@@ -13,11 +13,12 @@ import re
 import types
 import weakref
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from kerneltrace.compiler.front_end import annotation, is_simulator, reason
+from kerneltrace.log.program import Operations
+from kerneltrace.source.front_end import annotation, is_simulator, reason
 from kerneltrace.source.kernel_scope import KernelScope, refusal
 
 _NUMBERS = {str(np.dtype(code)): np.dtype(code) for code in "?bhilqBHILQefdFD"}
@@ -153,24 +154,6 @@ _SAME_TYPE = (abs, min, max, pow, round, divmod)
 INTEGER_DIVISION = 20
 """Instructions of a division of integers by what the compiler doesn't know (CUDA C++ Programming Guide, "Integer
 Arithmetic")."""
-
-
-class Operations(NamedTuple):
-    """Numbers of operations, and of the machine instructions that they are expected to become."""
-
-    flop: int = 0
-    integer: int = 0
-    instructions: int = 0
-    """A product and the sum it goes into are one. Arithmetic on indices is none: a compiler does most of it once, or as
-    part of an address."""
-    double: int = 0
-    """Of the instructions, those on float64."""
-    special: int = 0
-    """Of the instructions, divisions and mathematical functions of float32."""
-
-    def plus(self, other: Operations, times: int = 1) -> Operations:
-        """These and `times` as many as `other` has."""
-        return Operations(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 class Arithmetic:

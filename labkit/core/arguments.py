@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from labkit.core.errors import BadArgument, LabError, nearest
+from labkit.core.errors import BadArgument, nearest
 
 T = TypeVar("T")
 _PARTS = reprlib.Repr()
@@ -51,7 +51,7 @@ def is_whole(value: Any) -> bool:
     return not isinstance(value, bool)
 
 
-def lookup(name: object, known: Mapping[str, T], what: str, error: type[LabError] = BadArgument) -> T:
+def lookup(name: object, known: Mapping[str, T], what: str, error: type[Exception] = BadArgument) -> T:
     """`known[name]`; for another name `error`, with all known names and the nearest. `what` says what is looked up."""
     if isinstance(name, str) and name in known:
         return known[name]

@@ -5,6 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from kerneltrace.errors import (
+    CompileError as CompileError,
+    KernelError as KernelError,
+    KernelTraceError as KernelTraceError,
+    MissingCompiler as MissingCompiler,
+    TraceTooLarge as TraceTooLarge,
+    UnknownDevice as UnknownDevice,
+)
+
 
 class LabError(Exception):
     """Base of every error that labkit raises on purpose."""
@@ -12,10 +21,6 @@ class LabError(Exception):
 
 class MissingExtra(LabError):
     """A package the call needs is not installed; the message is the command that installs it."""
-
-
-class UnknownDevice(LabError, LookupError):
-    """A device name that is not in the catalogue; the message lists the nearest names."""
 
 
 class UnknownExercise(LabError, LookupError):
@@ -26,8 +31,8 @@ class DataError(LabError):
     """A data file is missing or damaged."""
 
 
-class CompileError(LabError):
-    """A compiler is missing or rejected its input; the message has its own words, the line, and what to do."""
+class GraphCompileError(LabError, CompileError):
+    """The compiler of torch's graphs is missing or rejected its input; the message says why, and what to do."""
 
 
 class WorkerFailed(LabError):
@@ -58,12 +63,8 @@ class BadMeasurement(BadArgument):
     """A measurement that cannot be what it claims to be, or too little of one to judge."""
 
 
-class KernelError(LabError, ValueError):
-    """A kernel or a launch that can't be traced: what it uses, and the nearest that is supported."""
-
-
-class TraceTooLarge(LabError, MemoryError):
-    """A trace that would need more memory than its budget."""
+IN_WORDS = (LabError, KernelTraceError)
+"""Bases of the errors whose messages are written for readers: labkit's, and those of what stands beside it."""
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from labkit.core import results
 from labkit.core.display import ShownAsTable, Table
-from labkit.core.errors import MissingExtra
+from labkit.core.errors import MissingCompiler
 from labkit.core.units import GIB, format_bytes
 from labkit.measure import host
 from labkit.measure.host import memory_bytes, usable_cores
@@ -177,7 +177,7 @@ def gpu_compilers(name: str) -> Row:
     try:
         compile_cuda('extern "C" __global__ void f(float* a) { a[0] = 1; }')
         compile_numba(_store_one, (np.zeros(1, np.float32),))
-    except MissingExtra as error:
+    except MissingCompiler as error:
         found, _, todo = str(error).partition(". ")
         return Row(name, "missing", found, todo)
     return Row(name, "ok", "NVRTC for CUDA C++ and NVVM for numba work, also without a GPU")

@@ -7,7 +7,7 @@ import numpy as np
 from numba.cuda import compiler
 from numba.np.numpy_support import as_dtype
 
-from kerneltrace.compiler.front_end import pretended_device
+from kerneltrace.source.front_end import pretended_device
 
 llvm.initialize_native_target()
 llvm.initialize_native_asmprinter()

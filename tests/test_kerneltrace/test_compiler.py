@@ -13,7 +13,7 @@ import pytest
 from numba import cuda, float32, int32
 
 from kerneltrace.compiler import compile_cuda, compile_numba, compiled, toolchain
-from labkit.core.errors import CompileError, LabError, MissingExtra
+from kerneltrace.errors import CompileError, KernelTraceError, MissingCompiler
 from tests.selection import sampled
 
 ROOT = Path(__file__).parents[2]
@@ -199,7 +199,7 @@ def test_a_rejected_source_is_explained(arguments, words):
     ],
 )
 def test_a_clumsy_call_is_explained(arguments, words):
-    with pytest.raises(LabError, match=words):
+    with pytest.raises(KernelTraceError, match=words):
         compile_cuda(**{"source": SOURCE} | arguments)
 
 
@@ -220,31 +220,31 @@ def broken(a):
     ],
 )
 def test_a_numba_kernel_that_cannot_be_compiled_is_explained(kernel, signature, words):
-    with pytest.raises(LabError, match=words):
+    with pytest.raises(KernelTraceError, match=words):
         compile_numba(kernel, signature)
 
 
 def test_two_kernels_have_no_single_register_count():
-    with pytest.raises(LabError, match=r"Expected one kernel, got 2: .*result.kernels"):
+    with pytest.raises(KernelTraceError, match=r"Expected one kernel, got 2: .*result.kernels"):
         _ = compile_cuda(SOURCE).registers
 
 
 def test_a_missing_compiler_names_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
-    with pytest.raises(MissingExtra, match=r"NVRTC.* is missing.*pip install 'numba-cuda\[cu1[23]\]'"):
+    with pytest.raises(MissingCompiler, match=r"NVRTC.* is missing.*pip install 'numba-cuda\[cu1[23]\]'"):
         compile_cuda(SOURCE)
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvjitlink", None)
-    with pytest.raises(MissingExtra, match=r"nvJitLink.*pip install"):
+    with pytest.raises(MissingCompiler, match=r"nvJitLink.*pip install"):
         compile_numba(scaled(3.0), (float32[::1], int32))
     monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(MissingExtra, match="none for macOS"):
+    with pytest.raises(MissingCompiler, match="none for macOS"):
         compile_cuda(SOURCE)
 
 
 SIMULATED = """
 from tests.test_kerneltrace.test_compiler import scaled, float32, int32
 from kerneltrace.compiler import compile_numba
-from labkit.core.errors import CompileError
+from kerneltrace.errors import CompileError
 try:
     compile_numba(scaled(3.0), (float32[::1], int32))
 except CompileError as error:

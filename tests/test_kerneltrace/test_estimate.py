@@ -9,8 +9,8 @@ import pytest
 from numba import cuda, float32
 
 from kerneltrace import trace
+from kerneltrace.errors import BadArgument, KernelError, UnknownDevice
 from kerneltrace.judge.estimate import WITHIN, throughput
-from labkit.core.errors import BadArgument, KernelError, UnknownDevice
 from labkit.measure import published
 from tests.test_kerneltrace.published_kernels import LAUNCHES, copied, transposed
 
@@ -179,7 +179,7 @@ def test_what_a_cell_shows_and_what_is_refused():
 
 
 def test_every_nvidia_gpu_of_the_catalogue_has_a_time_or_says_what_is_missing():
-    from labkit.core.devices import devices
+    from kerneltrace.devices import devices
 
     x = np.ones(256, np.float32)
     done, without = trace(copied, 2, 128, x, x.copy()), []

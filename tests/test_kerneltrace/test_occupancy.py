@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kerneltrace.errors import BadArgument, DamagedTable
 from kerneltrace.judge import occupancy as occupancy_module
 from kerneltrace.judge.occupancy import capabilities, limits, occupancy
-from labkit.core.errors import BadArgument, DataError
 from tests.needs import needs
 
 HEADER = next(Path("/usr/local").glob("cuda*/include/cuda_occupancy.h"), None)
@@ -97,7 +97,7 @@ def test_a_damaged_table_is_a_data_error(monkeypatch, tmp_path):
     damaged.write_text("compute_capability,max_warps_per_sm\n8.0,many\n")
     monkeypatch.setattr(occupancy_module, "CAPABILITIES", damaged)
     capabilities.cache_clear()
-    with pytest.raises(DataError, match=r"line 2 is damaged: invalid literal.*`git checkout"):
+    with pytest.raises(DamagedTable, match=r"line 2 is damaged: invalid literal.*`git checkout"):
         capabilities()
     monkeypatch.undo()
     capabilities.cache_clear()

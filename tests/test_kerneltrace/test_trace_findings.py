@@ -5,8 +5,8 @@ import pytest
 from numba import cuda, float32
 
 from kerneltrace import trace
+from kerneltrace.errors import KernelError
 from kerneltrace.judge import races
-from labkit.core.errors import KernelError
 from tests.test_kerneltrace.tracing import found, made_in_a_cell, run
 
 

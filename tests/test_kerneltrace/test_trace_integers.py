@@ -10,7 +10,7 @@ from numba import cuda, float32, float64, from_dtype, int8, int16, int32, int64,
 from numba.core.errors import NumbaError
 
 from kerneltrace import trace
-from labkit.core.errors import KernelError
+from kerneltrace.errors import KernelError
 from tests.selection import sampled
 from tests.test_kerneltrace.numba_on_cpu import compiled_on_cpu
 

@@ -5,7 +5,7 @@ import pytest
 from numba import cuda
 
 from kerneltrace import trace
-from labkit.core.errors import KernelError, TraceTooLarge
+from kerneltrace.errors import KernelError, TraceTooLarge
 from tests.test_kerneltrace.tracing import made_in_a_cell
 
 
@@ -84,9 +84,9 @@ def test_options(option, value):
 
 
 SOURCES = {
-    "cuda.syncthread()": "cuda.syncthread is not supported by lab.trace. The nearest it knows: cuda.syncthreads",
-    "cuda.atomic.addd(x, 0, 1)": "cuda.atomic.addd is not supported by lab.trace. The nearest it knows: cuda.atomic.",
-    "cuda.nanosleeep(3)": "cuda.nanosleeep is not supported by lab.trace. The nearest it knows: cuda.nanosleep",
+    "cuda.syncthread()": "cuda.syncthread is not supported by kerneltrace. The nearest it knows: cuda.syncthreads",
+    "cuda.atomic.addd(x, 0, 1)": "cuda.atomic.addd is not supported by kerneltrace. The nearest it knows: cuda.atomic.",
+    "cuda.nanosleeep(3)": "cuda.nanosleeep is not supported by kerneltrace. The nearest it knows: cuda.nanosleep",
     "cuda.shfl_donw_sync(1, 2, 3)": "The nearest it knows: cuda.shfl_down_sync",
     "y = [v for v in x]": "a kernel can't use '[v for v in x]'",
     "y = {1: 2}": "a kernel can't use '{1: 2}'",

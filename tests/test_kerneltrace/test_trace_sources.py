@@ -15,7 +15,7 @@ from numba.cuda import grid, gridsize, syncthreads, syncthreads_count as count_o
 
 import labkit as lab
 from kerneltrace import trace
-from labkit.core.errors import KernelError
+from kerneltrace.errors import KernelError
 from tests.selection import sampled
 from tests.test_kerneltrace import numba_simulator
 from tests.test_kerneltrace.tracing import filled, made_in_a_cell, run

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from numba import cuda
 
+from kerneltrace.errors import KernelError
 from kerneltrace.run import stepping
 from kerneltrace.run.stepping import IN_TURN, ONE_BY_ONE, steps
-from labkit.core.errors import KernelError
 
 
 @cuda.jit

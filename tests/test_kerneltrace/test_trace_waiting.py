@@ -5,7 +5,7 @@ import pytest
 from numba import cuda
 
 from kerneltrace import trace
-from labkit.core.errors import TraceTooLarge
+from kerneltrace.errors import TraceTooLarge
 from tests.test_kerneltrace.tracing import found, run
 
 FULL = 0xFFFFFFFF

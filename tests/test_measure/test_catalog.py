@@ -4,8 +4,9 @@ import dataclasses
 import pytest
 import torch
 
-from labkit.core import devices as device_module
-from labkit.core.errors import DataError, LabError, UnknownDevice
+from kerneltrace import devices as device_module
+from kerneltrace.errors import BadArgument, DamagedTable, UnknownDevice
+from labkit.core.errors import LabError
 from labkit.measure import catalog
 
 DATA = device_module.GPUS.parent
@@ -181,13 +182,13 @@ def test_an_unknown_name_gets_the_nearest():
 
 def test_an_unknown_peak_is_none_and_an_unknown_dtype_an_error():
     assert catalog.peak(catalog.find("T4"), "bfloat16") is None
-    with pytest.raises(LabError, match="The nearest is 'bfloat16'"):
+    with pytest.raises(BadArgument, match="The nearest is 'bfloat16'"):
         catalog.peak(catalog.find("T4"), "bfloat")
 
 
 def test_a_missing_catalogue_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(device_module, "GPUS", tmp_path / "gpus.csv")
-    with pytest.raises(DataError, match=r"git checkout -- .*gpus\.csv"):
+    with pytest.raises(DamagedTable, match=r"git checkout -- .*gpus\.csv"):
         catalog.devices.__wrapped__()
 
 
@@ -195,7 +196,7 @@ def test_a_damaged_catalogue_says_what_to_do(monkeypatch, tmp_path):
     text = device_module.GPUS.read_text(encoding="utf-8").replace("320", "many")
     (tmp_path / "gpus.csv").write_text(text, encoding="utf-8")
     monkeypatch.setattr(device_module, "GPUS", tmp_path / "gpus.csv")
-    with pytest.raises(DataError, match="many"):
+    with pytest.raises(DamagedTable, match="many"):
         catalog.devices.__wrapped__()
 
 
@@ -233,7 +234,7 @@ def test_names_and_torch_dtypes_are_taken():
     t4 = catalog.find("T4")
     assert catalog.peak("T4", torch.float32) == catalog.peak(t4, "float32")
     assert catalog.table(["T4", t4]).rows[0] == catalog.table([t4]).rows[0]
-    with pytest.raises(LabError, match="Expected dtype to be a dtype such as"):
+    with pytest.raises(BadArgument, match="Expected dtype to be a dtype such as"):
         catalog.peak(t4, None)
     with pytest.raises(
         LabError, match=r"Expected among to be a list or None, got 'T4'\. For one of them, write it in brackets"

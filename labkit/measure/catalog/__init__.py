@@ -1,6 +1,6 @@
 """The catalogue of GPUs, TPUs and FPGAs: load it, find a device in it, and show it as a table."""
 
-from labkit.core.devices import (
+from kerneltrace.devices import (
     DTYPES as DTYPES,
     Device as Device,
     devices as devices,

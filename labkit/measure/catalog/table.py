@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from kerneltrace.devices import DTYPES, Device, devices, named, peak
 from labkit.core.arguments import lookup
-from labkit.core.devices import DTYPES, Device, devices, named, peak
 from labkit.core.display import Table
 from labkit.core.errors import LabError
 from labkit.core.parameters import checked

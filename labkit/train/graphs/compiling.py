@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from labkit.core import results
-from labkit.core.errors import CompileError, LabError
+from labkit.core.errors import GraphCompileError, LabError
 from labkit.core.own_folder import has_space, make_private, plain_temp_folder, writing
 from labkit.core.parameters import checked
 from labkit.core.units import DAY_S
@@ -59,12 +59,12 @@ def missing() -> str:
 def compiled(fn: Callable[..., Any], **options: Any) -> Any:
     """Return `torch.compile(fn, **options)` for a function or a module; nothing is compiled before the first call.
 
-    Raises CompileError where the code generator (backend "inductor", the default) lacks a compiler, BadArgument for
-    what can't be called. The backends "eager" and "aot_eager" generate no code and need no compiler.
+    Raises GraphCompileError where the code generator (backend "inductor", the default) lacks a compiler, BadArgument
+    for what can't be called. The backends "eager" and "aot_eager" generate no code and need no compiler.
     """
     lack = missing() if options.get("backend", _CODE_GENERATOR) == _CODE_GENERATOR else ""
     if lack:
-        raise CompileError(
+        raise GraphCompileError(
             f"torch.compile needs {lack} to build the kernels that it writes, and finds none: {_INSTALL[lack]}, "
             'or pass backend="aot_eager", which traces and builds nothing.'
         )

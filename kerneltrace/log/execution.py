@@ -9,13 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
-from kerneltrace.judge.counts import Requests
-from kerneltrace.judge.diagnostics import Diagnostics
-from kerneltrace.judge.events import Events
 from kerneltrace.log.address_space import AddressSpace, Region, SharedLayout
+from kerneltrace.log.diagnostics import Diagnostics
 from kerneltrace.log.event_log import EventLog
-from kerneltrace.log.traced_thread import Dim3, place, place_name
-from kerneltrace.source.program import Program, Site
+from kerneltrace.log.events import Events
+from kerneltrace.log.grid import Dim3, place, place_name
+from kerneltrace.log.program import Program, Site
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,6 @@ class Execution:
 
     accesses = property(lambda self: self._parts[0], doc="The events that access memory.")
     others = property(lambda self: self._parts[1], doc="All other events: branches, loops, fences.")
-
-    @cached_property
-    def requests(self) -> Requests:
-        """Accesses grouped by the warp instruction they belong to."""
-        return Requests.of(self.accesses)
 
     @property
     def regions(self) -> list[Region]:

@@ -1,4 +1,4 @@
-"""Describe what is wrong with a kernel: each kind of mistake once a line, with its first example and a count."""
+"""Collect what goes wrong while a kernel runs: each kind of mistake once a line, with its first example and a count."""
 
 from __future__ import annotations
 
@@ -6,36 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.core.display import Shown
-
-
-@dataclass(frozen=True, repr=False)
-class Finding(Shown):
-    """One mistake at one place of a kernel."""
-
-    kind: str
-    """outside, race, barrier, unset, deadlock, endless, raised, untouched, unwritten, lane or order."""
-    line: int
-    """Of the source file or cell; 0 where the finding has no line."""
-    words: str
-    count: int = 1
-    """How often it happened; for a race, at how many addresses."""
-    thread: int | None = None
-    """The first thread it happened to, counted over the whole grid."""
-    array: str = ""
-    mistake: bool = True
-    """False where the kernel may mean it."""
-
-    def __str__(self) -> str:
-        what = "addresses" if self.kind == "race" else "times"
-        more = f" ({self.count:,} {what}.)" if self.count > 1 else ""
-        kind = self.kind if self.mistake else f"note: {self.kind}"
-        return f"[{kind}] {f'line {self.line}: ' if self.line else ''}{self.words}{more}"
+ENDINGS = ("raised", "deadlock", "endless")
+"""Kinds of mistakes with which a run ends."""
 
 
 @dataclass
 class Diagnostics:
-    """Collects findings while a kernel runs."""
+    """Collects mistakes while a kernel runs."""
 
     where: Callable[[int], str]
     """Names a thread, counted over the whole grid."""
@@ -43,6 +20,7 @@ class Diagnostics:
     """The source line of a key."""
     current_thread: Callable[[], int]
     found: dict[tuple[str, int, str], list[Any]] = field(default_factory=dict)
+    """By kind, line and array: how often, the words and the thread of the first."""
 
     def add(self, kind: str, line: int, words: str, *, array: str = "", thread: int | None = None) -> None:
         """Count a mistake; the words and thread of the first of its kind, line and array are kept."""
@@ -52,14 +30,7 @@ class Diagnostics:
     @property
     def ended(self) -> bool:
         """Whether the run ended before all threads had returned."""
-        return any(kind in ("raised", "deadlock", "endless") for kind, *_ in self.found)
-
-    def findings(self) -> tuple[Finding, ...]:
-        """The findings, in the order in which they were made."""
-        return tuple(
-            Finding(kind, line, words, count, thread, array)
-            for (kind, line, array), (count, words, thread) in self.found.items()
-        )
+        return any(kind in ENDINGS for kind, *_ in self.found)
 
     def out_of_bounds(self, traced: Any, index: Any, key: int, *, writing: bool) -> Any:
         """Report an access out of bounds, which is not performed; a read gives NaN, or 0 for integers."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from kerneltrace.log.address_space import CONSTANT, GLOBAL, SHARED_END, Region
 from kerneltrace.log.event_log import SITES, EventLog
+from kerneltrace.log.grid import WARP
+from kerneltrace.log.program import Site
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.log.traced_thread import WARP
-from kerneltrace.source.program import Site
 
 KINDS = ("load", "store", "atomic")
 SECTOR_BYTES, LINE_BYTES = 32, 128

@@ -5,11 +5,28 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES, EventLog
-from kerneltrace.source.typed_source import Operations
-from labkit.core.errors import KernelError
+
+
+class Operations(NamedTuple):
+    """Numbers of operations, and of the machine instructions that they are expected to become."""
+
+    flop: int = 0
+    integer: int = 0
+    instructions: int = 0
+    """A product and the sum it goes into are one. Arithmetic on indices is none: a compiler does most of it once, or as
+    part of an address."""
+    double: int = 0
+    """Of the instructions, those on float64."""
+    special: int = 0
+    """Of the instructions, divisions and mathematical functions of float32."""
+
+    def plus(self, other: Operations, times: int = 1) -> Operations:
+        """These and `times` as many as `other` has."""
+        return Operations(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.judge.counts import Branches, Counts, branches, count, operations
+from kerneltrace.arguments import brief_repr, nearest, positive, whole
+from kerneltrace.devices import Device
+from kerneltrace.errors import BadArgument, KernelError
+from kerneltrace.judge.counts import HEADINGS, Branches, Counts, Requests, branches, count, operations
 from kerneltrace.judge.demands import Demands, demands
-from kerneltrace.judge.diagnostics import Finding
 from kerneltrace.judge.estimate import Estimate, estimate
-from kerneltrace.judge.events import KINDS, Events
+from kerneltrace.judge.findings import Finding
 from kerneltrace.log.address_space import Region
 from kerneltrace.log.event_log import SITES
+from kerneltrace.log.events import KINDS, Events
+from kerneltrace.log.execution import Execution
+from kerneltrace.log.grid import MAX_GRID, WARP, as_dim3
+from kerneltrace.log.program import Operations
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.log.traced_thread import WARP
-from kerneltrace.run.execution import Execution
-from kerneltrace.run.launch_arguments import MAX_GRID, as_dim3
-from kerneltrace.source.typed_source import Operations
-from labkit.core.devices import Device
-from labkit.core.display import ShownAsTable, Table, brief_repr
-from labkit.core.errors import KernelError, nearest
-from labkit.core.parameters import Count, Positive, checked
+from kerneltrace.tables import ShownAsTable, Table
 
 LIMITS = "Counts, not times: no cache is simulated"
 
@@ -92,12 +91,12 @@ class Trace(ShownAsTable):
 
         `space` is global, shared or constant; `kind` is load, store or atomic. Arguments left out do not restrict.
         """
-        return count(self._run.accesses, self._run.requests, self._mask(array, line, space, kind))
+        return count(self._run.accesses, self._requests, self._mask(array, line, space, kind))
 
     def _mask(self, array: str = "", line: int = 0, space: str = "", kind: str = "") -> Array:
         if kind:
             _known("kind", kind, KINDS)
-        mask = self._sites(kind, line=line)[self._run.requests.site]
+        mask = self._sites(kind, line=line)[self._requests.site]
         if array:
             mask &= self._request_arrays == self.arrays.index(self._region(array).name)
         if space:
@@ -117,9 +116,14 @@ class Trace(ShownAsTable):
         return mask & [not line or (site.function, site.line) == (self.kernel, line) for site in sites]
 
     @cached_property
+    def _requests(self) -> Requests:
+        """The accesses, grouped by the warp instruction they belong to."""
+        return Requests.of(self._run.accesses)
+
+    @cached_property
     def _first_accesses(self) -> Events:
         """The first access of each request."""
-        requests = self._run.requests
+        requests = self._requests
         return self._run.accesses.only(requests.order[requests.first])  # type: ignore[no-any-return]
 
     @cached_property
@@ -135,7 +139,7 @@ class Trace(ShownAsTable):
             mask = (found < 0) & (address >= low) & (address < high)
             if by_name:
                 name = re.compile(rf"\b{re.escape(region.name)}\b")
-                mask &= np.array([bool(name.search(text)) for text in texts])[self._run.requests.site]
+                mask &= np.array([bool(name.search(text)) for text in texts])[self._requests.site]
             near = np.flatnonzero(mask)
             inside = region.elements(address[near]) >= 0  # a column of a matrix spans its other columns too
             found[near[inside]] = self.arrays.index(region.name)
@@ -176,9 +180,8 @@ class Trace(ShownAsTable):
         """How often a block waited for all its threads, summed over blocks."""
         return self._run.log.barriers
 
-    @checked
     def estimate(
-        self, device: str | Device, *, grid: Any = None, longer: Positive = 1.0, registers: Count | None = None
+        self, device: str | Device, *, grid: Any = None, longer: float = 1.0, registers: int | None = None
     ) -> Estimate:
         """Calculate how long this kernel would take on a GPU of the catalogue, by its name there or its driver's.
 
@@ -188,9 +191,12 @@ class Trace(ShownAsTable):
         thread are what a compiler reports. Raises UnknownDevice for a device that isn't in the catalogue or lacks a
         rate there.
         """
+        longer = positive("longer", longer, BadArgument)
+        if registers is not None:
+            registers = whole("registers", registers, BadArgument, least=1)
         if longer not in self._demands:
             hottest = self.count(space="global", kind="atomic").hottest
-            self._demands[longer] = demands(self._run, self._request_arrays, hottest, longer)
+            self._demands[longer] = demands(self._run, self._requests, self._request_arrays, hottest, longer)
         dims = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
         return estimate(self._demands[longer], device, grid=dims, registers=registers)
 
@@ -198,7 +204,7 @@ class Trace(ShownAsTable):
 
     def request(self, array: str = "", *, line: int = 0, kind: str = "", number: int = 0, warp: int = 0) -> Request:
         """The `number`-th request of a warp to an array or of a line; KernelError where it made no such request."""
-        requests, accesses, sites = self._run.requests, self._run.accesses, self._run.sites
+        requests, accesses, sites = self._requests, self._run.accesses, self._run.sites
         mine = np.flatnonzero(self._mask(array, line, "", kind) & (requests.warp == warp))
         if not 0 <= number < len(mine):
             raise KernelError(
@@ -245,8 +251,8 @@ class Trace(ShownAsTable):
         for name in self.arrays:
             counts, region = self.count(name), self._region(name)
             if counts.requests:
-                rows.append((name, region.space, *_cells(counts)))
-        headings = ("array", "space", *_HEADINGS)
+                rows.append((name, region.space, *counts.cells()))
+        headings = ("array", "space", *HEADINGS)
         used = [i for i, _ in enumerate(headings) if any(row[i] for row in rows)]  # others hold for no array here
         return Table(tuple(tuple(row[i] for i in used) for row in rows), tuple(headings[i] for i in used), "By array")
 
@@ -265,28 +271,6 @@ class Trace(ShownAsTable):
         orders = "." if self.schedules == 1 else f"; the kernel ran in {self.schedules} orders of its threads."
         headings = by_array.headings if by_array.rows else ()
         return Table(rows, headings, head, (work, *found, f"({LIMITS}{orders})"))
-
-
-_HEADINGS = (
-    "reads", "writes", "requests", "sectors", "a request", "asked/moved", "bank ways", "rounds", "collisions",
-    "at one address",
-)  # fmt: skip
-
-
-def _cells(counts: Counts) -> tuple[str, ...]:
-    memory = counts.sectors > 0
-    return (
-        f"{counts.reads:,}",
-        f"{counts.writes:,}",
-        f"{counts.requests:,}",
-        f"{counts.sectors:,}" if memory else "",
-        f"{counts.sectors_per_request:.3g}" if memory else "",
-        f"{counts.efficiency:.0%}" if memory else "",
-        f"{counts.ways}" if counts.wavefronts else "",
-        f"{counts.rounds:,}" if counts.wavefronts or counts.rounds > counts.requests or counts.hottest else "",
-        f"{counts.collisions:,}" if counts.hottest else "",
-        f"{counts.hottest:,}" if counts.hottest else "",
-    )
 
 
 def _known(what: str, given: str, known: Any) -> None:

@@ -1,4 +1,4 @@
-"""Load the catalogue of devices and find one by name.
+"""Load the table of devices and find one by name.
 
 Peaks are dense (no sparsity), and peaks and sizes are as printed, with 1 GB = 1e9 bytes. Facts that were not read from
 a source are named in `Device.unread` and shown with an asterisk. An unknown fact is None, never another device's.
@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.core.arguments import lookup
-from labkit.core.data_table import read_table
-from labkit.core.errors import LabError, UnknownDevice, nearest
-from labkit.core.parameters import Count, Dtype, NonNegative, Positive, checked
-from labkit.core.paths import DATA
-from labkit.core.units import GIGA, MEGA, MIB, TERA
+from kerneltrace.arguments import brief_repr, nearest, positive, text, whole
+from kerneltrace.data_table import DATA, read_table
+from kerneltrace.errors import BadArgument, UnknownDevice
 
 GPUS = DATA / "gpus.csv"
+MEGA, GIGA, TERA = 1e6, 1e9, 1e12
+MIB = 2**20
 DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8", "int8")
 
 _VECTOR = {"fp64_tflops": "float64", "fp32_tflops": "float32"}
@@ -61,7 +60,6 @@ _FIELD_OF = {column: name for column, (name, _) in _FACTS.items()} | _VECTOR | _
 _BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # no two rows differ only in these (a test checks)
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """One device; a fact that no source gives is None.
@@ -80,23 +78,38 @@ class Device:
     vendor: str = ""
     family: str = ""
     architecture: str = ""
-    year: Count | None = None
+    year: int | None = None
     compute_capability: str | None = None
-    sms: Count | None = None
-    fp32_cores: Count | None = None
-    boost_hz: Positive | None = None
-    memory_bytes: Positive | None = None  # the smaller one where the row covers two builds
+    sms: int | None = None
+    fp32_cores: int | None = None
+    boost_hz: float | None = None
+    memory_bytes: float | None = None  # the smaller one where the row covers two builds
     memory_type: str | None = None
-    bandwidth_bytes_per_s: Positive | None = None
-    l2_bytes: NonNegative | None = None
-    interconnect_bytes_per_s: Positive | None = None
+    bandwidth_bytes_per_s: float | None = None
+    l2_bytes: float | None = None
+    interconnect_bytes_per_s: float | None = None
     pcie: str | None = None
-    tdp_w: Positive | None = None
-    launch_price_usd: NonNegative | None = None
+    tdp_w: float | None = None
+    launch_price_usd: float | None = None
     notes: str = ""
     unread: frozenset[str] = frozenset()
-    vector_flop_per_s: Mapping[str, Positive] = field(default_factory=dict, hash=False)
-    tensor_flop_per_s: Mapping[str, Positive] = field(default_factory=dict, hash=False)
+    vector_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+    tensor_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        judged: dict[str, Any] = {}
+        for name in (*_TEXTS, "architecture"):
+            judged[name] = text(name, getattr(self, name), BadArgument)
+        for names, judge in _JUDGES:
+            given = {name: getattr(self, name) for name in names}
+            judged |= {name: judge(name, value) for name, value in given.items() if value is not None}
+        if type(self.unread) is not frozenset:
+            raise BadArgument(f"Expected unread to be a frozenset of text, got {brief_repr(self.unread)}.")
+        judged["unread"] = frozenset(text("unread", name, BadArgument) for name in self.unread)
+        for name in ("vector_flop_per_s", "tensor_flop_per_s"):
+            judged[name] = _judged_peaks(name, getattr(self, name))
+        for name, value in judged.items():
+            object.__setattr__(self, name, value)
 
     @property
     def peaks(self) -> Mapping[str, float]:
@@ -106,6 +119,32 @@ class Device:
     def __str__(self) -> str:
         maker = f"{self.vendor} {self.architecture}".strip()
         return f"{self.name} ({maker})" if maker else self.name
+
+
+_UNKNOWN = "None where it is unknown."
+_JUDGES: tuple[tuple[tuple[str, ...], Callable[[str, Any], Any]], ...] = (
+    (
+        ("compute_capability", "memory_type", "pcie"),
+        functools.partial(text, error=BadArgument, advice=_UNKNOWN),
+    ),
+    (("year", "sms", "fp32_cores"), functools.partial(whole, error=BadArgument, least=1, advice=_UNKNOWN)),
+    (
+        ("boost_hz", "memory_bytes", "bandwidth_bytes_per_s", "interconnect_bytes_per_s", "tdp_w"),
+        functools.partial(positive, error=BadArgument, advice=_UNKNOWN),
+    ),
+    (
+        ("l2_bytes", "launch_price_usd"),
+        functools.partial(positive, error=BadArgument, or_zero=True, advice=_UNKNOWN),
+    ),
+)
+"""Fields that may be None, and what judges and converts their values."""
+
+
+def _judged_peaks(name: str, peaks: Any) -> dict[str, float]:
+    if not issubclass(type(peaks), Mapping):
+        raise BadArgument(f"Expected {name} to be a dict of FLOP/s by dtype, got {brief_repr(peaks)}.")
+    keys = [text(f"each key of {name}", key, BadArgument) for key in peaks]
+    return {key: positive(f"{name}[{key!r:.20}]", peaks[key], BadArgument) for key in keys}
 
 
 def _unread(row: Mapping[str, str]) -> frozenset[str]:
@@ -128,7 +167,7 @@ def _device(row: Mapping[str, str]) -> Device:
 
 @functools.cache
 def devices() -> tuple[Device, ...]:
-    """All devices of data/gpus.csv, in the file's order. Raises DataError for a missing or damaged file."""
+    """All devices of data/gpus.csv, in the file's order. Raises DamagedTable for a missing or damaged file."""
     return tuple(read_table(GPUS, _device))
 
 
@@ -148,14 +187,16 @@ def _index() -> dict[str, Device]:
     return found
 
 
-@checked(error=UnknownDevice)
-def find(name: str, memory_bytes: Positive | None = None) -> Device:
-    """Find a device by its name in the catalogue or by the name that its driver reports.
+def find(name: str, memory_bytes: float | None = None) -> Device:
+    """Find a device by its name in the table or by the name that its driver reports.
 
     Case, spaces, hyphens and brands don't matter. `memory_bytes` tells cards of one name apart ("RTX 3060"). Raises
     UnknownDevice, with the nearest names, for an unknown name and for one that fits several devices ("H100"), since a
     similar card's peaks would be wrong.
     """
+    name = text("name", name, UnknownDevice, advice="Write it as its data sheet does, such as 'A100 SXM4 80GB'.")
+    if memory_bytes is not None:
+        memory_bytes = positive("memory_bytes", memory_bytes, UnknownDevice, advice="It is in bytes.")
     with_memory = f"{name} {memory_bytes / 2**30:.0f}GB" if memory_bytes else name
     device = _index().get(_key(name)) or _index().get(_key(with_memory))
     if device is not None:
@@ -164,22 +205,42 @@ def find(name: str, memory_bytes: Positive | None = None) -> Device:
     holding = [candidate for candidate in names if _key(name) and _key(name) in _key(candidate)]
     near = (holding or nearest(name, names))[:4]
     raise UnknownDevice(
-        f"Expected a device of the catalogue, got {name!r}; its peaks are unknown. "
-        f"Nearest names: {', '.join(near)}. catalog.table() lists all {len(names)}."
+        f"Expected a device of the catalogue, got {brief_repr(name)}; its peaks are unknown. "
+        f"Nearest names: {', '.join(near)}. kerneltrace.devices.devices() lists all {len(names)}."
     )
 
 
 def named(device: Device | str) -> Device:
     """The device itself, or the one that `find` returns for its name."""
-    return device if isinstance(device, Device) else find(device)
+    if issubclass(type(device), Device):
+        return device  # type: ignore[return-value]  # mypy does not narrow by issubclass
+    if not issubclass(type(device), str):
+        raise UnknownDevice(f"Expected device to be a Device or the name of one, got {brief_repr(device)}.")
+    return find(device)  # type: ignore[arg-type]
 
 
-@checked
-def peak(device: Device | str, dtype: Dtype) -> float | None:
+def peak(device: Device | str, dtype: Any) -> float | None:
     """Dense peak of a device, or of the device of that name, in FLOP/s; None if no source gives it.
 
-    `dtype` is one of DTYPES or torch's dtype of that name. Raises LabError for another, UnknownDevice for an unknown
+    `dtype` is one of DTYPES or torch's dtype of that name. Raises BadArgument for another, UnknownDevice for an unknown
     device.
     """
-    name = lookup(dtype, {known: known for known in DTYPES}, "dtype", LabError)
+    name = _dtype_name(dtype)
+    if name not in DTYPES:
+        near = nearest(name, DTYPES, n=1)[0]
+        raise BadArgument(
+            f"Expected dtype to be one of {', '.join(DTYPES)}; got {brief_repr(name)}. The nearest is {near!r}."
+        )
     return named(device).peaks.get(name)
+
+
+def _dtype_name(value: Any) -> str:
+    """The name of a dtype that is given as text, or as torch's or NumPy's."""
+    kind = type(value)
+    if kind is type and value.__module__ == "numpy":
+        return str(value.__name__)
+    if kind.__module__.partition(".")[0] in ("torch", "numpy") and "dtype" in kind.__name__.lower():
+        return str(value).removeprefix("torch.")
+    if not issubclass(kind, str):
+        raise BadArgument(f"Expected dtype to be a dtype such as 'float32' or torch.float32, got {brief_repr(value)}.")
+    return text("dtype", value, BadArgument).removeprefix("torch.")

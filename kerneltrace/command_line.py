@@ -1,0 +1,171 @@
+"""Read a command line of `python -m kerneltrace`: find the kernel in its file, and make the arguments of its launch."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import sys
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.arguments import brief_repr, cut, nearest
+from kerneltrace.errors import KernelError
+
+_DTYPES = (
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
+    "complex64", "complex128",
+)  # fmt: skip
+_FILLS: dict[str, Callable[..., Any]] = {"zeros": np.zeros, "ones": np.ones}
+_FORMS = "An array is float32:1024 or zeros:float32:64x64, a number is 1024 or scalar:float32:2.5, a file is x.npy."
+_MODULE = "kernel_file"  # the name that the file has as a module: its own may be that of another
+_EXAMPLE = """arguments of the kernel, in its order, each after an --arg:
+  float32:1024         an array of random numbers: floats from 0 to 1, integers from 0 to 99
+  int32:64x32          one of two dimensions
+  zeros:float32:1024   an array of zeros; so ones:, and arange: for 0, 1, 2, ...
+  1024, 2.5, True      a number, which numba takes as int64, float64 or bool
+  scalar:float32:2.5   a number of another type
+  data.npy             an array that numpy.save wrote
+
+The exit status is 1 where a mistake was found in the kernel, and 2 where it could not be traced."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command takes."""
+    made = argparse.ArgumentParser(
+        prog="python -m kerneltrace",
+        description="Run a CUDA kernel written for numba on the CPU, and print what a GPU would be asked to do.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("kernel", metavar="FILE.py::KERNEL", help="the kernel, and the Python file that defines it")
+    made.add_argument("--grid", required=True, help="blocks: 4, or 4,2 or 4,2,1")
+    made.add_argument("--block", required=True, help="threads of a block: 256, or 16,16 or 8,8,4")
+    made.add_argument("--arg", action="append", default=[], help="an argument of the kernel, see below")
+    made.add_argument("--shared-bytes", type=int, default=0, help="dynamic shared memory of a block, in bytes")
+    made.add_argument("--seed", type=int, default=0, help="of the random numbers (0)")
+    made.add_argument("--device", help='also estimate the time on this GPU: "A100 SXM4 80GB"')
+    made.add_argument("--full-grid", help="blocks of the launch to estimate, where only a part of it is traced")
+    made.add_argument("--registers", type=int, help="registers a thread, as a compiler reports them, for the estimate")
+    return made
+
+
+def extents(option: str, given: str) -> tuple[int, ...]:
+    """Blocks or threads, given as 4 or 4,2; KernelError for anything else."""
+    parts = given.replace("x", ",").split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise KernelError(f"Expected {option} to be whole numbers such as 4 or 16,16, got {brief_repr(given)}.")
+    return tuple(int(part) for part in parts)
+
+
+def load_kernel(given: str) -> Any:
+    """The kernel that FILE.py::KERNEL names, from its file, which is run; KernelError says what is missing."""
+    file, colons, name = given.rpartition("::")
+    path = Path(file if colons else name)
+    if not path.is_file():
+        raise KernelError(f"Expected a Python file and a kernel as FILE.py::KERNEL, got {given!r}: no file {path}.")
+    kernels = {key: value for key, value in vars(_module(path)).items() if _is_kernel(value, path)}
+    if colons and name in kernels:
+        return kernels[name]
+    if not kernels:
+        raise KernelError(f"{path} defines no function. Define a kernel in it: `@cuda.jit`, then `def`.")
+    near = nearest(name, kernels) if colons else list(kernels)[:5]
+    raise KernelError(f"Expected FILE.py::KERNEL, got {given!r}. {path} has {', '.join(near)}.")
+
+
+def _is_kernel(value: Any, path: Path) -> bool:
+    function = getattr(value, "py_func", None) or getattr(value, "fn", None) or value
+    return isinstance(function, types.FunctionType) and function.__code__.co_filename == str(path.resolve())
+
+
+def _module(path: Path) -> types.ModuleType:
+    """A file's module, with the names that it defines; KernelError where running it fails."""
+    spec = importlib.util.spec_from_file_location(_MODULE, path.resolve())
+    if spec is None or spec.loader is None:
+        raise KernelError(f"Expected a Python file whose name ends in .py, got {path}.")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))  # as for a script, so that it finds the files beside it
+    sys.modules[_MODULE] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        words = cut(f"{type(error).__name__}: {error}", 300)
+        raise KernelError(
+            f"{path} could not be run: {words}. Make `python {path}` work, with what it does itself under"
+            ' `if __name__ == "__main__":`.'
+        ) from None
+    return module
+
+
+def arguments_of(given: Sequence[str], seed: int) -> list[Any]:
+    """The arguments that the texts after --arg stand for; KernelError for one that stands for none."""
+    draw = np.random.default_rng(abs(seed))
+    return [_argument(one, draw) for one in given]
+
+
+def _argument(given: str, draw: np.random.Generator) -> Any:
+    if given.endswith(".npy"):
+        return _from_file(Path(given))
+    *fill, dtype, rest = ["", "", given] if ":" not in given else ["", *given.split(":")]
+    if not dtype:
+        return _number(given)
+    if dtype not in _DTYPES or len(fill) > 2:
+        raise _refused(given, f"The nearest type is {nearest(dtype, _DTYPES, n=1)[0]}.")
+    kind = np.dtype(dtype)
+    if fill[-1] == "scalar":
+        return kind.type(_number(rest))
+    sizes = rest.split("x")
+    if not all(size.isdecimal() for size in sizes):
+        raise _refused(given, f"{rest!r} is no shape such as 1024 or 64x32.")
+    return _array(given, fill[-1], kind, tuple(map(int, sizes)), draw)
+
+
+def _number(given: str) -> bool | int | float:
+    if given in ("True", "False"):
+        return given == "True"
+    try:
+        return int(given)
+    except ValueError:
+        pass
+    try:
+        return float(given)
+    except ValueError:
+        raise _refused(given) from None
+
+
+def _array(given: str, fill: str, kind: np.dtype[Any], shape: tuple[int, ...], draw: np.random.Generator) -> Any:
+    """An array whose elements are drawn, or as `fill` says."""
+    try:
+        if fill in _FILLS:
+            return _FILLS[fill](shape, kind)
+        if fill == "arange":
+            return np.arange(math.prod(shape)).astype(kind).reshape(shape)
+        if fill:
+            raise _refused(given, f"{fill!r} is none of zeros, ones, arange and scalar.")
+        if kind.kind in "iu":
+            return draw.integers(0, 100, shape).astype(kind)
+        if kind.kind == "b":
+            return draw.integers(0, 2, shape).astype(kind)
+        return draw.random(shape).astype(kind)
+    except (MemoryError, ValueError) as error:
+        if isinstance(error, KernelError):
+            raise
+        raise _refused(given, "This machine has no memory for an array of that shape.") from None
+
+
+def _from_file(path: Path) -> Any:
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise KernelError(f"Expected an array that numpy.save wrote in {path}: {cut(str(error), 200)}.") from None
+    if not isinstance(found, np.ndarray):
+        raise KernelError(f"Expected one array in {path}, got several. Write each with numpy.save.")
+    return found
+
+
+def _refused(given: str, more: str = "") -> KernelError:
+    return KernelError(f"Expected an argument of a kernel, got {brief_repr(given)}. {more} {_FORMS}".replace("  ", " "))

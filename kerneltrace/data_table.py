@@ -1,0 +1,63 @@
+"""Read the CSV tables that ship with kerneltrace, or say in one sentence which line is damaged."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from kerneltrace.arguments import brief_repr
+from kerneltrace.errors import DamagedTable
+
+T = TypeVar("T")
+_INSTALLED = Path(__file__).parent / "data"
+DATA = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[1] / "data"
+"""The folder of the tables: beside this file where the package was installed, data/ of the repository in a clone."""
+_NOT_FINITE = {"nan", "inf", "infinity"}
+
+
+class TableRow(dict[str, str]):
+    """A row's cells by column. Asked for a column that the table lacks, it raises ValueError."""
+
+    def __missing__(self, column: str) -> str:
+        raise ValueError(f"expected a column {column!r}, got none")
+
+
+def read_table(path: Path, convert: Callable[[TableRow], T]) -> list[T]:
+    """What `convert` makes of each row of a CSV file with a header.
+
+    Raises DamagedTable, with file, line and what to do, where the file can't be read, has no rows, ends within a row,
+    or has a row with too many or too few cells, a number that isn't finite, or what `convert` refuses with ValueError.
+    """
+    rows, line = [], 1
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = file.read().splitlines(keepends=True)
+        reader = csv.DictReader(lines, strict=True)
+        for cells in reader:
+            line = reader.line_num
+            rows.append(convert(_whole(cells)))
+        line = len(lines) or 1
+        if not rows or not lines[-1].endswith(("\n", "\r")):
+            raise ValueError("the file ends too early")
+    except OSError as error:
+        raise DamagedTable(f"{path} can't be read ({error.strerror}). {_restore(path)}") from error
+    except (ValueError, csv.Error) as error:
+        raise DamagedTable(f"{path}, line {line} is damaged: {str(error).rstrip('.')}. {_restore(path)}") from error
+    return rows
+
+
+def _whole(cells: dict[str, str]) -> TableRow:
+    if None in cells or None in cells.values():  # DictReader's mark of too many and too few
+        raise ValueError(f"expected {len(cells.keys() - {None})} cells, got another number")
+    for column, text in cells.items():
+        if text.strip().lstrip("+-").lower() in _NOT_FINITE:
+            raise ValueError(f"expected {column} to be finite, got {brief_repr(text)}")
+    return TableRow(cells)
+
+
+def _restore(path: Path) -> str:
+    if path.parent == _INSTALLED:
+        return "Restore it with `pip install --force-reinstall kerneltrace`."
+    return f"Restore it with `git checkout -- {path}`."

@@ -1,0 +1,57 @@
+"""Grids, blocks and warps: extents, places in them, and what a GPU can launch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from kerneltrace.arguments import brief_repr, is_whole
+from kerneltrace.errors import KernelError
+
+WARP = 32
+"""Threads."""
+
+
+class Dim3(NamedTuple):
+    """Extents of, or a place in, a grid or a block; x varies fastest."""
+
+    x: int
+    y: int
+    z: int
+
+
+def place(number: Any, shape: Dim3) -> Dim3:
+    """The place of the thread or block with a number, counted in a shape with x fastest."""
+    return Dim3(number % shape.x, number // shape.x % shape.y, number // (shape.x * shape.y))
+
+
+def place_name(at: Dim3, shape: Dim3) -> str:
+    """A place as a message quotes it: x alone where the shape has one dimension, else (x, y) or (x, y, z)."""
+    if shape.y == shape.z == 1:
+        return str(at.x)
+    return str(tuple(at[:2] if shape.z == 1 else at))
+
+
+MAX_THREADS = 1024
+MAX_BLOCK = Dim3(1024, 1024, 64)
+MAX_GRID = Dim3(2**31 - 1, 65535, 65535)
+"""CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
+
+
+def as_dim3(name: str, given: Any, largest: Dim3) -> Dim3:
+    """A grid or block, given as an integer or a tuple of up to three, as a Dim3; KernelError for anything else."""
+    parts = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(parts) <= 3 or not all(is_whole(part) for part in parts):
+        raise KernelError(f"Expected {name} to be a whole number or a tuple of up to three, got {brief_repr(given)}.")
+    full = Dim3(*(int(part) for part in (*parts, 1, 1)[:3]))
+    for part, limit, axis in zip(full, largest, "xyz", strict=True):
+        if not 1 <= part <= limit:
+            hint = " Nothing would run; is the number of blocks rounded down? Use -(-n // block)." if part == 0 else ""
+            raise KernelError(f"Expected {name}.{axis} to be 1 to {limit:,}, got {part:,}.{hint}")
+    if name == "block" and math.prod(full) > MAX_THREADS:
+        sizes = " x ".join(str(part) for part in full if part > 1)
+        raise KernelError(
+            f"A block has at most {MAX_THREADS:,} threads; {sizes} are {math.prod(full):,}."
+            " Use a smaller block and more blocks."
+        )
+    return full

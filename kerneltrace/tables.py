@@ -1,0 +1,73 @@
+"""How a terminal and a notebook show results: values by their words instead of their fields, and tables of text."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kerneltrace.arguments import cut
+
+# MathJax looks for no formulas inside of elements of these classes: a $ stays one.
+_LITERAL = "tex2jax_ignore mathjax_ignore"
+_HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}
+
+
+def plain(text: str, longest: int = 20_000) -> str:
+    """Text that any page can show: cut, and without characters that nobody sees or that turn others around."""
+    shown = cut(str(text)[: longest + 1], longest).replace("\t", " ")
+    return "".join(c if c == "\n" else _HIDDEN.get(unicodedata.category(c), c) for c in shown)
+
+
+class Shown:
+    """A value whose `repr` is its `str`. A dataclass that inherits this is declared with repr=False."""
+
+    def __repr__(self) -> str:
+        return plain(str(self), longest=10**6)
+
+
+@dataclass(frozen=True, repr=False)
+class Table(Shown):
+    """Rows of text under a title and headings, both of which may be missing; `notes` stand below as sentences."""
+
+    rows: tuple[tuple[str, ...], ...]
+    headings: tuple[str, ...] = ()
+    title: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [*([self.headings] if self.headings else []), *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
+
+    def _repr_html_(self) -> str:
+        title = f"<caption style='text-align:left'><b>{_escaped(self.title)}</b></caption>" if self.title else ""
+        head = f"<thead>{_line(self.headings, 'th')}</thead>" if self.headings else ""
+        body = "".join(_line(row, "td") for row in self.rows)
+        style = "max-width:48em;margin:0.2em 0"
+        notes = "".join(f"<p class='{_LITERAL}' style='{style}'>{_escaped(note)}</p>" for note in self.notes)
+        return f"<table class='{_LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
+
+
+class ShownAsTable(Shown):
+    """A value shown as the table that its `table` makes, in text and in HTML."""
+
+    def table(self) -> Table:
+        """The value as a table."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def _escaped(text: str) -> str:
+    return html.escape(plain(text))
+
+
+def _line(cells: Iterable[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag} style='text-align:left'>{_escaped(cell)}</{tag}>" for cell in cells) + "</tr>"
