@@ -3,6 +3,7 @@
 The wheel is built as pip builds it, and the packages that it needs are linked from the environment that runs the tests.
 """
 
+import shutil
 import subprocess
 import sys
 import venv
@@ -16,9 +17,12 @@ from labkit.core.paths import ROOT
 
 
 def build(name, folder):
-    """The wheel of the project in the folder `name` of the repository."""
+    """The wheel of the project in the folder `name` of the repository; built in a copy, since setuptools leaves files."""
+    source = folder / "source"
+    shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
+    (source / "data").symlink_to(ROOT / "data")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", folder, ROOT / name], check=True, capture_output=True, text=True)
+    subprocess.run([*command, "--wheel-dir", folder, source / name], check=True, capture_output=True, text=True)
     (wheel,) = folder.glob(f"{name}-*.whl")
     return wheel
 
