@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from ranks.errors import RankFailed as RankFailed, RanksError as RanksError
+
 
 class LabError(Exception):
     """Base of every error that labkit raises on purpose."""
@@ -32,10 +34,6 @@ class CompileError(LabError):
 
 class WorkerFailed(LabError):
     """A worker that loads data died, hung or raised; by the time this is raised, no worker is left."""
-
-
-class RankFailed(LabError):
-    """A rank of a launch raised, died or hung: the first for its own reason is named; no rank is left running."""
 
 
 class ScheduleError(LabError, ValueError):

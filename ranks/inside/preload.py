@@ -31,5 +31,5 @@ warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
 # Optimisers and DistributedDataParallel import torch._dynamo when first made, which takes seconds in each rank.
 for name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.optim"):
     importlib.import_module(name)
-for name in ("comm_trace", "packing", "rank_groups", "standin", "worker"):
+for name in ("packing", "inside.comm_trace", "inside.rank_groups", "inside.standin", "inside.worker"):
     importlib.import_module(f"ranks.{name}")

@@ -1,4 +1,4 @@
-"""What a process knows as a rank of a launch: its number, channel, clock and trace; and all traces on one clock."""
+"""What a process knows as a rank of a launch: its number, channel, clock and trace; and what a function tells it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
-from labkit.core.errors import BadMeasurement
-from labkit.core.parameters import AnyNumber, checked
-from labkit.core.spans import Span
+from ranks.arguments import choice, number, text, whole
 from ranks.channel import Channel
+from ranks.spans import SpanKind
 
 if TYPE_CHECKING:
-    from ranks.gpu_clock import GpuClock
+    from ranks.inside.gpu_clock import GpuClock
 
-SpanKind = Literal["F", "B", "W", "compute", "communication", "idle", "optimizer"]
 _MOST = 200_000  # spans and arrivals each, so that a long run doesn't fill the memory
 
 # What the ranks that take part in one exchange have in common: its group, and its number there.
@@ -100,7 +98,7 @@ _current: RankContext | None = None
 
 
 def current() -> RankContext | None:
-    """What this process is as a rank of `lab.launch`; None in any other process."""
+    """What this process is as a rank of `launch`; None in any other process."""
     return _current
 
 
@@ -110,14 +108,13 @@ def set_current(context: RankContext) -> None:
     _current = context
 
 
-@checked(error=BadMeasurement)
-def report(**metrics: AnyNumber) -> None:
-    """Send numbers from a rank to the notebook at once: `lab.report(step=7, loss=0.3)`.
+def report(**metrics: float) -> None:
+    """Send numbers from a rank to the process that launched it at once: `report(step=7, loss=0.3)`.
 
-    Inside `lab.launch` they reach `on_report` while the ranks run, and `.reports` after. In any other process, such
-    as one that torchrun started, they are printed as one line. BadMeasurement for what is not a number.
+    Inside `launch` they reach `on_report` while the ranks run, and `.reports` after. In any other process, such
+    as one that torchrun started, they are printed as one line. BadArgument for what is not a number.
     """
-    numbers = {name: float(value) for name, value in metrics.items()}
+    numbers = {name: number(name, value, finite=False) for name, value in metrics.items()}
     context = current()
     if context is not None and context.pid == os.getpid():
         context.send("report", context.now_s(), numbers)
@@ -126,13 +123,16 @@ def report(**metrics: AnyNumber) -> None:
     sys.stdout.flush()
 
 
-@checked(error=BadMeasurement)
-@contextmanager
-def span(kind: SpanKind, label: str = "") -> Iterator[None]:
+def span(kind: SpanKind, label: str = "") -> AbstractContextManager[None]:
     """Record what this rank does inside the `with` as a span of `kind`: one of Span's kinds.
 
-    Communication inside it is cut out of it. Outside a launch nothing is recorded. BadMeasurement for another kind.
+    Communication inside it is cut out of it. Outside a launch nothing is recorded. BadArgument for another kind.
     """
+    return _recorded(choice("kind", kind, get_args(SpanKind)), text("label", label))
+
+
+@contextmanager
+def _recorded(kind: str, label: str) -> Iterator[None]:
     context = current()
     if context is None:
         yield
@@ -147,56 +147,13 @@ def span(kind: SpanKind, label: str = "") -> Iterator[None]:
         context.add_span(start, context.stamp(), kind, label)
 
 
-def spans_of(traces: Sequence[RankTrace]) -> tuple[Span, ...]:
-    """Spans of each rank, in order of time; no two of a rank overlap unless two threads of it made them.
+def backend(nproc: int | None = None) -> str:
+    """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
 
-    Within an exchange a rank first waits for the last to arrive, which is "idle", and then communicates. A rank that
-    was done before the last arrived, as a sender may be, never waited.
+    Inside a rank `nproc` defaults to the number of ranks that run on this machine. BadArgument for what is no count.
     """
-    last_arrival_s = _last_arrivals(traces)
-    spans: list[Span] = []
-    for rank, trace in enumerate(traces):
-        parts: list[Span] = []
-        for start_s, end_s, kind, label, key in trace.spans:
-            arrived_s = last_arrival_s.get(key, start_s) if key is not None else start_s
-            if start_s < arrived_s < end_s:
-                parts.append(Span(rank, start_s, arrived_s, "idle", label))
-                start_s = arrived_s
-            parts.append(Span(rank, start_s, end_s, kind, label))
-        spans += _without_nesting(parts)
-    return tuple(spans)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else whole("nproc", nproc)
+    import torch
+    import torch.distributed as dist
 
-
-def _last_arrivals(traces: Sequence[RankTrace]) -> dict[Key, float]:
-    last: dict[Key, float] = {}
-    for trace in traces:
-        for key, at_s in trace.arrivals:
-            last[key] = max(last.get(key, at_s), at_s)
-    return last
-
-
-def _without_nesting(spans: list[Span]) -> list[Span]:
-    """Cut spans that lie inside another one out of it."""
-    done: list[Span] = []
-    outer: list[Span] = []  # open around the present moment, innermost last; each starts where it goes on
-    for span in sorted(spans, key=lambda s: (s.start_s, -s.end_s)):
-        while outer and outer[-1].end_s <= span.start_s:
-            _close(outer, done)
-        if outer and span.end_s <= outer[-1].end_s:
-            around = outer[-1]
-            if span.start_s > around.start_s:
-                done.append(Span(around.rank, around.start_s, span.start_s, around.kind, around.label))
-        outer.append(span)
-    while outer:
-        _close(outer, done)
-    return sorted(done)
-
-
-def _close(outer: list[Span], done: list[Span]) -> None:
-    """End the innermost span; the one around it goes on from there."""
-    span = outer.pop()
-    if span.end_s > span.start_s:
-        done.append(span)
-    if outer and outer[-1].start_s < span.end_s <= outer[-1].end_s:
-        around = outer.pop()
-        outer.append(Span(around.rank, span.end_s, around.end_s, around.kind, around.label))
+    return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"
