@@ -10,28 +10,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ranks.errors import (
-        BadArgument as BadArgument,
-        NotWritten as NotWritten,
-        RankFailed as RankFailed,
-        RanksError as RanksError,
-    )
+    from ranks.errors import BadArgument as BadArgument, RankFailed as RankFailed, RanksError as RanksError
     from ranks.inside.rank_context import Report as Report, backend as backend, report as report, span as span
     from ranks.inside.standin import StandIn as StandIn
     from ranks.launcher.launching import Launched as Launched, launch as launch
-    from ranks.rank_script import as_script as as_script
     from ranks.spans import Span as Span
 
 _HOME_OF = {
     "BadArgument": "errors",
     "Launched": "launcher.launching",
-    "NotWritten": "errors",
     "RankFailed": "errors",
     "RanksError": "errors",
     "Report": "inside.rank_context",
     "Span": "spans",
     "StandIn": "inside.standin",
-    "as_script": "rank_script",
     "backend": "inside.rank_context",
     "launch": "launcher.launching",
     "report": "inside.rank_context",

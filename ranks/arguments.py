@@ -1,4 +1,4 @@
-"""Judge what public functions are called with, and quote it: Expected nproc to be a whole number, got 'four'."""
+"""Judge what public functions are called with, and write values, times and sizes into messages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import inspect
 import math
 import reprlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ranks.errors import BadArgument
 
-_MOST_CHARACTERS = 1_000_000
 _PARTS = reprlib.Repr()
 _PARTS.maxlist = _PARTS.maxtuple = _PARTS.maxdict = _PARTS.maxset = _PARTS.maxfrozenset = _PARTS.maxarray = 30
 _PARTS.maxstring = _PARTS.maxother = 80
@@ -22,63 +20,37 @@ def refused(name: str, words: str, value: object, advice: str = "") -> BadArgume
     return BadArgument(f"Expected {name} to be {words}, got {brief_repr(value)}. {advice}".rstrip())
 
 
-def whole(name: str, value: Any, *, least: int = 1, most: int | None = None, advice: str = "") -> int:
-    """A whole number within bounds, of Python, NumPy or torch, as Python's; BadArgument for anything else."""
-    number = as_number(value)
-    words = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
-    if type(number) is not int or number < least or number > (most or 10**30):
-        raise refused(name, f"a whole number {words}", value, advice)
-    return number
-
-
-def number(
-    name: str,
-    value: Any,
-    *,
-    above: float = -math.inf,
-    least: float = -math.inf,
-    most: float = 1e30,
-    finite: bool = True,
-    advice: str = "",
-) -> float:
-    """A number within bounds as Python's float; without `finite` NaN, infinity and all sizes. BadArgument otherwise."""
+def whole(name: str, value: Any, *, most: int | None = None, advice: str = "") -> int:
+    """A whole number from 1 to `most`, of Python, NumPy or torch, as Python's own; BadArgument for anything else."""
     found = as_number(value)
+    if type(found) is not int or not 1 <= found <= (most or 10**30):
+        raise refused(name, "a whole number " + (f"from 1 to {most}" if most else "of at least 1"), value, advice)
+    return found
+
+
+def number(name: str, value: Any) -> float:
+    """Any number, NaN and infinity too, as Python's float; BadArgument for anything else."""
     try:
-        taken = None if found is None else float(found)
-    except OverflowError:  # an int beyond the floats
-        taken = None
-    if taken is not None and (not finite or (above < taken <= most and taken >= least and taken != -math.inf)):
-        return taken
-    bounds = ((" above", above), (" of at least", least), (" of at most", most if most < 1e30 else math.inf))
-    words = " and".join(f"{word} {bound:,g}" for word, bound in bounds if math.isfinite(bound))
-    raise refused(name, f"a {'finite ' * finite}number{words}", value, advice)
+        return float(as_number(value))  # type: ignore[arg-type]  # None is refused below
+    except (TypeError, OverflowError):
+        raise refused(name, "a number", value) from None
+
+
+def quantity(name: str, value: Any, unit: str, *, zero: bool = False) -> float:
+    """A finite number above 0, or with `zero` of at least 0, as Python's float; BadArgument for anything else."""
+    found = as_number(value)
+    if found is None or not 0 <= found <= 1e308 or (found == 0 and not zero):
+        raise refused(name, f"a finite number {'of at least' if zero else 'above'} 0", value, f"It is in {unit}.")
+    return float(found)
 
 
 def text(name: str, value: Any) -> str:
     """Text that UTF-8 can hold, as Python's own str; BadArgument for anything else."""
-    if not issubclass(type(value), str):
-        raise refused(name, "text", value)
-    found = str.__str__(value)
-    if len(found) > _MOST_CHARACTERS:
-        raise refused(name, f"text of at most {_MOST_CHARACTERS:,} characters", value)
     try:
+        found = str.__str__(value)
         found.encode()
-    except UnicodeEncodeError:
-        raise refused(name, "text that UTF-8 can hold", value) from None
-    return found
-
-
-def path(name: str, value: Any) -> Path:
-    """A path that this system can have; BadArgument for anything else."""
-    if not issubclass(type(value), str | Path):
-        raise refused(name, "a path", value)
-    found = Path(text(name, value)) if issubclass(type(value), str) else Path(value)
-    try:
-        found.exists()
-    except OSError as error:
-        raise refused(name, "a path that this system can have", value, f"It says: {error.strerror}.") from None
-    if "\0" in str(found):
-        raise refused(name, "a path without NUL", value)
+    except (TypeError, UnicodeEncodeError):
+        raise refused(name, "text", value) from None
     return found
 
 
@@ -90,18 +62,15 @@ def choice(name: str, value: Any, known: Sequence[str]) -> str:
     return found
 
 
-def function(name: str, value: Any, *, arguments: int | None = None, optional: bool = False) -> Any:
-    """What can be called, with so many arguments if that is said; None too if `optional`. BadArgument otherwise."""
+def check_function(name: str, value: Any, *, arguments: int | None = None) -> None:
+    """BadArgument for what can't be called, or not with as many arguments."""
     words = "a function" if arguments is None else f"a function of {arguments} argument{'s' * (arguments != 1)}"
-    words += " or None" * optional
-    if optional and value is None:
-        return None
     if not callable(value):
         raise refused(name, words, value, "Pass its name without brackets.")
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):  # some builtins don't say what they take
-        return value
+        return
     except Exception:
         raise refused(name, words, value) from None
     try:
@@ -110,7 +79,6 @@ def function(name: str, value: Any, *, arguments: int | None = None, optional: b
     except TypeError:
         has = ", ".join(map(str, signature.parameters)) or "none"
         raise refused(name, words, value, f"This one has {has}.") from None
-    return value
 
 
 def as_number(value: Any) -> int | float | None:
@@ -120,10 +88,9 @@ def as_number(value: Any) -> int | float | None:
     """
     try:
         if issubclass(type(value), int | float):
-            if issubclass(type(value), bool):
-                return None
+            kind = float if issubclass(type(value), float) else int
             # what a subclass says of itself doesn't count
-            return float.__pos__(value) if issubclass(type(value), float) else int.__pos__(value)
+            return None if issubclass(type(value), bool) else kind.__pos__(value)
         masked = getattr(value, "mask", None) is not None
         found = None if masked or getattr(getattr(value, "dtype", None), "kind", "f") not in "iuf" else value.item()
         return found if type(found) in (int, float) else None
@@ -133,11 +100,10 @@ def as_number(value: Any) -> int | float | None:
 
 def brief_repr(value: object) -> str:
     """`value` as a message quotes it: an array's type and shape, else its repr on one line, cut after 60 characters."""
-    kind = type(value).__name__
     try:
         shape = getattr(value, "shape", None)
         if isinstance(shape, tuple) and shape:
-            return f"{kind} of shape {tuple(shape)}"
+            return f"{type(value).__name__} of shape {tuple(shape)}"
         if issubclass(type(value), str | bytes):
             value = value[:80]  # type: ignore[index]  # mypy does not narrow by issubclass
         parted = type(value) in (list, tuple, dict, set, frozenset)  # such may be long, and is not written out whole
@@ -145,7 +111,7 @@ def brief_repr(value: object) -> str:
         return cut(shown.encode("utf-8", "backslashreplace").decode(), 60)
     except Exception:  # a message about a bad value must not fail on it
         large = issubclass(type(value), int)
-        return "a number of thousands of digits" if large else f"an object of type {kind}"
+        return "a number of thousands of digits" if large else f"an object of type {type(value).__name__}"
 
 
 def cut(words: str, longest: int) -> str:
@@ -156,3 +122,22 @@ def cut(words: str, longest: int) -> str:
     if not words[longest - 3].isspace():
         head = head.rpartition(" ")[0] or head
     return f"{head.rstrip()}..."
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration of up to minutes as text of three digits: 0.00123 -> '1.23 ms'."""
+    for size, unit in ((60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if seconds >= size * (2 if unit == "min" else 1):
+            return f"{_three_digits(seconds / size)} {unit}"
+    return f"{_three_digits(seconds / 1e-9)} ns"
+
+
+def format_bytes(n_bytes: float) -> str:
+    """A size of mebibytes or more as text: 3 * 2**30 -> '3.00 GiB'."""
+    size, unit = (2.0**30, "GiB") if n_bytes >= 2**30 else (2.0**20, "MiB")
+    return f"{_three_digits(n_bytes / size)} {unit}"
+
+
+def _three_digits(value: float) -> str:
+    decimals = 2 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"

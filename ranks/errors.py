@@ -13,7 +13,3 @@ class RankFailed(RanksError):
 
 class BadArgument(RanksError, ValueError):
     """A value that a function can't take; the message says what it expects and what it got."""
-
-
-class NotWritten(RanksError, OSError):
-    """A file that can't be written: no permission, no space, or a file where a folder should be."""

@@ -304,8 +304,13 @@ RESULTS = {
 # by room: what its functions call to start a process, to write a file, to measure for seconds, or to meet other ranks
 STARTS: dict[str, tuple[str, ...]] = {
     "steptime": ("steptime.mfu.measure_ceilings",),
-    "measure": ("ranks.launcher.agent.start_fork_server", "labkit.measure.dist.group_sync", "subprocess.Popen"),
-    "ranks": ("ranks.launcher.agent.start_fork_server", "ranks.rank_script._write", "subprocess.Popen"),
+    "measure": (
+        "ranks.launcher.agent.start_fork_server",
+        "labkit.measure.dist.group_sync",
+        "labkit.measure.rank_script.writing",
+        "subprocess.Popen",
+    ),
+    "ranks": ("ranks.launcher.agent.start_fork_server", "subprocess.Popen"),
     "exercises": (
         "ranks.launcher.agent.start_fork_server",
         "exercises.nb14.pipelines.group_sync",

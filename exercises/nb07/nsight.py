@@ -20,7 +20,7 @@ from labkit.core.errors import BadArgument, DataError
 from labkit.core.own_folder import writing
 from labkit.core.parameters import Count, Size, checked
 from labkit.core.units import format_seconds
-from ranks.source_text import is_plain_function, with_imports
+from labkit.measure.source_text import is_plain_function, with_imports
 
 # The columns shown of `--set basic`, in this order.
 _DETAILS = (
@@ -217,7 +217,7 @@ def as_script(work: Callable[[], object], path: str | Path, *, warm_ups: Size = 
 
     `work` takes no arguments. It is written with the imports that it needs, then called `warm_ups` times, and once more
     between cudaProfilerStart and cudaProfilerStop, so that a profiler sees only that call. It has to create everything
-    else that it uses. Raises ranks.BadArgument for a function that uses a variable of the notebook, BadArgument for
+    else that it uses. Raises BadMeasurement for a function that uses a variable of the notebook, BadArgument for
     anything but a function without arguments, DataError where the file can't be written.
     """
     if not is_plain_function(work) or inspect.signature(work).parameters:

@@ -18,8 +18,9 @@ from labkit.core.parameters import Count, checked
 from labkit.core.paths import ROOT
 from labkit.measure.bench import Timing, sync_of as sync_of
 from labkit.measure.contention import Contention, Watch, add_ended
+from labkit.measure.rank_script import as_script as as_script
 from labkit.measure.readings import no_sync
-from ranks import Report as Report, as_script as as_script, backend as backend, report as report, span as span
+from ranks import Report as Report, backend as backend, report as report, span as span
 from ranks.launcher import agent, rank_failures
 from ranks.launcher.launching import MOST_RANKS
 

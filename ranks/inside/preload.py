@@ -8,7 +8,7 @@ import warnings
 from multiprocessing import forkserver
 from pathlib import Path
 
-from ranks.process_tree import adopt_orphans, end_descendants
+from ranks.system import adopt_orphans, end_descendants
 
 
 def _tidy(server: int) -> None:

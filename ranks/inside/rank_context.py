@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ranks.arguments import choice, number, text, whole
 from ranks.channel import Channel
-from ranks.spans import SpanKind
+from ranks.spans import Key, RankTrace, SpanKind
 
 if TYPE_CHECKING:
     from ranks.inside.gpu_clock import GpuClock
 
 _MOST = 200_000  # spans and arrivals each, so that a long run doesn't fill the memory
-
-# What the ranks that take part in one exchange have in common: its group, and its number there.
-Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -32,19 +29,6 @@ class Report:
     rank: int
     at_s: float
     metrics: dict[str, float]
-
-
-@dataclass
-class RankTrace:
-    """What a rank did: spans (start, end, kind, label, key), and when it arrived at each exchange (key, time).
-
-    Times are seconds since the launch began or, until `RankContext.settle_trace`, stamps of the GPU's clock.
-    """
-
-    spans: list[tuple[Any, Any, str, str, Key | None]] = field(default_factory=list)
-    arrivals: list[tuple[Key, Any]] = field(default_factory=list)
-    simulated: bool = False  # a stand-in device took part
-    spent: tuple[float, float] = (0.0, 0.0)  # seconds of all its threads on a core, and waiting for one
 
 
 @dataclass
@@ -114,7 +98,7 @@ def report(**metrics: float) -> None:
     Inside `launch` they reach `on_report` while the ranks run, and `.reports` after. In any other process, such
     as one that torchrun started, they are printed as one line. BadArgument for what is not a number.
     """
-    numbers = {name: number(name, value, finite=False) for name, value in metrics.items()}
+    numbers = {name: number(name, value) for name, value in metrics.items()}
     context = current()
     if context is not None and context.pid == os.getpid():
         context.send("report", context.now_s(), numbers)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from ranks.arguments import choice, number, text
+from ranks.arguments import choice, quantity, text
 from ranks.errors import BadArgument
 from ranks.inside import rank_context
 from ranks.spans import SpanKind
@@ -37,14 +37,14 @@ class StandIn:
     """
 
     def __init__(self, flop_per_s: float = 1e12) -> None:
-        self.flop_per_s = number("flop_per_s", flop_per_s, above=0, advice="It is in FLOP a second.")
+        self.flop_per_s = quantity("flop_per_s", flop_per_s, "FLOP a second")
 
     def compute(self, flop: float, label: str = "", kind: SpanKind = "compute") -> None:
         """Take the time of `flop` operations: a span of `kind`, unless inside a `span`, whose part it is.
 
         BadArgument for what is no number of operations, and for more than an hour's.
         """
-        flop, label = _flop("flop", flop), text("label", label)
+        flop, label = quantity("flop", flop, "FLOP", zero=True), text("label", label)
         choice("kind", kind, get_args(SpanKind))
         if flop > 3600 * self.flop_per_s:  # a mistake in a unit, and it would sleep on after its reader has gone
             raise BadArgument(f"Expected flop to take at most an hour, got {flop:g} at {self.flop_per_s:g} FLOP/s.")
@@ -64,13 +64,11 @@ class StandIn:
 
         Backward takes twice as many as forward unless given.
         """
-        forward = _flop("forward_flop", forward_flop)
-        backward = 2 * forward if backward_flop is None else _flop("backward_flop", backward_flop)
+        forward = quantity("forward_flop", forward_flop, "FLOP", zero=True)
+        backward = 2 * forward
+        if backward_flop is not None:
+            backward = quantity("backward_flop", backward_flop, "FLOP", zero=True)
         return _StandInLayer(self, forward, backward, text("label", label))
-
-
-def _flop(name: str, value: float) -> float:
-    return number(name, value, least=0, advice="It is in FLOP.")
 
 
 class _Pass(torch.autograd.Function):

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from ranks.channel import Channel
 from ranks.inside import rank_context
-from ranks.machine import seconds_on_cores
+from ranks.spans import Key
+from ranks.system import seconds_on_cores
 
 if TYPE_CHECKING:
     from ranks.inside.comm_trace import CommTracer
@@ -55,7 +56,7 @@ class RankActivity:
     call: str = ""  # as a picture writes it: "send to 1"
     name: str = ""
     what: str = ""
-    key: rank_context.Key | None = None
+    key: Key | None = None
     for_s: float = 0.0
     last: str = ""
 

@@ -21,8 +21,7 @@ from ranks.channel import Channel
 from ranks.inside import worker
 from ranks.launcher import rank_failures
 from ranks.launcher.coordinator import Coordinator, RankState
-from ranks.machine import use_short_socket_paths
-from ranks.process_tree import end_descendants
+from ranks.system import end_descendants, use_short_socket_paths
 
 # What the server that ranks are forked from imports, so that no rank has to. A package built on this one adds its own.
 PRELOADED = ["ranks.inside.preload"]

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ranks import machine
-from ranks.arguments import brief_repr, function, number, whole
+from ranks import system
+from ranks.arguments import brief_repr, check_function, format_bytes, format_seconds, quantity, whole
 from ranks.errors import BadArgument, RankFailed
 from ranks.inside import rank_context
-from ranks.inside.rank_context import RankTrace, Report
-from ranks.launcher.timeline import spans_of
-from ranks.spans import Span
-from ranks.units import format_bytes, format_seconds
+from ranks.inside.rank_context import Report
+from ranks.spans import RankTrace, Span, spans_of
 
 # What a rank takes for itself with a small model: measured 18 MB forked, 160 MB started anew (torch 2.13, Linux).
 _FORKED_BYTES, _FRESH_BYTES = 32 << 20, 200 << 20
@@ -84,9 +82,10 @@ def launch(
     fail, and no more. macOS doesn't tell whose a connection is. Root, and whatever runs as you, is trusted.
     """
     nproc = whole("nproc", nproc, most=MOST_RANKS, advice="It is the number of ranks on this machine.")
-    timeout_s, threads = number("timeout_s", timeout_s, above=0, advice="It is in seconds."), whole("threads", threads)
-    function("fn", fn)
-    function("on_report", on_report, arguments=1, optional=True)
+    timeout_s, threads = quantity("timeout_s", timeout_s, "seconds"), whole("threads", threads)
+    check_function("fn", fn)
+    if on_report is not None:
+        check_function("on_report", on_report, arguments=1)
     _check(nproc)
     from ranks.inside.worker import Task
     from ranks.launcher import rank_failures
@@ -124,7 +123,7 @@ def _check(nproc: int) -> None:
     if rank_context.current() is not None:
         raise RankFailed("launch was called inside a rank of another launch. Start all ranks from the notebook.")
     each = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
-    if nproc * each > (memory := machine.memory_bytes()):
+    if nproc * each > (memory := system.memory_bytes()):
         raise BadArgument(
             f"{nproc} ranks need about {format_bytes(nproc * each)}, {format_bytes(each)} each before any tensor, and "
             f"this machine has {format_bytes(memory)}. Pass a smaller nproc."

@@ -11,9 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ranks.arguments import cut
+from ranks.arguments import cut, format_seconds
 from ranks.launcher.coordinator import CRASHES, Failure, RankState
-from ranks.units import format_seconds
 
 # What gloo, NCCL and torch's store say when it is a peer that has gone. Sources: gloo/transport/tcp/pair.cc,
 # torch/csrc/distributed/c10d/NCCLUtils.cpp and TCPStore's socket.cpp, torch 2.13.

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-import ranks
 from exercises.nb07.nsight import (
     as_script,
     csv_rows,
@@ -167,9 +166,9 @@ def test_what_belongs_to_the_notebook_is_named(tmp_path):
     def closure():
         held.sum()
 
-    with pytest.raises(ranks.BadArgument, match="but held is the notebook's"):
+    with pytest.raises(BadArgument, match="but held is the notebook's"):
         as_script(closure, tmp_path / "a.py")
-    with pytest.raises(ranks.BadArgument, match="but MISSING is the notebook's"):
+    with pytest.raises(BadArgument, match="but MISSING is the notebook's"):
         as_script(uses_the_notebook, tmp_path / "a.py")
     for wrong in (lambda: None, print, 5, subprocess.run):
         with pytest.raises(BadArgument, match=r"Expected (work to be )?a function (of no|without) arguments"):

@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 import labkit as lab
-from ranks import BadArgument
-from ranks.rank_script import as_script, returned
-from ranks.source_text import with_imports
+from labkit.core.errors import BadArgument
+from labkit.measure.rank_script import as_script, returned
+from labkit.measure.source_text import with_imports
 
 TORCHRUN = Path(sys.executable).parent / "torchrun"
 
@@ -64,7 +64,7 @@ def test_the_command_is_the_one_for_a_machine_or_for_each_of_several(tmp_path):
     assert options(alone) == ["torchrun", "--standalone", "--nproc-per-node=4", "train.py"]
     several = as_script(summed, tmp_path, 1.0, nproc=8, nnodes=3, rendezvous="node7:12345").torchrun
     assert options(several) == [
-        "torchrun", "--nnodes=3", "--nproc-per-node=8", "--rdzv-backend=c10d", "--rdzv-id=ranks",
+        "torchrun", "--nnodes=3", "--nproc-per-node=8", "--rdzv-backend=c10d", "--rdzv-id=labkit",
         "--rdzv-endpoint=$RENDEZVOUS", "train.py",
     ]  # fmt: skip
     assert "\nRENDEZVOUS=node7:12345\n" in several.read_text()

@@ -18,8 +18,7 @@ from labkit.core.errors import BadArgument as LabsBadArgument
 from ranks import BadArgument, Span
 from ranks.inside import rank_context, standin
 from ranks.inside.gpu_clock import GpuClock
-from ranks.inside.rank_context import RankTrace
-from ranks.launcher.timeline import spans_of
+from ranks.spans import RankTrace, spans_of
 
 
 def rank_and_sum(more):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeGuard
 
-from ranks.errors import BadArgument
+from labkit.core.errors import BadMeasurement
 
 
 def is_plain_function(work: object) -> TypeGuard[FunctionType]:
@@ -23,13 +23,13 @@ def is_plain_function(work: object) -> TypeGuard[FunctionType]:
 def with_imports(work: FunctionType, *, advice: str) -> tuple[str, str]:
     """Import lines and source of a function: all that a file needs to define it.
 
-    Modules, and functions and classes that a module defines, are imported. Raises BadArgument, ending with `advice`,
+    Modules, and functions and classes that a module defines, are imported. Raises BadMeasurement, ending with `advice`,
     for a function that uses a variable or another function of the notebook, or whose source isn't known.
     """
     try:
         source = textwrap.dedent(inspect.getsource(work))
     except OSError as error:
-        raise BadArgument(f"Python doesn't know the source of {work.__name__}. {advice}") from error
+        raise BadMeasurement(f"Python doesn't know the source of {work.__name__}. {advice}") from error
     known = work.__globals__
     used = {*_globals_of(work.__code__), *_names_of_the_header(source)}
     outside = sorted(name for name in used if not hasattr(builtins, name) and known.get(name) is not work)
@@ -37,7 +37,7 @@ def with_imports(work: FunctionType, *, advice: str) -> tuple[str, str]:
     foreign = sorted({name for name, line in imports.items() if not line} | set(work.__code__.co_freevars))
     if foreign:
         which = "is the notebook's" if len(foreign) == 1 else "are the notebook's"
-        raise BadArgument(
+        raise BadMeasurement(
             f"Expected {work.__name__} to define all that it uses, but {', '.join(foreign)} {which}. {advice}"
         )
     return "\n".join(imports.values()), source

@@ -8,18 +8,21 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from ranks.arguments import brief_repr, function, number, path, text, whole
-from ranks.errors import BadArgument, NotWritten
-from ranks.source_text import is_plain_function, with_imports
+from labkit.core.display import brief_repr
+from labkit.core.errors import BadArgument
+from labkit.core.kinds import Number
+from labkit.core.own_folder import writing
+from labkit.core.parameters import Count, checked
+from labkit.measure.source_text import is_plain_function, with_imports
 
 PORT = 29500  # torchrun's own default
 _ENDPOINT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 _RETURNED = re.compile(r"^rank (\d+) returned (.*)$", re.MULTILINE)
 
 _TRAIN = '''\
-"""A function of a notebook, run on every rank that torchrun starts. Written by ranks.as_script."""
+"""A function of a notebook, run on every rank that torchrun starts. Written by lab.dist.as_script."""
 
 import os
 import sys
@@ -82,62 +85,52 @@ class Scripts(NamedTuple):
     slurm: Path
 
 
+@checked
 def as_script(
     fn: Callable[..., object],
     folder: str | Path,
     *args: Any,
-    nproc: int,
-    nnodes: int = 1,
+    nproc: Count,
+    nnodes: Count = 1,
     rendezvous: str | None = None,
-    hours: float = 1,
+    hours: Annotated[float, Number(above=0, most=10_000)] = 1,
 ) -> Scripts:
-    """Write train.py, torchrun.sh and job.slurm to `folder`; they do what `launch(fn, nproc, *args)` does.
+    """Write train.py, torchrun.sh and job.slurm to `folder`; they do what `lab.launch(fn, nproc, *args)` does.
 
     train.py is the function with the imports of the modules that it uses; it calls it with `args`, and prints what each
     rank returned. torchrun.sh starts `nproc` ranks on one machine. With `nnodes` above 1, run it on each of them: they
     meet at `rendezvous`, "host:port" of one, or without it at $RENDEZVOUS. job.slurm asks for `nnodes` machines with
     `nproc` GPUs each for `hours`, and needs no rendezvous. Raises BadArgument for a function
-    that uses names of the notebook, and for arguments that can't be written as text; NotWritten where files can't be.
+    that uses names of the notebook, and for arguments that can't be written as text; DataError where files can't be.
 
     Run these files only in a network of machines whose users you trust. torchrun's store listens on every network
     interface and has no password (--standalone too), and gloo and NCCL don't encrypt: whoever reaches their ports can
     read what ranks send, change it or join as a rank, and run code as you, since all_gather_object unpickles what it
-    receives. A private network or a firewall is what keeps others out. On one machine `launch` needs no such trust.
+    receives. A private network or a firewall is what keeps others out. On one machine `lab.launch` needs no such trust.
     """
-    function("fn", fn)
     if not is_plain_function(fn):
         raise BadArgument(f"Expected a function made with def, got {brief_repr(fn)}.")
-    target, nproc, nnodes = path("folder", folder), whole("nproc", nproc), whole("nnodes", nnodes)
-    rendezvous = rendezvous if rendezvous is None else text("rendezvous", rendezvous)
-    hours = number("hours", hours, above=0, most=10_000)
     imports, source = with_imports(fn, advice="Make it inside the function, or pass it as an argument.")
     start = _torchrun(nproc, nnodes, rendezvous)
     minutes = math.ceil(hours * 60)
     time = f"{minutes // 60:02d}:{minutes % 60:02d}:00"  # as Slurm reads it: HH:MM:SS
     job = _SLURM.format(name=fn.__name__, nnodes=nnodes, nproc=nproc, time=time)
     train = _TRAIN.format(imports=imports, source=source, name=fn.__name__, arguments=_literals(fn, args))
-    scripts = Scripts(*(target / name for name in ("train.py", "torchrun.sh", "job.slurm")))
-    for file, content in zip(scripts, (train, start, job), strict=True):
-        _write(file, content)
-    return scripts
-
-
-def _write(file: Path, content: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content, encoding="utf-8", newline="\n")
-    except OSError as error:
-        why = error.strerror or error
-        raise NotWritten(f"{file} can't be written ({why}). Choose a folder that you can write to.") from error
+    found = Scripts(*(Path(folder) / name for name in ("train.py", "torchrun.sh", "job.slurm")))
+    for path, text in zip(found, (train, start, job), strict=True):
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+    return found
 
 
 def returned(output: str) -> Iterator[tuple[int, Any]]:
     """(rank, value) of each line in which train.py says what its function returned."""
-    for rank, written in _RETURNED.findall(output):
+    for rank, text in _RETURNED.findall(output):
         try:
-            yield int(rank), ast.literal_eval(written)
+            yield int(rank), ast.literal_eval(text)
         except (ValueError, SyntaxError):  # not a literal, such as a tensor: keep its text
-            yield int(rank), written
+            yield int(rank), text
 
 
 def _torchrun(nproc: int, nnodes: int, rendezvous: str | None) -> str:
@@ -156,7 +149,7 @@ def _torchrun(nproc: int, nnodes: int, rendezvous: str | None) -> str:
     else:
         line = f"RENDEZVOUS={rendezvous}"
     options = f"--nnodes={nnodes} --nproc-per-node={nproc} --rdzv-backend=c10d \\\n"
-    options += '  --rdzv-id=ranks --rdzv-endpoint="$RENDEZVOUS"'
+    options += '  --rdzv-id=labkit --rdzv-endpoint="$RENDEZVOUS"'
     return _TORCHRUN.format(where=f"On each of the {nnodes} machines", rendezvous=line, options=options)
 
 
