@@ -28,6 +28,8 @@ atexit.register(_tidy, os.getpid())
 adopt_orphans()
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an adopted orphan's
 
+warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; nothing here needs it
+
 # Optimisers and DistributedDataParallel import torch._dynamo when first made, which takes seconds in each rank.
 for name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.optim"):
     importlib.import_module(name)
