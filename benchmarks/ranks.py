@@ -30,7 +30,7 @@ def seconds() -> float:
 
 def rows() -> Iterator[tuple[str, float, float, str]]:
     """Name, target, value and unit of each figure: seconds, and their share of spawn's, both measured in turn."""
-    from ranks import agent  # here, since each rank imports this module, and needs no agent
+    from ranks.launcher import agent  # here, since each rank imports this module, and needs no agent
 
     seconds()
     again, spawned = [], []

@@ -16,10 +16,10 @@ from torch._C import _functorch as functorch
 from torch._C._distributed_c10d import Store
 
 from labkit.core.display import cut
-from labkit.core.errors import LabError, RankFailed
+from labkit.core.errors import RankFailed, RanksError
 from labkit.core.paths import PACKAGES
 from labkit.lesson.checks import NotYet
-from ranks import launch
+from labkit.measure.dist import launch
 
 TIMEOUT_S = 12.0  # some thirty times what a right answer takes
 _LONGEST_MESSAGE = 400
@@ -130,5 +130,5 @@ def _launched(ranks: int, fn: Callable[..., Any], *args: Any) -> Any:
             "that wait for each other never go on: is every message that a rank waits for sent, and does every rank "
             "call each collective?"
         ) from error
-    except LabError as error:
+    except RanksError as error:
         raise NotYet(f"On {ranks} ranks: {error}") from error

@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is offered to others
-    import ranks
     import steptime
     from kerneltrace import trace as trace
     from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
@@ -29,24 +28,25 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.lesson.progress import progress as progress
     from labkit.lesson.review import review as review
     from labkit.lesson.stepper import Stepper as Stepper
-    from labkit.measure import catalog as catalog, published as published, simulated as simulated
+    from labkit.measure import catalog as catalog, dist as dist, published as published, simulated as simulated
     from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
     from labkit.measure.ceilings import measure_ceilings as measure_ceilings
+    from labkit.measure.dist import launch as launch
     from labkit.measure.machine import pick as pick, threads as threads
     from labkit.measure.memory import peak_memory as peak_memory
     from labkit.measure.probe import float32_precision as float32_precision
     from labkit.train import data as data, graphs as graphs, models as models, training as training
-    from ranks import StandIn as StandIn, launch as launch, report as report
+    from ranks import StandIn as StandIn, report as report
     from trainplan import cluster as cluster, costs as costs, schedule as schedule
 
-    dist, profiling = ranks, steptime
+    profiling = steptime
 
 # The module that holds each public name.
 _NAMES = {
     "kerneltrace": ("trace",),
     "kerneltrace.compiler": ("compile_cuda", "compile_numba"),
     "kerneltrace.judge.occupancy": ("occupancy",),
-    "ranks": ("StandIn", "launch", "report"),
+    "ranks": ("StandIn", "report"),
     "labkit.core.display": ("Table",),
     "labkit.lesson.boards": ("Curves", "SpeedBoard"),
     "labkit.lesson.cards": ("cards",),
@@ -60,6 +60,7 @@ _NAMES = {
     "labkit.lesson.stepper": ("Stepper",),
     "labkit.measure.bench": ("Timing", "compare", "speedup", "time_call"),
     "labkit.measure.ceilings": ("measure_ceilings",),
+    "labkit.measure.dist": ("launch",),
     "labkit.measure.machine": ("pick", "threads"),
     "labkit.measure.memory": ("peak_memory",),
     "labkit.measure.probe": ("float32_precision",),
@@ -68,14 +69,14 @@ _NAMES = {
 _ROOMS = {
     "labkit.core": ("errors", "units"),
     "labkit.lesson": ("course",),
-    "labkit.measure": ("catalog", "published", "simulated"),
+    "labkit.measure": ("catalog", "dist", "published", "simulated"),
     "labkit.train": ("data", "graphs", "models", "training"),
     "labkit": ("kernels", "plot"),
     "trainplan": ("cluster", "costs", "schedule"),
 }
 _HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}
-_MODULE_OF |= {"dist": "ranks", "profiling": "steptime"}
+_MODULE_OF |= {"profiling": "steptime"}
 __all__ = sorted([*_HOME_OF, *_MODULE_OF])  # from the tables above, in which each name stands once
 
 

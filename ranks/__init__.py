@@ -1,6 +1,7 @@
-"""One function on N processes: results and metrics back, failures explained; torch.distributed does the rest.
+"""Run a function on N ranks of torch.distributed on one machine; results, a timeline, and why a rank failed come back.
 
-labkit/README.md follows a call of `lab.launch` through these modules.
+Names load when first used, so that `import ranks` costs milliseconds and no torch. README.md beside this file shows a
+launch, and how data flows through these modules.
 """
 
 from __future__ import annotations
@@ -8,21 +9,36 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from labkit.measure.bench import sync_of as sync_of
-from ranks.launching import Launched as Launched, launch as launch
-from ranks.rank_context import Report as Report, report as report, span as span
-from ranks.rank_script import as_script as as_script
-from ranks.rank_timing import (
-    all_reduce_seconds as all_reduce_seconds,
-    backend as backend,
-    interleaved as interleaved,
-)
-
 if TYPE_CHECKING:
-    from ranks.standin import StandIn as StandIn
+    from ranks.errors import BadArgument as BadArgument, RankFailed as RankFailed, RanksError as RanksError
+    from ranks.inside.rank_context import Report as Report, backend as backend, report as report, span as span
+    from ranks.inside.standin import StandIn as StandIn
+    from ranks.launcher.launching import Launched as Launched, launch as launch
+    from ranks.spans import Span as Span
+
+_HOME_OF = {
+    "BadArgument": "errors",
+    "Launched": "launcher.launching",
+    "RankFailed": "errors",
+    "RanksError": "errors",
+    "Report": "inside.rank_context",
+    "Span": "spans",
+    "StandIn": "inside.standin",
+    "backend": "inside.rank_context",
+    "launch": "launcher.launching",
+    "report": "inside.rank_context",
+    "span": "inside.rank_context",
+}
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name != "StandIn":
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'ranks' has no attribute {name!r}")
-    return importlib.import_module("ranks.standin").StandIn  # imports torch, and is loaded when first used
+    value = getattr(importlib.import_module(f"ranks.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

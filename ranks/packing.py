@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import pickle
 from typing import Any
@@ -13,8 +14,7 @@ import torch
 class _ResultPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is torch.Tensor and _is_plain(obj):
-            flat = obj.contiguous().reshape(-1).view(torch.uint8)  # NumPy has no bfloat16, but any tensor is bytes
-            return _tensor, (pickle.PickleBuffer(flat.numpy().data), obj.dtype, tuple(obj.shape))
+            return _tensor, (pickle.PickleBuffer(_bytes_of(obj.contiguous())), obj.dtype, tuple(obj.shape))
         return super().reducer_override(obj)
 
 
@@ -22,6 +22,13 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether its numbers and shape are all there is to it; torch pickles any other tensor itself."""
     dense = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
     return dense and tensor.numel() > 0 and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    """A tensor's memory, which it keeps alive; without NumPy, which torch doesn't bring and which has no bfloat16."""
+    data: Any = (ctypes.c_ubyte * (tensor.numel() * tensor.element_size())).from_address(tensor.data_ptr())
+    data.tensor = tensor
+    return data
 
 
 def _tensor(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:

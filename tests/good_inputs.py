@@ -304,14 +304,15 @@ RESULTS = {
 # by room: what its functions call to start a process, to write a file, to measure for seconds, or to meet other ranks
 STARTS: dict[str, tuple[str, ...]] = {
     "steptime": ("steptime.mfu.measure_ceilings",),
-    "ranks": (
-        "ranks.agent.start_fork_server",
-        "ranks.rank_script.writing",
-        "ranks.rank_timing.group_sync",
+    "measure": (
+        "ranks.launcher.agent.start_fork_server",
+        "labkit.measure.dist.group_sync",
+        "labkit.measure.rank_script.writing",
         "subprocess.Popen",
     ),
+    "ranks": ("ranks.launcher.agent.start_fork_server", "subprocess.Popen"),
     "exercises": (
-        "ranks.agent.start_fork_server",
+        "ranks.launcher.agent.start_fork_server",
         "exercises.nb14.pipelines.group_sync",
         "exercises.nb15.namespace_hosts._check_possible",
         "subprocess.Popen",

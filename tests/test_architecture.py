@@ -90,6 +90,12 @@ FLOORS: dict[str, list[set[str]]] = {
         {"compiler", "judge", "run"},
         {"tracing"},
     ],
+    "ranks": [
+        {"channel", "errors", "packing", "spans", "system"},
+        {"arguments"},
+        {"inside"},
+        {"launcher"},
+    ],
 }
 
 

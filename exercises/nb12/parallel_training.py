@@ -17,11 +17,10 @@ from labkit.core.display import Shown
 from labkit.core.errors import BadArgument
 from labkit.core.kinds import Items
 from labkit.core.parameters import Count, NonNegative, Positive, checked
-from labkit.core.spans import Span
 from labkit.core.units import MIB, format_seconds
-from ranks import rank_context
-from ranks.launching import Launched, Ranks, launch
-from ranks.standin import StandIn
+from labkit.measure.dist import Launched, Ranks, launch
+from ranks import Span, StandIn
+from ranks.inside import rank_context
 
 _WARM = 2  # DistributedDataParallel orders its buckets anew after the first step
 _FLOAT32 = 4  # bytes

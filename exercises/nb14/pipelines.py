@@ -18,10 +18,9 @@ from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRun
 from labkit.core.errors import BadArgument, ScheduleError
 from labkit.core.kinds import Items
 from labkit.core.parameters import Count, NonNegative, checked
-from labkit.core.spans import Span
-from ranks.rank_context import SpanKind, span
-from ranks.rank_timing import group_sync, together_s
-from ranks.standin import StandIn
+from labkit.measure.dist import group_sync, together_s
+from ranks import Span, StandIn, span
+from ranks.spans import SpanKind
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _STEP = re.compile(r"([FBW])(\d+)(?:\.(\d+))?", re.ASCII)

@@ -27,7 +27,7 @@ from labkit.core.display import cut, signal_name
 from labkit.core.errors import LabError, RankFailed
 from labkit.core.kinds import Number
 from labkit.core.parameters import Count, Positive, checked
-from ranks.rank_script import PORT, as_script, returned
+from labkit.measure.rank_script import PORT, as_script, returned
 
 NAMES = ("host-a", "host-b")
 ADDRESSES = ("10.203.0.1", "10.203.0.2")

@@ -11,7 +11,8 @@ from exercises.nb17.settings import RANKS, ROOMY, STEPS, Fault, Job, RankEvidenc
 from exercises.nb17.training_job import train
 from labkit.core.errors import RankFailed
 from labkit.core.units import format_seconds
-from ranks import Launched, launch
+from labkit.measure.dist import launch
+from ranks import Launched
 
 _ELSEWHERE = 0.04  # of the way from the first to the last weights: rounding to bfloat16 makes 0.013 of it, faults 0.06
 _SLOWER, _MORE_TRAFFIC, _HOLES, _DRIVER_CALLS = 1.2, 1.5, 0.15, 2

@@ -13,6 +13,7 @@ from kerneltrace.errors import (
     TraceTooLarge as TraceTooLarge,
     UnknownDevice as UnknownDevice,
 )
+from ranks.errors import RankFailed as RankFailed, RanksError as RanksError
 
 
 class LabError(Exception):
@@ -39,10 +40,6 @@ class WorkerFailed(LabError):
     """A worker that loads data died, hung or raised; by the time this is raised, no worker is left."""
 
 
-class RankFailed(LabError):
-    """A rank of a launch raised, died or hung: the first for its own reason is named; no rank is left running."""
-
-
 class ScheduleError(LabError, ValueError):
     """A schedule that can't run: ranks that wait for each other in a circle, or work in an impossible order."""
 
@@ -63,7 +60,7 @@ class BadMeasurement(BadArgument):
     """A measurement that cannot be what it claims to be, or too little of one to judge."""
 
 
-IN_WORDS = (LabError, KernelTraceError)
+IN_WORDS = (LabError, KernelTraceError, RanksError)
 """Bases of the errors whose messages are written for readers: labkit's, and those of what stands beside it."""
 
 

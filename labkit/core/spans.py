@@ -1,25 +1,3 @@
-"""Who did what when: one interval of one rank, measured or simulated."""
+"""Who did what when: the intervals that `ranks` measures and schedules simulate."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, order=True)
-class Span:
-    """`rank` did `kind` from `start_s` to `end_s`, in seconds on the one clock that all ranks share.
-
-    `kind` is "F" (forward), "B" (backward), "W" (backward of the weights alone), "compute", "communication", "idle"
-    or "optimizer"; `label` is what a picture writes on it, such as the micro-batch.
-    """
-
-    rank: int
-    start_s: float
-    end_s: float
-    kind: str
-    label: str = ""
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return self.end_s - self.start_s
+from ranks.spans import Span as Span

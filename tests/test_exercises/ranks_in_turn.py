@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from exercises.nb17 import health, settings, training_job
-from labkit.core.spans import Span
 from labkit.measure.machine import threads
-from ranks import Launched
+from ranks import Launched, Span
 
 LOST = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:29500"
 ONE_RUN = threading.Lock()  # at a time, whichever thread asks for it

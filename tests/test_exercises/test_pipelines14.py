@@ -10,7 +10,7 @@ from torch.nn.functional import mse_loss
 import labkit as lab
 from exercises.nb14 import pipelines
 from labkit.core.errors import BadArgument, ScheduleError
-from labkit.core.spans import Span
+from ranks import Span
 from trainplan import schedule
 
 STEPS = 3

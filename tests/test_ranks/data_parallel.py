@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from labkit.measure import contention
-from ranks import interleaved, rank_timing
+from labkit.measure import contention, dist as lab_dist
+from labkit.measure.dist import interleaved
 
 IMAGES, STEPS = 24, 3
 
@@ -116,7 +116,7 @@ def two_ways(rounds):
         time.sleep(seconds)
         calls.append((name, time.perf_counter()))
 
-    rank_timing.time = SimpleNamespace(perf_counter=perf_counter)  # type: ignore[assignment]
+    lab_dist.time = SimpleNamespace(perf_counter=perf_counter)  # type: ignore[assignment]
     return interleaved({"short": lambda: way("short", 0.0), "long": lambda: way("long", late_s)}, rounds), calls, read_s
 
 

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 import labkit as lab
-from ranks import rank_context
-from ranks.coordinator import Coordinator
+from ranks.inside import rank_context
+from ranks.launcher.coordinator import Coordinator
 
 _TIMEOUT_S, _GRACE_S = 60.0, 0.5
 MARK = os.environ.setdefault("LABKIT_PLANTED", f"planted-by-{os.getpid()}")  # ranks have the notebook's environment
@@ -304,5 +304,5 @@ FAULTS = {
     loops_forever: (_HANGS, "rank 0 waits in all_reduce", "rank 1 is at work", "while rank == 1"),
     unpicklable_result: ("of type generator, can't be sent to the notebook",),
     huge_result: None,
-    launches: ("lab.launch was called inside a rank",),
+    launches: ("launch was called inside a rank",),
 }  # fmt: skip

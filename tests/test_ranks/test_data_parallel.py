@@ -9,7 +9,7 @@ from labkit import dist
 from labkit.core.errors import BadArgument
 from labkit.lesson import checks, journal
 from labkit.measure.bench import speedup
-from ranks import interleaved
+from labkit.measure.dist import interleaved
 from tests.test_ranks.data_parallel import (
     beside_others,
     by_hand,

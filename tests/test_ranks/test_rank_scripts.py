@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 import labkit as lab
 from labkit.core.errors import BadArgument
+from labkit.measure.rank_script import as_script, returned
 from labkit.measure.source_text import with_imports
-from ranks.rank_script import as_script, returned
 
 TORCHRUN = Path(sys.executable).parent / "torchrun"
 

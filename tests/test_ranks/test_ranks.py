@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 
 import labkit as lab
-from labkit.core.errors import BadArgument
-from labkit.core.spans import Span
-from ranks import rank_context, standin
-from ranks.gpu_clock import GpuClock
-from ranks.rank_context import RankTrace
+from labkit.core.errors import BadArgument as LabsBadArgument
+from ranks import BadArgument, Span
+from ranks.inside import rank_context, standin
+from ranks.inside.gpu_clock import GpuClock
+from ranks.spans import RankTrace, spans_of
 
 
 def rank_and_sum(more):
@@ -220,7 +220,7 @@ def test_a_span_inside_another_is_cut_out_of_it():
     trace = RankTrace(
         [(0.0, 10.0, "F", "0", None), (2.0, 6.0, "communication", "recv", None), (3.0, 4.0, "compute", "", None)]
     )
-    found = [(s.start_s, s.end_s, s.kind) for s in rank_context.spans_of([trace])]
+    found = [(s.start_s, s.end_s, s.kind) for s in spans_of([trace])]
     expected = ["F", "communication", "compute", "communication", "F"]
     assert found == [
         (*ends, kind) for ends, kind in zip([(0, 2), (2, 3), (3, 4), (4, 6), (6, 10)], expected, strict=True)
@@ -231,7 +231,7 @@ def test_idle_ends_when_the_last_rank_arrives():
     key = ("group", 0, 1)
     early = RankTrace([(1.0, 5.0, "communication", "all_reduce", key)], [(key, 1.0)])
     late = RankTrace([(4.0, 5.1, "communication", "all_reduce", key)], [(key, 4.0)])
-    assert rank_context.spans_of([early, late]) == (
+    assert spans_of([early, late]) == (
         Span(0, 1.0, 4.0, "idle", "all_reduce"),
         Span(0, 4.0, 5.0, "communication", "all_reduce"),
         Span(1, 4.0, 5.1, "communication", "all_reduce"),
@@ -369,7 +369,7 @@ def test_all_reduce_is_timed_by_size():
     assert list(seconds) == [4, 40_000_000]
     assert 0 < seconds[4] < seconds[40_000_000] < 5
     assert lab.dist.all_reduce_seconds([4], 2, over="gloo")[4] > 0
-    with pytest.raises(BadArgument, match="Expected sizes to be a list of at least 1 item"):
+    with pytest.raises(LabsBadArgument, match="Expected sizes to be a list of at least 1 item"):
         lab.dist.all_reduce_seconds([], 2)
-    with pytest.raises(BadArgument, match="Expected over to be one of 'gloo', 'nccl' or None, got 'mpi'"):
+    with pytest.raises(LabsBadArgument, match="Expected over to be one of 'gloo', 'nccl' or None, got 'mpi'"):
         lab.dist.all_reduce_seconds([4], 2, over="mpi")

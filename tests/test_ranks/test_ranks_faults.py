@@ -13,8 +13,7 @@ import pytest
 import torch
 
 import labkit as lab
-from labkit.core.errors import BadArgument, RankFailed
-from labkit.measure import host
+from ranks import BadArgument, RankFailed, system
 from tests.test_ranks.ranks_faults import (
     FAULTS,
     LEAVE,
@@ -233,7 +232,7 @@ def test_a_huge_result_arrives_whole():
     ids=str,
 )
 def test_what_cannot_be_launched_is_refused_at_once(arguments, words, monkeypatch):
-    monkeypatch.setattr(host, "memory_bytes", lambda: 24 << 30)
+    monkeypatch.setattr(system, "memory_bytes", lambda: 24 << 30)
     with pytest.raises(BadArgument) as caught:
         lab.launch(**{"fn": works, "nproc": 2, **arguments})
     assert words in str(caught.value)
@@ -247,6 +246,6 @@ def test_a_function_that_cannot_travel_is_refused():
 
 
 def test_ranks_beyond_the_memory_are_refused(monkeypatch):
-    monkeypatch.setattr(host, "memory_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(system, "memory_bytes", lambda: 1 << 30)
     with pytest.raises(BadArgument, match="40 ranks need about"):
         lab.launch(works, 40)

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 import labkit as lab
-from labkit.core.errors import LabError, RankFailed
-from ranks import rank_groups
+from ranks import RankFailed, RanksError
+from ranks.inside import rank_groups
 from tests.test_ranks.ranks_left import listening, processes_of
 from tests.test_ranks.strangers import (
     NOBODY,
@@ -142,7 +142,7 @@ def test_a_peer_of_another_user_is_named(host):
         peer, _ = server.accept()
         with peer:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 5, 0))
-            with pytest.raises(LabError, match=rf"another user of this machine \(user id {NOBODY}\)"):
+            with pytest.raises(RanksError, match=rf"another user of this machine \(user id {NOBODY}\)"):
                 rank_groups.check_peers()
         ours.send("enough")
         stranger.join()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from labkit.core.display import cut, signal_name
-from labkit.core.units import format_seconds
-from ranks.coordinator import CRASHES, Failure, RankState
+from ranks.arguments import cut, format_seconds
+from ranks.launcher.coordinator import CRASHES, Failure, RankState
 
 # What gloo, NCCL and torch's store say when it is a peer that has gone. Sources: gloo/transport/tcp/pair.cc,
 # torch/csrc/distributed/c10d/NCCLUtils.cpp and TCPStore's socket.cpp, torch 2.13.
@@ -22,6 +22,10 @@ _LOST = re.compile(
     r"failed to recv, got 0 bytes|Connection was likely closed"
 )
 _OF_THE_NETWORK = re.compile(r"gloo/transport/|DistNetworkError")
+_HERE = str(Path(__file__).parents[1])
+# Parts of the paths of files whose frames are no part of the reader's own code. A package built on this one adds its
+# own folder, so that messages name the reader's line that called it.
+NOT_THE_READERS = [_HERE, "site-packages", "<frozen", sys.base_prefix]
 
 
 def is_own(failure: Failure) -> bool:
@@ -145,13 +149,21 @@ def _how_it_failed(state: RankState) -> str:
         return f"it left with exit code {failure.code} before its function returned"
     if "Received data size doesn't match expected size" in state.tail:
         return "gloo ended it, for it got more bytes from a peer than its own tensor has room for"
-    name = signal_name(-failure.code)
+    name = _signal_name(-failure.code)
     memory = ", by the system if memory ran out: use fewer ranks or smaller tensors" if name == "SIGKILL" else ""
     return f"it was killed by {name}{memory}"
 
 
+def _signal_name(number: int) -> str:
+    """The name of a signal, such as SIGKILL; "signal 40" where it has none, as most real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _crash_report(state: RankState) -> str:
-    """What a crashed process printed, its stack without the frames of labkit and Python around the reader's."""
+    """What a crashed process printed, its stack without the frames of this package and Python around the reader's."""
     if not state.crashed:
         return ""
     start = min((at for word in CRASHES if (at := state.tail.find(word)) >= 0), default=0)
@@ -160,8 +172,8 @@ def _crash_report(state: RankState) -> str:
     )
     stacks = [stack.partition("Extension modules:")[0] for stack in threads if "in _listen" not in stack]
     kept = [line for stack in stacks for line in stack.splitlines()[1:]]
-    own = next((i for i, line in enumerate(kept) if '/ranks/worker.py"' in line), len(kept))
-    hidden = ("/ranks/", "c10d_logger.py", "<no Python frame>")
+    own = next((i for i, line in enumerate(kept) if f'{_HERE}/inside/worker.py"' in line), len(kept))
+    hidden = (_HERE, "c10d_logger.py", "<no Python frame>")
     kept = [line for line in kept[:own] if line.strip() and not any(part in line for part in hidden)]
     return "\n".join([what.strip(), *(["Its stack, innermost first:", *kept] if kept else [])])
 
@@ -175,8 +187,7 @@ def _one_line(state: RankState) -> str:
     activity = state.activity
     if activity is None:
         return f"  rank {state.rank} doesn't answer: it is starting, or stopped, or computes outside of Python"
-    others = re.compile(rf"site-packages|labkit|^{re.escape(sys.base_prefix)}|^<frozen")
-    own = [frame for frame in activity.frames if not others.search(frame[0])]
+    own = [frame for frame in activity.frames if not any(part in frame[0] for part in NOT_THE_READERS)]
     at = f", at {_frame(own[-1]).strip()}" if own else ""
     if activity.call:
         what = f" ({activity.what})" if activity.what else ""

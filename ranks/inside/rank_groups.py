@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import FileStore, Store
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from labkit.core.errors import LabError
+from ranks.errors import RanksError
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _MAPPED = "0000000000000000FFFF0000"  # begins an IPv4 address written as IPv6
@@ -57,7 +57,7 @@ def install(folder: str) -> None:
 
 
 def check_peers() -> None:
-    """Raise LabError if gloo has taken a process of another user for a rank."""
+    """Raise RanksError if gloo has taken a process of another user for a rank."""
     strangers = _strangers()
     for _ in range(_LOOKS - 1):
         if not strangers:
@@ -66,7 +66,7 @@ def check_peers() -> None:
         strangers = {inode: user for inode, user in _strangers().items() if inode in strangers}
     if strangers:
         users = ", ".join(sorted(set(strangers.values())))
-        raise LabError(
+        raise RanksError(
             f"A process of another user of this machine (user id {users}) connected to this rank as if it were one of "
             "its peers. Nothing was sent to it. Launch again; if it happens again, tell the machine's administrator."
         )

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ranks.channel import Channel
-from ranks.rank_context import RankTrace, Report
-from ranks.worker import RankActivity
+from ranks.inside.rank_context import Report
+from ranks.inside.worker import RankActivity
+from ranks.spans import RankTrace
 
 _LOOK_S = 0.05  # how often to look for processes that ended without a message
 _MOST_READ = 256  # pieces of 64 KiB of output at a time: a process that writes without end must not hold up a launch

@@ -1,34 +1,56 @@
-"""Time what all ranks of a process group do together, and name the backend that they can use."""
+"""`lab.dist`: launch ranks and see what other programs took meanwhile; time what all ranks of a group do together.
+
+What launches is the package `ranks`, whose names stand here too; what is added to it is labkit's measuring.
+"""
 
 from __future__ import annotations
 
-import os
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
+import ranks
 from labkit.core.kinds import Items, Number
 from labkit.core.parameters import Count, checked
-from labkit.measure.bench import Timing, sync_of
-from labkit.measure.contention import Watch
+from labkit.core.paths import ROOT
+from labkit.measure.bench import Timing, sync_of as sync_of
+from labkit.measure.contention import Contention, Watch, add_ended
+from labkit.measure.rank_script import as_script as as_script
 from labkit.measure.readings import no_sync
-from ranks.launching import Ranks, launch
+from ranks import Report as Report, backend as backend, report as report, span as span
+from ranks.launcher import agent, rank_failures
+from ranks.launcher.launching import MOST_RANKS
 
+__all__ = [
+    "Launched", "Report", "all_reduce_seconds", "as_script", "backend", "interleaved", "launch", "report", "span",
+    "sync_of",
+]  # fmt: skip
+Ranks = Annotated[int, Number(least=1, most=MOST_RANKS, advice="It is the number of ranks on this machine.")]
+# Ranks that use `lab.dist` find it imported, and what a rank waits in is told by the line that called labkit.
+agent.PRELOADED.append(__name__)
+rank_failures.NOT_THE_READERS.append(str(ROOT / "labkit"))
 _RUNS, _WARM = 9, 3  # an odd number of runs, whose median is one of them
 
 
-@checked
-def backend(nproc: Count | None = None) -> str:
-    """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
+@dataclass(frozen=True, repr=False, eq=False)
+class Launched(ranks.Launched):
+    """What `ranks.launch` returns, with `contention`: what other programs took of the ranks' time."""
 
-    Inside a rank `nproc` defaults to the number of ranks that run on this machine.
-    """
-    import torch
-    import torch.distributed as dist
+    contention: Contention = field(default=Contention())
 
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else nproc
-    return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= ranks else "gloo"
+    def __repr__(self) -> str:
+        return super().__repr__() + (self.contention.reason and f"; {self.contention.reason}")
+
+
+@functools.wraps(ranks.launch)
+def launch(fn: Callable[..., Any], nproc: int, *args: Any, **options: Any) -> Launched:  # noqa: D103  # ranks.launch's
+    watch = Watch()
+    launched = ranks.launch(fn, nproc, *args, **options)
+    add_ended(launched.spent)
+    return Launched(**vars(launched), contention=watch.so_far())
 
 
 def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:

@@ -18,18 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labkit.measure import contention
-from ranks import rank_context
 from ranks.channel import Channel
+from ranks.inside import rank_context
+from ranks.spans import Key
+from ranks.system import seconds_on_cores
 
 if TYPE_CHECKING:
-    from ranks.comm_trace import CommTracer
+    from ranks.inside.comm_trace import CommTracer
 
 LEAVE_S = 3.0  # for threads that the function left behind
 _LONGEST = 20_000  # characters of a traceback
 _dismissed = threading.Event()
 # Files whose frames are no part of the reader's call: ours, and torch's logging of collectives.
-_WRAPPERS = (*(str(Path("dist", name)) for name in ("comm_trace.py", "worker.py")), "c10d_logger.py")
+_WRAPPERS = (*(str(Path(__file__).with_name(name)) for name in ("comm_trace.py", "worker.py")), "c10d_logger.py")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class RankActivity:
     call: str = ""  # as a picture writes it: "send to 1"
     name: str = ""
     what: str = ""
-    key: rank_context.Key | None = None
+    key: Key | None = None
     for_s: float = 0.0
     last: str = ""
 
@@ -67,8 +68,8 @@ def main(rank: int, task: Task, messages: socket.socket, output: socket.socket) 
     context = rank_context.RankContext(rank, Channel(messages), task.start_s)
     _redirect_output(output)
     rank_context.set_current(context)
-    from ranks import rank_groups
-    from ranks.comm_trace import CommTracer
+    from ranks.inside import rank_groups
+    from ranks.inside.comm_trace import CommTracer
 
     rank_groups.install(task.folder)
     tracer = CommTracer(context, task.folder)
@@ -100,7 +101,7 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
     fn, args = pickle.loads(task.call)
     value = fn(*args)
     context.settle_trace()
-    context.trace.spent = contention.own_threads()
+    context.trace.spent = seconds_on_cores()
     try:
         result = pack(value)
     except Exception as error:
@@ -116,7 +117,7 @@ def _call(task: Task, context: rank_context.RankContext) -> Any:
 
 
 def _own_traceback(error: BaseException) -> str:
-    """The traceback without the frames of labkit's and torch's wrappers."""
+    """The traceback without the frames of our and torch's wrappers."""
     whole: traceback.TracebackException | None = traceback.TracebackException.from_exception(error)
     part = whole
     while part is not None:
@@ -156,7 +157,7 @@ def _set_environment(rank: int, task: Task) -> None:
         "RANK": ours, "LOCAL_RANK": ours, "ROLE_RANK": ours, "ROLE_NAME": "rank", "GROUP_RANK": "0",
         "WORLD_SIZE": all_ranks, "LOCAL_WORLD_SIZE": all_ranks, "ROLE_WORLD_SIZE": all_ranks, "GROUP_WORLD_SIZE": "1",
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(task.free_port), "TORCHELASTIC_USE_AGENT_STORE": "False",
-        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "labkit",
+        "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "ranks",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         "OMP_NUM_THREADS": str(task.threads),
     }  # fmt: skip

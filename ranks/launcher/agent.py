@@ -17,12 +17,14 @@ from multiprocessing import util
 from pathlib import Path
 from unittest.mock import patch
 
-from labkit.core.own_folder import use_short_socket_paths
-from ranks import rank_failures, worker
 from ranks.channel import Channel
-from ranks.coordinator import Coordinator, RankState
-from ranks.process_tree import end_descendants
+from ranks.inside import worker
+from ranks.launcher import rank_failures
+from ranks.launcher.coordinator import Coordinator, RankState
+from ranks.system import end_descendants, use_short_socket_paths
 
+# What the server that ranks are forked from imports, so that no rank has to. A package built on this one adds its own.
+PRELOADED = ["ranks.inside.preload"]
 METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 # After a failure, how long to wait for other ranks' messages. Where a rank has failed for its own reason, only for what
 # the others have sent already. Else for the rank that broke the connections: the system may report its end late.
@@ -141,7 +143,7 @@ def start_fork_server() -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         os.kill(server, signal.SIGKILL)
         os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
-    multiprocessing.set_forkserver_preload(["ranks.preload"])
+    multiprocessing.set_forkserver_preload(PRELOADED)
     # One thread, since a fork copies the calling thread alone and would leave the others' locks taken for ever.
     alone = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     with patch.dict(os.environ, alone, TORCH_CPP_LOG_LEVEL="ERROR"), _without_main_module():

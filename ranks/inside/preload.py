@@ -8,7 +8,7 @@ import warnings
 from multiprocessing import forkserver
 from pathlib import Path
 
-from ranks.process_tree import adopt_orphans, end_descendants
+from ranks.system import adopt_orphans, end_descendants
 
 
 def _tidy(server: int) -> None:
@@ -28,8 +28,10 @@ atexit.register(_tidy, os.getpid())
 adopt_orphans()
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an adopted orphan's
 
+warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; nothing here needs it
+
 # Optimisers and DistributedDataParallel import torch._dynamo when first made, which takes seconds in each rank.
 for name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.optim"):
     importlib.import_module(name)
-for name in ("comm_trace", "packing", "rank_groups", "standin", "worker"):
+for name in ("packing", "inside.comm_trace", "inside.rank_groups", "inside.standin", "inside.worker"):
     importlib.import_module(f"ranks.{name}")

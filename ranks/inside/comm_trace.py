@@ -21,8 +21,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ranks.gpu_clock import GpuClock
-from ranks.rank_context import Key, RankContext
+from ranks.inside.gpu_clock import GpuClock
+from ranks.inside.rank_context import RankContext
+from ranks.spans import Key
 
 # Those whose tensor has as many numbers, of one type, on all ranks of the group.
 _ALIKE = (

@@ -10,25 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from labkit.core.display import brief_repr
-from labkit.core.errors import BadArgument, BadMeasurement, RankFailed
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, Positive, checked
-from labkit.core.spans import Span
-from labkit.core.units import format_bytes, format_seconds
-from labkit.measure import host
-from labkit.measure.contention import Contention, Watch, add_ended
-from ranks import rank_context
-from ranks.rank_context import RankTrace, Report, spans_of
+from ranks import system
+from ranks.arguments import brief_repr, check_function, format_bytes, format_seconds, quantity, whole
+from ranks.errors import BadArgument, RankFailed
+from ranks.inside import rank_context
+from ranks.inside.rank_context import Report
+from ranks.spans import RankTrace, Span, spans_of
 
 # What a rank takes for itself with a small model: measured 18 MB forked, 160 MB started anew (torch 2.13, Linux).
 _FORKED_BYTES, _FRESH_BYTES = 32 << 20, 200 << 20
-# A rank takes five of the 1,024 files that Linux lets a process open, and the notebook needs its own.
-Ranks = Annotated[int, Number(least=1, most=120, advice="It is the number of ranks on this machine.")]
+MOST_RANKS = 120  # a rank takes five of the 1,024 files that Linux lets a process open, and the notebook needs its own
 _had: set[str] = set()  # environment variables of earlier launches: the fork server, which lives on, may have them
 
 
@@ -36,7 +31,8 @@ _had: set[str] = set()  # environment variables of earlier launches: the fork se
 class Launched(Sequence[Any]):
     """What each rank returned, in order; what ranks reported; and spans of what each did when, on one clock.
 
-    `contention` is what other programs took of the ranks' time.
+    `spent` has, for each rank, the seconds that its threads were on a core, and that they waited for one: zeros where
+    the system doesn't say. `origin` is "simulated" where a `StandIn` took part.
     """
 
     values: tuple[Any, ...]
@@ -44,7 +40,7 @@ class Launched(Sequence[Any]):
     reports: tuple[Report, ...] = ()
     spans: tuple[Span, ...] = ()
     origin: Literal["measured", "simulated"] = "measured"
-    contention: Contention = field(default=Contention())
+    spent: tuple[tuple[float, float], ...] = ()
 
     def __getitem__(self, index: Any) -> Any:
         return self.values[index]
@@ -60,25 +56,23 @@ class Launched(Sequence[Any]):
     def __repr__(self) -> str:
         ranks = "1 rank" if len(self) == 1 else f"{len(self)} ranks"
         devices = " (simulated devices)" if self.origin == "simulated" else ""
-        busy = self.contention.reason and f"; {self.contention.reason}"
-        return f"{ranks} returned after {format_seconds(self.seconds)}{devices}{busy}"
+        return f"{ranks} returned after {format_seconds(self.seconds)}{devices}"
 
 
-@checked
 def launch(
     fn: Callable[..., Any],
-    nproc: Ranks,
+    nproc: int,
     *args: Any,
-    timeout_s: Positive = 60.0,
+    timeout_s: float = 60.0,
     on_report: Callable[[Report], object] | None = None,
-    threads: Count = 1,
+    threads: int = 1,
 ) -> Launched:
     """Run `fn(*args)` on `nproc` processes at once and return what each returned, rank by rank.
 
     Each process has torchrun's environment, `threads` threads, a GPU where each can have one, and `fn` calls
-    `dist.init_process_group(lab.dist.backend())` itself. Meanwhile `on_report` is called here with what ranks
-    `lab.report`. Ranks that aren't done after `timeout_s` seconds are ended. RankFailed says which rank failed first
-    and why, what each was doing, or which tensors differ; BadArgument and BadMeasurement say what can't be launched.
+    `torch.distributed.init_process_group(backend())` itself. Meanwhile `on_report` is called here with what ranks
+    `report`. Ranks that aren't done after `timeout_s` seconds are ended. RankFailed says which rank failed first
+    and why, what each was doing, or which tensors differ; BadArgument says what can't be launched.
     When it returns or raises, nothing runs any more that ranks have started, daemons on Linux included.
 
     Other users of this machine can't join, read or write. `env://`, the default of init_process_group, meets at a file
@@ -87,17 +81,21 @@ def launch(
     rank that gloo has connected to another user's process fails before it sends anything: others can make a launch
     fail, and no more. macOS doesn't tell whose a connection is. Root, and whatever runs as you, is trusted.
     """
+    nproc = whole("nproc", nproc, most=MOST_RANKS, advice="It is the number of ranks on this machine.")
+    timeout_s, threads = quantity("timeout_s", timeout_s, "seconds"), whole("threads", threads)
+    check_function("fn", fn)
+    if on_report is not None:
+        check_function("on_report", on_report, arguments=1)
     _check(nproc)
-    from ranks import rank_failures
-    from ranks.agent import Agent, private_folder, start_fork_server
-    from ranks.coordinator import Coordinator
+    from ranks.inside.worker import Task
+    from ranks.launcher import rank_failures
+    from ranks.launcher.agent import Agent, private_folder, start_fork_server
+    from ranks.launcher.coordinator import Coordinator
     from ranks.packing import unpack
-    from ranks.worker import Task
 
     call, method = _pickled(fn, args), multiprocessing.get_start_method(allow_none=True)
     start_s = time.monotonic()
     start_fork_server()
-    watch = Watch()
     with private_folder() as folder:
         with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as agent:
             places = folder, _free_port()
@@ -109,28 +107,26 @@ def launch(
     if differ:
         raise RankFailed(f"All ranks returned, with wrong results. {differ}")
     values = tuple(unpack(state.result) for state in states)
-    return _launched(values, coordinator.now_s(), tuple(coordinator.reports), [state.trace for state in states], watch)
+    return _launched(values, coordinator.now_s(), tuple(coordinator.reports), [state.trace for state in states])
 
 
 def _launched(
-    values: tuple[Any, ...], seconds: float, reports: tuple[Report, ...], traces: Sequence[RankTrace], watch: Watch
+    values: tuple[Any, ...], seconds: float, reports: tuple[Report, ...], traces: Sequence[RankTrace]
 ) -> Launched:
-    """What was launched, with its spans, and what other programs took of it since `watch` began."""
-    add_ended([trace.spent for trace in traces])
-    simulated = any(trace.simulated for trace in traces)
-    origin: Literal["measured", "simulated"] = "simulated" if simulated else "measured"
-    return Launched(values, seconds, reports, spans_of(traces), origin, watch.so_far())
+    """What was launched, with the spans of all ranks."""
+    origin: Literal["measured", "simulated"] = "simulated" if any(t.simulated for t in traces) else "measured"
+    return Launched(values, seconds, reports, spans_of(traces), origin, tuple(trace.spent for trace in traces))
 
 
 def _check(nproc: int) -> None:
-    """Raise RankFailed or BadMeasurement for what can't be launched here, before anything is started."""
+    """Raise RankFailed or BadArgument for what can't be launched here, before anything is started."""
     if rank_context.current() is not None:
-        raise RankFailed("lab.launch was called inside a rank of another launch. Start all ranks from the notebook.")
+        raise RankFailed("launch was called inside a rank of another launch. Start all ranks from the notebook.")
     each = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
-    if nproc * each > host.memory_bytes():
-        raise BadMeasurement(
+    if nproc * each > (memory := system.memory_bytes()):
+        raise BadArgument(
             f"{nproc} ranks need about {format_bytes(nproc * each)}, {format_bytes(each)} each before any tensor, and "
-            f"this machine has {format_bytes(host.memory_bytes())}. Pass a smaller nproc."
+            f"this machine has {format_bytes(memory)}. Pass a smaller nproc."
         )
 
 

@@ -1,0 +1,143 @@
+"""What a process knows as a rank of a launch: its number, channel, clock and trace; and what a function tells it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_args
+
+from ranks.arguments import choice, number, text, whole
+from ranks.channel import Channel
+from ranks.spans import Key, RankTrace, SpanKind
+
+if TYPE_CHECKING:
+    from ranks.inside.gpu_clock import GpuClock
+
+_MOST = 200_000  # spans and arrivals each, so that a long run doesn't fill the memory
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one rank told the notebook: `metrics` by name, at `at_s` seconds after the launch began."""
+
+    rank: int
+    at_s: float
+    metrics: dict[str, float]
+
+
+@dataclass
+class RankContext:
+    """The rank that this process is. `channel` leads to the notebook."""
+
+    rank: int
+    channel: Channel
+    start_s: float
+    trace: RankTrace = field(default_factory=RankTrace)
+    gpu: GpuClock | None = None  # set where collectives run on a GPU, which the processor's clock doesn't see
+    pid: int = field(default_factory=os.getpid)  # a process that the rank forks has another
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    spans_open: threading.local = field(default_factory=threading.local)
+
+    def now_s(self) -> float:
+        """Seconds since the launch began, on the clock that all processes of one computer share."""
+        return time.monotonic() - self.start_s
+
+    def stamp(self) -> Any:
+        """The present moment: on the GPU's clock where there is one, else in seconds."""
+        return self.now_s() if self.gpu is None else self.gpu.stamp()
+
+    def send(self, *message: Any) -> None:
+        """Send a message to the notebook, one thread at a time: what reports and what answers share the channel."""
+        with self.lock:
+            self.channel.send(message)
+
+    def add_span(self, start: Any, end: Any, kind: str, label: str = "", key: Key | None = None) -> None:
+        """Keep a span in the trace; those beyond 200,000 are dropped."""
+        if len(self.trace.spans) < _MOST:
+            self.trace.spans.append((start, end, kind, label, key))
+
+    def add_arrival(self, key: Key | None, at: Any) -> None:
+        """Keep when this rank was ready for an exchange."""
+        if key is not None and len(self.trace.arrivals) < _MOST:
+            self.trace.arrivals.append((key, at))
+
+    def settle_trace(self) -> None:
+        """Turn the trace's stamps of the GPU's clock into seconds. Waits for the GPU."""
+        if self.gpu is None:
+            return
+        self.gpu.synchronize()
+        seconds, trace = self.gpu.seconds, self.trace
+        # Tuples are made anew with the same fields.
+        trace.spans = [(seconds(start), seconds(end), *rest) for start, end, *rest in trace.spans]  # type: ignore[misc]
+        trace.arrivals = [(key, seconds(at)) for key, at in trace.arrivals]
+
+
+_current: RankContext | None = None
+
+
+def current() -> RankContext | None:
+    """What this process is as a rank of `launch`; None in any other process."""
+    return _current
+
+
+def set_current(context: RankContext) -> None:
+    """Make this process a rank."""
+    global _current
+    _current = context
+
+
+def report(**metrics: float) -> None:
+    """Send numbers from a rank to the process that launched it at once: `report(step=7, loss=0.3)`.
+
+    Inside `launch` they reach `on_report` while the ranks run, and `.reports` after. In any other process, such
+    as one that torchrun started, they are printed as one line. BadArgument for what is not a number.
+    """
+    numbers = {name: number(name, value) for name, value in metrics.items()}
+    context = current()
+    if context is not None and context.pid == os.getpid():
+        context.send("report", context.now_s(), numbers)
+        return
+    sys.stdout.write(f"rank {os.environ.get('RANK', '0')}: {json.dumps(numbers)}\n")
+    sys.stdout.flush()
+
+
+def span(kind: SpanKind, label: str = "") -> AbstractContextManager[None]:
+    """Record what this rank does inside the `with` as a span of `kind`: one of Span's kinds.
+
+    Communication inside it is cut out of it. Outside a launch nothing is recorded. BadArgument for another kind.
+    """
+    return _recorded(choice("kind", kind, get_args(SpanKind)), text("label", label))
+
+
+@contextmanager
+def _recorded(kind: str, label: str) -> Iterator[None]:
+    context = current()
+    if context is None:
+        yield
+        return
+    depth = getattr(context.spans_open, "depth", 0)
+    context.spans_open.depth = depth + 1
+    start = context.stamp()
+    try:
+        yield
+    finally:
+        context.spans_open.depth = depth
+        context.add_span(start, context.stamp(), kind, label)
+
+
+def backend(nproc: int | None = None) -> str:
+    """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
+
+    Inside a rank `nproc` defaults to the number of ranks that run on this machine. BadArgument for what is no count.
+    """
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else whole("nproc", nproc)
+    import torch
+    import torch.distributed as dist
+
+    return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"

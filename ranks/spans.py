@@ -1,0 +1,98 @@
+"""Who did what when: what each rank notes, and the spans of all on one clock that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SpanKind = Literal["F", "B", "W", "compute", "communication", "idle", "optimizer"]
+Key = tuple[Any, ...]  # what ranks that take part in one exchange have in common: its group, and its number there
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """`rank` did `kind` from `start_s` to `end_s`, in seconds on the one clock that all ranks share.
+
+    `kind` is "F" (forward), "B" (backward), "W" (backward of the weights alone), "compute", "communication", "idle"
+    or "optimizer"; `label` is what a picture writes on it, such as the micro-batch.
+    """
+
+    rank: int
+    start_s: float
+    end_s: float
+    kind: str
+    label: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end_s - self.start_s
+
+
+@dataclass
+class RankTrace:
+    """What a rank did: spans (start, end, kind, label, key), and when it arrived at each exchange (key, time).
+
+    Times are seconds since the launch began or, until `RankContext.settle_trace`, stamps of the GPU's clock.
+    """
+
+    spans: list[tuple[Any, Any, str, str, Key | None]] = field(default_factory=list)
+    arrivals: list[tuple[Key, Any]] = field(default_factory=list)
+    simulated: bool = False  # a stand-in device took part
+    spent: tuple[float, float] = (0.0, 0.0)  # seconds of all its threads on a core, and waiting for one
+
+
+def spans_of(traces: Sequence[RankTrace]) -> tuple[Span, ...]:
+    """Spans of each rank, in order of time; no two of a rank overlap unless two threads of it made them.
+
+    Within an exchange a rank first waits for the last to arrive, which is "idle", and then communicates. A rank that
+    was done before the last arrived, as a sender may be, never waited.
+    """
+    last_arrival_s = _last_arrivals(traces)
+    spans: list[Span] = []
+    for rank, trace in enumerate(traces):
+        parts: list[Span] = []
+        for start_s, end_s, kind, label, key in trace.spans:
+            arrived_s = last_arrival_s.get(key, start_s) if key is not None else start_s
+            if start_s < arrived_s < end_s:
+                parts.append(Span(rank, start_s, arrived_s, "idle", label))
+                start_s = arrived_s
+            parts.append(Span(rank, start_s, end_s, kind, label))
+        spans += _without_nesting(parts)
+    return tuple(spans)
+
+
+def _last_arrivals(traces: Sequence[RankTrace]) -> dict[Key, float]:
+    last: dict[Key, float] = {}
+    for trace in traces:
+        for key, at_s in trace.arrivals:
+            last[key] = max(last.get(key, at_s), at_s)
+    return last
+
+
+def _without_nesting(spans: list[Span]) -> list[Span]:
+    """Cut spans that lie inside another one out of it."""
+    done: list[Span] = []
+    outer: list[Span] = []  # open around the present moment, innermost last; each starts where it goes on
+    for span in sorted(spans, key=lambda s: (s.start_s, -s.end_s)):
+        while outer and outer[-1].end_s <= span.start_s:
+            _close(outer, done)
+        if outer and span.end_s <= outer[-1].end_s:
+            around = outer[-1]
+            if span.start_s > around.start_s:
+                done.append(Span(around.rank, around.start_s, span.start_s, around.kind, around.label))
+        outer.append(span)
+    while outer:
+        _close(outer, done)
+    return sorted(done)
+
+
+def _close(outer: list[Span], done: list[Span]) -> None:
+    """End the innermost span; the one around it goes on from there."""
+    span = outer.pop()
+    if span.end_s > span.start_s:
+        done.append(span)
+    if outer and outer[-1].start_s < span.end_s <= outer[-1].end_s:
+        around = outer.pop()
+        outer.append(Span(around.rank, span.end_s, around.end_s, around.kind, around.label))

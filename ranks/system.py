@@ -1,0 +1,90 @@
+"""What the operating system says of memory and cores, and the end of all processes that descend from one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from multiprocessing import util
+from pathlib import Path
+
+import psutil
+
+_POLL_S, _AT_MOST_S = 0.01, 2.0
+_LONGEST_TEMP = 60  # bytes: the address of a Unix socket has at most 104 to 108, and its name is added to the folder
+
+
+def memory_bytes(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Bytes of main memory that this process may use: those installed, or its cgroup's limit if that is lower.
+
+    A container often sees its own cgroup at the mount, while its path is the host's: so the mount's limit counts too.
+    """
+    found = [str(psutil.virtual_memory().total)]
+    with suppress(OSError):
+        for line in own.read_text().splitlines():
+            _, controllers, inner = line.split(":", 2)
+            mount = root / "memory" if "memory" in controllers.split(",") else root  # version 1, version 2
+            for folder in (mount / inner.lstrip("/"), *(mount / inner.lstrip("/")).parents):
+                for name in ("memory.max", "memory.limit_in_bytes"):
+                    with suppress(OSError):
+                        found.append((folder / name).read_text().strip())
+    return min(int(limit) for limit in found if limit.isdigit() and int(limit) > 0)
+
+
+def seconds_on_cores() -> tuple[float, float]:
+    """Seconds that this process's threads have been on a core, and have waited for one; 0 where it isn't said.
+
+    Source: Linux, Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
+    """
+    ran_s = waited_s = 0.0
+    for one in Path("/proc/self/task").glob("*/schedstat"):
+        with suppress(OSError, ValueError):  # the thread has ended meanwhile
+            ran, waited = one.read_text().split()[:2]
+            ran_s, waited_s = ran_s + int(ran) * 1e-9, waited_s + int(waited) * 1e-9
+    return ran_s, waited_s
+
+
+def use_short_socket_paths() -> None:
+    """Let multiprocessing make its Unix sockets in /tmp where the usual folder's path is too long for their addresses.
+
+    It makes its folder once, private to the user, where `tempfile.tempdir` says at that moment.
+    """
+    before, usual = tempfile.tempdir, tempfile.gettempdir()
+    fits = not any(map(str.isspace, usual)) and len(os.fsencode(usual)) <= _LONGEST_TEMP
+    tempfile.tempdir = usual if fits or os.name != "posix" else "/tmp"
+    try:
+        util.get_temp_dir()
+    finally:
+        tempfile.tempdir = before
+
+
+def adopt_orphans() -> None:
+    """Let orphans among this process's descendants become its own children, and not init's: they stay in the tree."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>; prctl(2)
+
+
+def end_descendants(pid: int, *, spare: Collection[int] = ()) -> None:
+    """Kill all that descends from `pid`, and what that starts meanwhile; not `spare` and what descends from it."""
+    end_s = time.monotonic() + _AT_MOST_S
+    while (found := _descendants(pid, spare)) and time.monotonic() < end_s:
+        for process in found:
+            with suppress(psutil.Error):
+                process.kill()
+        time.sleep(_POLL_S)
+
+
+def _descendants(pid: int, spare: Collection[int]) -> list[psutil.Process]:
+    """Those that run: what has ended and waits for its parent's notice isn't counted."""
+    running = []
+    with suppress(psutil.Error):
+        others = {process.pid for each in spare for process in _descendants(each, ())} | set(spare)
+        for process in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if process.pid not in others and process.status() != psutil.STATUS_ZOMBIE:
+                    running.append(process)
+    return running
