@@ -17,7 +17,7 @@ from labkit.core.paths import ROOT
 
 
 def build(name, folder):
-    """The wheel of the project in the folder `name` of the repository; built in a copy, since setuptools leaves files."""
+    """The wheel of the project in the folder `name`, built from a copy, since setuptools leaves files behind."""
     source = folder / "source"
     shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     (source / "data").symlink_to(ROOT / "data")
