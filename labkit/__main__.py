@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.core.errors import LabError
+from labkit.core.errors import IN_WORDS
 
 
 def doctor(_: argparse.Namespace) -> int:
@@ -85,11 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
-    """Call `run` of the command that the command line names; its exit status, or 1 with what a LabError says."""
+    """Call `run` of the command that the command line names; its exit status, or 1 with what one of IN_WORDS says."""
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except LabError as error:
+    except IN_WORDS as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 import labkit as lab
-from labkit.core.errors import LabError
+from labkit.core.errors import IN_WORDS
 from labkit.core.paths import PACKAGES
 from tests import notebook_modules
 from tests.good_inputs import (
@@ -495,7 +495,7 @@ def judged(target: Target, parameter: str, hint: Any, value: str) -> Case:
             verdict, why = "silent", f"returned NaN: {_brief(found)}"
     except Hangs:
         verdict, why = "hangs", f"over {SECONDS} s"
-    except LabError as error:
+    except IN_WORDS as error:
         if "xpected" not in str(error) and parameter not in str(error):
             verdict, why = "obscure", f"{type(error).__name__}: {str(error)[:100]}"
     except BaseException as error:

@@ -82,7 +82,15 @@ def circle(graph):
 
 
 # instrument -> its parts from the lowest floor to the highest, each of which may import from those before it
-FLOORS: dict[str, list[set[str]]] = {}
+FLOORS: dict[str, list[set[str]]] = {
+    "trainplan": [
+        {"errors", "plain_values", "spans", "tables", "units"},
+        {"arguments"},
+        {"costs", "facts"},
+        {"cluster", "schedule"},
+        {"command", "figures"},
+    ],
+}
 
 
 def packages_imported(source):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from trainplan.errors import LayoutError as LayoutError, PlanError as PlanError, ScheduleError as ScheduleError
+
 
 class LabError(Exception):
     """Base of every error that labkit raises on purpose."""
@@ -38,14 +40,6 @@ class RankFailed(LabError):
     """A rank of a launch raised, died or hung: the first for its own reason is named; no rank is left running."""
 
 
-class ScheduleError(LabError, ValueError):
-    """A schedule that can't run: ranks that wait for each other in a circle, or work in an impossible order."""
-
-
-class LayoutError(LabError, ValueError):
-    """A layout that can't be: what doesn't divide or fit, by how much, and the nearest that does."""
-
-
 class NotFinite(LabError, ArithmeticError):
     """A loss or an output is NaN or infinite; the message says at which step, and what to do."""
 
@@ -64,6 +58,10 @@ class KernelError(LabError, ValueError):
 
 class TraceTooLarge(LabError, MemoryError):
     """A trace that would need more memory than its budget."""
+
+
+# What says in words what is wrong: labkit's own errors, and those of the packages beside it.
+IN_WORDS: tuple[type[Exception], ...] = (LabError, PlanError)
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints, overload
 
 from labkit.core.annotated_kinds import kind_of
 from labkit.core.arguments import brief_repr
-from labkit.core.errors import BadArgument, LabError
+from labkit.core.errors import BadArgument
 from labkit.core.kinds import ANYTHING, ARRAY, DTYPE, Number, Refused
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,8 +56,8 @@ _TEXTS = {"key": "00.3 all threads", "section": "00.3", "notebook": "00", "unit"
 @overload
 def checked(fn: F) -> F: ...
 @overload
-def checked(*, error: type[LabError]) -> Callable[[F], F]: ...
-def checked(fn: Any = None, *, error: type[LabError] = BadArgument) -> Any:
+def checked(*, error: type[Exception]) -> Callable[[F], F]: ...
+def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
     """Judge and convert what a function, or the constructor of a class, is called with, by its annotations.
 
     Raises `error` with the parameter, what it takes and what came. Defaults are not judged. What an annotation can't

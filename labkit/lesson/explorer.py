@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
-from labkit.core.errors import LabError
+from labkit.core.errors import IN_WORDS, LabError
 from labkit.core.parameters import checked
 from labkit.lesson.live import FRAME_S, Live
 
@@ -82,7 +82,7 @@ class Explorer(Live):
             self.redraw()
         except Exception as error:
             values = ", ".join(f"{name}={value}" for name, value in self.values.items())
-            told = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+            told = str(error) if isinstance(error, IN_WORDS) else f"{type(error).__name__}: {error}"
             self.say(f"For {values} the function raised {told}" if told != str(error) else f"For {values}: {told}")
             self._last_s = time.monotonic()
 
