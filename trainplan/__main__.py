@@ -7,12 +7,16 @@ from collections.abc import Sequence
 
 from trainplan.command import asked
 from trainplan.errors import PlanError
+from trainplan.figures import save_steps
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the plan that the command line asks for; 2 with a sentence on stderr for what can't be planned."""
     try:
-        print(asked(argv))
+        plan = asked(argv)
+        print(plan)
+        if plan.picture is not None:
+            save_steps(plan.steps, plan.picture)
     except PlanError as error:
         print(error, file=sys.stderr)
         return 2

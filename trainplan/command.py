@@ -29,11 +29,15 @@ _FIELDS = {
 
 @dataclass(frozen=True, repr=False)
 class Plan(ShownAsTable):
-    """Calculated steps of one model on one cluster, the fastest first; `tokens` are those of the whole run."""
+    """Calculated steps of one model on one cluster, the fastest first.
+
+    `tokens` are those of the whole run, `picture` the file that was asked for.
+    """
 
     steps: tuple[Step, ...]
     tokens: float | None = None
     notes: tuple[str, ...] = ()
+    picture: str | None = None
 
     def table(self) -> Table:
         """A row a layout, and below what the numbers are worth."""
@@ -69,14 +73,14 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
     tokens = None if words.tokens is None else _amount(words.tokens, "--tokens")
     if words.layout is None:
         best = best_layout(model, cluster, batch, dtype=words.dtype, runners_up=_whole(words.show, "--show") - 1)
-        return Plan((best.step, *best.runners_up), tokens, (*notes, *best.table().notes))
+        return Plan((best.step, *best.runners_up), tokens, (*notes, *best.table().notes), words.picture)
     one = step(model, cluster, _layout(words.layout, cluster, words.dtype), batch)
     if not one.fits:
         try:
             require_fit(one)
         except LayoutError as error:
             notes += (f"It does not fit. {error}",)
-    return Plan((one,), tokens, notes)
+    return Plan((one,), tokens, notes, words.picture)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--layout", metavar="tp=8,pp=4", help=f"of {', '.join(_FIELDS)}; default: search")
     parser.add_argument("--dtype", default="mixed bfloat16", help=f"one of {', '.join(PRECISIONS)}")
     parser.add_argument("--tokens", metavar="T", help="tokens of the whole run, such as 15e12")
+    parser.add_argument(
+        "--picture", metavar="FILE", help="draw the layouts to a PNG, PDF or SVG file; needs matplotlib"
+    )
     parser.add_argument("--show", default="5", metavar="N", help="how many layouts a search shows; default: 5")
     return parser
 

@@ -109,6 +109,18 @@ def test_what_it_cannot_take_ends_with_a_sentence_and_status_2(argv, words, caps
     assert "Traceback" not in told.err
 
 
+def test_a_picture_of_the_layouts(tmp_path, capsys, monkeypatch):
+    command = ["llama3-8b", "--gpus", "8xH100", "--show", "2", "--picture"]
+    assert main([*command, str(tmp_path / "plan.png")]) == 0
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert main([*command, str(tmp_path / "plan.nonsense")]) == 2
+    assert main([*command, str(tmp_path / "no folder" / "plan.png")]) == 2
+    assert "Expected a file that can be written, such as plan.png" in capsys.readouterr().err
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main([*command, str(tmp_path / "plan.png")]) == 2
+    assert "Expected matplotlib for a picture" in capsys.readouterr().err
+
+
 def test_it_runs_as_a_module():
     command = [sys.executable, "-m", "trainplan", "llama3-8b", "--gpus", "8xH100", "--show", "1"]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
