@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.core.units import GIGA, TERA
-from labkit.measure.catalog import Device, find, peak
 from labkit.measure.published import FOLDER, table
 from trainplan.cluster.constants import NETWORK_SHARE
 from trainplan.cluster.hardware import Cluster, network
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.software import SOFTWARE
 from trainplan.costs.transformers import Transformer, model
+from trainplan.facts.devices import Device, find
 
 Row = Mapping[str, str]
 
@@ -201,7 +201,7 @@ def nanotron() -> Iterator[PublishedStep]:
             dtype="autocast bfloat16", overlap=False, software=SOFTWARE["nanotron"],
         )  # fmt: skip
         label = f"{row['model_params_b']}B, {gpus} GPUs, {data} x {tensor} x {pipeline}"
-        published = float(row["mfu_pct"]) / 100 * (peak(find(_H100), "bfloat16") or 0) / shape.flop_per_token
+        published = float(row["mfu_pct"]) / 100 * find(_H100).peaks["bfloat16"] / shape.flop_per_token
         yield PublishedStep(label, shape, Cluster(_H100, gpus), layout, int(row["global_batch_seqs"]), published)
 
 

@@ -96,6 +96,13 @@ FLOORS: dict[str, list[set[str]]] = {
         {"inside"},
         {"launcher"},
     ],
+    "trainplan": [
+        {"errors", "plain_values", "spans", "tables", "units"},
+        {"arguments"},
+        {"costs", "facts"},
+        {"cluster", "schedule"},
+        {"command", "figures"},
+    ],
 }
 
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from exercises.nb01 import device_jobs
 from exercises.nb01.device_jobs import Candidate
-from labkit.core.errors import LabError
+from labkit.core.errors import PlanError
 from labkit.core.parameters import Count, NonNegative, Positive
 from labkit.core.units import format_si, significant
 from labkit.measure.published import PublishedMatmul
@@ -164,7 +164,7 @@ def shortlist_of(ax: Axes, *, model: str, batch: Count, sequence: Count, dtype: 
     """
     try:
         step = costs.training_step(model, batch=batch, seq=sequence, dtype=dtype, optimizer=optimizer)
-    except LabError as error:
+    except PlanError as error:
         ax.set_axis_off()
         ax.annotate(str(error), (0, 0.5), xycoords="axes fraction", wrap=True)
         return FigureSpec(str(error))

@@ -8,7 +8,7 @@ import random
 
 from exercises.answers import mistake
 from labkit.core.display import brief_repr
-from labkit.core.errors import LabError
+from labkit.core.errors import LayoutError
 from labkit.core.units import HOUR_S, format_bytes, format_seconds
 from labkit.lesson.checks import NotYet, close, over_cases
 from trainplan.cluster import Cluster, Layout, best_layout, model, require_fit, step
@@ -80,7 +80,7 @@ def fits(answer: object) -> str:
         raise NotYet(f"Expected the default for {', '.join(changed)}: the task is to split, not to shrink.")
     try:
         made = require_fit(step(model("Llama-2-70B"), Cluster("A100 SXM4 80GB", 64), answer, _BATCH))
-    except LabError as error:
+    except LayoutError as error:
         raise NotYet(str(error)) from error
     times = made.seconds / _fastest_step_s()
     memory = f"{format_bytes(made.memory_bytes)} of {format_bytes(made.capacity_bytes)}"

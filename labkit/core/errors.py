@@ -14,6 +14,7 @@ from kerneltrace.errors import (
     UnknownDevice as UnknownDevice,
 )
 from ranks.errors import RankFailed as RankFailed, RanksError as RanksError
+from trainplan.errors import LayoutError as LayoutError, PlanError as PlanError, ScheduleError as ScheduleError
 
 
 class LabError(Exception):
@@ -40,14 +41,6 @@ class WorkerFailed(LabError):
     """A worker that loads data died, hung or raised; by the time this is raised, no worker is left."""
 
 
-class ScheduleError(LabError, ValueError):
-    """A schedule that can't run: ranks that wait for each other in a circle, or work in an impossible order."""
-
-
-class LayoutError(LabError, ValueError):
-    """A layout that can't be: what doesn't divide or fit, by how much, and the nearest that does."""
-
-
 class NotFinite(LabError, ArithmeticError):
     """A loss or an output is NaN or infinite; the message says at which step, and what to do."""
 
@@ -60,7 +53,7 @@ class BadMeasurement(BadArgument):
     """A measurement that cannot be what it claims to be, or too little of one to judge."""
 
 
-IN_WORDS = (LabError, KernelTraceError, RanksError)
+IN_WORDS = (LabError, KernelTraceError, PlanError, RanksError)
 """Bases of the errors whose messages are written for readers: labkit's, and those of what stands beside it."""
 
 

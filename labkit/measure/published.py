@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Generic, TypeVar
 
 from labkit.core.arguments import lookup
 from labkit.core.data_table import TableRow, read_table
@@ -19,8 +16,7 @@ from labkit.core.parameters import checked
 from labkit.core.paths import DATA
 from labkit.core.results import Measurement, profile, split_key
 from labkit.core.units import GIGA, KILO, TERA, format_quantity, format_si
-
-T = TypeVar("T")
+from trainplan.facts.agreement import Agreement as Agreement, Compared as Compared
 
 FOLDER = DATA / "published"
 _READ = "read from source text"
@@ -169,58 +165,6 @@ def citations(found: Iterable[Cited]) -> list[str]:
         begin = "Related, published" if one.relation == "related" else "Published"
         grouped.setdefault((begin, "; ".join(filter(None, how))), []).append(str(one))
     return [f"{begin}: {', '.join(numbers)} ({how})." for (begin, how), numbers in grouped.items()]
-
-
-@dataclass(frozen=True)
-class Compared(Generic[T]):
-    """One published run: `predicted` and `published` in the agreement's unit, and what predicts it, `by`."""
-
-    label: str
-    predicted: float
-    published: float
-    by: T
-
-    @property
-    def error(self) -> float:
-        """Predicted over published, less 1."""
-        return self.predicted / self.published - 1
-
-
-@dataclass(frozen=True, repr=False)
-class Agreement(Shown, Generic[T]):
-    """Published runs of one source, in one unit, each beside its prediction."""
-
-    name: str
-    unit: str
-    rows: tuple[Compared[T], ...]
-    source: str = ""
-
-    @property
-    def errors(self) -> tuple[float, ...]:
-        """Sizes of the relative errors, ascending."""
-        return tuple(sorted(abs(row.error) for row in self.rows))
-
-    @property
-    def mean_error(self) -> float:
-        """Mean size of the relative errors."""
-        return statistics.mean(self.errors)
-
-    @property
-    def median_error(self) -> float:
-        """Median size of the relative errors."""
-        return statistics.median(self.errors)
-
-    @property
-    def worst(self) -> Compared[T]:
-        """The row with the largest relative error."""
-        return max(self.rows, key=lambda row: abs(row.error))
-
-    def __str__(self) -> str:
-        p90 = self.errors[math.ceil(0.9 * len(self.rows)) - 1]
-        return (
-            f"{self.name}, {len(self.rows)} runs: error {self.mean_error:.1%} in the mean and {self.median_error:.1%} "
-            f"in the median, 90 % within {p90:.1%}, worst {self.worst.error:+.1%} ({self.worst.label})"
-        )
 
 
 @checked(error=DataError)

@@ -82,12 +82,21 @@ def _spans(ranks: Any) -> list[Span]:
     spans: list[Span] = []
     with contextlib.suppress(Exception):  # it may be anything: what is no list of spans is told below
         spans = list(itertools.islice(getattr(ranks, "spans", ranks), _MOST))
-    if not spans or not all(type(span) is Span for span in spans):
+    if not spans or not all(map(_is_span, spans)):
         raise BadArgument(
             f"Expected the spans of ranks to draw, got {brief_repr(ranks)}. Pass what lab.schedule.simulate(...) or "
             "lab.launch(...) returned; a launch has spans where its ranks compute on a stand-in or communicate."
         )
     return spans
+
+
+def _is_span(value: Any) -> bool:
+    """Whether a value has the fields of a Span, whichever package made it."""
+    try:
+        texts, numbers = (value.kind, value.label), (value.start_s, value.end_s, value.seconds)
+        return type(value.rank) is int and {*map(type, texts)} == {str} and {*map(type, numbers)} <= {int, float}
+    except Exception:  # an object that refuses all questions
+        return False
 
 
 def _draw_bars(ax: Axes, spans: Sequence[Span], rows: Mapping[int, int], zero_s: float, length_s: float) -> None:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from labkit.core.errors import BadArgument
 from trainplan import costs
+from trainplan.errors import BadArgument
 
 
 @pytest.mark.parametrize(

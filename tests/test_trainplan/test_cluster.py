@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from labkit.core.errors import BadArgument, LabError, LayoutError, UnknownDevice
 from labkit.measure.published import table
 from scripts.published_steps import narayanan_flop_per_token
 from trainplan import costs, schedule
@@ -31,6 +30,7 @@ from trainplan.cluster.rank_memory import block_kept_bytes, in_flight, stage_mem
 from trainplan.cluster.rates import rates
 from trainplan.cluster.software import TORCH
 from trainplan.costs.collectives import Link
+from trainplan.errors import BadArgument, LayoutError, PlanError, UnknownDevice
 
 A100 = "A100 SXM4 80GB"
 GPT3 = model("GPT-3 175B")
@@ -498,11 +498,11 @@ def test_layouts_that_cannot_be(layout, batch, words):
         (lambda: Layout(tensor=1.5), LayoutError, "tensor"),
         (lambda: Layout(zero=4), LayoutError, "Expected zero to be one of 0, 1, 2, 3, got 4"),
         (lambda: Layout(recompute="ful"), LayoutError, "nearest is 'full'"),
-        (lambda: Layout(dtype="bf16"), LabError, "bfloat16"),
+        (lambda: Layout(dtype="bf16"), PlanError, "bfloat16"),
         (lambda: Cluster("A100 SXM4 90GB", 8), UnknownDevice, "A100 SXM4 80GB"),
         (lambda: node(12), LayoutError, "The nearest are 8 and 16"),
         (lambda: node(0), LayoutError, "gpus"),
-        (lambda: model("GPT3"), LabError, "GPT-3 175B"),
+        (lambda: model("GPT3"), PlanError, "GPT-3 175B"),
         (lambda: Transformer(2, 100, 3), LayoutError, "divide hidden"),
         (lambda: Transformer(2, 96, 12, kv_heads=5), LayoutError, "divide the 12 heads"),
         (lambda: step(OLD, Cluster("Tesla P100 SXM2 16GB", 8), Layout(8), 8), LayoutError, "peak in bfloat16"),

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from labkit.core.errors import DataError, LabError
+from labkit.core.errors import DataError
 from labkit.measure.catalog import find
 from labkit.measure.published import FOLDER, table
 from scripts import fit_cluster, published_steps as published_steps_script
@@ -14,6 +14,7 @@ from trainplan.cluster import COMPARISONS, Cluster, Layout, held_against, model,
 from trainplan.cluster.constants import CONSTANTS
 from trainplan.cluster.rates import best_share, rates
 from trainplan.cluster.validation import HeldAgainst, compare
+from trainplan.errors import PlanError
 
 pytestmark = pytest.mark.slow  # simulates large clusters
 
@@ -90,7 +91,7 @@ def test_a_run_of_one_s_own_is_held_against_the_planner():
     off = held_against(shape, cluster, layout, 256, speed / 2)
     assert off.error == pytest.approx(1.0)
     assert "+100.0%, outside the interval" in str(off)
-    with pytest.raises(LabError, match="tokens_per_s_per_gpu"):
+    with pytest.raises(PlanError, match="tokens_per_s_per_gpu"):
         held_against(shape, cluster, layout, 256, 0)
 
 
@@ -168,5 +169,5 @@ def test_an_unknown_table_is_refused_with_those_that_there_are():
 def test_a_comparison_by_its_name():
     assert set(COMPARISONS) == {*fit_cluster.TABLES, "zero bubble memory"}
     assert "10 runs" in str(published_steps("megatron"))
-    with pytest.raises(LabError, match="'megatron'"):
+    with pytest.raises(PlanError, match="'megatron'"):
         published_steps("megatorn")

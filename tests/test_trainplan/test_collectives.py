@@ -4,7 +4,6 @@ import statistics
 
 import pytest
 
-from labkit.core.errors import BadArgument, LabError
 from labkit.measure.published import table
 from scripts.fit_cluster import links, measured, sends, two_lines
 from trainplan.cluster.constants import NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S
@@ -18,6 +17,7 @@ from trainplan.costs.collectives import (
     point_to_point_s,
     reduce_scatter_s,
 )
+from trainplan.errors import BadArgument, PlanError
 
 LINK = Link(2e-6, 1e9)
 
@@ -148,7 +148,7 @@ def test_a_fit_never_gives_a_negative_start():
     ],
 )
 def test_bad_input_is_named(call, words):
-    with pytest.raises(LabError, match=words):
+    with pytest.raises(PlanError, match=words):
         call()
 
 

@@ -1,10 +1,10 @@
 import pytest
 
-from labkit.core.errors import BadArgument, LabError
 from trainplan import costs
 from trainplan.costs import layers
 from trainplan.costs.transformer_layers import decoder
 from trainplan.costs.transformers import Transformer
+from trainplan.errors import BadArgument, PlanError
 
 PUBLISHED_PARAMS = {
     "SimpleCNN": 62_006,  # LeNet-5's layout with full connections, by hand: 456 + 2,416 + 48,120 + 10,164 + 850
@@ -244,7 +244,7 @@ def test_longer_sequences_cost_more_than_their_length():
     ],
 )
 def test_bad_arguments_are_explained(arguments, words):
-    with pytest.raises(LabError, match=words):
+    with pytest.raises(PlanError, match=words):
         costs.training_step(**{"batch": 1, **arguments})
 
 
@@ -261,7 +261,7 @@ def test_bad_arguments_are_explained(arguments, words):
     ],
 )
 def test_negative_sizes_and_words_for_numbers_are_named(call, words):
-    with pytest.raises(LabError, match=words):
+    with pytest.raises(PlanError, match=words):
         call()
 
 

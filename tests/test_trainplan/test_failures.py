@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from labkit.core.errors import BadArgument
 from trainplan.costs.failures import checkpoint_interval_s
+from trainplan.errors import BadArgument
 
 
 def goodput(interval, checkpoint, mtbf, restart):

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from labkit.core.errors import ScheduleError
 from labkit.measure.published import table
+from trainplan.errors import ScheduleError
 from trainplan.schedule import profile, published_errors, simulate
 
 pytestmark = pytest.mark.slow  # simulates published schedules

@@ -2,8 +2,8 @@
 
 import pytest
 
-from labkit.core.errors import ScheduleError
 from trainplan.costs.collectives import Link
+from trainplan.errors import ScheduleError
 from trainplan.schedule import gpipe, interleaved, overlap, simulate, zb_h1, zero_bubble
 
 LINK = Link(1e-5, 1e10)

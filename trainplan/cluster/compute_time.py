@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.measure.catalog import Device
 from trainplan.cluster.constants import CONSTANTS, FLASH_BACKWARD, LOGIT_BYTES, RANDOM_FLOP, SOFTMAX_FLOP, Constants
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.rates import Rates, rates
 from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
+from trainplan.facts.devices import Device
 
 # Bytes that an operation moves an element, forward, as one kernel and (as a kernel each) in eager PyTorch.
 # RMSNorm: cast to float32 (2 + 4), square (8), mean (4), times (8), cast back (4 + 2), times the weight (4).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labkit.core.parameters import NonNegative, Positive, Share, checked
+from trainplan.arguments import NonNegative, Positive, Share, checked
 from trainplan.costs.collectives import Link
 
 
@@ -14,7 +14,7 @@ class Constants:
     """The constants that no data sheet or formula gives.
 
     All but the last three are fitted by scripts/fit_cluster.py to the published steps of every table in
-    lab.cluster.COMPARISONS at once (a test holds its result to these numbers).
+    trainplan.cluster.COMPARISONS at once (a test holds its result to these numbers).
 
     `sustained`: share of the best published matmul rate that training keeps, for shapes that aren't the best one.
     `power`: the exponent with which a device loses rate that has fewer watts for its peak than an A100, and so lowers
@@ -68,7 +68,7 @@ LOGIT_BYTES = 34
 A100_WATTS_PER_FLOP_PER_S = 400 / 312e12
 # Rate of fused attention backward over forward: 63 and 73 % of an A100's peak at best (Dao 2023, FlashAttention-2).
 FLASH_BACKWARD = 63 / 73
-SOFTMAX_FLOP = 5  # a score, as lab.costs.attention counts
+SOFTMAX_FLOP = 5  # a score, as trainplan.costs.layers.attention counts
 # A dropout's random number on the vector units: about 25 instructions, an instruction counted as the 2 FLOP it could
 # have done (Philox4x32-10, 80 instructions for 4 numbers: Salmon et al. 2011; then convert, compare, scale).
 RANDOM_FLOP = 50

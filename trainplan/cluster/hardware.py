@@ -5,14 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from labkit.core.display import Shown
-from labkit.core.errors import LayoutError
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, Positive, Share, checked
-from labkit.core.units import GIGA, format_si
-from labkit.measure.catalog import Device, find
+from trainplan.arguments import Count, Number, Positive, Share, checked
 from trainplan.cluster.constants import (
     ICI_HOP_S,
     ICI_SHARE,
@@ -25,6 +20,10 @@ from trainplan.cluster.constants import (
     NVLINK_SHARE,
 )
 from trainplan.costs.collectives import Link
+from trainplan.errors import LayoutError
+from trainplan.facts.devices import Device, find
+from trainplan.tables import Shown
+from trainplan.units import GIGA, format_si
 
 
 @checked
@@ -55,6 +54,7 @@ class Cluster(Shown):
     hasn't.
     """
 
+    MAKER: ClassVar = "trainplan.Cluster('A100 SXM4 80GB', 8) is one."
     device: Device | str
     gpus: _Gpus
     gpus_per_node: _Gpus = 8

@@ -6,13 +6,13 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-from labkit.core.display import Shown
-from labkit.core.errors import LayoutError
-from labkit.core.parameters import Count, Dtype, checked
+from trainplan.arguments import Count, Dtype, checked
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.software import TORCH, Software
 from trainplan.costs.memory_costs import optimizer_states, precision
 from trainplan.costs.transformers import Transformer
+from trainplan.errors import LayoutError
+from trainplan.tables import Shown
 
 
 @checked(error=LayoutError)
@@ -24,8 +24,8 @@ class Layout(Shown):
     state, 2 gradients too, 3 parameters too (FSDP); `micro_batch` the sequences a rank works on at once; `recompute`
     what the backward pass computes again: "none", "selective" (attention's scores), "half" (every second product and
     all that is element-wise, as torchtitan does) or "full" (blocks, from their inputs). `overlap` hides data and
-    pipeline communication behind compute where it can. `dtype` is a name of lab.costs.PRECISIONS, `optimizer` one of
-    OPTIMIZER_STATES.
+    pipeline communication behind compute where it can. `dtype` is a name of PRECISIONS, `optimizer` one of
+    OPTIMIZER_STATES (trainplan.costs.memory_costs).
 
     `context` ranks share each sequence and pass keys and values round (Liu et al. 2023, Ring attention); for weights
     and gradients they are data ranks. `expert` of the tensor, data and context ranks share a block's experts, each

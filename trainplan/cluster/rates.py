@@ -9,12 +9,9 @@ is bound by memory. One set of constants holds for every device and every publis
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labkit.core.errors import LayoutError
-from labkit.core.units import TERA
-from labkit.measure.catalog import Device, peak
-from labkit.measure.published import matmuls
 from trainplan.cluster.constants import (
     A100_WATTS_PER_FLOP_PER_S,
     AMPERE_FLOP_PER_CLOCK,
@@ -22,6 +19,10 @@ from trainplan.cluster.constants import (
     TILE,
     Constants,
 )
+from trainplan.errors import LayoutError
+from trainplan.facts.csv_tables import published
+from trainplan.facts.devices import Device
+from trainplan.units import TERA
 
 
 @dataclass(frozen=True)
@@ -62,20 +63,24 @@ def best_share(device: Device, dtype: str) -> float:
     Source: data/published/matmul_efficiency.csv, the rows from ml-engineering's maximum achievable matmul FLOP/s. For
     TPUs the one that was published, of v5e: all generations have matrix units of its kind.
     """
-    rows = [row for row in matmuls() if row.dtype == _PUBLISHED_DTYPES.get(dtype, dtype)]
-    if device.family == "TPU" and (tpus := [row.share for row in rows if " TPU " in row.device]):
+    rows = [row for row in published("matmul_efficiency") if row["dtype"] == _PUBLISHED_DTYPES.get(dtype, dtype)]
+    if device.vendor == "Google" and (tpus := [_share(row) for row in rows if " TPU " in row["gpu"]]):
         return max(tpus)
-    rows = [row for row in rows if "MAMF" in row.source]
+    rows = [row for row in rows if "MAMF" in row["source"]]
     words = device.name.casefold().split()
     model, form = words[0], next((word[:3] for word in words if word[:3] in ("sxm", "pci")), "sxm")
-    ours = [r.share for r in rows if f" {model} " in f" {r.device.casefold()} " and form in r.device.casefold()]
-    shares = sorted(r.share for r in rows)
+    ours = [_share(r) for r in rows if f" {model} " in f" {r['gpu'].casefold()} " and form in r["gpu"].casefold()]
+    shares = sorted(map(_share, rows))
     return ours[0] if ours else shares[len(shares) // 2] if shares else 0.8
+
+
+def _share(row: Mapping[str, str]) -> float:
+    return float(row["achieved_tflops"]) * TERA / (float(row["peak_tflops"]) * TERA)
 
 
 def _power_share(device: Device, constants: Constants) -> float:
     """Share of its best rate that a device keeps whose power, for its peak in 16 bit, is less than an A100's."""
-    top = peak(device, "bfloat16") or peak(device, "float16")
+    top = device.peaks.get("bfloat16") or device.peaks.get("float16")
     if device.tdp_w is None or top is None:
         return 1.0
     return float(min(device.tdp_w / top / A100_WATTS_PER_FLOP_PER_S, 1.0) ** constants.power)
@@ -84,7 +89,7 @@ def _power_share(device: Device, constants: Constants) -> float:
 @functools.cache
 def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates:
     """The Rates of a device for a dtype of the catalogue. Raises LayoutError where its peak or bandwidth is unknown."""
-    top, bandwidth = peak(device, dtype), device.bandwidth_bytes_per_s
+    top, bandwidth = device.peaks.get(dtype), device.bandwidth_bytes_per_s
     if top is None or bandwidth is None:
         lacking = f"peak in {dtype}" if top is None else "memory bandwidth"
         raise LayoutError(
@@ -94,7 +99,7 @@ def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates
     matmul = constants.sustained * best_share(device, dtype) * top * power
     vector = device.vector_flop_per_s.get("float32", 10 * TERA)
     sms = device.sms or 100
-    sixteen = peak(device, "bfloat16") or peak(device, "float16") or top
+    sixteen = device.peaks.get("bfloat16") or device.peaks.get("float16") or top
     ampere = power * min(sixteen, sms * (device.boost_hz or 1e20) * AMPERE_FLOP_PER_CLOCK)
     attention = (constants.flash1 * ampere, constants.flash2 * ampere, constants.flash3 * power * sixteen)
     return Rates(

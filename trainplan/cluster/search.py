@@ -10,11 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from labkit.core.display import ShownAsTable, Table
-from labkit.core.errors import LayoutError
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, Dtype, checked, unjudged
-from labkit.core.units import format_bytes, format_seconds
+from trainplan.arguments import Count, Dtype, Number, checked, unjudged
 from trainplan.cluster.constants import MEDIAN_LEFT_OUT
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout, divisors, stage_layers
@@ -23,6 +19,9 @@ from trainplan.cluster.software import TORCH, Software
 from trainplan.cluster.step_prediction import Step, step
 from trainplan.cluster.step_time import parts
 from trainplan.costs.transformers import Transformer
+from trainplan.errors import LayoutError
+from trainplan.tables import ShownAsTable, Table
+from trainplan.units import format_bytes, format_seconds
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _LONG = 16_384  # tokens a sequence, from which context ranks are tried

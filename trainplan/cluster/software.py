@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from labkit.core.parameters import Size, checked
+from trainplan.arguments import Size, checked
 
 
 @checked

@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from labkit.core.display import Shown, Table
-from labkit.core.errors import LayoutError
-from labkit.core.parameters import Count, Positive, checked
-from labkit.core.units import format_bytes, format_seconds, format_si
-from labkit.measure.catalog import peak
+from trainplan.arguments import Count, Positive, checked
 from trainplan.cluster.constants import CONSTANTS, LEFT_OUT, Constants
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout, why_not
@@ -18,6 +14,9 @@ from trainplan.cluster.rank_memory import memory
 from trainplan.cluster.step_time import parts
 from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
+from trainplan.errors import LayoutError
+from trainplan.tables import Shown, Table
+from trainplan.units import format_bytes, format_seconds, format_si
 
 _COMPARED = ("Ampere GA100", "Hopper", "Blackwell GB100")  # architectures of the tables
 _MOST_GPUS = 3072
@@ -109,7 +108,7 @@ class Step(Shown):
     @property
     def mfu(self) -> float:
         """Model FLOP utilisation, 0 to 1, of the vendor's dense peak, by Transformer.flop_per_token."""
-        top = peak(self.cluster.gpu, precision(self.layout.dtype).compute_dtype)
+        top = self.cluster.gpu.peaks.get(precision(self.layout.dtype).compute_dtype)
         assert top is not None  # the step's time needed it
         return self.tokens_per_s_per_gpu * self.model.flop_per_token / top
 

@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from labkit.core.arguments import lookup
-from labkit.core.display import Shown
-from labkit.core.errors import LayoutError
-from labkit.core.parameters import Count, Positive, checked
-from labkit.core.units import GIGA
-from labkit.measure.catalog import find
-from labkit.measure.published import Agreement, Compared, table
+from trainplan.arguments import Count, Positive, checked
 from trainplan.cluster.constants import CONSTANTS, Constants
 from trainplan.cluster.hardware import Cluster, network
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.software import Software
 from trainplan.cluster.step_prediction import Step, step
 from trainplan.costs.transformers import Transformer
+from trainplan.errors import LayoutError, lookup
+from trainplan.facts.agreement import Agreement, Compared
+from trainplan.facts.csv_tables import published
+from trainplan.facts.devices import find
+from trainplan.tables import Shown
+from trainplan.units import GIGA
 
 TABLE = "planner_steps"  # written by scripts/published_steps.py from the other published tables
 _TABLES = (
@@ -45,7 +45,7 @@ def _inputs(name: str) -> tuple[tuple[Transformer, Cluster, Layout, int], ...]:
 
 
 def _rows(name: str) -> tuple[Mapping[str, str], ...]:
-    return tuple(row for row in table(TABLE) if row["table"] == name)
+    return tuple(row for row in published(TABLE) if row["table"] == name)
 
 
 def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from labkit.core.parameters import NonNegative, Positive, checked
+from trainplan.arguments import NonNegative, Positive, checked
 
 
 @checked

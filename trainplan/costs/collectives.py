@@ -12,14 +12,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from labkit.core.arguments import lookup
-from labkit.core.display import Shown
-from labkit.core.errors import BadArgument
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, NonNegative, Positive, checked
-from labkit.core.units import format_seconds, format_si
+from trainplan.arguments import Count, NonNegative, Number, Positive, checked
+from trainplan.errors import BadArgument, lookup
+from trainplan.tables import Shown
+from trainplan.units import format_seconds, format_si
 
 # hops, and bytes over a rank's busiest wire for each byte of the tensor, of an all-reduce over n ranks
 ALGORITHMS: Mapping[str, Callable[[int], tuple[int, float]]] = {
@@ -39,6 +37,7 @@ class Link(Shown):
     Raises BadArgument for a negative start, and a bandwidth that is not above zero.
     """
 
+    MAKER: ClassVar = "trainplan.costs.Link(alpha_s, bytes_per_s) is one."
     alpha_s: NonNegative
     bytes_per_s: Positive
     low_latency: Link | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from labkit.core.parameters import Positive, checked
+from trainplan.arguments import Positive, checked
 
 
 @checked

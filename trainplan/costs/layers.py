@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from labkit.core.errors import BadArgument
-from labkit.core.parameters import Count, Size, checked
+from trainplan.arguments import Count, Size, checked
+from trainplan.errors import BadArgument
 
 BACKWARD_OVER_FORWARD = 2  # FLOP
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from labkit.core.arguments import lookup
-from labkit.core.display import ShownAsTable, Table
-from labkit.core.parameters import Dtype, Size, checked
-from labkit.core.units import format_bytes
+from trainplan.arguments import Dtype, Size, checked
+from trainplan.errors import lookup
+from trainplan.tables import ShownAsTable, Table
+from trainplan.units import format_bytes
 
 Params = TypeVar("Params", int, float)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.core.errors import BadArgument
-from labkit.core.parameters import Count, checked
-from labkit.core.units import format_si
+from trainplan.arguments import Count, checked
 from trainplan.costs.layers import BACKWARD_OVER_FORWARD, Cost
+from trainplan.errors import BadArgument
+from trainplan.units import format_si
 
 
 @dataclass(frozen=True)

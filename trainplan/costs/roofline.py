@@ -6,7 +6,7 @@ architectures, Communications of the ACM 52(4), 2009.
 
 from __future__ import annotations
 
-from labkit.core.parameters import NonNegative, Positive, checked
+from trainplan.arguments import NonNegative, Positive, checked
 
 
 @checked

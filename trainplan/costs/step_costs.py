@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from labkit.core.arguments import lookup
-from labkit.core.parameters import Count, Dtype, checked
-from labkit.core.units import format_bytes, format_si
+from trainplan.arguments import Count, Dtype, checked
 from trainplan.costs.cnns import simple_cnn
 from trainplan.costs.layers import BACKWARD_OVER_FORWARD
 from trainplan.costs.memory_costs import TrainingMemory, optimizer_traffic_bytes, precision, training_memory
 from trainplan.costs.networks import Network
 from trainplan.costs.transformer_layers import bert_base, decoder, gpt2_xl
 from trainplan.costs.transformers import MODELS
+from trainplan.errors import lookup
+from trainplan.units import format_bytes, format_si
 
 _LLAMAS = (decoder(MODELS["Llama-2-7B"]), decoder(MODELS["Llama-2-70B"]))
 NETWORKS: Mapping[str, Network] = MappingProxyType(

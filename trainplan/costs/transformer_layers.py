@@ -6,7 +6,7 @@ in large transformer models, section 4.1: in 16 bit 34 sbh + 5 as²b bytes for a
 
 from __future__ import annotations
 
-from labkit.core.parameters import checked
+from trainplan.arguments import checked
 from trainplan.costs.layers import Cost, attention, cross_entropy, dropout, elementwise, embedding, layer_norm, linear
 from trainplan.costs.networks import BatchShape, LayerCost, Network
 from trainplan.costs.transformers import Transformer

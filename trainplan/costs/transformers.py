@@ -6,14 +6,12 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from labkit.core.arguments import lookup
-from labkit.core.display import Shown
-from labkit.core.errors import LayoutError
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, Size, checked
-from labkit.core.units import GIGA, MEGA, significant
+from trainplan.arguments import Count, Number, Size, checked
+from trainplan.errors import LayoutError, lookup
+from trainplan.tables import Shown
+from trainplan.units import GIGA, MEGA, significant
 
 _Searched = Annotated[int, Number(least=1, most=1_000_000)]  # searches try every divisor
 
@@ -32,6 +30,7 @@ class Transformer(Shown):
     don't divide.
     """
 
+    MAKER: ClassVar = "trainplan.model('Llama-2-70B') returns one."
     layers: _Searched
     hidden: Count
     heads: _Searched

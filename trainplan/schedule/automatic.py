@@ -6,9 +6,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Annotated
 
-from labkit.core.errors import ScheduleError
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, NonNegative, Share, checked
+from trainplan.arguments import Count, NonNegative, Number, Share, checked
+from trainplan.errors import ScheduleError
 from trainplan.schedule.parsing import BACKWARD, FORWARD, KINDS, WEIGHTS
 from trainplan.schedule.schedules import check_steps, zb_h1, zb_h2
 from trainplan.schedule.simulation import Times, per_stage, simulate

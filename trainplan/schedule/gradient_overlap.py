@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from labkit.core.display import Shown
-from labkit.core.errors import ScheduleError
-from labkit.core.kinds import Items
-from labkit.core.parameters import Count, NonNegative, Positive, checked
-from labkit.core.spans import Span
-from labkit.core.units import MIB, format_seconds
+from trainplan.arguments import Count, NonNegative, Positive, checked
 from trainplan.costs.collectives import Link, all_reduce_s
+from trainplan.errors import ScheduleError
+from trainplan.spans import Span
+from trainplan.tables import Shown
+from trainplan.units import MIB, format_seconds
 
 # DistributedDataParallel's defaults; its first bucket is small, so that the network starts early
 BUCKET_BYTES, FIRST_BUCKET_BYTES = 25 * MIB, MIB
@@ -44,7 +43,7 @@ class Overlap(Shown):
         )
 
 
-_OfLayers = Annotated[Sequence[NonNegative], Items(1)]
+_OfLayers = Annotated[Sequence[NonNegative], 1]  # at least one
 
 
 @checked(error=ScheduleError)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from labkit.core.display import brief_repr
-from labkit.core.errors import ScheduleError
-from labkit.core.kinds import ANYTHING
+from trainplan.arguments import ANYTHING
+from trainplan.errors import ScheduleError, brief_repr
 
 Schedule = Annotated[Sequence[Sequence[str]], ANYTHING]  # a list of steps for each rank, which `parse` judges
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from labkit.core.arguments import lookup
-from labkit.core.errors import ScheduleError
-from labkit.core.parameters import checked
-from labkit.measure.catalog import find
-from labkit.measure.published import Agreement, Compared, table
+from trainplan.arguments import checked
 from trainplan.costs.memory_costs import optimizer_traffic_bytes
+from trainplan.errors import ScheduleError, lookup
+from trainplan.facts.agreement import Agreement, Compared
+from trainplan.facts.csv_tables import published
+from trainplan.facts.devices import find
 from trainplan.schedule.automatic import zero_bubble
 from trainplan.schedule.schedules import gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
 from trainplan.schedule.simulation import simulate
@@ -104,7 +104,7 @@ SCHEDULES: Mapping[str, Callable[[Profile], list[list[str]]]] = {
 @checked(error=ScheduleError)
 def profile(row: Mapping[str, str]) -> Profile:
     """The Profile in a row of the published table "zero_bubble_times". Raises ScheduleError for another row."""
-    lacking = [column for column in table("zero_bubble_times")[0] if column not in row]
+    lacking = [column for column in published("zero_bubble_times")[0] if column not in row]
     if lacking:
         raise ScheduleError(f"Expected row to be of table('zero_bubble_times'), got one without {lacking[0]!r}.")
     ranks = int(row["pp"])
@@ -127,9 +127,9 @@ def profile(row: Mapping[str, str]) -> Profile:
 def published_errors() -> Agreement[str]:
     """Every row of the published table "zero_bubble_throughput_small", predicted from its profile."""
     setting = ("model", "pp", "gpus", "micro_batch", "microbatches_m")
-    profiles = {tuple(row[name] for name in setting): profile(row) for row in table("zero_bubble_times")}
+    profiles = {tuple(row[name] for name in setting): profile(row) for row in published("zero_bubble_times")}
     rows = []
-    for row in table("zero_bubble_throughput_small"):
+    for row in published("zero_bubble_throughput_small"):
         found = profiles[tuple(row[name] for name in setting)]
         schedule = row["schedule"]
         label = f"{row['model']}, {schedule}, {row['microbatches_m']} micro-batches"

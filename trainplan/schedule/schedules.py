@@ -8,9 +8,8 @@ from __future__ import annotations
 import itertools
 from typing import Annotated
 
-from labkit.core.errors import ScheduleError
-from labkit.core.kinds import Number
-from labkit.core.parameters import Count, checked
+from trainplan.arguments import Count, Number, checked
+from trainplan.errors import ScheduleError
 
 
 @checked(error=ScheduleError)

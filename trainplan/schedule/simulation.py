@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from labkit.core.errors import ScheduleError
-from labkit.core.parameters import NonNegative, Share, checked
-from labkit.core.spans import Span
+from trainplan.arguments import NonNegative, Share, checked
+from trainplan.errors import ScheduleError
 from trainplan.schedule.parsing import BACKWARD, FORWARD, WEIGHTS, CheckedSchedule, Placement, Schedule, parse
 from trainplan.schedule.timetable import Timetable
+from trainplan.spans import Span
 
 Times = NonNegative | Sequence[NonNegative]
 

@@ -6,10 +6,10 @@ import functools
 import math
 from dataclasses import dataclass
 
-from labkit.core.display import Shown
-from labkit.core.spans import Span
-from labkit.core.units import format_seconds, significant
 from trainplan.schedule.parsing import KINDS, CheckedSchedule
+from trainplan.spans import Span
+from trainplan.tables import Shown
+from trainplan.units import format_seconds, significant
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,0 +1,147 @@
+"""The door of public functions: their annotations say what they take, and `checked` judges and converts by them.
+
+Numbers of Python, NumPy and torch become int or float, lists and arrays become tuples. All else is refused with a
+sentence: a bool or NaN for a number, what is out of bounds, a name that isn't one of the choices.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+
+from trainplan.errors import BadArgument, PlanError, brief_repr, nearest
+from trainplan.plain_values import Refused, as_number, as_plain, as_tuple
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+_MOST = 1e30  # beyond this no quantity here has a meaning, and a product of a few of them would leave the floats
+
+
+class Number(NamedTuple):
+    """Bounds of a number; `advice` ends the message."""
+
+    least: float = -_MOST
+    most: float = _MOST
+    above: float | None = None
+    advice: str = ""
+
+
+_DTYPE = "a dtype such as 'bfloat16'"
+ANYTHING = "anything"  # the mark of a parameter that the function judges itself
+Count = Annotated[int, Number(least=1)]
+Size = Annotated[int, Number(least=0)]
+Positive = Annotated[float, Number(least=1 / _MOST, above=0)]
+NonNegative = Annotated[float, Number(least=0)]
+Share = Annotated[float, Number(0, 1, advice="It is a share: write 0.97 for 97 %.")]
+Dtype = Annotated[str, _DTYPE]  # a name, or torch's or NumPy's dtype; the function gets the name
+_WORDS = {str: "text", bool: "True or False", types.NoneType: "None"}
+
+
+@overload
+def checked(fn: F) -> F: ...
+@overload
+def checked(*, error: type[PlanError]) -> Callable[[F], F]: ...
+def checked(fn: Any = None, *, error: type[PlanError] = BadArgument) -> Any:
+    """Judge and convert what a function, or the constructor of a class, is called with, by its annotations.
+
+    Raises `error` with the parameter, what it takes and what came. Defaults are not judged. What an annotation can't
+    say, such as that one size divides another, is left to the function.
+    """
+    if fn is None:
+        return functools.partial(checked, error=error)
+    if isinstance(fn, type):
+        setattr(fn, "__init__", checked(error=error)(vars(fn)["__init__"]))  # noqa: B010
+        return fn
+    names = list(inspect.signature(fn).parameters)
+    hints = functools.cache(lambda: get_type_hints(fn, include_extras=True))  # some name what is defined further down
+
+    def judged(name: str, value: Any) -> Any:
+        try:
+            return judge(value, hints().get(name, Any))
+        except Refused as refused:
+            words = f"Expected {name}{refused.where} to be {refused.words}, got {brief_repr(refused.value)}."
+            raise error(f"{words} {refused.advice}".rstrip()) from None
+
+    @functools.wraps(fn)
+    def door(*args: Any, **kwargs: Any) -> Any:
+        taken = itertools.starmap(judged, zip(names, args, strict=False))
+        return fn(*taken, *args[len(names) :], **{name: judged(name, value) for name, value in kwargs.items()})
+
+    return door
+
+
+def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """An instance of a checked class made of values that have been judged, for loops that make many."""
+    instance: Any = object.__new__(cls)  # type: ignore[arg-type]  # a class, as its caller passes it
+    instance.__init__.__wrapped__(instance, *args, **kwargs)
+    return instance  # type: ignore[no-any-return]
+
+
+def judge(value: Any, hint: Any) -> Any:
+    """`value` as a parameter with this annotation gets it. Raises Refused."""
+    hint, mark = (*get_args(hint), None)[:2] if get_origin(hint) is Annotated else (hint, None)
+    origin, parts, advice = get_origin(hint), get_args(hint), getattr(hint, "MAKER", "")
+    if hint is Any or mark is ANYTHING:
+        return value
+    if origin in (Union, types.UnionType):
+        for part in parts:
+            try:
+                return judge(value, part)
+            except Refused as refused:
+                if refused.where:  # it says more than all the choices do
+                    raise
+                advice = advice or refused.advice
+    elif hint in (int, float):
+        number, bounds, advice = as_number(value), mark or Number(), mark.advice if mark else ""
+        if number is not None and bounds.least <= number <= bounds.most and (type(number) is int or hint is float):
+            return number
+    elif hint is str or origin is Literal:
+        plain = as_plain(value, dtype=mark is _DTYPE)
+        if hint is str and isinstance(plain, str):
+            return plain
+        if plain is not None and plain in parts:
+            return parts[parts.index(plain)]
+        texts = [one for one in parts if isinstance(one, str)] if isinstance(plain, str) else []
+        advice = f"The nearest is {nearest(str(plain), texts, 1)[0]!r}." if texts else ""
+    elif hint is bool:
+        if type(value) is bool or type(value).__name__ in ("bool", "bool_"):  # NumPy's
+            return bool(value)
+    elif origin in (Sequence, tuple):
+        return as_tuple(value, lambda item: judge(item, parts[0]), _words(hint, mark), least=mark or 0)
+    elif _is_a(value, origin or hint):
+        return value
+    raise Refused(_words(hint, mark), value, advice)
+
+
+def _is_a(value: Any, cls: Any) -> bool:
+    """Whether a value is of a class, or has the properties of a Protocol, each of its type."""
+    if not getattr(cls, "_is_protocol", False):
+        return issubclass(type(value), cls)  # isinstance would believe what a value says of its class
+    try:
+        for name, fact in inspect.getmembers_static(cls, lambda member: isinstance(member, property)):
+            judge(getattr(value, name), get_type_hints(fact.fget)["return"])
+    except Exception:  # it lacks one, or refuses all questions
+        return False
+    return True
+
+
+def _words(hint: Any, mark: Any = None) -> str:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _words(*parts[:2])
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(_words, parts)))
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, parts))}"
+    if origin in (Sequence, tuple):
+        return "a list" + (f" of at least {mark} item{'s' * (mark != 1)}" if mark else "")
+    if hint not in (int, float):
+        return mark or _WORDS.get(hint) or ("a dict" if origin is Mapping else f"a {hint.__name__}")
+    words, bounds = "a whole number" if hint is int else "a finite number", mark or Number()
+    limits = f" of at least {bounds.least:,}" if bounds.most == _MOST else f" from {bounds.least:,} to {bounds.most:,}"
+    limits = limits if bounds.above is None else f" above {bounds.above:,}"
+    return words + limits * (bounds.least != -_MOST)

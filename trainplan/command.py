@@ -1,0 +1,169 @@
+"""The command line's question as a plan: which model, which GPUs, and the layouts that are calculated for them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trainplan.cluster.hardware import Cluster
+from trainplan.cluster.layout import Layout
+from trainplan.cluster.search import best_layout, require_fit
+from trainplan.cluster.step_prediction import Step, step
+from trainplan.costs.memory_costs import PRECISIONS
+from trainplan.costs.transformers import MODELS, Transformer
+from trainplan.errors import BadArgument, LayoutError, lookup, nearest
+from trainplan.facts.devices import find, matching
+from trainplan.tables import ShownAsTable, Table
+from trainplan.units import format_bytes, format_seconds, format_si, significant
+
+_SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+USUAL_TOKENS = 4 * 2**20  # a step, where nothing else is asked for
+# what the command line calls a field of Layout
+_FIELDS = {
+    "dp": "data", "tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "vp": "interleave",
+    "mb": "micro_batch", "zero": "zero", "recompute": "recompute",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(ShownAsTable):
+    """Calculated steps of one model on one cluster, the fastest first.
+
+    `tokens` are those of the whole run, `picture` the file that was asked for.
+    """
+
+    steps: tuple[Step, ...]
+    tokens: float | None = None
+    notes: tuple[str, ...] = ()
+    picture: str | None = None
+
+    def table(self) -> Table:
+        """A row a layout, and below what the numbers are worth."""
+        first = self.steps[0]
+        headings = ("layout", "step", "tokens/s", "MFU", "memory a GPU") + ("run",) * (self.tokens is not None)
+        share = [bound / first.seconds for bound in first.interval_s]
+        worth = (
+            f"Calculated, not measured. Eight of ten published steps took {share[0]:.2f} to {share[1]:.2f} times as "
+            "long as calculated" + "".join(f"; but {reason}" for reason in first.outside) + "."
+        )
+        title = f"{first.model}\n{first.cluster}\n{first.batch:,} sequences, {format_si(first.tokens, 'tokens')} a step"
+        return Table(tuple(map(self._row, self.steps)), headings, title=title, notes=(worth, *self.notes))
+
+    def _row(self, one: Step) -> tuple[str, ...]:
+        cells = (
+            str(one.layout),
+            format_seconds(one.seconds),
+            format_si(one.tokens_per_s, "tokens/s").removesuffix(" tokens/s"),
+            f"{one.mfu:.1%}",
+            f"{format_bytes(one.memory_bytes)} of {format_bytes(one.capacity_bytes)}",
+        )
+        return cells if self.tokens is None else (*cells, f"{significant(one.train_s(self.tokens) / 86_400)} days")
+
+
+def asked(argv: Sequence[str] | None = None) -> Plan:
+    """The plan that a command line asks for. Raises PlanError with a sentence for what can't be planned."""
+    words = _parser().parse_args(argv)
+    model = _model(words.model)
+    if words.sequence is not None:
+        model = replace(model, seq=_whole(words.sequence, "--sequence"))
+    cluster, notes = _cluster(words.gpus, words.gpus_per_node)
+    batch = _batch(words.global_batch, model.seq, cluster.gpus)
+    tokens = None if words.tokens is None else _amount(words.tokens, "--tokens")
+    if words.layout is None:
+        best = best_layout(model, cluster, batch, dtype=words.dtype, runners_up=_whole(words.show, "--show") - 1)
+        return Plan((best.step, *best.runners_up), tokens, (*notes, *best.table().notes), words.picture)
+    one = step(model, cluster, _layout(words.layout, cluster, words.dtype), batch)
+    if not one.fits:
+        try:
+            require_fit(one)
+        except LayoutError as error:
+            notes += (f"It does not fit. {error}",)
+    return Plan((one,), tokens, notes, words.picture)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainplan",
+        description="Calculate a training step of a transformer on a cluster: the fastest layouts, or the given one.",
+        epilog=f"Models: {', '.join(MODELS)}.",
+    )
+    parser.add_argument("model", help="such as llama3-70b")
+    parser.add_argument("--gpus", required=True, metavar="NxGPU", help="how many of which, such as 512xH100")
+    parser.add_argument("--gpus-per-node", default="8", metavar="N", help="default: 8")
+    parser.add_argument("--global-batch", metavar="TOKENS", help="tokens a step; default: about 4 million")
+    parser.add_argument("--sequence", metavar="N", help="tokens a sequence; default: the model's own")
+    parser.add_argument("--layout", metavar="tp=8,pp=4", help=f"of {', '.join(_FIELDS)}; default: search")
+    parser.add_argument("--dtype", default="mixed bfloat16", help=f"one of {', '.join(PRECISIONS)}")
+    parser.add_argument("--tokens", metavar="T", help="tokens of the whole run, such as 15e12")
+    parser.add_argument(
+        "--picture", metavar="FILE", help="draw the layouts to a PNG, PDF or SVG file; needs matplotlib"
+    )
+    parser.add_argument("--show", default="5", metavar="N", help="how many layouts a search shows; default: 5")
+    return parser
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+def _model(name: str) -> Transformer:
+    """The model whose name is this one, or the only one whose name begins with it, whatever the case and hyphens."""
+    keys = {_key(known): model for known, model in MODELS.items()}
+    close = [model for key, model in keys.items() if _key(name) and key.startswith(_key(name))]
+    if _key(name) in keys or len(close) == 1:
+        return keys.get(_key(name)) or close[0]
+    near = [model.name for model in close] or nearest(name, MODELS)
+    raise BadArgument(f"Expected a model such as llama3-70b, got {name!r}. The nearest are {', '.join(near)}.")
+
+
+def _cluster(gpus: str, per_node: str) -> tuple[Cluster, tuple[str, ...]]:
+    """The cluster; of several GPUs of a name the SXM board with the most memory, and a note that says so."""
+    match = re.fullmatch(r"\s*([\d,_]+)\s*[x×*]\s*(.+?)\s*", gpus)
+    if match is None:
+        raise BadArgument(f"Expected --gpus to be a number and a GPU, such as 512xH100, got {gpus!r}.")
+    count, known = _whole(match[1], "--gpus"), matching(match[2])
+    if not known:
+        find(match[2])  # which says what is near
+    chosen = max(known, key=lambda one: ("SXM" in one.name, one.memory_bytes or 0.0))
+    others = ", ".join(one.name for one in known if one is not chosen)
+    notes = (f"{match[2]!r} is taken for {chosen.name}; others of that name: {others}.",) if others else ()
+    return Cluster(chosen, count, _whole(per_node, "--gpus-per-node")), notes
+
+
+def _batch(tokens: str | None, seq: int, gpus: int) -> int:
+    """Sequences a step: the nearest whole number, or about USUAL_TOKENS in a multiple of the GPUs or a part of them."""
+    if tokens is not None:
+        return max(round(_amount(tokens, "--global-batch") / seq), 1)
+    many, unit = USUAL_TOKENS / seq, gpus
+    while unit > many / 8 and unit % 2 == 0:
+        unit //= 2
+    return max(round(many / unit), 1) * unit
+
+
+def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
+    """The Layout of a text such as "tp=8,pp=4"; without dp, all ranks that are left are data ranks."""
+    given: dict[str, int | str] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        field = lookup(name.strip(), _FIELDS, "a part of --layout before its =")
+        given[field] = value.strip() if field == "recompute" else _whole(value, name, least=0)
+    layout = Layout(**given, dtype=dtype)  # type: ignore[arg-type]  # Layout judges them
+    return layout if "data" in given else replace(layout, data=max(cluster.gpus // layout.gpus, 1))
+
+
+def _whole(text: str, name: str, least: int = 1) -> int:
+    amount = _amount(text, name, least)
+    if amount != int(amount):
+        raise BadArgument(f"Expected {name} to be a whole number, got {text!r}.")
+    return int(amount)
+
+
+def _amount(text: str, name: str, least: float = 1) -> float:
+    """A number as people write it: 4194304, 4_194_304, 4,194,304, 15e12, 15T."""
+    match = re.fullmatch(r"\s*(\d[\d_,]*(?:\.\d+)?(?:e\+?\d\d?)?)\s*([kmbt]?)\s*", text.casefold())
+    amount = -1.0 if match is None else float(re.sub("[_,]", "", match[1])) * _SIZES[match[2]]
+    if not least <= amount <= 1e18:
+        raise BadArgument(f"Expected {name} to be a number of at least {least:g}, such as 8 or 15e12, got {text!r}.")
+    return amount

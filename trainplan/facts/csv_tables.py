@@ -1,0 +1,37 @@
+"""The CSV tables that come with the package: devices, and measurements that others published."""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from trainplan.errors import DataError
+
+_PACKAGE = Path(__file__).parents[1]
+# inside the package where it was installed from a wheel, beside it in a clone
+DATA = _PACKAGE / "data" if (_PACKAGE / "data").is_dir() else _PACKAGE.parent / "data"
+
+
+@functools.cache
+def rows(name: str) -> tuple[Mapping[str, str], ...]:
+    """Every row of a table such as "gpus", as text by column. Raises DataError for one that is missing or damaged."""
+    path = DATA / f"{name}.csv"
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            found = list(csv.DictReader(file, strict=True))
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(
+            f"Expected a table at {path}, which can't be read: {error}. Install trainplan again."
+        ) from error
+    for row in found:
+        if None in row or None in row.values():  # DictReader's mark of too many and too few
+            raise DataError(f"Expected {len(found[0])} cells in every row of {path}, got another number in {row}.")
+    return tuple(map(MappingProxyType, found))
+
+
+def published(name: str) -> tuple[Mapping[str, str], ...]:
+    """The rows of data/published/<name>.csv that were read in their source; those that were recalled are left out."""
+    return tuple(row for row in rows(f"published/{name}") if row["confidence"] == "read from source text")

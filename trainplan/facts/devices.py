@@ -1,0 +1,178 @@
+"""What the calculations ask of a device, and the devices of data/gpus.csv.
+
+Peaks are dense (no sparsity), and peaks and sizes are as printed, with 1 GB = 1e9 bytes. An unknown fact is None, never
+another device's.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from trainplan.arguments import checked
+from trainplan.errors import UnknownDevice, nearest
+from trainplan.facts.csv_tables import rows
+from trainplan.units import GIGA, MEGA, TERA
+
+
+class Device(Protocol):
+    """A hashable object with these facts, such as what `find` returns; None stands for what isn't known."""
+
+    def __hash__(self) -> int: ...
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def vendor(self) -> str:
+        """Who makes it: "NVIDIA", "AMD" or "Google"."""
+
+    @property
+    def architecture(self) -> str:
+        """Its generation, such as "Hopper GH100"."""
+
+    @property
+    def year(self) -> int | None:
+        """When it came out."""
+
+    @property
+    def sms(self) -> int | None:
+        """Its multiprocessors, or compute units."""
+
+    @property
+    def boost_hz(self) -> float | None:
+        """Its highest clock rate."""
+
+    @property
+    def memory_bytes(self) -> float | None:
+        """The size of its memory."""
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float | None:
+        """The rate of its memory."""
+
+    @property
+    def interconnect_bytes_per_s(self) -> float | None:
+        """The rate of NVLink, XGMI or ICI, both directions together."""
+
+    @property
+    def pcie(self) -> str | None:
+        """Its PCIe generation and lanes, "4.0 x16"."""
+
+    @property
+    def tdp_w(self) -> float | None:
+        """Its power limit in watts."""
+
+    @property
+    def peaks(self) -> Mapping[str, float]:
+        """Dense peak by dtype in FLOP/s: its matrix units', or its vector units' for dtypes that those don't have."""
+
+    @property
+    def vector_flop_per_s(self) -> Mapping[str, float]:
+        """Peak by dtype in FLOP/s outside of matrix units."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedDevice:
+    """A row of data/gpus.csv: the facts of Device. `reported_as` are names by which drivers report it."""
+
+    name: str
+    reported_as: tuple[str, ...] = ()
+    vendor: str = ""
+    architecture: str = ""
+    year: int | None = None
+    sms: int | None = None
+    boost_hz: float | None = None
+    memory_bytes: float | None = None  # the smaller one where the row covers two builds
+    bandwidth_bytes_per_s: float | None = None
+    interconnect_bytes_per_s: float | None = None
+    pcie: str | None = None
+    tdp_w: float | None = None
+    vector_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+    peaks: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.vendor} {self.architecture})"
+
+
+def _times(size: float) -> Callable[[str], float]:
+    return lambda text: float(text.split("/")[0]) * size  # "16/32": the smaller of two builds
+
+
+# field -> column, and how its text is read; an empty text leaves the default
+_FACTS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "name": ("name", str),
+    "vendor": ("vendor", str),
+    "architecture": ("architecture", str),
+    "year": ("year", int),
+    "sms": ("sms", int),
+    "boost_hz": ("boost_mhz", _times(MEGA)),
+    "memory_bytes": ("memory_gb", _times(GIGA)),
+    "bandwidth_bytes_per_s": ("bandwidth_gbs", _times(GIGA)),
+    "interconnect_bytes_per_s": ("nvlink_or_ici_gbs", _times(GIGA)),
+    "pcie": ("pcie_gen", str),
+    "tdp_w": ("tdp_w", float),
+}
+_VECTOR = {"float64": "fp64_tflops", "float32": "fp32_tflops"}
+_MATRIX = {
+    "float64": "fp64_tensor_tflops",
+    "tf32": "tf32_tensor_tflops",
+    "float16": "fp16_tensor_tflops",
+    "bfloat16": "bf16_tensor_tflops",
+    "float8": "fp8_tensor_tflops",
+    "int8": "int8_tensor_tops",
+}
+_BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # no two rows differ only in these
+
+
+def _device(row: Mapping[str, str]) -> ListedDevice:
+    facts = {name: read(row[column]) for name, (column, read) in _FACTS.items() if row[column]}
+    vector = {dtype: float(row[column]) * TERA for dtype, column in _VECTOR.items() if row[column]}
+    matrix = {dtype: float(row[column]) * TERA for dtype, column in _MATRIX.items() if row[column]}
+    reported = tuple(filter(None, row["reported_as"].split(";")))
+    return ListedDevice(**facts, reported_as=reported, vector_flop_per_s=vector, peaks=vector | matrix)
+
+
+@functools.cache
+def devices() -> tuple[ListedDevice, ...]:
+    """All devices of data/gpus.csv, in the file's order. Raises DataError for a missing or damaged file."""
+    return tuple(map(_device, rows("gpus")))
+
+
+def _key(name: str) -> str:
+    """Without case, spaces, punctuation and brands: 'NVIDIA A100-SXM4-80GB' and 'a100 sxm4 80gb' have the same key."""
+    return "".join(word for word in re.findall(r"[a-z0-9]+", name.casefold()) if word not in _BRANDS)
+
+
+@functools.cache
+def _index() -> dict[str, ListedDevice]:
+    by_key = {_key(name): device for device in devices() for name in (device.name, *device.reported_as)}
+    v100 = by_key[_key("V100 SXM2 16/32GB")]
+    return by_key | {_key("V100 SXM2 32GB"): replace(v100, name="Tesla V100 SXM2 32GB", memory_bytes=32 * GIGA)}
+
+
+def matching(name: str) -> list[ListedDevice]:
+    """The devices whose name holds `name`, in the file's order; all of one key where that is the whole name."""
+    exact = _index().get(_key(name))
+    return [exact] if exact else [device for device in devices() if _key(name) and _key(name) in _key(device.name)]
+
+
+@checked(error=UnknownDevice)
+def find(name: str) -> ListedDevice:
+    """Find a device by its name in data/gpus.csv or by the name that its driver reports.
+
+    Case, spaces, hyphens and brands don't matter. Raises UnknownDevice, with the nearest names, for an unknown name and
+    for one that fits several devices ("H100"), since a similar card's peaks would be wrong.
+    """
+    device = _index().get(_key(name))
+    if device is not None:
+        return device
+    names = [one.name for one in devices()]
+    near = ([one.name for one in matching(name)] or nearest(name, names))[:4]
+    raise UnknownDevice(
+        f"Expected a device of data/gpus.csv, got {name!r}; its peaks are unknown. Nearest names: {', '.join(near)}. "
+        f"trainplan.devices() lists all {len(names)}."
+    )

@@ -1,0 +1,63 @@
+"""A picture of calculated steps. It needs matplotlib, which nothing else here does."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainplan.cluster.step_prediction import Step
+from trainplan.cluster.step_time import PARTS
+from trainplan.errors import PlanError
+from trainplan.units import format_bytes, format_seconds
+
+# Colour and texture of each part: either alone tells two parts apart.
+_LOOKS: Mapping[str, tuple[str, str]] = dict(
+    zip(
+        PARTS,
+        (
+            ("#0072B2", ""), ("#56B4E9", ".."), ("#E69F00", "//"), ("#999999", "--"), ("#CC79A7", "\\\\"),
+            ("#ffffff", ""), ("#D55E00", "xx"), ("#ffffff", ".."), ("#009E73", "++"),
+        ),
+        strict=True,
+    )
+)  # fmt: skip
+
+
+def save_steps(steps: Sequence[Step], path: str | Path) -> None:
+    """Draw a bar a step, the parts of its time side by side, and write it to a PNG, PDF or SVG file.
+
+    Raises PlanError without matplotlib, and for a file that can't be written.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise PlanError("Expected matplotlib for a picture, and it isn't installed. Run `pip install matplotlib`.")
+    from matplotlib.figure import Figure  # optional
+
+    figure = Figure(figsize=(9.0, 1.7 + 0.75 * len(steps)), layout="constrained")
+    axes = figure.subplots()
+    for y, step in enumerate(steps):
+        left = 0.0
+        for part, seconds in step.parts.items():
+            color, hatch = _LOOKS[part]
+            label = part if y == 0 else None
+            axes.barh(y, seconds, 0.45, left, color=color, hatch=hatch, edgecolor="#333333", linewidth=0.6, label=label)
+            left += seconds
+        held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}"
+        axes.annotate(f" {format_seconds(step.seconds)}, MFU {step.mfu:.0%}", (left, y), va="center", fontsize=9)
+        axes.annotate(f"{step.layout}; {held}", (0, y - 0.3), fontsize=8)
+    first = steps[0]
+    axes.set_title(f"{first.model.name} on {first.cluster.gpus:,} x {first.cluster.gpu.name}", loc="left", fontsize=10)
+    axes.set(xlabel="seconds of a step (calculated)", yticks=[], xlim=(0, 1.22 * max(one.seconds for one in steps)))
+    axes.set_ylim(len(steps) - 0.5, -0.75)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    used = [i for i, part in enumerate(PARTS) if any(step.parts[part] > 0 for step in steps)]
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(
+        [handles[i] for i in used], [labels[i] for i in used], loc="outside lower center", ncols=4, fontsize=8
+    )
+    try:
+        figure.savefig(path, dpi=110)
+    except (OSError, ValueError) as error:
+        raise PlanError(
+            f"Expected a file that can be written, such as plan.png, got {str(path)!r}: {error}."
+        ) from error
