@@ -20,7 +20,7 @@ from steptime.operator_timing import OperatorCall
 from steptime.pace import Pace, split_by_limit
 from steptime.stack_samples import StackSamples
 from tests.selection import sampled
-from tests.test_measure import planted_loops
+from tests.test_steptime import planted_loops
 from tests.test_steptime.planted_loops import CEILINGS, VirtualTime
 
 pytestmark = pytest.mark.slow  # runs whole training loops
