@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is offered to others
     import ranks
-    import steptime
     from kerneltrace import trace as trace
     from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
     from kerneltrace.judge.occupancy import occupancy as occupancy
@@ -29,7 +28,12 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.lesson.progress import progress as progress
     from labkit.lesson.review import review as review
     from labkit.lesson.stepper import Stepper as Stepper
-    from labkit.measure import catalog as catalog, published as published, simulated as simulated
+    from labkit.measure import (
+        catalog as catalog,
+        profiling as profiling,
+        published as published,
+        simulated as simulated,
+    )
     from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
     from labkit.measure.ceilings import measure_ceilings as measure_ceilings
     from labkit.measure.machine import pick as pick, threads as threads
@@ -39,7 +43,7 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from ranks import StandIn as StandIn, launch as launch, report as report
     from trainplan import cluster as cluster, costs as costs, schedule as schedule
 
-    dist, profiling = ranks, steptime
+    dist = ranks
 
 # The module that holds each public name.
 _NAMES = {
@@ -68,14 +72,14 @@ _NAMES = {
 _ROOMS = {
     "labkit.core": ("errors", "units"),
     "labkit.lesson": ("course", "pool"),
-    "labkit.measure": ("catalog", "published", "simulated"),
+    "labkit.measure": ("catalog", "profiling", "published", "simulated"),
     "labkit.train": ("data", "graphs", "models", "training"),
     "labkit": ("kernels", "plot"),
     "trainplan": ("cluster", "costs", "schedule"),
 }
 _HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}
-_MODULE_OF |= {"dist": "ranks", "profiling": "steptime"}
+_MODULE_OF |= {"dist": "ranks"}
 __all__ = sorted([*_HOME_OF, *_MODULE_OF])  # from the tables above, in which each name stands once
 
 

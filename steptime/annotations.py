@@ -6,20 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from labkit.core.arguments import lookup
-from labkit.core.display import brief_repr
-from labkit.core.errors import BadArgument
-from labkit.core.parameters import checked
-
-# The parts of a step's time. Gaps: the GPU is idle while the CPU works. Other: no operator runs.
-PARTS = ("input", "copies", "forward", "backward", "optimizer", "gaps", "communication", "other")
-NAMED = ("input", "copies", "forward", "backward", "optimizer", "communication")
-PREFIX = "labkit: "
+from steptime.arguments import brief_repr, choice
+from steptime.errors import BadArgument
+from steptime.parts import NAMED, PREFIX
 
 Batch = Any
 
 
-@checked
 @contextlib.contextmanager
 def part(name: str) -> Iterator[None]:
     """Name the work inside the block for torch's profiler and, on a GPU, as an NVTX range for nsys and ncu.
@@ -30,7 +23,7 @@ def part(name: str) -> Iterator[None]:
     """
     import torch
 
-    lookup(name, dict.fromkeys(NAMED), "the part")
+    name = choice("name", name, NAMED)
     nvtx = torch.cuda.nvtx.range(name) if torch.cuda.is_available() else contextlib.nullcontext()
     with torch.profiler.record_function(PREFIX + name), nvtx:
         yield

@@ -12,12 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from labkit.core.display import Shown, Table, brief_repr
-from labkit.core.errors import BadArgument, BadMeasurement
-from labkit.core.parameters import checked
-from labkit.core.units import format_bytes, format_seconds, significant
-from labkit.measure.chrome_trace import TraceEvent
-from labkit.measure.memory import trace_events
 from steptime.allocations import (
     ACTIVATIONS,
     BEGIN,
@@ -35,6 +29,11 @@ from steptime.allocations import (
     phase_at,
     series,
 )
+from steptime.arguments import brief_repr, expected, function, instance
+from steptime.chrome_trace import TraceEvent, trace_events
+from steptime.errors import BadArgument, BadMeasurement
+from steptime.tables import Shown, Table
+from steptime.units import format_bytes, format_seconds, significant
 
 _NOT_COUNTED = "What existed before the steps and belongs to neither model nor optimizer, a batch say, is not counted."
 
@@ -86,24 +85,26 @@ class MemoryTimeline(Shown):
     def against(self, predicted: Any) -> Table:
         """Table of predicted and measured bytes by category: the most at any moment, and at the peak.
 
-        `predicted` is a TrainingMemory of lab.costs, or a TrainingStep, which has one. Its master weights count as
-        parameters, as they are under autocast; temporary tensors are not predicted. The last row compares the total
-        with the peak.
+        `predicted` has param_bytes, master_bytes, optimizer_bytes, gradient_bytes, activation_bytes and total_bytes, as
+        trainplan's TrainingMemory, or has such a `memory`. Master weights count as parameters, as they are under
+        autocast; temporary tensors are not predicted. The last row compares the total with the peak. Raises BadArgument
+        for anything else.
         """
         try:
             memory: Any = getattr(predicted, "memory", predicted)
-            expected: dict[str, int | None] = {
+            forecast: dict[str, int | None] = {
                 PARAMETERS: int(memory.param_bytes + memory.master_bytes),
                 STATE: int(memory.optimizer_bytes),
                 GRADIENTS: int(memory.gradient_bytes),
                 ACTIVATIONS: int(memory.activation_bytes),
                 OTHER: None,
             }
+            total = int(memory.total_bytes)
         except Exception:
-            raise BadArgument(f"Expected predicted to be a TrainingMemory, got {brief_repr(predicted)}.") from None
+            raise expected("predicted", "a TrainingMemory", predicted) from None
         at_peak = self.at_peak
-        rows = [_row(name, expected[name], max(self.n_bytes[name]), at_peak[name]) for name in CATEGORIES]
-        rows.append(_row("all", memory.total_bytes, self.peak_bytes, self.peak_bytes))
+        rows = [_row(name, forecast[name], max(self.n_bytes[name]), at_peak[name]) for name in CATEGORIES]
+        rows.append(_row("all", total, self.peak_bytes, self.peak_bytes))
         headings = ("", "predicted", "measured at most", "of predicted", "at the peak")
         return Table(tuple(rows), headings, f"Memory of a step on {self.device}", self.notes)
 
@@ -121,7 +122,6 @@ def _row(name: str, expected: int | None, most: int, at_peak: int) -> tuple[str,
     return name, said, format_bytes(most), share, format_bytes(at_peak)
 
 
-@checked
 def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Optimizer | None = None) -> MemoryTimeline:
     """Run `step` three times, and follow the memory in use during the third, which is warm and finds gradients.
 
@@ -129,7 +129,10 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
     a GPU's kernels run. Raises BadArgument for a step that can't be called, a model without parameters and another
     device, BadMeasurement for a step that allocates nothing there, as when it replays a CUDA graph.
     """
-    device = _device_of(model)
+    function("step", step, 0)
+    device = _device_of(instance("model", model, nn.Module))
+    if optimizer is not None:
+        instance("optimizer", optimizer, Optimizer)
     step()  # creates the optimizer's state, and all else that is created once
     held: list[Held] = []
 
@@ -175,8 +178,7 @@ def timeline_of(
 
 
 def _device_of(model: nn.Module) -> str:
-    parameters = getattr(model, "parameters", None)
-    first = next(iter(parameters()), None) if callable(parameters) else None
+    first = next(model.parameters(), None)
     if first is None:
         raise BadArgument(f"Expected a torch module with parameters, got {brief_repr(model)}. Pass the model.")
     if first.device.type not in DEVICE_TYPES:
@@ -219,13 +221,17 @@ def _gradients_named(model: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-@checked
 def saved_activation_bytes(layer: torch.nn.Module | Callable[..., Any], *inputs: torch.Tensor) -> int:
     """Bytes that `layer(*inputs)` saves until its backward pass, inputs included.
 
     Its parameters and buffers don't count, and tensors that share memory count once. An input that needs no gradient
-    may be saved too. Tensors that a layer keeps by itself, as attributes, are not seen.
+    may be saved too. Tensors that a layer keeps by itself, as attributes, are not seen. Raises BadArgument for a layer
+    that can't be called with so many inputs, and for an input that isn't a dense tensor with values.
     """
+    function("layer", layer, len(inputs))
+    for tensor in inputs:
+        if not issubclass(type(tensor), Tensor) or tensor.layout != torch.strided or tensor.device.type == "meta":
+            raise expected("inputs", "dense tensors with values", tensor)
     own = [*layer.parameters(), *layer.buffers()] if isinstance(layer, torch.nn.Module) else []
     own_addresses = {tensor.untyped_storage().data_ptr() for tensor in own}
     kept: dict[int, int] = {}

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from labkit.measure.chrome_trace import TraceEvent
-from steptime.annotations import NAMED, PARTS, PREFIX
+from steptime.chrome_trace import TraceEvent
+from steptime.parts import NAMED, PARTS, PREFIX
 
 STEP, END = PREFIX + "step", PREFIX + "end"
 _OPERATORS = ("cpu_op", "user_annotation")

@@ -34,8 +34,10 @@ import numpy as np
 import torch
 
 import labkit as lab
+import steptime
 from labkit.core.errors import LabError
 from labkit.core.paths import PACKAGES
+from steptime.errors import StepTimeError
 from tests import notebook_modules
 from tests.good_inputs import (
     EXAMPLES,
@@ -254,6 +256,7 @@ def targets(wanted: str = "") -> Iterator[Target]:
     """Every public function, class and method that has parameters, of labkit and of what stands beside notebooks."""
     seen: set[int] = set()
     offered_by = {name: getattr(lab, name) for name in lab.__all__} | notebook_modules.instruments()
+    offered_by |= {"steptime": steptime}  # what lab.profiling wraps
     offered_by |= {f"plot.{name}": drawing for name, drawing in notebook_modules.drawings().items()}
     for name, found in offered_by.items():
         yield from (t for t in _targets_of(name, found, seen) if t.name.startswith(wanted))
@@ -495,7 +498,7 @@ def judged(target: Target, parameter: str, hint: Any, value: str) -> Case:
             verdict, why = "silent", f"returned NaN: {_brief(found)}"
     except Hangs:
         verdict, why = "hangs", f"over {SECONDS} s"
-    except LabError as error:
+    except (LabError, StepTimeError) as error:
         if "xpected" not in str(error) and parameter not in str(error):
             verdict, why = "obscure", f"{type(error).__name__}: {str(error)[:100]}"
     except BaseException as error:

@@ -82,7 +82,15 @@ def circle(graph):
 
 
 # instrument -> its parts from the lowest floor to the highest, each of which may import from those before it
-FLOORS: dict[str, list[set[str]]] = {}
+FLOORS: dict[str, list[set[str]]] = {
+    "steptime": [
+        {"errors", "machine", "parts", "stack_samples", "tables", "torch_calls", "units"},
+        {"arguments", "chrome_trace"},
+        {"allocations", "annotations", "ceilings", "host_waits", "limits", "operator_timing", "partition"},
+        {"budget", "memory_by_category", "mfu", "pace", "step"},
+        {"bottleneck"},
+    ],
+}
 
 
 def packages_imported(source):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from steptime.errors import StepTimeError as StepTimeError  # what lab.profiling raises
+
 
 class LabError(Exception):
     """Base of every error that labkit raises on purpose."""

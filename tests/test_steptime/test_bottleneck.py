@@ -10,15 +10,14 @@ import pytest
 import torch
 
 import steptime as profiling
-from labkit.core.errors import BadArgument, BadMeasurement
-from labkit.measure.machine import threads
-from labkit.measure.readings import no_sync
-from labkit.measure.torch_calls import EachOperator
-from steptime import loop_experiments, operator_timing, pace
-from steptime.bottleneck import Limit
+from steptime import bottleneck, budget, operator_timing, pace
+from steptime.errors import BadArgument, BadMeasurement
+from steptime.limits import Limit
+from steptime.machine import no_sync, one_thread
 from steptime.operator_timing import OperatorCall
 from steptime.pace import Pace, split_by_limit
 from steptime.stack_samples import StackSamples
+from steptime.torch_calls import EachOperator
 from tests.selection import sampled
 from tests.test_steptime import planted_loops
 from tests.test_steptime.planted_loops import CEILINGS, VirtualTime
@@ -27,8 +26,8 @@ pytestmark = pytest.mark.slow  # runs whole training loops
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    with threads(1):
+def on_one_thread():
+    with one_thread():
         yield
 
 
@@ -37,11 +36,11 @@ def time(monkeypatch):
     """Virtual time, on which everything is measured that the test does, seldom: readings of one thing are all alike."""
     found = VirtualTime()
     for module, name, few in (
-        (loop_experiments, "_ROUNDS", 2), (loop_experiments, "_TINY_STEPS", 3), (loop_experiments, "_READING_S", 0.0),
-        (loop_experiments, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
+        (budget, "_ROUNDS", 2), (bottleneck, "_TINY_STEPS", 3), (bottleneck, "_READING_S", 0.0),
+        (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, few)
-    monkeypatch.setattr(loop_experiments, "perf_counter", found.clock)
+    monkeypatch.setattr(budget, "perf_counter", found.clock)
     monkeypatch.setattr(operator_timing, "perf_counter", found.clock)
     monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: False)
     monkeypatch.setattr(StackSamples, "taken", lambda samples: found.sampling(samples))

@@ -16,8 +16,8 @@ from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import CompileError
 from labkit.core.parameters import checked
 from labkit.core.units import format_bytes
-from labkit.measure.torch_calls import EachOperator
 from labkit.train.graphs.compiling import compiled, quiet
+from steptime.torch_calls import EachOperator
 
 # A module that inductor wrote holds definitions of kernels, then _CALLED_BELOW, then the function that calls them.
 _DEFINED = re.compile(r"^(\w+) = async_compile\.\w+\(.*?'''(.*?)'''", re.MULTILINE | re.DOTALL)
