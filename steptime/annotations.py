@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
 from steptime.arguments import brief_repr, choice
 from steptime.errors import BadArgument
 from steptime.parts import NAMED, PREFIX
@@ -21,8 +23,6 @@ def part(name: str) -> Iterator[None]:
     optimizers and collectives by itself; operators without a name count as forward.
     Raises BadArgument for another name. Source: NVTX, nvidia.github.io/NVTX.
     """
-    import torch
-
     name = choice("name", name, NAMED)
     nvtx = torch.cuda.nvtx.range(name) if torch.cuda.is_available() else contextlib.nullcontext()
     with torch.profiler.record_function(PREFIX + name), nvtx:
@@ -49,8 +49,6 @@ def supply(batches: object) -> Callable[[], Batch]:
 
 def is_batch(found: object) -> bool:
     """Whether this is one batch: a tensor, a dict, or a tuple or list of tensors."""
-    import torch
-
     if isinstance(found, torch.Tensor | dict):
         return True
     return isinstance(found, tuple | list) and bool(found) and all(isinstance(x, torch.Tensor) for x in found)

@@ -8,6 +8,8 @@ import reprlib
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
+import torch
+
 from steptime.errors import BadArgument
 
 T = TypeVar("T")
@@ -79,20 +81,8 @@ def choice(name: str, value: Any, known: Iterable[str]) -> str:
     raise expected(name, f"one of {', '.join(names)}", value, f"The nearest is {near[0]!r}." if near else "")
 
 
-def dtype(name: str, value: Any, known: Iterable[str]) -> str:
-    """The name of a number format, of torch's or NumPy's dtype, or of a name such as 'float32'."""
-    kind = type(value)
-    if kind is type and value.__module__ == "numpy":
-        value = value.__name__
-    elif kind.__module__.partition(".")[0] in ("torch", "numpy") and "dtype" in kind.__name__.lower():
-        value = str(value)
-    return choice(name, str.__str__(value).removeprefix("torch.") if issubclass(type(value), str) else value, known)
-
-
 def device(value: Any) -> str:
     """A device, "cpu" or "cuda"; for None, "cuda" where torch has a GPU."""
-    import torch
-
     has_gpu = torch.cuda.is_available()
     if value is None:
         return "cuda" if has_gpu else "cpu"

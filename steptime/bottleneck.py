@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.utils._pytree import tree_map
+
 from steptime import operator_timing
 from steptime.annotations import Batch, is_batch, supply
 from steptime.arguments import device as judged_device, function, instance, number
@@ -15,7 +18,7 @@ from steptime.budget import Budget, clock_s, crowded
 from steptime.ceilings import Ceilings, measure_ceilings
 from steptime.errors import BadMeasurement
 from steptime.limits import HOST, LIMITS, Limit
-from steptime.machine import Watch, distributed, one_thread, sync_of, unwatched
+from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
 from steptime.operator_timing import OperatorCall, low
 from steptime.pace import Pace, TinyStep, split_by_limit
 from steptime.stack_samples import StackSamples
@@ -36,7 +39,7 @@ def find_bottleneck(
     budget_s: float = 8.0,
     ceilings: Ceilings | Callable[[], Ceilings] | None = None,
     device: str | None = None,
-    watch: Watch = unwatched,
+    watch: Watch = core_waits,
     path: Path | None = None,
 ) -> Limit:
     """Find what limits the loop that calls `step(batch)` for each of `batches`, in about `budget_s` seconds.
@@ -52,8 +55,8 @@ def find_bottleneck(
     nothing hides; and the rest, the host's other work or waiting, with the line that holds most of it. On a CPU,
     seconds in which other programs had this thread's core are left out. The experiments train `step`'s model. All ranks
     of a distributed run must call this. Shares are of the loop as it is: a loader's work that overlaps with steps has
-    no share. `device` is "cpu" or "cuda", by default "cuda" where torch has a GPU. If there is a `watch` on other
-    programs (machine.Watch), what it says is kept in `busy`.
+    no share. `device` is "cpu" or "cuda", by default "cuda" where torch has a GPU. What `watch` says of other
+    programs (machine.Watch), by default how long this process waited for a core, is kept in `busy`.
     Raises BadArgument for a step that can't be called and for no batches, BadMeasurement for one without operators.
     """
     function("step", step, 1)
@@ -70,11 +73,11 @@ def find_bottleneck(
         busy = watch()
         batch = trial.input(batches, next_batch)
         parts, step_s = trial.inside(batch, rates, path)
-        reason = busy()
     in_steps = trial.share_of_steps(step_s)
     shares = {name: parts[name] * in_steps for name in LIMITS}
     shares["input"] += 1 - in_steps
-    return Limit(shares, tuple(trial.evidence), step_s / in_steps, reason, *trial.places(), trial.alone_s)
+    where = trial.samples.most[0]
+    return Limit(shares, tuple(trial.evidence), step_s / in_steps, busy(), where, trial.unexplained, trial.alone_s)
 
 
 class LoopExperiments:
@@ -140,10 +143,6 @@ class LoopExperiments:
         all_s = sum(found.values())  # more than the step: timed one by one, operators find colder caches
         self._explain(calls, found, pace, step_s)
         return {name: seconds / all_s for name, seconds in found.items()}, step_s
-
-    def places(self) -> tuple[str, str]:
-        """The line that holds the host's time, and the operator that holds most of what is unknown."""
-        return self.samples.most[0], self.unexplained
 
     def _look_at(self, runs: Sequence[Sequence[OperatorCall]]) -> None:
         counts = [len(run) - 1 for run in runs]
@@ -235,7 +234,4 @@ def _prefetched(batches: object) -> tuple[int, int]:
 
 def _twice(batch: Any) -> Any:
     """The batch with every tensor's rows repeated."""
-    import torch
-    from torch.utils._pytree import tree_map
-
     return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)

@@ -9,7 +9,7 @@ from time import perf_counter
 import torch
 
 from steptime import operator_timing
-from steptime.machine import Watch, distributed, unwatched
+from steptime.machine import Watch, distributed
 
 _ROUNDS = 3  # the fewest whose median survives one disturbed round
 _LOOK_S = 0.4  # to see what others take: counters have steps of 0.01 s
@@ -78,7 +78,7 @@ def clock_s(work: Callable[[], object]) -> float:
 
 def crowded(device: str, watch: Watch) -> bool:
     """Whether other programs take cores from torch's threads on a CPU, which makes them wait for each other."""
-    if device != "cpu" or watch is unwatched or torch.get_num_threads() == 1:
+    if device != "cpu" or torch.get_num_threads() == 1:
         return False
     busy, x, start = watch(), torch.ones(256, 256), perf_counter()
     while perf_counter() - start < _LOOK_S:

@@ -52,9 +52,8 @@ def measure_ceilings(device: str | None = None) -> Ceilings:
         a = torch.ones(side, side, device=device, dtype=getattr(torch, dtype))
         seconds = _readings(lambda a=a: a @ a, sync)  # type: ignore[misc]
         usual[dtype], highest[dtype] = 2 * side**3 / seconds[_READINGS // 2], 2 * side**3 / seconds[0]
-    threads = torch.get_num_threads() if device == "cpu" else None
-    rate = 2 * source.nbytes / copy_s[_READINGS // 2]
-    return Ceilings(name_of(device), usual, rate, threads, highest_flop_per_s=highest)
+    threads, both_ways = torch.get_num_threads() if device == "cpu" else None, 2 * source.nbytes
+    return Ceilings(name_of(device), usual, both_ways / copy_s[_READINGS // 2], threads, highest_flop_per_s=highest)
 
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:

@@ -27,7 +27,6 @@ _READING_METHODS = (
 )
 _FOLDERS = (Path(torch.__path__[0]), Path(__file__).parent)
 _LIBRARIES = (*(f"{folder}{os.sep}" for folder in _FOLDERS), "<", contextlib.__file__, warnings.__file__)
-
 _WARNED = "called a synchronizing"  # in torch's words
 
 

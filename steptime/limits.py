@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from steptime.arguments import choice
-from steptime.tables import ShownAsTable, Table
+from steptime.tables import Shown, Table
 from steptime.units import significant
 
 HOST = "other host work"
@@ -16,7 +16,7 @@ _DOMINATES = 0.5  # share of the loop's time: without it, the loop would be twic
 
 
 @dataclass(frozen=True, repr=False)
-class Limit(ShownAsTable):
+class Limit(Shown):
     """What limits a training loop: `shares` of its time by limit, which sum to 1, and a sentence per experiment.
 
     `where` is the line of Python that holds most of the host's time between operators, `unexplained` the operator that
@@ -72,3 +72,9 @@ class Limit(ShownAsTable):
         if self.busy:
             title = f"In doubt, since {self.busy}. {title}"
         return Table(rows, ("limit", "share of the time", "without it"), title, self.evidence)
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()

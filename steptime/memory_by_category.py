@@ -5,30 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.profiler import record_function
 
-from steptime.allocations import (
-    ACTIVATIONS,
-    BEGIN,
-    CATEGORIES,
-    DEVICE_TYPES,
-    END,
-    GRADIENT,
-    GRADIENTS,
-    OTHER,
-    PARAMETERS,
-    STATE,
-    Held,
-    Phase,
-    StepTrace,
-    phase_at,
-    series,
-)
+from steptime import allocations
+from steptime.allocations import Held, Phase, StepTrace, phase_at, series
 from steptime.arguments import brief_repr, expected, function, instance
 from steptime.chrome_trace import TraceEvent, trace_events
 from steptime.errors import BadArgument, BadMeasurement
@@ -51,7 +37,7 @@ class MemoryTimeline(Shown):
     n_bytes: Mapping[str, tuple[int, ...]]
     phases: tuple[Phase, ...]
     peak_operator: str  # what ran when the peak was reached
-    notes: tuple[str, ...] = field(default=(_NOT_COUNTED,))
+    notes: tuple[str, ...] = (_NOT_COUNTED,)
 
     @property
     def total_bytes(self) -> tuple[int, ...]:
@@ -93,17 +79,17 @@ class MemoryTimeline(Shown):
         try:
             memory: Any = getattr(predicted, "memory", predicted)
             forecast: dict[str, int | None] = {
-                PARAMETERS: int(memory.param_bytes + memory.master_bytes),
-                STATE: int(memory.optimizer_bytes),
-                GRADIENTS: int(memory.gradient_bytes),
-                ACTIVATIONS: int(memory.activation_bytes),
-                OTHER: None,
+                allocations.PARAMETERS: int(memory.param_bytes + memory.master_bytes),
+                allocations.STATE: int(memory.optimizer_bytes),
+                allocations.GRADIENTS: int(memory.gradient_bytes),
+                allocations.ACTIVATIONS: int(memory.activation_bytes),
+                allocations.OTHER: None,
             }
             total = int(memory.total_bytes)
         except Exception:
             raise expected("predicted", "a TrainingMemory", predicted) from None
         at_peak = self.at_peak
-        rows = [_row(name, forecast[name], max(self.n_bytes[name]), at_peak[name]) for name in CATEGORIES]
+        rows = [_row(name, forecast[name], max(self.n_bytes[name]), at_peak[name]) for name in allocations.CATEGORIES]
         rows.append(_row("all", total, self.peak_bytes, self.peak_bytes))
         headings = ("", "predicted", "measured at most", "of predicted", "at the peak")
         return Table(tuple(rows), headings, f"Memory of a step on {self.device}", self.notes)
@@ -137,14 +123,12 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
     held: list[Held] = []
 
     def work() -> None:
-        from torch.profiler import record_function
-
         step()  # so that the profiler has seen the allocation of what is alive when the next step begins
         held.append(_held(model, optimizer))
-        with record_function(BEGIN):
+        with record_function(allocations.BEGIN):
             pass
         step()
-        with record_function(END):
+        with record_function(allocations.END):
             pass
         held.append(_held(model, optimizer))
 
@@ -159,13 +143,13 @@ def timeline_of(
 ) -> MemoryTimeline:
     """The timeline of the step between a trace's marks; `before` and `after` are what was held at the marks."""
     trace = StepTrace(events, device)
-    allocations = trace.sort(before, after)
-    if not any(one.start > trace.begin for one in allocations):
+    held = trace.sort(before, after)
+    if not any(one.start > trace.begin for one in held):
         raise BadMeasurement(
             f"Expected the step to allocate memory on {device}, saw nothing. Does it run there, and as plain code? A "
             "replayed CUDA graph allocates nothing: pass the step that was captured."
         )
-    times, found = series(allocations, trace.begin, trace.end)
+    times, found = series(held, trace.begin, trace.end)
     totals = list(map(sum, zip(*found.values(), strict=True)))
     return MemoryTimeline(
         device=device,
@@ -181,7 +165,7 @@ def _device_of(model: nn.Module) -> str:
     first = next(model.parameters(), None)
     if first is None:
         raise BadArgument(f"Expected a torch module with parameters, got {brief_repr(model)}. Pass the model.")
-    if first.device.type not in DEVICE_TYPES:
+    if first.device.type not in allocations.DEVICE_TYPES:
         raise BadArgument(f"Expected a model on a CPU or a CUDA GPU, got one on {first.device}. Move it with .to().")
     return str(first.device.type)
 
@@ -190,9 +174,9 @@ def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
     """Category and bytes of the memory that model and optimizer hold at this moment, by address."""
     state = [] if optimizer is None else [v for values in optimizer.state.values() for v in values.values()]
     tensors = [
-        *((STATE, value) for value in state if isinstance(value, torch.Tensor)),
-        *((GRADIENTS, p.grad) for p in model.parameters() if p.grad is not None),
-        *((PARAMETERS, tensor) for tensor in itertools.chain(model.parameters(), model.buffers())),
+        *((allocations.STATE, value) for value in state if isinstance(value, torch.Tensor)),
+        *((allocations.GRADIENTS, p.grad) for p in model.parameters() if p.grad is not None),
+        *((allocations.PARAMETERS, tensor) for tensor in itertools.chain(model.parameters(), model.buffers())),
     ]
     device = _device_of(model)
     return {
@@ -205,12 +189,10 @@ def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
 @contextlib.contextmanager
 def _gradients_named(model: nn.Module) -> Iterator[None]:
     """Within the block, mark the address of each parameter's gradient in the trace when it has been accumulated."""
-    import torch
-    from torch.profiler import record_function
 
     def mark(parameter: Tensor) -> None:
         if parameter.grad is not None and parameter.grad.layout == torch.strided:
-            with record_function(f"{GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
+            with record_function(f"{allocations.GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
                 pass
 
     hooks = [p.register_post_accumulate_grad_hook(mark) for p in model.parameters() if p.requires_grad]

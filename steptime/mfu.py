@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from steptime.arguments import dtype as judged_dtype, instance, number
+import torch
+
+from steptime.arguments import choice, instance, number
 from steptime.ceilings import DTYPES, Ceilings, measure_ceilings
 from steptime.tables import Shown
 from steptime.units import format_seconds, format_si
@@ -76,7 +77,7 @@ class Utilization(Shown):
 
 
 def utilization(
-    flop: float, seconds: float, *, dtype: Any = "float32", ceilings: Ceilings | None = None
+    flop: float, seconds: float, *, dtype: str | torch.dtype = "float32", ceilings: Ceilings | None = None
 ) -> Utilization:
     """How much of the machine a step uses that takes `flop` FLOP and `seconds`.
 
@@ -86,7 +87,7 @@ def utilization(
     that measure_ceilings finds. Raises BadArgument for numbers that aren't above 0 and for an unknown dtype.
     """
     flop, seconds = number("flop", flop, "FLOP"), number("seconds", seconds, "seconds")
-    dtype = judged_dtype("dtype", dtype, DTYPES)
+    dtype = choice("dtype", str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype, DTYPES)
     ceilings = measure_ceilings() if ceilings is None else instance("ceilings", ceilings, Ceilings)
     rate = flop / seconds
     # The measured ceiling decides where there is one: boards may run above the clock that the data sheet assumes.
@@ -97,8 +98,6 @@ def utilization(
 
 def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
     """What may be wrong if a rate is above its limit; causes that can be detected come first."""
-    import torch
-
     on_gpu, now = ceilings.threads is None, torch.get_num_threads()
     if not on_gpu and ceilings.threads != now:
         yield (

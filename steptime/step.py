@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from torch.profiler import record_function
+
 from steptime import partition
 from steptime.annotations import part, supply
-from steptime.arguments import choice, count, device as judged_device, expected, function
+from steptime.arguments import choice, count, device as judged_device, function, instance
 from steptime.chrome_trace import TraceEvent, profiled
 from steptime.errors import BadMeasurement
 from steptime.machine import name_of, no_sync, sync_of
@@ -115,9 +118,7 @@ def profile_step(
     once, sync, gpu = _whole_step(step, batches), sync_of(device), device != "cpu"
     for _ in range(warmup - 1):
         once()
-    if not isinstance(path, str | Path | None):
-        raise expected("path", "a path", path)
-    path = Path(tempfile.mkdtemp(prefix="steptime-"), "step.json") if path is None else Path(path)
+    path = Path(tempfile.mkdtemp(prefix="steptime-"), "step.json") if path is None else instance("path", path, Path)
     events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=gpu)
     return read_profile(events, device=name_of(device), path=path, gpu=gpu)
 
@@ -139,9 +140,6 @@ def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], ob
 
 def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[], None]) -> None:
     """Run the steps; the last warm-up is profiled too, since the profiler's own first events take long."""
-    import torch
-    from torch.profiler import record_function
-
     if sync is not no_sync:  # after a pause the profiler loses the first kernels: these (pytorch/pytorch#192021)
         counter = torch.zeros(1, device="cuda")
         for _ in range(_LOST_KERNELS):

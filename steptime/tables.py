@@ -42,19 +42,5 @@ class Table(Shown):
         return f"<table class='{_LITERAL}'>{title}<thead>{head}</thead><tbody>{body}</tbody></table>{''.join(notes)}"
 
 
-class ShownAsTable(Shown):
-    """A value shown as the table that its `table` makes, in text and in HTML."""
-
-    def table(self) -> Table:
-        """The value as a table."""
-        raise NotImplementedError
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
-
-
 def _line(cells: Iterable[str], tag: str) -> str:
     return "<tr>" + "".join(f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"

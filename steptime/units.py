@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _LONG = ((365.25 * 86_400.0, "years"), (86_400.0, "days"), (3600.0, "h"), (60.0, "min"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -23,23 +24,18 @@ def format_seconds(seconds: float) -> str:
     for size, unit in _LONG:
         if abs(seconds) >= 2 * size:
             return f"{significant(seconds / size)} {unit}"
-    for size, unit in _SECONDS:
-        if abs(seconds) >= size:
-            return f"{significant(seconds / size)} {unit}"
-    return f"{significant(seconds / 1e-9)} ns" if seconds else "0 s"
+    return _scaled(seconds, _SECONDS) or (f"{significant(seconds / 1e-9)} ns" if seconds else "0 s")
 
 
 def format_bytes(n_bytes: float) -> str:
     """A size in bytes as text, in powers of 1024: 3 * 2**30 -> '3.00 GiB'."""
-    for size, unit in _BYTES:
-        if abs(n_bytes) >= size:
-            return f"{significant(n_bytes / size)} {unit}"
-    return f"{n_bytes:,.0f} B"
+    return _scaled(n_bytes, _BYTES) or f"{n_bytes:,.0f} B"
 
 
 def format_si(value: float, unit: str) -> str:
     """A quantity in powers of 1000: (2.1e12, 'FLOP/s') -> '2.10 TFLOP/s'."""
-    for size, prefix in _SI:
-        if abs(value) >= size:
-            return f"{significant(value / size)} {prefix}{unit}"
-    return f"{significant(value)} {unit}"
+    return (_scaled(value, _SI) or f"{significant(value)} ") + unit
+
+
+def _scaled(value: float, sizes: Sequence[tuple[float, str]]) -> str:
+    return next((f"{significant(value / size)} {unit}" for size, unit in sizes if abs(value) >= size), "")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import steptime as profiling
-from steptime import bottleneck, budget, operator_timing, pace
+from steptime import bottleneck, budget, machine, operator_timing, pace
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import no_sync, one_thread
@@ -40,6 +40,7 @@ def time(monkeypatch):
         (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, few)
+    monkeypatch.setattr(machine, "_ran_and_waited", lambda: (0, 0))
     monkeypatch.setattr(budget, "perf_counter", found.clock)
     monkeypatch.setattr(operator_timing, "perf_counter", found.clock)
     monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: False)
@@ -88,6 +89,13 @@ def test_planted_communication_is_named(home, planted):
         assert "exposed communication takes" in found["text"]
     # Ranks write at the same time, and each has a file of its own.
     assert sorted(p.name for p in (home / "traces").glob("step*")) == ["step-rank0.json", "step-rank1.json"]
+
+
+def test_waits_for_a_core_are_told_from_a_slow_machine(monkeypatch):
+    readings = [(10**9, 10**6), (2 * 10**9, 2 * 10**6), (2 * 10**9, 10**9 + 10**6)]
+    monkeypatch.setattr(machine, "_ran_and_waited", lambda: readings.pop(0))
+    busy = machine.core_waits()
+    assert [busy(), busy()] == ["", "this process waited for a core 50% of its time"]
 
 
 def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():
