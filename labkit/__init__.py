@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is offered to others
-    import steptime
     from kerneltrace import trace as trace
     from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
     from kerneltrace.judge.occupancy import occupancy as occupancy
@@ -28,7 +27,13 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.lesson.progress import progress as progress
     from labkit.lesson.review import review as review
     from labkit.lesson.stepper import Stepper as Stepper
-    from labkit.measure import catalog as catalog, dist as dist, published as published, simulated as simulated
+    from labkit.measure import (
+        catalog as catalog,
+        dist as dist,
+        profiling as profiling,
+        published as published,
+        simulated as simulated,
+    )
     from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
     from labkit.measure.ceilings import measure_ceilings as measure_ceilings
     from labkit.measure.dist import launch as launch
@@ -39,7 +44,6 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from ranks import StandIn as StandIn, report as report
     from trainplan import cluster as cluster, costs as costs, schedule as schedule
 
-    profiling = steptime
 
 # The module that holds each public name.
 _NAMES = {
@@ -69,14 +73,13 @@ _NAMES = {
 _ROOMS = {
     "labkit.core": ("errors", "units"),
     "labkit.lesson": ("course",),
-    "labkit.measure": ("catalog", "dist", "published", "simulated"),
+    "labkit.measure": ("catalog", "dist", "profiling", "published", "simulated"),
     "labkit.train": ("data", "graphs", "models", "training"),
     "labkit": ("kernels", "plot"),
     "trainplan": ("cluster", "costs", "schedule"),
 }
 _HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}
-_MODULE_OF |= {"profiling": "steptime"}
 __all__ = sorted([*_HOME_OF, *_MODULE_OF])  # from the tables above, in which each name stands once
 
 

@@ -1,16 +1,49 @@
 """Where a training step's time and memory go, what limits its loop, and how much of the machine it uses."""
 
-from labkit.measure.chrome_trace import quiet_profiler as quiet_profiler
-from steptime.annotations import PARTS as PARTS, part as part
-from steptime.bottleneck import Limit as Limit, find_bottleneck as find_bottleneck
-from steptime.host_waits import wait_lines as wait_lines
-from steptime.memory_by_category import (
-    MemoryTimeline as MemoryTimeline,
-    memory_timeline as memory_timeline,
-    saved_activation_bytes as saved_activation_bytes,
-)
-from steptime.mfu import Utilization as Utilization, utilization as utilization
-from steptime.operator_timing import counted_flop as counted_flop
-from steptime.partition import PartSpan as PartSpan
-from steptime.step import StepProfile as StepProfile, profile_step as profile_step
-from steptime.step_overhead import StepOverhead as StepOverhead, step_overhead as step_overhead
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steptime.annotations import part as part
+    from steptime.bottleneck import find_bottleneck as find_bottleneck
+    from steptime.ceilings import Ceilings as Ceilings, measure_ceilings as measure_ceilings
+    from steptime.chrome_trace import quiet_profiler as quiet_profiler
+    from steptime.host_waits import wait_lines as wait_lines
+    from steptime.limits import Limit as Limit
+    from steptime.memory_by_category import (
+        MemoryTimeline as MemoryTimeline,
+        memory_timeline as memory_timeline,
+        saved_activation_bytes as saved_activation_bytes,
+    )
+    from steptime.mfu import Utilization as Utilization, utilization as utilization
+    from steptime.operator_timing import counted_flop as counted_flop
+    from steptime.partition import PartSpan as PartSpan
+    from steptime.parts import PARTS as PARTS
+    from steptime.step import StepProfile as StepProfile, profile_step as profile_step
+
+_NAMES = {
+    "annotations": ("part",),
+    "bottleneck": ("find_bottleneck",),
+    "ceilings": ("Ceilings", "measure_ceilings"),
+    "chrome_trace": ("quiet_profiler",),
+    "host_waits": ("wait_lines",),
+    "limits": ("Limit",),
+    "memory_by_category": ("MemoryTimeline", "memory_timeline", "saved_activation_bytes"),
+    "mfu": ("Utilization", "utilization"),
+    "operator_timing": ("counted_flop",),
+    "partition": ("PartSpan",),
+    "parts": ("PARTS",),
+    "step": ("StepProfile", "profile_step"),
+}
+_HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'steptime' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"steptime.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value

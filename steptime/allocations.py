@@ -7,11 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from labkit.measure.chrome_trace import TraceEvent
+from steptime.chrome_trace import TraceEvent
+from steptime.parts import PREFIX
 
 CATEGORIES = ("parameters", "optimizer state", "gradients", "activations", "temporary and other")
 PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, OTHER = CATEGORIES
-BEGIN, END, GRADIENT = "labkit: step begins", "labkit: step ends", "labkit: gradient at "
+BEGIN, END, GRADIENT = (PREFIX + words for words in ("step begins", "step ends", "gradient at "))
 DEVICE_TYPES = {"cpu": 0, "cuda": 1}  # c10::DeviceType, as the trace writes it
 _BACKWARD, _UPDATE = "autograd::engine::evaluate_function: ", "Optimizer.step#"
 

@@ -6,20 +6,15 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from labkit.core.arguments import lookup
-from labkit.core.display import brief_repr
-from labkit.core.errors import BadArgument
-from labkit.core.parameters import checked
+import torch
 
-# The parts of a step's time. Gaps: the GPU is idle while the CPU works. Other: no operator runs.
-PARTS = ("input", "copies", "forward", "backward", "optimizer", "gaps", "communication", "other")
-NAMED = ("input", "copies", "forward", "backward", "optimizer", "communication")
-PREFIX = "labkit: "
+from steptime.arguments import brief_repr, choice
+from steptime.errors import BadArgument
+from steptime.parts import NAMED, PREFIX
 
 Batch = Any
 
 
-@checked
 @contextlib.contextmanager
 def part(name: str) -> Iterator[None]:
     """Name the work inside the block for torch's profiler and, on a GPU, as an NVTX range for nsys and ncu.
@@ -28,9 +23,7 @@ def part(name: str) -> Iterator[None]:
     optimizers and collectives by itself; operators without a name count as forward.
     Raises BadArgument for another name. Source: NVTX, nvidia.github.io/NVTX.
     """
-    import torch
-
-    lookup(name, dict.fromkeys(NAMED), "the part")
+    name = choice("name", name, NAMED)
     nvtx = torch.cuda.nvtx.range(name) if torch.cuda.is_available() else contextlib.nullcontext()
     with torch.profiler.record_function(PREFIX + name), nvtx:
         yield
@@ -56,8 +49,6 @@ def supply(batches: object) -> Callable[[], Batch]:
 
 def is_batch(found: object) -> bool:
     """Whether this is one batch: a tensor, a dict, or a tuple or list of tensors."""
-    import torch
-
     if isinstance(found, torch.Tensor | dict):
         return True
     return isinstance(found, tuple | list) and bool(found) and all(isinstance(x, torch.Tensor) for x in found)

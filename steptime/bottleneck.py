@@ -1,90 +1,46 @@
-"""Find what limits a training loop, by experiments on the loop itself."""
+"""Find what limits a training loop: run it and pieces of it, and divide the time of a step by what limits it."""
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-from labkit.core.arguments import lookup
-from labkit.core.display import ShownAsTable, Table
-from labkit.core.parameters import Positive, checked
-from labkit.core.units import significant
-from labkit.measure import turns
-from labkit.measure.ceilings import Ceilings, measure_ceilings
-from labkit.measure.contention import Watch
-from labkit.measure.machine import threads
-from steptime.annotations import Batch
-from steptime.loop_experiments import HOST, LIMITS, LoopExperiments, crowded
+import torch
+from torch.utils._pytree import tree_map
 
-_ESTIMATED = ("launch overhead", "unknown")  # without a measured time of their own, there is no bound
-_DOMINATES = 0.5  # share of the loop's time: without it, the loop would be twice as fast
+from steptime import operator_timing
+from steptime.annotations import Batch, is_batch, supply
+from steptime.arguments import device as judged_device, function, instance, number
+from steptime.budget import Budget, clock_s, crowded
+from steptime.ceilings import Ceilings, measure_ceilings
+from steptime.errors import BadMeasurement
+from steptime.limits import HOST, LIMITS, Limit
+from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
+from steptime.operator_timing import OperatorCall, low
+from steptime.pace import Pace, TinyStep, split_by_limit
+from steptime.stack_samples import StackSamples
+from steptime.step import profile_step
+from steptime.units import format_seconds, significant
 
-
-@dataclass(frozen=True, repr=False)
-class Limit(ShownAsTable):
-    """What limits a training loop: `shares` of its time by limit, which sum to 1, and a sentence per experiment.
-
-    `where` is the line of Python that holds most of the host's time between operators, `unexplained` the operator that
-    holds most of what is unknown. `input_s` are the seconds in which the input alone gives a batch: no loop is faster.
-    `busy` says how busy the machine was, if other programs took so much that the shares are in doubt.
-    """
-
-    shares: dict[str, float]
-    evidence: tuple[str, ...]
-    loop_s: float
-    busy: str = ""
-    where: str = ""
-    unexplained: str = ""
-    input_s: float = 0.0
-
-    @property
-    def largest(self) -> str:
-        """The limit with the largest share."""
-        return max(self.shares, key=lambda name: self.shares[name])
-
-    @property
-    def dominant(self) -> str | None:
-        """The limit that takes more than half of the time; None if none does."""
-        return self.largest if self.shares[self.largest] > _DOMINATES else None
-
-    @checked
-    def bound(self, limit: str) -> float:
-        """The highest speed-up from removing `limit`, if nothing else changes (Amdahl 1967) and input stays as fast.
-
-        For launch overhead and what is unknown this is an estimate: their time is what other limits leave.
-        """
-        rest_s = self.loop_s * (1 - lookup(limit, self.shares, "limit"))
-        if limit != "input":
-            rest_s = min(max(rest_s, self.input_s), self.loop_s)
-        return self.loop_s / rest_s if rest_s > 0 else math.inf
-
-    @checked
-    def words(self, limit: str) -> str:
-        """The bound in words: "at most 2.50x", or "about 2.50x" where it is an estimate."""
-        return f"{'about' if limit in _ESTIMATED else 'at most'} {significant(self.bound(limit))}x"
-
-    def table(self) -> Table:
-        """A row for each limit, the largest first, and the evidence below."""
-        ordered = sorted(self.shares, key=lambda name: -self.shares[name])
-        rows = tuple((name, f"{self.shares[name]:.0%}", self.words(name)) for name in ordered)
-        largest = self.largest
-        title = f"Nothing dominates: without {largest}, the largest, {self.words(largest)}."
-        if self.dominant == "unknown":
-            title = "What limits this loop is unknown."
-        elif self.dominant:
-            title = f"{largest.capitalize()} limits this loop: without it, {self.words(largest)}."
-        place = {HOST: self.where, "unknown": self.unexplained}.get(largest)
-        title += f" Most of it: {place}." if place else ""
-        if self.busy:
-            title = f"In doubt, since {self.busy}. {title}"
-        return Table(rows, ("limit", "share of the time", "without it"), title, self.evidence)
+_READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
+_RUNS = 8  # of timed operators in a row, so that work done in every eighth step only is seen
+_TINY_STEPS = 60  # in all: their low times are sought
+_SLOW = 40  # a step that takes a budget's fortieth isn't repeated with twice the batch
+_SLOWEST = 6  # one that takes a sixth is timed once
 
 
-@checked
 def find_bottleneck(
-    step: Callable[[Batch], object], batches: object, *, budget_s: Positive = 8.0, ceilings: Ceilings | None = None
+    step: Callable[[Batch], object],
+    batches: object,
+    *,
+    budget_s: float = 8.0,
+    ceilings: Ceilings | Callable[[], Ceilings] | None = None,
+    device: str | None = None,
+    watch: Watch = core_waits,
+    path: Path | None = None,
 ) -> Limit:
     """Find what limits the loop that calls `step(batch)` for each of `batches`, in about `budget_s` seconds.
 
@@ -92,26 +48,190 @@ def find_bottleneck(
 
     `batches` is a DataLoader or other iterable, a function that returns the next batch, or one batch in memory (then
     input takes no time). Measured are: the whole loop; the step on a batch already in memory; the input alone; each
-    operator by itself, with twice the batch too, compared with `ceilings`, by default this machine's; with
-    torch.distributed, a profile. So a step's time is divided into operators at work, by their limit; the launch of
-    each, at the cost that operators have at the same moments in a tiny training step, and on a CPU what products
-    prepare for any batch; communication that nothing hides; and the rest, the host's other work or waiting, with the
-    line that holds most of it. On a CPU, seconds in which other programs had this thread's core are left out.
-    The experiments train `step`'s model. All ranks of a distributed run must call this. Shares are of the loop as it
-    is: a loader's work that overlaps with steps has no share.
+    operator by itself, with twice the batch too, compared with `ceilings` or with what that function returns, by
+    default with those that measure_ceilings finds; with torch.distributed, a profile, whose trace goes to `path`. So a
+    step's time is divided into operators at work, by their limit; the launch of each, at the cost that operators have
+    at the same moments in a tiny training step, and on a CPU what products prepare for any batch; communication that
+    nothing hides; and the rest, the host's other work or waiting, with the line that holds most of it. On a CPU,
+    seconds in which other programs had this thread's core are left out. The experiments train `step`'s model. All ranks
+    of a distributed run must call this. Shares are of the loop as it is: a loader's work that overlaps with steps has
+    no share. `device` is "cpu" or "cuda", by default "cuda" where torch has a GPU. What `watch` says of other
+    programs (machine.Watch), by default how long this process waited for a core, is kept in `busy`.
     Raises BadArgument for a step that can't be called and for no batches, BadMeasurement for one without operators.
     """
-    with turns.turn(), contextlib.ExitStack() as stack:
-        trial = LoopExperiments(step, budget_s)
-        if crowded(trial.device):
-            stack.enter_context(threads(1))
+    function("step", step, 1)
+    budget_s, device = number("budget_s", budget_s, "seconds"), judged_device(device)
+    function("watch", watch, 0)
+    next_batch = supply(batches)
+    with contextlib.ExitStack() as stack:
+        trial = LoopExperiments(step, budget_s, device, watch)
+        if crowded(device, watch):
+            stack.enter_context(one_thread())
             trial.evidence.append("Other programs take cores from torch's threads, so one thread ran all experiments.")
-        ceilings = ceilings or measure_ceilings()
-        watch = Watch(gpu=trial.device != "cpu")
-        batch = trial.input(batches)
-        parts, step_s = trial.inside(batch, ceilings)
-        busy = watch.so_far().reason
+        found = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
+        rates = instance("ceilings", found, Ceilings)
+        busy = watch()
+        batch = trial.input(batches, next_batch)
+        parts, step_s = trial.inside(batch, rates, path)
     in_steps = trial.share_of_steps(step_s)
     shares = {name: parts[name] * in_steps for name in LIMITS}
     shares["input"] += 1 - in_steps
-    return Limit(shares, tuple(trial.evidence), step_s / in_steps, busy, *trial.places(), trial.alone_s)
+    where = trial.samples.most[0]
+    return Limit(shares, tuple(trial.evidence), step_s / in_steps, busy(), where, trial.unexplained, trial.alone_s)
+
+
+class LoopExperiments:
+    """Runs and times pieces of a loop, equally often on all ranks of a distributed run."""
+
+    def __init__(self, step: Callable[[Batch], object], budget_s: float, device: str, watch: Watch) -> None:
+        self.step, self.device, self.watch = step, device, watch
+        self.sync = sync_of(device)
+        self.budget = Budget(budget_s, device, self.sync)
+        self.samples, self.tiny = StackSamples(), TinyStep(device, self.sync)
+        self.evidence, self.unexplained = list[str](), ""
+        self.ready, self.alone_s = 1, 0.0
+        self.in_steps: float | None = 1.0
+
+    def input(self, batches: object, next_batch: Callable[[], Batch]) -> Batch:
+        """A batch to keep; `alone_s` are from then on the seconds of the input without a step."""
+        batch = next_batch()
+        if is_batch(batches):
+            return batch
+        workers, self.ready = _prefetched(batches)
+        busy = self.watch()
+        held, whole, share = self.budget.in_turn(
+            lambda: self.step(batch), lambda: self.step(next_batch()), self.ready, workers
+        )
+        self.alone_s = self.budget.seconds(next_batch, share=0.1, skip=self.ready - 1, together=workers)
+        self.in_steps = None if self.device == "cpu" and busy() else share
+        self.evidence += [
+            f"Batch already in memory: {format_seconds(held)} a step instead of {format_seconds(whole)}.",
+            f"Input alone, without a model: a batch every {format_seconds(self.alone_s)}.",
+        ]
+        return batch
+
+    def share_of_steps(self, step_s: float) -> float:
+        """The share of the loop's time that steps of `step_s` seconds alone would take.
+
+        On a busy CPU, long pieces of time can't be compared: there it follows from the input alone, which a loader
+        with workers prepares while a step runs.
+        """
+        if self.in_steps is not None:
+            return self.in_steps
+        waits_s = self.alone_s if self.ready == 1 else max(self.alone_s - step_s, 0.0)
+        return step_s / (step_s + waits_s)
+
+    def inside(self, batch: Batch, ceilings: Ceilings, path: Path | None) -> tuple[dict[str, float], float]:
+        """Shares of a step by limit, which sum to 1, and the step's seconds; a profile's trace goes to `path`."""
+        step_s, runs = self._timed(lambda: self.step(batch))
+        self._look_at(runs)
+        calls, doubled = operator_timing.typical_calls(runs), self._doubled(batch, step_s)
+        pace = self.tiny.pace(ceilings)
+        self._sample(lambda: self.step(batch), len(runs), pace.gap_s)
+        work = split_by_limit(calls, doubled, pace)
+        found = {name: work.get(name, 0.0) for name in LIMITS}
+        if distributed():
+            profile = profile_step(lambda: self.step(batch), steps=3, warmup=1, path=path, device=self.device)
+            found["communication"] += profile.share("communication") * step_s
+        rest_s = max(step_s - sum(found.values()), 0.0)
+        # Launching lies in short gaps between operators, and costs no more than in a tiny step.
+        long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
+        found[HOST] = max(min(long_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s)
+        found["launch overhead"] += rest_s - found[HOST]
+        rare_s = sum(call.weight * call.rare_s for call in calls)
+        found[HOST], step_s = found[HOST] + rare_s, step_s + rare_s
+        all_s = sum(found.values())  # more than the step: timed one by one, operators find colder caches
+        self._explain(calls, found, pace, step_s)
+        return {name: seconds / all_s for name, seconds in found.items()}, step_s
+
+    def _look_at(self, runs: Sequence[Sequence[OperatorCall]]) -> None:
+        counts = [len(run) - 1 for run in runs]
+        if not max(counts):
+            raise BadMeasurement(
+                "The step called no operator of torch: there is nothing to judge. Does it train a model?"
+            )
+        if len(set(counts)) > 1:
+            self.evidence.append(
+                f"The steps differ, with {min(counts)} to {max(counts)} operators: this is their mean."
+            )
+
+    def _doubled(self, batch: Batch, step_s: float) -> list[OperatorCall] | None:
+        """Timed operators with twice the batch; None if that takes too long, or if it can't be doubled."""
+        if not self.budget.agreed(int(step_s <= self.budget.budget_s / _SLOW)):
+            return None
+        try:
+            twice = _twice(batch)
+            twice_s, runs = self._timed(lambda: self.step(twice))
+        except (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError) as error:
+            words = " ".join(str(error).split())[:80]
+            self.evidence.append(f"Batch doubled: the step refused it ({type(error).__name__}: {words}).")
+            return None
+        fixed = min(max(2 - twice_s / step_s, 0.0), 1.0)
+        self.evidence.append(
+            f"Batch doubled: a step takes {significant(twice_s / step_s)} times as long, and {fixed:.0%} doesn't grow."
+        )
+        return operator_timing.typical_calls(runs)
+
+    def _timed(self, work: Callable[[], object]) -> tuple[float, list[list[OperatorCall]]]:
+        """Seconds of a plain step, and the timed operators of other steps; the tiny step is measured in turn."""
+
+        def timed() -> list[OperatorCall]:
+            return operator_timing.timed_calls(work, self.sync)
+
+        work()
+        trial_s = clock_s(work)
+        if not self.budget.agreed(int(trial_s <= self.budget.budget_s / _SLOWEST)):
+            self.tiny.measure(_TINY_STEPS)
+            calls = timed()
+            return min(trial_s, sum(call.before_s + call.seconds for call in calls)), [calls]
+        timed_s = clock_s(timed)
+        inside = self.budget.often(trial_s, share=_READING_S / self.budget.budget_s, most=100)
+        n = self.budget.often(trial_s * inside + 2 * timed_s, share=0.25 / self.budget.rounds, most=_RUNS)
+        in_a_row = self.budget.often(timed_s, share=0.25 / self.budget.rounds, most=_RUNS)
+        worked_s, runs = [], []
+        for _ in range(self.budget.rounds):
+            worked_s += [operator_timing.worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
+            self.tiny.measure(_TINY_STEPS // self.budget.rounds)
+            runs += [timed() for _ in range(in_a_row)]
+        slept_s = sum(call.weight * call.slept_s for call in operator_timing.typical_calls(runs))
+        alike = len({len(run) for run in runs}) == 1
+        return slept_s + (low(worked_s) if alike else statistics.mean(worked_s)), runs
+
+    def _sample(self, work: Callable[[], object], runs: int, gap_s: float) -> None:
+        """Sample the stack in further steps: on a busy machine, taking samples lengthens all that lies between them."""
+        with self.samples.taken():
+            for _ in range(runs):
+                operator_timing.timed_calls(work, self.sync, self.samples, gap_s)
+
+    def _explain(self, calls: Sequence[OperatorCall], found: dict[str, float], pace: Pace, step_s: float) -> None:
+        """Put the division of a step into words."""
+        said = {name: format_seconds(seconds) for name, seconds in found.items()}
+        longest = max(calls, key=lambda call: call.seconds)
+        unknown = [c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"]
+        self.unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
+        n = sum(call.weight for call in calls) - 1
+        self.evidence += [
+            f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings, memory bandwidth limits "
+            f"{said['memory bandwidth']} of their work and arithmetic {said['arithmetic']}; neither explains "
+            f"{said['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
+            f"Launching and preparing them takes {said['launch overhead']}; in a tiny training "
+            f"step, an operator costs {format_seconds(pace.launch_s)}.",
+        ]
+        place, share = self.samples.most
+        if place and found[HOST] > 0.1 * step_s:
+            self.evidence.append(
+                f"Between operators, the host works or waits for {said[HOST]} more: {share:.0%} of that in {place}."
+            )
+        if found["communication"]:
+            self.evidence.append(f"In a profile, exposed communication takes {said['communication']} a step.")
+
+
+def _prefetched(batches: object) -> tuple[int, int]:
+    """The workers of a loader, at least 1, and how many batches may be ready before they are."""
+    workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
+    return max(workers, 1), min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
+
+
+def _twice(batch: Any) -> Any:
+    """The batch with every tensor's rows repeated."""
+    return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,19 +16,17 @@ from unittest import mock
 import torch
 from torch.overrides import TorchFunctionMode
 
-from labkit.core.display import Table
-from labkit.core.parameters import checked
-from labkit.core.paths import PACKAGES, ROOT
-from labkit.measure.torch_calls import EachOperator
+from steptime.arguments import expected, function
+from steptime.tables import Table
+from steptime.torch_calls import EachOperator
 
 _READING_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _READING_METHODS = (
     *("tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__", "__bool__", "cpu"),
     *("apply_", "map_"),  # of Python's functions
 )
-_OWN = [str(ROOT / name) for name in PACKAGES]
-_PACKAGES = (str(Path(torch.__path__[0])), *_OWN, "<", contextlib.__file__, warnings.__file__)
-
+_FOLDERS = (Path(torch.__path__[0]), Path(__file__).parent)
+_LIBRARIES = (*(f"{folder}{os.sep}" for folder in _FOLDERS), "<", contextlib.__file__, warnings.__file__)
 _WARNED = "called a synchronizing"  # in torch's words
 
 
@@ -70,21 +69,25 @@ def each_read(on_read: Callable[[], object]) -> Iterator[None]:
         yield
 
 
-@checked
-def wait_lines(work: Callable[[], object]) -> Table:
+def wait_lines(work: Callable[[], object], *, libraries: Sequence[Path] = ()) -> Table:
     """Run `work` once, and return the lines of your code at which Python waits for the GPU, with how often it did.
 
     On a GPU that is what torch's sync debug mode warns of, which misses some waits, as for torch.distributed. Without
-    one it is what would wait there: each line that takes numbers out of a tensor.
-    Source: PyTorch documentation, torch.cuda.set_sync_debug_mode.
+    one it is what would wait there: each line that takes numbers out of a tensor. A line of torch, or below one of the
+    folders `libraries`, counts for the line that called it. Raises BadArgument for work that isn't a function without
+    arguments. Source: PyTorch documentation, torch.cuda.set_sync_debug_mode.
     """
+    function("work", work, 0)
+    if type(libraries) not in (list, tuple) or not all(issubclass(type(one), str | Path) for one in libraries):
+        raise expected("libraries", "a list of folders", libraries)
+    skipped = (*_LIBRARIES, *(f"{folder}{os.sep}" for folder in libraries))
     lines: Counter[tuple[str, int]] = Counter()
 
     def note(warning: object = _WARNED, *_: object, **__: object) -> None:
         if _WARNED not in str(warning):
             return
         frame = sys._getframe(1)
-        while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGES):
+        while frame.f_back and frame.f_code.co_filename.startswith(skipped):
             frame = frame.f_back
         lines[frame.f_code.co_filename, frame.f_lineno] += 1
 

@@ -5,36 +5,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.profiler import record_function
 
-from labkit.core.display import Shown, Table, brief_repr
-from labkit.core.errors import BadArgument, BadMeasurement
-from labkit.core.parameters import checked
-from labkit.core.units import format_bytes, format_seconds, significant
-from labkit.measure.chrome_trace import TraceEvent
-from labkit.measure.memory import trace_events
-from steptime.allocations import (
-    ACTIVATIONS,
-    BEGIN,
-    CATEGORIES,
-    DEVICE_TYPES,
-    END,
-    GRADIENT,
-    GRADIENTS,
-    OTHER,
-    PARAMETERS,
-    STATE,
-    Held,
-    Phase,
-    StepTrace,
-    phase_at,
-    series,
-)
+from steptime import allocations
+from steptime.allocations import Held, Phase, StepTrace, phase_at, series
+from steptime.arguments import brief_repr, expected, function, instance
+from steptime.chrome_trace import TraceEvent, trace_events
+from steptime.errors import BadArgument, BadMeasurement
+from steptime.tables import Shown, Table
+from steptime.units import format_bytes, format_seconds, significant
 
 _NOT_COUNTED = "What existed before the steps and belongs to neither model nor optimizer, a batch say, is not counted."
 
@@ -52,7 +37,7 @@ class MemoryTimeline(Shown):
     n_bytes: Mapping[str, tuple[int, ...]]
     phases: tuple[Phase, ...]
     peak_operator: str  # what ran when the peak was reached
-    notes: tuple[str, ...] = field(default=(_NOT_COUNTED,))
+    notes: tuple[str, ...] = (_NOT_COUNTED,)
 
     @property
     def total_bytes(self) -> tuple[int, ...]:
@@ -86,24 +71,26 @@ class MemoryTimeline(Shown):
     def against(self, predicted: Any) -> Table:
         """Table of predicted and measured bytes by category: the most at any moment, and at the peak.
 
-        `predicted` is a TrainingMemory of lab.costs, or a TrainingStep, which has one. Its master weights count as
-        parameters, as they are under autocast; temporary tensors are not predicted. The last row compares the total
-        with the peak.
+        `predicted` has param_bytes, master_bytes, optimizer_bytes, gradient_bytes, activation_bytes and total_bytes, as
+        trainplan's TrainingMemory, or has such a `memory`. Master weights count as parameters, as they are under
+        autocast; temporary tensors are not predicted. The last row compares the total with the peak. Raises BadArgument
+        for anything else.
         """
         try:
             memory: Any = getattr(predicted, "memory", predicted)
-            expected: dict[str, int | None] = {
-                PARAMETERS: int(memory.param_bytes + memory.master_bytes),
-                STATE: int(memory.optimizer_bytes),
-                GRADIENTS: int(memory.gradient_bytes),
-                ACTIVATIONS: int(memory.activation_bytes),
-                OTHER: None,
+            forecast: dict[str, int | None] = {
+                allocations.PARAMETERS: int(memory.param_bytes + memory.master_bytes),
+                allocations.STATE: int(memory.optimizer_bytes),
+                allocations.GRADIENTS: int(memory.gradient_bytes),
+                allocations.ACTIVATIONS: int(memory.activation_bytes),
+                allocations.OTHER: None,
             }
+            total = int(memory.total_bytes)
         except Exception:
-            raise BadArgument(f"Expected predicted to be a TrainingMemory, got {brief_repr(predicted)}.") from None
+            raise expected("predicted", "a TrainingMemory", predicted) from None
         at_peak = self.at_peak
-        rows = [_row(name, expected[name], max(self.n_bytes[name]), at_peak[name]) for name in CATEGORIES]
-        rows.append(_row("all", memory.total_bytes, self.peak_bytes, self.peak_bytes))
+        rows = [_row(name, forecast[name], max(self.n_bytes[name]), at_peak[name]) for name in allocations.CATEGORIES]
+        rows.append(_row("all", total, self.peak_bytes, self.peak_bytes))
         headings = ("", "predicted", "measured at most", "of predicted", "at the peak")
         return Table(tuple(rows), headings, f"Memory of a step on {self.device}", self.notes)
 
@@ -121,7 +108,6 @@ def _row(name: str, expected: int | None, most: int, at_peak: int) -> tuple[str,
     return name, said, format_bytes(most), share, format_bytes(at_peak)
 
 
-@checked
 def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Optimizer | None = None) -> MemoryTimeline:
     """Run `step` three times, and follow the memory in use during the third, which is warm and finds gradients.
 
@@ -129,19 +115,20 @@ def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Opt
     a GPU's kernels run. Raises BadArgument for a step that can't be called, a model without parameters and another
     device, BadMeasurement for a step that allocates nothing there, as when it replays a CUDA graph.
     """
-    device = _device_of(model)
+    function("step", step, 0)
+    device = _device_of(instance("model", model, nn.Module))
+    if optimizer is not None:
+        instance("optimizer", optimizer, Optimizer)
     step()  # creates the optimizer's state, and all else that is created once
     held: list[Held] = []
 
     def work() -> None:
-        from torch.profiler import record_function
-
         step()  # so that the profiler has seen the allocation of what is alive when the next step begins
         held.append(_held(model, optimizer))
-        with record_function(BEGIN):
+        with record_function(allocations.BEGIN):
             pass
         step()
-        with record_function(END):
+        with record_function(allocations.END):
             pass
         held.append(_held(model, optimizer))
 
@@ -156,13 +143,13 @@ def timeline_of(
 ) -> MemoryTimeline:
     """The timeline of the step between a trace's marks; `before` and `after` are what was held at the marks."""
     trace = StepTrace(events, device)
-    allocations = trace.sort(before, after)
-    if not any(one.start > trace.begin for one in allocations):
+    held = trace.sort(before, after)
+    if not any(one.start > trace.begin for one in held):
         raise BadMeasurement(
             f"Expected the step to allocate memory on {device}, saw nothing. Does it run there, and as plain code? A "
             "replayed CUDA graph allocates nothing: pass the step that was captured."
         )
-    times, found = series(allocations, trace.begin, trace.end)
+    times, found = series(held, trace.begin, trace.end)
     totals = list(map(sum, zip(*found.values(), strict=True)))
     return MemoryTimeline(
         device=device,
@@ -175,11 +162,10 @@ def timeline_of(
 
 
 def _device_of(model: nn.Module) -> str:
-    parameters = getattr(model, "parameters", None)
-    first = next(iter(parameters()), None) if callable(parameters) else None
+    first = next(model.parameters(), None)
     if first is None:
         raise BadArgument(f"Expected a torch module with parameters, got {brief_repr(model)}. Pass the model.")
-    if first.device.type not in DEVICE_TYPES:
+    if first.device.type not in allocations.DEVICE_TYPES:
         raise BadArgument(f"Expected a model on a CPU or a CUDA GPU, got one on {first.device}. Move it with .to().")
     return str(first.device.type)
 
@@ -188,9 +174,9 @@ def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
     """Category and bytes of the memory that model and optimizer hold at this moment, by address."""
     state = [] if optimizer is None else [v for values in optimizer.state.values() for v in values.values()]
     tensors = [
-        *((STATE, value) for value in state if isinstance(value, torch.Tensor)),
-        *((GRADIENTS, p.grad) for p in model.parameters() if p.grad is not None),
-        *((PARAMETERS, tensor) for tensor in itertools.chain(model.parameters(), model.buffers())),
+        *((allocations.STATE, value) for value in state if isinstance(value, torch.Tensor)),
+        *((allocations.GRADIENTS, p.grad) for p in model.parameters() if p.grad is not None),
+        *((allocations.PARAMETERS, tensor) for tensor in itertools.chain(model.parameters(), model.buffers())),
     ]
     device = _device_of(model)
     return {
@@ -203,12 +189,10 @@ def _held(model: nn.Module, optimizer: Optimizer | None) -> Held:
 @contextlib.contextmanager
 def _gradients_named(model: nn.Module) -> Iterator[None]:
     """Within the block, mark the address of each parameter's gradient in the trace when it has been accumulated."""
-    import torch
-    from torch.profiler import record_function
 
     def mark(parameter: Tensor) -> None:
         if parameter.grad is not None and parameter.grad.layout == torch.strided:
-            with record_function(f"{GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
+            with record_function(f"{allocations.GRADIENT}{parameter.grad.untyped_storage().data_ptr()}"):
                 pass
 
     hooks = [p.register_post_accumulate_grad_hook(mark) for p in model.parameters() if p.requires_grad]
@@ -219,13 +203,17 @@ def _gradients_named(model: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-@checked
 def saved_activation_bytes(layer: torch.nn.Module | Callable[..., Any], *inputs: torch.Tensor) -> int:
     """Bytes that `layer(*inputs)` saves until its backward pass, inputs included.
 
     Its parameters and buffers don't count, and tensors that share memory count once. An input that needs no gradient
-    may be saved too. Tensors that a layer keeps by itself, as attributes, are not seen.
+    may be saved too. Tensors that a layer keeps by itself, as attributes, are not seen. Raises BadArgument for a layer
+    that can't be called with so many inputs, and for an input that isn't a dense tensor with values.
     """
+    function("layer", layer, len(inputs))
+    for tensor in inputs:
+        if not issubclass(type(tensor), Tensor) or tensor.layout != torch.strided or tensor.device.type == "meta":
+            raise expected("inputs", "dense tensors with values", tensor)
     own = [*layer.parameters(), *layer.buffers()] if isinstance(layer, torch.nn.Module) else []
     own_addresses = {tensor.untyped_storage().data_ptr() for tensor in own}
     kept: dict[int, int] = {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from labkit.core.display import Shown
-from labkit.core.errors import BadMeasurement
-from labkit.core.parameters import Dtype, Positive, checked
-from labkit.core.units import format_seconds, format_si
-from labkit.measure.bench import Timing
-from labkit.measure.ceilings import Ceilings, measure_ceilings
+import torch
+
+from steptime.arguments import choice, instance, number
+from steptime.ceilings import DTYPES, Ceilings, measure_ceilings
+from steptime.tables import Shown
+from steptime.units import format_seconds, format_si
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,12 +35,12 @@ class Utilization(Shown):
     @property
     def ceiling(self) -> float | None:
         """FLOP/s that a matmul reached in this dtype; None if it was not measured."""
-        return self.ceilings.limit(self.dtype)
+        return self.ceilings.matmul_flop_per_s.get(self.dtype)
 
     @property
     def peak(self) -> float | None:
         """The data sheet's FLOP/s in this dtype; None if unknown."""
-        return self.ceilings.peak(self.dtype)
+        return self.ceilings.peaks.get(self.dtype)
 
     @property
     def of_ceiling(self) -> float | None:
@@ -58,7 +58,7 @@ class Utilization(Shown):
         where += "s" * (threads not in (None, 1))
         work = f"{format_si(self.flop, 'FLOP')} in {format_seconds(self.seconds)}"
         why = self.ceilings.remarks.get(self.dtype, f"since no {self.dtype} matmul was measured here").rstrip(".")
-        ceiling, peak = f"unknown, {why}", "unknown, since the catalogue has no peak for it"
+        ceiling, peak = f"unknown, {why}", "unknown, since these ceilings have no peak for it"
         if self.ceiling is not None and self.of_ceiling is not None:
             ceiling = f"{_percent(self.of_ceiling)} of {format_si(self.ceiling, 'FLOP/s')}, a matmul on this machine"
         if self.peak is not None and self.of_peak is not None:
@@ -76,41 +76,33 @@ class Utilization(Shown):
         return "\n".join(lines)
 
 
-@checked
 def utilization(
-    flop: Positive,
-    seconds: Positive | Timing,
-    *,
-    dtype: Dtype = "float32",
-    ceilings: Ceilings | None = None,
+    flop: float, seconds: float, *, dtype: str | torch.dtype = "float32", ceilings: Ceilings | None = None
 ) -> Utilization:
-    """How much of the machine a step uses that takes `flop` FLOP and `seconds`, a number or a Timing (its median).
+    """How much of the machine a step uses that takes `flop` FLOP and `seconds`.
 
-    `flop` is what the model needs, such as costs.training_step(...).flop. Recomputation, as by activation
+    `flop` is what the model needs; counted_flop counts what a step does. Recomputation, as by activation
     checkpointing, doesn't count, so this is model FLOP utilisation, MFU (Chowdhery et al. 2022, PaLM, appendix B,
-    arXiv:2204.02311). The step is compared with `ceilings` too, by default those of this machine's device.
-    Raises BadArgument for numbers that aren't above 0 and for an unknown dtype.
+    arXiv:2204.02311). `dtype` is one of torch's, or its name. The step is compared with `ceilings`, by default those
+    that measure_ceilings finds. Raises BadArgument for numbers that aren't above 0 and for an unknown dtype.
     """
-    median_s = seconds.median_s if isinstance(seconds, Timing) else seconds
-    if not median_s > 0:
-        raise BadMeasurement(f"Expected seconds above 0, got a Timing of {median_s} s. Does its clock advance?")
-    ceilings = measure_ceilings() if ceilings is None else ceilings
-    rate = float(flop) / float(median_s)
+    flop, seconds = number("flop", flop, "FLOP"), number("seconds", seconds, "seconds")
+    dtype = choice("dtype", str(dtype).removeprefix("torch.") if isinstance(dtype, torch.dtype) else dtype, DTYPES)
+    ceilings = measure_ceilings() if ceilings is None else instance("ceilings", ceilings, Ceilings)
+    rate = flop / seconds
     # The measured ceiling decides where there is one: boards may run above the clock that the data sheet assumes.
-    limit = ceilings.limit(dtype) or ceilings.peak(dtype)
+    limit = ceilings.matmul_flop_per_s.get(dtype) or ceilings.peaks.get(dtype)
     suspects = tuple(_suspects(rate, dtype, ceilings)) if limit is not None and rate > limit else ()
-    return Utilization(float(flop), float(median_s), dtype, ceilings, suspects)
+    return Utilization(flop, seconds, dtype, ceilings, suspects)
 
 
 def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
     """What may be wrong if a rate is above its limit; causes that can be detected come first."""
-    import torch
-
     on_gpu, now = ceilings.threads is None, torch.get_num_threads()
     if not on_gpu and ceilings.threads != now:
         yield (
             f"the number of threads: the ceiling is that of {ceilings.threads}, torch uses {now} now. "
-            "Time the step within lab.threads(n), and pass ceilings=lab.measure_ceilings(threads=n)."
+            "Time the step and measure the ceilings with the same number."
         )
     if not on_gpu and torch.cuda.is_available():
         yield "the device: these ceilings are the CPU's, and the step may have run on the GPU."
@@ -123,13 +115,11 @@ def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
         "(torch.utils.flop_counter.FlopCounterMode counts what torch did)."
     )
     if on_gpu:
-        yield "the clock: without a wait for the GPU (sync=machine.sync), it stops when the work is queued, not done."
-    measured = ceilings.matmul.get(dtype)
-    if measured is not None and rate <= measured.high:
-        high = format_si(measured.high, measured.unit)
-        yield f"the ceiling: its own readings reach {high} (third quartile), so this may be its noise."
+        yield "the clock: without a wait for the GPU (torch.cuda.synchronize), it stops when work is queued, not done."
+    if rate <= (high := ceilings.highest_flop_per_s.get(dtype, 0.0)):
+        yield f"the ceiling: its own readings reach {format_si(high, 'FLOP/s')}, so this may be its noise."
     if "busy" in ceilings.remarks:
-        yield "the ceiling: the machine was busy when it was measured. lab.measure_ceilings(remeasure=True) repeats it."
+        yield "the ceiling: the machine was busy when it was measured. Measure it again."
 
 
 def _percent(share: float) -> str:

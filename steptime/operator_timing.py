@@ -15,10 +15,10 @@ import torch
 from torch.utils._pytree import tree_flatten
 from torch.utils.flop_counter import flop_registry
 
-from labkit.core.parameters import checked
-from labkit.measure.readings import no_sync
-from labkit.measure.torch_calls import EachOperator
+from steptime.arguments import function
+from steptime.machine import no_sync
 from steptime.stack_samples import StackSamples
+from steptime.torch_calls import EachOperator
 
 try:
     from resource import RUSAGE_THREAD, getrusage
@@ -150,14 +150,14 @@ def timed_calls(
     return calls
 
 
-@checked
 def counted_flop(work: Callable[[], object]) -> float:
     """FLOP of the matrix products, convolutions, attention and LSTMs that `work()` runs, in backward passes too.
 
     A multiply-add counts 2; other operators count 0, and so does what torch.compile made. The formulas are those of
     torch.utils.flop_counter, which counts all positions of attention, masked or not, and none on a CPU by itself.
+    Raises BadArgument for work that isn't a function without arguments.
     """
-    return sum(call.flop for call in timed_calls(work, no_sync))
+    return sum(call.flop for call in timed_calls(function("work", work, 0), no_sync))
 
 
 def low(seconds: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from labkit.measure.ceilings import Ceilings
+from steptime.ceilings import Ceilings
 from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls, worked_and_slept
 
 WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input")
@@ -102,7 +102,7 @@ class TinyStep:
         calls, empty_s = typical_calls(self.runs), low(self.empty_s)
         net_s = [max(call.seconds - empty_s, 0.0) for call in calls]
         return Pace(
-            flop_per_s=ceilings.matmul_flop_per_s,
+            flop_per_s=dict(ceilings.matmul_flop_per_s),
             bytes_per_s=ceilings.copy_bytes_per_s,
             empty_s=empty_s,
             dearest_s=max(net_s),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from labkit.measure.chrome_trace import TraceEvent
-from steptime.annotations import NAMED, PARTS, PREFIX
+from steptime.chrome_trace import TraceEvent
+from steptime.parts import NAMED, PARTS, PREFIX
 
 STEP, END = PREFIX + "step", PREFIX + "end"
 _OPERATORS = ("cpu_op", "user_annotation")
@@ -40,30 +38,31 @@ class Strip:
 
     def __init__(self, paints: Iterable[Paint], start: float, end: float) -> None:
         inside = [(max(a, start), min(b, end), code) for a, b, code in paints if b > start and a < end]
-        edges = {start, end, *(a for a, _, _ in inside), *(b for _, b, _ in inside)}
-        self.edges: NDArray[np.float64] = np.array(sorted(edges))
-        self.codes = np.full(max(len(self.edges) - 1, 0), _EMPTY)
-        place = {edge: i for i, edge in enumerate(self.edges.tolist())}
+        self.edges = sorted({start, end, *(a for a, _, _ in inside), *(b for _, b, _ in inside)})
+        self.codes = [_EMPTY] * (len(self.edges) - 1)
+        place = {edge: i for i, edge in enumerate(self.edges)}
         for a, b, code in inside:
-            self.codes[place[a] : place[b]] = code
+            self.codes[place[a] : place[b]] = [code] * (place[b] - place[a])
 
     def at(self, instant: float) -> int:
         """The index in PARTS of the part at an instant."""
-        found = int(np.searchsorted(self.edges, instant, side="right")) - 1
-        return int(self.codes[found]) if 0 <= found < len(self.codes) else _EMPTY
+        found = bisect.bisect_right(self.edges, instant) - 1
+        return self.codes[found] if 0 <= found < len(self.codes) else _EMPTY
 
     def microseconds(self) -> dict[str, float]:
         """The duration of each part, in microseconds."""
-        lengths = np.bincount(self.codes, weights=np.diff(self.edges), minlength=len(PARTS))
-        return dict(zip(PARTS, map(float, lengths), strict=True))
+        lengths = dict.fromkeys(PARTS, 0.0)
+        for code, (a, b) in zip(self.codes, itertools.pairwise(self.edges), strict=True):
+            lengths[PARTS[code]] += b - a
+        return lengths
 
     def runs(self, start: float, end: float) -> Iterator[Paint]:
         """The intervals of one part each between two instants, adjacent ones of the same part joined."""
-        turns = np.flatnonzero(np.diff(self.codes, prepend=-1))
-        bounds = [*self.edges[turns], self.edges[-1]]
-        for i, (a, b) in enumerate(itertools.pairwise(bounds)):
-            if (a := max(a, start)) < (b := min(b, end)):
-                yield float(a), float(b), int(self.codes[turns[i]])
+        pieces = zip(self.codes, itertools.pairwise(self.edges), strict=True)
+        for code, alike in itertools.groupby(pieces, key=lambda piece: piece[0]):
+            bounds = [edge for _, piece in alike for edge in piece]
+            if (a := max(bounds[0], start)) < (b := min(bounds[-1], end)):
+                yield a, b, code
 
 
 def host(events: list[TraceEvent], thread: object, start: float, end: float) -> Strip:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import sysconfig
 import threading
@@ -15,7 +16,7 @@ from types import FrameType
 _EVERY_S = 1e-3
 _SWITCH_S = 1e-4  # Python's own 5 ms would move most samples out of Python code, into calls that free the interpreter
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None})
-_OWN = str(Path(__file__).parents[1])  # labkit/measure, which runs the experiments
+_OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
 
 
 class StackSamples:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from labkit.core import results
-from labkit.core.arguments import lookup
-from labkit.core.display import Shown, Table
-from labkit.core.errors import BadMeasurement
-from labkit.core.kinds import Number
-from labkit.core.parameters import checked
-from labkit.core.units import format_seconds, significant
-from labkit.measure.bench import sync_of
-from labkit.measure.chrome_trace import TraceEvent, profiled
-from labkit.measure.contention import Watch
-from labkit.measure.machine import machine
-from labkit.measure.readings import no_sync
+import torch
+from torch.profiler import record_function
+
 from steptime import partition
 from steptime.annotations import part, supply
+from steptime.arguments import choice, count, device as judged_device, function, instance
+from steptime.chrome_trace import TraceEvent, profiled
+from steptime.errors import BadMeasurement
+from steptime.machine import name_of, no_sync, sync_of
 from steptime.partition import END, STEP, PartSpan
+from steptime.tables import Shown, Table
+from steptime.units import format_seconds, significant
 
 _LOST_KERNELS = 200
 _BLIND = (
@@ -73,10 +70,9 @@ class StepProfile(Shown):
         """Mean seconds of a profiled step."""
         return sum(self.step_s) / len(self.step_s)
 
-    @checked
     def share(self, part: str) -> float:
         """A part's share of the mean step, 0 to 1."""
-        return lookup(part, self.parts, "part") / self.mean_s
+        return self.parts[choice("part", part, self.parts)] / self.mean_s
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self._tables()))
@@ -99,52 +95,37 @@ class StepProfile(Shown):
         ]
 
 
-@checked
 def profile_step(
     step: Callable[..., object],
     batches: object = None,
     *,
-    steps: Annotated[int, Number(least=1, most=10_000)] = 5,
-    warmup: Annotated[int, Number(least=0, most=10_000)] = 2,
+    steps: int = 5,
+    warmup: int = 2,
     path: Path | None = None,
+    device: str | None = None,
 ) -> StepProfile:
     """Run `step` under torch's profiler, and say where its time went.
 
     With `batches` (a DataLoader or other iterable, a function that returns the next batch, or one batch), `step(batch)`
     is called, and fetching the batch is the part "input"; without, `step()` is. `warmup` calls come first and don't
     count. On a GPU, the device is waited for before the first and after the last step, not between them. The Chrome
-    trace goes to `path`, by default in the folder of your results, one file per rank; ui.perfetto.dev opens it. Raises
-    BadArgument for fewer than 1 step, BadMeasurement if the profiler saw nothing.
+    trace goes to `path`, by default in a new temporary folder; ui.perfetto.dev opens it. `device` is "cpu" or "cuda",
+    by default "cuda" where torch has a GPU. Raises BadArgument for fewer than 1 step and for a step that can't be
+    called, BadMeasurement if the profiler saw nothing, TraceNotWritten where `path` can't be written.
     """
-    here = machine()
-    sync = sync_of(here.device)
-    once = _whole_step(step, batches)
+    steps, warmup = count("steps", steps, 1, 10_000), count("warmup", warmup, 0, 10_000)
+    device = judged_device(device)
+    once, sync, gpu = _whole_step(step, batches), sync_of(device), device != "cpu"
     for _ in range(warmup - 1):
         once()
-    path = path or _trace_path()
-    watch = Watch(gpu=bool(here.gpus))
-    events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=bool(here.gpus))
-    found, busy = read_profile(events, device=here.name, path=path, gpu=bool(here.gpus)), watch.so_far().reason
-    return replace(found, notes=(*found.notes, f"The times are in doubt: {busy}.")) if busy else found
-
-
-def distributed() -> bool:
-    """Whether this process is one rank of several."""
-    import torch
-
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _trace_path() -> Path:
-    """A file for each rank in the folder of results."""
-    import torch
-
-    name = f"step-rank{torch.distributed.get_rank()}.json" if distributed() else "step.json"
-    return results.state_folder() / "traces" / name
+    path = Path(tempfile.mkdtemp(prefix="steptime-"), "step.json") if path is None else instance("path", path, Path)
+    events = profiled(lambda: _run(once, min(warmup, 1), steps, sync), path, cuda=gpu)
+    return read_profile(events, device=name_of(device), path=path, gpu=gpu)
 
 
 def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], object]:
     """A function without arguments that runs a whole step, and fetches its batch as the part "input"."""
+    function("step", step, int(batches is not None))
     if batches is None:
         return step
     next_batch = supply(batches)
@@ -159,11 +140,8 @@ def _whole_step(step: Callable[..., object], batches: object) -> Callable[[], ob
 
 def _run(once: Callable[[], object], warmup: int, steps: int, sync: Callable[[], None]) -> None:
     """Run the steps; the last warm-up is profiled too, since the profiler's own first events take long."""
-    import torch
-    from torch.profiler import record_function
-
     if sync is not no_sync:  # after a pause the profiler loses the first kernels: these (pytorch/pytorch#192021)
-        counter = torch.zeros(1, device=machine().device)
+        counter = torch.zeros(1, device="cuda")
         for _ in range(_LOST_KERNELS):
             counter += 1
     for _ in range(warmup):

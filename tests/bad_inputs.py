@@ -34,6 +34,7 @@ import numpy as np
 import torch
 
 import labkit as lab
+import steptime
 from labkit.core.errors import IN_WORDS
 from labkit.core.paths import PACKAGES
 from teaching import pool
@@ -255,7 +256,7 @@ def targets(wanted: str = "") -> Iterator[Target]:
     """Every public function, class and method that has parameters, of labkit and of what stands beside notebooks."""
     seen: set[int] = set()
     offered_by = {name: getattr(lab, name) for name in lab.__all__} | notebook_modules.instruments()
-    offered_by |= {"pool": pool}
+    offered_by |= {"pool": pool, "steptime": steptime}  # lab.profiling wraps the second
     offered_by |= {f"plot.{name}": drawing for name, drawing in notebook_modules.drawings().items()}
     for name, found in offered_by.items():
         yield from (t for t in _targets_of(name, found, seen) if t.name.startswith(wanted))

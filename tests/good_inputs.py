@@ -12,6 +12,7 @@ import torch
 from numba import cuda
 
 import labkit as lab
+import steptime
 from exercises.nb01 import device_jobs
 from exercises.nb02 import workstation
 from exercises.nb09 import formats
@@ -95,6 +96,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "Timing.samples_s": lambda: (1.0, 2.0),
     "profiling.utilization.ceilings": _ceilings,
     "profiling.utilization.seconds": lambda: 1.0,
+    "steptime.utilization.ceilings": lambda: steptime.Ceilings("cpu", {"float32": 1e11}, 1e11, 1),
     "profiling.MemoryTimeline.against.predicted": lambda: lab.costs.training_memory(4, 4),
     "profiling.part.name": lambda: "forward",
     "nsight.as_script.work": lambda: _work,
@@ -293,6 +295,7 @@ RESULTS = {
     "simulated.Blur",
     "simulated.Event",
     "simulated.Numbers",
+    "steptime.Ceilings",
     "gradient_noise.GradientNoise",
     "training.AccuracyGain",
     "training.RateSweep",
@@ -305,6 +308,7 @@ RESULTS = {
 STARTS: dict[str, tuple[str, ...]] = {
     "steptime": ("steptime.mfu.measure_ceilings",),
     "measure": (
+        "labkit.measure.profiling.measure_ceilings",
         "ranks.launcher.agent.start_fork_server",
         "labkit.measure.dist.group_sync",
         "labkit.measure.rank_script.writing",
@@ -369,6 +373,10 @@ NOT_WALKED: dict[str, str] = {
     "pick": "takes anything",
     "profiling.memory_timeline": "runs torch's profiler",
     "profiling.profile_step": "runs torch's profiler",
+    "steptime.find_bottleneck": "takes seconds a call",
+    "steptime.measure_ceilings": "takes seconds a call",
+    "steptime.memory_timeline": "runs torch's profiler",
+    "steptime.profile_step": "runs torch's profiler",
     "errors.nearest": "labkit's own helper; `errors` is there for its classes",
 }
 

@@ -103,6 +103,13 @@ FLOORS: dict[str, list[set[str]]] = {
         {"cluster", "schedule"},
         {"command", "figures"},
     ],
+    "steptime": [
+        {"errors", "machine", "parts", "stack_samples", "tables", "torch_calls", "units"},
+        {"arguments", "chrome_trace"},
+        {"allocations", "annotations", "ceilings", "host_waits", "limits", "operator_timing", "partition"},
+        {"budget", "memory_by_category", "mfu", "pace", "step"},
+        {"bottleneck"},
+    ],
 }
 
 

@@ -15,7 +15,7 @@ from exercises.answers import about
 from exercises.several_ranks import on_ranks
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, function
-from labkit.measure.torch_calls import EachOperator
+from steptime.torch_calls import EachOperator
 
 _LENGTHS = (12, 1001, 7, 5, 2, 1)  # divisible, not divisible, and shorter than the number of ranks
 _RECEIVES = ("recv_", "recv_any_source_")

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from labkit.measure.torch_calls import EachOperator
+from steptime.torch_calls import EachOperator
 
 # Bytes that each rank sends by a ring, over the bytes of the full tensor; r is the share that others have, (n - 1) / n.
 _RING: dict[str, Callable[[float], float]] = {

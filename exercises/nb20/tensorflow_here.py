@@ -8,7 +8,7 @@ import os
 import warnings
 from typing import Any
 
-from labkit.measure.chrome_trace import quiet_profiler
+from steptime.chrome_trace import quiet_profiler
 
 
 @functools.cache

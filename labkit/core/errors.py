@@ -14,6 +14,7 @@ from kerneltrace.errors import (
     UnknownDevice as UnknownDevice,
 )
 from ranks.errors import RankFailed as RankFailed, RanksError as RanksError
+from steptime.errors import StepTimeError as StepTimeError  # what lab.profiling raises
 from trainplan.errors import LayoutError as LayoutError, PlanError as PlanError, ScheduleError as ScheduleError
 
 
@@ -53,7 +54,7 @@ class BadMeasurement(BadArgument):
     """A measurement that cannot be what it claims to be, or too little of one to judge."""
 
 
-IN_WORDS = (LabError, KernelTraceError, PlanError, RanksError)
+IN_WORDS = (LabError, KernelTraceError, PlanError, RanksError, StepTimeError)
 """Bases of the errors whose messages are written for readers: labkit's, and those of what stands beside it."""
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from labkit.core.display import Shown
@@ -15,8 +13,8 @@ from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.core.parameters import checked
 from labkit.core.units import format_bytes
 from labkit.measure.bench import sync_of
-from labkit.measure.chrome_trace import profiled
 from labkit.measure.machine import machine
+from steptime.chrome_trace import trace_events
 
 _ON_CPU = "every allocation that torch's profiler saw, summed in order"
 
@@ -76,16 +74,6 @@ def _on_gpu(work: Callable[[], object]) -> tuple[int, int]:
     peak, held = int(torch.cuda.max_memory_allocated()), int(torch.cuda.memory_allocated())
     del result  # alive until here, so that what it holds is in `held`
     return peak - before, held - before
-
-
-def trace_events(work: Callable[[], object], *, quiet: bool = False) -> list[dict[str, Any]]:
-    """Run `work` once under torch's profiler; return its trace events, "[memory]" events among them.
-
-    Only the host is traced, since allocators report from there, a GPU's too. `quiet` discards what C++ code writes to
-    stderr: torch warns there of every free whose allocation came before the profiler.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        return profiled(work, Path(folder) / "trace.json", quiet=quiet, profile_memory=True)
 
 
 def peak_and_end(events: list[dict[str, Any]]) -> tuple[int, int]:

@@ -18,7 +18,7 @@ AFTER = {
     "torch._inductor.compile_fx": libraries.inductor,
     "numba.cuda": libraries.numba_cuda,
     "labkit.core.results": libraries.results,
-    "labkit.measure.chrome_trace": libraries.chrome_trace,
+    "steptime.chrome_trace": libraries.chrome_trace,
     "exercises.nb10.fusion": libraries.fusion,
 }
 

@@ -13,7 +13,7 @@ from labkit.measure import catalog, host, probe
 from labkit.measure.ceilings import Ceilings
 from labkit.measure.machine import Gpu, Machine
 from labkit.measure.probe import Ceiling, Probe, ProbeSizes, SelfCheck
-from labkit.measure.torch_calls import EachOperator
+from steptime.torch_calls import EachOperator
 
 module = importlib.import_module("labkit.measure.ceilings")  # `labkit.measure.ceilings` itself is the function
 

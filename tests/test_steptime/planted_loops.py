@@ -23,13 +23,13 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, embedding, scaled_dot_product_attention
 
-from labkit.measure import contention
-from labkit.measure.ceilings import Ceilings
+from labkit.measure import contention, profiling
+from labkit.measure.ceilings import Ceilings as MeasuredCeilings
 from labkit.measure.machine import threads
 from labkit.measure.probe import Ceiling
-from labkit.measure.torch_calls import EachOperator
-from steptime import find_bottleneck, loop_experiments, operator_timing
+from steptime import Ceilings, bottleneck, budget, operator_timing
 from steptime.stack_samples import StackSamples
+from steptime.torch_calls import EachOperator
 
 LAUNCH_S, FLOP_PER_S, BYTES_PER_S, LINK_BYTES_PER_S = 5e-6, 1e9, 1e9, 2e7
 WORK_S = 0.02  # of the host, in virtual time
@@ -37,7 +37,8 @@ _COPY, _MATMUL = (
     Ceiling(rate, rate, rate, unit, at="planted", n=1, runs=1)
     for rate, unit in ((BYTES_PER_S, "B/s"), (FLOP_PER_S, "FLOP/s"))
 )
-CEILINGS = Ceilings("planted", 1, _COPY, {"float32": _MATMUL}, (), {}, {}, {}, "")
+CEILINGS = Ceilings("planted", {"float32": FLOP_PER_S}, BYTES_PER_S, 1)
+MEASURED = MeasuredCeilings("planted", 1, _COPY, {"float32": _MATMUL}, (), {}, {}, {}, "")  # as labkit has them
 
 
 class VirtualTime:
@@ -610,18 +611,18 @@ def exchange_in_virtual_time(rank, meeting, path, planted):
     A profile knows the real clock alone: its trace is real, and the share of communication in it planned.
     """
     time = VirtualTime()
-    loop_experiments.perf_counter = operator_timing.perf_counter = lambda: (1 + rank) * time.now_s
+    budget.perf_counter = operator_timing.perf_counter = lambda: (1 + rank) * time.now_s
     operator_timing._blocking_is_counted = lambda: False  # type: ignore[assignment]
     StackSamples.taken = lambda samples: time.sampling(samples)  # type: ignore[assignment]
     contention.read = lambda: contention.Reading(0.0, 2, {}, 0.0, 0.0)
-    profile_step = loop_experiments.profile_step
+    profile_step = bottleneck.profile_step
 
     def planned(*args, **kwargs):
         found = profile_step(*args, **kwargs)
         assert found.parts["communication"] > 0
         return dataclasses.replace(found, parts={"communication": 0.9 * found.mean_s})
 
-    loop_experiments.profile_step = planned
+    bottleneck.profile_step = planned
     with EachOperator(time.operator):
         exchange(rank, meeting, path, planted, mib=1, time=time)
 
@@ -636,7 +637,7 @@ def exchange(rank, meeting, path, planted, mib=64, time=None):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     step, batch = {"all_reduce": summed, "DDP": data_parallel}[planted](dist, mib, time)
-    found = find_bottleneck(step, batch, budget_s=2, ceilings=CEILINGS)
+    found = profiling.find_bottleneck(step, batch, budget_s=2, ceilings=MEASURED)
     dist.barrier()
     dist.destroy_process_group()
     told = {"dominant": found.dominant, "shares": found.shares, "busy": found.busy, "text": str(found)}

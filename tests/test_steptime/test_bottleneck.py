@@ -10,25 +10,24 @@ import pytest
 import torch
 
 import steptime as profiling
-from labkit.core.errors import BadArgument, BadMeasurement
-from labkit.measure.machine import threads
-from labkit.measure.readings import no_sync
-from labkit.measure.torch_calls import EachOperator
-from steptime import loop_experiments, operator_timing, pace
-from steptime.bottleneck import Limit
+from steptime import bottleneck, budget, machine, operator_timing, pace
+from steptime.errors import BadArgument, BadMeasurement
+from steptime.limits import Limit
+from steptime.machine import no_sync, one_thread
 from steptime.operator_timing import OperatorCall
 from steptime.pace import Pace, split_by_limit
 from steptime.stack_samples import StackSamples
+from steptime.torch_calls import EachOperator
 from tests.selection import sampled
-from tests.test_measure import planted_loops
+from tests.test_steptime import planted_loops
 from tests.test_steptime.planted_loops import CEILINGS, VirtualTime
 
 pytestmark = pytest.mark.slow  # runs whole training loops
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    with threads(1):
+def on_one_thread():
+    with one_thread():
         yield
 
 
@@ -37,11 +36,12 @@ def time(monkeypatch):
     """Virtual time, on which everything is measured that the test does, seldom: readings of one thing are all alike."""
     found = VirtualTime()
     for module, name, few in (
-        (loop_experiments, "_ROUNDS", 2), (loop_experiments, "_TINY_STEPS", 3), (loop_experiments, "_READING_S", 0.0),
-        (loop_experiments, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
+        (budget, "_ROUNDS", 2), (bottleneck, "_TINY_STEPS", 3), (bottleneck, "_READING_S", 0.0),
+        (budget, "_LOOK_S", 0.0), (pace, "_WARM_UP", 1),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, few)
-    monkeypatch.setattr(loop_experiments, "perf_counter", found.clock)
+    monkeypatch.setattr(machine, "_ran_and_waited", lambda: (0, 0))
+    monkeypatch.setattr(budget, "perf_counter", found.clock)
     monkeypatch.setattr(operator_timing, "perf_counter", found.clock)
     monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: False)
     monkeypatch.setattr(StackSamples, "taken", lambda samples: found.sampling(samples))
@@ -89,6 +89,13 @@ def test_planted_communication_is_named(home, planted):
         assert "exposed communication takes" in found["text"]
     # Ranks write at the same time, and each has a file of its own.
     assert sorted(p.name for p in (home / "traces").glob("step*")) == ["step-rank0.json", "step-rank1.json"]
+
+
+def test_waits_for_a_core_are_told_from_a_slow_machine(monkeypatch):
+    readings = [(10**9, 10**6), (2 * 10**9, 2 * 10**6), (2 * 10**9, 10**9 + 10**6)]
+    monkeypatch.setattr(machine, "_ran_and_waited", lambda: readings.pop(0))
+    busy = machine.core_waits()
+    assert [busy(), busy()] == ["", "this process waited for a core 50% of its time"]
 
 
 def test_a_threads_stack_is_sampled_while_it_works_and_while_it_waits():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from labkit.core.errors import BadArgument
 from steptime import wait_lines
+from steptime.errors import BadArgument
 from steptime.host_waits import each_read
 
 x = torch.rand(4, 4)

@@ -5,8 +5,6 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from labkit.core.errors import BadArgument
-from labkit.core.units import format_bytes
 from labkit.train import models
 from steptime.allocations import (
     ACTIVATIONS,
@@ -19,7 +17,9 @@ from steptime.allocations import (
     PARAMETERS,
     STATE,
 )
+from steptime.errors import BadArgument
 from steptime.memory_by_category import memory_timeline, timeline_of
+from steptime.units import format_bytes
 from trainplan import costs
 
 pytestmark = pytest.mark.slow  # profiles whole steps

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import steptime as profiling
-from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.train import data, models
 from steptime import partition
+from steptime.errors import BadArgument, BadMeasurement
 from steptime.step import read_profile
 
 MAIN, BACKWARD = 1, 2
@@ -59,13 +59,13 @@ def test_every_instant_of_a_step_on_the_cpu_belongs_to_one_part():
 
 
 def test_a_named_range_says_what_its_operators_and_its_python_are():
-    found = profile([named(STEP, 0, 100), named("labkit: optimizer", 20, 60), event("aten::add_", 30, 10)])
+    found = profile([named(STEP, 0, 100), named("steptime: optimizer", 20, 60), event("aten::add_", 30, 10)])
     assert microseconds(found) == {"optimizer": 60, "other": 40}
 
 
 def test_input_and_communication_inside_a_named_range_are_told_apart():
-    events = [named(STEP, 0, 100), named("labkit: backward", 0, 100), event("c10d::allreduce_", 50, 20)]
-    events += [named("labkit: input", 80, 10), event("aten::mm", 10, 20)]
+    events = [named(STEP, 0, 100), named("steptime: backward", 0, 100), event("c10d::allreduce_", 50, 20)]
+    events += [named("steptime: input", 80, 10), event("aten::mm", 10, 20)]
     assert microseconds(profile(events)) == {"backward": 70, "communication": 20, "input": 10}
 
 
@@ -89,7 +89,7 @@ def kernel(name, ts, dur, correlation, cat="kernel"):
 
 STEP_ON_GPU = [
     named(STEP, 0, 1000),
-    named("labkit: input", 0, 100),
+    named("steptime: input", 0, 100),
     event("aten::to", 100, 20),
     launch(110, 1, name="cudaMemcpyAsync"),
     kernel("Memcpy HtoD (Pinned -> Device)", 120, 80, 1, "gpu_memcpy"),

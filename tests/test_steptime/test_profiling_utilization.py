@@ -3,36 +3,27 @@ import dataclasses
 import pytest
 import torch
 
-from labkit.core.errors import BadArgument
-from labkit.measure.bench import Timing
-from labkit.measure.ceilings import Ceilings
-from labkit.measure.probe import Ceiling
-from steptime.mfu import utilization
-
-COPY = Ceiling(2e9, 1.9e9, 2.1e9, "B/s", "1 to 1", 1, 5)
+from steptime import Ceilings, utilization
+from steptime.errors import BadArgument
 
 
-def matmul(rate):
-    return Ceiling(rate, 0.9 * rate, 1.1 * rate, "FLOP/s", "8 × 8", 8, 5)
+def matmul(**rates):
+    return {"matmul_flop_per_s": rates, "highest_flop_per_s": {dtype: 1.1 * rate for dtype, rate in rates.items()}}
 
 
 GPU = Ceilings(
     device="NVIDIA Fake 9000",
-    threads=None,
-    copy=COPY,
-    matmul={"float32": matmul(50e12), "bfloat16": matmul(700e12)},
-    checks=(),
+    copy_bytes_per_s=2e9,
+    **matmul(float32=50e12, bfloat16=700e12),
     peaks={"float32": 60e12, "bfloat16": 900e12, "float16": 900e12},
     remarks={"float16": "the device has too little free memory for the smallest shape."},
-    conditions={},
-    when="2026-01-01T00:00:00+00:00",
 )
 
 
 @pytest.fixture
 def cpu():
     ceilings = {"device": "Test CPU", "threads": torch.get_num_threads(), "peaks": {}, "remarks": {}}
-    return dataclasses.replace(GPU, matmul={"float32": matmul(1e12)}, **ceilings)
+    return dataclasses.replace(GPU, **matmul(float32=1e12), **ceilings)
 
 
 def test_both_shares_and_what_they_are_shares_of():
@@ -48,9 +39,8 @@ def test_both_shares_and_what_they_are_shares_of():
     ]
 
 
-def test_a_timing_counts_with_its_median_and_a_dtype_of_torch_with_its_name():
-    timing = Timing("step", 9.0, (0.1, 0.2, 5.0))
-    found = utilization(14e12, timing, dtype=torch.bfloat16, ceilings=GPU)
+def test_a_dtype_of_torch_counts_by_its_name():
+    found = utilization(14e12, 0.2, dtype=torch.bfloat16, ceilings=GPU)
     assert (found.seconds, found.dtype) == (0.2, "bfloat16")
     assert found.of_ceiling == pytest.approx(0.1)
 
@@ -62,7 +52,7 @@ def test_small_shares_keep_a_digit():
 def test_what_is_unknown_is_said_and_not_made_up(cpu):
     no_peak = utilization(1e11, 1.0, ceilings=cpu)
     assert no_peak.of_peak is None
-    assert "peak: unknown, since the catalogue has no peak for it" in str(no_peak)
+    assert "peak: unknown, since these ceilings have no peak for it" in str(no_peak)
     assert "Test CPU, " in str(no_peak)
     no_ceiling = utilization(1e12, 1.0, dtype="float16", ceilings=GPU)
     assert no_ceiling.of_ceiling is None
@@ -101,7 +91,7 @@ def test_the_ceilings_own_noise_and_a_busy_machine_are_named(cpu):
 
 
 def test_over_the_peak_alone_is_possible_where_the_ceiling_is_too():
-    ceilings = dataclasses.replace(GPU, matmul={"float32": matmul(65e12)})
+    ceilings = dataclasses.replace(GPU, **matmul(float32=65e12))
     found = utilization(62e12, 1.0, ceilings=ceilings)
     assert found.suspects == ()
     assert "103% of 60.0 TFLOP/s: possible" in str(found)
@@ -117,7 +107,7 @@ def test_ceilings_are_this_machines_where_none_are_given(monkeypatch, cpu):
 def test_bad_input_says_what_to_do(cpu):
     with pytest.raises(BadArgument, match="flop to be a finite number above 0"):
         utilization(0, 1.0, ceilings=cpu)
-    with pytest.raises(BadArgument, match="Expected seconds to be a finite number above 0 or a Timing"):
+    with pytest.raises(BadArgument, match="Expected seconds to be a finite number above 0"):
         utilization(1e9, "1 s", ceilings=cpu)
     with pytest.raises(BadArgument, match="Expected dtype to be one of"):
         utilization(1e9, 1.0, dtype="float33", ceilings=cpu)

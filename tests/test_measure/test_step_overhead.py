@@ -6,7 +6,7 @@ import pytest
 
 from labkit.core.errors import BadArgument
 from labkit.measure import bench
-from steptime.step_overhead import StepOverhead, step_overhead
+from labkit.measure.step_overhead import StepOverhead, step_overhead
 
 
 def test_the_line_through_two_steps_is_split_into_overhead_and_items():
@@ -32,7 +32,7 @@ def test_where_items_add_no_time_all_is_overhead_and_where_they_add_more_and_mor
 def test_steps_of_both_sizes_are_measured(monkeypatch):
     sizes, now_s = [], [0.0]
     timed = functools.partial(bench.compare, clock=lambda: now_s[0])
-    module = importlib.import_module("steptime.step_overhead")  # the function has the same name
+    module = importlib.import_module("labkit.measure.step_overhead")  # the function has the same name
     monkeypatch.setattr(module, "compare", timed)
 
     def step_of(n):

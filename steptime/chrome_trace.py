@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from labkit.core.own_folder import writing
+from steptime.errors import TraceNotWritten
 
 TraceEvent = dict[str, Any]
 
@@ -22,7 +23,7 @@ def profiled(
 
     `ts` and `dur` of an event are in microseconds. `options` go to torch.profiler.profile, such as profile_memory=True.
     The result of `work` is kept alive until the profiler has stopped. `quiet` discards what C++ code writes to stderr
-    during `work`. Raises DataError where the trace can't be written.
+    during `work`. Raises TraceNotWritten where the trace can't be written.
     Format: Trace Event Format (Google, 2016), as torch's Kineto writes it.
     """
     from torch.profiler import ProfilerActivity, profile
@@ -39,16 +40,28 @@ def profiled(
             profiler.stop()
     del result
     written = path.with_name(f"{path.stem}.{os.getpid()}.json")  # another process may profile to the same path
-    with writing(path, "Pass path=, or set LABKIT_HOME, to a folder of yours with free space."):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            profiler.export_chrome_trace(str(written))
-            events: list[TraceEvent] = json.loads(written.read_text(encoding="utf-8"))["traceEvents"]
-            written.replace(path)
-        except (ValueError, RuntimeError) as error:  # what torch says, or leaves behind, where the disk is full
+        profiler.export_chrome_trace(str(written))
+        events: list[TraceEvent] = json.loads(written.read_text(encoding="utf-8"))["traceEvents"]
+        written.replace(path)
+    except (OSError, ValueError, RuntimeError) as error:  # what torch says, or leaves behind, where the disk is full
+        with contextlib.suppress(OSError):
             written.unlink(missing_ok=True)
-            raise OSError(f"torch's profiler left no whole file there: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        advice = "Pass path= in a folder that you can write to, with free space."
+        raise TraceNotWritten(f"{path} can't be written ({why}). {advice}") from error
     return events
+
+
+def trace_events(work: Callable[[], object], *, quiet: bool = False) -> list[TraceEvent]:
+    """Run `work` once under torch's profiler; return its trace events, "[memory]" events among them.
+
+    Only the host is traced, since allocators report from there, a GPU's too. `quiet` discards what C++ code writes to
+    stderr: torch warns there of every free whose allocation came before the profiler.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return profiled(work, Path(folder) / "trace.json", quiet=quiet, profile_memory=True)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,126 @@
+"""steptime for notebooks: with this machine's ceilings and name, in turns, and with a watch on other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+
+import steptime
+from labkit.core import results
+from labkit.core.errors import BadMeasurement
+from labkit.core.kinds import Number
+from labkit.core.parameters import Dtype, Positive, checked
+from labkit.core.paths import PACKAGES, ROOT
+from labkit.measure import turns
+from labkit.measure.bench import Timing
+from labkit.measure.ceilings import Ceilings, measure_ceilings
+from labkit.measure.contention import Watch
+from labkit.measure.machine import machine
+from labkit.measure.step_overhead import StepOverhead as StepOverhead, step_overhead as step_overhead
+from steptime import (
+    PARTS as PARTS,
+    Limit as Limit,
+    MemoryTimeline as MemoryTimeline,
+    PartSpan as PartSpan,
+    StepProfile as StepProfile,
+    Utilization as Utilization,
+    counted_flop as counted_flop,
+    memory_timeline as memory_timeline,
+    part as part,
+    quiet_profiler as quiet_profiler,
+    saved_activation_bytes as saved_activation_bytes,
+)
+from steptime.tables import Table
+
+# And what is imported above under its own name.
+__all__ = ["find_bottleneck", "profile_step", "utilization", "wait_lines"]
+
+
+@checked
+def profile_step(
+    step: Callable[..., object],
+    batches: object = None,
+    *,
+    steps: Annotated[int, Number(least=1, most=10_000)] = 5,
+    warmup: Annotated[int, Number(least=0, most=10_000)] = 2,
+    path: Path | None = None,
+) -> StepProfile:
+    """What `steptime.profile_step` finds on this machine, with a note if other programs took much of it meanwhile.
+
+    The Chrome trace goes to `path`, by default in the folder of your results, one file per rank.
+    """
+    here, busy = machine(), _watch()
+    path = _trace_path() if path is None else path
+    found = steptime.profile_step(step, batches, steps=steps, warmup=warmup, path=path, device=here.device)
+    doubt = tuple(f"The times are in doubt: {reason}." for reason in [busy()] if reason)
+    return replace(found, device=here.name, notes=(*found.notes, *doubt))
+
+
+@checked
+def find_bottleneck(
+    step: Callable[[Any], object], batches: object, *, budget_s: Positive = 8.0, ceilings: Ceilings | None = None
+) -> Limit:
+    """What `steptime.find_bottleneck` finds, compared with `ceilings`, by default this machine's.
+
+    No other notebook measures meanwhile. The answer says how busy the machine was, if other programs took so much that
+    the shares are in doubt.
+    """
+
+    def rates() -> steptime.Ceilings:
+        return _rates(ceilings or measure_ceilings())  # with the threads that the experiments use
+
+    device = machine().device
+    with turns.turn():
+        return steptime.find_bottleneck(
+            step, batches, budget_s=budget_s, ceilings=rates, device=device, watch=_watch, path=_trace_path()
+        )
+
+
+@checked
+def utilization(
+    flop: Positive, seconds: Positive | Timing, *, dtype: Dtype = "float32", ceilings: Ceilings | None = None
+) -> Utilization:
+    """What `steptime.utilization` says of a step of `flop` FLOP and of `seconds`, a number or a Timing (its median).
+
+    `flop` is what the model needs, such as costs.training_step(...).flop. `ceilings` are by default this machine's.
+    Raises BadArgument for numbers that aren't above 0 and for an unknown dtype.
+    """
+    median_s = seconds.median_s if isinstance(seconds, Timing) else seconds
+    if not median_s > 0:
+        raise BadMeasurement(f"Expected seconds above 0, got a Timing of {median_s} s. Does its clock advance?")
+    return steptime.utilization(flop, median_s, dtype=dtype, ceilings=_rates(ceilings or measure_ceilings()))
+
+
+@checked
+def wait_lines(work: Callable[[], object]) -> Table:
+    """The lines of your code at which Python waits for the GPU, or would: `steptime.wait_lines`, labkit's left out."""
+    return steptime.wait_lines(work, libraries=[ROOT / name for name in PACKAGES])
+
+
+def _rates(found: Ceilings) -> steptime.Ceilings:
+    """Labkit's ceilings as steptime's."""
+    return steptime.Ceilings(
+        device=found.device,
+        matmul_flop_per_s=found.matmul_flop_per_s,
+        copy_bytes_per_s=found.copy_bytes_per_s,
+        threads=found.threads,
+        peaks=found.peaks,
+        highest_flop_per_s={dtype: ceiling.high for dtype, ceiling in found.matmul.items()},
+        remarks=found.remarks,
+    )
+
+
+def _watch() -> Callable[[], str]:
+    watch = Watch(gpu=machine().device != "cpu")
+    return lambda: watch.so_far().reason
+
+
+def _trace_path() -> Path:
+    """A file for each rank in the folder of results."""
+    several = torch.distributed.is_available() and torch.distributed.is_initialized()
+    name = f"step-rank{torch.distributed.get_rank()}.json" if several else "step.json"
+    return results.state_folder() / "traces" / name

@@ -1,0 +1,86 @@
+"""How often pieces of a loop run within a budget of seconds, equally often on all ranks, and how long they take."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from time import perf_counter
+
+import torch
+
+from steptime import operator_timing
+from steptime.machine import Watch, distributed
+
+_ROUNDS = 3  # the fewest whose median survives one disturbed round
+_LOOK_S = 0.4  # to see what others take: counters have steps of 0.01 s
+
+
+class Budget:
+    """Seconds for all experiments together, and readings that keep to their share of it."""
+
+    def __init__(self, budget_s: float, device: str, sync: Callable[[], None]) -> None:
+        self.budget_s, self.device, self.sync, self.rounds = budget_s, device, sync, _ROUNDS
+
+    def in_turn(
+        self, without: Callable[[], object], whole: Callable[[], object], ready: int, together: int = 1
+    ) -> tuple[float, float, float]:
+        """Seconds of `without` and of `whole`, measured in turn, and the first's share of the second, at most 1.
+
+        `ready` calls of `whole` come first: a loader may have batches ready, which it prepared while others ran. A slow
+        loop has one turn only.
+        """
+        pairs: list[tuple[float, float]] = []
+        for turn in range(self.rounds):
+            skip = 0 if turn and ready == 1 else ready
+            whole_s = self.seconds(whole, share=0.25 / self.rounds, skip=skip, together=together)
+            pairs.append((self.seconds(without, share=0.1 / self.rounds, skip=int(not turn)), whole_s))
+            if not self.agreed(int(self.rounds * (ready + 2) * whole_s <= self.budget_s)):
+                break
+        share = statistics.median(part / all_ for part, all_ in pairs)
+        part_s, whole_s = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
+        return part_s, whole_s, min(share, 1.0)
+
+    def seconds(self, work: Callable[[], object], *, share: float, skip: int, together: int = 1) -> float:
+        """Mean seconds of `work` over the calls that fit in `share` of the budget, after `skip` uncounted calls.
+
+        Calls are counted in groups of `together`: workers that load side by side deliver their batches side by side.
+        """
+        for _ in range(skip):
+            work()
+        start = perf_counter()
+        trial_s = self._mean(work, together)
+        groups = self.often(perf_counter() - start, share=share, most=200)
+        return self._mean(work, groups * together) if groups > 1 else trial_s
+
+    def _mean(self, work: Callable[[], object], runs: int) -> float:
+        """Mean seconds of `runs` calls in a row."""
+        return sum(operator_timing.worked_and_slept(work, self.sync, runs))
+
+    def often(self, each_s: float, *, share: float, most: int) -> int:
+        """How many calls fit in a share of the budget."""
+        return self.agreed(min(max(int(share * self.budget_s / max(each_s, 1e-7)), 1), most))
+
+    def agreed(self, n: int) -> int:
+        """The least of all ranks' numbers: with different ones, a collective would wait forever."""
+        if not distributed():
+            return n
+        shared = torch.tensor(n, device=self.device)
+        torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MIN)
+        return int(shared)
+
+
+def clock_s(work: Callable[[], object]) -> float:
+    """Seconds of one call, by the host's clock."""
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+def crowded(device: str, watch: Watch) -> bool:
+    """Whether other programs take cores from torch's threads on a CPU, which makes them wait for each other."""
+    if device != "cpu" or torch.get_num_threads() == 1:
+        return False
+    busy, x, start = watch(), torch.ones(256, 256), perf_counter()
+    while perf_counter() - start < _LOOK_S:
+        x @ x
+    return bool(busy())

@@ -1,0 +1,68 @@
+"""Rates that no step should beat, which find_bottleneck and utilization compare with: given, or measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+
+from steptime.arguments import device as judged_device
+from steptime.machine import name_of, sync_of
+
+DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
+_READINGS = 7
+_COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}  # beyond most caches
+_SIDE = {"cpu": 1024, "cuda": 4096}  # of the matrices
+_MEASURED = {"cpu": ("float32",), "cuda": ("float32", "bfloat16", "float16")}
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The highest rates of `device`: of a matmul in FLOP/s by dtype, float32 at least, and of a copy in B/s.
+
+    A copy's bytes are those read and those written. `highest_flop_per_s` are the best of the matmul's readings, `peaks`
+    the data sheet's FLOP/s, both by dtype. `remarks` say by dtype why a rate is missing, and under "busy" that other
+    programs ran meanwhile. `threads` is None on a GPU.
+    """
+
+    device: str
+    matmul_flop_per_s: Mapping[str, float]
+    copy_bytes_per_s: float
+    threads: int | None = None
+    peaks: Mapping[str, float | None] = field(default_factory=dict)
+    highest_flop_per_s: Mapping[str, float] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)
+
+
+def measure_ceilings(device: str | None = None) -> Ceilings:
+    """Time a copy of a large tensor and square matmuls on `device` ("cpu" or "cuda"), in about a second.
+
+    Each rate is the median of 7 readings. On a CPU only float32 is measured, with as many threads as torch uses.
+    Raises BadArgument for another device.
+    """
+    device = judged_device(device)
+    sync, side = sync_of(device), _SIDE[device]
+    source = torch.ones(_COPY_BYTES[device] // 4, device=device)
+    target = torch.empty_like(source)
+    copy_s = _readings(lambda: target.copy_(source), sync)
+    usual, highest = dict[str, float](), dict[str, float]()
+    for dtype in _MEASURED[device]:
+        a = torch.ones(side, side, device=device, dtype=getattr(torch, dtype))
+        seconds = _readings(lambda a=a: a @ a, sync)  # type: ignore[misc]
+        usual[dtype], highest[dtype] = 2 * side**3 / seconds[_READINGS // 2], 2 * side**3 / seconds[0]
+    threads, both_ways = torch.get_num_threads() if device == "cpu" else None, 2 * source.nbytes
+    return Ceilings(name_of(device), usual, both_ways / copy_s[_READINGS // 2], threads, highest_flop_per_s=highest)
+
+
+def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:
+    """Seconds of a call, the shortest reading first."""
+    found = []
+    for _ in range(_READINGS + 1):
+        sync()
+        start = perf_counter()
+        work()
+        sync()
+        found.append(perf_counter() - start)
+    return sorted(found[1:])  # the first call is cold

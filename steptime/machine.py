@@ -1,0 +1,70 @@
+"""What a step runs on: its device and how to wait for it, torch's threads, the other ranks, and other programs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+
+# Begins to look at what other programs take of the machine, and returns a function that says in words what they have
+# taken since, or nothing if that was too little to matter.
+Watch = Callable[[], Callable[[], str]]
+_BUSY, _TICK_NS = 0.05, 25_000_000  # a share from which on times are in doubt; each thread's first moments wait
+
+
+def core_waits() -> Callable[[], str]:
+    """A Watch on how long this process's threads wait for a core, on Linux; elsewhere it says nothing.
+
+    Source: Linux, Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
+    """
+    first = _ran_and_waited()
+
+    def so_far() -> str:
+        ran, waited = (now - before for now, before in zip(_ran_and_waited(), first, strict=True))
+        share = waited / max(ran + waited, 1)
+        return f"this process waited for a core {share:.0%} of its time" if share > _BUSY and waited > _TICK_NS else ""
+
+    return so_far
+
+
+def _ran_and_waited() -> tuple[int, int]:
+    """Nanoseconds on a core and waiting for one, of all threads."""
+    found = [0], [0]
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            for numbers, text in zip(found, path.read_text().split(), strict=False):
+                numbers.append(int(text))
+    return sum(found[0]), sum(found[1])
+
+
+def no_sync() -> None:
+    """Return at once: the `sync` of a CPU, which finishes its work before a call returns."""
+
+
+def sync_of(device: str) -> Callable[[], None]:
+    """A function that waits for all queued work of "cuda"; for a CPU, `no_sync`."""
+    return no_sync if device == "cpu" else partial(torch.cuda.synchronize, device)
+
+
+def name_of(device: str) -> str:
+    """A GPU's name, or "a CPU"."""
+    return "a CPU" if device == "cpu" else torch.cuda.get_device_name(device)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one CPU thread within the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def distributed() -> bool:
+    """Whether this process is one rank of several."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
