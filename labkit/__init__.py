@@ -40,8 +40,9 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit.measure.machine import pick as pick, threads as threads
     from labkit.measure.memory import peak_memory as peak_memory
     from labkit.measure.probe import float32_precision as float32_precision
+    from labkit.measure.standin import StandIn as StandIn
     from labkit.train import data as data, graphs as graphs, models as models, training as training
-    from ranks import StandIn as StandIn, report as report
+    from ranks import report as report
     from trainplan import cluster as cluster, costs as costs, schedule as schedule
 
 
@@ -50,7 +51,7 @@ _NAMES = {
     "kerneltrace": ("trace",),
     "kerneltrace.compiler": ("compile_cuda", "compile_numba"),
     "kerneltrace.judge.occupancy": ("occupancy",),
-    "ranks": ("StandIn", "report"),
+    "ranks": ("report",),
     "labkit.core.display": ("Table",),
     "labkit.lesson.boards": ("Curves", "SpeedBoard"),
     "labkit.lesson.cards": ("cards",),
@@ -68,6 +69,7 @@ _NAMES = {
     "labkit.measure.machine": ("pick", "threads"),
     "labkit.measure.memory": ("peak_memory",),
     "labkit.measure.probe": ("float32_precision",),
+    "labkit.measure.standin": ("StandIn",),
 }
 # The rooms that notebooks use by name, and where each stands.
 _ROOMS = {

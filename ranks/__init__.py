@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ranks.errors import BadArgument as BadArgument, RankFailed as RankFailed, RanksError as RanksError
-    from ranks.inside.rank_context import Report as Report, backend as backend, report as report, span as span
-    from ranks.inside.standin import StandIn as StandIn
+    from ranks.inside.rank_context import Report as Report, report as report, span as span
     from ranks.launcher.launching import Launched as Launched, launch as launch
     from ranks.spans import Span as Span
 
@@ -23,8 +22,6 @@ _HOME_OF = {
     "RanksError": "errors",
     "Report": "inside.rank_context",
     "Span": "spans",
-    "StandIn": "inside.standin",
-    "backend": "inside.rank_context",
     "launch": "launcher.launching",
     "report": "inside.rank_context",
     "span": "inside.rank_context",

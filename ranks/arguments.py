@@ -1,4 +1,4 @@
-"""Judge what public functions are called with, and write values, times and sizes into messages."""
+"""Judge what public functions are called with, and write values and times into messages."""
 
 from __future__ import annotations
 
@@ -36,29 +36,23 @@ def number(name: str, value: Any) -> float:
         raise refused(name, "a number", value) from None
 
 
-def quantity(name: str, value: Any, unit: str, *, zero: bool = False) -> float:
-    """A finite number above 0, or with `zero` of at least 0, as Python's float; BadArgument for anything else."""
+def seconds(name: str, value: Any) -> float:
+    """A finite number of seconds above 0, as Python's float; BadArgument for anything else."""
     found = as_number(value)
-    if found is None or not 0 <= found <= 1e308 or (found == 0 and not zero):
-        raise refused(name, f"a finite number {'of at least' if zero else 'above'} 0", value, f"It is in {unit}.")
+    if found is None or not 0 < found <= 1e308:
+        raise refused(name, "a finite number above 0", value, "It is in seconds.")
     return float(found)
 
 
-def text(name: str, value: Any) -> str:
-    """Text that UTF-8 can hold, as Python's own str; BadArgument for anything else."""
+def text(name: str, value: Any, known: Sequence[str] = ()) -> str:
+    """Text that UTF-8 can hold, and one of the known words if there are any; BadArgument for anything else."""
     try:
         found = str.__str__(value)
         found.encode()
     except (TypeError, UnicodeEncodeError):
-        raise refused(name, "text", value) from None
-    return found
-
-
-def choice(name: str, value: Any, known: Sequence[str]) -> str:
-    """One of the known words; BadArgument, which lists them, for anything else."""
-    found = str.__str__(value) if issubclass(type(value), str) else None
-    if found is None or found not in known:
-        raise refused(name, f"one of {', '.join(map(repr, known))}", value)
+        found = None
+    if found is None or (known and found not in known):
+        raise refused(name, f"one of {', '.join(map(repr, known))}" if known else "text", value)
     return found
 
 
@@ -82,10 +76,7 @@ def check_function(name: str, value: Any, *, arguments: int | None = None) -> No
 
 
 def as_number(value: Any) -> int | float | None:
-    """`value` as an int or float: Python, NumPy and one-element torch numbers count, also inf and NaN. Else None.
-
-    A bool is no number, nor are a masked value, a date and a duration.
-    """
+    """A number of Python, NumPy or torch as an int or float; None for all else: bools, masked values, durations too."""
     try:
         if issubclass(type(value), int | float):
             kind = float if issubclass(type(value), float) else int
@@ -124,20 +115,8 @@ def cut(words: str, longest: int) -> str:
     return f"{head.rstrip()}..."
 
 
-def format_seconds(seconds: float) -> str:
+def format_seconds(value: float) -> str:
     """A duration of up to minutes as text of three digits: 0.00123 -> '1.23 ms'."""
-    for size, unit in ((60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= size * (2 if unit == "min" else 1):
-            return f"{_three_digits(seconds / size)} {unit}"
-    return f"{_three_digits(seconds / 1e-9)} ns"
-
-
-def format_bytes(n_bytes: float) -> str:
-    """A size of mebibytes or more as text: 3 * 2**30 -> '3.00 GiB'."""
-    size, unit = (2.0**30, "GiB") if n_bytes >= 2**30 else (2.0**20, "MiB")
-    return f"{_three_digits(n_bytes / size)} {unit}"
-
-
-def _three_digits(value: float) -> str:
-    decimals = 2 - math.floor(math.log10(value)) if value > 0 else 0
-    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+    size, unit = next(((s, u) for s, u in ((60.0, "min"), (1.0, "s"), (1e-3, "ms")) if value >= s), (1e-6, "µs"))
+    decimals = 2 - math.floor(math.log10(value / size)) if value > 0 else 0
+    return f"{round(value / size, decimals):,.{max(decimals, 0)}f} {unit}"

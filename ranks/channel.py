@@ -16,11 +16,9 @@ _SIZE = struct.Struct("!Q")
 
 
 class Channel:
-    """Messages over a connected socket. EOFError when the other side is gone; OSError when the connection broke.
+    """Messages over a connected socket. EOFError when the other side is gone; OSError when the connection broke."""
 
-    multiprocessing's own Connection makes room for the whole of a message at each piece of it that arrives, which
-    takes seconds for a result of 100 MB.
-    """
+    # multiprocessing's own Connection makes room for all of a message at each piece that arrives: seconds for 100 MB.
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)

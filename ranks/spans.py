@@ -49,7 +49,9 @@ def spans_of(traces: Sequence[RankTrace]) -> tuple[Span, ...]:
     Within an exchange a rank first waits for the last to arrive, which is "idle", and then communicates. A rank that
     was done before the last arrived, as a sender may be, never waited.
     """
-    last_arrival_s = _last_arrivals(traces)
+    last_arrival_s: dict[Key, float] = {}
+    for exchange, at_s in (arrival for trace in traces for arrival in trace.arrivals):
+        last_arrival_s[exchange] = max(last_arrival_s.get(exchange, at_s), at_s)
     spans: list[Span] = []
     for rank, trace in enumerate(traces):
         parts: list[Span] = []
@@ -61,14 +63,6 @@ def spans_of(traces: Sequence[RankTrace]) -> tuple[Span, ...]:
             parts.append(Span(rank, start_s, end_s, kind, label))
         spans += _without_nesting(parts)
     return tuple(spans)
-
-
-def _last_arrivals(traces: Sequence[RankTrace]) -> dict[Key, float]:
-    last: dict[Key, float] = {}
-    for trace in traces:
-        for key, at_s in trace.arrivals:
-            last[key] = max(last.get(key, at_s), at_s)
-    return last
 
 
 def _without_nesting(spans: list[Span]) -> list[Span]:

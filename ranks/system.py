@@ -11,6 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from multiprocessing import util
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 
@@ -53,13 +54,10 @@ def use_short_socket_paths() -> None:
 
     It makes its folder once, private to the user, where `tempfile.tempdir` says at that moment.
     """
-    before, usual = tempfile.tempdir, tempfile.gettempdir()
+    usual = tempfile.gettempdir()
     fits = not any(map(str.isspace, usual)) and len(os.fsencode(usual)) <= _LONGEST_TEMP
-    tempfile.tempdir = usual if fits or os.name != "posix" else "/tmp"
-    try:
+    with patch.object(tempfile, "tempdir", usual if fits or os.name != "posix" else "/tmp"):
         util.get_temp_dir()
-    finally:
-        tempfile.tempdir = before
 
 
 def adopt_orphans() -> None:

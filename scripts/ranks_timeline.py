@@ -5,6 +5,7 @@ usage: python scripts/ranks_timeline.py
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -18,12 +19,13 @@ COLORS = {"compute": "#0072B2", "communication": "#D55E00", "idle": "#d9d9d9"}
 
 
 def steps() -> None:
-    """What each rank runs: compute on a stand-in device, and an all-reduce of 4 MB after each step."""
+    """What each rank runs: sleep in place of compute, and an all-reduce of 4 MB after each step."""
     dist.init_process_group("gloo")
-    device, x = ranks.StandIn(1e12), torch.ones(1_000_000)
+    x = torch.ones(1_000_000)
     dist.barrier()
     for step in range(3):
-        device.compute(40e9 if dist.get_rank() == 2 else 20e9, f"step {step}")
+        with ranks.span("compute", f"step {step}"):
+            time.sleep(0.04 if dist.get_rank() == 2 else 0.02)
         dist.all_reduce(x)
 
 

@@ -19,7 +19,8 @@ from labkit.core.kinds import Items
 from labkit.core.parameters import Count, NonNegative, Positive, checked
 from labkit.core.units import MIB, format_seconds
 from labkit.measure.dist import Launched, Ranks, launch
-from ranks import Span, StandIn
+from labkit.measure.standin import StandIn
+from ranks import Span
 from ranks.inside import rank_context
 
 _WARM = 2  # DistributedDataParallel orders its buckets anew after the first step

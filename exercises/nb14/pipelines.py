@@ -19,7 +19,8 @@ from labkit.core.errors import BadArgument, ScheduleError
 from labkit.core.kinds import Items
 from labkit.core.parameters import Count, NonNegative, checked
 from labkit.measure.dist import group_sync, together_s
-from ranks import Span, StandIn, span
+from labkit.measure.standin import StandIn
+from ranks import Span, span
 from ranks.spans import SpanKind
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -36,8 +36,9 @@ from exercises.nb17.settings import (
     Job,
     RankEvidence,
 )  # fmt: skip
+from labkit.measure.standin import StandIn
 from labkit.train import data
-from ranks import StandIn, span as recorded_span
+from ranks import span as recorded_span
 
 _WIDTH, _HELD_OUT, _SIDE_EVERY = 48, 300, 5
 _KEPT_STEPS, _KEPT_SHARE = 8, 10  # predictions are kept for so many steps, and are such a part of a layer's activations

@@ -6,6 +6,7 @@ What launches is the package `ranks`, whose names stand here too; what is added 
 from __future__ import annotations
 
 import functools
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from labkit.measure.bench import Timing, sync_of as sync_of
 from labkit.measure.contention import Contention, Watch, add_ended
 from labkit.measure.rank_script import as_script as as_script
 from labkit.measure.readings import no_sync
-from ranks import Report as Report, backend as backend, report as report, span as span
+from ranks import Report as Report, report as report, span as span
 from ranks.launcher import agent, rank_failures
 from ranks.launcher.launching import MOST_RANKS
 
@@ -30,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 Ranks = Annotated[int, Number(least=1, most=MOST_RANKS, advice="It is the number of ranks on this machine.")]
 # Ranks that use `lab.dist` find it imported, and what a rank waits in is told by the line that called labkit.
-agent.PRELOADED.append(__name__)
+agent.PRELOADED += [__name__, "labkit.measure.standin"]
 rank_failures.NOT_THE_READERS.append(str(ROOT / "labkit"))
 _RUNS, _WARM = 9, 3  # an odd number of runs, whose median is one of them
 
@@ -51,6 +52,19 @@ def launch(fn: Callable[..., Any], nproc: int, *args: Any, **options: Any) -> La
     launched = ranks.launch(fn, nproc, *args, **options)
     add_ended(launched.spent)
     return Launched(**vars(launched), contention=watch.so_far())
+
+
+@checked
+def backend(nproc: Count | None = None) -> str:
+    """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
+
+    Inside a rank `nproc` defaults to the number of ranks that run on this machine.
+    """
+    import torch
+    import torch.distributed as dist
+
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else nproc
+    return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"
 
 
 def together_s(work: Callable[[], object], sync: Callable[[], object]) -> float:

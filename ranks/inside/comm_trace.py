@@ -35,8 +35,8 @@ _COLLECTIVES = (
     "monitored_barrier", "scatter_object_list",
 )  # fmt: skip
 _UNEVEN_ON_NCCL = ("all_gather", "reduce_scatter")
-# Function -> its argument that names the peer. send_object_list is missing: it sends several messages, with no one key.
 _MOST_SIZES = 50_000  # calls of a group
+# Function -> its argument that names the peer. send_object_list is missing: it sends several messages, with no one key.
 _MESSAGES = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 
 

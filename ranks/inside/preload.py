@@ -33,5 +33,5 @@ warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; noth
 # Optimisers and DistributedDataParallel import torch._dynamo when first made, which takes seconds in each rank.
 for name in ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.optim", "torch.optim"):
     importlib.import_module(name)
-for name in ("packing", "inside.comm_trace", "inside.rank_groups", "inside.standin", "inside.worker"):
+for name in ("packing", "inside.comm_trace", "inside.rank_groups", "inside.worker"):
     importlib.import_module(f"ranks.{name}")

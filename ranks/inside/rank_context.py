@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
-from ranks.arguments import choice, number, text, whole
+from ranks.arguments import number, text
 from ranks.channel import Channel
 from ranks.spans import Key, RankTrace, SpanKind
 
@@ -112,7 +112,7 @@ def span(kind: SpanKind, label: str = "") -> AbstractContextManager[None]:
 
     Communication inside it is cut out of it. Outside a launch nothing is recorded. BadArgument for another kind.
     """
-    return _recorded(choice("kind", kind, get_args(SpanKind)), text("label", label))
+    return _recorded(text("kind", kind, get_args(SpanKind)), text("label", label))
 
 
 @contextmanager
@@ -129,15 +129,3 @@ def _recorded(kind: str, label: str) -> Iterator[None]:
     finally:
         context.spans_open.depth = depth
         context.add_span(start, context.stamp(), kind, label)
-
-
-def backend(nproc: int | None = None) -> str:
-    """Name the backend for `nproc` ranks of this machine: "nccl" where each can have a GPU of its own, else "gloo".
-
-    Inside a rank `nproc` defaults to the number of ranks that run on this machine. BadArgument for what is no count.
-    """
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if nproc is None else whole("nproc", nproc)
-    import torch
-    import torch.distributed as dist
-
-    return "nccl" if dist.is_nccl_available() and torch.cuda.device_count() >= here else "gloo"

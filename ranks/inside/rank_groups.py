@@ -1,10 +1,10 @@
 """How the ranks of a launch meet: by a file that no other user can open, over connections that no other user holds.
 
 `init_process_group()` finds a FileStore in the launch's private folder, in place of torchrun's TCPStore, which has no
-password: anybody who reaches its port can read and write it. gloo listens on the loopback interface. It takes whoever
-connects and says a peer's small number for that peer, so what it accepted is looked through once a group stands, before
-anything is sent: a connection of another user's process ends the rank. (Only on Linux, which tells whose it is.) NCCL
-asks for a random number that travels through the store. What another user can still do is to make a launch fail.
+password. gloo, which listens on the loopback interface, takes whoever connects and says a peer's small number for that
+peer: so what it accepted is looked through once a group stands, before anything is sent, and a connection of another
+user's process ends the rank (on Linux, which tells whose it is). NCCL asks for a random number that travels through the
+store. What another user can still do is to make a launch fail.
 """
 
 from __future__ import annotations

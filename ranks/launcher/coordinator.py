@@ -115,8 +115,7 @@ class Coordinator:
         self._selector.close()
 
     def _read(self, state: RankState) -> None:
-        channel = state.channel
-        if channel is None:
+        if (channel := state.channel) is None:
             return
         try:
             received = channel.recv_now()
@@ -140,8 +139,7 @@ class Coordinator:
             state.failure = Failure(*content)
 
     def _read_output(self, state: RankState) -> None:
-        output = state.output
-        if output is None:
+        if (output := state.output) is None:
             return
         try:
             data = output.sock.recv(65536)

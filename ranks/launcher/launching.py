@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ranks import system
-from ranks.arguments import brief_repr, check_function, format_bytes, format_seconds, quantity, whole
+from ranks.arguments import brief_repr, check_function, format_seconds, seconds, whole
 from ranks.errors import BadArgument, RankFailed
 from ranks.inside import rank_context
 from ranks.inside.rank_context import Report
-from ranks.spans import RankTrace, Span, spans_of
+from ranks.inside.worker import Task
+from ranks.launcher import agent, rank_failures
+from ranks.launcher.agent import Agent, private_folder
+from ranks.launcher.coordinator import Coordinator
+from ranks.spans import Span, spans_of
 
 # What a rank takes for itself with a small model: measured 18 MB forked, 160 MB started anew (torch 2.13, Linux).
 _FORKED_BYTES, _FRESH_BYTES = 32 << 20, 200 << 20
@@ -32,7 +36,7 @@ class Launched(Sequence[Any]):
     """What each rank returned, in order; what ranks reported; and spans of what each did when, on one clock.
 
     `spent` has, for each rank, the seconds that its threads were on a core, and that they waited for one: zeros where
-    the system doesn't say. `origin` is "simulated" where a `StandIn` took part.
+    the system doesn't say. `origin` is "simulated" where a rank's trace says so.
     """
 
     values: tuple[Any, ...]
@@ -70,52 +74,40 @@ def launch(
     """Run `fn(*args)` on `nproc` processes at once and return what each returned, rank by rank.
 
     Each process has torchrun's environment, `threads` threads, a GPU where each can have one, and `fn` calls
-    `torch.distributed.init_process_group(backend())` itself. Meanwhile `on_report` is called here with what ranks
-    `report`. Ranks that aren't done after `timeout_s` seconds are ended. RankFailed says which rank failed first
-    and why, what each was doing, or which tensors differ; BadArgument says what can't be launched.
-    When it returns or raises, nothing runs any more that ranks have started, daemons on Linux included.
+    `torch.distributed.init_process_group` itself. Meanwhile `on_report` is called here with what ranks `report`. Ranks
+    that aren't done after `timeout_s` seconds are ended. RankFailed says which rank failed first and why, what each was
+    doing, or which tensors differ; BadArgument says what can't be launched. When it returns or raises, nothing runs any
+    more that ranks have started, daemons on Linux included.
 
-    Other users of this machine can't join, read or write. `env://`, the default of init_process_group, meets at a file
-    in a folder of this user's alone; MASTER_ADDR and MASTER_PORT name a free port, for a store that `fn` makes itself.
-    gloo and NCCL stay on the loopback interface, whatever GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say. On Linux a
-    rank that gloo has connected to another user's process fails before it sends anything: others can make a launch
-    fail, and no more. macOS doesn't tell whose a connection is. Root, and whatever runs as you, is trusted.
+    Other users of this machine can't join, read or write (`ranks.inside.rank_groups`); root, and whatever runs as you,
+    can. MASTER_ADDR and MASTER_PORT name a free port, for a store that `fn` makes itself. gloo and NCCL stay on the
+    loopback interface, whatever GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say.
     """
     nproc = whole("nproc", nproc, most=MOST_RANKS, advice="It is the number of ranks on this machine.")
-    timeout_s, threads = quantity("timeout_s", timeout_s, "seconds"), whole("threads", threads)
+    timeout_s, threads = seconds("timeout_s", timeout_s), whole("threads", threads)
     check_function("fn", fn)
     if on_report is not None:
         check_function("on_report", on_report, arguments=1)
     _check(nproc)
-    from ranks.inside.worker import Task
-    from ranks.launcher import rank_failures
-    from ranks.launcher.agent import Agent, private_folder, start_fork_server
-    from ranks.launcher.coordinator import Coordinator
-    from ranks.packing import unpack
-
     call, method = _pickled(fn, args), multiprocessing.get_start_method(allow_none=True)
     start_s = time.monotonic()
-    start_fork_server()
+    agent.start_fork_server()
     with private_folder() as folder:
-        with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as agent:
+        with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as own:
             places = folder, _free_port()
-            agent.run(Task(nproc, *places, call, _environment(), _cells(), start_s, threads, method))
+            own.run(Task(nproc, *places, call, _environment(), _cells(), start_s, threads, method))
         differ = rank_failures.sizes_differ(folder)
     states = coordinator.states
-    if agent.timed_out or any(state.failure for state in states):
+    if own.timed_out or any(state.failure for state in states):
         raise RankFailed(rank_failures.explain(states, timeout_s, differ))
     if differ:
         raise RankFailed(f"All ranks returned, with wrong results. {differ}")
-    values = tuple(unpack(state.result) for state in states)
-    return _launched(values, coordinator.now_s(), tuple(coordinator.reports), [state.trace for state in states])
+    from ranks.packing import unpack  # imports torch
 
-
-def _launched(
-    values: tuple[Any, ...], seconds: float, reports: tuple[Report, ...], traces: Sequence[RankTrace]
-) -> Launched:
-    """What was launched, with the spans of all ranks."""
-    origin: Literal["measured", "simulated"] = "simulated" if any(t.simulated for t in traces) else "measured"
-    return Launched(values, seconds, reports, spans_of(traces), origin, tuple(trace.spent for trace in traces))
+    values, traces = tuple(unpack(state.result) for state in states), [state.trace for state in states]
+    origin: Literal["measured", "simulated"] = "simulated" if any(one.simulated for one in traces) else "measured"
+    spent = tuple(one.spent for one in traces)
+    return Launched(values, coordinator.now_s(), tuple(coordinator.reports), spans_of(traces), origin, spent)
 
 
 def _check(nproc: int) -> None:
@@ -125,8 +117,8 @@ def _check(nproc: int) -> None:
     each = _FORKED_BYTES if sys.platform == "linux" else _FRESH_BYTES
     if nproc * each > (memory := system.memory_bytes()):
         raise BadArgument(
-            f"{nproc} ranks need about {format_bytes(nproc * each)}, {format_bytes(each)} each before any tensor, and "
-            f"this machine has {format_bytes(memory)}. Pass a smaller nproc."
+            f"{nproc} ranks need about {nproc * each / 2**30:.1f} GiB, {each >> 20} MiB each before any tensor, and "
+            f"this machine has {memory / 2**30:.1f} GiB. Pass a smaller nproc."
         )
 
 

@@ -149,17 +149,10 @@ def _how_it_failed(state: RankState) -> str:
         return f"it left with exit code {failure.code} before its function returned"
     if "Received data size doesn't match expected size" in state.tail:
         return "gloo ended it, for it got more bytes from a peer than its own tensor has room for"
-    name = _signal_name(-failure.code)
+    # Most real-time signals have no name.
+    name = next((one.name for one in signal.Signals if one == -failure.code), f"signal {-failure.code}")
     memory = ", by the system if memory ran out: use fewer ranks or smaller tensors" if name == "SIGKILL" else ""
     return f"it was killed by {name}{memory}"
-
-
-def _signal_name(number: int) -> str:
-    """The name of a signal, such as SIGKILL; "signal 40" where it has none, as most real-time signals."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _crash_report(state: RankState) -> str:

@@ -15,8 +15,9 @@ import torch.distributed as dist
 
 import labkit as lab
 from labkit.core.errors import BadArgument as LabsBadArgument
+from labkit.measure import standin
 from ranks import BadArgument, Span
-from ranks.inside import rank_context, standin
+from ranks.inside import rank_context
 from ranks.inside.gpu_clock import GpuClock
 from ranks.spans import RankTrace, spans_of
 
@@ -353,14 +354,14 @@ def test_a_stand_in_layer_takes_time_forward_and_backward(sleeps):
 
 @pytest.mark.parametrize("flop", [-1, float("nan"), "many"])
 def test_a_stand_in_refuses_what_is_no_number_of_operations(flop):
-    with pytest.raises(BadArgument, match="Expected flop"):
+    with pytest.raises(LabsBadArgument, match="Expected flop"):
         lab.StandIn().compute(flop)
-    with pytest.raises(BadArgument, match="Expected flop_per_s"):
+    with pytest.raises(LabsBadArgument, match="Expected flop_per_s"):
         lab.StandIn(0)
 
 
 def test_a_stand_in_refuses_to_sleep_for_hours():
-    with pytest.raises(BadArgument, match=r"Expected flop to take at most an hour, got 1e\+13 at 1e\+09 FLOP/s\."):
+    with pytest.raises(LabsBadArgument, match=r"Expected flop to take at most an hour, got 1e\+13 at 1e\+09 FLOP/s\."):
         lab.StandIn(1e9).compute(10**13)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import nn
 
-from ranks.arguments import choice, quantity, text
-from ranks.errors import BadArgument
+from labkit.core.errors import BadArgument
+from labkit.core.parameters import NonNegative, Positive, checked
 from ranks.inside import rank_context
 from ranks.spans import SpanKind
 
@@ -36,16 +36,13 @@ class StandIn:
     A sleeping process needs no core: 8 ranks compute at the same time on two. What they say to each other is real.
     """
 
-    def __init__(self, flop_per_s: float = 1e12) -> None:
-        self.flop_per_s = quantity("flop_per_s", flop_per_s, "FLOP a second")
+    @checked
+    def __init__(self, flop_per_s: Positive = 1e12) -> None:
+        self.flop_per_s = float(flop_per_s)
 
-    def compute(self, flop: float, label: str = "", kind: SpanKind = "compute") -> None:
-        """Take the time of `flop` operations: a span of `kind`, unless inside a `span`, whose part it is.
-
-        BadArgument for what is no number of operations, and for more than an hour's.
-        """
-        flop, label = quantity("flop", flop, "FLOP", zero=True), text("label", label)
-        choice("kind", kind, get_args(SpanKind))
+    @checked
+    def compute(self, flop: NonNegative, label: str = "", kind: SpanKind = "compute") -> None:
+        """Take the time of `flop` operations: a span of `kind`, unless inside a `lab.dist.span`, whose part it is."""
         if flop > 3600 * self.flop_per_s:  # a mistake in a unit, and it would sleep on after its reader has gone
             raise BadArgument(f"Expected flop to take at most an hour, got {flop:g} at {self.flop_per_s:g} FLOP/s.")
         early_s = oversleep_s()
@@ -59,16 +56,14 @@ class StandIn:
             if not getattr(rank.spans_open, "depth", 0):
                 rank.add_span(start_s - rank.start_s, rank.now_s(), kind, label)
 
-    def layer(self, forward_flop: float, backward_flop: float | None = None, label: str = "") -> nn.Module:
+    @checked
+    def layer(self, forward_flop: NonNegative, backward_flop: NonNegative | None = None, label: str = "") -> nn.Module:
         """A module that passes its input on and takes the time of `forward_flop` forward, `backward_flop` backward.
 
         Backward takes twice as many as forward unless given.
         """
-        forward = quantity("forward_flop", forward_flop, "FLOP", zero=True)
-        backward = 2 * forward
-        if backward_flop is not None:
-            backward = quantity("backward_flop", backward_flop, "FLOP", zero=True)
-        return _StandInLayer(self, forward, backward, text("label", label))
+        backward = 2 * forward_flop if backward_flop is None else backward_flop
+        return _StandInLayer(self, forward_flop, backward, label)
 
 
 class _Pass(torch.autograd.Function):
