@@ -36,22 +36,24 @@ The exit status is 1 where a mistake was found in the kernel, and 2 where it cou
 
 def parser() -> argparse.ArgumentParser:
     """What the command takes."""
-    made = argparse.ArgumentParser(
+    options = argparse.ArgumentParser(
         prog="python -m kerneltrace",
         description="Run a CUDA kernel written for numba on the CPU, and print what a GPU would be asked to do.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("kernel", metavar="FILE.py::KERNEL", help="the kernel, and the Python file that defines it")
-    made.add_argument("--grid", required=True, help="blocks: 4, or 4,2 or 4,2,1")
-    made.add_argument("--block", required=True, help="threads of a block: 256, or 16,16 or 8,8,4")
-    made.add_argument("--arg", action="append", default=[], help="an argument of the kernel, see below")
-    made.add_argument("--shared-bytes", type=int, default=0, help="dynamic shared memory of a block, in bytes")
-    made.add_argument("--seed", type=int, default=0, help="of the random numbers (0)")
-    made.add_argument("--device", help='also estimate the time on this GPU: "A100 SXM4 80GB"')
-    made.add_argument("--full-grid", help="blocks of the launch to estimate, where only a part of it is traced")
-    made.add_argument("--registers", type=int, help="registers a thread, as a compiler reports them, for the estimate")
-    return made
+    options.add_argument("kernel", metavar="FILE.py::KERNEL", help="the kernel, and the Python file that defines it")
+    options.add_argument("--grid", required=True, help="blocks: 4, or 4,2 or 4,2,1")
+    options.add_argument("--block", required=True, help="threads of a block: 256, or 16,16 or 8,8,4")
+    options.add_argument("--arg", action="append", default=[], help="an argument of the kernel, see below")
+    options.add_argument("--shared-bytes", type=int, default=0, help="dynamic shared memory of a block, in bytes")
+    options.add_argument("--seed", type=int, default=0, help="of the random numbers (0)")
+    options.add_argument("--device", help='also estimate the time on this GPU: "A100 SXM4 80GB"')
+    options.add_argument("--full-grid", help="blocks of the launch to estimate, where only a part of it is traced")
+    options.add_argument(
+        "--registers", type=int, help="registers a thread, as a compiler reports them, for the estimate"
+    )
+    return options
 
 
 def extents(option: str, given: str) -> tuple[int, ...]:
@@ -159,12 +161,12 @@ def _array(given: str, fill: str, kind: np.dtype[Any], shape: tuple[int, ...], d
 
 def _from_file(path: Path) -> Any:
     try:
-        found = np.load(path, allow_pickle=False)
+        array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise KernelError(f"Expected an array that numpy.save wrote in {path}: {cut(str(error), 200)}.") from None
-    if not isinstance(found, np.ndarray):
+    if not isinstance(array, np.ndarray):
         raise KernelError(f"Expected one array in {path}, got several. Write each with numpy.save.")
-    return found
+    return array
 
 
 def _refused(given: str, more: str = "") -> KernelError:

@@ -32,7 +32,7 @@ def compile_cuda(
         raise BadArgument("Expected the text of a CUDA C++ file, got none. Read it with Path(...).read_text().")
     if not issubclass(type(options), list | tuple) or not all(issubclass(type(option), str) for option in options):
         raise BadArgument(
-            f"Expected options as a list of text, got {brief_repr(options)}. Write options=['--use_fast_math']."
+            f"Expected options to be a list of text, got {brief_repr(options)}. Write options=['--use_fast_math']."
         )
     compute_capability, why = target(compute_capability)
     architecture = "sm_{}{}".format(*compute_capability)

@@ -84,19 +84,19 @@ def test_two_dimensions_a_plain_function_and_dynamic_shared_memory(file, capsys)
 def test_arguments_are_what_their_texts_say(tmp_path):
     np.save(tmp_path / "data.npy", np.arange(5, dtype="i2"))
     texts = ["float32:8", "int64:2x3", "zeros:float64:4", "ones:bool:2", "arange:uint8:2x2", "7", "-2.5", "True"]
-    made = arguments_of([*texts, "scalar:float32:2.5", str(tmp_path / "data.npy"), "complex64:2"], seed=3)
-    shapes = [(str(one.dtype), one.shape) for one in made[:5]]
+    arguments = arguments_of([*texts, "scalar:float32:2.5", str(tmp_path / "data.npy"), "complex64:2"], seed=3)
+    shapes = [(str(one.dtype), one.shape) for one in arguments[:5]]
     assert shapes == [("float32", (8,)), ("int64", (2, 3)), ("float64", (4,)), ("bool", (2,)), ("uint8", (2, 2))]
-    assert ((made[0] >= 0) & (made[0] < 1)).all()
-    assert len(set(made[0].tolist())) == 8
-    assert ((made[1] >= 0) & (made[1] < 100)).all()
-    assert [one.tolist() for one in made[2:5]] == [[0] * 4, [True] * 2, [[0, 1], [2, 3]]]
-    assert made[5:8] == [7, -2.5, True]
-    assert [type(one) for one in made[5:9]] == [int, float, bool, np.float32]
-    assert made[9].tolist() == [0, 1, 2, 3, 4]
+    assert ((arguments[0] >= 0) & (arguments[0] < 1)).all()
+    assert len(set(arguments[0].tolist())) == 8
+    assert ((arguments[1] >= 0) & (arguments[1] < 100)).all()
+    assert [one.tolist() for one in arguments[2:5]] == [[0] * 4, [True] * 2, [[0, 1], [2, 3]]]
+    assert arguments[5:8] == [7, -2.5, True]
+    assert [type(one) for one in arguments[5:9]] == [int, float, bool, np.float32]
+    assert arguments[9].tolist() == [0, 1, 2, 3, 4]
     again = arguments_of(["float32:8"], seed=3)[0]
-    assert (again == made[0]).all()
-    assert (arguments_of(["float32:8"], seed=4)[0] != made[0]).any()
+    assert (again == arguments[0]).all()
+    assert (arguments_of(["float32:8"], seed=4)[0] != arguments[0]).any()
 
 
 @pytest.mark.parametrize(
