@@ -115,7 +115,7 @@ def _exchange_s(share: RankShare, what: str) -> float:
     cluster, layout, kind = share.cluster, share.layout, share.kind
     gathered = 1 if layout.software.float8_gather and kind.compute_dtype == "float8" else kind.param_bytes
     apart = layout.software.messages or layout.zero >= 2
-    messages = share.first_layers * max(layout.software.messages, 1) if apart else 1
+    messages = share.exchanged_layers * max(layout.software.messages, 1) if apart else 1
     seconds = 0.0
     for count, ranks in zip(share.stage_params(0), (layout.replicas, layout.same_experts), strict=True):
         if not count or ranks == 1:

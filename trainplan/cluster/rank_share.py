@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from trainplan.cluster.hardware import Cluster, group_link
 from trainplan.cluster.layout import Layout, stage_layers
@@ -12,71 +11,34 @@ from trainplan.costs.memory_costs import Precision, precision
 from trainplan.costs.transformers import Transformer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankShare:
-    """One rank's share of a step of `batch` sequences in a layout that divides them (layout.why_not is empty).
+    """One rank's share of a step, made by `rank_share`: of one micro-batch, where nothing else is said.
 
-    Each number is derived when it is first asked for, and kept.
+    `layers` are those of each stage, of all its chunks together, `exchanged_layers` those of which a rank exchanges the
+    parameters one after another. `query_width` and `kv_width` are of the rank's heads; `sequence_split` is among how
+    many ranks that is split along the sequence which isn't split by heads. `boundary_bytes` pass from block to block,
+    `block_params` are a block's parameters without ZeRO, outside of experts and in them. The links are those of the
+    groups of ranks that share heads, sequences and experts, and among which ZeRO splits.
     """
 
     model: Transformer
     cluster: Cluster
     layout: Layout
-    batch: int
-
-    @cached_property
-    def kind(self) -> Precision:
-        """Bytes a number by its role."""
-        return precision(self.layout.dtype)
-
-    @cached_property
-    def microbatches(self) -> int:
-        """Micro-batches that the rank works through."""
-        return self.layout.microbatches(self.batch)
-
-    @cached_property
-    def tokens(self) -> float:
-        """Tokens of one micro-batch."""
-        return self.layout.micro_batch * self.model.seq / self.layout.context
-
-    @cached_property
-    def boundary_bytes(self) -> float:
-        """Bytes of the activations between two blocks, of one micro-batch."""
-        return self.tokens * self.model.hidden * self.kind.activation_bytes
-
-    @cached_property
-    def sequence_split(self) -> int:
-        """Among how many ranks what isn't split by heads is split along the sequence."""
-        return self.layout.tensor if self.layout.sequence_parallel else 1
-
-    @cached_property
-    def query_width(self) -> float:
-        """Width of the rank's heads."""
-        return self.model.query_width / self.layout.tensor
-
-    @cached_property
-    def kv_width(self) -> float:
-        """Width of the rank's keys, and of its values: one head at least."""
-        return max(self.model.kv_width / self.layout.tensor, self.model.query_width / self.model.heads)
-
-    @cached_property
-    def layers(self) -> tuple[int, ...]:
-        """Layers of each stage, of all its chunks together."""
-        divided = stage_layers(self.model.layers, self.layout.pipeline, self.layout.interleave)
-        assert divided is not None  # why_not refuses the others
-        return divided
-
-    @property
-    def first_layers(self) -> float:
-        """Layers whose parameters a rank exchanges one after another, on average."""
-        return max(self.model.layers / self.layout.pipeline, 1)
-
-    @cached_property
-    def block_params(self) -> tuple[float, float]:
-        """Parameters of a block without ZeRO: outside of experts, and in them."""
-        in_experts = self.model.experts * self.model.expert_params
-        split = self.layout.tensor if self.layout.expert == 1 else self.layout.expert
-        return (self.model.block_params - in_experts) / self.layout.tensor, in_experts / split
+    kind: Precision
+    microbatches: int  # of the step
+    tokens: float
+    layers: tuple[int, ...]
+    exchanged_layers: float
+    query_width: float
+    kv_width: float
+    sequence_split: int
+    boundary_bytes: float
+    block_params: tuple[float, float]
+    tensor_link: Link
+    context_link: Link
+    expert_link: Link
+    data_link: Link
 
     def stage_params(self, stage: int) -> tuple[float, float]:
         """Parameters of a rank of a stage without ZeRO: outside of experts, and in them.
@@ -93,22 +55,33 @@ class RankShare:
         layers = copies * self.layers[stage]
         return layers * others + copies * ends / self.layout.tensor, layers * in_experts
 
-    @cached_property
-    def tensor_link(self) -> Link:
-        """The link of the tensor ranks, who stand side by side."""
-        return group_link(self.cluster, self.layout.tensor, 1)
 
-    @cached_property
-    def context_link(self) -> Link:
-        """The link of the context ranks."""
-        return group_link(self.cluster, self.layout.context, self.layout.tensor)
-
-    @cached_property
-    def expert_link(self) -> Link:
-        """The link of the ranks that share the experts."""
-        return group_link(self.cluster, self.layout.expert, 1)
-
-    @cached_property
-    def data_link(self) -> Link:
-        """The link of the ranks among which ZeRO splits."""
-        return group_link(self.cluster, self.layout.sharded, self.layout.tensor)
+def rank_share(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> RankShare:
+    """The RankShare of a layout that divides model, cluster and batch: layout.why_not is empty."""
+    kind, tensor = precision(layout.dtype), layout.tensor
+    tokens = layout.micro_batch * model.seq / layout.context
+    layers = stage_layers(model.layers, layout.pipeline, layout.interleave)
+    assert layers is not None  # why_not refuses the others
+    in_experts = model.experts * model.expert_params
+    return RankShare(
+        model=model,
+        cluster=cluster,
+        layout=layout,
+        kind=kind,
+        microbatches=layout.microbatches(batch),
+        tokens=tokens,
+        layers=layers,
+        exchanged_layers=max(model.layers / layout.pipeline, 1),
+        query_width=model.query_width / tensor,
+        kv_width=max(model.kv_width / tensor, model.query_width / model.heads),  # one head at least
+        sequence_split=tensor if layout.sequence_parallel else 1,
+        boundary_bytes=tokens * model.hidden * kind.activation_bytes,
+        block_params=(
+            (model.block_params - in_experts) / tensor,
+            in_experts / (tensor if layout.expert == 1 else layout.expert),
+        ),
+        tensor_link=group_link(cluster, tensor, 1),
+        context_link=group_link(cluster, layout.context, tensor),
+        expert_link=group_link(cluster, layout.expert, 1),
+        data_link=group_link(cluster, layout.sharded, tensor),
+    )

@@ -111,7 +111,7 @@ def _exchange_s(share: RankShare, sent: Communication, first: _Work, byte_s: flo
     def exposed(behind: float, *collectives: str) -> float:
         """What of the collectives `behind` seconds of compute don't hide, and what hiding costs."""
         seconds = sum(sent.exchange[what] for what in collectives)
-        hidden = min(seconds * (1 - 1 / share.first_layers), behind) if layout.overlap else 0.0
+        hidden = min(seconds * (1 - 1 / share.exchanged_layers), behind) if layout.overlap else 0.0
         return seconds - hidden + lost_share * hidden
 
     if layout.zero == 0:
