@@ -122,6 +122,7 @@ def _is_a(value: Any, cls: Any) -> bool:
     if not getattr(cls, "_is_protocol", False):
         return issubclass(type(value), cls)  # isinstance would believe what a value says of its class
     try:
+        hash(value)  # results are cached by it
         for name, fact in inspect.getmembers_static(cls, lambda member: isinstance(member, property)):
             judge(getattr(value, name), get_type_hints(fact.fget)["return"])
     except Exception:  # it lacks one, or refuses all questions

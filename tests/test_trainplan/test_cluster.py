@@ -23,10 +23,12 @@ from trainplan.cluster import (
     require_fit,
     step,
 )
-from trainplan.cluster.communication_time import experts_s, group_link
+from trainplan.cluster.communication_time import communication
 from trainplan.cluster.constants import CONSTANTS, MEDIAN_LEFT_OUT
+from trainplan.cluster.hardware import group_link
 from trainplan.cluster.layout import stage_layers, why_not
 from trainplan.cluster.rank_memory import block_kept_bytes, in_flight, stage_memory
+from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.rates import rates
 from trainplan.cluster.software import TORCH
 from trainplan.costs.collectives import Link
@@ -77,7 +79,7 @@ def test_a_block_keeps_what_korthikanti_et_al_count(tensor):
 
     def kept(recompute, sequence_parallel):
         layout = Layout(tensor=tensor, micro_batch=3, recompute=recompute, sequence_parallel=sequence_parallel)
-        return block_kept_bytes(OLD, layout)
+        return block_kept_bytes(rank_share(OLD, node(), layout, 3), recompute)
 
     assert kept("none", False) == pytest.approx(sbh * (10 + (24 + ratio) / tensor))
     assert kept("none", True) == pytest.approx(sbh * (34 + ratio) / tensor)
@@ -95,9 +97,9 @@ def test_micro_batches_in_flight_are_those_of_the_simulated_schedule():
 
 
 def test_zero_shares_what_it_says_over_the_data_ranks():
-    plain = stage_memory(GPT3, Layout(16), 0, 1)
+    plain = stage_memory(rank_share(GPT3, node(16), Layout(16), 16), 0)
     for zero, shared in ((1, {"float32 master weights", "optimizer state"}), (2, {"gradients"}), (3, {"parameters"})):
-        now = stage_memory(GPT3, Layout(16, zero=zero), 0, 1)
+        now = stage_memory(rank_share(GPT3, node(16), Layout(16, zero=zero), 16), 0)
         for purpose in shared:
             assert now[purpose] == pytest.approx(plain[purpose] / 16)
         kept = {1: {"gradients", "parameters"}, 2: {"parameters"}, 3: set()}[zero]
@@ -105,7 +107,7 @@ def test_zero_shares_what_it_says_over_the_data_ranks():
     states = ("parameters", "gradients", "float32 master weights", "optimizer state")
     assert sum(plain[each] for each in states) == pytest.approx(16 * GPT3.params)
     assert set(plain) == set(PURPOSES)
-    fsdp = stage_memory(GPT3, Layout(16, zero=3), 0, 1)
+    fsdp = stage_memory(rank_share(GPT3, node(16), Layout(16, zero=3), 16), 0)
     assert fsdp["gathered for a moment"] >= 2 * 2 * GPT3.block_params
 
 
@@ -257,7 +259,8 @@ def test_an_all_to_all_sends_every_token_top_k_times_there_and_back():
     link = Link(0, 1e9)
     tokens, width = MIXTURE.seq, MIXTURE.hidden
     expected = 2 * tokens * MIXTURE.top_k * width * 2 * 7 / 8 / 1e9
-    assert experts_s(node(8, intra=link), MIXTURE, Layout(8, expert=8)) == pytest.approx(expected)
+    share = rank_share(MIXTURE, node(8, intra=link), Layout(8, expert=8), 8)
+    assert communication(share).experts == pytest.approx(expected)
 
 
 def test_an_end_of_a_pipeline_sends_once_a_micro_batch_and_an_inner_stage_twice():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from trainplan.cluster.constants import CONSTANTS, FLASH_BACKWARD, LOGIT_BYTES, RANDOM_FLOP, SOFTMAX_FLOP, Constants
-from trainplan.cluster.layout import Layout
+from trainplan.cluster.constants import FLASH_BACKWARD, LOGIT_BYTES, RANDOM_FLOP, SOFTMAX_FLOP, Constants
+from trainplan.cluster.rank_share import RankShare
 from trainplan.cluster.rates import Rates, rates
-from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
-from trainplan.facts.devices import Device
 
 # Bytes that an operation moves an element, forward, as one kernel and (as a kernel each) in eager PyTorch.
 # RMSNorm: cast to float32 (2 + 4), square (8), mean (4), times (8), cast back (4 + 2), times the weight (4).
@@ -28,12 +27,27 @@ class PassTimes:
     last_s: float = 0.0
 
 
-def block_times(model: Transformer, device: Device, layout: Layout, constants: Constants = CONSTANTS) -> PassTimes:
-    """Times of one block on one rank. Raises LayoutError like `rates`."""
-    kind = precision(layout.dtype)
-    rate, e = rates(device, kind.compute_dtype, constants), kind.activation_bytes
-    tokens, h, t = layout.micro_batch * model.seq / layout.context, model.hidden, layout.tensor
-    queries, keys = model.query_width / t, max(model.kv_width / t, model.query_width / model.heads)
+class ComputeTimes(NamedTuple):
+    """Times of one micro-batch on one rank: of a block, the embedding, and the final norm, head and loss.
+
+    `byte_s` are the seconds that a byte takes to or from memory.
+    """
+
+    block: PassTimes
+    embedding: PassTimes
+    head: PassTimes
+    byte_s: float
+
+
+def compute_times(share: RankShare, constants: Constants) -> ComputeTimes:
+    """The ComputeTimes of a rank. Raises LayoutError like `rates`."""
+    rate = rates(share.cluster.gpu, share.kind.compute_dtype, constants)
+    return ComputeTimes(_block(share, rate, constants), *_edges(share, constants), 1 / rate.bytes_per_s)
+
+
+def _block(share: RankShare, rate: Rates, constants: Constants) -> PassTimes:
+    model, layout, kind, tokens = share.model, share.layout, share.kind, share.tokens
+    h, t, e, queries, keys = model.hidden, layout.tensor, kind.activation_bytes, share.query_width, share.kv_width
     products = [(tokens, h, queries + 2 * keys, 1.0), (tokens, queries, h, 1.0)]
     if model.experts:
         local = model.experts / layout.expert
@@ -51,8 +65,8 @@ def block_times(model: Transformer, device: Device, layout: Layout, constants: C
         forward += last + cast * count * (rows * inputs + inputs * outputs)
         backward += rate.matmul_s(rows, inputs, outputs, count, element_bytes=e) + cast * count * rows * outputs
         backward += rate.matmul_s(inputs, outputs, rows, count, element_bytes=e, added_bytes=2 * kind.gradient_bytes)
-    vector_s = _vector_bytes(model, layout, tokens, queries + keys, e) / rate.bytes_per_s
-    scores = _fused(model, rate, layout) if model.fused_attention else _unfused(model, rate, layout.micro_batch, t, e)
+    vector_s = _vector_bytes(share) / rate.bytes_per_s
+    scores = _fused(share, rate) if model.fused_attention else _unfused(model, rate, layout.micro_batch, t, e)
     return PassTimes(
         forward + vector_s + scores.forward_s,
         backward + 2 * vector_s + scores.backward_s,
@@ -62,27 +76,28 @@ def block_times(model: Transformer, device: Device, layout: Layout, constants: C
     )
 
 
-def _vector_bytes(model: Transformer, layout: Layout, tokens: float, rotated: float, e: int) -> float:
+def _vector_bytes(share: RankShare) -> float:
     """Bytes that all but products and attention move in a block, forward: norms, sums, dropout, MLP, positions."""
+    model, layout, tokens, e = share.model, share.layout, share.tokens, share.kind.activation_bytes
     eager = not layout.software.fused
-    shared = layout.tensor if layout.sequence_parallel else 1
     # two norms read and write, two residual sums read two and write one; a dropout mask takes a byte an element
     norm = e / 2 * _NORM[eager and model.gated]
-    n_bytes = tokens * model.hidden * (2 * norm + 2 * 3 * e + 2 * model.dropout) / shared
+    n_bytes = tokens * model.hidden * (2 * norm + 2 * 3 * e + 2 * model.dropout) / share.sequence_split
     inner = tokens * model.used_inner / layout.tensor
     n_bytes += inner * e * (_SWIGLU[eager] / 2 if model.gated else 2)
     if model.gated:
-        n_bytes += tokens * rotated * e / 2 * _ROTARY[eager]
+        n_bytes += tokens * (share.query_width + share.kv_width) * e / 2 * _ROTARY[eager]
     if model.experts:  # tokens gathered for their experts and put back, weighted
         n_bytes += 4 * e * tokens * model.hidden * model.top_k
     return n_bytes
 
 
-def _fused(model: Transformer, rate: Rates, layout: Layout) -> PassTimes:
+def _fused(share: RankShare, rate: Rates) -> PassTimes:
     """FlashAttention: half of the square and the blocks on its diagonal; 5 products backward where forward has 2.
 
     Source: Dao et al. 2022, FlashAttention, section 3 and appendix B.
     """
+    model, layout = share.model, share.layout
     ranks = layout.tensor * layout.context
     pairs = layout.micro_batch * model.heads / ranks * model.seq * (model.seq + 128) / 2
     product = 2 * pairs * model.query_width / model.heads / rate.attention_flop_per_s[layout.software.attention - 1]
@@ -103,18 +118,14 @@ def _unfused(model: Transformer, rate: Rates, micro_batch: int, tensor: int, e: 
     return PassTimes(product + 2 * e * elements + dropped, backward + 3 * e * elements + drop)
 
 
-def edge_times(
-    model: Transformer, device: Device, layout: Layout, constants: Constants = CONSTANTS
-) -> tuple[PassTimes, PassTimes]:
-    """Times of the embedding, and of the final norm, head and loss. Raises LayoutError like `rates`.
+def _edges(share: RankShare, constants: Constants) -> tuple[PassTimes, PassTimes]:
+    """Times of the embedding and of the head.
 
     Both stay in 16 bit where the blocks compute in 8 bit (Micikevicius et al. 2022, FP8 formats for deep learning).
     """
-    kind = precision(layout.dtype)
-    dtype = "bfloat16" if kind.compute_dtype == "float8" else kind.compute_dtype
-    rate, e = rates(device, dtype, constants), kind.activation_bytes
-    tokens, h = layout.micro_batch * model.seq / layout.context, model.hidden
-    vocab = model.vocab / layout.tensor
+    dtype = "bfloat16" if share.kind.compute_dtype == "float8" else share.kind.compute_dtype
+    rate, e = rates(share.cluster.gpu, dtype, constants), share.kind.activation_bytes
+    tokens, h, vocab = share.tokens, share.model.hidden, share.model.vocab / share.layout.tensor
     lookup = 2 * e * tokens * h / rate.bytes_per_s
     head = rate.matmul_s(tokens, vocab, h, element_bytes=e)
     backward = rate.matmul_s(tokens, h, vocab, element_bytes=e) + rate.matmul_s(h, vocab, tokens, element_bytes=e)

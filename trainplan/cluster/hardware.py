@@ -128,3 +128,48 @@ def _usual_intra(device: Device) -> Link:
         if printed == both_directions:
             return link
     return Link(NVLINK3.alpha_s, NVLINK_SHARE * printed / 2, name=f"{format_si(printed / 2, 'B/s')} a direction")
+
+
+@functools.lru_cache(maxsize=4096)
+def group_link(cluster: Cluster, ranks: int, stride: int) -> Link:
+    """The effective link of a ring through `ranks` GPUs, every `stride`-th of the cluster.
+
+    Within one node it is the node's own. A ring over several nodes passes through each once and leaves it over the
+    links of all its members there, so that the rate is the lower of these together and the node's own link; the start
+    of a hop is the mean of those inside and between nodes.
+    """
+    inside = min(ranks, max(cluster.gpus_per_node // stride, 1))
+    nodes = -(-ranks // inside)
+    intra = cluster.inside if cluster.torus is None else _torus_link(cluster.inside, cluster.torus, inside, stride)
+    return intra if nodes == 1 else _mixed(intra, cluster.between, inside, nodes / ranks)
+
+
+def _torus_link(link: Link, sides: tuple[int, ...], ranks: int, stride: int) -> Link:
+    """The link of `ranks` devices, every `stride`-th of a torus, of whose sides the last is counted first.
+
+    `link` is a device's along all axes together. Each axis carries its share of the bytes, in both directions where
+    the group closes the ring along it, else in one, and shares its wires with the groups in between. Hops add up over
+    the axes. Source: Austin et al. 2025, How to scale your model, part 3.
+    """
+    hops, left, axes = 0.0, ranks, 0.0
+    for side in reversed(sides):
+        step = min(stride, side)
+        extent = max(min(left, side // step), 1)
+        if extent > 1:
+            axes += (1.0 if extent * step == side else 0.5) / step
+            hops += (extent - 1) * step
+        stride, left = -(-stride // step) if step == side else 1, -(-left // extent)
+    if ranks == 1 or not axes:
+        return link
+    return replace(link, alpha_s=hops / (ranks - 1) * link.alpha_s, bytes_per_s=axes / len(sides) * link.bytes_per_s)
+
+
+def _mixed(intra: Link, inter: Link, inside: int, share_between: float) -> Link:
+    low = None
+    if intra.low_latency is not None and inter.low_latency is not None:
+        low = _mixed(intra.low_latency, inter.low_latency, inside, share_between)
+    return Link(
+        share_between * inter.alpha_s + (1 - share_between) * intra.alpha_s,
+        min(intra.bytes_per_s, inside * inter.bytes_per_s) if inside > 1 else inter.bytes_per_s,
+        low,
+    )

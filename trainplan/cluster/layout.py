@@ -134,13 +134,6 @@ def stage_layers(layers: int, pipeline: int, interleave: int) -> tuple[int, ...]
     return tuple(sizes)
 
 
-def layers_of_stage(model: Transformer, layout: Layout, stage: int) -> int:
-    """Layers of a stage of a layout that divides them."""
-    divided = stage_layers(model.layers, layout.pipeline, layout.interleave)
-    assert divided is not None  # why_not refuses the others
-    return divided[stage]
-
-
 def _wrong_count(cluster: Cluster, layout: Layout) -> str:
     if layout.gpus == cluster.gpus:
         return ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainplan.cluster.layout import Layout, layers_of_stage
-from trainplan.costs.memory_costs import optimizer_states, precision
-from trainplan.costs.transformers import Transformer
+from trainplan.cluster.layout import Layout
+from trainplan.cluster.rank_share import RankShare
+from trainplan.costs.memory_costs import optimizer_states
 
 _SPLIT = "More tensor or pipeline ranks split it, and ZeRO"
 PURPOSES = {  # and what makes each smaller
@@ -18,22 +18,19 @@ PURPOSES = {  # and what makes each smaller
 }
 
 
-def block_kept_bytes(model: Transformer, layout: Layout, recompute: str | None = None) -> float:
-    """Bytes that one block keeps of one micro-batch on one tensor rank.
+def block_kept_bytes(share: RankShare, recompute: str) -> float:
+    """Bytes that one block keeps of one micro-batch on one rank.
 
     In 16 bit for a GPT with dropout: s b h (10 + 24/t + 5 a s/(h t)), with sequence parallelism s b h (34 + 5 a s/h)/t,
     without the last term where recompute is "selective" or attention fused, and 2 s b h where it is "full". Gated
     blocks, grouped keys and blocks without dropout are counted the same way. Source: Korthikanti et al. 2022,
     equations 1 to 6 and table 2.
     """
-    e = precision(layout.dtype).activation_bytes
-    tokens, t = layout.micro_batch * model.seq / layout.context, layout.tensor
-    shared = t if layout.sequence_parallel else 1
-    recompute = recompute or layout.recompute
+    model, tokens, e, t = share.model, share.tokens, share.kind.activation_bytes, share.layout.tensor
     if recompute == "full":
-        return e * tokens * model.hidden / shared
+        return e * tokens * model.hidden / share.sequence_split
     # the inputs of two norms and of two products, and a mask of one byte an element after each of the two outputs
-    whole = tokens * model.hidden * (4 * e + 2 * model.dropout) / shared
+    whole = tokens * model.hidden * (4 * e + 2 * model.dropout) / share.sequence_split
     # SwiGLU in one kernel keeps the gate, the other factor and their product; GELU its input and its output
     inner = (3 if model.gated else 2) * model.used_inner
     routed = 2 * model.top_k * model.hidden if model.experts else 0  # what experts were sent, and what they returned
@@ -63,48 +60,25 @@ def in_flight(layout: Layout, stage: int, microbatches: int) -> float:
     return min(p * (v - 1) + 2 * (p - 1 - stage) + 1, microbatches * v) / v
 
 
-def block_rank_params(model: Transformer, layout: Layout) -> tuple[float, float]:
-    """Parameters of a block on a GPU without ZeRO: outside of experts, and in them."""
-    in_experts = model.experts * model.expert_params
-    split = layout.tensor if layout.expert == 1 else layout.expert
-    return (model.block_params - in_experts) / layout.tensor, in_experts / split
-
-
-def stage_params(model: Transformer, layout: Layout, stage: int) -> tuple[float, float]:
-    """Parameters on a GPU of a stage without ZeRO: outside of experts, and in them.
-
-    For a tied head the last stage has a copy of the embedding. DualPipe holds two stages.
-    """
-    p, ends = layout.pipeline, 0
-    if stage == 0:
-        ends += model.embedding_params
-    if stage == p - 1:
-        ends += model.head_params + (model.vocab * model.hidden if p > 1 and not model.gated else 0)
-    copies = 2 if layout.schedule == "DualPipe" else 1
-    others, in_experts = block_rank_params(model, layout)
-    layers = copies * layers_of_stage(model, layout, stage)
-    return layers * others + copies * ends / layout.tensor, layers * in_experts
-
-
-def stage_memory(model: Transformer, layout: Layout, stage: int, microbatches: int) -> dict[str, float]:
+def stage_memory(share: RankShare, stage: int) -> dict[str, float]:
     """Bytes by purpose on one GPU of a stage. Sources: block_kept_bytes; Rajbhandari et al. 2020, ZeRO, section 3."""
-    kind, p = precision(layout.dtype), layout.pipeline
-    layers = layers_of_stage(model, layout, stage)
-    params, in_experts = stage_params(model, layout, stage)
+    layout, kind, layers = share.layout, share.kind, share.layers[stage]
+    params, in_experts = share.stage_params(stage)
     parts, expert_parts = layout.sharded, min(layout.sharded, layout.same_experts)
 
     def held(level: int) -> float:
         """Parameters of which this GPU holds what ZeRO splits from a level on."""
         return params / parts + in_experts / expert_parts if layout.zero >= level else params + in_experts
 
-    kept = in_flight(layout, stage, microbatches) * layers * block_kept_bytes(model, layout)
+    kept = in_flight(layout, stage, share.microbatches) * layers * block_kept_bytes(share, layout.recompute)
     if layout.recompute != "none":  # the block that is being recomputed is held in full
-        kept += block_kept_bytes(model, layout, "none")
-    tokens, loss = layout.micro_batch * model.seq / layout.context, 0.0
-    if stage == p - 1:
+        kept += block_kept_bytes(share, "none")
+    loss = 0.0
+    if stage == layout.pipeline - 1:
         # logits in float32; in eager PyTorch those in 16 bit and a gradient stay beside them
         logit_bytes = 4 if layout.software.fused_loss else 8 + 2 * kind.activation_bytes
-        loss = tokens * (model.vocab * logit_bytes + 2 * kind.activation_bytes * model.hidden) / layout.tensor
+        width = share.model.vocab * logit_bytes + 2 * kind.activation_bytes * share.model.hidden
+        loss = share.tokens * width / layout.tensor
     gathered = 0.0
     if layout.zero == 3 and layout.replicas > 1:
         # weights of this block and of the next one, or of all where they stay, and one block's gradient
@@ -123,11 +97,10 @@ def stage_memory(model: Transformer, layout: Layout, stage: int, microbatches: i
     }
 
 
-def memory(model: Transformer, layout: Layout, batch: int) -> dict[str, float]:
+def memory(share: RankShare) -> dict[str, float]:
     """Bytes by purpose on a GPU of the fullest stage; the driver's context and fragmentation come on top."""
-    microbatches = layout.microbatches(batch)
     # of the inner stages the first, which has as many layers as any, is the fullest: later ones hold fewer
     # micro-batches
-    stages = {0, min(1, layout.pipeline - 1), layout.pipeline - 1}
-    held = [stage_memory(model, layout, stage, microbatches) for stage in sorted(stages)]
+    last = share.layout.pipeline - 1
+    held = [stage_memory(share, stage) for stage in sorted({0, min(1, last), last})]
     return max(held, key=lambda purposes: sum(purposes.values()))

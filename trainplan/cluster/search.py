@@ -15,6 +15,7 @@ from trainplan.cluster.constants import MEDIAN_LEFT_OUT
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout, divisors, stage_layers
 from trainplan.cluster.rank_memory import PURPOSES, memory
+from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.software import TORCH, Software
 from trainplan.cluster.step_prediction import Step, step
 from trainplan.cluster.step_time import parts
@@ -150,11 +151,12 @@ def best_layout(
     capacity *= 1 - cluster.reserve
     fixed = {"dtype": dtype, "optimizer": optimizer, "software": software}
     for layout in _layouts(model, cluster, batch, fixed, rejected):
-        held = sum(memory(model, layout, batch).values())
+        share = rank_share(model, cluster, layout, batch)
+        held = sum(memory(share).values())
         if held > capacity:
             too_large.append((held, layout))
         else:
-            timed.append((sum(parts(model, cluster, layout, batch).values()), held, layout))
+            timed.append((sum(parts(share).values()), held, layout))
     if not timed:
         raise LayoutError(_no_layout(model, cluster, batch, capacity, too_large))
     if too_large:
@@ -177,7 +179,7 @@ def _no_layout(
             f"{-(-batch // cluster.gpus) * cluster.gpus:,}."
         )
     held, layout = min(too_large, key=lambda entry: entry[0])
-    most = max(memory(model, layout, batch).items(), key=lambda item: item[1])
+    most = max(memory(rank_share(model, cluster, layout, batch)).items(), key=lambda item: item[1])
     return (
         f"No layout fits: the leanest ({layout}) needs {format_bytes(held)} of {format_bytes(capacity)} a GPU, "
         f"{format_bytes(held - capacity)} over, {format_bytes(most[1])} of it for {most[0]}. Take about "

@@ -11,6 +11,7 @@ from trainplan.cluster.constants import CONSTANTS, LEFT_OUT, Constants
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout, why_not
 from trainplan.cluster.rank_memory import memory
+from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.step_time import parts
 from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
@@ -152,5 +153,6 @@ def step(
     """
     if reason := why_not(model, cluster, layout, batch):
         raise LayoutError(reason)
-    seconds, held = parts(model, cluster, layout, batch, constants), memory(model, layout, batch)
-    return Step(model, cluster, layout, batch, MappingProxyType(seconds), MappingProxyType(held))
+    share = rank_share(model, cluster, layout, batch)
+    seconds, held = MappingProxyType(parts(share, constants)), MappingProxyType(memory(share))
+    return Step(model, cluster, layout, batch, seconds, held)

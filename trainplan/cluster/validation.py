@@ -88,7 +88,7 @@ class HeldAgainst(Compared[Step], Shown):
         where = "within" if self.expected else "outside"
         why = "".join(f"; {reason}" for reason in self.by.outside)
         return (
-            f"predicted {self.predicted:,.0f} tokens/s a GPU, published {self.published:,.0f}: "
+            f"predicted {self.predicted:,.0f} tokens/s a GPU, measured {self.published:,.0f}: "
             f"{self.error:+.1%}, {where} the interval in which eight of ten published steps are{why}"
         )
 

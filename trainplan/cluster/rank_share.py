@@ -1,0 +1,87 @@
+"""What one rank holds and does of a step, derived once from model, cluster, layout and batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainplan.cluster.hardware import Cluster, group_link
+from trainplan.cluster.layout import Layout, stage_layers
+from trainplan.costs.collectives import Link
+from trainplan.costs.memory_costs import Precision, precision
+from trainplan.costs.transformers import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankShare:
+    """One rank's share of a step, made by `rank_share`: of one micro-batch, where nothing else is said.
+
+    `layers` are those of each stage, of all its chunks together, `exchanged_layers` those of which a rank exchanges the
+    parameters one after another. `query_width` and `kv_width` are of the rank's heads; `sequence_split` is among how
+    many ranks that is split along the sequence which isn't split by heads. `boundary_bytes` pass from block to block,
+    `block_params` are a block's parameters without ZeRO, outside of experts and in them. The links are those of the
+    groups of ranks that share heads, sequences and experts, and among which ZeRO splits.
+    """
+
+    model: Transformer
+    cluster: Cluster
+    layout: Layout
+    kind: Precision
+    microbatches: int  # of the step
+    tokens: float
+    layers: tuple[int, ...]
+    exchanged_layers: float
+    query_width: float
+    kv_width: float
+    sequence_split: int
+    boundary_bytes: float
+    block_params: tuple[float, float]
+    tensor_link: Link
+    context_link: Link
+    expert_link: Link
+    data_link: Link
+
+    def stage_params(self, stage: int) -> tuple[float, float]:
+        """Parameters of a rank of a stage without ZeRO: outside of experts, and in them.
+
+        For a tied head the last stage has a copy of the embedding. DualPipe holds two stages.
+        """
+        model, p, ends = self.model, self.layout.pipeline, 0
+        if stage == 0:
+            ends += model.embedding_params
+        if stage == p - 1:
+            ends += model.head_params + (model.vocab * model.hidden if p > 1 and not model.gated else 0)
+        copies = 2 if self.layout.schedule == "DualPipe" else 1
+        others, in_experts = self.block_params
+        layers = copies * self.layers[stage]
+        return layers * others + copies * ends / self.layout.tensor, layers * in_experts
+
+
+def rank_share(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> RankShare:
+    """The RankShare of a layout that divides model, cluster and batch: layout.why_not is empty."""
+    kind, tensor = precision(layout.dtype), layout.tensor
+    tokens = layout.micro_batch * model.seq / layout.context
+    layers = stage_layers(model.layers, layout.pipeline, layout.interleave)
+    assert layers is not None  # why_not refuses the others
+    in_experts = model.experts * model.expert_params
+    return RankShare(
+        model=model,
+        cluster=cluster,
+        layout=layout,
+        kind=kind,
+        microbatches=layout.microbatches(batch),
+        tokens=tokens,
+        layers=layers,
+        exchanged_layers=max(model.layers / layout.pipeline, 1),
+        query_width=model.query_width / tensor,
+        kv_width=max(model.kv_width / tensor, model.query_width / model.heads),  # one head at least
+        sequence_split=tensor if layout.sequence_parallel else 1,
+        boundary_bytes=tokens * model.hidden * kind.activation_bytes,
+        block_params=(
+            (model.block_params - in_experts) / tensor,
+            in_experts / (tensor if layout.expert == 1 else layout.expert),
+        ),
+        tensor_link=group_link(cluster, tensor, 1),
+        context_link=group_link(cluster, layout.context, tensor),
+        expert_link=group_link(cluster, layout.expert, 1),
+        data_link=group_link(cluster, layout.sharded, tensor),
+    )
