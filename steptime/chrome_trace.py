@@ -49,8 +49,7 @@ def profiled(
         with contextlib.suppress(OSError):
             written.unlink(missing_ok=True)
         why = getattr(error, "strerror", None) or error
-        advice = "Pass path= in a folder that you can write to, with free space."
-        raise TraceNotWritten(f"{path} can't be written ({why}). {advice}") from error
+        raise TraceNotWritten(f"{path} can't be written ({why}). Choose a folder of yours with free space.") from error
     return events
 
 
