@@ -17,9 +17,9 @@ from matplotlib.ticker import MaxNLocator
 from kerneltrace.judge.occupancy import Occupancy, occupancy
 from labkit.core.kinds import Items
 from labkit.core.parameters import Count
-from labkit.measure.published import Agreement
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
 from labkit.plot.style import LIMIT, MEASURED, PREDICTED, RECORDED, series_style
+from trainplan.facts.agreement import Agreement
 
 if TYPE_CHECKING:
     from kerneltrace.compiler import KernelResources

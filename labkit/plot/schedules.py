@@ -24,7 +24,7 @@ from labkit.plot.style import CYCLE, EDGES, LIMIT, ON_WHITE, RECORDED, patches_o
 from trainplan.schedule import Overlap, Timetable
 
 if TYPE_CHECKING:
-    from labkit.measure.published import Agreement
+    from trainplan.facts.agreement import Agreement
 
 # Name, colour and texture of each kind. A bar with room for a letter has no texture, which would hide the letter.
 _KINDS: dict[str, tuple[str, str, str]] = {
