@@ -23,9 +23,10 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from labkit.core.display import Table
-from labkit.measure.published import Compared, table
+from labkit.measure.published import table
 from trainplan.cluster.step_prediction import Step
 from trainplan.cluster.validation import COMPARISONS
+from trainplan.facts.agreement import Compared
 
 # mlsysim's names of devices. Its GB200 is a whole rack, a 72nd of which has its B200's peaks.
 DEVICES = {

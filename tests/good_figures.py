@@ -16,12 +16,13 @@ from exercises.nb11.gradient_noise import GradientNoise
 from kerneltrace.compiler import KernelResources
 from labkit.core.spans import Span
 from labkit.measure.bench import Ratio, Timing
-from labkit.measure.published import Agreement, Compared, PublishedMatmul
+from labkit.measure.published import PublishedMatmul
 from labkit.train.data import BatchTimes
 from labkit.train.training import RateSweep, Run, Runs, TunedComparison
 from steptime import PARTS, Limit, PartSpan, StepProfile
 from steptime.allocations import Phase
 from steptime.memory_by_category import MemoryTimeline
+from trainplan.facts.agreement import Agreement, Compared
 
 
 def _kernel(out, x):

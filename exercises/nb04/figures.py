@@ -21,9 +21,9 @@ from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr, cut
 from labkit.core.errors import KernelError
 from labkit.core.kinds import Items
-from labkit.measure.published import Agreement
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
 from labkit.plot.style import LIMIT, MEASURED, PREDICTED, RECORDED, series_style
+from trainplan.facts.agreement import Agreement
 
 Array = np.ndarray[Any, Any]
 _TAKEN: dict[str, Any] = {"facecolor": MEASURED, "edgecolor": "white"}

@@ -16,7 +16,7 @@ from labkit.core.parameters import checked
 from labkit.core.paths import DATA
 from labkit.core.results import Measurement, profile, split_key
 from labkit.core.units import GIGA, KILO, TERA, format_quantity, format_si
-from trainplan.facts.agreement import Agreement as Agreement, Compared as Compared
+from trainplan.facts.agreement import Agreement, Compared
 
 FOLDER = DATA / "published"
 _READ = "read from source text"

@@ -29,8 +29,8 @@ from labkit.plot.style import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from labkit.measure.published import Agreement
     from trainplan.cluster import Step
+    from trainplan.facts.agreement import Agreement
 
 _ELEMENT_BYTES = 4  # float32
 # Colour and texture: either alone tells two parts apart.

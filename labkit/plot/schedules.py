@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,9 +22,6 @@ from labkit.core.units import format_seconds, significant
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
 from labkit.plot.style import CYCLE, EDGES, ON_WHITE, patches_of
 from trainplan.schedule import Overlap, Timetable
-
-if TYPE_CHECKING:
-    pass
 
 # Name, colour and texture of each kind. A bar with room for a letter has no texture, which would hide the letter.
 _KINDS: dict[str, tuple[str, str, str]] = {

@@ -4,8 +4,8 @@ from exercises.nb04.figures import blocks_allowed, calculated_times
 from exercises.nb05.figures import register_caps
 from kerneltrace.compiler import KernelResources
 from kerneltrace.judge.occupancy import occupancy
-from labkit.measure.published import Agreement, Compared
 from labkit.plot import new_axes, to_png
+from trainplan.facts.agreement import Agreement, Compared
 
 
 def test_calculated_times_lie_beside_published_ones_and_the_farthest_is_named():

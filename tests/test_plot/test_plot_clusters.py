@@ -7,8 +7,8 @@ import pytest
 
 from exercises.nb12 import figures
 from labkit import plot
-from labkit.measure.published import Agreement, Compared
 from trainplan.cluster import Cluster, Layout, Transformer, step
+from trainplan.facts.agreement import Agreement, Compared
 
 MODEL = Transformer(8, 1024, 16, seq=1024)
 CLUSTER = Cluster("A100 SXM4 80GB", gpus=8)
