@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from trainplan.arguments import checked
-from trainplan.errors import UnknownDevice, nearest
+from trainplan.errors import UnknownDevice, brief_repr, nearest
 from trainplan.facts.csv_tables import rows
 from trainplan.units import GIGA, MEGA, TERA
 
@@ -156,8 +156,9 @@ def _index() -> dict[str, ListedDevice]:
 
 def matching(name: str) -> list[ListedDevice]:
     """The devices whose name holds `name`, in the file's order; all of one key where that is the whole name."""
-    exact = _index().get(_key(name))
-    return [exact] if exact else [device for device in devices() if _key(name) and _key(name) in _key(device.name)]
+    key = _key(name)
+    exact = _index().get(key)
+    return [exact] if exact else [device for device in devices() if key and key in _key(device.name)]
 
 
 @checked(error=UnknownDevice)
@@ -173,6 +174,6 @@ def find(name: str) -> ListedDevice:
     names = [one.name for one in devices()]
     near = ([one.name for one in matching(name)] or nearest(name, names))[:4]
     raise UnknownDevice(
-        f"Expected a device of data/gpus.csv, got {name!r}; its peaks are unknown. Nearest names: {', '.join(near)}. "
-        f"trainplan.devices() lists all {len(names)}."
+        f"Expected a device of data/gpus.csv, got {brief_repr(name)}; its peaks are unknown. "
+        f"Nearest names: {', '.join(near)}. trainplan.devices() lists all {len(names)}."
     )
