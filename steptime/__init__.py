@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from steptime import errors as errors
+
 if TYPE_CHECKING:
     from steptime.annotations import part as part
     from steptime.bottleneck import find_bottleneck as find_bottleneck

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -55,10 +56,11 @@ def is_batch(found: object) -> bool:
 
 
 def _again(batches: Iterable[Batch]) -> Iterator[Batch]:
-    while True:
+    for earlier in itertools.count():
         empty = True
         for batch in batches:
             empty = False
             yield batch
         if empty:
-            raise BadArgument("Expected batches that can be iterated more than once, got none. Pass a list.")
+            again = "batches that can be iterated more than once, got none. Pass a list."
+            raise BadArgument(f"Expected {again if earlier else 'at least one batch, got none.'}")

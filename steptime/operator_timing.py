@@ -106,10 +106,7 @@ def worked_and_slept(work: Callable[[], object], sync: Callable[[], None], runs:
 
 
 def timed_calls(
-    work: Callable[[], object],
-    sync: Callable[[], None],
-    samples: StackSamples | None = None,
-    gap_s: float = 0.0,
+    work: Callable[[], object], sync: Callable[[], None], samples: StackSamples | None = None, gap_s: float = 0.0
 ) -> list[OperatorCall]:
     """Run `work` once, and time each operator by itself, with a wait for the device before and after.
 

@@ -163,9 +163,8 @@ def read_profile(events: Sequence[TraceEvent], *, device: str, path: Path, gpu: 
     whole = [e for e in events if e.get("ph") == "X" and "dur" in e and "args" in e]
     steps = sorted((e for e in whole if e["name"] == STEP and e["cat"] == "user_annotation"), key=lambda e: e["ts"])
     if not steps or not any(e.get("cat") == "cpu_op" for e in whole):
-        raise BadMeasurement(
-            "torch's profiler returned no operators. Is another profiler running in this process? Restart the kernel."
-        )
+        why = "The step called none of torch." if steps else "Does another profiler run here? Restart the kernel."
+        raise BadMeasurement(f"torch's profiler returned no operators. {why}")
     blind = gpu and not any(e.get("cat") == "kernel" for e in whole)
     gpu = gpu and not blind
     start, end = steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"]

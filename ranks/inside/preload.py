@@ -27,7 +27,6 @@ if hasattr(os, "setpgid"):
 atexit.register(_tidy, os.getpid())
 adopt_orphans()
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an adopted orphan's
-
 warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's; nothing here needs it
 
 # Optimisers and DistributedDataParallel import torch._dynamo when first made, which takes seconds in each rank.

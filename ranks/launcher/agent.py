@@ -32,6 +32,7 @@ _LISTEN_S, _SEARCH_S = 0.05, 1.5
 _ANSWER_S = 2.0  # at most, for ranks to say what they are doing: on a busy machine they wait for a core
 
 _starting = threading.Lock()  # so that a launch that ends in one thread knows the ranks that another has started
+alone = threading.Lock()  # for what launches in several threads change for all: __main__, the environment, the server
 _ranks: set[int] = set()  # of all launches that run
 
 
@@ -63,13 +64,12 @@ class Agent:
 
     def _start(self, task: worker.Task) -> None:
         context = multiprocessing.get_context(METHOD)
-        with _without_main_module():
+        with alone, _without_main_module():
             for rank in range(task.nproc):
                 (messages, for_messages), (output, for_output) = socket.socketpair(), socket.socketpair()
                 with for_messages, for_output:  # once it has started, the rank has its own
                     ends = rank, task, for_messages, for_output
-                    # Every context has it.
-                    process = context.Process(target=worker.main, args=ends)  # type: ignore[attr-defined]
+                    process = context.Process(target=worker.main, args=ends)  # type: ignore[attr-defined]  # each has it
                     # Known before it starts, so that a Stop in between ends it too.
                     self.coordinator.add(RankState(rank, process, Channel(messages), Channel(output)))
                     with _starting:
@@ -145,8 +145,8 @@ def start_fork_server() -> None:
         os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
     multiprocessing.set_forkserver_preload(PRELOADED)
     # One thread, since a fork copies the calling thread alone and would leave the others' locks taken for ever.
-    alone = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    with patch.dict(os.environ, alone, TORCH_CPP_LOG_LEVEL="ERROR"), _without_main_module():
+    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    with patch.dict(os.environ, one, TORCH_CPP_LOG_LEVEL="ERROR"), _without_main_module():
         forkserver.ensure_running()
 
 
@@ -154,6 +154,5 @@ def _server_pid() -> int | None:
     """The process that ranks are forked from, and their children fall to, if there is one."""
     from multiprocessing import forkserver
 
-    # Private, and the only way to know it.
-    pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]  # private: the only way
     return pid

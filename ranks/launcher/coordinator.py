@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import selectors
@@ -46,6 +47,7 @@ class RankState:
     trace: RankTrace = field(default_factory=RankTrace)
     failure: Failure | None = None
     activity: RankActivity | None = None
+    decoder: Any = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
     unfinished: str = ""  # output without an end of line
     tail: str = ""
     crashed: bool = False  # from here on its output belongs to the message about its end
@@ -146,7 +148,7 @@ class Coordinator:
         except OSError:
             data = b""
         if data:
-            self._show(state, data.decode("utf-8", "replace"))
+            self._show(state, state.decoder.decode(data))
             return
         self._selector.unregister(output)
         output.close()

@@ -58,9 +58,8 @@ class Launched(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]  # how Python says: not hashable
 
     def __repr__(self) -> str:
-        ranks = "1 rank" if len(self) == 1 else f"{len(self)} ranks"
         devices = " (simulated devices)" if self.origin == "simulated" else ""
-        return f"{ranks} returned after {format_seconds(self.seconds)}{devices}"
+        return f"{len(self)} rank{'s' * (len(self) != 1)} returned after {format_seconds(self.seconds)}{devices}"
 
 
 def launch(
@@ -91,7 +90,8 @@ def launch(
     _check(nproc)
     call, method = _pickled(fn, args), multiprocessing.get_start_method(allow_none=True)
     start_s = time.monotonic()
-    agent.start_fork_server()
+    with agent.alone:
+        agent.start_fork_server()
     with private_folder() as folder:
         with closing(Coordinator(start_s, on_report)) as coordinator, closing(Agent(coordinator, timeout_s)) as own:
             places = folder, _free_port()

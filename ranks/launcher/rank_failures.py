@@ -63,10 +63,9 @@ def explain(states: Sequence[RankState], timeout_s: float, differ: str) -> str:
 
 
 def _explain_timeout(states: Sequence[RankState], timeout_s: float, why: str) -> list[str]:
-    late = sum(state.at_work for state in states)
-    lines = [f"{late} of {len(states)} ranks were not done after {timeout_s:g} s (timeout_s) and were ended."]
-    lines += [_one_line(state) for state in states]
-    lines += [why or "If they were making progress, pass a longer timeout_s."]
+    late = f"{sum(state.at_work for state in states)} of {len(states)} ranks"
+    lines = [f"{late} were not done after {timeout_s:g} s (timeout_s) and were ended.", *map(_one_line, states)]
+    lines += [why or _missing(states) or "If they were making progress, pass a longer timeout_s."]
     for state in states:
         if state.activity is not None and state.activity.frames:
             lines += [f"Stack of rank {state.rank}:", *map(_frame, state.activity.frames)]
@@ -75,11 +74,23 @@ def _explain_timeout(states: Sequence[RankState], timeout_s: float, why: str) ->
 
 def _returned_early(states: Sequence[RankState]) -> str:
     """A sentence for ranks that returned while others still needed them; empty if none did."""
-    returned = [str(state.rank) for state in states if state.result is not None]
-    if not returned:
-        return ""
-    who = f"rank {returned[0]}" if len(returned) == 1 else f"ranks {', '.join(returned)}"
-    return f"{who} returned while others were still waiting for it: all ranks of a group have to make the same calls."
+    returned = [state for state in states if state.result is not None]
+    who = f"{_ranks(returned)} returned while others were still waiting for it"
+    return f"{who}: all ranks of a group have to make the same calls." if returned else ""
+
+
+def _missing(states: Sequence[RankState]) -> str:
+    """A sentence for ranks for which others wait in a call; empty if none waits, or all do."""
+    waiting = [state for state in states if state.activity is not None and state.activity.call]
+    late = [state for state in states if state.at_work and state not in waiting]
+    if not waiting or not late:
+        return _returned_early(states) if waiting else ""
+    why = f"{_ranks(late)} had not made the call in which {_ranks(waiting)} waited"
+    return f"{why}. If that would still have come, pass a longer timeout_s."
+
+
+def _ranks(states: Sequence[RankState]) -> str:
+    return f"rank{'s' * (len(states) > 1)} {', '.join(str(state.rank) for state in states)}"
 
 
 def _mismatch(states: Sequence[RankState]) -> str:
@@ -149,7 +160,6 @@ def _how_it_failed(state: RankState) -> str:
         return f"it left with exit code {failure.code} before its function returned"
     if "Received data size doesn't match expected size" in state.tail:
         return "gloo ended it, for it got more bytes from a peer than its own tensor has room for"
-    # Most real-time signals have no name.
     name = next((one.name for one in signal.Signals if one == -failure.code), f"signal {-failure.code}")
     memory = ", by the system if memory ran out: use fewer ranks or smaller tensors" if name == "SIGKILL" else ""
     return f"it was killed by {name}{memory}"
@@ -190,8 +200,7 @@ def _one_line(state: RankState) -> str:
 
 
 def _frame(frame: tuple[str, int, str, str]) -> str:
-    file, line, function, text = frame
-    return f'  File "{file}", line {line}, in {function}: {text}'
+    return '  File "{}", line {}, in {}: {}'.format(*frame)
 
 
 def _with_cell_numbers(text: str) -> str:

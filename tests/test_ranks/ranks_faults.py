@@ -67,6 +67,13 @@ def raises_and_closes_first():
         time.sleep(0.6 * rank)
 
 
+def prints_letters_in_pieces():
+    letters = "µµ\n".encode()
+    for piece in (letters[:1], letters[1:3], letters[3:]):
+        os.write(1, piece)
+        time.sleep(0.2)
+
+
 def mismatched_collectives():
     rank = start()
     lab.report(rank=rank)
@@ -301,7 +308,10 @@ FAULTS = {
     exits_0_early: ("rank 1 failed first", "left with exit code 0 before its function returned"),
     calls_sys_exit: ("rank 1 failed first", "sys.exit"),
     killed: ("rank 1 failed first", "killed by SIGKILL"),
-    loops_forever: (_HANGS, "rank 0 waits in all_reduce", "rank 1 is at work", "while rank == 1"),
+    loops_forever: (
+        _HANGS, "rank 0 waits in all_reduce", "rank 1 is at work", "while rank == 1",
+        "rank 1 had not made the call in which rank 0 waited",
+    ),
     unpicklable_result: ("of type generator, can't be sent to the notebook",),
     huge_result: None,
     launches: ("launch was called inside a rank",),

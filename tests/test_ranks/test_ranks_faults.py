@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import labkit as lab
+from labkit.core.paths import ROOT
 from ranks import BadArgument, RankFailed, system
 from tests.test_ranks.ranks_faults import (
     FAULTS,
@@ -20,6 +21,7 @@ from tests.test_ranks.ranks_faults import (
     MARK,
     huge_result,
     launch_fault,
+    prints_letters_in_pieces,
     reports_forever,
     waits_for_nobody,
     works,
@@ -192,6 +194,36 @@ for _ in range(2):
 """
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False)
     assert done.stdout == "True\nTrue\n"
+
+
+LAUNCHES_IN_THREADS = """
+import os, sys, threading
+import ranks
+
+sys.stderr.write("script runs\\n")
+before = dict(os.environ)
+returned = []
+threads = [threading.Thread(target=lambda: returned.append(list(ranks.launch(os.getcwd, 2)))) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert returned == [[os.getcwd()] * 2] * 3, returned
+assert dict(os.environ) == before
+"""
+
+
+def test_launches_in_threads_of_a_script_do_not_run_the_script_again(tmp_path):
+    (tmp_path / "script.py").write_text(LAUNCHES_IN_THREADS)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", str(tmp_path / "script.py")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "script runs\n")
+
+
+def test_letters_that_arrive_in_two_pieces_are_printed_whole(capfd):
+    lab.launch(prints_letters_in_pieces, 1)
+    assert capfd.readouterr().out == "rank 0: µµ\n"
 
 
 @linux_only

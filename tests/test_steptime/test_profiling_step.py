@@ -248,12 +248,18 @@ def test_an_error_of_the_step_is_its_own_and_the_next_profile_works(training):
         ({"steps": 0}, "steps to be a whole number from 1 to 10,000"),
         ({"warmup": -1}, "warmup to be a whole number from 0 to 10,000"),
         ({"batches": 5}, "Expected batches as an iterable"),
-        ({"batches": [], "warmup": 1}, "more than once, got none"),
+        ({"batches": [], "warmup": 1}, "at least one batch, got none"),
     ],
 )
 def test_bad_input_says_what_to_do(training, arguments, words):
     with pytest.raises(BadArgument, match=words):
         profiling.profile_step(training[0], **{"batches": training[1], **arguments})
+
+
+def test_batches_that_end_for_good_are_refused(training):
+    step, batch = training
+    with pytest.raises(BadArgument, match="more than once, got none"):
+        profiling.profile_step(step, iter([batch]))
 
 
 def test_no_function_is_refused():
