@@ -101,7 +101,8 @@ FLOORS: dict[str, list[set[str]]] = {
         {"arguments"},
         {"costs", "facts"},
         {"cluster", "schedule"},
-        {"command", "figures"},
+        {"figures"},
+        {"command"},
     ],
     "steptime": [
         {"errors", "machine", "parts", "stack_samples", "tables", "torch_calls", "units"},
