@@ -101,8 +101,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"arguments"},
         {"costs", "facts"},
         {"cluster", "schedule"},
-        {"figures"},
-        {"command"},
+        {"command", "figures"},
     ],
     "steptime": [
         {"errors", "machine", "parts", "stack_samples", "tables", "torch_calls", "units"},

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from trainplan.arguments import require_picture
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.search import best_layout, even_batch, require_fit, sequences
@@ -15,7 +16,6 @@ from trainplan.costs.memory_costs import PRECISIONS
 from trainplan.costs.transformers import MODELS, Transformer
 from trainplan.errors import BadArgument, LayoutError, brief_repr, lookup, nearest
 from trainplan.facts.devices import find, matching
-from trainplan.figures import require_picture
 from trainplan.tables import ShownAsTable, Table
 from trainplan.units import format_bytes, format_seconds, format_si, significant
 

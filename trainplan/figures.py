@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainplan.arguments import require_picture
 from trainplan.cluster.step_prediction import Step
 from trainplan.cluster.step_time import PARTS
 from trainplan.errors import PlanError
@@ -16,17 +16,6 @@ _LOOKS: Mapping[str, tuple[str, str]] = dict(zip(PARTS, (
     ("#0072B2", ""), ("#56B4E9", ".."), ("#E69F00", "//"), ("#999999", "--"), ("#CC79A7", "\\\\"),
     ("#ffffff", ""), ("#D55E00", "xx"), ("#ffffff", ".."), ("#009E73", "++"),
 ), strict=True))  # fmt: skip
-
-
-def require_picture(path: str | Path) -> None:
-    """Raise PlanError where a picture can't be written: no matplotlib, no such folder, or no PNG, PDF or SVG file."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlanError("Expected matplotlib for a picture, and it isn't installed. Run `pip install matplotlib`.")
-    if Path(path).suffix.lower() not in (".png", ".pdf", ".svg") or not Path(path).parent.is_dir():
-        raise PlanError(
-            "Expected a file that can be written, such as plan.png, plan.pdf or plan.svg in a folder that exists, got "
-            f"{str(path)!r}."
-        )
 
 
 def save_steps(steps: Sequence[Step], path: str | Path) -> None:
