@@ -18,15 +18,10 @@ if TYPE_CHECKING:
     from trainplan.facts.devices import devices as devices, find as find
 
 _HOME_OF = {
-    "Cluster": "cluster.hardware",
-    "Layout": "cluster.layout",
-    "Transformer": "costs.transformers",
-    "best_layout": "cluster.search",
-    "devices": "facts.devices",
-    "find": "facts.devices",
-    "model": "costs.transformers",
-    "step": "cluster.step_prediction",
-}
+    "Cluster": "cluster.hardware", "Layout": "cluster.layout", "Transformer": "costs.transformers",
+    "best_layout": "cluster.search", "devices": "facts.devices", "find": "facts.devices",
+    "model": "costs.transformers", "step": "cluster.step_prediction",
+}  # fmt: skip
 _PARTS = ("cluster", "costs", "schedule")
 __all__ = sorted([*_HOME_OF, *_PARTS])  # from the tables above
 

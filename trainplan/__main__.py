@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 
-from trainplan.command import asked
+from trainplan.command import Plan, asked
 from trainplan.errors import PlanError
 from trainplan.figures import save_steps
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the plan that the command line asks for; 2 with a sentence on stderr for what can't be planned."""
+    """Print the plan that the command line asks for, its sentences as wide as the terminal, and return 0.
+
+    2 for a layout that doesn't fit in memory, and with a sentence on stderr for what can't be planned.
+    """
     try:
         plan = asked(argv)
-        print(plan)
+        _show(plan)
         if plan.picture is not None:
             save_steps(plan.steps, plan.picture)
     except PlanError as error:
         print(error, file=sys.stderr)
         return 2
-    return 0
+    return 0 if plan.steps[0].fits else 2
+
+
+def _show(plan: Plan) -> None:
+    table, width = plan.table(), max(shutil.get_terminal_size().columns, 40)
+    title, *notes = (
+        "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.splitlines())
+        for text in (table.title, *table.notes)
+    )
+    try:
+        print(replace(table, title=title, notes=tuple(notes)), flush=True)
+    except BrokenPipeError:  # whoever reads it has stopped; nor must Python's last flush complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

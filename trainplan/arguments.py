@@ -7,10 +7,12 @@ sentence: a bool or NaN for a number, what is out of bounds, a name that isn't o
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
 import itertools
 import types
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from trainplan.errors import BadArgument, PlanError, brief_repr, nearest
@@ -115,6 +117,17 @@ def judge(value: Any, hint: Any) -> Any:
     elif _is_a(value, origin or hint):
         return value
     raise Refused(_words(hint, mark), value, advice)
+
+
+def require_picture(path: str | Path) -> None:
+    """Raise PlanError where a picture can't be written: no matplotlib, no such folder, or no PNG, PDF or SVG file."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise PlanError("Expected matplotlib for a picture, and it isn't installed. Run `pip install matplotlib`.")
+    if Path(path).suffix.lower() not in (".png", ".pdf", ".svg") or not Path(path).parent.is_dir():
+        raise PlanError(
+            "Expected a file that can be written, such as plan.png, plan.pdf or plan.svg in a folder that exists, got "
+            f"{str(path)!r}."
+        )
 
 
 def _is_a(value: Any, cls: Any) -> bool:

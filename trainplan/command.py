@@ -7,13 +7,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from trainplan.arguments import require_picture
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout
-from trainplan.cluster.search import best_layout, require_fit
+from trainplan.cluster.search import best_layout, even_batch, require_fit, sequences
 from trainplan.cluster.step_prediction import Step, step
 from trainplan.costs.memory_costs import PRECISIONS
 from trainplan.costs.transformers import MODELS, Transformer
-from trainplan.errors import BadArgument, LayoutError, lookup, nearest
+from trainplan.errors import BadArgument, LayoutError, brief_repr, lookup, nearest
 from trainplan.facts.devices import find, matching
 from trainplan.tables import ShownAsTable, Table
 from trainplan.units import format_bytes, format_seconds, format_si, significant
@@ -46,14 +47,17 @@ class Plan(ShownAsTable):
         share = [bound / first.seconds for bound in first.interval_s]
         worth = (
             f"Calculated, not measured. Eight of ten published steps took {share[0]:.2f} to {share[1]:.2f} times as "
-            "long as calculated" + "".join(f"; but {reason}" for reason in first.outside) + "."
+            "long as calculated" + "; but " * bool(first.outside) + ", and ".join(first.outside) + "."
         )
-        title = f"{first.model}\n{first.cluster}\n{first.batch:,} sequences, {format_si(first.tokens, 'tokens')} a step"
-        return Table(tuple(map(self._row, self.steps)), headings, title=title, notes=(worth, *self.notes))
+        layers, counts = first.model.layers, {one.layout.pipeline * one.layout.interleave for one in self.steps}
+        uneven = [n for n in sorted(counts) if layers % n and not (layers + 2) % n]
+        ends = [f"{n:,} chunks (pp x vp) hold {layers} layers + embedding + head." for n in uneven]
+        title = f"{first.model}\n{first.cluster}\n{sequences(first.batch, first.model)} a step"
+        return Table(tuple(map(self._row, self.steps)), headings, title=title, notes=(worth, *ends, *self.notes))
 
     def _row(self, one: Step) -> tuple[str, ...]:
         cells = (
-            str(one.layout),
+            _spelled(one.layout),
             format_seconds(one.seconds),
             format_si(one.tokens_per_s, "tokens/s").removesuffix(" tokens/s"),
             f"{one.mfu:.1%}",
@@ -65,14 +69,19 @@ class Plan(ShownAsTable):
 def asked(argv: Sequence[str] | None = None) -> Plan:
     """The plan that a command line asks for. Raises PlanError with a sentence for what can't be planned."""
     words = _parser().parse_args(argv)
+    if words.picture is not None:
+        require_picture(words.picture)
     model = _model(words.model)
     if words.sequence is not None:
         model = replace(model, seq=_whole(words.sequence, "--sequence"))
     cluster, notes = _cluster(words.gpus, words.gpus_per_node)
-    batch = _batch(words.global_batch, model.seq, cluster.gpus)
+    batch, rounded = _batch(words.global_batch, model, cluster, searched=words.layout is None)
+    notes += rounded
     tokens = None if words.tokens is None else _amount(words.tokens, "--tokens")
     if words.layout is None:
-        best = best_layout(model, cluster, batch, dtype=words.dtype, runners_up=_whole(words.show, "--show") - 1)
+        best = best_layout(
+            model, cluster, batch, dtype=words.dtype, runners_up=_whole(words.show, "--show", most=1000) - 1
+        )
         return Plan((best.step, *best.runners_up), tokens, (*notes, *best.table().notes), words.picture)
     one = step(model, cluster, _layout(words.layout, cluster, words.dtype), batch)
     if not one.fits:
@@ -87,7 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m trainplan",
         description="Calculate a training step of a transformer on a cluster: the fastest layouts, or the given one.",
-        epilog=f"Models: {', '.join(MODELS)}.",
+        epilog="MFU is the share of the peak that 6 N + 12 L h s FLOP a token take: N parameters, L layers of width h, "
+        "s tokens a sequence, and attention's full square. Exit status: 0 for a plan that fits, 2 for one that doesn't "
+        f"or can't be. Models: {', '.join(MODELS)}.",
     )
     parser.add_argument("model", help="such as llama3-70b")
     parser.add_argument("--gpus", required=True, metavar="NxGPU", help="how many of which, such as 512xH100")
@@ -97,23 +108,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--layout", metavar="tp=8,pp=4", help=f"of {', '.join(_FIELDS)}; default: search")
     parser.add_argument("--dtype", default="mixed bfloat16", help=f"one of {', '.join(PRECISIONS)}")
     parser.add_argument("--tokens", metavar="T", help="tokens of the whole run, such as 15e12")
-    parser.add_argument(
-        "--picture", metavar="FILE", help="draw the layouts to a PNG, PDF or SVG file; needs matplotlib"
-    )
+    parser.add_argument("--picture", metavar="FILE", help="draw the layouts to a PNG, PDF or SVG; needs matplotlib")
     parser.add_argument("--show", default="5", metavar="N", help="how many layouts a search shows; default: 5")
     return parser
 
 
 def _key(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
+    return re.sub(r"[^a-z0-9.]|\.(?!\d)", "", name.casefold())
 
 
 def _model(name: str) -> Transformer:
-    """The model whose name is this one, or the only one whose name begins with it, whatever the case and hyphens."""
-    keys = {_key(known): model for known, model in MODELS.items()}
-    close = [model for key, model in keys.items() if _key(name) and key.startswith(_key(name))]
-    if _key(name) in keys or len(close) == 1:
-        return keys.get(_key(name)) or close[0]
+    """The model whose name is this one, or the only one whose name begins with it, whatever the case and hyphens.
+
+    A beginning that ends inside a number is none: 22B isn't a 2.
+    """
+    keys, key = {_key(known): model for known, model in MODELS.items()}, _key(name)
+    close = [model for known, model in keys.items() if key and known.startswith(key)]
+    inside = [model for model in close if re.match(r"\d\.?\d", _key(model.name)[len(key) - 1 :])]
+    if key in keys or (len(close) == 1 and not inside):
+        return keys.get(key) or close[0]
     near = [model.name for model in close] or nearest(name, MODELS)
     raise BadArgument(f"Expected a model such as llama3-70b, got {name!r}. The nearest are {', '.join(near)}.")
 
@@ -123,23 +136,35 @@ def _cluster(gpus: str, per_node: str) -> tuple[Cluster, tuple[str, ...]]:
     match = re.fullmatch(r"\s*([\d,_]+)\s*[x×*]\s*(.+?)\s*", gpus)
     if match is None:
         raise BadArgument(f"Expected --gpus to be a number and a GPU, such as 512xH100, got {gpus!r}.")
-    count, known = _whole(match[1], "--gpus"), matching(match[2])
+    count, known = _whole(match[1], "--gpus", most=10_000_000), matching(match[2])
     if not known:
         find(match[2])  # which says what is near
     chosen = max(known, key=lambda one: ("SXM" in one.name, one.memory_bytes or 0.0))
     others = ", ".join(one.name for one in known if one is not chosen)
-    notes = (f"{match[2]!r} is taken for {chosen.name}; others of that name: {others}.",) if others else ()
+    more = f"; others of that name: {others}" * bool(others)
+    notes = (f"{match[2]!r} is taken for {chosen.name}{more}.",) if _key(match[2]) != _key(chosen.name) else ()
     return Cluster(chosen, count, _whole(per_node, "--gpus-per-node")), notes
 
 
-def _batch(tokens: str | None, seq: int, gpus: int) -> int:
-    """Sequences a step: the nearest whole number, or about USUAL_TOKENS in a multiple of the GPUs or a part of them."""
-    if tokens is not None:
-        return max(round(_amount(tokens, "--global-batch") / seq), 1)
-    many, unit = USUAL_TOKENS / seq, gpus
-    while unit > many / 8 and unit % 2 == 0:
-        unit //= 2
-    return max(round(many / unit), 1) * unit
+def _batch(tokens: str | None, model: Transformer, cluster: Cluster, searched: bool) -> tuple[int, tuple[str, ...]]:
+    """Sequences a step: the nearest whole number, or about USUAL_TOKENS in a multiple of the GPUs or a part of them.
+
+    With notes where the number is not what was asked for, and where a search has few data ranks that divide it.
+    """
+    if tokens is None:
+        many, unit = USUAL_TOKENS / model.seq, cluster.gpus
+        while unit > many / 8 and unit % 2 == 0:
+            unit //= 2
+        return max(round(many / unit), 1) * unit, ()
+    amount = _amount(tokens, "--global-batch")
+    batch = max(round(amount / model.seq), 1)
+    most, near = even_batch(model, cluster, batch)
+    notes = {
+        f"--global-batch {tokens} is rounded to {sequences(batch, model)}.": batch * model.seq != amount,
+        f"At most {most:,} data ranks divide {batch:,} sequences, more divide {sequences(near, model)}: "
+        f"--global-batch {near * model.seq}.": searched and near != batch,
+    }
+    return batch, tuple(note for note, holds in notes.items() if holds)
 
 
 def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
@@ -148,22 +173,32 @@ def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
     for part in text.split(","):
         name, _, value = part.partition("=")
         field = lookup(name.strip(), _FIELDS, "a part of --layout before its =")
+        if field in given:
+            raise BadArgument(f"Expected each part of --layout once, got {name.strip()} twice in {text!r}.")
         given[field] = value.strip() if field == "recompute" else _whole(value, name, least=0)
     layout = Layout(**given, dtype=dtype)  # type: ignore[arg-type]  # Layout judges them
     return layout if "data" in given else replace(layout, data=max(cluster.gpus // layout.gpus, 1))
 
 
-def _whole(text: str, name: str, least: int = 1) -> int:
-    amount = _amount(text, name, least)
+def _spelled(layout: Layout) -> str:
+    """A Layout as --layout takes it: what isn't the default, and always tp; dp follows from the GPUs."""
+    values = {name: getattr(layout, field) for name, field in _FIELDS.items() if name != "dp"}
+    usual = {name: getattr(Layout, field) for name, field in _FIELDS.items()}
+    return ",".join(f"{name}={value}" for name, value in values.items() if name == "tp" or value != usual[name])
+
+
+def _whole(text: str, name: str, least: int = 1, most: float = 1e18) -> int:
+    amount = _amount(text, name, least, most)
     if amount != int(amount):
         raise BadArgument(f"Expected {name} to be a whole number, got {text!r}.")
     return int(amount)
 
 
-def _amount(text: str, name: str, least: float = 1) -> float:
+def _amount(text: str, name: str, least: float = 1, most: float = 1e18) -> float:
     """A number as people write it: 4194304, 4_194_304, 4,194,304, 15e12, 15T."""
     match = re.fullmatch(r"\s*(\d[\d_,]*(?:\.\d+)?(?:e\+?\d\d?)?)\s*([kmbt]?)\s*", text.casefold())
     amount = -1.0 if match is None else float(re.sub("[_,]", "", match[1])) * _SIZES[match[2]]
-    if not least <= amount <= 1e18:
-        raise BadArgument(f"Expected {name} to be a number of at least {least:g}, such as 8 or 15e12, got {text!r}.")
+    if not least <= amount <= most:
+        bound = f"most {most:,}" if amount > most else f"least {least:g}"
+        raise BadArgument(f"Expected {name} to be a number of at {bound}, such as 8 or 15e12, got {brief_repr(text)}.")
     return amount

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainplan.arguments import require_picture
 from trainplan.cluster.step_prediction import Step
 from trainplan.cluster.step_time import PARTS
 from trainplan.errors import PlanError
 from trainplan.units import format_bytes, format_seconds
 
 # Colour and texture of each part: either alone tells two parts apart.
-_LOOKS: Mapping[str, tuple[str, str]] = dict(
-    zip(
-        PARTS,
-        (
-            ("#0072B2", ""), ("#56B4E9", ".."), ("#E69F00", "//"), ("#999999", "--"), ("#CC79A7", "\\\\"),
-            ("#ffffff", ""), ("#D55E00", "xx"), ("#ffffff", ".."), ("#009E73", "++"),
-        ),
-        strict=True,
-    )
-)  # fmt: skip
+_LOOKS: Mapping[str, tuple[str, str]] = dict(zip(PARTS, (
+    ("#0072B2", ""), ("#56B4E9", ".."), ("#E69F00", "//"), ("#999999", "--"), ("#CC79A7", "\\\\"),
+    ("#ffffff", ""), ("#D55E00", "xx"), ("#ffffff", ".."), ("#009E73", "++"),
+), strict=True))  # fmt: skip
 
 
 def save_steps(steps: Sequence[Step], path: str | Path) -> None:
@@ -29,8 +23,7 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
 
     Raises PlanError without matplotlib, and for a file that can't be written.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlanError("Expected matplotlib for a picture, and it isn't installed. Run `pip install matplotlib`.")
+    require_picture(path)
     from matplotlib.figure import Figure  # optional
 
     figure = Figure(figsize=(9.0, 1.7 + 0.75 * len(steps)), layout="constrained")

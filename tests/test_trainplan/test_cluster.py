@@ -1,5 +1,6 @@
 """The cluster model: shapes, memory and time against closed forms and floors, the search, and bad input."""
 
+import contextlib
 import dataclasses
 import itertools
 import random
@@ -33,6 +34,7 @@ from trainplan.cluster.rates import rates
 from trainplan.cluster.software import TORCH
 from trainplan.costs.collectives import Link
 from trainplan.errors import BadArgument, LayoutError, PlanError, UnknownDevice
+from trainplan.facts.devices import devices
 
 A100 = "A100 SXM4 80GB"
 GPT3 = model("GPT-3 175B")
@@ -536,3 +538,15 @@ def test_values_say_what_they_are():
     assert str(GPT3).startswith("GPT-3 175B: 175 billion parameters")
     assert "64 x A100 SXM4 80GB (80.0 GB)" in str(node(64))
     assert "between nodes" not in str(node(8))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "tf32", "mixed float16", "mixed bfloat16", "mixed float8"])
+def test_no_step_uses_more_than_the_peak(dtype):
+    layout, made = Layout(dtype=dtype, micro_batch=8), []
+    for device, name, seq in itertools.product(devices(), ("GPT 1.7B", "Llama-3-405B", "Qwen3-30B-A3B"), (8192, 2**20)):
+        with contextlib.suppress(LayoutError):  # a device without this dtype
+            made.append(step(dataclasses.replace(model(name), seq=seq), Cluster(device, 1), layout, 8))
+    assert len(made) > 10
+    assert all(0 < one.mfu < 1 for one in made), max(made, key=lambda one: one.mfu)
+    unlike = "no published step was computed in float32 or tf32"
+    assert all((unlike in one.outside) == (dtype in ("float32", "tf32")) for one in made)

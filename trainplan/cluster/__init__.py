@@ -11,21 +11,6 @@ from trainplan.cluster.validation import COMPARISONS, held_against, published_st
 from trainplan.costs.transformers import MODELS, Transformer, model
 
 __all__ = [
-    "COMPARISONS",
-    "MODELS",
-    "PARTS",
-    "PURPOSES",
-    "SOFTWARE",
-    "Cluster",
-    "Layout",
-    "Software",
-    "Step",
-    "Transformer",
-    "best_layout",
-    "held_against",
-    "model",
-    "network",
-    "published_steps",
-    "require_fit",
-    "step",
-]
+    "COMPARISONS", "MODELS", "PARTS", "PURPOSES", "SOFTWARE", "Cluster", "Layout", "Software", "Step", "Transformer",
+    "best_layout", "held_against", "model", "network", "published_steps", "require_fit", "step",
+]  # fmt: skip

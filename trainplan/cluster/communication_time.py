@@ -8,13 +8,7 @@ from typing import NamedTuple
 from trainplan.cluster.constants import SEND_SHARE, SEND_START_S
 from trainplan.cluster.hardware import Cluster, group_link
 from trainplan.cluster.rank_share import RankShare
-from trainplan.costs.collectives import (
-    Link,
-    all_gather_s,
-    all_reduce_between_nodes_s,
-    all_reduce_in_node_s,
-    wire_s,
-)
+from trainplan.costs.collectives import Link, all_gather_s, all_reduce_between_nodes_s, all_reduce_in_node_s, wire_s
 
 
 class Communication(NamedTuple):

@@ -8,17 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from trainplan.arguments import Count, Number, Positive, Share, checked
-from trainplan.cluster.constants import (
-    ICI_HOP_S,
-    ICI_SHARE,
-    NETWORK_ALPHA_S,
-    NETWORK_LOW_LATENCY_ALPHA_S,
-    NETWORK_SHARE,
-    NETWORK_SOURCE,
-    NVLINK3,
-    NVLINK4,
-    NVLINK_SHARE,
-)
+from trainplan.cluster import constants
 from trainplan.costs.collectives import Link
 from trainplan.errors import LayoutError
 from trainplan.facts.devices import Device, find
@@ -29,9 +19,9 @@ from trainplan.units import GIGA, format_si
 @checked
 def network(bytes_per_s: Positive, name: str = "") -> Link:
     """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach."""
-    reached = NETWORK_SHARE * bytes_per_s
-    low_latency = Link(NETWORK_LOW_LATENCY_ALPHA_S, reached / 2)
-    return Link(NETWORK_ALPHA_S, reached, low_latency, name=name, source=NETWORK_SOURCE)
+    reached = constants.NETWORK_SHARE * bytes_per_s
+    low_latency = Link(constants.NETWORK_LOW_LATENCY_ALPHA_S, reached / 2)
+    return Link(constants.NETWORK_ALPHA_S, reached, low_latency, name=name, source=constants.NETWORK_SOURCE)
 
 
 HDR = network(25 * GIGA, "InfiniBand HDR, 25 GB/s a GPU")
@@ -118,16 +108,17 @@ def pcie(device: Device) -> Link:
 @functools.cache
 def _usual_intra(device: Device) -> Link:
     printed = device.interconnect_bytes_per_s
-    if device.vendor == "Google" and printed is not None:
-        return Link(ICI_HOP_S, ICI_SHARE * printed / 2, name=f"ICI, {format_si(printed / 2, 'B/s')} a direction")
     # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
     bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in ("SXM", "GH200", "GB200"))
     if printed is None or bridged:
         return pcie(device)
-    for link, both_directions in ((NVLINK3, 600 * GIGA), (NVLINK4, 900 * GIGA)):
+    direction = f"{format_si(printed / 2, 'B/s')} a direction"
+    if device.vendor == "Google":
+        return Link(constants.ICI_HOP_S, constants.ICI_SHARE * printed / 2, name=f"ICI, {direction}")
+    for link, both_directions in ((constants.NVLINK3, 600 * GIGA), (constants.NVLINK4, 900 * GIGA)):
         if printed == both_directions:
             return link
-    return Link(NVLINK3.alpha_s, NVLINK_SHARE * printed / 2, name=f"{format_si(printed / 2, 'B/s')} a direction")
+    return Link(constants.NVLINK3.alpha_s, constants.NVLINK_SHARE * printed / 2, name=direction)
 
 
 @functools.lru_cache(maxsize=4096)

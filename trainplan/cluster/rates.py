@@ -12,13 +12,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainplan.cluster.constants import (
-    A100_WATTS_PER_FLOP_PER_S,
-    AMPERE_FLOP_PER_CLOCK,
-    CONSTANTS,
-    TILE,
-    Constants,
-)
+from trainplan.cluster.constants import A100_WATTS_PER_FLOP_PER_S, AMPERE_FLOP_PER_CLOCK, CONSTANTS, TILE, Constants
 from trainplan.errors import LayoutError
 from trainplan.facts.csv_tables import published
 from trainplan.facts.devices import Device
@@ -99,7 +93,7 @@ def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates
     matmul = constants.sustained * best_share(device, dtype) * top * power
     vector = device.vector_flop_per_s.get("float32", 10 * TERA)
     sms = device.sms or 100
-    sixteen = device.peaks.get("bfloat16") or device.peaks.get("float16") or top
+    sixteen = min(device.peaks.get("bfloat16") or device.peaks.get("float16") or top, top)  # 32 bit has a lower peak
     ampere = power * min(sixteen, sms * (device.boost_hz or 1e20) * AMPERE_FLOP_PER_CLOCK)
     attention = (constants.flash1 * ampere, constants.flash2 * ampere, constants.flash3 * power * sixteen)
     return Rates(

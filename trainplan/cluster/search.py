@@ -72,8 +72,8 @@ class BestLayout(ShownAsTable):
         headings = ("layout", "step", "MFU", "memory a GPU", "largest cost beside compute")
         notes = (
             f"Rejected of {self.tried:,} layouts: {out or 'none'}.",
-            f"{self.alike:,} are slower by less than {MEDIAN_LEFT_OUT:.0%}, the model's median error: it can't tell "
-            "them from the fastest.",
+            f"Layouts slower by less than {MEDIAN_LEFT_OUT:.0%}, the model's median error, which it can't tell from "
+            f"the fastest: {self.alike:,}.",
             f"Not searched: {NOT_SEARCHED}.",
         )
         return Table(tuple(rows), headings, notes=notes)
@@ -97,6 +97,18 @@ def _chunks(layers: int, pipeline: int) -> list[int]:
     some = range(1, (layers + 2) // pipeline + 1) if pipeline > 1 else range(1, 2)
     even = [v for v in some if layers % (pipeline * v) == 0 or (layers + 2) % (pipeline * v) == 0]
     return [v for v in even or [1] if stage_layers(layers, pipeline, v)]
+
+
+def even_batch(model: Transformer, cluster: Cluster, batch: int) -> tuple[int, int]:
+    """How many data ranks at most divide a batch (0: none), and a batch near it that more divide.
+
+    Of that every data rank has two sequences or more, where some layout has so few data ranks; it is the same batch
+    where half as many divide that already.
+    """
+    ranks = sorted({data for data, _, pipeline, _ in _shapes(model, cluster) if _chunks(model.layers, pipeline)})
+    more = max((data for data in ranks if 2 * data <= batch), default=ranks[0])
+    most = max((data for data in ranks if batch % data == 0), default=0)
+    return most, batch if 2 * most >= more else max(round(batch / more), 1) * more
 
 
 def _layouts(
@@ -173,18 +185,24 @@ def _no_layout(
     model: Transformer, cluster: Cluster, batch: int, capacity: float, too_large: list[tuple[float, Layout]]
 ) -> str:
     if not too_large:
+        near = even_batch(model, cluster, batch)[1]
         return (
-            f"Expected a layout of {model.layers} layers and {model.heads} heads on {cluster.gpus:,} GPUs with a batch "
-            f"of {batch:,} that divides, and there is none. Choose a batch that shares factors with the GPUs, such as "
-            f"{-(-batch // cluster.gpus) * cluster.gpus:,}."
+            f"Expected a batch that a layout's data ranks divide, of {model.layers} layers and {model.heads} heads on "
+            f"{cluster.gpus:,} GPUs, got {sequences(batch, model)}. Choose {sequences(near, model)}."
         )
     held, layout = min(too_large, key=lambda entry: entry[0])
     most = max(memory(rank_share(model, cluster, layout, batch)).items(), key=lambda item: item[1])
+    nodes = math.ceil(cluster.gpus * held / capacity / cluster.gpus_per_node)
     return (
         f"No layout fits: the leanest ({layout}) needs {format_bytes(held)} of {format_bytes(capacity)} a GPU, "
         f"{format_bytes(held - capacity)} over, {format_bytes(most[1])} of it for {most[0]}. Take about "
-        f"{held / capacity:.1f} times as many GPUs, larger ones, or shorter sequences."
+        f"{nodes * cluster.gpus_per_node:,} GPUs, larger ones, or shorter sequences."
     )
+
+
+def sequences(batch: int, model: Transformer) -> str:
+    """A batch in words, by its sequences and its tokens."""
+    return f"{batch:,} sequence{'s' * (batch != 1)} ({batch * model.seq:,} tokens)"
 
 
 @checked(error=LayoutError)

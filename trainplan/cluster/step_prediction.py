@@ -78,9 +78,11 @@ class Step(Shown):
         """Why the interval may not hold: where this step is unlike all that the model was compared with."""
         layout, gpu, room = self.layout, self.cluster.gpu, self.capacity_bytes
         computing = self.parts["compute"] + self.parts["recompute"]
+        compute_dtype = precision(layout.dtype).compute_dtype
         reasons = {
             EXPERTS: self.model.experts > 0,
             "no published step was compared on this device": not gpu.architecture.startswith(_COMPARED),
+            "no published step was computed in float32 or tf32": compute_dtype in ("float32", "tf32"),
             f"the largest published step was on {_MOST_GPUS:,} GPUs": self.cluster.gpus > _MOST_GPUS,
             "less than two fifths of it is compute": computing < 0.4 * self.seconds,
             "the memory is all but full, which costs time": 0.97 * room < self.memory_bytes <= room,
@@ -132,7 +134,8 @@ class Step(Shown):
             f"{format_seconds(self.seconds)} a step, {format_si(self.tokens_per_s, 'tokens/s')}, MFU {self.mfu:.1%}, "
             f"{format_bytes(self.memory_bytes)} of {format_bytes(self.capacity_bytes)} a GPU. Eight of ten published "
             f"steps would be within {' to '.join(map(format_seconds, self.interval_s))}"
-            + "".join(f"; but {reason}" for reason in self.outside)
+            + "; but " * bool(self.outside)
+            + ", and ".join(self.outside)
         )
 
     def __str__(self) -> str:

@@ -16,16 +16,9 @@ from trainplan.cluster.rank_share import RankShare
 from trainplan.costs.memory_costs import optimizer_traffic_bytes
 
 PARTS = (
-    "compute",
-    "recompute",
-    "tensor communication",
-    "context and expert communication",
-    "pipeline communication",
-    "bubble",
-    "data communication",
-    "waiting for the slowest",
-    "optimizer",
-)
+    "compute", "recompute", "tensor communication", "context and expert communication", "pipeline communication",
+    "bubble", "data communication", "waiting for the slowest", "optimizer",
+)  # fmt: skip
 
 
 class _Work(NamedTuple):

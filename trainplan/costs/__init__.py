@@ -9,24 +9,7 @@ from trainplan.costs.roofline import attainable_flop_per_s, intensity, ridge_flo
 from trainplan.costs.step_costs import NETWORKS, TrainingStep, network, training_step
 
 __all__ = [
-    "NETWORKS",
-    "PRECISIONS",
-    "Link",
-    "TrainingMemory",
-    "TrainingStep",
-    "all_reduce_s",
-    "attainable_flop_per_s",
-    "break_even_steps",
-    "checkpoint_interval_s",
-    "conv2d",
-    "elementwise",
-    "fit_link",
-    "hierarchical_all_reduce_s",
-    "intensity",
-    "matmul",
-    "network",
-    "point_to_point_s",
-    "ridge_flop_per_byte",
-    "training_memory",
-    "training_step",
-]
+    "NETWORKS", "PRECISIONS", "Link", "TrainingMemory", "TrainingStep", "all_reduce_s", "attainable_flop_per_s",
+    "break_even_steps", "checkpoint_interval_s", "conv2d", "elementwise", "fit_link", "hierarchical_all_reduce_s",
+    "intensity", "matmul", "network", "point_to_point_s", "ridge_flop_per_byte", "training_memory", "training_step",
+]  # fmt: skip

@@ -7,6 +7,7 @@ another device's.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -104,27 +105,17 @@ def _times(size: float) -> Callable[[str], float]:
 
 # field -> column, and how its text is read; an empty text leaves the default
 _FACTS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "name": ("name", str),
-    "vendor": ("vendor", str),
-    "architecture": ("architecture", str),
-    "year": ("year", int),
-    "sms": ("sms", int),
-    "boost_hz": ("boost_mhz", _times(MEGA)),
-    "memory_bytes": ("memory_gb", _times(GIGA)),
+    "name": ("name", str), "vendor": ("vendor", str), "architecture": ("architecture", str), "year": ("year", int),
+    "sms": ("sms", int), "boost_hz": ("boost_mhz", _times(MEGA)), "memory_bytes": ("memory_gb", _times(GIGA)),
     "bandwidth_bytes_per_s": ("bandwidth_gbs", _times(GIGA)),
-    "interconnect_bytes_per_s": ("nvlink_or_ici_gbs", _times(GIGA)),
-    "pcie": ("pcie_gen", str),
+    "interconnect_bytes_per_s": ("nvlink_or_ici_gbs", _times(GIGA)), "pcie": ("pcie_gen", str),
     "tdp_w": ("tdp_w", float),
-}
+}  # fmt: skip
 _VECTOR = {"float64": "fp64_tflops", "float32": "fp32_tflops"}
 _MATRIX = {
-    "float64": "fp64_tensor_tflops",
-    "tf32": "tf32_tensor_tflops",
-    "float16": "fp16_tensor_tflops",
-    "bfloat16": "bf16_tensor_tflops",
-    "float8": "fp8_tensor_tflops",
-    "int8": "int8_tensor_tops",
-}
+    "float64": "fp64_tensor_tflops", "tf32": "tf32_tensor_tflops", "float16": "fp16_tensor_tflops",
+    "bfloat16": "bf16_tensor_tflops", "float8": "fp8_tensor_tflops", "int8": "int8_tensor_tops",
+}  # fmt: skip
 _BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # no two rows differ only in these
 
 
@@ -155,10 +146,18 @@ def _index() -> dict[str, ListedDevice]:
 
 
 def matching(name: str) -> list[ListedDevice]:
-    """The devices whose name holds `name`, in the file's order; all of one key where that is the whole name."""
+    """The devices whose name holds `name`, its numbers whole, in the file's order; the one whose whole name it is."""
     key = _key(name)
     exact = _index().get(key)
-    return [exact] if exact else [device for device in devices() if key and key in _key(device.name)]
+    return [exact] if exact else [device for device in devices() if key and _holds(device.name, key)]
+
+
+def _holds(name: str, key: str) -> bool:
+    """Whether a name's key holds another, which neither begins nor ends inside a number: "H200" doesn't hold "h20"."""
+    parts = [part for part in re.findall(r"\d+|[a-z]+", name.casefold()) if part not in _BRANDS]
+    letters = [one for part in parts for one in ([part] if part.isdigit() else part)]
+    ends = set(itertools.accumulate(map(len, letters), initial=0))
+    return any("".join(letters).startswith(key, i) and i + len(key) in ends for i in ends)
 
 
 @checked(error=UnknownDevice)

@@ -13,19 +13,6 @@ from trainplan.schedule.simulation import simulate
 from trainplan.schedule.timetable import Timetable
 
 __all__ = [
-    "Overlap",
-    "Schedule",
-    "Timetable",
-    "dualpipe",
-    "gpipe",
-    "interleaved",
-    "one_f_one_b",
-    "overlap",
-    "profile",
-    "published_errors",
-    "simulate",
-    "zb_h1",
-    "zb_h2",
-    "zb_v",
-    "zero_bubble",
-]
+    "Overlap", "Schedule", "Timetable", "dualpipe", "gpipe", "interleaved", "one_f_one_b", "overlap", "profile",
+    "published_errors", "simulate", "zb_h1", "zb_h2", "zb_v", "zero_bubble",
+]  # fmt: skip
