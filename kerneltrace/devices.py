@@ -123,19 +123,13 @@ class Device:
 
 _UNKNOWN = "None where it is unknown."
 _JUDGES: tuple[tuple[tuple[str, ...], Callable[[str, Any], Any]], ...] = (
-    (
-        ("compute_capability", "memory_type", "pcie"),
-        functools.partial(text, error=BadArgument, advice=_UNKNOWN),
-    ),
+    (("compute_capability", "memory_type", "pcie"), functools.partial(text, error=BadArgument, advice=_UNKNOWN)),
     (("year", "sms", "fp32_cores"), functools.partial(whole, error=BadArgument, least=1, advice=_UNKNOWN)),
     (
         ("boost_hz", "memory_bytes", "bandwidth_bytes_per_s", "interconnect_bytes_per_s", "tdp_w"),
         functools.partial(positive, error=BadArgument, advice=_UNKNOWN),
     ),
-    (
-        ("l2_bytes", "launch_price_usd"),
-        functools.partial(positive, error=BadArgument, or_zero=True, advice=_UNKNOWN),
-    ),
+    (("l2_bytes", "launch_price_usd"), functools.partial(positive, error=BadArgument, or_zero=True, advice=_UNKNOWN)),
 )
 """Fields that may be None, and what judges and converts their values."""
 

@@ -83,7 +83,7 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
     Without `registers` a thread, 32 and those that local arrays need are assumed.
     """
     chip = named(device)
-    sm = _rates(chip)
+    sm = rates(chip)
     assumed = [_UNKNOWN]
     if registers is None:
         registers = min(REGISTERS + asks.local_bytes // 4, MAX_REGISTERS)
@@ -91,7 +91,7 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
     if alone := [axis for axis, traced, full in zip("xyz", asks.grid, grid, strict=True) if traced == 1 < full]:
         assumed.append(f"Blocks are taken to share no data along {', '.join(alone)}: trace two or more there.")
     needs = {"registers": registers, "shared_bytes": asks.shared_bytes}
-    room = occupancy(asks.threads, **needs, compute_capability=_capability(chip))
+    room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
     sms, hz, bandwidth = chip.sms or 0, chip.boost_hz or 0.0, chip.bandwidth_bytes_per_s or 0.0
     total = math.prod(grid)
     active = min(sms, total)
@@ -135,17 +135,18 @@ def _services(asks: Demands, sm: Limits, memory_per_clock: float, moved: float) 
     }
 
 
-def _rates(chip: Device) -> Limits:
+def rates(chip: Device) -> Limits:
     """The rates of a device's SMs; UnknownDevice where the catalogue lacks something."""
     facts = ("compute_capability", "sms", "boost_hz", "bandwidth_bytes_per_s")
     missing = [fact for fact in facts if not getattr(chip, fact)]
-    if not missing and (sm := limits(_capability(chip))).load_store_lanes:
+    if not missing and (sm := limits(capability(chip))).load_store_lanes:
         return sm
     missing = missing or [f"the load and store units of compute capability {chip.compute_capability}"]
     raise UnknownDevice(f"{chip.name} has no time for a kernel: unknown are {', '.join(missing)}. Take another GPU.")
 
 
-def _capability(chip: Device) -> tuple[int, int]:
+def capability(chip: Device) -> tuple[int, int]:
+    """The compute capability of a device that has one."""
     major, minor = str(chip.compute_capability).split(".")
     return int(major), int(minor)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr, nearest, positive, whole
+from kerneltrace.arguments import brief_repr, nearest, positive, text, whole
 from kerneltrace.devices import Device
 from kerneltrace.errors import BadArgument, KernelError
 from kerneltrace.judge.counts import HEADINGS, Branches, Counts, Requests, branches, count, operations
@@ -94,6 +94,8 @@ class Trace(ShownAsTable):
         return count(self._run.accesses, self._requests, self._mask(array, line, space, kind))
 
     def _mask(self, array: str = "", line: int = 0, space: str = "", kind: str = "") -> Array:
+        for name, given in (("array", array), ("space", space), ("kind", kind)):
+            text(name, given, KernelError)
         if kind:
             _known("kind", kind, KINDS)
         mask = self._sites(kind, line=line)[self._requests.site]
@@ -111,7 +113,7 @@ class Trace(ShownAsTable):
 
         Lines of its device functions don't count: these may be in another cell or file.
         """
-        sites = self._run.sites
+        sites, line = self._run.sites, whole("line", line, KernelError, least=0)
         mask = np.array(["" in kinds or site.kind in kinds for site in sites])
         return mask & [not line or (site.function, site.line) == (self.kernel, line) for site in sites]
 
@@ -274,7 +276,7 @@ class Trace(ShownAsTable):
 
 
 def _known(what: str, given: str, known: Any) -> None:
-    if given not in known:
+    if text(what, given, KernelError) not in known:
         raise KernelError(
             f"There is no {what} {brief_repr(given)} in this trace. The nearest: {', '.join(nearest(given, known))}."
         )
