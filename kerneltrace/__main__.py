@@ -45,11 +45,11 @@ def _estimate_asked(options: argparse.Namespace, block: tuple[int, ...]) -> dict
         if options.full_grid is not None or options.registers is not None:
             raise KernelError("Expected --device beside --full-grid and --registers, got none. Name a GPU.")
         return {}
-    chip, full = named(options.device), options.full_grid
-    rates(chip)
+    rates(chip := named(options.device))
     needs = {"registers": 1 if options.registers is None else options.registers, "shared_bytes": options.shared_bytes}
     occupancy(as_dim3("block", block, MAX_BLOCK), **needs, compute_capability=capability(chip))
-    full = None if full is None else as_dim3("--full-grid", extents("--full-grid", full), MAX_GRID)
+    given = options.full_grid
+    full = None if given is None else as_dim3("--full-grid", extents("--full-grid", given), MAX_GRID)
     return {"device": chip, "grid": full, "registers": options.registers}
 
 

@@ -17,15 +17,10 @@ import numpy as np
 from kerneltrace.arguments import brief_repr, cut, nearest
 from kerneltrace.errors import KernelError
 
-_DTYPES = (
-    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
-    "complex64", "complex128",
-)  # fmt: skip
-_FILLS: dict[str, Callable[..., Any]] = {
-    "zeros": np.zeros,
-    "ones": np.ones,
-    "arange": lambda shape, kind: np.arange(math.prod(shape)).astype(kind).reshape(shape),
-}
+_INTEGERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
+_DTYPES = ("float16", "float32", "float64", *_INTEGERS, "bool", "complex64", "complex128")
+_FILLS: dict[str, Callable[..., Any]] = {"zeros": np.zeros, "ones": np.ones}
+_FILLS["arange"] = lambda shape, kind: np.arange(math.prod(shape)).astype(kind).reshape(shape)
 _FORMS = "An array is float32:1024 or zeros:float32:64x64, a number is 1024 or scalar:float32:2.5, a file is x.npy."
 _MOST_BYTES = 1 << 30  # of an array: the trace needs several times as much
 _MODULE = "kernel_file"  # the name that the file has as a module: its own may be that of another
@@ -58,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--device", help='also estimate the time on this GPU: "A100 SXM4 80GB"')
     options.add_argument("--full-grid", help="blocks of the launch to estimate, where only a part of it is traced")
     options.add_argument(
-        "--registers", type=int, help="registers a thread, as a compiler reports them, for the estimate"
+        "--registers", type=int, help="registers a thread, as a compiler counts them, for the estimate"
     )
     return options
 
@@ -150,12 +145,11 @@ def _scalar(given: str, kind: np.dtype[Any], number: float) -> Any:
     try:
         with np.errstate(all="ignore"):
             value = kind.type(number)
-        changed = int(value) != number if kind.kind in "iub" else np.isinf(value) and not math.isinf(number)
+        if int(value) == number if kind.kind in "iub" else math.isinf(number) or not np.isinf(value):
+            return value
     except (OverflowError, ValueError):
-        changed = True
-    if changed:
-        raise _refused(given, f"{kind} has no such number.")
-    return value
+        pass
+    raise _refused(given, f"{kind} has no such number.")
 
 
 def _array(given: str, fill: str, kind: np.dtype[Any], shape: tuple[int, ...], draw: np.random.Generator) -> Any:

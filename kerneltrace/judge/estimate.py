@@ -82,9 +82,8 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
 
     Without `registers` a thread, 32 and those that local arrays need are assumed.
     """
-    chip = named(device)
+    chip, assumed = named(device), [_UNKNOWN]
     sm = rates(chip)
-    assumed = [_UNKNOWN]
     if registers is None:
         registers = min(REGISTERS + asks.local_bytes // 4, MAX_REGISTERS)
         assumed.append(f"{registers} registers a thread are assumed; pass registers if the compiler says otherwise.")
@@ -94,8 +93,7 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
     room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
     sms, hz, bandwidth = chip.sms or 0, chip.boost_hz or 0.0, chip.bandwidth_bytes_per_s or 0.0
     total = math.prod(grid)
-    active = min(sms, total)
-    together = min(room.blocks_per_sm * sms, total)
+    active, together = min(sms, total), min(room.blocks_per_sm * sms, total)
     loaded, moved = _memory_bytes(asks, grid, together, chip.l2_bytes or 0.0)
     services = _services(asks, sm, MEMORY_SHARE * bandwidth / active / hz, moved)
     missed = asks.l1_miss_bytes / max(asks.load_bytes, 1.0)
@@ -103,12 +101,11 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
     wait = L1_CLOCKS + missed * (L2_CLOCKS - L1_CLOCKS + far * (MEMORY_CLOCKS - L2_CLOCKS))
     latency = asks.global_waits * wait + asks.near_waits * SHARED_CLOCKS
     customers = 1 if asks.barriers else asks.warps  # of each block
-    resident = room.blocks_per_sm
-    full, rest = divmod(total, resident * sms)
+    full, rest = divmod(total, room.blocks_per_sm * sms)
     last = -(-rest // sms)  # blocks of an SM in the last, incomplete wave
     clocks = sum(
         waves * blocks / throughput(services, latency, blocks, customers, active)
-        for waves, blocks in ((full, resident), (1, last))
+        for waves, blocks in ((full, room.blocks_per_sm), (1, last))
         if waves and blocks
     )
     blocks_an_sm = -(-total // sms)

@@ -27,12 +27,11 @@ NEVER = np.iinfo("i8").max
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses to one address that nothing puts in order, and at how many addresses that happens."""
+    """Two accesses to one address that nothing puts in order, and at how many addresses their lines conflict."""
 
     accesses: Events
     """Both accesses, the earlier one first."""
     addresses: int
-    """At which these lines conflict: where fences order some of them, all the same."""
 
 
 def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> list[Race]:
@@ -102,8 +101,7 @@ class _Search:
         self._conflicts: list[tuple[Array, dict[tuple[int, int], tuple[Array, ...]]]] = []
         self._lines = np.array([site.line for site in sites])
         self._order, self._rechecked = order, rechecked
-        self._questions = 0
-        self._alike: Counter[bytes] = Counter()
+        self._questions, self._alike = 0, Counter[bytes]()
 
     def conflicts(self, part: Events, groups: Array, owners: Array) -> None:
         """Examine accesses to the same address in the same group by different owners, unless all read or are atomic.
@@ -134,8 +132,10 @@ class _Search:
         for one in np.unique(code).tolist():
             mask = code == one
             first = starts(group[mask])
-            least_and_most = (f.reduceat(owner[mask], first) for f in (np.minimum, np.maximum))
-            rows[divmod(one, 3)] = group[mask][first], *least_and_most
+            rows[divmod(one, 3)] = (
+                group[mask][first],
+                *(f.reduceat(owner[mask], first) for f in (np.minimum, np.maximum)),
+            )
         self._conflicts.append((address, rows))
 
     def addresses(self, line: int, other: int) -> int:

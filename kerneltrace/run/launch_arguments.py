@@ -78,10 +78,8 @@ def _type(name: str, value: Any, arg: Any) -> Any:
         return numba.typeof(given)
     except (ValueError, numba.errors.NumbaError):
         what = f"an array of the type {given.dtype}" if isinstance(given, np.ndarray) else brief_repr(given)
-        raise KernelError(
-            f"A kernel takes numbers of at most 64 bits, and arrays of them; {name!r} is {what}. Convert it to one:"
-            f" np.float64({name})."
-        ) from None
+        words = f"A kernel takes numbers of at most 64 bits, and arrays of them; {name!r} is {what}."
+        raise KernelError(f"{words} Convert it: np.float64({name}).") from None
 
 
 def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:

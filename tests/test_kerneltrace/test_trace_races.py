@@ -83,12 +83,12 @@ def test_addresses_count_for_each_pair_of_lines():
         s = cuda.shared.array(96, float32)
         t = cuda.threadIdx.x
         s[t] = x[t]
-        if t < 10:
-            y[t] = s[t + 32]  # of another warp
-        if t < 5:
-            y[t] += s[t + 1]  # of the same warp
+        if t >= 54:
+            y[t] = s[t - 54]  # of another warp
+        if t > 58:
+            y[t] += s[t - 1]  # of the same warp
 
-    counts = [finding.count for finding in trace(k, 1, 64, floats(64), np.zeros(10)).findings if finding.kind == "race"]
+    counts = [finding.count for finding in trace(k, 1, 64, floats(64), np.zeros(64)).findings if finding.kind == "race"]
     assert sorted(counts) == [5, 10]
 
 
