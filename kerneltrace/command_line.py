@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import math
 import sys
@@ -16,12 +17,12 @@ import numpy as np
 from kerneltrace.arguments import brief_repr, cut, nearest
 from kerneltrace.errors import KernelError
 
-_DTYPES = (
-    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
-    "complex64", "complex128",
-)  # fmt: skip
+_INTEGERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
+_DTYPES = ("float16", "float32", "float64", *_INTEGERS, "bool", "complex64", "complex128")
 _FILLS: dict[str, Callable[..., Any]] = {"zeros": np.zeros, "ones": np.ones}
+_FILLS["arange"] = lambda shape, kind: np.arange(math.prod(shape)).astype(kind).reshape(shape)
 _FORMS = "An array is float32:1024 or zeros:float32:64x64, a number is 1024 or scalar:float32:2.5, a file is x.npy."
+_MOST_BYTES = 1 << 30  # of an array: the trace needs several times as much
 _MODULE = "kernel_file"  # the name that the file has as a module: its own may be that of another
 _EXAMPLE = """arguments of the kernel, in its order, each after an --arg:
   float32:1024         an array of random numbers: floats from 0 to 1, integers from 0 to 99
@@ -31,6 +32,7 @@ _EXAMPLE = """arguments of the kernel, in its order, each after an --arg:
   scalar:float32:2.5   a number of another type
   data.npy             an array that numpy.save wrote
 
+An array may have 1 GiB, counted with 8 bytes or more an element, as it is made.
 The exit status is 1 where a mistake was found in the kernel, and 2 where it could not be traced."""
 
 
@@ -51,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--device", help='also estimate the time on this GPU: "A100 SXM4 80GB"')
     options.add_argument("--full-grid", help="blocks of the launch to estimate, where only a part of it is traced")
     options.add_argument(
-        "--registers", type=int, help="registers a thread, as a compiler reports them, for the estimate"
+        "--registers", type=int, help="registers a thread, as a compiler counts them, for the estimate"
     )
     return options
 
@@ -59,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
 def extents(option: str, given: str) -> tuple[int, ...]:
     """Blocks or threads, given as 4 or 4,2; KernelError for anything else."""
     parts = given.replace("x", ",").split(",")
-    if not all(part.strip().isdecimal() for part in parts):
+    if not all(part.strip().isdecimal() for part in parts) or len(given) > 100:
         raise KernelError(f"Expected {option} to be whole numbers such as 4 or 16,16, got {brief_repr(given)}.")
     return tuple(int(part) for part in parts)
 
@@ -76,7 +78,8 @@ def load_kernel(given: str) -> Any:
     if not kernels:
         raise KernelError(f"{path} defines no function. Define a kernel in it: `@cuda.jit`, then `def`.")
     near = nearest(name, kernels) if colons else list(kernels)[:5]
-    raise KernelError(f"Expected FILE.py::KERNEL, got {given!r}. {path} has {', '.join(near)}.")
+    more = f" and {len(kernels) - len(near)} more" * (len(kernels) > len(near))
+    raise KernelError(f"Expected FILE.py::KERNEL, got {given!r}. {path} has {', '.join(near)}{more}.")
 
 
 def _is_kernel(value: Any, path: Path) -> bool:
@@ -119,51 +122,63 @@ def _argument(given: str, draw: np.random.Generator) -> Any:
         raise _refused(given, f"The nearest type is {nearest(dtype, _DTYPES, n=1)[0]}.")
     kind = np.dtype(dtype)
     if fill[-1] == "scalar":
-        return kind.type(_number(rest))
+        return _scalar(given, kind, _number(rest))
     sizes = rest.split("x")
-    if not all(size.isdecimal() for size in sizes):
-        raise _refused(given, f"{rest!r} is no shape such as 1024 or 64x32.")
+    if not all(size.isdecimal() for size in sizes) or len(rest) > 100:
+        raise _refused(given, f"{brief_repr(rest)} is no shape such as 1024 or 64x32.")
     return _array(given, fill[-1], kind, tuple(map(int, sizes)), draw)
 
 
 def _number(given: str) -> bool | int | float:
     if given in ("True", "False"):
         return given == "True"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            number = kind(given)
+            if abs(number) != math.inf or "inf" in given.lower():  # 1e400 is larger than any float64
+                return number
+    raise _refused(given)
+
+
+def _scalar(given: str, kind: np.dtype[Any], number: float) -> Any:
+    """A number of a type, which may round it, but not make another integer of it or infinity."""
     try:
-        return int(given)
-    except ValueError:
+        with np.errstate(all="ignore"):
+            value = kind.type(number)
+        if int(value) == number if kind.kind in "iub" else math.isinf(number) or not np.isinf(value):
+            return value
+    except (OverflowError, ValueError):
         pass
-    try:
-        return float(given)
-    except ValueError:
-        raise _refused(given) from None
+    raise _refused(given, f"{kind} has no such number.")
 
 
 def _array(given: str, fill: str, kind: np.dtype[Any], shape: tuple[int, ...], draw: np.random.Generator) -> Any:
     """An array whose elements are drawn, or as `fill` says."""
+    few = "The most is 1 GiB, with 8 bytes or more an element. Trace a smaller problem: a few blocks are enough."
+    too_large = _refused(given, f"There is no memory for an array of that shape. {few}")
+    if math.prod(shape) * max(kind.itemsize, 8) > _MOST_BYTES:
+        raise too_large
+    if fill and fill not in _FILLS:
+        raise _refused(given, f"{fill!r} is none of zeros, ones, arange and scalar.")
     try:
         if fill in _FILLS:
             return _FILLS[fill](shape, kind)
-        if fill == "arange":
-            return np.arange(math.prod(shape)).astype(kind).reshape(shape)
-        if fill:
-            raise _refused(given, f"{fill!r} is none of zeros, ones, arange and scalar.")
-        if kind.kind in "iu":
-            return draw.integers(0, 100, shape).astype(kind)
-        if kind.kind == "b":
-            return draw.integers(0, 2, shape).astype(kind)
+        if kind.kind in "iub":
+            return draw.integers(0, 2 if kind.kind == "b" else 100, shape).astype(kind)
         return draw.random(shape).astype(kind)
-    except (MemoryError, ValueError) as error:
-        if isinstance(error, KernelError):
-            raise
-        raise _refused(given, "This machine has no memory for an array of that shape.") from None
+    except (MemoryError, ValueError):  # ValueError: of more dimensions than numpy's
+        raise too_large from None
 
 
 def _from_file(path: Path) -> Any:
+    if path.is_file() and (size := path.stat().st_size) > _MOST_BYTES:
+        raise KernelError(f"Expected a file of at most 1 GiB, got {path} of {size:,} B. Save a part of the array.")
     try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise KernelError(f"Expected an array that numpy.save wrote in {path}: {cut(str(error), 200)}.") from None
+        with path.open("rb") as file:
+            array = np.load(file, allow_pickle=False)
+    except Exception as error:  # numpy's own words for a file of another kind are about pickles
+        words = error.strerror if isinstance(error, OSError) and error.strerror else "it holds something else"
+        raise KernelError(f"Expected an array of numbers that numpy.save wrote in {path}: {words}.") from None
     if not isinstance(array, np.ndarray):
         raise KernelError(f"Expected one array in {path}, got several. Write each with numpy.save.")
     return array

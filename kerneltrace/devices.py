@@ -123,19 +123,13 @@ class Device:
 
 _UNKNOWN = "None where it is unknown."
 _JUDGES: tuple[tuple[tuple[str, ...], Callable[[str, Any], Any]], ...] = (
-    (
-        ("compute_capability", "memory_type", "pcie"),
-        functools.partial(text, error=BadArgument, advice=_UNKNOWN),
-    ),
+    (("compute_capability", "memory_type", "pcie"), functools.partial(text, error=BadArgument, advice=_UNKNOWN)),
     (("year", "sms", "fp32_cores"), functools.partial(whole, error=BadArgument, least=1, advice=_UNKNOWN)),
     (
         ("boost_hz", "memory_bytes", "bandwidth_bytes_per_s", "interconnect_bytes_per_s", "tdp_w"),
         functools.partial(positive, error=BadArgument, advice=_UNKNOWN),
     ),
-    (
-        ("l2_bytes", "launch_price_usd"),
-        functools.partial(positive, error=BadArgument, or_zero=True, advice=_UNKNOWN),
-    ),
+    (("l2_bytes", "launch_price_usd"), functools.partial(positive, error=BadArgument, or_zero=True, advice=_UNKNOWN)),
 )
 """Fields that may be None, and what judges and converts their values."""
 
@@ -173,8 +167,7 @@ def devices() -> tuple[Device, ...]:
 
 def _key(name: str) -> str:
     """Strip case, spaces, punctuation and brands: 'NVIDIA A100-SXM4-80GB' and 'a100 sxm4 80gb' have the same key."""
-    words = re.findall(r"[a-z0-9]+", name.casefold())
-    return "".join(word for word in words if word not in _BRANDS)
+    return "".join(word for word in re.findall(r"[a-z0-9]+", name.casefold()) if word not in _BRANDS)
 
 
 @functools.cache
@@ -222,8 +215,7 @@ def named(device: Device | str) -> Device:
 def peak(device: Device | str, dtype: Any) -> float | None:
     """Dense peak of a device, or of the device of that name, in FLOP/s; None if no source gives it.
 
-    `dtype` is one of DTYPES or torch's dtype of that name. Raises BadArgument for another, UnknownDevice for an unknown
-    device.
+    `dtype` is one of DTYPES or torch's dtype of that name. BadArgument for another, UnknownDevice as `find` does.
     """
     name = _dtype_name(dtype)
     if name not in DTYPES:

@@ -139,11 +139,8 @@ def _short_names(symbols: tuple[str, ...]) -> dict[str, str]:
 
 def _opcodes(ptx: str) -> Iterator[str]:
     bare = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.DOTALL)
-    bare = _DIRECTIVE_LINE.sub("", bare)
-    for statement in re.split(r"[;{}]", bare):
-        unlabelled = re.sub(r"^\s*(?:[\w$]+:\s*)*", "", statement)
-        match = _OPCODE.match(unlabelled)
-        if match:
+    for statement in re.split(r"[;{}]", _DIRECTIVE_LINE.sub("", bare)):
+        if match := _OPCODE.match(re.sub(r"^\s*(?:[\w$]+:\s*)*", "", statement)):
             yield match[1]
 
 

@@ -39,8 +39,7 @@ def compile_cuda(
     command = [f"--gpu-architecture={architecture}", "--ptxas-options=-v", *options]
     command += [f"--include-path={folder}" for folder in header_folders()]
     api = bindings("nvrtc", "nvrtcVersion", "NVRTC, CUDA's compiler for C++,")
-    output = _run(api, source, architecture, command)
-    return compiled(*output, compute_capability=compute_capability, why=why)
+    return compiled(*_run(api, source, architecture, command), compute_capability=compute_capability, why=why)
 
 
 def _run(api: ModuleType, source: str, architecture: str, command: list[str]) -> tuple[str, str, bytes]:

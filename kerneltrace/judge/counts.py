@@ -103,8 +103,7 @@ class Counts(Shown):
 def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
     """Counts of the requests that `mask` selects."""
     picked = np.flatnonzero(mask)
-    kind = accesses.log.kinds[requests.site[picked]]
-    lanes = requests.lanes[picked]
+    kind, lanes = accesses.log.kinds[requests.site[picked]], requests.lanes[picked]
     outer = requests.sectors > 0
     place = accesses.only(requests.order[np.repeat(mask & outer, requests.lanes)]).place
     begin, end = (place >> 3) // SECTOR_BYTES, ((place >> 3) + (1 << (place & 7)) - 1) // SECTOR_BYTES
@@ -156,8 +155,7 @@ def branches(events: Events, wanted: Array) -> Branches:
     value, first = value[order], starts(key[order], warp[order])
     if not len(first):
         return Branches(0, 0)
-    part = np.maximum.reduceat(value, first) != np.minimum.reduceat(value, first)
-    return Branches(len(first), int(part.sum()))
+    return Branches(len(first), int((np.maximum.reduceat(value, first) != np.minimum.reduceat(value, first)).sum()))
 
 
 def operations(events: Events, program: Program) -> Operations:

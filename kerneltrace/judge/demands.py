@@ -87,8 +87,7 @@ class Demands:
 def demands(run: Execution, requests: Requests, names: Array, hottest: int, longer: float) -> Demands:
     """The demands of a run whose long loops make `longer` times the turns.
 
-    `requests` are those of its accesses, and `names` says which array each goes to; `hottest` are the atomics at one
-    address of global memory.
+    `requests` are its accesses', `names` says which array each goes to; `hottest` are atomics at one global address.
     """
     blocks, warps = math.prod(run.settings.grid), -(-run.settings.block_size // WARP)
     accesses = run.accesses.only(requests.order)
@@ -148,9 +147,7 @@ def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array
     chosen = reading[first]
     np.maximum.at(most[1], phase[chosen], np.ceil(turns / IN_FLIGHT) * times[chosen])
     shared = np.unique(phase[~outer & load])
-    barriers = (
-        run.log.barriers * float(most[0].mean()) if len(phases) else run.log.barriers / math.prod(run.settings.grid)
-    )
+    barriers = run.log.barriers * (float(most[0].mean()) if len(phases) else 1 / math.prod(run.settings.grid))
     return float(most[1].sum()), float(most[0][shared].sum()) + barriers, barriers
 
 
@@ -165,8 +162,7 @@ def _operations(run: Execution, spread: float) -> tuple[list[float], int]:
     once = others.only(order[starts(others.key[order], others.warp[order])])
     straight, both = (operations(events, run.program) for events in (others.only(slice(0)), once))
     done = [n * spread / WARP + total - n for n, total in zip(straight, both, strict=True)]
-    is_branch = np.array([site.kind == "branch" for site in run.sites])
-    return done, int(is_branch[once.site].sum())
+    return done, int(np.array([site.kind == "branch" for site in run.sites])[once.site].sum())
 
 
 def _in_long_loop(run: Execution, head: Events, loads: Array, stores: Array) -> Array:
@@ -213,8 +209,7 @@ def _sectors(requests: Requests, accesses: Events, chosen: Array) -> tuple[Array
     mine = np.repeat(chosen, requests.lanes)
     of = np.repeat(np.arange(len(requests.first)), requests.lanes)[mine]
     begin = accesses.address[mine]
-    end = begin + accesses.size[mine] - 1
-    return np.tile(of, 2), np.concatenate([begin, end]) // SECTOR_BYTES
+    return np.tile(of, 2), np.concatenate([begin, begin + accesses.size[mine] - 1]) // SECTOR_BYTES
 
 
 def _packed(major: Array, minor: Array) -> Array:

@@ -82,20 +82,18 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
 
     Without `registers` a thread, 32 and those that local arrays need are assumed.
     """
-    chip = named(device)
-    sm = _rates(chip)
-    assumed = [_UNKNOWN]
+    chip, assumed = named(device), [_UNKNOWN]
+    sm = rates(chip)
     if registers is None:
         registers = min(REGISTERS + asks.local_bytes // 4, MAX_REGISTERS)
         assumed.append(f"{registers} registers a thread are assumed; pass registers if the compiler says otherwise.")
     if alone := [axis for axis, traced, full in zip("xyz", asks.grid, grid, strict=True) if traced == 1 < full]:
         assumed.append(f"Blocks are taken to share no data along {', '.join(alone)}: trace two or more there.")
     needs = {"registers": registers, "shared_bytes": asks.shared_bytes}
-    room = occupancy(asks.threads, **needs, compute_capability=_capability(chip))
+    room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
     sms, hz, bandwidth = chip.sms or 0, chip.boost_hz or 0.0, chip.bandwidth_bytes_per_s or 0.0
     total = math.prod(grid)
-    active = min(sms, total)
-    together = min(room.blocks_per_sm * sms, total)
+    active, together = min(sms, total), min(room.blocks_per_sm * sms, total)
     loaded, moved = _memory_bytes(asks, grid, together, chip.l2_bytes or 0.0)
     services = _services(asks, sm, MEMORY_SHARE * bandwidth / active / hz, moved)
     missed = asks.l1_miss_bytes / max(asks.load_bytes, 1.0)
@@ -103,12 +101,11 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
     wait = L1_CLOCKS + missed * (L2_CLOCKS - L1_CLOCKS + far * (MEMORY_CLOCKS - L2_CLOCKS))
     latency = asks.global_waits * wait + asks.near_waits * SHARED_CLOCKS
     customers = 1 if asks.barriers else asks.warps  # of each block
-    resident = room.blocks_per_sm
-    full, rest = divmod(total, resident * sms)
+    full, rest = divmod(total, room.blocks_per_sm * sms)
     last = -(-rest // sms)  # blocks of an SM in the last, incomplete wave
     clocks = sum(
         waves * blocks / throughput(services, latency, blocks, customers, active)
-        for waves, blocks in ((full, resident), (1, last))
+        for waves, blocks in ((full, room.blocks_per_sm), (1, last))
         if waves and blocks
     )
     blocks_an_sm = -(-total // sms)
@@ -135,17 +132,18 @@ def _services(asks: Demands, sm: Limits, memory_per_clock: float, moved: float) 
     }
 
 
-def _rates(chip: Device) -> Limits:
+def rates(chip: Device) -> Limits:
     """The rates of a device's SMs; UnknownDevice where the catalogue lacks something."""
     facts = ("compute_capability", "sms", "boost_hz", "bandwidth_bytes_per_s")
     missing = [fact for fact in facts if not getattr(chip, fact)]
-    if not missing and (sm := limits(_capability(chip))).load_store_lanes:
+    if not missing and (sm := limits(capability(chip))).load_store_lanes:
         return sm
     missing = missing or [f"the load and store units of compute capability {chip.compute_capability}"]
     raise UnknownDevice(f"{chip.name} has no time for a kernel: unknown are {', '.join(missing)}. Take another GPU.")
 
 
-def _capability(chip: Device) -> tuple[int, int]:
+def capability(chip: Device) -> tuple[int, int]:
+    """The compute capability of a device that has one."""
     major, minor = str(chip.compute_capability).split(".")
     return int(major), int(minor)
 

@@ -116,8 +116,7 @@ def _race_finding(run: Execution, race: Race, values: dict[int, Any]) -> Finding
     same = len(seen) == 2 and bool(both.write.all()) and bool(seen[0] == seen[1])
     benign = " Both write the same value this time." if same else ""
     words = f"{parts[0]}, {parts[1]}; {why}, so either can come first.{benign}"
-    name = region.name if region else ""
-    return Finding("race", sites[1].line, words, race.addresses, int(both.thread[1]), name)
+    return Finding("race", sites[1].line, words, race.addresses, int(both.thread[1]), region.name if region else "")
 
 
 def _value_text(value: Any) -> str:
@@ -164,8 +163,7 @@ def _unwritten_findings(run: Execution) -> list[Finding]:
     for region in run.memory.regions:
         left = unwritten(run.accesses, writes, region)
         if len(left):
-            size, name = region.array.size, region.name
-            first = region.element(int(left[0]))
+            size, name, first = region.array.size, region.name, region.element(int(left[0]))
             words = f"{len(left):,} of the {size:,} elements of {name} are never written, the first is {first}."
             found.append(Finding("unwritten", 0, words, array=name, mistake=_uncovered(run, region, left)))
     return found
@@ -196,7 +194,7 @@ def find_differences(first: Mapping[str, Array], other: Mapping[str, Array]) -> 
         differ = ~same(array, again)
         if differ.any():
             ordered = bool(same(np.sort(array, None), np.sort(again, None)).all())
-            at = tuple(int(i) for i in np.argwhere(differ)[0])
+            at = tuple(np.argwhere(differ)[0].tolist())
             place = f"{name}[{', '.join(map(str, at))}]"
             values = _value_text(array[at]), _value_text(again[at])
             words = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr, nearest, positive, whole
+from kerneltrace.arguments import brief_repr, nearest, positive, text, whole
 from kerneltrace.devices import Device
 from kerneltrace.errors import BadArgument, KernelError
 from kerneltrace.judge.counts import HEADINGS, Branches, Counts, Requests, branches, count, operations
@@ -76,8 +76,7 @@ class Trace(ShownAsTable):
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block, static and dynamic, in bytes."""
-        layout = self._run.layout
-        return layout.static_bytes + layout.dynamic_bytes
+        return self._run.layout.static_bytes + self._run.layout.dynamic_bytes
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -94,8 +93,9 @@ class Trace(ShownAsTable):
         return count(self._run.accesses, self._requests, self._mask(array, line, space, kind))
 
     def _mask(self, array: str = "", line: int = 0, space: str = "", kind: str = "") -> Array:
-        if kind:
-            _known("kind", kind, KINDS)
+        for name, given in (("array", array), ("space", space), ("kind", kind)):
+            text(name, given, KernelError)
+        _known("kind", kind or KINDS[0], KINDS)
         mask = self._sites(kind, line=line)[self._requests.site]
         if array:
             mask &= self._request_arrays == self.arrays.index(self._region(array).name)
@@ -111,7 +111,7 @@ class Trace(ShownAsTable):
 
         Lines of its device functions don't count: these may be in another cell or file.
         """
-        sites = self._run.sites
+        sites, line = self._run.sites, whole("line", line, KernelError, least=0)
         mask = np.array(["" in kinds or site.kind in kinds for site in sites])
         return mask & [not line or (site.function, site.line) == (self.kernel, line) for site in sites]
 
@@ -188,8 +188,7 @@ class Trace(ShownAsTable):
         Full sizes can't be traced: trace a few blocks, two or more along each axis of the grid, and pass the `grid` of
         the full launch. Its blocks are taken to do what the traced ones did on average, with `longer` times as many
         turns of the loops that go through global memory: 64 for 4,096 turns of which 64 were traced. `registers` a
-        thread are what a compiler reports. Raises UnknownDevice for a device that isn't in the catalogue or lacks a
-        rate there.
+        thread are what a compiler reports. Raises UnknownDevice for a device that the catalogue lacks, or its rates.
         """
         longer = positive("longer", longer, BadArgument)
         if registers is not None:
@@ -223,8 +222,8 @@ class Trace(ShownAsTable):
         _known("kind", kind, KINDS)
         mine, element = self._run.accesses.reaching(self._region(array))
         picked = self._sites(kind)[mine.site]
-        pairs = np.unique(np.stack([mine.thread[picked], element[picked]]), axis=1)
-        return int(np.unique(pairs[0], return_counts=True)[1].max(initial=0))
+        threads = np.unique(np.stack([mine.thread[picked], element[picked]]), axis=1)[0]
+        return int(np.unique(threads, return_counts=True)[1].max(initial=0))
 
     def paths(self, warp: int = 0) -> tuple[list[str], Array]:
         """The branches (`if` and `while`) that a warp reaches, and what each lane does there.
@@ -258,8 +257,8 @@ class Trace(ShownAsTable):
 
     def table(self) -> Table:
         """What a cell shows."""
-        blocks, size = math.prod(self.grid), math.prod(self.block)
-        head = f"{self.kernel}: {blocks:,} block{'s' * (blocks > 1)} of {size:,} threads"
+        blocks = math.prod(self.grid)
+        head = f"{self.kernel}: {blocks:,} block{'s' * (blocks > 1)} of {math.prod(self.block):,} threads"
         by_array = self.by_array()
         rows: tuple[tuple[str, ...], ...] = by_array.rows or (("no access to memory",),)
         waits = f"{self.shuffles:,} shuffles of warps, {self.barriers:,} barriers of blocks"
@@ -269,12 +268,11 @@ class Trace(ShownAsTable):
         work = f"{self.branches()}; {waits}; {counted}."
         found = *(map(str, self.findings) if self.findings else ("No mistakes found.",)), *map(str, self.notes)
         orders = "." if self.schedules == 1 else f"; the kernel ran in {self.schedules} orders of its threads."
-        headings = by_array.headings if by_array.rows else ()
-        return Table(rows, headings, head, (work, *found, f"({LIMITS}{orders})"))
+        return Table(rows, by_array.headings if by_array.rows else (), head, (work, *found, f"({LIMITS}{orders})"))
 
 
 def _known(what: str, given: str, known: Any) -> None:
-    if given not in known:
+    if text(what, given, KernelError) not in known:
         raise KernelError(
             f"There is no {what} {brief_repr(given)} in this trace. The nearest: {', '.join(nearest(given, known))}."
         )

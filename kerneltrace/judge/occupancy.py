@@ -52,8 +52,7 @@ class Limits:
 class Occupancy(Shown):
     """Blocks and warps that one SM holds at the same time.
 
-    `allows` holds, for each resource, the blocks that would fit if it were the only limit; `limited_by` names those
-    with the smallest number.
+    `allows` holds, for each resource, the blocks that would fit if it alone were the limit; `limited_by` the smallest.
     """
 
     blocks_per_sm: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ NEVER = np.iinfo("i8").max
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses to one address that nothing puts in order, and at how many addresses that happens."""
+    """Two accesses to one address that nothing puts in order, and at how many addresses their lines conflict."""
 
     accesses: Events
     """Both accesses, the earlier one first."""
@@ -50,7 +51,7 @@ def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> 
     for group, owner in (in_a_block, in_a_warp):
         search.conflicts(suspects, group, owner)
     search.conflicts(_suspects(accesses.only(~accesses.shared), *between_blocks), *between_blocks)
-    return list(search.found.values())
+    return [Race(both, search.addresses(*lines)) for lines, both in search.found.items()]
 
 
 def _joined(major: Array, minor: Array) -> Array:
@@ -96,11 +97,11 @@ class _Search:
     """Collects races: for each pair of lines the first that is found."""
 
     def __init__(self, sites: list[Site], order: Ordering, rechecked: Array) -> None:
-        self.found: dict[tuple[int, int], Race] = {}
+        self.found: dict[tuple[int, int], Events] = {}
+        self._conflicts: list[tuple[Array, dict[tuple[int, int], tuple[Array, ...]]]] = []
         self._lines = np.array([site.line for site in sites])
         self._order, self._rechecked = order, rechecked
-        self._questions = 0
-        self._alike: Counter[bytes] = Counter()
+        self._questions, self._alike = 0, Counter[bytes]()
 
     def conflicts(self, part: Events, groups: Array, owners: Array) -> None:
         """Examine accesses to the same address in the same group by different owners, unless all read or are atomic.
@@ -117,12 +118,38 @@ class _Search:
         several = np.maximum.reduceat(owner, first) != np.minimum.reduceat(owner, first)
         writes, reads, atomics = (np.logical_or.reduceat(kind == some, first) for some in (WRITE, READ, ATOMIC))
         bad = np.flatnonzero(several & (writes | (reads & atomics)))
-        ends, addresses = np.append(first[1:], len(part)), len(np.unique(address[first[bad]]))
+        ends = np.append(first[1:], len(part))
+        self._note(np.arange(len(first)).repeat(ends - first), bad, address[first], ordered, kind, owner)
         for number in bad[:: -(-len(bad) // MAX_EXAMPLES) or 1]:
             span = slice(first[number], ends[number])
-            self._examine(ordered.only(span), kind[span], owner[span], addresses)
+            self._examine(ordered.only(span), kind[span], owner[span])
 
-    def _examine(self, group: Events, kind: Array, owner: Array, addresses: int) -> None:
+    def _note(self, group: Array, bad: Array, address: Array, part: Events, kind: Array, owner: Array) -> None:
+        """Note the `bad` groups, each of one address, and the least and largest owner by line and kind in each."""
+        mine = np.isin(group, bad)
+        group, owner, code = group[mine], owner[mine], 3 * self._lines[part.site[mine]] + kind[mine]
+        rows: dict[tuple[int, int], tuple[Array, ...]] = {}
+        for one in np.unique(code).tolist():
+            mask = code == one
+            first = starts(group[mask])
+            rows[divmod(one, 3)] = (
+                group[mask][first],
+                *(f.reduceat(owner[mask], first) for f in (np.minimum, np.maximum)),
+            )
+        self._conflicts.append((address, rows))
+
+    def addresses(self, line: int, other: int) -> int:
+        """At how many addresses different owners access one of two lines each, where not both read or are atomic."""
+        found = []
+        for address, rows in self._conflicts:
+            for one, another in itertools.product(rows, repeat=2):
+                if (one[0], another[0]) == (line, other) and not one[1] == another[1] != WRITE:
+                    (at, least, most), (its, its_least, its_most) = rows[one], rows[another]
+                    both, i, j = np.intersect1d(at, its, assume_unique=True, return_indices=True)
+                    found.append(address[both[(least[i] != its_most[j]) | (most[i] != its_least[j])]])
+        return len(np.unique(np.concatenate(found)))
+
+    def _examine(self, group: Events, kind: Array, owner: Array) -> None:
         """Look for unordered pairs in the accesses to one address, which are in the order of time.
 
         Reads that follow one another don't conflict, nor do atomics. Where all of such a run come after all of the run
@@ -140,9 +167,9 @@ class _Search:
             last = middle - 1 - np.unique(thread[begin:middle][::-1], return_index=True)[1]
             then = middle + np.unique(thread[middle:end], return_index=True)[1]
             for one in last.tolist():
-                self._pairs(group, one, then[owner[then] != owner[one]], line, addresses)
+                self._pairs(group, one, then[owner[then] != owner[one]], line)
 
-    def _pairs(self, group: Events, one: int, others: Array, line: Array, addresses: int) -> None:
+    def _pairs(self, group: Events, one: int, others: Array, line: Array) -> None:
         new = [n for n in others.tolist() if _both(line[one], line[n]) not in self.found]
         if not new:
             return
@@ -152,7 +179,7 @@ class _Search:
                 return
             new = others[~self._order.after(group.only(slice(one, one + 1)), group.only(others))].tolist()
         for other in new:
-            self.found.setdefault(_both(line[one], line[other]), Race(group.only(np.array([one, other])), addresses))
+            self.found.setdefault(_both(line[one], line[other]), group.only(np.array([one, other])))
 
 
 def _both(line: int, other: int) -> tuple[int, int]:

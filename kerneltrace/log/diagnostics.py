@@ -36,10 +36,8 @@ class Diagnostics:
         """Report an access out of bounds, which is not performed; a read gives NaN, or 0 for integers."""
         shape = traced.array.shape
         size = f"{shape[0]} elements, 0 to {shape[0] - 1}" if len(shape) == 1 else f"the shape {tuple(shape)}"
-        if not traced.array.size:
-            size = "no elements"
-        parts = index if isinstance(index, tuple) else (index,)
-        negative = any(part < 0 for part in parts)
+        size = size if traced.array.size else "no elements"
+        negative = any(part < 0 for part in (index if isinstance(index, tuple) else (index,)))
         after = " A negative index counts from the end in numba and reads before the array in CUDA C++." * negative
         verb = "writes to" if writing else "reads"
         words = f"{self._here()} {verb} {traced.name}[{_in_brackets(index)}], but {traced.name} has {size}.{after}"

@@ -39,9 +39,7 @@ class LaunchSettings:
         """Name a thread, counted over the whole grid, as messages do: `thread 3 of block (0, 1)`."""
         block, inside = divmod(thread, self.block_size)
         own = f"thread {place_name(place(inside, self.block), self.block)}"
-        if math.prod(self.grid) == 1:
-            return own
-        return f"{own} of block {place_name(place(block, self.grid), self.grid)}"
+        return own if math.prod(self.grid) == 1 else f"{own} of block {place_name(place(block, self.grid), self.grid)}"
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ class Operations(NamedTuple):
     flop: int = 0
     integer: int = 0
     instructions: int = 0
-    """A product and the sum it goes into are one. Arithmetic on indices is none: a compiler does most of it once, or as
-    part of an address."""
+    """A product and the sum it goes into are one. Arithmetic on indices is none: compilers do most in addresses."""
     double: int = 0
     """Of the instructions, those on float64."""
     special: int = 0

@@ -208,8 +208,7 @@ class TracedThread:
 
     def local_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> TracedArray:
         """Memory of the thread alone."""
-        name = self._block.program.sites[key % SITES].text
-        return self._block.execution.memory.local(shape, as_dtype(dtype), name)
+        return self._block.execution.memory.local(shape, as_dtype(dtype), self._block.program.sites[key % SITES].text)
 
     def const_array_like(self, key: int, array: Any) -> TracedArray:
         """An array that numba compiled into constant memory."""

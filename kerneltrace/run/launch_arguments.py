@@ -61,17 +61,25 @@ def launch_arguments(fn: types.FunctionType, args: tuple[Any, ...]) -> LaunchArg
     back: list[Callable[[], object]] = []
     values = {name: _value(name, arg, back) for name, arg in zip(names, args, strict=False)}
     given = [*args, *(p.default for p in parameters[len(args) :])]
-    kinds = (_type(value, arg) for value, arg in zip([*values.values(), *given[len(args) :]], given, strict=True))
+    kinds = map(_type, names, [*values.values(), *given[len(args) :]], given)
     return LaunchArguments(values, tuple(kinds), tuple(back))
 
 
-def _type(value: Any, arg: Any) -> Any:
+def _type(name: str, value: Any, arg: Any) -> Any:
     """Numba's type of an argument, given as `arg` and converted to `value`: an integer keeps its own number of bits."""
     import numba
 
     if isinstance(value, TracedTuple):
-        return numba.types.Tuple([_type(part, own) for part, own in zip(value, arg, strict=True)])
-    return numba.typeof(value if isinstance(value, np.ndarray) else arg)
+        return numba.types.Tuple([_type(name, part, own) for part, own in zip(value, arg, strict=True)])
+    given = value if isinstance(value, np.ndarray) else arg
+    try:
+        if type(given) is int and given < -(2**63):  # numba takes the first ones below as unsigned
+            raise ValueError
+        return numba.typeof(given)
+    except (ValueError, numba.errors.NumbaError):
+        what = f"an array of the type {given.dtype}" if isinstance(given, np.ndarray) else brief_repr(given)
+        words = f"A kernel takes numbers of at most 64 bits, and arrays of them; {name!r} is {what}."
+        raise KernelError(f"{words} Convert it: np.float64({name}).") from None
 
 
 def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:

@@ -253,8 +253,7 @@ class Lanes(LaneLog):
     def local_array(self, key: int, shape: Any, dtype: Any, alignment: int | None = None) -> LaneArray:
         """Memory of each thread alone."""
         one = self._run.memory.local(shape, as_dtype(dtype), self._run.sites[key % SITES].text)
-        copies = np.tile(one.array.reshape(-1), self.size)
-        return LaneArray(self, one, copies, np.arange(self.size) * one.size)
+        return LaneArray(self, one, np.tile(one.array.reshape(-1), self.size), np.arange(self.size) * one.size)
 
     def atomic(self, op: str, key: int, array: LaneArray, index: Any, *values: Any) -> None:
         """Change elements without anybody using their old values."""

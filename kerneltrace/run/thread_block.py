@@ -46,8 +46,7 @@ class ThreadBlock:
     def run(self, kernel: Callable[..., Any], args: tuple[Any, ...], order: Order | None) -> Iterator[None]:
         """Run until every thread has returned; Stopped where that can't happen.
 
-        Pauses where all that it can do is to go on with loops that have gone round many times: perhaps they wait for
-        another block.
+        Pauses where it can only go on with loops that have gone round many times: they may wait for another block.
         """
         self.is_reordered = order is not None and not self.program.pauses
         if inspect.isgeneratorfunction(kernel):

@@ -101,8 +101,7 @@ def numbered(tree: ast.FunctionDef) -> ast.FunctionDef:
 def typed_source(fn: types.FunctionType, tree: ast.FunctionDef, scope: KernelScope, kinds: Any, *, kernel: bool) -> Any:
     """The types in `fn`, whose numbered source is `tree`, for arguments of the numba types `kinds`.
 
-    They are found once for a function and what it takes from its surroundings. Raises KernelError with numba's words
-    for what numba rejects.
+    They are found once for a function and its surroundings. Raises KernelError with numba's words for what it rejects.
     """
     if kinds is None or is_simulator():
         return TypedSource()

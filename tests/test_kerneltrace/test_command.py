@@ -33,6 +33,12 @@ def dynamic(x):
     s = cuda.shared.array(0, float32)
     s[cuda.threadIdx.x] = x[cuda.threadIdx.x]
     x[cuda.threadIdx.x] = s[cuda.threadIdx.x]
+
+@cuda.jit
+def roomy(x):
+    own = cuda.local.array(200, float32)
+    own[0] = 1
+    x[cuda.grid(1)] = own[0]
 """
 
 
@@ -110,7 +116,21 @@ def test_arguments_are_what_their_texts_say(tmp_path):
         ("many", "Expected an argument of a kernel, got 'many'. An array is"),
         ("", "got ''. An array is"),
         ("1:2:3:4", "got '1:2:3:4'"),
-        ("gone.npy", "numpy.save wrote in gone.npy"),
+        ("gone.npy", "numpy.save wrote in gone.npy: No such file or directory."),
+        ("scalar:int8:300", "got 'scalar:int8:300'. int8 has no such number."),
+        ("scalar:uint8:-1", "uint8 has no such number"),
+        ("scalar:int32:nan", "int32 has no such number"),
+        ("scalar:int64:1e30", "int64 has no such number"),
+        ("scalar:int32:2.7", "int32 has no such number"),
+        ("scalar:bool:7", "bool has no such number"),
+        ("scalar:float16:1e9", "float16 has no such number"),
+        ("scalar:complex64:1e300", "complex64 has no such number"),
+        ("scalar:float64:1" + "0" * 400, "float64 has no such number"),
+        ("1e400", "Expected an argument of a kernel, got '1e400'. An array is"),
+        ("float32:2000000000", "no memory for an array of that shape. The most is 1 GiB"),
+        ("zeros:int8:200000000", "The most is 1 GiB, with 8 bytes or more an element."),
+        ("arange:complex128:16384x8192", "The most is 1 GiB"),
+        ("float32:" + "9" * 5000, "is no shape such as 1024"),
     ],
 )
 def test_an_argument_that_stands_for_none_is_refused_in_words(text, words):
@@ -119,12 +139,41 @@ def test_an_argument_that_stands_for_none_is_refused_in_words(text, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["scalar:float32:inf", "scalar:float16:nan", "scalar:int8:-128", "scalar:bool:1"])
+def test_a_number_that_its_type_has_is_taken(text):
+    (found,) = arguments_of([text], seed=0)
+    assert str(float(found)) == str(float(text.rpartition(":")[2]))
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04junk", b"\x93NUMPY\x01\x00"])
+def test_a_file_of_another_kind_is_refused_without_advice_to_load_it(tmp_path, content):
+    (tmp_path / "junk.npy").write_bytes(content)
+    with pytest.raises(KernelError) as caught:
+        arguments_of([str(tmp_path / "junk.npy")], seed=0)
+    assert str(caught.value).endswith("junk.npy: it holds something else.")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    with (tmp_path / "large.npy").open("wb") as file:
+        file.truncate((1 << 30) + 1)  # without a block on the disk
+    with pytest.raises(KernelError, match="Expected a file of at most 1 GiB"):
+        arguments_of([str(tmp_path / "large.npy")], seed=0)
+
+
+@pytest.mark.parametrize("number", ["99999999999999999999999", "-9223372036854775809"])
+def test_an_integer_of_more_than_64_bits_is_refused_in_words(file, number, capsys):
+    launch = ["--grid", "1", "--block", "32", "--arg", "float32:32", "--arg", "float32:32", "--arg", number]
+    assert main([f"{file}::scale", *launch]) == 2
+    assert f"numbers of at most 64 bits, and arrays of them; 'n' is {number}." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("kernel", "words"),
     [
         ("gone.py::scale", "no file gone.py"),
         ("{file}::scael", "mine.py has scale, "),
-        ("{file}", "mine.py has scale, shifted, plain, dynamic."),
+        ("{file}::scael", " and 2 more."),
+        ("{file}", "mine.py has scale, shifted, plain, dynamic, roomy."),
     ],
 )
 def test_a_kernel_that_is_not_there_is_refused_in_words(file, kernel, words, capsys):
@@ -158,13 +207,47 @@ def test_a_file_that_cannot_be_run_is_one_sentence(tmp_path, source, words):
         ("--block", "2048", "block.x to be 1 to 1,024, got 2,048"),
         ("--device", "T5", "Nearest names: T4"),
         ("--registers", "0", "Expected registers to be a whole number of at least 1, got 0"),
+        ("--registers", "300", "Expected at most 255 registers a thread, got 300"),
+        ("--device", "", "Expected a device of the catalogue, got ''"),
+        ("--device", "H100", "Nearest names: H100"),
+        ("--device", "TPU v5e (chip)", "Take another GPU"),
+        ("--full-grid", "0", "Expected --full-grid.x to be 1 to"),
+        ("--full-grid", "", "Expected --full-grid to be whole numbers"),
+        ("--grid", "9" * 5000, "Expected --grid to be whole numbers such as 4 or 16,16"),
     ],
 )
-def test_a_launch_that_cannot_be_is_refused_in_words(file, option, value, words, capsys):
+def test_a_launch_that_cannot_be_is_refused_in_words_before_anything_runs(file, option, value, words, capsys):
     given = {"--grid": "1", "--block": "32", "--device": "T4"} | {option: value}
     launch = [part for pair in given.items() for part in pair]
     assert main([f"{file}::scale", *launch, "--arg", "float32:32", "--arg", "float32:32", "--arg", "32"]) == 2
-    assert words in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("option", [["--full-grid", "64"], ["--registers", "0"]])
+def test_an_option_of_the_estimate_needs_a_gpu(file, option, capsys):
+    launch = ["--grid", "1", "--block", "32", "--arg", "float32:32", "--arg", "float32:32", "--arg", "32"]
+    assert main([f"{file}::scale", *launch, *option]) == 2
+    assert "Expected --device beside --full-grid and --registers, got none." in capsys.readouterr().err
+
+
+def test_a_mistake_gives_1_where_the_estimate_fails_later(file, capsys):
+    assert main([f"{file}::roomy", "--grid", "1", "--block", "1024", "--arg", "float32:32", "--device", "T4"]) == 1
+    printed = capsys.readouterr()
+    assert "[outside]" in printed.out
+    assert "registers each takes" in printed.err
+
+
+@pytest.mark.parametrize("columns", ["60", "100"])
+def test_what_is_found_fits_the_terminal(file, columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    launch = ["--grid", "1", "--block", "32", "--arg", "float32:32", "--arg", "float32:32", "--device", "T4"]
+    assert main([f"{file}::shifted", *launch]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    notes = [line for line in lines if not line.startswith(("array", "x  ", "y  "))]
+    assert max(map(len, notes)) <= int(columns)
+    assert "thread 31 reads x[32], but x has 32 elements, 0 to 31." in " ".join(" ".join(lines).split())
 
 
 def test_the_command_finds_the_files_beside_the_kernels_own(tmp_path):

@@ -63,6 +63,35 @@ def test_a_race_between_blocks_with_the_right_result():
     assert "blocks run in any order" in finding.words
 
 
+def test_addresses_of_a_reduction_count_within_warps_and_between_them():
+    def k(x):
+        s = cuda.shared.array(256, float32)
+        t = cuda.threadIdx.x
+        s[t] = x[t]
+        cuda.syncthreads()
+        stride = 128
+        while stride > 0:
+            if t < stride:
+                s[t] += s[t + stride]  # here
+            stride //= 2
+
+    assert found(k, 1, 256, floats(256), kind="race").count == 127  # 1 to 127: s[0] is only thread 0's
+
+
+def test_addresses_count_for_each_pair_of_lines():
+    def k(x, y):
+        s = cuda.shared.array(96, float32)
+        t = cuda.threadIdx.x
+        s[t] = x[t]
+        if t >= 54:
+            y[t] = s[t - 54]  # of another warp
+        if t > 58:
+            y[t] += s[t - 1]  # of the same warp
+
+    counts = [finding.count for finding in trace(k, 1, 64, floats(64), np.zeros(64)).findings if finding.kind == "race"]
+    assert sorted(counts) == [5, 10]
+
+
 def test_two_writes_of_the_same_value():
     def k(flag):
         flag[0] = 1  # here

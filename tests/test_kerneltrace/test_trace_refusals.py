@@ -159,3 +159,19 @@ def test_counts_of_what_is_not_there():
         with pytest.raises(KernelError) as info:
             call()
         assert words in str(info.value)
+
+
+@pytest.mark.parametrize("given", [{"array": 3}, {"array": np.zeros(4)}, {"kind": 3}, {"space": []}, {"line": "4"}])
+def test_counts_of_what_has_no_name(given):
+    done = trace(fill, 1, 32, np.zeros(32))
+    with pytest.raises(KernelError, match=f"Expected {next(iter(given))} to be"):
+        done.count(**given)
+
+
+@pytest.mark.parametrize("number", [10**30, -(2**63) - 1, (1, 2**64)])
+def test_an_integer_that_no_kernel_takes(number):
+    def k(x, n):
+        x[cuda.grid(1)] = 1
+
+    with pytest.raises(KernelError, match="numbers of at most 64 bits"):
+        trace(k, 1, 32, np.zeros(32), number)
