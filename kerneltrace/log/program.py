@@ -17,7 +17,7 @@ class Operations(NamedTuple):
     flop: int = 0
     integer: int = 0
     instructions: int = 0
-    """A product and the sum it goes into are one. Arithmetic on indices is none: compilers do most in addresses."""
+    """A product and the sum it goes into are one. Arithmetic on indices is none: most of it is part of an address."""
     double: int = 0
     """Of the instructions, those on float64."""
     special: int = 0
