@@ -213,8 +213,7 @@ def test_what_no_notebook_does(tmp_path):
         import labkit as lab
         from labkit.lesson import doctor
         from labkit.measure.machine import machine
-        from steptime import utilization
-        print(doctor.gpus("GPUs"), machine().slug, machine(), utilization(1e9, 1e-3))
+        print(doctor.gpus("GPUs"), machine().slug, machine(), lab.profiling.utilization(1e9, 1e-3))
         x = torch.ones(4, device="cuda")
         print(lab.peak_memory(lambda: x * 2))
     """
