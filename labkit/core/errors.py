@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
+from kerneltrace.arguments import nearest as nearest
 from kerneltrace.errors import (
     CompileError as CompileError,
     KernelError as KernelError,
@@ -56,11 +54,3 @@ class BadMeasurement(BadArgument):
 
 IN_WORDS = (LabError, KernelTraceError, PlanError, RanksError, StepTimeError)
 """Bases of the errors whose messages are written for readers: labkit's, and those of what stands beside it."""
-
-
-def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
-    """The `n` known names most like `name`, best first, ignoring case; never empty while `known` is not."""
-    names = list(known)
-    folded = {candidate.casefold(): candidate for candidate in names}
-    close = difflib.get_close_matches(name[:200].casefold(), list(folded), n=n, cutoff=0.0)
-    return [folded[c] for c in close]
