@@ -91,6 +91,10 @@ UNCLEAR = Ratio("GPU", "CPU", 1.1, 0.9, 1.3)
         (UNCLEAR, {"when": "at batch 64"}, "does not hold: at batch 64. GPU against CPU: no difference seen"),
         (True, {"because": "it was seen"}, "holds: it was seen"),
         (False, {"because": "it was not"}, "does not hold: it was not"),
+        (True, {"because": FASTER}, f"holds: {FASTER}"),
+        (True, {"because": [FASTER, "seen"]}, f"holds: {FASTER}; seen"),
+        (True, {"because": {"by eye": 2, "by clock": FASTER}}, f"holds: by eye: 2; by clock: {FASTER}"),
+        (True, {"because": {"share": {"one": 1 / 3, "two": 0.5}}}, "holds: share: one: 0.333, two: 0.5"),
         (None, {"needs": "a CUDA GPU"}, "not measured: needs a CUDA GPU"),
     ],
 )
@@ -175,7 +179,10 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
             "Expected evidence to be a Ratio or True or False or None, got 0.3. lab.compare(...).ratio(...) makes one.",
         ),
         (lambda: journal.verdict("C02", True, section=2), "Expected section to be text such as '00.3', got 2"),
-        (lambda: journal.verdict("C02", True, section="00.4", because=5), "Expected because to be text, got 5"),
+        (
+            lambda: journal.verdict("C02", True, section="00.4", because=5),
+            "Expected because to be text, a ratio, or a list or dict of them",
+        ),
         (lambda: journal.summary(0), "Expected notebook to be text such as '00', got 0"),
     ],
 )
