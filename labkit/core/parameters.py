@@ -24,7 +24,6 @@ from labkit.core.kinds import ANYTHING, ARRAY, DTYPE, Kind, Number, Refused, kin
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-Take = Callable[[Any], Any]
 
 Count = Annotated[int, Number(least=1)]
 Size = Annotated[int, Number(least=0)]
@@ -49,7 +48,7 @@ _UNITS = {
     "_in": "inches",
 }
 # text of a form of its own, by parameter
-_TEXTS = {"key": "00.3 all threads", "section": "00.3", "notebook": "00", "unit": "images/s"}
+_TEXTS = {"key": "00.3 all threads", "notebook": "00"}
 
 
 @overload
@@ -97,21 +96,6 @@ def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     made: Any = object.__new__(cls)  # type: ignore[arg-type]  # a class, as its caller passes it
     made.__init__.__wrapped__(made, *args, **kwargs)
     return made  # type: ignore[no-any-return]
-
-
-def wrong_field(instance: Any) -> str:
-    """What the first field of a dataclass should be and is not: "unit to be text, got 5". Empty when all are right."""
-    for name, take in _fields(instance.__class__):
-        try:
-            take(getattr(instance, name))
-        except Refused as refused:
-            return f"{name}{refused.where} to be {refused.words}, got {brief_repr(refused.value)}"
-    return ""
-
-
-@functools.cache
-def _fields(cls: Callable[..., Any]) -> list[tuple[str, Take]]:
-    return [(name, kind_of(hint).take) for name, hint in get_type_hints(cls, include_extras=True).items()]
 
 
 def _message(name: str, refused: Refused) -> str:

@@ -16,6 +16,7 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
 from labkit.core.kinds import Items
 from labkit.core.parameters import AnyNumber, Positive, checked
+from labkit.core.results import Section, Unit
 from labkit.core.units import format_quantity
 from labkit.lesson import guesses, journal
 from labkit.lesson.live import Live
@@ -41,10 +42,8 @@ class SpeedBoard(Live):
 
     @checked(error=BadMeasurement)
     def __init__(
-        self, section: str, title: str, *, unit: str = "s", size: str = "", dtype: str = "", log: bool = False
+        self, section: Section, title: str, *, unit: Unit = "s", size: str = "", dtype: str = "", log: bool = False
     ) -> None:
-        results.check_section(section)
-        results.check_unit(unit)
         self.section, self.unit, self.log = section, unit, log
         self._work = Work(unit, size, dtype, None, results.profile())
         self.title = ", ".join(part for part in (title, size, dtype) if part)

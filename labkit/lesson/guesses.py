@@ -20,7 +20,7 @@ from labkit.core.arguments import as_float
 from labkit.core.display import LITERAL, Note, Shown, as_html, brief_repr, cut
 from labkit.core.errors import BadMeasurement, LabError
 from labkit.core.parameters import Positive, checked
-from labkit.core.results import Entry, Measurement, Prediction
+from labkit.core.results import Entry, Measurement, Prediction, Unit
 from labkit.core.units import format_quantity, is_count, significant
 from labkit.lesson.live import WIDGET, WIDGET_RULES, publish
 from labkit.lesson.notebook import attended, shell
@@ -44,7 +44,7 @@ class GuessFirst(LabError):
 def predict(
     key: str,
     guess: object,
-    unit: str,
+    unit: Unit,
     *,
     most: Positive | None = None,
     order: tuple[Positive, Positive] | None = None,
@@ -58,7 +58,6 @@ def predict(
     unit.
     """
     key = " ".join(results.split_key(key))
-    results.check_unit(unit)
     if guess is not ...:
         return Note(_keep(key, guess, unit, most)[1])
     text = f"todo: put a number in place of the dots ({unit}). A wrong guess teaches more than none."

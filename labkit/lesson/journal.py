@@ -18,7 +18,7 @@ from labkit.core.errors import BadMeasurement, nearest
 from labkit.core.kinds import ANYTHING
 from labkit.core.parameters import Positive, checked
 from labkit.core.paths import DATA
-from labkit.core.results import Measurement, Prediction, Verdict
+from labkit.core.results import Measurement, Prediction, Section, Unit, Verdict
 from labkit.core.units import format_quantity, significant
 from labkit.lesson import guesses, outline
 from labkit.measure import published
@@ -35,7 +35,7 @@ _recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under 
 def record(
     key: str,
     value: Annotated[float | Timing, ANYTHING],
-    unit: str,
+    unit: Unit,
     *,
     items: Positive | None = None,
     size: str = "",
@@ -55,7 +55,6 @@ def record(
     """
     section, what = results.split_key(key)
     guesses.check_lock(section)
-    results.check_unit(unit)
     _check_printable(size=size, dtype=dtype)
     work = Work(unit, size, dtype, as_float(items), results.profile())
     check_claims(claims)
@@ -147,7 +146,7 @@ def verdict(
     claim: str,
     evidence: Ratio | bool | None,
     *,
-    section: str,
+    section: Section,
     because: Annotated[str | Ratio | Sequence[object] | Mapping[str, object] | None, ANYTHING] = None,
     when: str = "",
     needs: str = "",
@@ -163,7 +162,6 @@ def verdict(
     Raises BadMeasurement for other evidence and for an unknown claim.
     """
     check_claims([claim])
-    results.check_section(section)
     if not isinstance(because, str | Ratio | Mapping | list | tuple | None):
         raise BadMeasurement(
             f"Expected because to be text, a ratio, or a list or dict of them, got {brief_repr(because)}."

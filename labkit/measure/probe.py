@@ -48,6 +48,7 @@ def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> Probe
     return ProbeSizes(min(copy_bytes, memory_bytes // 8), matmul_n, budget_s)
 
 
+@checked
 @dataclass(frozen=True)
 class Ceiling:
     """The highest measured rate, in `unit` ('B/s' or 'FLOP/s'): the best shape's median, with its quartiles.
@@ -75,6 +76,7 @@ class Ceiling:
         return cls(timing.rate(work), work / slow_s, work / fast_s, unit, at, n, len(timing.samples_s))
 
 
+@checked
 @dataclass(frozen=True)
 class SelfCheck:
     """Whether the measurement can be trusted. `passed` is None if that could not be checked."""

@@ -148,7 +148,7 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
     ("call", "words"),
     [
         (lambda: journal.record("00.2 a", 3, 5), "Expected unit to be text such as 'images/s', got 5"),
-        (lambda: journal.record("00.2 a", 3, " "), "Expected a unit such as"),
+        (lambda: journal.record("00.2 a", 3, " "), "Expected unit to be text such as 'images/s', got ' '"),
         (lambda: guesses.predict("00.2 a", 3, None), "Expected unit to be text such as 'images/s', got None"),
         (lambda: journal.record(None, 3, "s"), "Expected key to be text such as '00.3 all threads', got None"),
         (
@@ -214,7 +214,7 @@ def test_the_summary_reports_damaged_lines_and_goes_on():
     log = results.results()
     journal.record(KEY, 1.0, "s")
     with open(log.path, "a") as file:
-        file.write('null\n{"kind": "verdict", "claim": "C02", "verdict": "holds", "because": 5}\n')
+        file.write('null\n{"kind": "verdict", "claim": "C02", "verdict": "holds"}\n')
     assert "line 2 is skipped: Expected a JSON object with a kind" in str(journal.summary("00"))
     assert "line 3 is skipped: Expected the fields of a verdict" in str(journal.summary("00"))
 
