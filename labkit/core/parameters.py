@@ -48,7 +48,7 @@ _UNITS = {
     "_in": "inches",
 }
 # text of a form of its own, by parameter
-_TEXTS = {"key": "00.3 all threads", "notebook": "00"}
+_TEXTS = {"key": "00.3 all threads", "notebook": "00", "unit": "images/s"}
 
 
 @overload
