@@ -59,7 +59,7 @@ def agreement(ax: Axes, tables: Annotated[Sequence[Agreement[Step]], Items(1)]) 
         published = [100 * row.by.mfu * row.published / row.predicted for row in table.rows]
         most = max(most, *predicted, *published)
         label = f"{table.name}: {len(table.rows)} runs, median error {table.median_error:.0%}"
-        fill = "none" if i < len(CYCLE) else "full"  # colours and markers begin again
+        fill = "none" if i < len(CYCLE) else "full"  # the colours begin again
         ax.plot(published, predicted, label=label, linestyle="", fillstyle=fill, alpha=0.8, **series_style(i))
     ends = np.array([0, 1.08 * most])
     ax.fill_between(ends, 0.9 * ends, 1.1 * ends, color=RECORDED, alpha=0.2, linewidth=0)
