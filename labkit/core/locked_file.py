@@ -88,10 +88,10 @@ class Lines(Generic[T]):
         """
         try:
             with open(self.path, "rb") as file:
-                found = os.fstat(file.fileno())
+                status = os.fstat(file.fileno())
                 if self._own:
-                    check_own(found, self.path)
-                state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+                    check_own(status, self.path)
+                state = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
                 if state != self._state:
                     self._catch_up(file, state)
         except OSError:

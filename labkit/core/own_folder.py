@@ -22,7 +22,7 @@ def of_this_user(folder: Path) -> Path:
     Nothing is made.
     """
     with contextlib.suppress(OSError):
-        if _foreign(found := folder.stat()) or found.st_mode & stat.S_IWOTH:
+        if _foreign(status := folder.stat()) or status.st_mode & stat.S_IWOTH:
             return folder / f"user-{os.geteuid()}"
     return folder
 
@@ -33,14 +33,14 @@ def make_private(folder: Path) -> None:
     check_own(folder.stat(), folder)
 
 
-def check_own(found: os.stat_result, path: Path) -> None:
-    """PermissionError unless this user owns what `found` describes, and it isn't one to which everybody may write."""
-    if _foreign(found) or (os.name == "posix" and found.st_mode & stat.S_IWOTH):
+def check_own(status: os.stat_result, path: Path) -> None:
+    """PermissionError unless this user owns what `status` describes, and it isn't one to which everybody may write."""
+    if _foreign(status) or (os.name == "posix" and status.st_mode & stat.S_IWOTH):
         raise PermissionError(errno.EPERM, "another user owns it or may write to it", str(path))
 
 
-def _foreign(found: os.stat_result) -> bool:
-    return os.name == "posix" and found.st_uid != os.geteuid()
+def _foreign(status: os.stat_result) -> bool:
+    return os.name == "posix" and status.st_uid != os.geteuid()
 
 
 def plain_temp_folder() -> str:

@@ -93,9 +93,9 @@ def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
 
 def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """An instance of a checked class made of values that have been judged, for loops that make many."""
-    made: Any = object.__new__(cls)  # type: ignore[arg-type]  # a class, as its caller passes it
-    made.__init__.__wrapped__(made, *args, **kwargs)
-    return made  # type: ignore[no-any-return]
+    instance: Any = object.__new__(cls)  # type: ignore[arg-type]  # a class, as its caller passes it
+    instance.__init__.__wrapped__(instance, *args, **kwargs)
+    return instance  # type: ignore[no-any-return]
 
 
 def _message(name: str, refused: Refused) -> str:

@@ -282,5 +282,5 @@ def profile() -> Profile:
 def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
     """The last entry of a kind under a key, or None."""
     asked = split_key(key)
-    found = (e for e in entries if isinstance(e, kind) and not isinstance(e, Verdict) and (e.section, e.what) == asked)
-    return next(reversed(list(found)), None)
+    of_kind = (e for e in entries if isinstance(e, kind) and not isinstance(e, Verdict))
+    return next(reversed([e for e in of_kind if (e.section, e.what) == asked]), None)
