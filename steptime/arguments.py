@@ -50,22 +50,17 @@ def count(name: str, value: Any, least: int, most: int) -> int:
     return plain
 
 
-def function(name: str, value: Any, arguments: int | None = None) -> Any:
-    """Something that can be called with so many arguments; None stands for any number."""
-    words = "a function"
-    if arguments is not None:
-        words += f" of {arguments or 'no'} argument{'s' * (arguments != 1)}"
+def function(name: str, value: Any, arguments: int) -> Any:
+    """Something that can be called with so many arguments."""
+    words = f"a function of {arguments or 'no'} argument{'s' * (arguments != 1)}"
     if not callable(value):
         raise expected(name, words, value, "Pass its name without brackets.")
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):  # some builtins don't say what they take
         return value
-    except Exception:
-        raise expected(name, words, value) from None
     try:
-        if arguments is not None:
-            signature.bind(*[None] * arguments)
+        signature.bind(*[None] * arguments)
     except TypeError:
         raise expected(name, words, value, f"This one has {', '.join(signature.parameters) or 'none'}.") from None
     return value

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 
 from steptime import operator_timing
 from steptime.annotations import Batch, is_batch, supply
-from steptime.arguments import device as judged_device, function, instance, number
+from steptime.arguments import device as judged_device, expected, function, instance, number
 from steptime.budget import Budget, clock_s, crowded
 from steptime.ceilings import Ceilings, measure_ceilings
 from steptime.errors import BadMeasurement
@@ -57,9 +57,11 @@ def find_bottleneck(
     of a distributed run must call this. Shares are of the loop as it is: a loader's work that overlaps with steps has
     no share. `device` is "cpu" or "cuda", by default "cuda" where torch has a GPU. What `watch` says of other
     programs (machine.Watch), by default how long this process waited for a core, is kept in `busy`.
-    Raises BadArgument for a step that can't be called and for no batches, BadMeasurement for one without operators.
+    Raises BadArgument for a model and what can't be called, and for no batches; BadMeasurement without operators.
     """
     function("step", step, 1)
+    if isinstance(step, torch.nn.Module):  # it can be called with a batch, and trains nothing
+        raise expected("step", "a function that trains on a batch", step, "In it, call the model, backward, and so on.")
     budget_s, device = number("budget_s", budget_s, "seconds"), judged_device(device)
     function("watch", watch, 0)
     next_batch = supply(batches)
