@@ -47,7 +47,7 @@ _WORDS = {"unit": "in {}", "size": "{}", "dtype": "{}", "items": "{:,.6g} items 
 
 def difference(there: Measurement, here: Work) -> str:
     """What keeps a recorded number from standing beside one of the work here, in words; empty where nothing does."""
-    if there.busy or not there.size:
+    if there.busy or not there.size:  # a number of unknown size may have done any work
         return "its machine was busy" if there.busy else "its size was not recorded"
     both = {name: (getattr(there, name), getattr(here, name)) for name in _WORDS}
     apart = {name: pair for name, pair in both.items() if pair[0] != pair[1] and None not in pair}

@@ -60,6 +60,7 @@ class Table(tables.Table):
     _cell = staticmethod(linked_html)
 
     def __post_init__(self) -> None:
+        # Else text would lose cells, and HTML would shift them.
         lengths = [len(line) for line in ((self.headings,) if self.headings else ()) + self.rows]
         if len(set(lengths)) > 1:
             raise BadArgument(f"Expected rows to be as long as the headings and each other, got {lengths[:20]} cells.")

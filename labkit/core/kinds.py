@@ -72,7 +72,7 @@ class Kind(NamedTuple):
 def kind_of(hint: Any, mark: Any = None) -> Kind:
     """The Kind of a resolved annotation, with its mark if it has one; what can't be judged by its type is anything."""
     origin, parts = get_origin(hint), get_args(hint)
-    if isinstance(mark, Kind):
+    if isinstance(mark, Kind):  # it replaces what the type says, as that of Array does
         return mark
     if origin is Annotated:
         return kind_of(*parts[:2])
@@ -81,6 +81,7 @@ def kind_of(hint: Any, mark: Any = None) -> Kind:
     if origin is Literal:
         return _choice(parts)
     if origin in (Union, types.UnionType):
+        # Where a path may come, text is one: the function gets a Path from both.
         return _union([kind_of(part) for part in parts if part is not str or Path not in parts])
     if origin is collections.abc.Callable:
         return _function(len(parts[0]) if isinstance(parts[0], list) else None)
@@ -121,6 +122,7 @@ def _choice(known: tuple[Any, ...]) -> Kind:
     texts = [one for one in known if isinstance(one, str)]
 
     def convert(value: Any) -> Any:
+        # What a subclass of str says of itself doesn't count; a bool is no choice, though it equals 0 or 1.
         plain = str.__str__(value) if issubclass(type(value), str) else as_number(value)
         if plain in known:
             return known[known.index(plain)]
@@ -146,6 +148,7 @@ def _bool(value: Any) -> bool:
 
 
 def _path(value: Any) -> Path:
+    # A path need not exist: only those are refused about which the system can't even be asked.
     path = value if issubclass(type(value), Path) else Path(_text(value))
     if "\0" in str(path):
         raise Refused("a path without NUL", value)
@@ -165,6 +168,7 @@ def _dtype(value: Any) -> str:
 def _array(value: Any) -> Any:
     import numpy as np
 
+    # NumPy reads no tensor that needs a gradient or lies on a GPU.
     array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
     _require(array.dtype.kind in "iuf" and not np.ma.isMaskedArray(value))
     return array
@@ -196,6 +200,7 @@ def _instance(cls: type) -> Kind:
 
     def convert(value: Any) -> Any:
         _require(issubclass(type(value), cls))  # isinstance would believe what a value says of its class
+        # A meta tensor has no values, and many operators don't take a sparse one.
         _require(not of_torch or (value.device.type != "meta" and str(value.layout) == "torch.strided"))
         return value
 
@@ -228,11 +233,12 @@ def _items(origin: Any, parts: Sequence[Any], mark: Items) -> Kind:
 
     def convert(value: Any) -> Any:
         _require(not issubclass(type(value), str | bytes | bytearray | Mapping | set))
-        items = list(itertools.islice(iter(value), _MOST_ITEMS + 1))
+        items = list(itertools.islice(iter(value), _MOST_ITEMS + 1))  # itertools.count() has no end
         if len(items) > _MOST_ITEMS:
             raise Refused(words, value, f"At most {_MOST_ITEMS:,} items are taken.")
         if len(items) < mark.least or (fixed and len(items) != len(kinds)):
             raise Refused(words, value)
+        # One kind is that of all items; a tuple of fixed length has as many kinds as items.
         taken = map(_item, itertools.cycle(kinds), items, itertools.count())
         return list(taken) if origin is list else tuple(taken)
 

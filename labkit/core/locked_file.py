@@ -103,6 +103,7 @@ class Lines(Generic[T]):
         file.seek(max(self._at - 64, 0))
         before, following = file.read(min(64, self._at)), file.read(1)
         continued = before[-1:] not in (b"", b"\n") and following != b"\n"  # the last line was half there
+        # An editor puts another file there (device and inode), a script may write over this one (the 64 bytes before).
         if state[:2] != self._state[:2] or state[2] <= self._at or before != self._before or continued:
             self._restart()
         file.seek(self._at)

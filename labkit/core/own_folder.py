@@ -21,7 +21,7 @@ def of_this_user(folder: Path) -> Path:
     So a class that shares one LABKIT_HOME has its results apart, and what `sudo` leaves behind is nobody else's.
     Nothing is made.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # what doesn't exist yet is nobody's
         if _foreign(status := folder.stat()) or status.st_mode & stat.S_IWOTH:
             return folder / f"user-{os.geteuid()}"
     return folder
@@ -29,6 +29,7 @@ def of_this_user(folder: Path) -> Path:
 
 def make_private(folder: Path) -> None:
     """Make a folder that only this user can enter; OSError where it can't be made, or is another user's already."""
+    # mkdir leaves a folder that exists as it is, hence the look at it afterwards.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_own(folder.stat(), folder)
 

@@ -34,7 +34,7 @@ AnyNumber = Annotated[float, Number(finite=False)]  # NaN and infinity too
 Dtype = Annotated[Any, DTYPE]  # a name or torch's or NumPy's dtype; the function gets the name
 Array = Annotated[Any, ARRAY]  # arrays, tensors and lists of numbers; the function gets a NumPy array
 
-# unit of a number, by the end of its parameter's name
+# unit of a number, by the end of its parameter's name: the first that fits, so bytes_per_s comes before _s
 _UNITS = {
     "bytes_per_s": "bytes a second",
     "bits_per_s": "bits a second",
@@ -64,6 +64,7 @@ def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
     if fn is None:
         return functools.partial(checked, error=error)
     if isinstance(fn, type):
+        # The class itself stays, so that isinstance, pickle and dataclasses.replace know it.
         setattr(fn, "__init__", checked(error=error)(vars(fn)["__init__"]))  # noqa: B010
         return fn
     parameters = inspect.signature(fn).parameters.values()
@@ -84,6 +85,7 @@ def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
 
     @functools.wraps(fn)
     def door(*args: Any, **kwargs: Any) -> Any:
+        # Too many arguments and unknown names are left to Python's own message.
         names = itertools.chain(places, itertools.repeat(further))
         taken = map(judged, names, args)
         return fn(*taken, **{name: judged(name, value) for name, value in kwargs.items()})

@@ -220,7 +220,7 @@ class Results:
                 append_line(self.path, "")
             while self._unsaved:
                 append_line(self.path, to_line(self._unsaved[0]))
-                del self._unsaved[0]
+                del self._unsaved[0]  # only now: the write may have raised
         except OSError as error:
             self.note = (
                 f"Results can't be written to {self.path} ({error.strerror or error}), so they stay in memory and are "
@@ -231,7 +231,7 @@ class Results:
 
     def entries(self) -> list[Entry]:
         """Of the readable entries on the same thing the last, in the order of writing; then those kept in memory."""
-        saved = self._lines.read()[0]
+        saved = self._lines.read()[0]  # between two writes, an entry may be in the file and in memory
         return [*(entry for entry in saved if entry not in self._unsaved), *self._unsaved]
 
     def damaged(self) -> list[str]:

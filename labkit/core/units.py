@@ -52,7 +52,7 @@ def format_si(value: AnyNumber, unit: str) -> str:
 
     Counted things keep all digits up to a million: (16384, 'devices') -> '16,384 devices'.
     """
-    if not unit or unit[0].islower() or unit.startswith("%"):
+    if not unit or unit[0].islower() or unit.startswith("%"):  # "images/s" takes no prefix, "FLOP/s" does
         most = 1e3 if "/" in unit else 1e6  # a rate is measured, and has no more than three digits to give
         is_whole = unit[:1].isalpha() and unit != "x" and float(value).is_integer() and abs(value) < most
         if is_whole:  # 2 threads, not 2.00
