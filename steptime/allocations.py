@@ -59,7 +59,7 @@ class StepTrace:
         self.operators = _outermost([e for e in inside if e.get("cat") == "cpu_op"])
         self._starts = [float(e["ts"]) for e in self.operators]
         self.phases = _phases(inside, self.operators, self.begin)
-        trains = any(phase.name == "backward" for phase in self.phases)
+        trains = any(phase.name == "backward" for phase in self.phases)  # without, nothing is kept for one
         self._kept_phases = [phase for phase in self.phases if trains and phase.name == "forward"]
         named = [(float(e["ts"]), e["name"]) for e in timed if e["name"].startswith(GRADIENT)]
         self.gradients = [(at, int(name.removeprefix(GRADIENT))) for at, name in named]
@@ -77,7 +77,7 @@ class StepTrace:
 
         `before` and `after` are what model and optimizer held at BEGIN and at END.
         """
-        by_address: dict[int, list[Allocation]] = {}
+        by_address: dict[int, list[Allocation]] = {}  # an address may be given out several times
         for one in self.allocations:
             by_address.setdefault(one.address, []).append(one)
             if self._is_activation(one):

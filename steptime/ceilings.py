@@ -46,7 +46,7 @@ def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceili
     """
     device = judged_device(device)
     sync, side = sync_of(device), _SMALL_SIDE if small else _SIDE[device]
-    source = torch.ones((_SMALL_COPY_BYTES if small else _COPY_BYTES[device]) // 4, device=device)
+    source = torch.ones((_SMALL_COPY_BYTES if small else _COPY_BYTES[device]) // 4, device=device)  # 4 bytes each
     target = torch.empty_like(source)
     copy_s = _readings(lambda: target.copy_(source), sync)
     usual, highest = dict[str, float](), dict[str, float]()

@@ -96,7 +96,7 @@ def _blocking_is_counted() -> bool:
 def worked_and_slept(work: Callable[[], object], sync: Callable[[], None], runs: int = 1) -> tuple[float, float]:
     """Mean seconds of work and of sleep of `runs` calls in a row."""
     watch = Stopwatch(sync)
-    sync()
+    sync()  # what was queued before isn't this work's
     watch.start()
     for _ in range(runs):
         work()
@@ -128,7 +128,7 @@ def timed_calls(
     def timed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func.namespace == "profiler":  # the name of a part, which the next operator's gap includes
             return func(*args, **kwargs)
-        sync()
+        sync()  # what was queued before isn't this operator's
         before = since_last()
         watch.start()
         out = func(*args, **kwargs)

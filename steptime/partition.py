@@ -42,11 +42,11 @@ class Strip:
         self.codes = [_EMPTY] * (len(self.edges) - 1)
         place = {edge: i for i, edge in enumerate(self.edges)}
         for a, b, code in inside:
-            self.codes[place[a] : place[b]] = [code] * (place[b] - place[a])
+            self.codes[place[a] : place[b]] = [code] * (place[b] - place[a])  # what is painted later covers the earlier
 
     def at(self, instant: float) -> int:
         """The index in PARTS of the part at an instant."""
-        index = bisect.bisect_right(self.edges, instant) - 1
+        index = bisect.bisect_right(self.edges, instant) - 1  # -1 before the first edge
         return self.codes[index] if 0 <= index < len(self.codes) else _EMPTY
 
     def microseconds(self) -> dict[str, float]:
