@@ -48,7 +48,7 @@ def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> Probe
     return ProbeSizes(min(copy_bytes, memory_bytes // 8), matmul_n, budget_s)
 
 
-@checked
+@checked(error=BadMeasurement)
 @dataclass(frozen=True)
 class Ceiling:
     """The highest measured rate, in `unit` ('B/s' or 'FLOP/s'): the best shape's median, with its quartiles.
