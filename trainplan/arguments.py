@@ -114,7 +114,7 @@ def judge(value: Any, hint: Any) -> Any:
             return bool(value)
     elif origin in (Sequence, tuple):
         return as_tuple(value, lambda item: judge(item, parts[0]), _words(hint, mark), least=mark or 0)
-    elif _is_a(value, origin or hint):
+    elif issubclass(type(value), origin or hint):  # isinstance would believe what a value says of its class
         return value
     raise Refused(_words(hint, mark), value, advice)
 
@@ -128,19 +128,6 @@ def require_picture(path: str | Path) -> None:
             "Expected a file that can be written, such as plan.png, plan.pdf or plan.svg in a folder that exists, got "
             f"{str(path)!r}."
         )
-
-
-def _is_a(value: Any, cls: Any) -> bool:
-    """Whether a value is of a class, or has the properties of a Protocol, each of its type."""
-    if not getattr(cls, "_is_protocol", False):
-        return issubclass(type(value), cls)  # isinstance would believe what a value says of its class
-    try:
-        hash(value)  # results are cached by it
-        for name, fact in inspect.getmembers_static(cls, lambda member: isinstance(member, property)):
-            judge(getattr(value, name), get_type_hints(fact.fget)["return"])
-    except Exception:  # it lacks one, or refuses all questions
-        return False
-    return True
 
 
 def _words(hint: Any, mark: Any = None) -> str:
