@@ -104,7 +104,7 @@ def test_transformers_follow_palms_formula(name, looked_up, blocks, width):
 def test_a_gpt_block_keeps_what_korthikanti_says(fused):
     network = costs.NETWORKS["GPT-2 XL"]
     batch = network.batch(2, 512, element_bytes=2, fused_attention=fused)
-    kept = [cost for name, cost in network.layer_costs(batch) if name.endswith("blocks")]
+    kept = [cost for name, cost in network.layer_costs(batch).items() if name.endswith("blocks")]
     saved_activation_bytes = sum(cost.saved_elements * 2 + cost.saved_fixed_bytes for cost in kept)
     # Korthikanti et al. 2022, equation 1: 34 sbh + 5 as²b, the second term only where scores are in memory
     block = 34 * 512 * 2 * 1600 + (0 if fused else 5 * 25 * 512**2 * 2)
