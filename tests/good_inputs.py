@@ -121,7 +121,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "cluster.held_against.batch": lambda: 8,
     "schedule.overlap.backward_s": lambda: [1.0, 1.0],
     "schedule.overlap.n_bytes": lambda: [1e6, 1e6],
-    "schedule.profile.row": lambda: lab.published.table("zero_bubble_times")[0],
     "schedule.simulate.schedule": lambda: [["F0", "B0"], ["F0", "B0"]],
     "fpga.recorded.kind": lambda: "plain",
     "fpga.skewed.rows": lambda: np.ones((2, 3), int),

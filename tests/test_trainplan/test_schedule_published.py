@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 
+from exercises.nb14.replay import profile, published_errors
 from labkit.measure.published import table
 from trainplan.errors import ScheduleError
-from trainplan.schedule import profile, published_errors, simulate
+from trainplan.schedule import simulate
 
 pytestmark = pytest.mark.slow  # simulates published schedules
 
