@@ -97,7 +97,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"launcher"},
     ],
     "trainplan": [
-        {"errors", "spans", "tables", "units"},
+        {"errors", "tables", "units"},
         {"arguments"},
         {"costs", "facts"},
         {"cluster", "schedule"},
