@@ -104,8 +104,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "nsight.nsys_command.script": lambda: "script.py",
     "nsight.nsys_stats_command.script": lambda: "script.py",
     "nsight.ncu_command.script": lambda: "script.py",
-    "nsight.read_report.path": lambda: _report(),
-    "nsight.csv_rows.text": lambda: _CSV,
     "profiling.step_overhead.step_of": lambda: lambda n: _work,
     "profiling.step_overhead.small": lambda: 1,
     "profiling.step_overhead.large": lambda: 2,
@@ -422,14 +420,6 @@ def _work() -> None:
 
 def _work_on(value: object = None) -> None:
     pass
-
-
-_CSV = '"ID","Kernel Name","Metric Name","Metric Value","Metric Unit"\n0,a,Duration,1,us\n'
-
-
-def _report() -> str:
-    Path("report.csv").write_text(_CSV)
-    return "report.csv"
 
 
 def _prepared() -> Any:
