@@ -65,6 +65,8 @@ class Cluster(Shown):
                 f"Expected a torus of the {min(self.gpus_per_node, self.gpus):,} devices of a node, got sides "
                 f"{self.torus}, which make {math.prod(self.torus):,}."
             )
+        if self.reserve == 1:
+            raise LayoutError("Expected reserve below 1, which leaves no memory. It is a share: 0.08 is 8 %.")
         if not issubclass(type(self.device), str):
             object.__setattr__(self, "device", as_device(self.device))
         _ = self.gpu  # an unknown name fails here, not in the first calculation

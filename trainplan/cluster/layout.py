@@ -189,6 +189,10 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
         )
     if layout.schedule in ("ZB-V", "DualPipe") and chunks != 1:
         return f"Expected interleave = 1 with {layout.schedule}, whose two chunks it says itself, got {chunks}."
+    if layout.schedule == "DualPipe" and pipeline % 2:
+        return f"Expected an even number of stages with DualPipe, whose pipelines meet in the middle, got {pipeline}."
+    if layout.shard is not None and not layout.zero:
+        return f"Expected zero = 1, 2 or 3 with shard = {layout.shard}: without ZeRO nothing is split in groups."
     if chunks > 1 and pipeline == 1:
         return "Expected one chunk a rank without a pipeline, got interleave above 1. Use pipeline > 1."
     per_step = data * layout.micro_batch
