@@ -1,4 +1,4 @@
-"""A network as a list of layers, each with its cost: parameters, FLOP, bytes moved and kept."""
+"""A network as layers, each with its cost: parameters, FLOP, bytes moved and kept; and one of them, SimpleCNN."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trainplan.arguments import Count, checked
-from trainplan.costs.layers import BACKWARD_OVER_FORWARD, Cost
+from trainplan.costs.layers import BACKWARD_OVER_FORWARD, Cost, conv2d, cross_entropy, elementwise, linear, pool
 from trainplan.errors import BadArgument
 from trainplan.units import format_si
 
@@ -84,3 +84,26 @@ class Network:
     def __str__(self) -> str:
         flop = format_si(self.forward_flop(), "FLOP")
         return f"{self.name}: {self.params:,} parameters, {flop} forward for one {self.sample}"
+
+
+def _simple_cnn(batch: BatchShape) -> dict[str, Cost]:
+    n = batch.size
+    return {
+        "conv1": conv2d(n, 3, 6, 32, kernel=5),
+        "relu1": elementwise(n * 6 * 28 * 28),
+        "pool1": pool(n, 6, 28, kernel=2),
+        "conv2": conv2d(n, 6, 16, 14, kernel=5),
+        "relu2": elementwise(n * 16 * 10 * 10),
+        "pool2": pool(n, 16, 10, kernel=2),
+        "fc1": linear(n, 400, 120),
+        "relu3": elementwise(n * 120),
+        "fc2": linear(n, 120, 84),
+        "relu4": elementwise(n * 84),
+        "fc3": linear(n, 84, 10),
+        "loss": cross_entropy(n, 10),
+    }
+
+
+# For (N, 3, 32, 32), the layout of LeNet-5 with ReLU and max pooling: 62,006 parameters. Source: LeCun, Bottou, Bengio
+# and Haffner, Gradient-based learning applied to document recognition (1998), fig. 2.
+SIMPLE_CNN = Network("SimpleCNN", _simple_cnn, "image of 3 x 32 x 32", "LeCun et al. 1998")

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from trainplan.arguments import Count, Dtype, checked
-from trainplan.costs.cnns import SIMPLE_CNN
 from trainplan.costs.layers import BACKWARD_OVER_FORWARD
 from trainplan.costs.memory_costs import TrainingMemory, optimizer_traffic_bytes, precision, training_memory
-from trainplan.costs.networks import Network
+from trainplan.costs.networks import SIMPLE_CNN, Network
 from trainplan.costs.transformer_layers import BERT_BASE, GPT2_XL, decoder
 from trainplan.costs.transformers import MODELS
 from trainplan.errors import lookup
