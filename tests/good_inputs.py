@@ -275,7 +275,6 @@ RESULTS = {
     "dist.Launched",
     "dist.Report",
     "pipelines.Steps",
-    "nsight.Command",
     "profiling.Limit",
     "profiling.MemoryTimeline",
     "profiling.PartSpan",

@@ -1,6 +1,7 @@
 """Commands that run NVIDIA's profilers, Nsight Systems (nsys) and Nsight Compute (ncu), and programs for them.
 
-Both profile a whole program: `as_script` writes what a cell does to one. Sources for options and reports: Nsight
+Both profile a whole program: `as_script` writes what a cell does to one. A command is text for a shell, as in
+`!{command}` in a cell. Sources for options and reports: Nsight
 Systems User Guide and Nsight Compute CLI documentation (docs.nvidia.com).
 """
 
@@ -10,28 +11,17 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.core.display import Shown, brief_repr
+from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.own_folder import writing
 from labkit.core.parameters import Count, Size, checked
 from labkit.measure.source_text import is_plain_function, with_imports
 
 
-@dataclass(frozen=True, repr=False)
-class Command(Shown):
-    """A command line: `parts` for subprocess.run, str() for a shell, as in `!{command}` in a cell."""
-
-    parts: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return shlex.join(self.parts)
-
-
 @checked
-def nsys_command(script: str | Path) -> Command:
+def nsys_command(script: str | Path) -> str:
     """The command that records a timeline of `script` with Nsight Systems, to <script>.nsys-rep beside it.
 
     It has CUDA calls and kernels, NVTX ranges and calls of the operating system. If the script calls
@@ -40,22 +30,22 @@ def nsys_command(script: str | Path) -> Command:
     path, stem = Path(script), _stem(script)
     capture = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop") if _marks_a_range(path) else ()
     options = ("--trace=cuda,nvtx,osrt", *capture, f"--output={stem}", "--force-overwrite=true")
-    return Command(("nsys", "profile", *options, sys.executable, str(path)))
+    return shlex.join(("nsys", "profile", *options, sys.executable, str(path)))
 
 
 @checked
-def nsys_stats_command(script: str | Path, *, report: str = "cuda_gpu_kern_sum") -> Command:
+def nsys_stats_command(script: str | Path, *, report: str = "cuda_gpu_kern_sum") -> str:
     """The command that prints a report on the recording of nsys_command(script).
 
     Reports: 'cuda_gpu_kern_sum' (kernels), 'cuda_api_sum' (calls on the host), 'cuda_gpu_mem_time_sum' (copies),
     'nvtx_sum' (ranges); `nsys stats --help-reports` lists all.
     """
     # Without --force-export, nsys would report on an earlier recording.
-    return Command(("nsys", "stats", f"--report={report}", "--force-export=true", f"{_stem(script)}.nsys-rep"))
+    return shlex.join(("nsys", "stats", f"--report={report}", "--force-export=true", f"{_stem(script)}.nsys-rep"))
 
 
 @checked
-def ncu_command(script: str | Path, *, launches: Count | None = None) -> Command:
+def ncu_command(script: str | Path, *, launches: Count | None = None) -> str:
     """The command that prints what the GPU's counters say of each kernel of `script`, by Nsight Compute's set 'basic'.
 
     `launches` limits the number of launches measured. If the script calls torch.cuda.profiler.start(), measuring begins
@@ -64,10 +54,10 @@ def ncu_command(script: str | Path, *, launches: Count | None = None) -> Command
     path = Path(script)
     _stem(path)
     # ncu would lock the base clock, and durations would be longer than without it
-    options = ("--set", "basic", "--nvtx", "--clock-control", "none", "--target-processes", "all")
-    options += () if launches is None else ("--launch-count", str(launches))
-    options += ("--profile-from-start", "off") if _marks_a_range(path) else ()
-    return Command(("ncu", *options, sys.executable, str(path)))
+    options = ["--set", "basic", "--nvtx", "--clock-control", "none", "--target-processes", "all"]
+    options += [] if launches is None else ["--launch-count", str(launches)]
+    options += ["--profile-from-start", "off"] if _marks_a_range(path) else []
+    return shlex.join(["ncu", *options, sys.executable, str(path)])
 
 
 def _stem(script: str | Path) -> Path:
