@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labkit.measure.published import table
@@ -48,11 +48,21 @@ class Profile:
         return n_bytes / bandwidth
 
     def schedule(self, name: str) -> list[list[str]]:
-        """A schedule by its name in SCHEDULES, as its authors ran it."""
-        return SCHEDULES[name](self)
+        """A schedule by its name in Qi et al. 2024, as they ran it.
+
+        1F1B-I has a layer a chunk; ZB-1p and ZB-2p are found for the profiled times within p and 2 p activations.
+        """
+        p, m = self.ranks, self.microbatches
+        if name == "1F1B-I":
+            return interleaved(p, m, self.layers_per_rank)
+        if name in ("ZB-1p", "ZB-2p"):
+            times = {"forward_s": self.forward_s, "input_s": self.input_s, "weight_s": self.weight_s}
+            limit = p if name == "ZB-1p" else 2 * p
+            return zero_bubble(p, m, **times, transfer_s=self.transfer_s, memory_limit=limit, kept=self.kept)
+        return {"1F1B": one_f_one_b, "ZB-H1": zb_h1, "ZB-H2": zb_h2}[name](p, m)
 
     def samples_per_gpu_per_s(self, name: str) -> float:
-        """Predicted throughput of a schedule of SCHEDULES, one GPU a rank, from one optimizer's step to the next.
+        """Predicted throughput of a schedule, one GPU a rank, from one optimizer's step to the next.
 
         For all schedules a transfer takes time of the rank that sends and of the one that receives, as it was profiled
         (without compute beside it) and as Megatron-LM waits for it. A rank's step ends with its own work and then the
@@ -68,30 +78,6 @@ class Profile:
             blocking=True,
         )
         return self.micro_batch * self.microbatches / (played.period_s + self.optimizer_s) / self.ranks
-
-
-def _zero_bubble(of: Profile, memory_limit: int) -> list[list[str]]:
-    return zero_bubble(
-        of.ranks,
-        of.microbatches,
-        forward_s=of.forward_s,
-        input_s=of.input_s,
-        weight_s=of.weight_s,
-        transfer_s=of.transfer_s,
-        memory_limit=memory_limit,
-        kept=of.kept,
-    )
-
-
-# 1F1B-I has a layer a chunk; ZB-1p and ZB-2p are found for the profiled times within p and 2 p activations
-SCHEDULES: Mapping[str, Callable[[Profile], list[list[str]]]] = {
-    "1F1B": lambda of: one_f_one_b(of.ranks, of.microbatches),
-    "1F1B-I": lambda of: interleaved(of.ranks, of.microbatches, of.layers_per_rank),
-    "ZB-H1": lambda of: zb_h1(of.ranks, of.microbatches),
-    "ZB-H2": lambda of: zb_h2(of.ranks, of.microbatches),
-    "ZB-1p": lambda of: _zero_bubble(of, of.ranks),
-    "ZB-2p": lambda of: _zero_bubble(of, 2 * of.ranks),
-}
 
 
 def profile(row: Mapping[str, str]) -> Profile:
