@@ -104,8 +104,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "nsight.nsys_command.script": lambda: "script.py",
     "nsight.nsys_stats_command.script": lambda: "script.py",
     "nsight.ncu_command.script": lambda: "script.py",
-    "nsight.read_report.path": lambda: _report(),
-    "nsight.csv_rows.text": lambda: _CSV,
     "profiling.step_overhead.step_of": lambda: lambda n: _work,
     "profiling.step_overhead.small": lambda: 1,
     "profiling.step_overhead.large": lambda: 2,
@@ -121,7 +119,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "cluster.held_against.batch": lambda: 8,
     "schedule.overlap.backward_s": lambda: [1.0, 1.0],
     "schedule.overlap.n_bytes": lambda: [1e6, 1e6],
-    "schedule.profile.row": lambda: lab.published.table("zero_bubble_times")[0],
     "schedule.simulate.schedule": lambda: [["F0", "B0"], ["F0", "B0"]],
     "fpga.recorded.kind": lambda: "plain",
     "fpga.skewed.rows": lambda: np.ones((2, 3), int),
@@ -278,7 +275,6 @@ RESULTS = {
     "dist.Launched",
     "dist.Report",
     "pipelines.Steps",
-    "nsight.Command",
     "profiling.Limit",
     "profiling.MemoryTimeline",
     "profiling.PartSpan",
@@ -423,14 +419,6 @@ def _work() -> None:
 
 def _work_on(value: object = None) -> None:
     pass
-
-
-_CSV = '"ID","Kernel Name","Metric Name","Metric Value","Metric Unit"\n0,a,Duration,1,us\n'
-
-
-def _report() -> str:
-    Path("report.csv").write_text(_CSV)
-    return "report.csv"
 
 
 def _prepared() -> Any:

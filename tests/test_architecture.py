@@ -97,7 +97,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"launcher"},
     ],
     "trainplan": [
-        {"errors", "plain_values", "spans", "tables", "units"},
+        {"errors", "tables", "units"},
         {"arguments"},
         {"costs", "facts"},
         {"cluster", "schedule"},

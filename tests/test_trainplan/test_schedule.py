@@ -10,7 +10,7 @@ from torch.distributed.pipelining.schedules import ScheduleZBVZeroBubble
 
 from trainplan.errors import ScheduleError
 from trainplan.schedule import dualpipe, gpipe, interleaved, one_f_one_b, simulate, zb_h1, zb_h2, zb_v, zero_bubble
-from trainplan.spans import Span
+from trainplan.schedule.timetable import Span
 
 SIZES = [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2), (4, 8), (5, 5), (7, 30), (8, 24)]
 PLAIN = (gpipe, one_f_one_b)

@@ -7,12 +7,11 @@ the backward that computes the weights' gradients where a schedule separates it,
 from trainplan.schedule.automatic import zero_bubble
 from trainplan.schedule.gradient_overlap import Overlap, overlap
 from trainplan.schedule.parsing import Schedule
-from trainplan.schedule.replay import profile, published_errors
 from trainplan.schedule.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zb_h1, zb_h2, zb_v
 from trainplan.schedule.simulation import simulate
 from trainplan.schedule.timetable import Timetable
 
 __all__ = [
-    "Overlap", "Schedule", "Timetable", "dualpipe", "gpipe", "interleaved", "one_f_one_b", "overlap", "profile",
-    "published_errors", "simulate", "zb_h1", "zb_h2", "zb_v", "zero_bubble",
+    "Overlap", "Schedule", "Timetable", "dualpipe", "gpipe", "interleaved", "one_f_one_b", "overlap", "simulate",
+    "zb_h1", "zb_h2", "zb_v", "zero_bubble",
 ]  # fmt: skip

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainplan.arguments import checked
+from labkit.measure.published import table
 from trainplan.costs.memory_costs import optimizer_traffic_bytes
-from trainplan.errors import ScheduleError, lookup
 from trainplan.facts.agreement import Agreement, Compared
-from trainplan.facts.csv_tables import published
 from trainplan.facts.devices import find
-from trainplan.schedule.automatic import zero_bubble
-from trainplan.schedule.schedules import gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
-from trainplan.schedule.simulation import simulate
+from trainplan.schedule import interleaved, one_f_one_b, simulate, zb_h1, zb_h2, zero_bubble
 
 
 @dataclass(frozen=True)
@@ -51,14 +47,22 @@ class Profile:
         assert bandwidth is not None  # the catalogue has it
         return n_bytes / bandwidth
 
-    @checked(error=ScheduleError)
     def schedule(self, name: str) -> list[list[str]]:
-        """A schedule by its name in SCHEDULES, as its authors ran it. Raises ScheduleError with the nearest name."""
-        return lookup(name, SCHEDULES, "schedule", ScheduleError)(self)
+        """A schedule by its name in Qi et al. 2024, as they ran it.
 
-    @checked(error=ScheduleError)
+        1F1B-I has a layer a chunk; ZB-1p and ZB-2p are found for the profiled times within p and 2 p activations.
+        """
+        p, m = self.ranks, self.microbatches
+        if name == "1F1B-I":
+            return interleaved(p, m, self.layers_per_rank)
+        if name in ("ZB-1p", "ZB-2p"):
+            times = {"forward_s": self.forward_s, "input_s": self.input_s, "weight_s": self.weight_s}
+            limit = p if name == "ZB-1p" else 2 * p
+            return zero_bubble(p, m, **times, transfer_s=self.transfer_s, memory_limit=limit, kept=self.kept)
+        return {"1F1B": one_f_one_b, "ZB-H1": zb_h1, "ZB-H2": zb_h2}[name](p, m)
+
     def samples_per_gpu_per_s(self, name: str) -> float:
-        """Predicted throughput of a schedule of SCHEDULES, one GPU a rank, from one optimizer's step to the next.
+        """Predicted throughput of a schedule, one GPU a rank, from one optimizer's step to the next.
 
         For all schedules a transfer takes time of the rank that sends and of the one that receives, as it was profiled
         (without compute beside it) and as Megatron-LM waits for it. A rank's step ends with its own work and then the
@@ -76,37 +80,8 @@ class Profile:
         return self.micro_batch * self.microbatches / (played.period_s + self.optimizer_s) / self.ranks
 
 
-def _zero_bubble(of: Profile, memory_limit: int) -> list[list[str]]:
-    return zero_bubble(
-        of.ranks,
-        of.microbatches,
-        forward_s=of.forward_s,
-        input_s=of.input_s,
-        weight_s=of.weight_s,
-        transfer_s=of.transfer_s,
-        memory_limit=memory_limit,
-        kept=of.kept,
-    )
-
-
-# 1F1B-I has a layer a chunk; ZB-1p and ZB-2p are found for the profiled times within p and 2 p activations
-SCHEDULES: Mapping[str, Callable[[Profile], list[list[str]]]] = {
-    "GPipe": lambda of: gpipe(of.ranks, of.microbatches),
-    "1F1B": lambda of: one_f_one_b(of.ranks, of.microbatches),
-    "1F1B-I": lambda of: interleaved(of.ranks, of.microbatches, of.layers_per_rank),
-    "ZB-H1": lambda of: zb_h1(of.ranks, of.microbatches),
-    "ZB-H2": lambda of: zb_h2(of.ranks, of.microbatches),
-    "ZB-1p": lambda of: _zero_bubble(of, of.ranks),
-    "ZB-2p": lambda of: _zero_bubble(of, 2 * of.ranks),
-}
-
-
-@checked(error=ScheduleError)
 def profile(row: Mapping[str, str]) -> Profile:
-    """The Profile in a row of the published table "zero_bubble_times". Raises ScheduleError for another row."""
-    lacking = [column for column in published("zero_bubble_times")[0] if column not in row]
-    if lacking:
-        raise ScheduleError(f"Expected row to be of table('zero_bubble_times'), got one without {lacking[0]!r}.")
+    """The Profile in a row of the published table "zero_bubble_times"."""
     ranks = int(row["pp"])
     return Profile(
         model=row["model"],
@@ -127,9 +102,9 @@ def profile(row: Mapping[str, str]) -> Profile:
 def published_errors() -> Agreement[str]:
     """Every row of the published table "zero_bubble_throughput_small", predicted from its profile."""
     setting = ("model", "pp", "gpus", "micro_batch", "microbatches_m")
-    profiles = {tuple(row[name] for name in setting): profile(row) for row in published("zero_bubble_times")}
+    profiles = {tuple(row[name] for name in setting): profile(row) for row in table("zero_bubble_times")}
     rows = []
-    for row in published("zero_bubble_throughput_small"):
+    for row in table("zero_bubble_throughput_small"):
         found = profiles[tuple(row[name] for name in setting)]
         schedule = row["schedule"]
         label = f"{row['model']}, {schedule}, {row['microbatches_m']} micro-batches"

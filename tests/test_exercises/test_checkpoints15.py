@@ -1,12 +1,11 @@
-"""Checkpoints against a simulation of failures."""
+"""Daly's interval between checkpoints against a simulation of failures."""
 
 import math
 import random
 
 import pytest
 
-from trainplan.costs.failures import checkpoint_interval_s
-from trainplan.errors import BadArgument
+from exercises.nb15.check import daly_interval_s
 
 
 def goodput(interval, checkpoint, mtbf, restart):
@@ -34,7 +33,7 @@ def lived(interval, checkpoint, mtbf, restart, work, seed):
 
 @pytest.mark.parametrize(("checkpoint", "mtbf", "restart"), [(60, 10_800, 300), (5, 600, 20), (300, 3600, 0)])
 def test_no_interval_does_more_than_this_one(checkpoint, mtbf, restart):
-    interval = checkpoint_interval_s(checkpoint, mtbf)
+    interval = daly_interval_s(checkpoint, mtbf)
     share = goodput(interval, checkpoint, mtbf, restart)
     simulated = lived(interval, checkpoint, mtbf, restart, work=4000 * mtbf, seed=1)
     assert share == pytest.approx(simulated, rel=0.02)
@@ -43,20 +42,5 @@ def test_no_interval_does_more_than_this_one(checkpoint, mtbf, restart):
 
 
 def test_young_and_daly_agree_where_checkpoints_are_short():
-    young = checkpoint_interval_s(1, 1e6, formula="young")
-    assert young == pytest.approx(math.sqrt(2e6))
-    assert checkpoint_interval_s(1, 1e6) == pytest.approx(young, rel=0.001)
-    assert checkpoint_interval_s(100, 40) == 40
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: checkpoint_interval_s(0, 1),
-        lambda: checkpoint_interval_s(1, 0),
-        lambda: checkpoint_interval_s(1, 1, formula="dally"),
-    ],
-)
-def test_bad_times_are_named(call):
-    with pytest.raises(BadArgument, match="Expected"):
-        call()
+    assert daly_interval_s(1, 1e6) == pytest.approx(math.sqrt(2e6), rel=0.001)
+    assert daly_interval_s(100, 40) == 40
