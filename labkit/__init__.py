@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from kerneltrace import trace as trace
     from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
     from kerneltrace.judge.occupancy import occupancy as occupancy
-    from labkit import kernels as kernels, plot as plot
+    from labkit import plot as plot
     from labkit.core import errors as errors, units as units
     from labkit.core.display import Table as Table
     from labkit.lesson import course as course
@@ -77,7 +77,7 @@ _ROOMS = {
     "labkit.lesson": ("course",),
     "labkit.measure": ("catalog", "dist", "profiling", "published", "simulated"),
     "labkit.train": ("data", "graphs", "models", "training"),
-    "labkit": ("kernels", "plot"),
+    "labkit": ("plot",),
     "trainplan": ("cluster", "costs", "schedule"),
 }
 _HOME_OF = {name: module for module, names in _NAMES.items() for name in names}

@@ -354,7 +354,6 @@ NOT_WALKED: dict[str, str] = {
     "pool.run": "takes argparse's result",
     "pool.write_page": "writes a file; `pool.read_class` is called",
     "graphs": "compiles",
-    "kernels": "needs a GPU",
     "models.ResNet9.forward": "is traced by torch.compile, which a door would break",
     "models.SimpleCNN.forward": "is traced by torch.compile, which a door would break",
     "models.SmallGPT.forward": "is traced by torch.compile, which a door would break",
