@@ -201,8 +201,8 @@ EXAMPLES |= {
 EXAMPLES |= {
     "namespace_hosts.Hosts.launch.fn": lambda: _work_on,
     "dist.all_reduce_seconds.sizes": lambda: [4, 4096],
-    "dist.as_script.fn": lambda: _work_on,
-    "dist.as_script.folder": lambda: "script",
+    "rank_script.as_script.fn": lambda: _work_on,
+    "rank_script.as_script.folder": lambda: "script",
     "parallel_training.backward_by_buckets.backward_s": lambda: [0.1, 0.1],
     "parallel_training.backward_by_buckets.n_bytes": lambda: [4, 4],
     "dist.interleaved.ways": lambda: {"one": lambda: None},

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from exercises.source_text import is_plain_function, with_imports
 from labkit.core.display import Shown, Table, brief_repr, cut
 from labkit.core.errors import BadArgument, DataError
 from labkit.core.own_folder import writing
 from labkit.core.parameters import Count, Size, checked
 from labkit.core.units import format_seconds
-from labkit.measure.source_text import is_plain_function, with_imports
 
 # The columns shown of `--set basic`, in this order.
 _DETAILS = (

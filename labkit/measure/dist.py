@@ -19,14 +19,13 @@ from labkit.core.parameters import Count, checked
 from labkit.core.paths import ROOT
 from labkit.measure.bench import Timing, sync_of as sync_of
 from labkit.measure.contention import Contention, Watch, add_ended
-from labkit.measure.rank_script import as_script as as_script
 from labkit.measure.readings import no_sync
 from ranks import Report as Report, report as report, span as span
 from ranks.launcher import agent, rank_failures
 from ranks.launcher.launching import MOST_RANKS
 
 __all__ = [
-    "Launched", "Report", "all_reduce_seconds", "as_script", "backend", "interleaved", "launch", "report", "span",
+    "Launched", "Report", "all_reduce_seconds", "backend", "interleaved", "launch", "report", "span",
     "sync_of",
 ]  # fmt: skip
 Ranks = Annotated[int, Number(least=1, most=MOST_RANKS, advice="It is the number of ranks on this machine.")]

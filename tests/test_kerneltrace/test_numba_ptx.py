@@ -1,4 +1,4 @@
-"""Every fast numba kernel of notebook 04, of the textbook and of the solutions compiles for GPUs of four generations."""
+"""Each numba kernel of notebook 04, of the textbook and of the solutions compiles for GPUs of four generations."""
 
 import itertools
 import linecache
