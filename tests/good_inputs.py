@@ -327,6 +327,7 @@ NOT_WALKED: dict[str, str] = {
     "gpu_comparison.ready": "needs a GPU",
     "trace": "takes what its kernel takes: tests/test_kerneltrace/test_trace_refusals.py",
     "Stepper": "takes what its kernel takes: tests/test_lesson/test_stepper.py",
+    "kerneltrace.Stepper": "the same",
     "schedule_editor.ScheduleEditor": "takes what `schedule.simulate` takes, which is called",
     "data.Prepare.augment": "handles one image of a loader",
     "data.Prepare.decode": "handles one image of a loader",
