@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from labkit import plot as plot
     from labkit.core import errors as errors, units as units
     from labkit.core.display import Table as Table
-    from labkit.lesson import course as course
     from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard
     from labkit.lesson.cards import cards as cards
     from labkit.lesson.checks import check as check, hint as hint, solution as solution
@@ -74,7 +73,6 @@ _NAMES = {
 # The rooms that notebooks use by name, and where each stands.
 _ROOMS = {
     "labkit.core": ("errors", "units"),
-    "labkit.lesson": ("course",),
     "labkit.measure": ("catalog", "dist", "profiling", "published", "simulated"),
     "labkit.train": ("data", "graphs", "models", "training"),
     "labkit": ("plot",),

@@ -1,4 +1,4 @@
-"""The commands: `python -m labkit doctor`, `claims` and `progress`."""
+"""The commands: `python -m labkit doctor` and `progress`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,6 @@ def doctor(_: argparse.Namespace) -> int:
     return 0 if report.works else 1
 
 
-def claims(_: argparse.Namespace) -> int:
-    """What became of each claim: here, on recorded machines, in published measurements, and what is missing."""
-    from labkit.lesson import course
-
-    print(course.claims())
-    return 0
-
-
 def progress(_: argparse.Namespace) -> int:
     """What is done of each notebook and track, and what to do next."""
     from labkit.lesson.progress import progress
@@ -38,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the command line, without the program) names; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m labkit")
     commands = parser.add_subparsers(dest="command", required=True)
-    for run in (doctor, claims, progress):
+    for run in (doctor, progress):
         command = commands.add_parser(run.__name__, help=(run.__doc__ or "").rstrip("."))
         command.set_defaults(run=run)
     return run_command(parser, argv)

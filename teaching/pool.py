@@ -25,7 +25,7 @@ from labkit.core.own_folder import writing
 from labkit.core.parameters import checked
 from labkit.core.results import Attempt, Entry, Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity
-from labkit.lesson import course, guesses, journal
+from labkit.lesson import calibration, guesses, journal
 from labkit.lesson.outcomes import Standing, outcomes
 from labkit.measure.bootstrap import median_ratio_interval
 from teaching.report import as_page
@@ -118,8 +118,8 @@ def _parts(readers: Sequence[Reader], skipped: Sequence[str]) -> Iterator[str]:
     told += f" {len(skipped)} files or groups of lines are left out, which the command names." if skipped else ""
     yield f"<p>{as_html(told)}</p>"
     pairs = [pair for reader in readers for pair in guesses.before_measuring(reader.entries)]
-    calibration = course.calibrated(pairs, "All") if pairs else Note("Nobody has guessed and measured a number yet.")
-    yield f"<h2>How good the guesses are</h2>{calibration._repr_html_()}"
+    guessed = calibration.calibrated(pairs, "All") if pairs else Note("Nobody has guessed and measured a number yet.")
+    yield f"<h2>How good the guesses are</h2>{guessed._repr_html_()}"
     yield f"<h2>Exercises</h2>{_exercises(readers)._repr_html_()}"
     yield f"<h2>Claims by machine</h2>{_claims(readers)._repr_html_()}"
     yield "<h2>Guesses, and what was measured</h2><p>Only guesses that were made before measuring.</p>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labkit.core import results
 from labkit.core.display import Table
-from labkit.lesson import course, review
+from labkit.lesson import calibration, review
 from labkit.lesson.outcomes import outcomes
 from labkit.lesson.outline import next_step, outlines, tracks
 
@@ -27,7 +27,7 @@ def progress() -> Table:
     for name, way in tracks().items():
         left = [one.minutes for one in way if not one.done(found)]
         notes.append(f"{name}: {len(way) - len(left)} of {len(way)} notebooks are done, {sum(left)} minutes are left.")
-    if judged := course.calibration().table().rows:
+    if judged := calibration.calibration().table().rows:
         _, count, close, _, lean = judged[-1]
         notes.append(f"Guesses made before measuring: {count}; within a factor of 2: {close}; you guess: {lean}.")
     if due := review.due_today():
