@@ -296,7 +296,7 @@ RESULTS = {
     "training.AccuracyGain",
     "training.RateSweep",
     "training.Run",
-    "training.Runs",
+    "several_seeds.Runs",
     "training.TunedComparison",
 }
 
@@ -356,8 +356,8 @@ NOT_WALKED: dict[str, str] = {
     "models.ResNet9.forward": "is traced by torch.compile, which a door would break",
     "models.SimpleCNN.forward": "is traced by torch.compile, which a door would break",
     "models.SmallGPT.forward": "is traced by torch.compile, which a door would break",
-    "training.Runs.faster_than": "needs four seeds on each side",
-    "training.interleaved": "trains; `fit` is called",
+    "several_seeds.Runs.faster_than": "needs four seeds on each side",
+    "several_seeds.interleaved": "trains; `fit` is called",
     "training.RateSweep.middle": "takes one of its own rates",
     "measure_ceilings": "takes seconds a call",
     "pipelines.OwnSchedule": "torch's class, which needs a process group",

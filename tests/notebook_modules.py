@@ -8,8 +8,9 @@ from labkit.plot.core import Drawing
 
 INSTRUMENTS = {
     "01": ("device_jobs",), "02": ("workstation",), "04": ("gpu_comparison",), "07": ("nsight",), "09": ("formats",),
-    "11": ("gradient_noise", "seed_curves"), "12": ("parallel_training",), "14": ("pipelines", "schedule_editor"),
-    "15": ("namespace_hosts", "rank_script"), "16": ("course",), "22": ("fpga",),
+    "11": ("gradient_noise", "seed_curves", "several_seeds"), "12": ("parallel_training",),
+    "14": ("pipelines", "schedule_editor"), "15": ("namespace_hosts", "rank_script"), "16": ("course",),
+    "22": ("fpga",),
 }  # fmt: skip
 
 
