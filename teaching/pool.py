@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import plot
 from labkit.core import results
 from labkit.core.comparable import Work, difference
 from labkit.core.display import Note, Table, as_html
@@ -28,6 +27,7 @@ from labkit.core.units import format_quantity
 from labkit.lesson import calibration, guesses, journal
 from labkit.lesson.outcomes import Standing, outcomes
 from labkit.measure.bootstrap import median_ratio_interval
+from teaching.guess_histogram import guess_histogram
 from teaching.report import as_page
 
 _LARGEST = 2**26  # bytes of a file; the whole course makes half a megabyte
@@ -143,7 +143,7 @@ def _guesses(readers: Sequence[Reader]) -> Iterator[tuple[str, str]]:
             found[kind].setdefault(key, []).append(entry.value)
     for key, guessed in sorted(found[Prediction].items()):
         measured, title = found[Measurement].get(key, []), " ".join(key[:2])
-        yield key[0][:2], plot.guess_histogram(guessed, measured, unit=key[2], title=title).as_html()
+        yield key[0][:2], guess_histogram(guessed, measured, unit=key[2], title=title).as_html()
 
 
 def _machines(readers: Sequence[Reader]) -> Iterator[tuple[str, str]]:
