@@ -160,7 +160,7 @@ def test_a_small_card_that_is_nearly_full(tmp_path, monkeypatch):
 
 def test_a_gpu_that_torch_has_no_code_for_is_not_used(tmp_path):
     code = """
-        from labkit.lesson import doctor
+        from scripts import doctor
         from labkit.measure.machine import machine, pick
         assert (machine().device, machine().gpus) == ("cpu", ())
         print(doctor.gpus("GPUs"))
@@ -212,7 +212,7 @@ def test_what_no_notebook_does(tmp_path):
     code = """
         import torch
         import labkit as lab
-        from labkit.lesson import doctor
+        from scripts import doctor
         from labkit.measure.machine import machine
         print(doctor.gpus("GPUs"), machine().slug, machine(), lab.profiling.utilization(1e9, 1e-3))
         x = torch.ones(4, device="cuda")
