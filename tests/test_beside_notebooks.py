@@ -14,7 +14,6 @@ KEPT = {
     "decoded_cache": "the same",
     "fresh_cache": "with compiled and captured one set, of which 06 and 16 use others",
     "steady_batch_s": "reads the times of labkit's loader, which 08, 16 and 20 use",
-    "step_parts": "21 asks the reader to draw it",
 }
 
 

@@ -9,12 +9,7 @@ logarithmic ones. Colour is never the only mark.
 """
 
 from labkit.plot.bars import PENDING as PENDING, Bar as Bar, speed_bars as speed_bars
-from labkit.plot.clusters import (
-    agreement as agreement,
-    bytes_by_tokens as bytes_by_tokens,
-    scales as scales,
-    step_parts as step_parts,
-)
+from labkit.plot.clusters import bytes_by_tokens as bytes_by_tokens, scales as scales
 from labkit.plot.core import new_axes as new_axes
 from labkit.plot.curves_by_step import curves as curves
 from labkit.plot.images import grey_images as grey_images, images as images
