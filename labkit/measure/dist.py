@@ -98,8 +98,8 @@ def interleaved(
     for _ in range(rounds + 1):
         for name, way in ways.items():
             readings_s[name].append(together_s(way, sync))
-    found = watch.so_far()
-    return {name: Timing(name, first_s, tuple(rest), contention=found) for name, (first_s, *rest) in readings_s.items()}
+    taken = watch.so_far()
+    return {name: Timing(name, first_s, tuple(rest), contention=taken) for name, (first_s, *rest) in readings_s.items()}
 
 
 def group_sync() -> Callable[[], None]:
