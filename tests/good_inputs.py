@@ -163,7 +163,7 @@ EXAMPLES |= {
     "data.digits.split": lambda: "train",
     "data.loader.dataset": lambda: torch.utils.data.TensorDataset(torch.rand(16, 4)),
     "data.loader.num_workers": lambda: 0,
-    "data.steady_batch_s.times": lambda: [lab.data.BatchTimes(0, i, i + 0.5, i, i + 0.6) for i in range(40)],
+    "steady_rate.steady_batch_s.times": lambda: [lab.data.BatchTimes(0, i, i + 0.5, i, i + 0.6) for i in range(40)],
     "formats.Format.bits.x": lambda: 2.0,
     "formats.Format.value.bits": lambda: "0" * 16,
     "formats.Format.shares.values": lambda: [1.0, 2.0],

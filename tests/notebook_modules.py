@@ -9,7 +9,7 @@ from teaching import guess_histogram
 
 INSTRUMENTS = {
     "01": ("device_jobs", "published_matmuls"), "02": ("workstation",), "04": ("gpu_comparison", "kernel_times"),
-    "07": ("nsight",), "09": ("formats", "resnet9"),
+    "07": ("nsight",), "08": ("steady_rate",), "09": ("formats", "resnet9"),
     "11": ("gradient_noise", "seed_curves", "several_seeds"), "12": ("parallel_training",),
     "14": ("pipelines", "schedule_editor"), "15": ("namespace_hosts", "rank_script"), "16": ("course",),
     "22": ("fpga",),

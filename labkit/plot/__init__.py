@@ -9,10 +9,9 @@ logarithmic ones. Colour is never the only mark.
 """
 
 from labkit.plot.bars import PENDING as PENDING, Bar as Bar, speed_bars as speed_bars
-from labkit.plot.clusters import bytes_by_tokens as bytes_by_tokens, scales as scales
 from labkit.plot.core import new_axes as new_axes
-from labkit.plot.curves_by_step import curves as curves
 from labkit.plot.images import grey_images as grey_images, images as images
+from labkit.plot.lines import bytes_by_tokens as bytes_by_tokens, curves as curves, scales as scales
 from labkit.plot.picture import Picture as Picture, drop_pixels as drop_pixels, to_png as to_png
 from labkit.plot.schedules import gantt as gantt
 from labkit.plot.timelines import queue as queue, timeline as timeline

@@ -1,17 +1,17 @@
-"""Figures by size: lines over a logarithmic axis, and the bytes that ranks send by tokens."""
+"""Lines: numbers by step, values over a size, and the bytes that ranks send by tokens."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from labkit.core.parameters import AnyNumber, Count, Positive
-from labkit.core.units import format_bytes, format_quantity
+from labkit.core.units import format_bytes, format_quantity, significant
 from labkit.plot.core import Drawing, FigureSpec
 from labkit.plot.style import (
     CYCLE,
@@ -22,6 +22,18 @@ from labkit.plot.style import (
 )  # fmt: skip
 
 _ELEMENT_BYTES = 4  # float32
+
+
+@Drawing
+def curves(ax: Axes, series: Mapping[str, Sequence[AnyNumber]], *, x: str = "step", y: str = "loss") -> FigureSpec:
+    """Lines over their index from 1, one a name, each with a marker of its own at its end."""
+    for i, (name, values) in enumerate(series.items()):
+        ax.plot(range(1, len(values) + 1), values, markevery=[-1], label=name, **series_style(i))
+    ax.set(xlabel=x, ylabel=y)
+    ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ends = [f"{name} {significant(values[-1])} after {len(values)}" for name, values in series.items() if len(values)]
+    return FigureSpec(f"{y} by {x}: {'; '.join(ends)}." if ends else "Nothing drawn yet.")
 
 
 @Drawing

@@ -1,4 +1,4 @@
-"""Figures of ranks and clusters: what they show is read back from the axes."""
+"""Lines by size and by step: what they show is read back from the axes."""
 
 import math
 
