@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 
 from exercises.nb01 import device_jobs
 from exercises.nb01.device_jobs import Candidate
+from exercises.nb01.published_matmuls import PublishedMatmul
 from labkit.core.errors import PlanError
 from labkit.core.parameters import Count, NonNegative, Positive
 from labkit.core.units import format_si, significant
-from labkit.measure.published import PublishedMatmul
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_beside
 from labkit.plot.style import HATCHED, LIMIT, MEASURED, series_style
 from trainplan import costs

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from exercises.source_text import is_plain_function, with_imports
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.own_folder import writing
 from labkit.core.parameters import Count, Size, checked
-from labkit.measure.source_text import is_plain_function, with_imports
 
 
 @checked

@@ -13,7 +13,7 @@ from exercises.nb17.device_memory import MIB
 from exercises.nb17.settings import CORES, LAYERS, RankEvidence
 from labkit.core.display import Table
 from labkit.core.units import significant
-from labkit.plot.curves_by_step import curves
+from labkit.plot.lines import curves
 from labkit.plot.schedules import gantt
 
 _CHARACTER = 16 * MIB  # of a segment, in the picture of the memory

@@ -214,9 +214,9 @@ class SpeedBoard(Live):
             bar.predicted = guesses.predicted(f"{self.section} {row}", self.unit)  # it may be newer than the row
             of_row = [one for one in others if one.number.what == row]
             same = [one.number for one in of_row if one.relation == "same"]
-            found, self._apart[row] = beside(f"{self.section} {row}", work, same)
-            self._cited[row] = [one for one in of_row if one.relation == "related" or one.number in found]
-            bar.others = [*((one.came_from, one.value) for one in found), *self._calculated.get(row, [])]
+            numbers, self._apart[row] = beside(f"{self.section} {row}", work, same)
+            self._cited[row] = [one for one in of_row if one.relation == "related" or one.number in numbers]
+            bar.others = [*((one.came_from, one.value) for one in numbers), *self._calculated.get(row, [])]
 
     def _by_reason(self, sentences: Mapping[str, Sequence[str]]) -> list[str]:
         """Each of the rows' sentences once, after the names of its rows where those aren't all."""

@@ -252,8 +252,8 @@ def summary(notebook: str) -> Summary:
     keys = sorted([*measured, *(key for key in guesses if key not in measured)], key=lambda key: key[:4])
     rows = tuple(_row(key, measured.get(key), guesses.get(key)) for key in keys)
     notes = [_BUSY] * any(m.busy for m in measured.values()) + ([log.note] if log.note else []) + log.damaged()
-    found = tuple(verdicts[claim] for claim in sorted(verdicts))
-    return Summary(rows, found, tuple(notes), outline.closing(notebook))
+    given = tuple(verdicts[claim] for claim in sorted(verdicts))
+    return Summary(rows, given, tuple(notes), outline.closing(notebook))
 
 
 def _row(key: str, measurement: Measurement | None, guess: Prediction | None) -> tuple[str, str, str, str]:

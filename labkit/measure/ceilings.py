@@ -144,8 +144,8 @@ def measure(
     for dtype in DTYPES[probe.device]:
         if reason := probe.unsuited(dtype, flags):
             remarks[dtype] = reason
-        elif (found := probe.matmul(dtype)) is not None:
-            matmul[dtype] = found
+        elif (ceiling := probe.matmul(dtype)) is not None:
+            matmul[dtype] = ceiling
         else:
             remarks[dtype] = "the device has too little free memory for the smallest shape."
     if probe.device == "cpu":
@@ -173,8 +173,8 @@ class Store:
     def find(self, conditions: dict[str, str]) -> Ceilings | None:
         """The latest ceilings measured under exactly these conditions, or None."""
         entries = [*self._given, *reversed(read_lines(self.path, _from_line)[0])]
-        found = next((entry for entry in entries if entry.conditions == conditions), None)
-        return None if found is None else self._give(found)
+        matching = next((entry for entry in entries if entry.conditions == conditions), None)
+        return None if matching is None else self._give(matching)
 
     def keep(self, new: Ceilings) -> Ceilings:
         """Write new ceilings to the file, and give them from now on; their `note` says what went wrong."""
@@ -207,12 +207,12 @@ def _from_line(line: str) -> Ceilings:
         fields["copy"] = Ceiling(**fields["copy"])
         fields["matmul"] = {dtype: Ceiling(**ceiling) for dtype, ceiling in fields["matmul"].items()}
         fields["checks"] = tuple(SelfCheck(**check) for check in fields["checks"])
-        found = Ceilings(**fields)
+        ceilings = Ceilings(**fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    if not found.matmul:
+    if not ceilings.matmul:
         raise ValueError("no matmul was measured")
-    return found
+    return ceilings
 
 
 def _peaks(device: str, name: str, memory_bytes: int) -> tuple[dict[str, float | None], str]:

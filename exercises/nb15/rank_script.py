@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+from exercises.source_text import is_plain_function, with_imports
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.kinds import Number
 from labkit.core.own_folder import writing
 from labkit.core.parameters import Count, checked
-from labkit.measure.source_text import is_plain_function, with_imports
 
 PORT = 29500  # torchrun's own default
 _ENDPOINT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
 _RETURNED = re.compile(r"^rank (\d+) returned (.*)$", re.MULTILINE)
 
 _TRAIN = '''\
-"""A function of a notebook, run on every rank that torchrun starts. Written by lab.dist.as_script."""
+"""A function of a notebook, run on every rank that torchrun starts. Written by as_script of notebook 15."""
 
 import os
 import sys
@@ -116,14 +116,15 @@ def as_script(
     time = f"{minutes // 60:02d}:{minutes % 60:02d}:00"  # as Slurm reads it: HH:MM:SS
     job = _SLURM.format(name=fn.__name__, nnodes=nnodes, nproc=nproc, time=time)
     train = _TRAIN.format(imports=imports, source=source, name=fn.__name__, arguments=_literals(fn, args))
-    found = Scripts(*(Path(folder) / name for name in ("train.py", "torchrun.sh", "job.slurm")))
-    for path, text in zip(found, (train, start, job), strict=True):
+    scripts = Scripts(*(Path(folder) / name for name in ("train.py", "torchrun.sh", "job.slurm")))
+    for path, text in zip(scripts, (train, start, job), strict=True):
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="\n")
-    return found
+    return scripts
 
 
+@checked
 def returned(output: str) -> Iterator[tuple[int, Any]]:
     """(rank, value) of each line in which train.py says what its function returned."""
     for rank, text in _RETURNED.findall(output):
@@ -134,9 +135,9 @@ def returned(output: str) -> Iterator[tuple[int, Any]]:
 
 
 def _torchrun(nproc: int, nnodes: int, rendezvous: str | None) -> str:
-    found = _ENDPOINT.fullmatch(rendezvous or "")
+    endpoint = _ENDPOINT.fullmatch(rendezvous or "")
     # Strictly, since it becomes a part of a shell script.
-    if rendezvous is not None and not (found and 0 < int(found[2]) < 65536):
+    if rendezvous is not None and not (endpoint and 0 < int(endpoint[2]) < 65536):
         raise BadArgument(
             f"Expected rendezvous to be 'host:port', such as 'node1:{PORT}', got {brief_repr(rendezvous)}."
         )

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from exercises import cuda_launch
 from labkit.core.errors import LabError
-from labkit.kernels import driver
 
-_FILE = "cnn_block"
+FILE = Path(__file__).with_suffix(".cu")
 _STATIC_FLOATS = 48 * 1024 // 4  # of shared memory; more than 48 KiB a block would need an opt-in
 _MAX_THREADS = 1024
 _THREADS = 256  # THREADS of cnn_block.cu
@@ -77,15 +78,15 @@ def cnn_block_forward(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int =
     Raises LabError for tensors the kernel can't take, and for a block too large for its shared memory.
     """
     sizes = _constants(x, weight, padding)
-    driver.check_tensors(torch.float32, x=x, weight=weight, bias=bias)
-    driver.check_shape("bias", bias, (sizes.c_out,))
+    cuda_launch.check_tensors(torch.float32, x=x, weight=weight, bias=bias)
+    cuda_launch.check_shape("bias", bias, (sizes.c_out,))
     images = x.shape[0]
     pooled = x.new_empty(images, sizes.c_out, *sizes.pooled)
     choice = torch.empty_like(pooled, dtype=torch.uint8)
     if images:
         grid = (-(-images * sizes.places // _THREADS), sizes.c_out // sizes.out_group)
         arguments = (x, weight, bias, pooled, choice, np.int32(images))
-        driver.run(_FILE, "cnn_block_forward", grid, (_THREADS,), arguments, options=sizes.options)
+        cuda_launch.run(FILE, "cnn_block_forward", grid, (_THREADS,), arguments, options=sizes.options)
     return pooled, choice
 
 
@@ -99,11 +100,11 @@ def cnn_block_backward(
     """
     sizes = _constants(x, weight, padding)
     shape = (x.shape[0], sizes.c_out, *sizes.pooled)
-    driver.check_tensors(torch.float32, grad_pooled=grad_pooled, x=x, weight=weight)
-    driver.check_tensors(torch.uint8, choice=choice)
-    driver.check_devices(choice=choice, x=x)
-    driver.check_shape("grad_pooled", grad_pooled, shape)
-    driver.check_shape("choice", choice, shape)
+    cuda_launch.check_tensors(torch.float32, grad_pooled=grad_pooled, x=x, weight=weight)
+    cuda_launch.check_tensors(torch.uint8, choice=choice)
+    cuda_launch.check_devices(choice=choice, x=x)
+    cuda_launch.check_shape("grad_pooled", grad_pooled, shape)
+    cuda_launch.check_shape("choice", choice, shape)
     if not x.shape[0]:
         return torch.zeros_like(x) if input_gradient else None, torch.zeros_like(weight), weight.new_zeros(sizes.c_out)
     grad_x = _grad_x(sizes, grad_pooled, choice, x, weight) if input_gradient else None
@@ -115,7 +116,7 @@ def _grad_x(sizes: _Constants, grad_pooled: Tensor, choice: Tensor, x: Tensor, w
     items = -(-sizes.height // 2) * -(-sizes.width // 2) * (sizes.c_in // sizes.in_group)
     threads = min(_THREADS, _whole_warps(items))
     arguments = (grad_pooled, choice, weight, grad_x)
-    driver.run(_FILE, "cnn_block_grad_x", (x.shape[0],), (threads,), arguments, options=sizes.options)
+    cuda_launch.run(FILE, "cnn_block_grad_x", (x.shape[0],), (threads,), arguments, options=sizes.options)
     return grad_x
 
 
@@ -124,12 +125,12 @@ def _grad_weight(
 ) -> tuple[Tensor, Tensor]:
     images, columns = x.shape[0], sizes.weights + sizes.c_out
     # Four blocks a multiprocessor: few partial sums, and still several blocks to overlap.
-    blocks = min(images, 4 * driver.properties(x.device).multi_processor_count)
+    blocks = min(images, 4 * cuda_launch.properties(x.device).multi_processor_count)
     partial, total = x.new_empty(blocks, columns), x.new_empty(columns)
     arguments = (grad_pooled, choice, x, partial, np.int32(images))
-    driver.run(_FILE, "cnn_block_grad_weight", (blocks,), (sizes.weight_threads,), arguments, options=sizes.options)
+    cuda_launch.run(FILE, "cnn_block_grad_weight", (blocks,), (sizes.weight_threads,), arguments, options=sizes.options)
     summed = (partial, total, np.int32(blocks), np.int32(columns))
-    driver.run(_FILE, "sum_columns", (-(-columns // 32),), (32, 8), summed, options=sizes.options)
+    cuda_launch.run(FILE, "sum_columns", (-(-columns // 32),), (32, 8), summed, options=sizes.options)
     return total[: sizes.weights].view_as(weight), total[sizes.weights :]
 
 

@@ -56,10 +56,10 @@ def _import_of(name: str, value: Any) -> str:
 def _globals_of(code: CodeType) -> Iterator[str]:
     """Global names that a function's code looks up, in functions and classes defined inside it too."""
     instructions = list(dis.get_instructions(code))
-    own = {found.argval for found in instructions if found.opname == "STORE_NAME"}  # a class's own names
-    for found in instructions:
-        if found.opname == "LOAD_GLOBAL" or (found.opname == "LOAD_NAME" and found.argval not in {*own, "__name__"}):
-            yield found.argval
+    own = {each.argval for each in instructions if each.opname == "STORE_NAME"}  # a class's own names
+    for each in instructions:
+        if each.opname == "LOAD_GLOBAL" or (each.opname == "LOAD_NAME" and each.argval not in {*own, "__name__"}):
+            yield each.argval
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _globals_of(constant)
@@ -67,7 +67,7 @@ def _globals_of(code: CodeType) -> Iterator[str]:
 
 def _names_of_the_header(source: str) -> Iterator[str]:
     """Names in a function's decorators, defaults and annotations, which are looked up when it is defined."""
-    (made,) = ast.parse(source).body
-    if isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef):
-        made.body = []
-        yield from (node.id for node in ast.walk(made) if isinstance(node, ast.Name))
+    (definition,) = ast.parse(source).body
+    if isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
+        definition.body = []
+        yield from (node.id for node in ast.walk(definition) if isinstance(node, ast.Name))

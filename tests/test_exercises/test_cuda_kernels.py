@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from labkit import kernels
+from benchmarks import array_kernels
+from exercises import cuda_launch
+from exercises.nb05 import fast_matmul
+from exercises.nb06 import cnn_block
 from labkit.core.errors import LabError
-from labkit.kernels import driver
 from tests.needs import needs
 from tests.test_kerneltrace.cuda_on_cpu import Fault, Program, guarded, unwritten
 
@@ -22,6 +24,8 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="CUDA C++ runs 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 CPU = pytest.param("cpu", marks=[needs("g++"), needs_linux])
 GPU = pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])
+FILES = [*array_kernels.FOLDER.glob("*.cu"), *fast_matmul.FOLDER.glob("*.cu"), cnn_block.FILE]
+CUDA_FILES = {path.stem: path for path in FILES}
 SIMPLE_CNN = [(3, 6, 32, 32, 5, 0), (6, 16, 14, 14, 5, 0)]  # its two blocks: C, D, H, W, K and padding
 
 
@@ -32,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def program(folder):
-    return functools.cache(lambda file, options=(): Program(kernels.source(file), folder, options))
+    return functools.cache(lambda file, options=(): Program(file.read_text(encoding="utf-8"), folder, options))
 
 
 @pytest.fixture(params=[CPU, GPU])
@@ -41,15 +45,15 @@ def device(request, monkeypatch, program):
     if request.param == "cpu":
 
         def run(file, kernel, grid, block, arguments, *, options=(), shared_bytes=0):
-            assert shared_bytes <= driver.properties(None).shared_memory_per_block_optin
+            assert shared_bytes <= cuda_launch.properties(None).shared_memory_per_block_optin
             for backwards in (False, True):
                 if kernel == "saxpy" and backwards:  # works in place: a second run would add again
                     continue
                 program(file, options).launch(kernel, grid, block, *arguments, backwards=backwards)
 
-        monkeypatch.setattr(driver, "run", run)
-        monkeypatch.setattr(driver, "check_devices", lambda **tensors: None)
-        monkeypatch.setattr(driver, "properties", lambda device: gpu(8, 6))
+        monkeypatch.setattr(cuda_launch, "run", run)
+        monkeypatch.setattr(cuda_launch, "check_devices", lambda **tensors: None)
+        monkeypatch.setattr(cuda_launch, "properties", lambda device: gpu(8, 6))
     return request.param
 
 
@@ -75,7 +79,7 @@ SIZES = [1, 3, 31, 1023, 4096, 9001]
 def test_copy(n, device):
     x = random(n, device=device)
     out = torch.full_like(x, torch.nan)
-    kernels.copy(x, out)
+    array_kernels.copy(x, out)
     assert torch.equal(out, x)
 
 
@@ -83,7 +87,7 @@ def test_copy(n, device):
 def test_saxpy(n, device):
     x, y = random(n, device=device), random(n, 1, device=device).flatten()
     wanted = 1.7 * x.double() + y.double()
-    kernels.saxpy(1.7, x, y)
+    array_kernels.saxpy(1.7, x, y)
     assert error(y, wanted) < 1e-6
 
 
@@ -92,13 +96,13 @@ def test_saxpy(n, device):
 def test_transpose(shape, tile, device):
     a = random(*shape, device=device)
     out = a.new_full((shape[1], shape[0]), torch.nan)
-    assert torch.equal(kernels.transpose(a, out=out, tile=tile), a.T)
+    assert torch.equal(array_kernels.transpose(a, out=out, tile=tile), a.T)
 
 
 @pytest.mark.parametrize("n", [*SIZES, 70_001])
 def test_reduce_sum(n, device):
     x = random(n, device=device).abs()  # without cancellation, so that the relative error means something
-    assert error(kernels.reduce_sum(x), x.double().sum()) < 1e-6
+    assert error(array_kernels.reduce_sum(x), x.double().sum()) < 1e-6
 
 
 @pytest.mark.parametrize("mnk", [(1, 1, 1), (130, 70, 50), (5, 300, 17), (128, 128, 32), (129, 132, 68)], ids=str)
@@ -106,7 +110,7 @@ def test_matmul_float32(mnk, device):
     m, n, k = mnk
     a, b = random(m, k, device=device), random(k, n, device=device)
     out = a.new_full((m, n), torch.nan)
-    assert error(kernels.matmul(a, b, out=out), a.double() @ b.double()) < 1e-5
+    assert error(fast_matmul.matmul(a, b, out=out), a.double() @ b.double()) < 1e-5
 
 
 @pytest.mark.parametrize("mnk", [(1, 8, 8), (130, 72, 56), (128, 256, 32), (300, 264, 200)], ids=str)
@@ -115,7 +119,7 @@ def test_matmul_bfloat16(mnk, device):
     a, b = (random(*shape, device=device, dtype=torch.bfloat16) for shape in ((m, k), (k, n)))
     out = a.new_full((m, n), torch.nan)
     rounding = 2**-8  # of a result to bfloat16's 8 bits; sums in bfloat16 would be far worse
-    assert error(kernels.matmul(a, b, out=out), a.double() @ b.double()) < rounding
+    assert error(fast_matmul.matmul(a, b, out=out), a.double() @ b.double()) < rounding
 
 
 @pytest.mark.parametrize("sizes", [*SIMPLE_CNN, (3, 8, 15, 17, 3, 1), (1, 1, 4, 4, 1, 0)], ids=str)
@@ -126,9 +130,9 @@ def test_cnn_block_forward_and_backward(sizes, device):
         random(d, c, k, k, device=device),
         random(d, device=device),
     )
-    pooled, choice = kernels.cnn_block_forward(x, weight, bias, padding=padding)
+    pooled, choice = cnn_block.cnn_block_forward(x, weight, bias, padding=padding)
     grad = random(*pooled.shape, device=device)
-    found = kernels.cnn_block_backward(grad, choice, x, weight, padding=padding)
+    found = cnn_block.cnn_block_backward(grad, choice, x, weight, padding=padding)
 
     exact = [t.double().requires_grad_() for t in (x, weight, bias)]
     wanted = functional.max_pool2d(functional.relu(functional.conv2d(*exact, padding=padding)), 2)
@@ -140,8 +144,8 @@ def test_cnn_block_forward_and_backward(sizes, device):
 
 def test_the_input_gradient_can_be_left_out(device):
     x, weight, bias = random(2, 3, 8, 8, device=device), random(4, 3, 3, 3, device=device), random(4, device=device)
-    pooled, choice = kernels.cnn_block_forward(x, weight, bias)
-    grads = [kernels.cnn_block_backward(pooled, choice, x, weight, input_gradient=wanted) for wanted in (True, False)]
+    pooled, choice = cnn_block.cnn_block_forward(x, weight, bias)
+    grads = [cnn_block.cnn_block_backward(pooled, choice, x, weight, input_gradient=wanted) for wanted in (True, False)]
     assert grads[1][0] is None
     assert torch.equal(grads[0][1], grads[1][1])
 
@@ -153,16 +157,16 @@ def test_nan_is_not_lost_in_the_pooling(device):
         torch.zeros(1, device=device),
     )
     x[0, 0, 1, 1] = torch.nan
-    pooled, _ = kernels.cnn_block_forward(x, weight, bias)
+    pooled, _ = cnn_block.cnn_block_forward(x, weight, bias)
     assert torch.equal(pooled.isnan().flatten().cpu(), torch.tensor([True, False, False, False]))
 
 
 def test_nothing_is_launched_for_nothing(device):
     empty = torch.empty(0, device=device)
-    kernels.copy(empty, empty)
-    assert kernels.reduce_sum(empty).item() == 0
-    assert kernels.matmul(empty.view(0, 3), torch.ones(3, 2, device=device)).shape == (0, 2)
-    assert (kernels.matmul(empty.view(2, 0), empty.view(0, 3)) == 0).all()
+    array_kernels.copy(empty, empty)
+    assert array_kernels.reduce_sum(empty).item() == 0
+    assert fast_matmul.matmul(empty.view(0, 3), torch.ones(3, 2, device=device)).shape == (0, 2)
+    assert (fast_matmul.matmul(empty.view(2, 0), empty.view(0, 3)) == 0).all()
 
 
 # What the launchers refuse, in words.
@@ -171,24 +175,26 @@ def test_nothing_is_launched_for_nothing(device):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: kernels.copy(torch.ones(3), torch.ones(3)), r"x on a CUDA GPU, got it on cpu\. x\.cuda\(\)"),
-        (lambda: kernels.copy([1.0], torch.ones(1)), "Expected x to be a torch tensor"),
-        (lambda: kernels.reduce_sum(torch.ones(3).double()), r"Expected x to be torch.float32, got torch.float64"),
-        (lambda: kernels.saxpy(1.0, torch.ones(4, 4).T[:2], torch.ones(2, 4)), r"x\.contiguous\(\)"),
-        (lambda: kernels.copy(torch.ones(5)[1:], torch.ones(4)), r"offset of \d+: .* x\.clone\(\)"),
-        (lambda: kernels.transpose(torch.ones(3)), "Expected a to be a matrix"),
-        (lambda: kernels.transpose(torch.ones(3, 3), tile=16), "tile to be 32 or 64, got 16"),
-        (lambda: kernels.matmul(torch.ones(2, 3), torch.ones(2, 3)), "as many rows as a has columns"),
-        (lambda: kernels.matmul(torch.ones(2, 2).half(), torch.ones(2, 2)), "float32 or bfloat16 matrices"),
-        (lambda: kernels.matmul(torch.ones(2, 2), torch.ones(2, 2).bfloat16()), "Expected b to be torch.float32"),
-        (lambda: kernels.cnn_block_forward(torch.ones(3), torch.ones(3), torch.ones(3)), "four dimensions"),
+        (lambda: array_kernels.copy(torch.ones(3), torch.ones(3)), r"x on a CUDA GPU, got it on cpu\. x\.cuda\(\)"),
+        (lambda: array_kernels.copy([1.0], torch.ones(1)), "Expected x to be a torch tensor"),
         (
-            lambda: kernels.cnn_block_forward(*map(torch.ones, [(1, 3, 8, 8), (6, 4, 5, 5), (6,)])),
+            lambda: array_kernels.reduce_sum(torch.ones(3).double()),
+            r"Expected x to be torch.float32, got torch.float64",
+        ),
+        (lambda: array_kernels.saxpy(1.0, torch.ones(4, 4).T[:2], torch.ones(2, 4)), r"x\.contiguous\(\)"),
+        (lambda: array_kernels.copy(torch.ones(5)[1:], torch.ones(4)), r"offset of \d+: .* x\.clone\(\)"),
+        (lambda: array_kernels.transpose(torch.ones(3)), "Expected a to be a matrix"),
+        (lambda: array_kernels.transpose(torch.ones(3, 3), tile=16), "tile to be 32 or 64, got 16"),
+        (lambda: fast_matmul.matmul(torch.ones(2, 3), torch.ones(2, 3)), "as many rows as a has columns"),
+        (lambda: fast_matmul.matmul(torch.ones(2, 2).half(), torch.ones(2, 2)), "float32 or bfloat16 matrices"),
+        (lambda: fast_matmul.matmul(torch.ones(2, 2), torch.ones(2, 2).bfloat16()), "Expected b to be torch.float32"),
+        (lambda: cnn_block.cnn_block_forward(torch.ones(3), torch.ones(3), torch.ones(3)), "four dimensions"),
+        (
+            lambda: cnn_block.cnn_block_forward(*map(torch.ones, [(1, 3, 8, 8), (6, 4, 5, 5), (6,)])),
             r"weight \(D, 3, K, K\)",
         ),
-        (lambda: kernels.cnn_block_forward(*map(torch.ones, [(1, 3, 4, 4), (6, 3, 4, 4), (6,)])), "no pooled place"),
-        (lambda: kernels.cnn_block_forward(*map(torch.ones, [(1, 64, 56, 56), (64, 64, 3, 3), (64,)])), "too large"),
-        (lambda: kernels.source("matmull_float32"), "nearest are matmul_float32"),
+        (lambda: cnn_block.cnn_block_forward(*map(torch.ones, [(1, 3, 4, 4), (6, 3, 4, 4), (6,)])), "no pooled place"),
+        (lambda: cnn_block.cnn_block_forward(*map(torch.ones, [(1, 64, 56, 56), (64, 64, 3, 3), (64,)])), "too large"),
     ],
 )
 def test_bad_input_is_refused_in_words(call, words):
@@ -198,41 +204,40 @@ def test_bad_input_is_refused_in_words(call, words):
 
 def test_other_shapes_and_old_gpus_are_refused(device, monkeypatch):
     with pytest.raises(LabError, match=r"Expected out to have shape \(3,\), got \(4,\)"):
-        kernels.copy(torch.ones(3, device=device), torch.ones(4, device=device))
+        array_kernels.copy(torch.ones(3, device=device), torch.ones(4, device=device))
     ones = torch.ones(8, 12, dtype=torch.bfloat16, device=device)
     with pytest.raises(LabError, match="multiples of 8 for bfloat16, got k = 12 and n = 8"):
-        kernels.matmul(ones, ones.view(12, 8))
-    monkeypatch.setattr(driver, "properties", lambda device: gpu(7, 5))
+        fast_matmul.matmul(ones, ones.view(12, 8))
+    monkeypatch.setattr(cuda_launch, "properties", lambda device: gpu(7, 5))
     with pytest.raises(LabError, match=r"needs compute capability 8\.0 .* got 7\.5"):
-        kernels.matmul(ones, ones.view(12, 8))
+        fast_matmul.matmul(ones, ones.view(12, 8))
 
 
 def test_a_grid_has_a_largest_size():
     with pytest.raises(LabError, match="65,536 blocks along y"):
-        driver.run("copy", "copy", (1, 65536), (1,), ())
+        cuda_launch.run(CUDA_FILES["copy"], "copy", (1, 65536), (1,), ())
 
 
 def test_a_launch_goes_to_cupy_with_addresses_and_the_stream_of_torch(monkeypatch):
     seen, of_torch = [], SimpleNamespace(cuda_stream=7)
     stream = SimpleNamespace(from_external=lambda stream: ("cupy", stream.cuda_stream))
-    monkeypatch.setattr(driver, "_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(Stream=stream)))
-    monkeypatch.setattr(driver, "_compiled", lambda *key: lambda *args, **kwargs: seen.append((key, args, kwargs)))
+    monkeypatch.setattr(cuda_launch, "_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(Stream=stream)))
+    monkeypatch.setattr(cuda_launch, "_compiled", lambda *key: lambda *args, **kwargs: seen.append((key, args, kwargs)))
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: of_torch)
     x = torch.ones(4)
-    driver.run("copy", "copy", (1,), (256,), (x, np.int64(4)), options=("-DA=1",), shared_bytes=8)
+    cuda_launch.run(CUDA_FILES["copy"], "copy", (1,), (256,), (x, np.int64(4)), options=("-DA=1",), shared_bytes=8)
     [(key, (grid, block, values), kwargs)] = seen
-    assert key == ("copy", "copy", ("-DA=1",), 8, None)
+    assert key == (CUDA_FILES["copy"], "copy", ("-DA=1",), 8, None)
     assert (grid, block, values) == ((1,), (256,), (x.data_ptr(), 4))
     assert [type(value) for value in values] == [np.uint64, np.int64]
     assert kwargs == {"shared_mem": 8, "stream": ("cupy", 7)}
 
 
-def test_names_and_sources():
-    assert kernels.names() == sorted(kernels.names())
-    assert {"copy", "matmul_bfloat16", "cnn_block"} <= set(kernels.names())
-    for name in kernels.names():
-        text = kernels.source(name)
+def test_each_file_says_what_to_expect_and_compiles_without_headers():
+    assert {"copy", "matmul_bfloat16", "cnn_block"} <= set(CUDA_FILES)
+    for name, path in CUDA_FILES.items():
+        text = path.read_text(encoding="utf-8")
         assert "Expected" in text.split("\n\n")[1] + text.split("\n\n")[0], f"{name}.cu states what to expect first"
         assert "#include <" not in text, f"{name}.cu would need a header that NVRTC lacks"
         assert max(map(len, text.splitlines())) <= 120, name
@@ -242,7 +247,7 @@ def test_names_and_sources():
 
 
 def damaged(folder, file, right, wrong, **options):
-    source = kernels.source(file)
+    source = CUDA_FILES[file].read_text(encoding="utf-8")
     assert source.count(right) == 1, right
     return Program(source.replace(right, wrong), folder, **options)
 

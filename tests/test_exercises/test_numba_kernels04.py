@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from exercises.nb04 import numba_kernels
 from kerneltrace import trace
-from labkit.kernels import numba_kernels
 
 pytestmark = pytest.mark.slow  # traces whole multiplications
 

@@ -1,4 +1,7 @@
-"""Look for everything the workbook can use on this machine, and say what to do about what isn't there."""
+"""Look for everything the workbook can use on this machine, and say what to do about what isn't there: `make doctor`.
+
+The exit status is 0 where the workbook runs on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ REINSTALL = "`make clean`, then `make lab` (with conda: make the environment ane
 
 @dataclass(frozen=True)
 class Row:
-    """What one check found: 'missing' is optional and absent, 'problem' is needed or present and doesn't work."""
+    """What one check sees: 'missing' is optional and absent, 'problem' is needed or present and doesn't work."""
 
     name: str
     state: State
-    found: str
+    seen: str
     todo: str = ""
 
 
@@ -65,8 +68,8 @@ class Diagnosis(ShownAsTable):
     works: bool
 
     def table(self) -> Table:
-        """What was looked for, its state, what was found and what to do, a row each."""
-        rows = tuple((row.name, row.state, row.found, row.todo) for row in self.rows)
+        """What was looked for, its state, what is there and what to do, a row each."""
+        rows = tuple((row.name, row.state, row.seen, row.todo) for row in self.rows)
         verdict = "The workbook runs on this machine." if self.works else "The workbook can't run here yet."
         return Table(rows, ("what", "state", "found", "what to do"), "This machine and the workbook", (verdict,))
 
@@ -80,10 +83,10 @@ def examine(checks: Sequence[Check] | None = None) -> Diagnosis:
 
 def python(name: str) -> Row:
     """The Python that runs this."""
-    found = f"{platform.python_version()} at {sys.executable}"
+    version = f"{platform.python_version()} at {sys.executable}"
     if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
-        return Row(name, "ok", found)
-    return Row(name, "problem", found, "use Python 3.11, 3.12 or 3.13: `make lab PYTHON=python3.12`")
+        return Row(name, "ok", version)
+    return Row(name, "problem", version, "use Python 3.11, 3.12 or 3.13: `make lab PYTHON=python3.12`")
 
 
 def cores(name: str) -> Row:
@@ -111,9 +114,9 @@ def driver(name: str) -> Row:
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     lines = done.stdout.split("\n")
     if done.returncode or not lines[0].strip():
-        said = " ".join((done.stdout + done.stderr).split())[:100]
+        answer = " ".join((done.stdout + done.stderr).split())[:100]
         return Row(
-            name, "problem", f"nvidia-smi failed: {said}", "reinstall the NVIDIA driver, or reboot after an update"
+            name, "problem", f"nvidia-smi failed: {answer}", "reinstall the NVIDIA driver, or reboot after an update"
         )
     return Row(name, "ok", f"NVIDIA {lines[0].strip()}")
 
@@ -124,9 +127,9 @@ def gpus(name: str) -> Row:
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = machine().gpus
-    if found:
-        return Row(name, "ok", "; ".join(map(str, found)))
+        usable = machine().gpus
+    if usable:
+        return Row(name, "ok", "; ".join(map(str, usable)))
     if torch.cuda.is_available():  # Source: torch.cuda.PYTORCH_RELEASES_CODE_CC
         why = f"this torch has no code for the {torch.cuda.get_device_name()}, so the CPU is used"
         return Row(name, "problem", why, "install torch for CUDA 12.6, which has code for older GPUs")
@@ -134,8 +137,8 @@ def gpus(name: str) -> Row:
         return Row(name, "missing", "none", "nothing: the CPU is measured, others' numbers show what only a GPU can")
     if torch.version.cuda is None:
         return Row(name, "problem", "torch is built without CUDA", REINSTALL)
-    said = str(caught[0].message).split("\n")[0][:100] if caught else "torch finds none"
-    return Row(name, "problem", said, f"torch is built for CUDA {torch.version.cuda}: update the driver to suit")
+    reason = str(caught[0].message).split("\n")[0][:100] if caught else "torch finds none"
+    return Row(name, "problem", reason, f"torch is built for CUDA {torch.version.cuda}: update the driver to suit")
 
 
 def torch_works(name: str) -> Row:
@@ -178,8 +181,8 @@ def gpu_compilers(name: str) -> Row:
         compile_cuda('extern "C" __global__ void f(float* a) { a[0] = 1; }')
         compile_numba(_store_one, (np.zeros(1, np.float32),))
     except MissingCompiler as error:
-        found, _, todo = str(error).partition(". ")
-        return Row(name, "missing", found, todo)
+        missing, _, todo = str(error).partition(". ")
+        return Row(name, "missing", missing, todo)
     return Row(name, "ok", "NVRTC for CUDA C++ and NVVM for numba work, also without a GPU")
 
 
@@ -221,13 +224,13 @@ def disk(name: str) -> Row:
     state = results.state_folder()
     place = next(folder for folder in (state, *state.parents) if os.access(folder, os.F_OK))
     free = shutil.disk_usage(place).free
-    found = f"{format_bytes(free)} free for {state}"
+    space = f"{format_bytes(free)} free for {state}"
     if not os.access(place, os.W_OK):
         return Row(name, "problem", f"{place} can't be written", "set LABKIT_HOME to a folder that can")
     if free < DISK_NEEDED_BYTES:
         todo = f"free {format_bytes(DISK_NEEDED_BYTES)}, or set LABKIT_HOME to a folder on another disk"
-        return Row(name, "problem", found, todo)
-    return Row(name, "ok", found)
+        return Row(name, "problem", space, todo)
+    return Row(name, "ok", space)
 
 
 CHECKS = (
@@ -244,3 +247,14 @@ CHECKS = (
     Check("gloo", gloo, needed=True),
     Check("disk", disk),
 )
+
+
+def main() -> int:
+    """Print the table; the exit status."""
+    diagnosis = examine()
+    print(diagnosis)
+    return 0 if diagnosis.works else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from labkit import kernels
 from labkit.core.display import brief_repr
 from labkit.core.errors import LabError, MissingExtra
 
 ALIGNMENT_BYTES = 16  # the kernels load 16 bytes at once
+_INT32 = 2**31
 _MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
 
 Scalar = np.int32 | np.int64 | np.float32
@@ -58,8 +59,26 @@ def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         raise LabError(f"Expected {name} to have shape {shape}, got {tuple(tensor.shape)}.")
 
 
+def matrix_shape(name: str, matrix: Tensor) -> tuple[int, int]:
+    """Rows and columns of a tensor; LabError unless it is a matrix with sides below 2^31."""
+    if not isinstance(matrix, Tensor) or matrix.dim() != 2 or max(matrix.shape) >= _INT32:
+        got = tuple(matrix.shape) if isinstance(matrix, Tensor) else type(matrix).__name__
+        raise LabError(f"Expected {name} to be a matrix, a tensor of two dimensions under 2^31, got {got}.")
+    return matrix.shape[0], matrix.shape[1]
+
+
+def int32(*values: int) -> tuple[np.int32, ...]:
+    """Sizes as a kernel's int takes them."""
+    return tuple(np.int32(value) for value in values)
+
+
+def blocks(items: int, a_block: int) -> int:
+    """Blocks that cover `items` if each covers `a_block`."""
+    return -(-items // a_block)
+
+
 def run(
-    file: str,
+    file: Path,
     kernel: str,
     grid: tuple[int, ...],
     block: tuple[int, ...],
@@ -89,8 +108,10 @@ def properties(device: torch.device) -> Any:
 
 
 @functools.cache
-def _compiled(file: str, kernel: str, options: tuple[str, ...], shared_bytes: int, device_index: int) -> Any:
-    function = _cupy().RawModule(code=kernels.source(file), options=("-std=c++17", *options)).get_function(kernel)
+def _compiled(file: Path, kernel: str, options: tuple[str, ...], shared_bytes: int, device_index: int) -> Any:
+    function = (
+        _cupy().RawModule(code=file.read_text(encoding="utf-8"), options=("-std=c++17", *options)).get_function(kernel)
+    )
     if shared_bytes > 48 * 1024:  # more needs an opt-in, once a kernel and device
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function

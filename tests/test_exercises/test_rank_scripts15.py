@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 import labkit as lab
+from exercises.nb15.rank_script import as_script, returned
+from exercises.source_text import with_imports
 from labkit.core.errors import BadArgument
-from labkit.measure.rank_script import as_script, returned
-from labkit.measure.source_text import with_imports
 
 TORCHRUN = Path(sys.executable).parent / "torchrun"
 

@@ -1,4 +1,4 @@
-"""Results of training: one run, several runs that differ in their seed, and how long they took to an accuracy."""
+"""The same training from several seeds: how long they took to an accuracy, and trainings that take turns."""
 
 from __future__ import annotations
 
@@ -6,72 +6,18 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated
-
-from torch import nn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from labkit.core.display import Shown, ShownAsTable, Table
 from labkit.core.errors import BadArgument
-from labkit.core.kinds import Number
-from labkit.core.parameters import checked
+from labkit.core.kinds import Items
+from labkit.core.parameters import Count, checked
 from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import Ratio
-from labkit.measure.contention import CELLS, Contention
-
-Accuracy = Annotated[float, Number(above=0, most=1, advice="It is a share: write 0.97 for 97 %.")]
-
-
-@dataclass(frozen=True, repr=False)
-class Run(Shown):
-    """One training from one seed: `losses` per step, validation `accuracies` (0 to 1) per epoch, the trained `model`.
-
-    `seconds` and `images` are counted from the start to the end of each epoch; `seconds` leaves evaluation out.
-    `contention` is what other programs took of the training.
-    """
-
-    seed: int
-    batch: int
-    losses: tuple[float, ...]
-    accuracies: tuple[float, ...]
-    seconds: tuple[float, ...]
-    images: tuple[int, ...]
-    model: nn.Module = field(compare=False)
-    contention: Contention = field(default=Contention(), compare=False)
-
-    @property
-    def steps(self) -> int:
-        """Training steps taken."""
-        return len(self.losses)
-
-    @property
-    def epochs(self) -> int:
-        """Passes over the training images."""
-        return len(self.seconds)
-
-    @property
-    def rate(self) -> float:
-        """Images per second while training."""
-        CELLS.note(self.contention)
-        return self.images[-1] / self.seconds[-1]
-
-    @checked
-    def epochs_to(self, accuracy: Accuracy) -> int | None:
-        """Return the epochs until validation first reached `accuracy` (0 to 1), None where it never did."""
-        return next((i for i, found in enumerate(self.accuracies, start=1) if found >= accuracy), None)
-
-    def time_to(self, accuracy: float) -> float | None:
-        """Return the seconds of training to the end of the first epoch that reached `accuracy`, None where none did."""
-        epochs = self.epochs_to(accuracy)
-        return None if epochs is None else self.seconds[epochs - 1]
-
-    def __str__(self) -> str:
-        return (
-            f"seed {self.seed}, batch {self.batch}: {self.epochs} epochs, {self.steps:,} steps in "
-            f"{format_seconds(self.seconds[-1])} ({significant(self.rate)} images/s); validation accuracy "
-            f"{_percent(self.accuracies[-1])}, at best {_percent(max(self.accuracies))}"
-        )
+from labkit.train.training import Run, Setup, fit
+from labkit.train.training.loop import chosen_seeds
 
 
 @dataclass(frozen=True, repr=False)
@@ -173,6 +119,28 @@ class Runs(ShownAsTable):
         title = f"{self.name or 'Runs'}, batch {self.runs[0].batch}"
         notes = (note, self.busy) if self.busy else (note,)
         return Table(rows, ("seed", "epochs", "training time", "best validation accuracy"), title, notes)
+
+
+@checked
+def interleaved(
+    named: Annotated[Mapping[str, tuple[Setup, int]], Items(1)],
+    seeds: Count | Iterable[int] = 5,
+    *,
+    on_epoch: Callable[[str, Run], object] | None = None,
+    **how: Any,
+) -> dict[str, Runs]:
+    """Train setups, {name: (setup, batch)}, from each seed in turn: A B, B A, A B, ... `how` goes to `fit`.
+
+    A machine that gets slower meanwhile slows all of them alike, so that their times may be compared. The seeds are 0,
+    1, ... up to a number of them, or those given. `on_epoch` gets the name and the Run so far.
+    """
+    runs_of: dict[str, list[Run]] = {name: [] for name in named}
+    for turn, seed in enumerate(chosen_seeds(seeds)):
+        for name in list(named)[:: -1 if turn % 2 else 1]:  # every other turn backwards, so that no one is always first
+            setup, batch = named[name]
+            report = None if on_epoch is None else functools.partial(on_epoch, name)
+            runs_of[name].append(fit(setup, seed=seed, batch=batch, on_epoch=report, **how))
+    return {name: Runs(tuple(runs), name) for name, runs in runs_of.items()}
 
 
 def _interval(others: Sequence[float], mine: Sequence[float]) -> tuple[float, float, float]:

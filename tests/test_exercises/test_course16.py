@@ -5,9 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from exercises.nb16 import course
 from labkit.core import results
 from labkit.core.results import Measurement, Prediction, Verdict
-from labkit.lesson import course, guesses, journal
+from labkit.lesson import guesses, journal
 from labkit.measure import published
 from labkit.measure.bench import Timing
 from labkit.measure.machine import machine
@@ -73,6 +74,13 @@ def test_a_claim_shows_its_verdicts_here_and_elsewhere_and_what_is_missing():
     assert max(map(len, text.splitlines())) < 200
     row = course.claims().table().rows[11]
     assert row[1] == "holds when (08.7)"
+
+
+def test_the_claims_are_printed_with_verdicts_evidence_and_what_is_missing():
+    text = str(course.claims())
+    assert all(f"\nC{number:02d} " in text for number in range(1, 33))
+    assert "published, yes:" in text
+    assert "a verdict here needs" in text
 
 
 def test_the_last_verdict_of_a_section_counts_and_those_of_two_machines_both():

@@ -1,11 +1,21 @@
-"""Tables of devices. An asterisk marks a number that was not read from a source."""
+"""The catalogue of GPUs, TPUs and FPGAs: find a device in it, and show it as a table.
+
+In a table, an asterisk marks a number that was not read from a source.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from kerneltrace.devices import DTYPES, Device, devices, named, peak
+from kerneltrace.devices import (
+    DTYPES as DTYPES,
+    Device as Device,
+    devices as devices,
+    find as find,
+    named,
+    peak as peak,
+)
 from labkit.core.arguments import lookup
 from labkit.core.display import Table
 from labkit.core.errors import LabError

@@ -1,8 +1,7 @@
-"""The course as a whole: how good the reader's guesses are, and what became of every claim."""
+"""The course as a whole: what became of every claim, and how good the reader's guesses are."""
 
 from __future__ import annotations
 
-import statistics
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,68 +9,16 @@ from dataclasses import dataclass
 from labkit.core import results
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import ShownAsTable, Table
-from labkit.core.parameters import checked
 from labkit.core.paths import DATA, RECORDED
-from labkit.core.results import Measurement, Verdict
-from labkit.core.units import significant
-from labkit.lesson import guesses, journal
+from labkit.core.results import Verdict
+from labkit.lesson import journal
+from labkit.lesson.calibration import calibration as calibration
 from labkit.measure import published
 from labkit.measure.machine import machine
 
-_FEW = 5  # guesses, below which nothing is said of where they err
 _WRAPPER = textwrap.TextWrapper(  # of what a terminal shows; an address stays whole
     110, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
 )
-
-
-@dataclass(frozen=True, repr=False)
-class Calibration(ShownAsTable):
-    """Guesses that were made before measuring: by what was guessed, each (guess, measured), both in one unit."""
-
-    pairs: Mapping[str, tuple[tuple[float, float], ...]]
-    whose: str = "Your"
-
-    def table(self) -> Table:
-        """A row for each kind of guess and one for all."""
-        everything = tuple(pair for pairs in self.pairs.values() for pair in pairs)
-        rows = tuple(_judged(name, pairs) for name, pairs in {**self.pairs, "all": everything}.items() if pairs)
-        note = "A ratio of 2 says that twice as much was measured as guessed; the middle is the median of all ratios."
-        none = "No guess has a measurement yet. The cells with lab.predict wait for yours."
-        head = ("guesses of", "number", "within a factor of 2", "measured / guess, middle", "guesses are")
-        title = f"{self.whose} guesses, made before measuring"
-        return Table(rows, head if rows else (), title, (note if rows else none,))
-
-
-def _judged(name: str, pairs: tuple[tuple[float, float], ...]) -> tuple[str, ...]:
-    close = sum(guess / 2 <= measured <= 2 * guess for guess, measured in pairs)
-    middle = statistics.median(measured / guess for guess, measured in pairs)
-    lean = "too low" if middle > 1.1 else "too high" if middle < 1 / 1.1 else "neither too low nor too high"
-    shown = lean if len(pairs) >= _FEW else "too few to tell"
-    return name, str(len(pairs)), f"{close} ({close / len(pairs):.0%})", f"{significant(middle, 2)}x", shown
-
-
-def calibration() -> Calibration:
-    """Compare all guesses of this reader with what this machine measured, simulated or calculated afterwards.
-
-    Left out are guesses made after a measurement, measurements on a busy machine, and numbers that aren't above 0.
-    """
-    return calibrated(guesses.before_measuring())
-
-
-@checked
-def calibrated(pairs: Iterable[tuple[float, Measurement]], whose: str = "Your") -> Calibration:
-    """Sort guesses, each with what was measured afterwards, by what was guessed."""
-    found: dict[str, tuple[tuple[float, float], ...]] = {}
-    for guess, m in pairs:
-        kind = _kind(m.unit)
-        found[kind] = (*found.get(kind, ()), (guess, m.value))
-    return Calibration(found, whose)
-
-
-def _kind(unit: str) -> str:
-    if unit in ("s", "ms", "µs", "ns", "min", "h", "days", "years"):
-        return "times"
-    return "rates" if unit.endswith("/s") else "ratios" if unit == "x" else "shares and others"
 
 
 @dataclass(frozen=True)
@@ -99,8 +46,8 @@ class Claim:
         """What a verdict on this machine would need; empty where there is one."""
         if self.judged:
             return ""
-        told = dict.fromkeys(v.because.removeprefix("needs ") for v in self.here)
-        return "; ".join(told) or f"notebook {self.notebooks.replace(' ', ', ')}" + (self.needs and f", {self.needs}")
+        needs = dict.fromkeys(v.because.removeprefix("needs ") for v in self.here)
+        return "; ".join(needs) or f"notebook {self.notebooks.replace(' ', ', ')}" + (self.needs and f", {self.needs}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,7 +98,7 @@ def claims() -> Claims:
 
     def claim(row: TableRow) -> Claim:
         name, text = row["id"], journal.claims()[row["id"]]
-        found = tuple(row for row in evidence if row["claim"] == name)
-        return Claim(name, text, row["notebooks"], row["needs"], about(name, own), about(name, recorded), found)
+        others = tuple(row for row in evidence if row["claim"] == name)
+        return Claim(name, text, row["notebooks"], row["needs"], about(name, own), about(name, recorded), others)
 
     return Claims(tuple(read_table(DATA / "claims.csv", claim)))
