@@ -18,6 +18,7 @@ from kerneltrace.judge.counts import HEADINGS, Branches, Counts, Requests, branc
 from kerneltrace.judge.demands import Demands, demands
 from kerneltrace.judge.estimate import Estimate, estimate
 from kerneltrace.judge.findings import Finding
+from kerneltrace.judge.review import Review, review
 from kerneltrace.log.address_space import Region
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import KINDS, Events
@@ -190,14 +191,32 @@ class Trace(ShownAsTable):
         turns of the loops that go through global memory: 64 for 4,096 turns of which 64 were traced. `registers` a
         thread are what a compiler reports. Raises UnknownDevice for a device that the catalogue lacks, or its rates.
         """
+        asks, registers = self._asks(longer, registers)
+        dims = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
+        return estimate(asks, device, grid=dims, registers=registers)
+
+    def review(
+        self, device: str | Device = "T4", *, grid: Any = None, longer: float = 1.0, registers: int | None = None
+    ) -> Review:
+        """What a performance engineer would say of each line on that GPU: sentence, calculated cost, Nsight's metric.
+
+        The other arguments are those of `estimate`; without a `grid` the traced one is repeated until it fills the GPU.
+        Not seen: branches that part around arithmetic alone. Raises UnknownDevice as `estimate` does.
+        """
+        asks, registers = self._asks(longer, registers)
+        dims = None if grid is None else as_dim3("grid", grid, MAX_GRID)
+        return review(
+            self._run, self._requests, self._request_arrays, asks, device, grid=dims, registers=registers
+        )
+
+    def _asks(self, longer: float, registers: int | None) -> tuple[Demands, int | None]:
         longer = positive("longer", longer, BadArgument)
         if registers is not None:
             registers = whole("registers", registers, BadArgument, least=1)
         if longer not in self._demands:
             hottest = self.count(space="global", kind="atomic").hottest
             self._demands[longer] = demands(self._run, self._requests, self._request_arrays, hottest, longer)
-        dims = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
-        return estimate(self._demands[longer], device, grid=dims, registers=registers)
+        return self._demands[longer], registers
 
     # -- data for figures
 

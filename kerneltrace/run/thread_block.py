@@ -137,7 +137,8 @@ class ThreadBlock:
             brought = [thread.brought for thread in self.alive]
             for thread in self.alive:
                 thread.answer = brought
-        self.phase = self.log.new_phase()
+        before, self.phase = self.phase, self.log.new_phase()
+        self.log.opened_by[self.phase] = before, self.alive[0].key
         self.log.barriers += 1
         return self.alive
 

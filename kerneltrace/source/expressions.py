@@ -217,7 +217,7 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         path, typed = self.scope.cuda_path(node.func), self.types.of(node)
-        kinds = self.arithmetic.conversions(node)
+        kinds, source = self.arithmetic.conversions(node), ast.unparse(node)
         args = [self.visit(arg) for arg in node.args]
         args = [call(kind.__name__, arg) if kind else arg for kind, arg in zip(kinds, args, strict=True)]
         if path in BITS and typed is not None and typed.converted[0] is not None:
@@ -228,7 +228,7 @@ class ExpressionRewriter(ast.NodeTransformer):
                 raise self._error(node, "cuda.syncthreads() takes no arguments.")
             return ast.Yield(self._key("barrier", node, call=path))
         if path in KEYED:
-            text = self._target_name if KEYED[path] == "array" else ""
+            text = self._target_name if KEYED[path] == "array" else source
             key = self._key(KEYED[path], node, text=text, call=path)
             self.program.votes |= path.startswith("syncthreads_")
             if KEYED[path] == "atomic":

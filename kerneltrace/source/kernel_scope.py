@@ -49,6 +49,11 @@ class KernelScope:
             return getattr(owner, node.attr, MISSING) if isinstance(owner, types.ModuleType | type) else MISSING
         return MISSING
 
+    def names_float64(self, tree: ast.FunctionDef) -> bool:
+        """Whether a source asks for float64 by name."""
+        names = (node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute))
+        return any(str(getattr(value, "__name__", value)) == "float64" for value in map(self.resolve, names))
+
     def cuda_path(self, node: ast.expr) -> str:
         """`atomic.add` for `cuda.atomic.add`, whatever name `cuda` or a part of it has here; empty for all else."""
         if isinstance(node, ast.Name):
