@@ -205,9 +205,7 @@ class Trace(ShownAsTable):
         """
         asks, registers = self._asks(longer, registers)
         dims = None if grid is None else as_dim3("grid", grid, MAX_GRID)
-        return review(
-            self._run, self._requests, self._request_arrays, asks, device, grid=dims, registers=registers
-        )
+        return review(self._run, self._requests, self._request_arrays, asks, device, grid=dims, registers=registers)
 
     def _asks(self, longer: float, registers: int | None) -> tuple[Demands, int | None]:
         longer = positive("longer", longer, BadArgument)

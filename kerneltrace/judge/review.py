@@ -18,7 +18,12 @@ from kerneltrace.judge.demands import Demands
 from kerneltrace.judge.estimate import MEMORY_CLOCKS, REGISTERS, Estimate, capability, estimate, rates
 from kerneltrace.judge.occupancy import occupancy
 from kerneltrace.judge.waste import (
-    MemoryWaste, Waste, busiest_load, float64_by_accident, needless_barriers, shared_memory_line,
+    MemoryWaste,
+    Waste,
+    busiest_load,
+    float64_by_accident,
+    needless_barriers,
+    shared_memory_line,
 )  # fmt: skip
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import MAX_GRID, Dim3
@@ -90,7 +95,9 @@ class Review(ShownAsTable):
         kernel, device, seconds = self.estimate.kernel, self.estimate.device, format_seconds(self.estimate.seconds)
         title = f"{kernel} on {device}: {seconds} calculated for a grid of {tuple(self.grid)}"
         note = "Costs are calculated one by one, and don't add up." if rows else "Nothing to remark."
-        return Table(rows, ("line", "source", "kind", "cost", "share", "remark", "metric") if rows else (), title, (note,))
+        return Table(
+            rows, ("line", "source", "kind", "cost", "share", "remark", "metric") if rows else (), title, (note,)
+        )
 
 
 def review(
@@ -114,7 +121,9 @@ def review(
     found += _capped(run, asks, chip, registers)
     remarks = (_remark(waste, now.seconds - seconds(**waste.changes), now.seconds) for waste in found)
     worth = sorted((remark for remark in remarks if remark is not None), key=lambda remark: -remark.cost_ms)
-    once = {(remark.kind, remark.line, remark.source): remark for remark in reversed(worth)}  # x[i] += 1 has two requests
+    once = {
+        (remark.kind, remark.line, remark.source): remark for remark in reversed(worth)
+    }  # x[i] += 1 has two requests
     return Review(tuple(reversed(once.values())), now, grid)
 
 

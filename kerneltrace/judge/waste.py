@@ -13,7 +13,7 @@ from kerneltrace.judge.counts import Requests
 from kerneltrace.judge.demands import Demands
 from kerneltrace.judge.races import races
 from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
+from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, in_order, starts
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.program import Site
@@ -52,6 +52,8 @@ class MemoryWaste:
         self._global = ~self._head.shared & ~self._head.constant
 
     def __iter__(self) -> Iterator[Waste]:
+        if not len(self._requests.first):
+            return
         yield from self._bank_conflicts()
         yield from self._scattered()
         yield from self._narrow()
@@ -70,9 +72,10 @@ class MemoryWaste:
         requests = self._requests
         fewest = np.maximum(-(-requests.lanes * self._size // LINE_BYTES), 1)
         for site, mask in self._by_site(self._head.shared & (self._kind != _ATOMIC) & (requests.ways > 1)):
+            passes = f"{requests.wavefronts[mask].sum():,} passes where {fewest[mask].sum():,} would do"
             sentence = (
-                f"Up to {requests.ways[mask].max()} words of one bank for a request: {requests.wavefronts[mask].sum():,}"
-                f" passes where {fewest[mask].sum():,} would do. Pad the rows, or let lanes differ in the last index."
+                f"Up to {requests.ways[mask].max()} words of one bank for a request: {passes}."
+                " Pad the rows, or let lanes differ in the last index."
             )
             yield _at(site, "bank conflicts", sentence, passes=self._passes(mask, fewest))
 
@@ -98,7 +101,9 @@ class MemoryWaste:
                 changes["store_bytes"] = asks.store_bytes * (1 - 2 * SECTOR_BYTES * excess / parts[same].sum())
             each = f"{requests.sectors[mask].mean():.3g} sectors a request where {fewest[mask].mean():.3g} would do"
             if is_load and 0 < stride <= WIDEST and used > 0.99:
-                sentence = f"{each}: each thread reads neighbours one by one. Load them as one vector of {stride} bytes."
+                sentence = (
+                    f"{each}: each thread reads neighbours one by one. Load them as one vector of {stride} bytes."
+                )
                 yield _at(site, "narrow loads", sentence, **changes)
                 continue
             apart = f"neighbouring lanes are {stride} bytes apart" if stride else "neighbouring lanes are scattered"
@@ -130,9 +135,11 @@ class MemoryWaste:
             weights = np.where(mask, asks.weights * size / 4, asks.weights)
             fewer = float((asks.weights - weights).sum())
             loads = float(asks.weights[self._global & (self._kind == _LOAD)].sum())
-            changes = {"weights": weights, "instructions": asks.instructions - fewer}
+            changes: dict[str, Any] = {"weights": weights, "instructions": asks.instructions - fewer}
             changes["global_waits"] = asks.global_waits * (1 - fewer / loads)
-            sentence = f"{WARP * size} bytes a request: let each thread load {4 // size} or more neighbours as one vector."
+            sentence = (
+                f"{WARP * size} bytes a request: let each thread load {4 // size} or more neighbours as one vector."
+            )
             yield _at(site, "narrow loads", sentence, **changes)
 
     def _contended(self) -> Iterator[Waste]:
@@ -161,7 +168,9 @@ class MemoryWaste:
             first = starts(memory)
             alone = (np.maximum.reduceat(thread, first) == np.minimum.reduceat(thread, first)).all()
             if alone and len(np.unique(mine.thread)) > WARP and len(first) > WARP:
-                sentence = f"No two threads reach the same of its {len(first):,} addresses: a plain read and write will do."
+                sentence = (
+                    f"No two threads reach the same of its {len(first):,} addresses: a plain read and write will do."
+                )
                 yield _at(site, "needless atomics", sentence)
 
     def _half_empty(self) -> Iterator[Waste]:
@@ -208,14 +217,12 @@ class MemoryWaste:
 
 
 def float64_by_accident(run: Execution, asks: Demands) -> Iterator[Waste]:
-    """Arithmetic on float64 in a kernel that has no array of float64 and doesn't name the type."""
-    program = run.program
-    wide = any(region.array.dtype.itemsize // (1 + (region.array.dtype.kind == "c")) > 4 for region in run.regions
-               if region.array.dtype.kind in "fc")  # fmt: skip
-    if not program.widened or wide or program.names_float64 or not asks.double:
+    """Arithmetic on float64 in a kernel whose floating-point arrays are all shorter, and that doesn't name the type."""
+    program, kinds = run.program, {region.array.dtype for region in run.regions if region.array.dtype.kind in "fc"}
+    if not program.float64 or not kinds or kinds & {np.dtype("f8"), np.dtype("c16")} or program.names_float64:
         return
-    line, source = min(program.widened.items())
-    more = sorted(set(program.widened) - {line})
+    line, source = min(program.float64.items())
+    more = sorted(set(program.float64) - {line})
     others = f" The same in line{'s' * (len(more) > 1)} {', '.join(map(str, more))}." if more else ""
     sentence = (
         f"{source} is computed in float64: float32 with a Python float or an integer gives float64 in numba. Write"
@@ -225,35 +232,47 @@ def float64_by_accident(run: Execution, asks: Demands) -> Iterator[Waste]:
 
 
 def needless_barriers(run: Execution, asks: Demands) -> Iterator[Waste]:
-    """Barriers without which no two accesses of this run would conflict; not those in loops that went round once."""
+    """Barriers without which no two accesses of this run would conflict.
+
+    Those in loops that went round once, and of blocks half of whose threads access no memory, are not judged.
+    """
     opened, log = run.log.opened_by, run.accesses.log
+    threads = len(np.unique(run.accesses.thread))
+    if 2 * threads < run.settings.block_size * math.prod(run.settings.grid):
+        return
+    loops = _turns(run, {key for _, key in opened.values()})
     for number in sorted({key % SITES for _, key in opened.values()}):
-        mine = {phase: before for phase, (before, key) in opened.items() if key % SITES == number}
+        mine = {phase: (before, key) for phase, (before, key) in opened.items() if key % SITES == number}
+        around = {loop for _, key in mine.values() for loop in _loops(run, key)}
         site = run.sites[number]
-        if site.call != "syncthreads" or any(_in_single_turn(run, key) for _, key in opened.values()):
+        if site.call != "syncthreads" or any(len(loops[loop]) == 1 for loop, _ in around):
             continue
         joined = np.arange(max(int(log.phases.max()), *mine) + 1, dtype=log.phases.dtype)
         for phase in sorted(mine):
-            joined[phase] = joined[mine[phase]]
+            joined[phase] = joined[mine[phase][0]]
         without = replace(log, phases=joined[log.phases])
-
-        def merged(events: Events, without: Any = without) -> Events:
-            return replace(events, log=without)
-
-        if not races(merged(run.accesses), lambda merged=merged: merged(run.events), run.sites):  # type: ignore[misc]
+        accesses, events = (replace(some, log=without) for some in (run.accesses, run.events))
+        if not races(accesses, lambda events=events: events, run.sites):  # type: ignore[misc]
             share = len(mine) / len(opened) * asks.barriers
             sentence = "No thread reads or writes after it what another thread wrote or read before it."
             yield _at(site, "barrier", sentence, barriers=asks.barriers - share, near_waits=asks.near_waits - share)
 
 
-def _in_single_turn(run: Execution, key: int) -> bool:
-    """Whether a place lies in a loop that went round only once."""
+def _loops(run: Execution, key: int) -> Iterator[tuple[int, int]]:
+    """The loops around a place, innermost first: their keys and the context of the turn."""
     owner = {context // SITES: key for key, contexts in run.log.contexts_by_key.items() for context in contexts}
     while context := key // SITES:
         key = owner[context]
-        if run.sites[key % SITES].kind in ("for", "while") and len(run.log.contexts_by_key[key]) == 1:
-            return True
-    return False
+        if run.sites[key % SITES].kind in ("for", "while"):
+            yield key, context
+
+
+def _turns(run: Execution, keys: set[int]) -> dict[int, set[int]]:
+    """The turns in which some places are reached, by the loops around them."""
+    turns: dict[int, set[int]] = {}
+    for loop, context in (pair for key in keys for pair in _loops(run, key)):
+        turns.setdefault(loop, set()).add(context)
+    return turns
 
 
 def busiest_load(run: Execution, requests: Requests) -> Site | None:

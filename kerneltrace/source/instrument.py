@@ -60,7 +60,7 @@ def _instrument(
     tree.returns, tree.decorator_list = None, []
     program.names_float64 |= scope.names_float64(tree)
     tree.body = rewriter.body(tree)
-    program.widened |= rewriter.arithmetic.widened
+    program.float64 |= rewriter.arithmetic.float64
     module = ast.fix_missing_locations(ast.Module([tree], []))
     program.files.add(fn.__code__.co_filename)
     names = scope.names | rewriter.added | {PREFIX + name: value for name, value in _helpers(program).items()}

@@ -160,7 +160,7 @@ class Arithmetic:
 
     def __init__(self, scope: KernelScope, types: TypedSource) -> None:
         self._scope, self.types = scope, types
-        self.widened: dict[int, str] = {}
+        self.float64: dict[int, str] = {}
         """As in Program."""
 
     def operations(self, root: ast.AST | None) -> Operations:
@@ -191,8 +191,8 @@ class Arithmetic:
             return {}  # fused with the product
         slow = isinstance(op, ast.Div) or (isinstance(node, ast.Call) and self._is_function(node.func))
         is_double = any(kind is not None and kind == np.float64 for kind in (typed.result, *typed.converted))
-        if is_double and any(kind is not None and kind == np.float32 for kind in typed.operands):
-            self.widened.setdefault(node.lineno, ast.unparse(node))  # type: ignore[attr-defined]  # operations have it
+        if is_double:
+            self.float64.setdefault(node.lineno, ast.unparse(node))  # type: ignore[attr-defined]  # operations have it
         return {"instructions": 1, "double": int(is_double), "special": int(slow and not is_double)}
 
     def _is_function(self, function: ast.expr) -> bool:
