@@ -26,7 +26,7 @@ class Finding(Shown):
     """One mistake at one place of a kernel."""
 
     kind: str
-    """outside, race, barrier, unset, deadlock, endless, raised, untouched, unwritten, lane or order."""
+    """outside, race, barrier, unset, undefined, deadlock, endless, raised, untouched, unwritten, lane or order."""
     line: int
     """Of the source file or cell; 0 where the finding has no line."""
     words: str

@@ -135,19 +135,19 @@ class MemoryWaste:
             weights = np.where(mask, asks.weights * size / 4, asks.weights)
             fewer = float((asks.weights - weights).sum())
             loads = float(asks.weights[self._global & (self._kind == _LOAD)].sum())
-            changes: dict[str, Any] = {"weights": weights, "instructions": asks.instructions - fewer}
-            changes["global_waits"] = asks.global_waits * (1 - fewer / loads)
+            fewer_loads: dict[str, Any] = {"weights": weights, "instructions": asks.instructions - fewer}
+            fewer_loads["global_waits"] = asks.global_waits * (1 - fewer / loads)
             sentence = (
                 f"{WARP * size} bytes a request: let each thread load {4 // size} or more neighbours as one vector."
             )
-            yield _at(site, "narrow loads", sentence, **changes)
+            yield _at(site, "narrow loads", sentence, **fewer_loads)
 
     def _contended(self) -> Iterator[Waste]:
         requests = self._requests
         for site, mask in self._by_site(self._kind == _ATOMIC):
             collided, lanes = int(requests.collisions[mask].sum()), int(requests.lanes[mask].sum())
             most = int(requests.rounds[mask].max())
-            changes = {"passes": self._passes(mask & self._head.shared, np.ones(len(mask), int))}
+            changes: dict[str, Any] = {"passes": self._passes(mask & self._head.shared, np.ones(len(mask), int))}
             if self._global[mask].any():
                 changes["hottest"] = self._asks.hottest / most
             sentence = (

@@ -29,6 +29,8 @@ class LaunchSettings:
     max_steps: int
     pauses: bool = False
     """Whether a thread pauses before each access to memory, so that others can come in between."""
+    undefined: int = 0
+    """What a shuffle gives from a lane that does not take part."""
 
     @property
     def block_size(self) -> int:
