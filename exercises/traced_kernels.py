@@ -52,6 +52,11 @@ def kernel(answer: object, parameters: str) -> Any:
     if (names := ", ".join(inspect.signature(fn).parameters)) != parameters:
         raise NotYet(f"Expected the kernel's parameters ({parameters}), got ({names}).")
     function(fn)
+    arrays = [name for name in fn.__code__.co_names if isinstance(fn.__globals__.get(name), np.ndarray)]
+    if arrays:
+        raise NotYet(
+            f"It uses {arrays[0]}, an array of the notebook. A kernel's arrays are its parameters: {parameters}."
+        )
     return answer
 
 
@@ -116,6 +121,21 @@ def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
             fn[case.grid, case.block](*args)
         back = (arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in args)
         _compare(dict(zip(names, back, strict=True)), case, " on the GPU")
+
+
+def without_atomics(done: Trace) -> None:
+    """NotYet for a kernel that uses an atomic where each element has one thread."""
+    why = "No two threads change one element, so a plain read and write will do: an atomic keeps other threads waiting."
+    within(done, "atomics", done.count(kind="atomic").writes, 0, why)
+
+
+def unremarked(done: Trace, kind: str) -> None:
+    """NotYet for the first remark of a kind that a review of the trace makes, with its calculated cost."""
+    for remark in done.review(GPUS[0]).of(kind):
+        raise NotYet(
+            f"{done.kernel} computes the right result, but has {kind} in line {remark.line}, `{remark.source}`:"
+            f" {remark.sentence} Without that it would take {remark.share:.0%} less time on a {GPUS[0]}, calculated."
+        )
 
 
 def times(done: Trace, size: str, grid: Any, longer: float = 1.0) -> str:

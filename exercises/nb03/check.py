@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from exercises.traced_kernels import Array, Case, correct, unwritten, within
+from exercises.traced_kernels import Array, Case, correct, unwritten, within, without_atomics
 from kerneltrace import Trace
 from kerneltrace.log.events import SECTOR_BYTES
 from kerneltrace.log.grid import WARP
@@ -20,8 +20,10 @@ def _floats(rng: np.random.Generator, *shape: int) -> Array:
 Launches = Sequence[tuple[int, int, int]]  # (elements, blocks, threads a block) each
 
 
-def _judge_sharing(traces: Sequence[Trace], launches: Launches, array: str, kind: str) -> None:
-    """NotYet where few threads do the work of many, or where neighbouring threads don't take neighbouring elements.
+def _judge_sharing(
+    traces: Sequence[Trace], launches: Launches, array: str, kind: str, *, neighbours: bool = True
+) -> None:
+    """NotYet where few threads do the work of many, or where neighbouring threads don't take `neighbours`.
 
     Of t threads none needs more than ceil(n / t) of n elements of 4 bytes, and a pass over them moves each sector once.
     Where threads take several, one more and three times the sectors are for those who take them in pairs.
@@ -34,8 +36,13 @@ def _judge_sharing(traces: Sequence[Trace], launches: Launches, array: str, kind
         counts = done.count(array, kind=kind)
         enough = 3 * -(-4 * max(counts.reads, counts.writes, n) // SECTOR_BYTES)
         why = "Let neighbouring threads take neighbouring elements; notebook 04 measures what that gains."
-        if block % WARP == 0:
+        if neighbours and block % WARP == 0:
             within(done, f"sectors of {SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)
+
+
+def _without_atomics(traces: Sequence[Trace]) -> None:
+    for done in traces:
+        without_atomics(done)
 
 
 def _cases(
@@ -60,7 +67,8 @@ def double(answer: object) -> str:
     """One thread an element: index by hand, and a guard."""
     launches = ((10, 3, 4), (256, 1, 256), (1023, 4, 256), (1, 1, 64), (0, 1, 32), (37, 9, 5))
     traces = correct(answer, "x, out", _cases(31, launches, _one_input, lambda x, out: {"out": 2 * x}))
-    _judge_sharing(traces, launches, "out", "store")
+    _judge_sharing(traces, launches, "out", "store", neighbours=False)  # of which the reader has not heard yet
+    _without_atomics(traces)
     return "Right for 0 to 1,023 elements, with the last block full, partly empty or completely empty."
 
 
@@ -74,6 +82,7 @@ def relu(answer: object) -> str:
     """A grid-stride loop: no stride but the whole grid's is right in loops over one, two, three and more blocks."""
     traces = correct(answer, "x, out", _cases(32, _ANY_GRID, _one_input, lambda x, out: {"out": np.maximum(x, 0)}))
     _judge_sharing(traces, _ANY_GRID, "x", "load")
+    _without_atomics(traces)
     return "Right for fewer and for more elements than threads, and neighbours work on neighbours."
 
 
@@ -84,6 +93,7 @@ def saxpy(answer: object) -> str:
         return np.float32(rng.uniform(1, 3)), _floats(rng, n), _floats(rng, n)
 
     traces = correct(answer, "a, x, y", _cases(36, _ANY_GRID, args, lambda a, x, y: {"y": a * x + y}))
+    _without_atomics(traces)  # which would count as no stores
     _judge_sharing(traces, _ANY_GRID, "y", "store")
     return "Right for 0 to 4,096 elements, with more threads than elements and with fewer."
 
@@ -120,6 +130,7 @@ def blur(answer: object) -> str:
     for done in correct(answer, "image, out", cases):
         why = "Few threads do the work of many: let every thread have a pixel."
         within(done, "pixels written by one thread", done.busiest("out", "store"), 1, why)
+        without_atomics(done)
     return "Right for wide, high and tiny images, including corners and edges."
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from exercises.traced_kernels import Case, correct, times, unwritten, within
+from exercises.traced_kernels import Case, correct, times, unremarked, unwritten, within, without_atomics
 from kerneltrace import Trace
 from kerneltrace.log.events import SECTOR_BYTES
 from labkit.lesson.checks import close, over_cases
@@ -62,6 +62,7 @@ def _judged(answer: object, parameters: str, cases: Sequence[Case], out: str) ->
     for done in traces:
         why = "Few threads do the work of many: let each of them write one number."
         within(done, f"numbers of {out} written by one thread", done.busiest(out, "store"), 1, why)
+        without_atomics(done)
     return traces[0]
 
 
@@ -137,6 +138,7 @@ def matmul(answer: object) -> str:
     within(done, "numbers of a matrix read by one thread", busiest, 2 * depth // MATMUL_TILE, why)
     why = "Let neighbouring threads load neighbouring numbers of a row: threadIdx.x counts along it."
     within(done, "sectors of a and b", inputs.sectors, 2 * most * 4 // SECTOR_BYTES, why)
+    unremarked(done, "bank conflicts")
     right = f"Right for five sizes, with {inputs.reads:,} reads of a and b; one thread an element needs {16 * most:,}."
     return right + times(done, "4,096 x 4,096 numbers", (256, 256), longer=4096 / depth)
 

@@ -144,9 +144,9 @@ def _decoded(run: Execution, turns: _Turns) -> tuple[AccessStep, ...]:
             if site.kind == "atomic":
                 words = f"changes {name} from {old} to {new} in one step"
             last = written.get(name)
-            lost = site.kind == "store" and last is not None and read.get((thread, name), number) < last
-            if lost and found[last].thread != thread and phases[last] == phases[number]:
-                words += f": thread {found[last].thread}'s {old} is lost"
+            unseen = last is not None and read.get((thread, name), number) < last and phases[last] == phases[number]
+            if site.kind == "store" and unseen and (other := found[written[name]].thread) != thread:
+                words += f": thread {other}'s {old} is lost"
             if site.kind == "load":
                 read[thread, name] = number
             else:
