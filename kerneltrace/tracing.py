@@ -46,7 +46,7 @@ def trace(
 
     The trace holds counts, not times, and models no caches. Each operation computes in the type that numba.cuda gives
     it, and counts as FLOP or as an integer operation by that type; numba's simulator has no types, and there nothing is
-    counted. Accesses of different sizes are compared by where they begin. Mistakes in the kernel are its `findings`,
+    counted. Mistakes in the kernel are its `findings`,
     and what may be meant is in its `notes`. Raises KernelError for a launch or a kernel that can't be traced or that
     numba can't compile, in numba's words, and TraceTooLarge when the log outgrows its budget.
     """

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Events:
 
     def only(self, mask: Array | slice) -> Events:
         """The events that a boolean mask, an array of numbers, or a slice selects."""
-        return Events(self.log, self.at[mask], self.stretch[mask])
+        return replace(self, at=self.at[mask], stretch=self.stretch[mask])
 
     def reaching(self, region: Region) -> tuple[Events, Array]:
         """The accesses to elements of an array, and the elements' flat numbers."""

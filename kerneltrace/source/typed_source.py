@@ -224,6 +224,8 @@ class Arithmetic:
 
     def _is_mathematical(self, value: Any) -> bool:
         """Whether a global value is a function of `math` or of libdevice, or abs, min, max and the like."""
+        if isinstance(value, np.ufunc):
+            return True
         module = getattr(value, "__module__", None) or ""
         return value in _SAME_TYPE if module == "builtins" else module == "math" or module.endswith("libdevice")
 
