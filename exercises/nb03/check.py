@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from exercises.traced_kernels import Array, Case, correct, unwritten, within, without_atomics
+from exercises.traced_kernels import Array, Case, correct, unwritten, within
 from kerneltrace import Trace
 from kerneltrace.log.events import SECTOR_BYTES
 from kerneltrace.log.grid import WARP
@@ -40,11 +40,6 @@ def _judge_sharing(
             within(done, f"sectors of {SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)
 
 
-def _without_atomics(traces: Sequence[Trace]) -> None:
-    for done in traces:
-        without_atomics(done)
-
-
 def _cases(
     seed: int,
     launches: Launches,
@@ -68,7 +63,6 @@ def double(answer: object) -> str:
     launches = ((10, 3, 4), (256, 1, 256), (1023, 4, 256), (1, 1, 64), (0, 1, 32), (37, 9, 5))
     traces = correct(answer, "x, out", _cases(31, launches, _one_input, lambda x, out: {"out": 2 * x}))
     _judge_sharing(traces, launches, "out", "store", neighbours=False)  # of which the reader has not heard yet
-    _without_atomics(traces)
     return "Right for 0 to 1,023 elements, with the last block full, partly empty or completely empty."
 
 
@@ -82,7 +76,6 @@ def relu(answer: object) -> str:
     """A grid-stride loop: no stride but the whole grid's is right in loops over one, two, three and more blocks."""
     traces = correct(answer, "x, out", _cases(32, _ANY_GRID, _one_input, lambda x, out: {"out": np.maximum(x, 0)}))
     _judge_sharing(traces, _ANY_GRID, "x", "load")
-    _without_atomics(traces)
     return "Right for fewer and for more elements than threads, and neighbours work on neighbours."
 
 
@@ -93,7 +86,6 @@ def saxpy(answer: object) -> str:
         return np.float32(rng.uniform(1, 3)), _floats(rng, n), _floats(rng, n)
 
     traces = correct(answer, "a, x, y", _cases(36, _ANY_GRID, args, lambda a, x, y: {"y": a * x + y}))
-    _without_atomics(traces)  # which would count as no stores
     _judge_sharing(traces, _ANY_GRID, "y", "store")
     return "Right for 0 to 4,096 elements, with more threads than elements and with fewer."
 
@@ -107,7 +99,7 @@ def histogram(answer: object) -> str:
         return values.astype(np.int32), rng.integers(0, 9, 8).astype(np.int32)
 
     cases = _cases(33, launches, args, lambda values, counts: {"counts": counts + np.bincount(values, minlength=8)})
-    _judge_sharing(correct(answer, "values, counts", cases), launches, "values", "load")
+    _judge_sharing(correct(answer, "values, counts", cases, atomics=True), launches, "values", "load")
     return "All three bugs are fixed: every value is counted once, in whatever order the threads run."
 
 
@@ -130,7 +122,6 @@ def blur(answer: object) -> str:
     for done in correct(answer, "image, out", cases):
         why = "Few threads do the work of many: let every thread have a pixel."
         within(done, "pixels written by one thread", done.busiest("out", "store"), 1, why)
-        without_atomics(done)
     return "Right for wide, high and tiny images, including corners and edges."
 
 

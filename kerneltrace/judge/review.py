@@ -17,14 +17,7 @@ from kerneltrace.judge.counts import Requests
 from kerneltrace.judge.demands import Demands
 from kerneltrace.judge.estimate import MEMORY_CLOCKS, REGISTERS, Estimate, capability, estimate, rates
 from kerneltrace.judge.occupancy import occupancy
-from kerneltrace.judge.waste import (
-    MemoryWaste,
-    Waste,
-    busiest_load,
-    float64_by_accident,
-    needless_barriers,
-    shared_memory_line,
-)  # fmt: skip
+from kerneltrace.judge.waste import MemoryWaste, Waste, float64_by_accident, needless_barriers
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import MAX_GRID, Dim3
 from kerneltrace.log.program import Site
@@ -95,9 +88,8 @@ class Review(ShownAsTable):
         kernel, device, seconds = self.estimate.kernel, self.estimate.device, format_seconds(self.estimate.seconds)
         title = f"{kernel} on {device}: {seconds} calculated for a grid of {tuple(self.grid)}"
         note = "Costs are calculated one by one, and don't add up." if rows else "Nothing to remark."
-        return Table(
-            rows, ("line", "source", "kind", "cost", "share", "remark", "metric") if rows else (), title, (note,)
-        )
+        headings = ("line", "source", "kind", "cost", "share", "remark", "metric") if rows else ()
+        return Table(rows, headings, title, (note,))
 
 
 def review(
@@ -115,25 +107,18 @@ def review(
         return estimate(dataclasses.replace(asks, **changes), chip, grid=grid, registers=registers).seconds
 
     now = estimate(asks, chip, grid=grid, registers=registers)
-    found = [*float64_by_accident(run, asks), *MemoryWaste(run, requests, arrays, asks), *needless_barriers(run, asks)]
-    if not any(waste.kind == "narrow loads" for waste in found):  # wider ones bring more at a time
-        found += _few_in_flight(busiest_load(run, requests), asks, chip, grid)
-    found += _capped(run, asks, chip, registers)
-    remarks = (_remark(waste, now.seconds - seconds(**waste.changes), now.seconds) for waste in found)
-    worth = sorted((remark for remark in remarks if remark is not None), key=lambda remark: -remark.cost_ms)
-    once = {
-        (remark.kind, remark.line, remark.source): remark for remark in reversed(worth)
-    }  # x[i] += 1 has two requests
-    return Review(tuple(reversed(once.values())), now, grid)
-
-
-def _remark(waste: Waste, cost_s: float, now_s: float) -> Remark | None:
-    """A remark; None for what is not worth one."""
-    cost_s = max(cost_s, 0.0)
-    if cost_s < WORTH * now_s and waste.kind not in ALWAYS:
-        return None
-    kind = waste.kind.removeprefix("needless ")
-    return Remark(waste.line, waste.source, kind, waste.sentence, 1e3 * cost_s, cost_s / now_s, METRICS[kind])
+    memory = MemoryWaste(run, requests, arrays, asks)
+    found = [*float64_by_accident(run, asks), *memory, *needless_barriers(run, asks)]
+    found += [*_few_in_flight(memory.busiest_load(), asks, chip, grid), *_capped(run, asks, chip, registers)]
+    once: dict[tuple[str, int, str], Remark] = {}  # x[i] += 1 makes two requests
+    for waste in found:
+        cost_s = max(now.seconds - seconds(**waste.changes), 0.0)
+        if cost_s >= WORTH * now.seconds or waste.kind in ALWAYS:
+            kind = waste.kind.removeprefix("needless ")
+            cost = 1e3 * cost_s, cost_s / now.seconds
+            remark = Remark(waste.line, waste.source, kind, waste.sentence, *cost, METRICS[kind])
+            once.setdefault((kind, waste.line, waste.source), remark)
+    return Review(tuple(sorted(once.values(), key=lambda remark: -remark.cost_ms)), now, grid)
 
 
 def _filling(asks: Demands, chip: Device) -> Dim3:
@@ -170,7 +155,8 @@ def _capped(run: Execution, asks: Demands, chip: Device, registers: int | None) 
     room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
     if room.fraction >= 0.5:
         return
-    if "shared memory" in room.limited_by and (site := shared_memory_line(run)):
+    if "shared memory" in room.limited_by:
+        site = run.sites[max(run.layout.regions, key=lambda number: run.layout.regions[number].array.nbytes)]
         sentence = f"{asks.shared_bytes:,} bytes of shared memory a block leave {room.fraction:.0%} occupancy."
         yield Waste("occupancy", site.line, site.text, f"{sentence} Use a smaller tile.", {"shared_bytes": 0})
     elif "registers" in room.limited_by and registers:

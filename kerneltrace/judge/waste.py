@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
-from kerneltrace.judge.demands import Demands
+from kerneltrace.judge.demands import WIDEST, Demands
 from kerneltrace.judge.races import races
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, in_order, starts
@@ -21,9 +22,8 @@ from kerneltrace.log.traced_memory import Array
 
 SCATTERED = 1.5
 """Sectors by those that would do, above which a request is uncoalesced."""
-WIDEST = 16
-"""Bytes that one load of a thread can bring (PTX ISA, "ld": vectors of up to four 4-byte elements)."""
-_LOAD, _STORE, _ATOMIC = 1, 2, 3
+_LOAD, _ATOMIC = 1, 3
+_PLAIN = "a plain read and write will do"
 
 
 class Waste(NamedTuple):
@@ -56,10 +56,14 @@ class MemoryWaste:
             return
         yield from self._bank_conflicts()
         yield from self._scattered()
-        yield from self._narrow()
         yield from self._contended()
         yield from self._needless_atomics()
         yield from self._half_empty()
+
+    def busiest_load(self) -> Site | None:
+        """The place that makes most requests to load from global memory."""
+        loads = self._requests.site[self._global & (self._kind == _LOAD)]
+        return self._run.sites[np.bincount(loads).argmax()] if len(loads) else None
 
     def _by_site(self, chosen: Array) -> Iterator[tuple[Site, Array]]:
         for number in np.unique(self._requests.site[chosen]):
@@ -97,17 +101,17 @@ class MemoryWaste:
                 changes["load_bytes"] = asks.load_bytes * (1 - excess / requests.sectors[same].sum())
                 changes["l1_miss_bytes"] = max(asks.l1_miss_bytes - whole.n_bytes * (1 - used), 1.0)
             else:
-                parts = (2 * SECTOR_BYTES * requests.sectors - requests.asked).astype(float)
+                parts = 2.0 * SECTOR_BYTES * requests.sectors - requests.asked
                 changes["store_bytes"] = asks.store_bytes * (1 - 2 * SECTOR_BYTES * excess / parts[same].sum())
             each = f"{requests.sectors[mask].mean():.3g} sectors a request where {fewest[mask].mean():.3g} would do"
-            if is_load and 0 < stride <= WIDEST and used > 0.99:
-                sentence = (
-                    f"{each}: each thread reads neighbours one by one. Load them as one vector of {stride} bytes."
-                )
-                yield _at(site, "narrow loads", sentence, **changes)
-                continue
             apart = f"neighbouring lanes are {stride} bytes apart" if stride else "neighbouring lanes are scattered"
-            yield _at(site, "uncoalesced", f"{each}: {apart}. Let them take neighbouring elements.", **changes)
+            kind, mend = "uncoalesced", f"{apart}. Let them take neighbouring elements."
+            if is_load and 0 < stride <= WIDEST and used > 0.99:
+                kind, mend = (
+                    "narrow loads",
+                    f"each thread reads neighbours, which one vector of {stride} bytes would bring.",
+                )
+            yield _at(site, kind, f"{each}: {mend}", **changes)
 
     def _footprint(self, array: int, is_load: bool) -> int:
         pairs = zip(self._arrays[~self._head.shared].tolist(), (self._kind == _LOAD)[~self._head.shared], strict=True)
@@ -126,21 +130,6 @@ class MemoryWaste:
         begin = self._requests.first[first]
         apart = np.unique(np.diff(self._accesses.address[begin : begin + self._requests.lanes[first]]))
         return abs(int(apart[0])) if len(apart) == 1 else 0
-
-    def _narrow(self) -> Iterator[Waste]:
-        requests, asks = self._requests, self._asks
-        whole = self._global & (self._kind == _LOAD) & (requests.asked == WARP * self._size) & (self._size < 4)
-        for site, mask in self._by_site(whole):
-            size = int(self._size[mask].max())
-            weights = np.where(mask, asks.weights * size / 4, asks.weights)
-            fewer = float((asks.weights - weights).sum())
-            loads = float(asks.weights[self._global & (self._kind == _LOAD)].sum())
-            fewer_loads: dict[str, Any] = {"weights": weights, "instructions": asks.instructions - fewer}
-            fewer_loads["global_waits"] = asks.global_waits * (1 - fewer / loads)
-            sentence = (
-                f"{WARP * size} bytes a request: let each thread load {4 // size} or more neighbours as one vector."
-            )
-            yield _at(site, "narrow loads", sentence, **fewer_loads)
 
     def _contended(self) -> Iterator[Waste]:
         requests = self._requests
@@ -168,16 +157,13 @@ class MemoryWaste:
             first = starts(memory)
             alone = (np.maximum.reduceat(thread, first) == np.minimum.reduceat(thread, first)).all()
             if alone and len(np.unique(mine.thread)) > WARP and len(first) > WARP:
-                sentence = (
-                    f"No two threads reach the same of its {len(first):,} addresses: a plain read and write will do."
+                yield _at(
+                    site, "needless atomics", f"{len(first):,} addresses, and none is another thread's too: {_PLAIN}."
                 )
-                yield _at(site, "needless atomics", sentence)
 
     def _half_empty(self) -> Iterator[Waste]:
         """Requests that fewer warps could make, if those lanes that take part in a block stood together."""
-        key = self._head.key
-        _, group = np.unique(np.stack([key, self._head.block.astype("i8")]), axis=1, return_inverse=True)
-        group = group.reshape(-1)
+        group = np.unique(np.stack([self._head.key, self._head.block]), axis=1, return_inverse=True)[1].reshape(-1)
         made, lanes = np.bincount(group), np.bincount(group, self._requests.lanes)
         part = (np.ceil(lanes / WARP) / made)[group]
         by_branch: dict[Site, Array] = {}
@@ -200,10 +186,11 @@ class MemoryWaste:
 
         In a guard at the end of the data those of a few blocks part.
         """
-        numbers = (n for n, one in enumerate(self._run.sites) if one.kind in ("branch", "for"))
-        before = [n for n in numbers if self._run.sites[n].function == site.function]
-        before = [n for n in before if self._run.sites[n].line <= site.line and self._parts(n)]
-        return max((self._run.sites[n] for n in before), key=lambda one: one.line, default=None)
+        here = [
+            one for one in enumerate(self._run.sites) if one[1].function == site.function and one[1].line <= site.line
+        ]
+        before = [one for n, one in here if one.kind in ("branch", "for") and self._parts(n)]
+        return max(before, key=lambda one: one.line, default=None)
 
     def _parts(self, number: int) -> bool:
         mine = self._run.others.only(self._run.others.site == number)
@@ -240,12 +227,12 @@ def needless_barriers(run: Execution, asks: Demands) -> Iterator[Waste]:
     threads = len(np.unique(run.accesses.thread))
     if 2 * threads < run.settings.block_size * math.prod(run.settings.grid):
         return
-    loops = _turns(run, {key for _, key in opened.values()})
-    for number in sorted({key % SITES for _, key in opened.values()}):
+    loops = {key: _loops(run, key) for _, key in opened.values()}
+    turns = Counter(loop for around in {pair for each in loops.values() for pair in each} for loop in around[:1])
+    for number in sorted({key % SITES for key in loops}):
         mine = {phase: (before, key) for phase, (before, key) in opened.items() if key % SITES == number}
-        around = {loop for _, key in mine.values() for loop in _loops(run, key)}
         site = run.sites[number]
-        if site.call != "syncthreads" or any(len(loops[loop]) == 1 for loop, _ in around):
+        if site.call != "syncthreads" or any(turns[loop] == 1 for _, key in mine.values() for loop, _ in loops[key]):
             continue
         joined = np.arange(max(int(log.phases.max()), *mine) + 1, dtype=log.phases.dtype)
         for phase in sorted(mine):
@@ -258,31 +245,11 @@ def needless_barriers(run: Execution, asks: Demands) -> Iterator[Waste]:
             yield _at(site, "barrier", sentence, barriers=asks.barriers - share, near_waits=asks.near_waits - share)
 
 
-def _loops(run: Execution, key: int) -> Iterator[tuple[int, int]]:
+def _loops(run: Execution, key: int) -> list[tuple[int, int]]:
     """The loops around a place, innermost first: their keys and the context of the turn."""
-    owner = {context // SITES: key for key, contexts in run.log.contexts_by_key.items() for context in contexts}
-    while context := key // SITES:
-        key = owner[context]
+    found, owners = [], run.log.contexts_by_key.items()
+    while context := key // SITES * SITES:
+        key = next(owner for owner, contexts in owners if context in contexts)
         if run.sites[key % SITES].kind in ("for", "while"):
-            yield key, context
-
-
-def _turns(run: Execution, keys: set[int]) -> dict[int, set[int]]:
-    """The turns in which some places are reached, by the loops around them."""
-    turns: dict[int, set[int]] = {}
-    for loop, context in (pair for key in keys for pair in _loops(run, key)):
-        turns.setdefault(loop, set()).add(context)
-    return turns
-
-
-def busiest_load(run: Execution, requests: Requests) -> Site | None:
-    """The place that makes most requests to load from global memory."""
-    accesses = run.accesses.only(requests.order[requests.first])
-    loads = requests.site[(accesses.log.kinds[requests.site] == _LOAD) & ~accesses.shared]
-    return run.sites[np.bincount(loads).argmax()] if len(loads) else None
-
-
-def shared_memory_line(run: Execution) -> Site | None:
-    """The place that allocates most shared memory."""
-    regions = run.layout.regions
-    return run.sites[max(regions, key=lambda site: math.prod(regions[site].array.shape))] if regions else None
+            found.append((key, context))
+    return found
