@@ -198,10 +198,9 @@ class Trace(ShownAsTable):
     def review(
         self, device: str | Device = "T4", *, grid: Any = None, longer: float = 1.0, registers: int | None = None
     ) -> Review:
-        """What a performance engineer would say of each line on that GPU: sentence, calculated cost, Nsight's metric.
+        """What a performance engineer would say of each line on that GPU, with calculated costs and Nsight's metrics.
 
-        The other arguments are those of `estimate`; without a `grid` the traced one is repeated until it fills the GPU.
-        Not seen: branches that part around arithmetic alone. Raises UnknownDevice as `estimate` does.
+        Takes and raises what `estimate` does; without a `grid` the traced one is repeated until it fills the GPU.
         """
         asks, registers = self._asks(longer, registers)
         dims = None if grid is None else as_dim3("grid", grid, MAX_GRID)
@@ -209,8 +208,7 @@ class Trace(ShownAsTable):
 
     def _asks(self, longer: float, registers: int | None) -> tuple[Demands, int | None]:
         longer = positive("longer", longer, BadArgument)
-        if registers is not None:
-            registers = whole("registers", registers, BadArgument, least=1)
+        registers = None if registers is None else whole("registers", registers, BadArgument, least=1)
         if longer not in self._demands:
             hottest = self.count(space="global", kind="atomic").hottest
             self._demands[longer] = demands(self._run, self._requests, self._request_arrays, hottest, longer)
@@ -241,6 +239,13 @@ class Trace(ShownAsTable):
         picked = self._sites(kind)[mine.site]
         threads = np.unique(np.stack([mine.thread[picked], element[picked]]), axis=1)[0]
         return int(np.unique(threads, return_counts=True)[1].max(initial=0))
+
+    def writers(self, array: str) -> tuple[Array, Array]:
+        """For each element of an array the block, and the thread in it, that wrote it last; -1 where none did."""
+        mine, element = self._run.accesses.reaching(self._region(array))
+        last, size = np.full(self._region(array).array.shape, -1), math.prod(self.block)
+        last.flat[element[mine.write]] = mine.thread[mine.write]
+        return last // size, np.where(last < 0, -1, last % size)
 
     def paths(self, warp: int = 0) -> tuple[list[str], Array]:
         """The branches (`if` and `while`) that a warp reaches, and what each lane does there.
