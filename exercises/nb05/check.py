@@ -19,10 +19,7 @@ from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, as_number, call, function, mapping
 
 MOST_LAUNCHES = 40
-_ROUNDED = (
-    "Close, but something rounds to float, 32 bits: a cast, a function such as sqrtf, or a number with an f. The"
-    " numbers here are double; leave their type alone, and it is right for every type."
-)
+_ROUNDED = "Close, but something rounds to float: a cast, sqrtf, a number with an f. The numbers here are double."
 
 
 @np.errstate(all="ignore")  # what an overflow leads to is judged, and explained
@@ -159,10 +156,4 @@ def _arrays(draw: np.random.Generator) -> dict[str, Any]:
     }
 
 
-CHECKS = {
-    "05.1": cross_entropy,
-    "05.4": distance,
-    "05.5": single_precision,
-    "05.6": best_cap,
-    "05.7": rectified,
-}
+CHECKS = {"05.1": cross_entropy, "05.4": distance, "05.5": single_precision, "05.6": best_cap, "05.7": rectified}
