@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from kerneltrace.log.address_space import DYNAMIC_SHARED, Region
-from kerneltrace.log.events import Events, in_order, starts
+from kerneltrace.log.address_space import Region
+from kerneltrace.log.events import Events, in_order, overlapping, starts
 from kerneltrace.log.program import Site
 from kerneltrace.log.traced_memory import Array
 
@@ -50,37 +50,11 @@ def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> 
     suspects = _suspects(accesses, log.phases, log.threads)
     for group, owner in (in_a_block, in_a_warp):
         search.conflicts(suspects, group, owner)
-    for cells in _overlapping(accesses):
+    for cells in overlapping(accesses):
         for group, owner in (in_a_block, in_a_warp):
             search.conflicts(cells, group, owner)
     search.conflicts(_suspects(accesses.only(~accesses.shared), *between_blocks), *between_blocks)
     return [Race(both, search.addresses(*lines)) for lines, both in search.found.items()]
-
-
-@dataclass(frozen=True)
-class _InCells(Events):
-    """Accesses by the cell of `width` bytes that each lies in, whose address they have."""
-
-    width: int
-
-    @property
-    def place(self) -> Array:
-        """As of an access to the whole cell."""
-        return super().place // (8 * self.width) * (8 * self.width)
-
-
-def _overlapping(accesses: Events) -> Iterator[Events]:
-    """Accesses to dynamic shared memory that overlap others of another size without beginning where these do.
-
-    Each has the wide ones and the narrow ones at one offset, so that an equal cell is an overlap.
-    """
-    some = accesses.only(accesses.shared & (accesses.address >= DYNAMIC_SHARED))
-    size, address = some.size, some.address
-    for wide in np.unique(size)[1:].tolist():
-        for offset in np.unique(address[size < wide] % wide):
-            chosen = some.only((size == wide) | ((size < wide) & (address % wide == offset)))
-            if offset:
-                yield _InCells(chosen.log, chosen.at, chosen.stretch, wide)
 
 
 def _joined(major: Array, minor: Array) -> Array:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kerneltrace.arguments import brief_repr, text
 from kerneltrace.devices import Device, named
+from kerneltrace.errors import BadArgument
 from kerneltrace.judge.counts import Requests
 from kerneltrace.judge.demands import Demands
 from kerneltrace.judge.estimate import MEMORY_CLOCKS, REGISTERS, Estimate, capability, estimate, rates
@@ -76,7 +78,9 @@ class Review(ShownAsTable):
     grid: Dim3
 
     def of(self, kind: str) -> tuple[Remark, ...]:
-        """The remarks of one kind, a key of METRICS."""
+        """The remarks of one kind, a key of METRICS; BadArgument for another."""
+        if text("kind", kind, BadArgument) not in METRICS:
+            raise BadArgument(f"Expected a kind out of {', '.join(METRICS)}; got {brief_repr(kind)}.")
         return tuple(remark for remark in self.remarks if remark.kind == kind)
 
     def table(self) -> Table:

@@ -7,6 +7,7 @@ import pytest
 from numba import cuda, float32, float64, int32
 
 from kerneltrace import trace
+from kerneltrace.errors import BadArgument, KernelTraceError
 from kerneltrace.judge.review import METRICS
 from tests.test_kerneltrace.textbook import ENTRIES
 
@@ -323,3 +324,14 @@ def test_a_review_prints_as_a_table():
 
 def test_a_launch_without_accesses_has_nothing_to_remark():
     assert trace(guarded, 1, 32, np.zeros(0, np.float32)).review("T4").remarks == ()
+
+
+@pytest.mark.parametrize("options", [{"device": "T5"}, {"registers": 0}, {"grid": 0}, {"longer": -1}])
+def test_a_review_refuses_what_an_estimate_refuses(options):
+    with pytest.raises(KernelTraceError, match=r"Expected|T4"):
+        plain(reads_neighbours, 4, 256).review(**options)
+
+
+def test_a_kind_of_remark_that_does_not_exist_is_refused():
+    with pytest.raises(BadArgument, match="bank conflicts"):
+        plain(reads_neighbours, 4, 256).review().of("banks")
