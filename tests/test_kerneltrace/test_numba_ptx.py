@@ -72,7 +72,7 @@ class Compiled(Exception):
 # the exercises whose answer is a CUDA kernel
 @each_at_each("number", ["03.1", "03.2", "03.5", "03.6", "03.7", "04.2", "04.3", "04.5", "04.6"], 9)
 def test_the_solutions_compile(number, capability, monkeypatch):
-    def compile_instead(answer, parameters, cases):
+    def compile_instead(answer, parameters, cases, **options):
         assert compile_numba(answer, cases[0].args, compute_capability=capability).registers
         raise Compiled
 
