@@ -296,6 +296,7 @@ RESULTS = {
     "training.AccuracyGain",
     "training.RateSweep",
     "training.Run",
+    "several_seeds.Reached",
     "several_seeds.Runs",
     "training.TunedComparison",
 }
