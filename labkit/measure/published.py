@@ -169,14 +169,14 @@ def citations(found: Iterable[Cited]) -> list[str]:
 
 @checked(error=DataError)
 @functools.cache
-def kernels() -> tuple[Agreement[str], ...]:
-    """Seconds of kernels that others timed, an agreement for each author, and what lab.trace(...).estimate calculates.
+def kernels() -> tuple[Agreement[bool], ...]:
+    """Seconds of kernels that others timed, and what lab.trace(...).estimate says: those fitted to, those held out.
 
-    Each row's `by` is the device. Source: table "kernel_times", whose calculated column scripts/kernel_times.py writes.
+    A row's `by` says if its time is inside the estimate's bounds. Source: "kernel_times" (scripts/kernel_times.py).
     """
-    found: dict[str, list[Compared[str]]] = {}
+    found: dict[str, list[Compared[bool]]] = {"": [], "yes": []}
     for row in table("kernel_times"):
-        calculated_s, published_s = float(row["calculated_ms"]) / KILO, float(row["published_ms"]) / KILO
-        one = Compared(f"{row['kernel']} on {row['device']}", calculated_s, published_s, row["device"])
-        found.setdefault(row["who"], []).append(one)
-    return tuple(Agreement(who, "s", tuple(rows)) for who, rows in found.items())
+        took, *ours = (float(row[f"{name}_ms"]) / KILO for name in ("published", "calculated", "low", "high"))
+        one = Compared(f"{row['kernel']} on {row['device']}", ours[0], took, ours[1] <= took <= ours[2])
+        found[row["held_out"]].append(one)
+    return Agreement("fitted to", "s", tuple(found[""])), Agreement("held out", "s", tuple(found["yes"]))
