@@ -292,6 +292,7 @@ RESULTS = {
     "training.AccuracyGain",
     "training.RateSweep",
     "training.Run",
+    "several_seeds.Reached",
     "several_seeds.Runs",
     "training.TunedComparison",
 }

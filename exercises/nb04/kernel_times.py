@@ -8,16 +8,18 @@ from labkit.core.units import KILO
 from labkit.measure.published import table
 from trainplan.facts.agreement import Agreement, Compared
 
+_TIMES = ("published", "calculated", "low", "high")
+
 
 @functools.cache
-def published() -> tuple[Agreement[str], ...]:
-    """Seconds of kernels that others timed, an agreement for each author, and what lab.trace(...).estimate calculates.
+def published() -> tuple[Agreement[bool], ...]:
+    """Seconds of kernels that others timed, and what lab.trace(...).estimate says: those fitted to, those held out.
 
-    Each row's `by` is the device. Source: table "kernel_times", whose calculated column scripts/kernel_times.py writes.
+    A row's `by` says if its time is inside the estimate's bounds. Source: "kernel_times" (scripts/kernel_times.py).
     """
-    by_author: dict[str, list[Compared[str]]] = {}
+    rows: dict[str, list[Compared[bool]]] = {"": [], "yes": []}
     for row in table("kernel_times"):
-        calculated_s, published_s = float(row["calculated_ms"]) / KILO, float(row["published_ms"]) / KILO
-        one = Compared(f"{row['kernel']} on {row['device']}", calculated_s, published_s, row["device"])
-        by_author.setdefault(row["who"], []).append(one)
-    return tuple(Agreement(who, "s", tuple(rows)) for who, rows in by_author.items())
+        took, calculated, low, high = (float(row[f"{name}_ms"]) / KILO for name in _TIMES)
+        one = Compared(f"{row['kernel']} on {row['device']}", calculated, took, low <= took <= high)
+        rows[row["held_out"]].append(one)
+    return Agreement("fitted to", "s", tuple(rows[""])), Agreement("held out", "s", tuple(rows["yes"]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr, nearest, positive, text, whole
+from kerneltrace.arguments import brief_repr, flag, nearest, positive, text, whole
 from kerneltrace.devices import Device
 from kerneltrace.errors import BadArgument, KernelError
 from kerneltrace.judge.counts import HEADINGS, Branches, Counts, Requests, branches, count, operations
@@ -182,26 +182,26 @@ class Trace(ShownAsTable):
         return self._run.log.barriers
 
     def estimate(
-        self, device: str | Device, *, grid: Any = None, longer: float = 1.0, registers: int | None = None
-    ) -> Estimate:
+        self, device: str | Device, *, grid: Any = None, longer: float = 1.0, registers: int | None = None,
+        warm: bool = False,
+    ) -> Estimate:  # fmt: skip
         """Calculate how long this kernel would take on a GPU of the catalogue, by its name there or its driver's.
 
         Full sizes can't be traced: trace a few blocks, two or more along each axis of the grid, and pass the `grid` of
         the full launch. Its blocks are taken to do what the traced ones did on average, with `longer` times as many
         turns of the loops that go through global memory: 64 for 4,096 turns of which 64 were traced. `registers` a
-        thread are what a compiler reports. Raises UnknownDevice for a device that the catalogue lacks, or its rates.
+        thread are what a compiler reports. `warm` says that the launch before left in the L2 cache what fits there.
+        Raises UnknownDevice for a device that the catalogue lacks, or its rates.
         """
         asks, registers = self._asks(longer, registers)
+        warm = flag("warm", warm, BadArgument)
         dims = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
-        return estimate(asks, device, grid=dims, registers=registers)
+        return estimate(asks, device, grid=dims, registers=registers, warm=warm)
 
     def review(
         self, device: str | Device = "T4", *, grid: Any = None, longer: float = 1.0, registers: int | None = None
     ) -> Review:
-        """What a performance engineer would say of each line on that GPU, with calculated costs and Nsight's metrics.
-
-        Takes and raises what `estimate` does; without a `grid` the traced one is repeated until it fills the GPU.
-        """
+        """The review of each line on that GPU; without a `grid` the traced one is repeated until it fills the GPU."""
         asks, registers = self._asks(longer, registers)
         dims = None if grid is None else as_dim3("grid", grid, MAX_GRID)
         return review(self._run, self._requests, self._request_arrays, asks, device, grid=dims, registers=registers)
@@ -210,8 +210,7 @@ class Trace(ShownAsTable):
         longer = positive("longer", longer, BadArgument)
         registers = None if registers is None else whole("registers", registers, BadArgument, least=1)
         if longer not in self._demands:
-            hottest = self.count(space="global", kind="atomic").hottest
-            self._demands[longer] = demands(self._run, self._requests, self._request_arrays, hottest, longer)
+            self._demands[longer] = demands(self._run, self._requests, self._request_arrays, longer)
         return self._demands[longer], registers
 
     # -- data for figures

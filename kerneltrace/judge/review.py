@@ -27,7 +27,7 @@ from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
 from kerneltrace.units import format_seconds
 
-WORTH = 0.05
+WORTH = 0.03
 """The share of the estimate from which on a remark is worth making."""
 WAVES = 8
 """How often the grid that is assumed without one fills the GPU."""
