@@ -48,6 +48,8 @@ class Events:
     log: LogColumns
     at: Array
     stretch: Array
+    offset: Array | None = None
+    """Bytes from where each access begins to the piece of it that is meant."""
 
     @classmethod
     def of(cls, event_log: EventLog, sites: list[Site], block_size: int) -> Events:
@@ -68,7 +70,24 @@ class Events:
 
     def only(self, mask: Array | slice) -> Events:
         """The events that a boolean mask, an array of numbers, or a slice selects."""
-        return Events(self.log, self.at[mask], self.stretch[mask])
+        offset = None if self.offset is None else self.offset[mask]
+        return Events(self.log, self.at[mask], self.stretch[mask], offset)
+
+    def in_pieces(self, regions: list[Region]) -> Events:
+        """The same accesses, in arrays with accesses of several sizes cut into pieces of the least of these."""
+        size = self.size
+        if not len(size) or size.min() == size.max():
+            return self
+        address, piece = self.address, size.copy()
+        for low, high in (region.span for region in regions):
+            mine = (address >= low) & (address < high)
+            piece[mine] = size[mine].min(initial=1 << 7)
+        times = size // piece
+        if times.max() == 1:
+            return self
+        of = np.repeat(np.arange(len(size)), times)
+        number = np.arange(len(of)) - np.repeat(times.cumsum() - times, times)
+        return Events(self.log, self.at[of], self.stretch[of], number * piece[of])
 
     def reaching(self, region: Region) -> tuple[Events, Array]:
         """The accesses to elements of an array, and the elements' flat numbers."""
@@ -101,7 +120,8 @@ class Events:
     @property
     def place(self) -> Array:
         """Eight times the address of an access, plus the base-2 logarithm of its size."""
-        return self.log.words[self.at + 1]
+        found = self.log.words[self.at + 1]
+        return found if self.offset is None else found + 8 * self.offset
 
     @property
     def address(self) -> Array:

@@ -1,0 +1,314 @@
+"""Loads, stores, atomics and asynchronous copies: bounds-checked, performed, and logged.
+
+Source: NVIDIA, Parallel Thread Execution ISA, "Data Movement and Conversion Instructions", "Parallel Synchronization
+and Communication Instructions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
+from kerneltrace.ptx.decode import Decoder, Source, Step, words_of
+from kerneltrace.ptx.memory import Memory
+from kerneltrace.ptx.text import Instruction
+from kerneltrace.ptx.threads import Order, Threads
+from kerneltrace.ptx.values import TYPES
+
+Perform = Callable[[Threads, Array], None]
+_UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+           "xor": np.bitwise_xor}  # fmt: skip
+_NAMES = {"and": "and_", "or": "or_"}
+
+
+class Accesses:
+    """Makes the steps of instructions on memory."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder, self.memory = decoder, decoder.memory
+        self._copies: list[Copy] = []
+        self._closed: Array = np.zeros(0, int)
+        self.items: dict[str, int] = {}
+        """The least size in bytes of what is loaded from or stored to each array."""
+
+    def address(self, word: str, size: int) -> tuple[Source, tuple[str, ...]]:
+        """As the decoder's, for an access to elements of `size` bytes."""
+        at, names = self._decoder.address(word)
+        for name in names:
+            self.items[name] = min(size, self.items.get(name, size))
+        return at, names
+
+    def begin(self, threads: Threads) -> None:
+        """Begin with some blocks."""
+        self._copies.clear()
+        self._closed = np.zeros(threads.size, int)
+
+    def step(self, one: Instruction) -> Step | None:
+        """The step of an instruction; None where it is not known here."""
+        if one.name in ("ld", "ldu"):
+            return self._load(one)
+        if one.name == "st":
+            return self._store(one)
+        if one.name in ("atom", "red") and not {"vec", "async", "v2", "v4", "v8"} & set(one.parts):
+            return self._atomic(one)
+        if one.name == "cp" and one.parts[:1] == ("async",) and not {"bulk", "mbarrier"} & set(one.parts):
+            return self._copy(one)
+        return None
+
+    def checked(
+        self, one: Instruction, site: int, at: Source, names: tuple[str, ...], size: int, perform: Perform,
+        instead: Callable[[Threads], None] | None = None,
+    ) -> Step:  # fmt: skip
+        """A step that performs an access of `size` bytes where it is in bounds, and does `instead` where it is not."""
+        memory, exponent, kind = self.memory, size.bit_length() - 1, "reads" if instead else "writes to"
+
+        def within(t: Threads, address: Array) -> None:
+            if memory.is_logged(address):
+                t.add(site + t.log.fresh, 8 * address + exponent)
+            perform(t, address)
+
+        def step(t: Threads) -> None:
+            address = at(t)
+            fits = memory.inside(address, size, names)
+            if int(np.bitwise_or.reduce(address)) & (size - 1):
+                even = address % size == 0
+                self._report_misaligned(t, one, address, size, ~even)
+                fits = even if fits is None else fits & even
+            if fits is None:
+                within(t, address)
+                return
+            bad = ~fits & (address % size == 0)
+            if bad.any():
+                first = int(np.argmax(bad))
+                words, name = memory.outside_words(int(address[first]), names)
+                t.report("outside", one.line, f"{{}} {kind} {words}", t.numbers[first], name, int(bad.sum()))
+            if instead:
+                with t.only(~fits):
+                    instead(t)
+            with t.only(fits) as some:
+                if some:
+                    within(t, address[fits])
+
+        return step
+
+    def _report_misaligned(self, t: Threads, one: Instruction, address: Array, size: int, bad: Array) -> None:
+        first = int(np.argmax(bad))
+        words = f"{{}} accesses {size} bytes at address {int(address[first]):#x}, which is no multiple of {size}."
+        t.report("misaligned", one.line, words, t.numbers[first], times=int(bad.sum()))
+
+    def _load(self, one: Instruction) -> Step:
+        dtype, writes = TYPES[one.parts[-1]], self._decoder.results(one.operands[0])
+        at, names = self.address(one.operands[1], dtype.itemsize)
+        shift, memory = dtype.itemsize.bit_length() - 1, self.memory
+        nothing = np.array("nan" if dtype.kind == "f" else 0).astype(dtype)
+
+        def perform(t: Threads, address: Array) -> None:
+            buffer, place = memory.bytes_at(t, address)
+            if memory.any_arriving and memory.is_shared(address):
+                self.check_arrived(t, one, place, address, dtype.itemsize * len(writes))
+            items, first = buffer.view(dtype), place >> shift
+            for i, write in enumerate(writes):
+                write(t, items[first + i if i else first])
+
+        def instead(t: Threads) -> None:
+            for write in writes:
+                write(t, nothing)
+
+        size = dtype.itemsize * len(writes)
+        return self.checked(one, self._decoder.site("load", one), at, names, size, perform, instead)
+
+    def check_arrived(self, t: Threads, one: Instruction, place: Array, address: Array, size: int) -> None:
+        early = self.memory.arriving[place[:, None] + np.arange(size)].any(axis=1)
+        if early.any():
+            first = int(np.argmax(early))
+            words, name = self.memory.outside_words(int(address[first]), ())
+            words = f"{{}} reads {words.split(',')[0]}, which an asynchronous copy has yet to write: cp.async.wait_group."
+            t.report("unset", one.line, words, t.numbers[first], name, int(early.sum()))
+
+    def _store(self, one: Instruction) -> Step:
+        dtype = TYPES[one.parts[-1]]
+        sources = [self._decoder.source(word, dtype) for word in words_of(one.operands[1])]
+        at, names = self.address(one.operands[0], dtype.itemsize)
+        shift, memory = dtype.itemsize.bit_length() - 1, self.memory
+
+        def perform(t: Threads, address: Array) -> None:
+            buffer, place = memory.bytes_at(t, address)
+            items, first = buffer.view(dtype), place >> shift
+            for i, source in enumerate(sources):
+                items[first + i] = source(t)
+
+        return self.checked(one, self._decoder.site("store", one), at, names, dtype.itemsize * len(sources), perform)
+
+    # -- atomics
+
+    def _atomic(self, one: Instruction) -> Step | None:
+        kind, ops = one.parts[-1], set(one.parts) & {*_UFUNCS, "exch", "cas", "inc", "dec"}
+        given = one.operands if one.name == "red" else one.operands[1:]
+        if len(ops) != 1 or kind not in TYPES or given[1][0] == "<":
+            return None
+        (op,), dtype = ops, TYPES[kind]
+        used = one.name == "atom" and self._decoder.uses[one.operands[0]] > 1
+        write = self._decoder.result(one.operands[0]) if used else None
+        values = [self._decoder.source(word, dtype) for word in given[1 : 3 if op == "cas" else 2]]
+        at, names = self.address(given[0], dtype.itemsize)
+        shift, memory, change = dtype.itemsize.bit_length() - 1, self.memory, _change(op, one)
+        vectorised = op in _UFUNCS and kind not in ("bf16", "f16x2", "bf16x2")
+
+        def perform(t: Threads, address: Array) -> None:
+            buffer, place = memory.bytes_at(t, address)
+            items, place = buffer.view(dtype), place >> shift
+            brought = [np.broadcast_to(value(t), t.n) for value in values]
+            if vectorised and write is None:
+                order = _in_order(t.n, t.order)
+                _UFUNCS[op].at(items, place[order], brought[0][order])
+                return
+            old = one_by_one(items, place, brought, change, _in_order(t.n, t.order))
+            if write:
+                write(t, old)
+
+        site = self._decoder.site("atomic", one, f"atomic.{_NAMES.get(op, op)}", used=used)
+        nothing = np.array(0).astype(dtype)
+        instead = (lambda t: write(t, nothing)) if write else None
+        return self.checked(one, site, at, names, dtype.itemsize, perform, instead)
+
+    # -- asynchronous copies
+
+    def _copy(self, one: Instruction) -> Step:
+        if "commit_group" in one.parts:
+            return self._close
+        if one.parts[1][:4] == "wait":
+            left = 0 if "wait_all" in one.parts else int(one.operands[0])
+            return lambda t: self._wait(t, left, close="wait_all" in one.parts)
+        size, decoder, memory = int(one.operands[2]), self._decoder, self.memory
+        (to, to_names), (of, names) = (self.address(word, size) for word in one.operands[:2])
+        has_size = len(one.operands) > 3 + ("cache_hint" in one.parts)
+        read = decoder.source(one.operands[3] if has_size else str(size), TYPES["u32"])
+        arrival = decoder.site("store", one)
+        load = decoder.site("load", one)
+
+        def issue(t: Threads, target: Array) -> None:
+            n = np.minimum(np.broadcast_to(read(t), t.n), size).astype(int)
+            data = np.zeros((t.n, size), "u1")
+
+            def fetch(u: Threads, address: Array) -> None:
+                buffer, place = memory.bytes_at(u, address)
+                data[np.searchsorted(t_numbers, u.numbers)] = buffer[place[:, None] + np.arange(size)]
+
+            t_numbers = t.numbers
+            with t.only(n > 0) as some:
+                if some:
+                    self.checked(one, load, of, names, size, fetch, lambda u: None)(t)
+            data[np.arange(size) >= n[:, None]] = 0
+            place = memory.bytes_at(t, target)[1]
+            memory.arriving[place[:, None] + np.arange(size)] = True
+            memory.any_arriving = True
+            self._copies.append(Copy(t.numbers, target, place, data, self._closed[t.at].copy(), arrival))
+
+        return self._unlogged(one, to, to_names, size, issue)
+
+    def _unlogged(self, one: Instruction, at: Source, names: tuple[str, ...], size: int, perform: Perform) -> Step:
+        """Like `checked`, for an access that is logged later."""
+
+        def step(t: Threads) -> None:
+            address = at(t)
+            fits = self.memory.inside(address, size, names)
+            if fits is None:
+                perform(t, address)
+                return
+            first = int(np.argmin(fits))
+            words, name = self.memory.outside_words(int(address[first]), names)
+            t.report("outside", one.line, f"{{}} writes to {words}", t.numbers[first], name, int((~fits).sum()))
+            with t.only(fits) as some:
+                if some:
+                    perform(t, address[fits])
+
+        return step
+
+    def _close(self, t: Threads) -> None:
+        self._closed[t.at] += 1
+
+    def _wait(self, t: Threads, left: int, *, close: bool) -> None:
+        """Finish the copies of the threads that take part, but for those of the latest `left` groups."""
+        if close:
+            self._close(t)
+        kept = []
+        for copy in self._copies:
+            mine = np.isin(copy.threads, t.numbers) & (copy.group < self._closed[copy.threads] - left)
+            if mine.any():
+                t.begin()
+                with t.only(np.isin(t.numbers, copy.threads[mine])):
+                    copy.arrive(t, self.memory, mine)
+                copy = copy.only(~mine)
+            if len(copy.threads):
+                kept.append(copy)
+        self._copies = kept
+        self.memory.any_arriving = bool(kept)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """An asynchronous copy of some threads that has yet to arrive."""
+
+    threads: Array
+    address: Array
+    place: Array
+    """Where in the shared memory of all blocks it goes."""
+    data: Array
+    group: Array
+    """How many groups each thread had closed before."""
+    site: int
+
+    def only(self, mask: Array) -> Copy:
+        """That of some of the threads."""
+        parts = (self.threads, self.address, self.place, self.data, self.group)
+        return Copy(*(part[mask] for part in parts), self.site)
+
+    def arrive(self, t: Threads, memory: Memory, mask: Array) -> None:
+        """Write the data of those threads for which the mask is true, which take part now."""
+        mine, size = self.only(mask), self.data.shape[1]
+        t.add(self.site + t.log.fresh, 8 * mine.address + size.bit_length() - 1)
+        where = mine.place[:, None] + np.arange(size)
+        memory.bytes_at(t, mine.address)[0][where] = mine.data
+        memory.arriving[where] = False
+
+
+def _in_order(n: int, order: Order | None) -> Array:
+    numbers = np.arange(n)
+    return order(numbers) if order else numbers
+
+
+def _change(op: str, one: Instruction) -> Callable[..., Any]:
+    """What an atomic makes of the old value and what it is given."""
+    if op in _UFUNCS:
+        kind = one.parts[-1]
+        if kind in ("bf16", "f16x2", "bf16x2"):
+            known = function_of(Instruction(op, ("rn", kind), ("", "", ""), 0))
+            return known[0] if known else FUNCTIONS[op]
+        return _UFUNCS[op]
+    return {
+        "exch": lambda old, new: new,
+        "cas": lambda old, expected, new: np.where(old == expected, new, old),
+        "inc": lambda old, last: np.where(old >= last, 0, old + 1).astype(old.dtype),
+        "dec": lambda old, last: np.where((old == 0) | (old > last), last, old - 1).astype(old.dtype),
+    }[op]
+
+
+def one_by_one(
+    items: Array, place: Array, values: list[Array], change: Callable[..., Any], order: Array
+) -> Array:
+    """Change items one thread after another, and give what each thread met: those at different places go together."""
+    by_place = order[np.argsort(place[order], kind="stable")]
+    new = np.diff(place[by_place], prepend=-1) != 0
+    rank = np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    found = np.empty(len(order), items.dtype)
+    for turn in range(int(rank.max(initial=-1)) + 1):
+        mine = by_place[rank == turn]
+        old = items[place[mine]]
+        found[mine] = old
+        items[place[mine]] = change(old, *(value[mine] for value in values))
+    return found
