@@ -74,14 +74,15 @@ class Events:
         return Events(self.log, self.at[mask], self.stretch[mask], offset)
 
     def in_pieces(self, regions: list[Region]) -> Events:
-        """The same accesses, in arrays with accesses of several sizes cut into pieces of the least of these."""
+        """The same accesses, cut into pieces no larger than an array's elements and the smallest access to it."""
         size = self.size
-        if not len(size) or size.min() == size.max():
+        items = min((region.array.itemsize for region in regions), default=1)
+        if not len(size) or size.min() == size.max() <= items:
             return self
         address, piece = self.address, size.copy()
         for low, high in (region.span for region in regions):
             mine = (address >= low) & (address < high)
-            piece[mine] = size[mine].min(initial=1 << 7)
+            piece[mine] = min(size[mine].min(initial=1 << 7), region.array.itemsize)
         times = size // piece
         if times.max() == 1:
             return self

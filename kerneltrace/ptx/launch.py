@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,6 @@ from kerneltrace.log.traced_memory import TracedArray
 from kerneltrace.ptx.machine import Machine
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Function, inlined, read_ptx
-from kerneltrace.ptx.threads import Order
 
 _IDENTIFIER = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)?(?:=[^,]*)?$")
 
@@ -26,9 +28,16 @@ _IDENTIFIER = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)?(?:=[^,]*)?$")
 class Kernel:
     """A kernel of a PTX text, and the source that it was compiled from."""
 
-    def __init__(self, ptx: str, name: str, source: dict[int, str]) -> None:
-        """`name` is the kernel's name in PTX or in C++; it may be empty where there is one kernel."""
-        self.source = source
+    def __init__(
+        self, ptx: str, name: str, source: Mapping[int, str], parameters: Sequence[str] = (), shared_bytes: int = 0,
+        hidden: int = 0,
+    ) -> None:  # fmt: skip
+        """`name` is the kernel's name in PTX or in C++; it may be empty where there is one kernel.
+
+        `parameters` are the names of those that a launch gives, if the source does not show them as C++ does. The
+        kernel needs dynamic `shared_bytes` whatever the launch gives, and its last `hidden` parameters are 0.
+        """
+        self.source, self.shared_bytes, self._hidden = source, shared_bytes, hidden
         module = read_ptx(ptx)
         entries = [entry for entry in re.findall(r"\.entry\s+([\w$]+)", ptx) if entry in module.functions]
         chosen = [entry for entry in entries if name in ("", entry)] or [
@@ -36,53 +45,67 @@ class Kernel:
         ]
         if len(chosen) != 1:
             known = ", ".join(map(_plain, entries)) or "no kernel"
-            raise KernelError(f"Expected name to be one of the kernels, got {name!r}. The code has {known}.")
-        self.function: Function = inlined(module, chosen[0])
+            raise KernelError(f"Expected name to be that of one of the kernels, got {name!r}. There is {known}.")
+        self._function: Function = inlined(module, chosen[0])
+        self._variables = (*module.variables, *self._function.variables)
         self.name = name or _plain(chosen[0])
-        self.variables = (*module.variables, *self.function.variables)
+        self._names = list(parameters) or self._names_in_source()
 
-    def parameter_names(self) -> list[str]:
-        """The names of its parameters in C++, or in PTX where the source does not show them."""
+    def signature(self) -> types.FunctionType:
+        """A Python function with the kernel's name and parameters, which does nothing."""
+
+        def kernel() -> None:
+            pass
+
+        kernel.__name__ = self.name
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self._names]
+        kernel.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return kernel  # type: ignore[return-value]  # a nested function is one
+
+    def _names_in_source(self) -> list[str]:
+        """The names of the parameters in C++, or in PTX where the source does not show them."""
         text = re.sub(r"//[^\n]*|/\*.*?\*/", "", "\n".join(self.source.values()), flags=re.DOTALL)
-        for match in re.finditer(rf"\b{re.escape(self.name)}\s*\(", text):
-            depth, end = 1, match.end()
-            while depth and end < len(text):
-                depth += {"(": 1, ")": -1}.get(text[end], 0)
-                end += 1
-            parts = [_IDENTIFIER.search(part.strip()) for part in text[match.end() : end - 1].split(",")]
-            if len(parts) == len(self.function.parameters) and all(parts):
+        for match in re.finditer(rf"\b{re.escape(self.name)}\s*\(([^()]*)\)", text):
+            parts = [_IDENTIFIER.search(part.strip()) for part in match[1].split(",")]
+            if len(parts) == len(self._function.parameters) and all(parts):
                 return [part[1] for part in parts if part]
-        return list(self.function.parameters)
+        return list(self._function.parameters)
 
-    def run(self, settings: LaunchSettings, values: dict[str, Any], order: Order | None = None) -> Execution:
-        """Run all threads of a launch; `values` are arrays and numbers by the names of the parameters."""
+    def run(self, settings: LaunchSettings, arguments: Any, order: Any = None, watch: Any = None) -> Execution:
+        """Run all threads of a launch. `arguments` has the `values` of the parameters by name.
+
+        An `order` puts the numbers of threads into the order of their atomics; there is nothing to `watch` here.
+        """
         log = EventLog(settings.max_events, settings.max_steps)
         diagnostics = Diagnostics(settings.where, lambda key: program.sites[key % SITES].line, log.current_thread)
         space = AddressSpace(log.add, diagnostics.out_of_bounds, diagnostics.unset_local)
         program = Program(log, space.constant, diagnostics.divided_by_zero)
         execution = Execution(settings, log, program, diagnostics, space, SharedLayout(settings.shared_bytes))
-        placed = {name: space.argument(value, name) for name, value in values.items()}
+        placed = {name: space.argument(value, name) for name, value in arguments.values.items()}
         parameters, pointers = self._parameters(placed)
-        memory = Memory(execution, self.variables)
-        Machine(execution, memory, self.function, parameters, pointers, self.source).run(order)
+        memory = Memory(execution, self._variables)
+        Machine(execution, memory, self._function, parameters, pointers, self.source).run(order and (lambda numbers: np.array(order(numbers.tolist()), int)))
         memory.finish()
         return execution
 
     def _parameters(self, placed: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
         """The bytes of each parameter, and the arrays to which the parameters at each offset point."""
-        parameters, flat = self.function.parameters, []
-        for name, value in placed.items():
-            flat += [(name, part) for part in _numba_parts(value)]
-        if len(parameters) != len(flat):  # C++ takes an array as a pointer
-            flat = [(name, np.uint64(value.base) if isinstance(value, TracedArray) else value) for name, value in placed.items()]
+        parameters = self._function.parameters
+        flat = [(name, part) for name, value in placed.items() for part in _numba_parts(value)]
+        if len(parameters) != len(flat):  # C++ and Triton take an array as a pointer
+            flat = [(name, _pointer(value)) for name, value in placed.items()] + [("", 0)] * self._hidden
         if len(flat) != len(parameters):
-            raise KernelError(f"{self.name} takes {len(parameters)} arguments, got {len(placed)}.")
+            raise KernelError(f"{self.name} takes {len(parameters)} parameters, got {len(placed)}.")
         pointers = {
             f"{parameter}+0": name for parameter, (name, value) in zip(parameters, flat, strict=True)
-            if isinstance(value, np.uint64) and isinstance(placed[name], TracedArray)
+            if isinstance(value, np.uint64) and isinstance(placed.get(name), TracedArray)
         }  # fmt: skip
         given = zip(parameters.items(), flat, strict=True)
         return {parameter: _bytes(name, value, *kind) for (parameter, kind), (name, value) in given}, pointers
+
+
+def _pointer(value: Any) -> Any:
+    return np.uint64(value.base) if isinstance(value, TracedArray) else value
 
 
 def _numba_parts(value: Any) -> list[Any]:
@@ -105,13 +128,10 @@ def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:
 
 
 def _plain(entry: str) -> str:
-    """The name of a function in C++ whose name in PTX is mangled."""
-    match = re.match(r"_Z(\d+)", entry)
-    return entry[match.end() : match.end() + int(match[1])] if match else entry
-
-
-def source_lines(text: str) -> dict[int, str]:
-    """The lines of a source by their numbers, from 1 on."""
-    return {number: line.strip() for number, line in enumerate(text.splitlines(), 1)}
-
-
+    """The name of a function in its source whose name in PTX is mangled: `copy` for _Z4copyPfi, numba's too."""
+    at = 3 if entry.startswith("_ZN") else 2
+    found = entry
+    while entry.startswith("_Z") and (match := re.compile(r"\d+").match(entry, at)):
+        at = match.end() + int(match[0])
+        found = entry[match.end() : at]
+    return found
