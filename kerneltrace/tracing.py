@@ -101,7 +101,8 @@ def _compiled(
             kernel = Path(kernel).read_text(encoding="utf-8")
         except OSError as error:
             raise KernelError(f"The file of the kernel can't be read: {error}.") from error
-    made = compile_cuda(kernel, options=options) if isinstance(kernel, str) else kernel
+    is_source = isinstance(kernel, str) and "__global__" in kernel
+    made = compile_cuda(kernel, options=options) if is_source else kernel
     if not isinstance(made, Compiled):
         return None
     return Kernel(made.ptx, name, made.source, made.parameters)

@@ -80,7 +80,8 @@ class Events:
         if not len(size) or size.min() == size.max() <= items:
             return self
         address, piece = self.address, size.copy()
-        for low, high in (region.span for region in regions):
+        for region in regions:
+            low, high = region.span
             mine = (address >= low) & (address < high)
             piece[mine] = min(size[mine].min(initial=1 << 7), region.array.itemsize)
         times = size // piece

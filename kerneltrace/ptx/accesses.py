@@ -29,8 +29,9 @@ _NAMES = {"and": "and_", "or": "or_"}
 class Accesses:
     """Makes the steps of instructions on memory."""
 
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder, self.memory = decoder, decoder.memory
+    def __init__(self, decoder: Decoder, *, stores_once: bool) -> None:
+        """`stores_once`: lanes of a warp that store the same number at one address count as one, as Triton means it."""
+        self._decoder, self.memory, self._stores_once = decoder, decoder.memory, stores_once
         self._copies: list[Copy] = []
         self._closed: Array = np.zeros(0, int)
         self.items: dict[str, int] = {}
@@ -59,6 +60,9 @@ class Accesses:
         if one.name == "cp" and one.parts[:1] == ("async",) and not {"bulk", "mbarrier"} & set(one.parts):
             return self._copy(one)
         return None
+
+    def _site(self, kind: str, one: Instruction) -> int:
+        return self._decoder.site(kind, one, "volatile" if {"volatile", "relaxed"} & set(one.parts) else "")
 
     def checked(
         self, one: Instruction, site: int, at: Source, names: tuple[str, ...], size: int, perform: Perform,
@@ -120,7 +124,7 @@ class Accesses:
                 write(t, nothing)
 
         size = dtype.itemsize * len(writes)
-        return self.checked(one, self._decoder.site("load", one), at, names, size, perform, instead)
+        return self.checked(one, self._site("load", one), at, names, size, perform, instead)
 
     def check_arrived(self, t: Threads, one: Instruction, place: Array, address: Array, size: int) -> None:
         early = self.memory.arriving[place[:, None] + np.arange(size)].any(axis=1)
@@ -142,7 +146,21 @@ class Accesses:
             for i, source in enumerate(sources):
                 items[first + i] = source(t)
 
-        return self.checked(one, self._decoder.site("store", one), at, names, dtype.itemsize * len(sources), perform)
+        step = self.checked(one, self._site("store", one), at, names, dtype.itemsize * len(sources), perform)
+        return self._once(step, at, sources) if self._stores_once else step
+
+    def _once(self, step: Step, at: Source, sources: list[Source]) -> Step:
+        """A store in which of the lanes of a warp that bring the same to one address only the first takes part."""
+
+        def once(t: Threads) -> None:
+            brought = [np.broadcast_to(source(t), t.n).view(f"u{source(t).itemsize}") for source in sources]
+            rows = np.stack([t.those(t.warp), at(t), *(one.astype("i8") for one in brought)])
+            first = np.zeros(t.n, bool)
+            first[np.unique(rows, axis=1, return_index=True)[1]] = True
+            with t.only(first):
+                step(t)
+
+        return once
 
     # -- atomics
 
@@ -182,9 +200,9 @@ class Accesses:
         if "commit_group" in one.parts:
             return self._close
         if one.parts[1][:4] == "wait":
-            left = 0 if "wait_all" in one.parts else int(one.operands[0])
+            left = 0 if "wait_all" in one.parts else int(one.operands[0], 0)
             return lambda t: self._wait(t, left, close="wait_all" in one.parts)
-        size, decoder, memory = int(one.operands[2]), self._decoder, self.memory
+        size, decoder, memory = int(one.operands[2], 0), self._decoder, self.memory
         (to, to_names), (of, names) = (self.address(word, size) for word in one.operands[:2])
         has_size = len(one.operands) > 3 + ("cache_hint" in one.parts)
         read = decoder.source(one.operands[3] if has_size else str(size), TYPES["u32"])

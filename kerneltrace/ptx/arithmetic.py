@@ -139,6 +139,11 @@ def _length(a: Any) -> Any:
     return _count_bits(filled)
 
 
+def _highest(a: Any) -> Any:
+    """bfind: the place of the highest bit that differs from the sign, all ones where there is none."""
+    return _length(np.where(a < 0, ~a, a).astype(a.dtype)) - np.uint32(1)
+
+
 def _reverse(a: Any) -> Any:
     size = a.dtype.itemsize
     swapped = np.ascontiguousarray(a).byteswap()
@@ -154,7 +159,7 @@ FUNCTIONS: dict[str, Function] = {
     "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.invert, "cnot": lambda a: (a == 0).astype(a.dtype), "shl": _left, "shr": _right,
     "popc": _count_bits, "clz": _leading, "bfe": _field, "bfi": _put_field, "brev": _reverse, "prmt": _permute,
-    "bfind": lambda a: _length(a) - np.uint32(1), "lop3": _lop3, "sad": lambda a, b, c: c + np.where(a < b, b - a, a - b),
+    "bfind": _highest, "lop3": _lop3, "sad": lambda a, b, c: c + np.where(a < b, b - a, a - b),
     "copysign": lambda sign, size: np.copysign(size, sign), "rcp": lambda a: 1 / a, "sqrt": np.sqrt,
     "rsqrt": lambda a: 1 / np.sqrt(a), "ex2": np.exp2, "lg2": np.log2, "sin": np.sin, "cos": np.cos,
     "tanh": _tanh_approx,
@@ -178,6 +183,9 @@ def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dty
         return lambda a, b, c: _dp4a(a, b, c, one.parts), [TYPES["b32"]] * 2 + [TYPES[kind]], TYPES[kind]
     if one.name == "shf":
         return lambda a, b, c: _funnel(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
+    if one.parts[:1] == ("shiftamt",):
+        shift = lambda a: np.uint32(8 * a.dtype.itemsize - 1) - _highest(a)  # noqa: E731
+        return shift, [TYPES[kind]], TYPES["u32"]
     function = FUNCTIONS.get(one.name)
     if function is None or kind not in TYPES or {"cc", "b4e", "f4e", "rc8", "ecl", "ecr", "rc16"} & set(one.parts):
         return None
@@ -250,6 +258,8 @@ def operations_of(one: Instruction) -> Operations:
     if one.name == "mma":
         m, n, k = (int(n) for n in one.parts[2][1:].replace("n", " ").replace("k", " ").split())
         return Operations(flop=2 * m * n * k // 32, instructions=1, double=int(kind == "f64"))
+    if one.name in ("atom", "red") and set(one.parts) & {"add", "min", "max", "and", "or", "xor", "inc", "dec"}:
+        return Operations(flop=1) if "f" in kind else Operations(integer=1)
     if kind in ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2") and one.name in _COUNTED:
         times, is_double = _COUNTED[one.name] * (1 + kind.endswith("x2")), kind == "f64"
         slow = one.name in _SPECIAL and not is_double

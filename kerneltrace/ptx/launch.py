@@ -84,21 +84,24 @@ class Kernel:
         placed = {name: space.argument(value, name) for name, value in arguments.values.items()}
         parameters, pointers = self._parameters(placed)
         memory = Memory(execution, self._variables)
-        Machine(execution, memory, self._function, parameters, pointers, self.source).run(order and (lambda numbers: np.array(order(numbers.tolist()), int)))
+        machine = Machine(
+            execution, memory, self._function, parameters, pointers, self.source, stores_once=self._hidden > 0
+        )
+        machine.run(order and (lambda numbers: np.array(order(numbers.tolist()), int)))
         memory.finish()
         return execution
 
     def _parameters(self, placed: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
         """The bytes of each parameter, and the arrays to which the parameters at each offset point."""
         parameters = self._function.parameters
-        flat = [(name, part) for name, value in placed.items() for part in _numba_parts(value)]
+        flat = [pair for name, value in placed.items() for pair in _numba_parts(name, value)]
         if len(parameters) != len(flat):  # C++ and Triton take an array as a pointer
             flat = [(name, _pointer(value)) for name, value in placed.items()] + [("", 0)] * self._hidden
         if len(flat) != len(parameters):
             raise KernelError(f"{self.name} takes {len(parameters)} parameters, got {len(placed)}.")
         pointers = {
             f"{parameter}+0": name for parameter, (name, value) in zip(parameters, flat, strict=True)
-            if isinstance(value, np.uint64) and isinstance(placed.get(name), TracedArray)
+            if isinstance(value, np.uint64) and name
         }  # fmt: skip
         given = zip(parameters.items(), flat, strict=True)
         return {parameter: _bytes(name, value, *kind) for (parameter, kind), (name, value) in given}, pointers
@@ -108,12 +111,17 @@ def _pointer(value: Any) -> Any:
     return np.uint64(value.base) if isinstance(value, TracedArray) else value
 
 
-def _numba_parts(value: Any) -> list[Any]:
+def _numba_parts(name: str, value: Any) -> list[tuple[str, Any]]:
     """An argument as numba's kernels take it: of an array its owner, sizes, address, shape and strides."""
+    if isinstance(value, tuple):
+        return [pair for i, part in enumerate(value) for pair in _numba_parts(f"{name}[{i}]", part)]
+    if isinstance(value, np.complexfloating | complex):
+        return [(name, value.real), (name, value.imag)]
     if not isinstance(value, TracedArray):
-        return [value]
+        return [(name, value)]
     array = value.array
-    return [0, 0, array.size, array.itemsize, np.uint64(value.base), *array.shape, *array.strides]
+    parts = [0, 0, array.size, array.itemsize, np.uint64(value.base), *array.shape, *array.strides]
+    return [(value.name, part) for part in parts]
 
 
 def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:

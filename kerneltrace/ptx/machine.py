@@ -32,12 +32,12 @@ class Machine:
 
     def __init__(
         self, execution: Execution, memory: Memory, function: Function, parameters: Mapping[str, bytes],
-        pointers: Mapping[str, str], source: Mapping[int, str],
+        pointers: Mapping[str, str], source: Mapping[int, str], *, stores_once: bool,
     ) -> None:  # fmt: skip
         self._run, self._memory = execution, memory
         self._decoder = Decoder(execution, memory, function, parameters, pointers, source)
         self._source = source
-        self._accesses = Accesses(self._decoder)
+        self._accesses = Accesses(self._decoder, stores_once=stores_once)
         self._warps = Warps(self._decoder, self._accesses)
         self._code = [self._decoded(block) for block in blocks_of(function)]
         memory.know_items(self._accesses.items)
