@@ -63,6 +63,7 @@ class Machine:
         elif end is not None and end.guard:
             code.test = self._decoder.source("!" * end.unless + end.guard, TYPES["pred"])
             code.site = self._decoder.site("branch", end)
+            code.returns = any("return" in self._source.get(end.line + more, "") for more in (0, 1))
         if block.latch_of is not None:
             code.site = self._decoder.site("while", Instruction("", (), (), block.last_line))
         return code
@@ -128,7 +129,7 @@ class Machine:
                 self._memory.begin(threads)
                 self._accesses.begin(threads)
                 try:
-                    Running(self._run, threads, self._code, self._source).to_the_end()
+                    Running(self._run, threads, self._code).to_the_end()
                 except Ended:
                     threads.write_log()
                     return

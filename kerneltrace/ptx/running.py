@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,6 @@ from kerneltrace.log.execution import Execution
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.decode import Result, Source, Step
 from kerneltrace.ptx.flow import EXIT, Block
-from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
 
 PATIENCE = 64
@@ -38,6 +36,8 @@ class Code:
     """Where that goes."""
     site: int = 0
     """Of the branch, the barrier or the loop."""
+    returns: bool = False
+    """Whether there is a `return` in the branch's line of the source, or in the next."""
     waits: bool = False
     """Whether it is the latch of a loop that may wait for other threads."""
 
@@ -45,14 +45,13 @@ class Code:
 class Running:
     """Where the threads of some blocks are: places in the code, or barriers."""
 
-    def __init__(
-        self, run: Execution, threads: Threads, code: list[Code], source: Mapping[int, str]
-    ) -> None:
-        self._run, self._t, self._code, self._source = run, threads, code, source
+    def __init__(self, run: Execution, threads: Threads, code: list[Code]) -> None:
+        self._run, self._t, self._code = run, threads, code
         self._ready: dict[int, list[Any]] = {0: [np.arange(threads.size)]}
         self._held = np.full(threads.size, -1)  # the place of the barrier where a thread waits
         self._brought = np.zeros(threads.size, bool)  # the predicate that each brings there
         self._passed_by = np.zeros(threads.size, bool)  # has come to the kernel's end without a `return`
+        self._returning = np.zeros(threads.size, bool)  # whether its latest branch stands in a line with a `return`
         self._turns: dict[int, int] = {}  # of loops, by the place of their latch
         self._latches = {one.block.latch_of: i for i, one in enumerate(code) if one.block.latch_of is not None}
         self._turning = -1  # the place of the loop whose turn begins
@@ -95,17 +94,18 @@ class Running:
             if test is not None:
                 self._brought[numbers] = test
         elif test is None:
-            self._leave(block.targets[0], numbers, block.end)
+            self._leave(block.targets[0], numbers)
         elif test.dtype != bool:  # an indexed branch
             for i, target in enumerate(block.targets):
-                self._leave(target, numbers[test == i], None)
+                self._leave(target, numbers[test == i])
         else:
             t.add(-2 * (code.site + self._run.log.fresh) - test, None)
+            self._returning[numbers] = code.returns
             for target, some in zip(block.targets, (test, ~test), strict=True):
-                self._leave(target, numbers[some], block.end)
+                self._leave(target, numbers[some])
         t.write_log()
 
-    def _leave(self, place: int, numbers: Array, end: Instruction | None) -> None:
+    def _leave(self, place: int, numbers: Array) -> None:
         """Go on at a place, or leave the kernel."""
         if not len(numbers):
             return
@@ -113,8 +113,7 @@ class Running:
             self._ready.setdefault(place, []).append(numbers)
             return
         self._t.alive[numbers] = False
-        lines = [self._source.get(end.line + more, "") for more in (0, 1)] if end and end.guard else []
-        self._passed_by[numbers] = not any("return" in line for line in lines)
+        self._passed_by[numbers] = ~self._returning[numbers]
 
     # -- loops
 
@@ -129,7 +128,7 @@ class Running:
             self._t.report("endless", line, words, numbers[0])
             raise Ended
         self._turning = head
-        self._leave(head, numbers, None)
+        self._leave(head, numbers)
 
     def _loop_contexts(self, block: Block) -> list[int] | None:
         """The list of the contexts of the outermost loop around a block."""
@@ -161,7 +160,7 @@ class Running:
             code, mine = self._code[place], going[held[going] == place]
             if code.result:
                 self._vote(code, mine)
-            self._leave(code.block.targets[0], mine, None)
+            self._leave(code.block.targets[0], mine)
         held[going] = -1
         return True
 
