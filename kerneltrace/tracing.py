@@ -1,4 +1,4 @@
-"""`trace`: run a CUDA kernel on the CPU, from its Python source or compiled, and count and check what a GPU would do."""
+"""`trace`: run a CUDA kernel on the CPU, from Python or compiled, and count and check what a GPU would do."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ def trace(
     `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; or the text of a CUDA C++ file or
     the path of one, of which `name` is the kernel to run, if there are several, and `options` are NVRTC's; or what
     `compile_cuda` or `compile_numba` returned; or a function under @triton.jit, whose tl.constexpr are `constants`. All
-    but the first run as PTX. `grid` and `block` are integers or tuples of up to three. Results land in the arrays that are passed. `shared_bytes` is the dynamic shared memory of a
-    block. A kernel in which the order of the threads can matter (one without races that uses what atomics return) runs
-    in as many orders as `schedules` says: first in order, then in reverse, then shuffled. A loop of more than
-    `max_steps` iterations counts as endless, and the log may take `memory_bytes`.
+    but the first run as PTX. `grid` and `block` are integers or tuples of up to three. Results land in the arrays that
+    are passed. `shared_bytes` is the dynamic shared memory of a block. A kernel in which the order of the threads can
+    matter (one without races that uses what atomics return) runs in as many orders as `schedules` says: first in order,
+    then in reverse, then shuffled. A loop of more than `max_steps` iterations counts as endless, and the log may take
+    `memory_bytes`.
 
     A block that waits for a later one is a mistake: CUDA promises neither that both run at once nor in which order they
     start. Waiting for an earlier block is not reported, though nothing is promised there either.
@@ -73,9 +74,8 @@ def trace(
     threads = math.prod(settings.grid) * settings.block_size
     arguments = launch_arguments(settings.fn, args)
     before = arguments.copy()  # the first run overwrites what the others start from
-    done, found = None, ()
-    if threads >= 2 * FEW and not compiled:
-        done, found = _in_lockstep(settings, arguments, before)
+    is_large = threads >= 2 * FEW and not compiled
+    done, found = _in_lockstep(settings, arguments, before) if is_large else (None, ())
     if done is None:
         done = run(arguments)
         found = find_mistakes(done, lambda watch: run(before.copy(), watch=watch))

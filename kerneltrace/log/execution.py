@@ -80,7 +80,8 @@ class Execution:
     @cached_property
     def pieces(self) -> Events:
         """The accesses, those of several sizes to one array in pieces of one size, so that they can be compared."""
-        return self.accesses.in_pieces(self.regions)
+        pieces: Events = self.accesses.in_pieces(self.regions)
+        return pieces
 
     @property
     def regions(self) -> list[Region]:

@@ -7,7 +7,6 @@ and Communication Instructions".
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
 from kerneltrace.ptx.decode import Decoder, Source, Step, words_of
-from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Order, Threads
 from kerneltrace.ptx.values import TYPES
@@ -32,8 +30,6 @@ class Accesses:
     def __init__(self, decoder: Decoder, *, stores_once: bool) -> None:
         """`stores_once`: lanes of a warp that store the same number at one address count as one, as Triton means it."""
         self._decoder, self.memory, self._stores_once = decoder, decoder.memory, stores_once
-        self._copies: list[Copy] = []
-        self._closed: Array = np.zeros(0, int)
         self.items: dict[str, int] = {}
         """The least size in bytes of what is loaded from or stored to each array."""
 
@@ -44,11 +40,6 @@ class Accesses:
             self.items[name] = min(size, self.items.get(name, size))
         return at, names
 
-    def begin(self, threads: Threads) -> None:
-        """Begin with some blocks."""
-        self._copies.clear()
-        self._closed = np.zeros(threads.size, int)
-
     def step(self, one: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
         if one.name in ("ld", "ldu"):
@@ -57,8 +48,6 @@ class Accesses:
             return self._store(one)
         if one.name in ("atom", "red") and not {"vec", "async", "v2", "v4", "v8"} & set(one.parts):
             return self._atomic(one)
-        if one.name == "cp" and one.parts[:1] == ("async",) and not {"bulk", "mbarrier"} & set(one.parts):
-            return self._copy(one)
         return None
 
     def _site(self, kind: str, one: Instruction) -> int:
@@ -127,11 +116,14 @@ class Accesses:
         return self.checked(one, self._site("load", one), at, names, size, perform, instead)
 
     def check_arrived(self, t: Threads, one: Instruction, place: Array, address: Array, size: int) -> None:
+        """Report reads of shared memory to which an asynchronous copy is on its way."""
         early = self.memory.arriving[place[:, None] + np.arange(size)].any(axis=1)
         if early.any():
             first = int(np.argmax(early))
             words, name = self.memory.outside_words(int(address[first]), ())
-            words = f"{{}} reads {words.split(',')[0]}, which an asynchronous copy has yet to write: cp.async.wait_group."
+            words = (
+                f"{{}} reads {words.split(',')[0]}, which an asynchronous copy has yet to write: cp.async.wait_group."
+            )
             t.report("unset", one.line, words, t.numbers[first], name, int(early.sum()))
 
     def _store(self, one: Instruction) -> Step:
@@ -194,106 +186,6 @@ class Accesses:
         instead = (lambda t: write(t, nothing)) if write else None
         return self.checked(one, site, at, names, dtype.itemsize, perform, instead)
 
-    # -- asynchronous copies
-
-    def _copy(self, one: Instruction) -> Step:
-        if "commit_group" in one.parts:
-            return self._close
-        if one.parts[1][:4] == "wait":
-            left = 0 if "wait_all" in one.parts else int(one.operands[0], 0)
-            return lambda t: self._wait(t, left, close="wait_all" in one.parts)
-        size, decoder, memory = int(one.operands[2], 0), self._decoder, self.memory
-        (to, to_names), (of, names) = (self.address(word, size) for word in one.operands[:2])
-        has_size = len(one.operands) > 3 + ("cache_hint" in one.parts)
-        read = decoder.source(one.operands[3] if has_size else str(size), TYPES["u32"])
-        arrival = decoder.site("store", one)
-        load = decoder.site("load", one)
-
-        def issue(t: Threads, target: Array) -> None:
-            n = np.minimum(np.broadcast_to(read(t), t.n), size).astype(int)
-            data = np.zeros((t.n, size), "u1")
-
-            def fetch(u: Threads, address: Array) -> None:
-                buffer, place = memory.bytes_at(u, address)
-                data[np.searchsorted(t_numbers, u.numbers)] = buffer[place[:, None] + np.arange(size)]
-
-            t_numbers = t.numbers
-            with t.only(n > 0) as some:
-                if some:
-                    self.checked(one, load, of, names, size, fetch, lambda u: None)(t)
-            data[np.arange(size) >= n[:, None]] = 0
-            place = memory.bytes_at(t, target)[1]
-            memory.arriving[place[:, None] + np.arange(size)] = True
-            memory.any_arriving = True
-            self._copies.append(Copy(t.numbers, target, place, data, self._closed[t.at].copy(), arrival))
-
-        return self._unlogged(one, to, to_names, size, issue)
-
-    def _unlogged(self, one: Instruction, at: Source, names: tuple[str, ...], size: int, perform: Perform) -> Step:
-        """Like `checked`, for an access that is logged later."""
-
-        def step(t: Threads) -> None:
-            address = at(t)
-            fits = self.memory.inside(address, size, names)
-            if fits is None:
-                perform(t, address)
-                return
-            first = int(np.argmin(fits))
-            words, name = self.memory.outside_words(int(address[first]), names)
-            t.report("outside", one.line, f"{{}} writes to {words}", t.numbers[first], name, int((~fits).sum()))
-            with t.only(fits) as some:
-                if some:
-                    perform(t, address[fits])
-
-        return step
-
-    def _close(self, t: Threads) -> None:
-        self._closed[t.at] += 1
-
-    def _wait(self, t: Threads, left: int, *, close: bool) -> None:
-        """Finish the copies of the threads that take part, but for those of the latest `left` groups."""
-        if close:
-            self._close(t)
-        kept = []
-        for copy in self._copies:
-            mine = np.isin(copy.threads, t.numbers) & (copy.group < self._closed[copy.threads] - left)
-            if mine.any():
-                t.begin()
-                with t.only(np.isin(t.numbers, copy.threads[mine])):
-                    copy.arrive(t, self.memory, mine)
-                copy = copy.only(~mine)
-            if len(copy.threads):
-                kept.append(copy)
-        self._copies = kept
-        self.memory.any_arriving = bool(kept)
-
-
-@dataclass(frozen=True)
-class Copy:
-    """An asynchronous copy of some threads that has yet to arrive."""
-
-    threads: Array
-    address: Array
-    place: Array
-    """Where in the shared memory of all blocks it goes."""
-    data: Array
-    group: Array
-    """How many groups each thread had closed before."""
-    site: int
-
-    def only(self, mask: Array) -> Copy:
-        """That of some of the threads."""
-        parts = (self.threads, self.address, self.place, self.data, self.group)
-        return Copy(*(part[mask] for part in parts), self.site)
-
-    def arrive(self, t: Threads, memory: Memory, mask: Array) -> None:
-        """Write the data of those threads for which the mask is true, which take part now."""
-        mine, size = self.only(mask), self.data.shape[1]
-        t.add(self.site + t.log.fresh, 8 * mine.address + size.bit_length() - 1)
-        where = mine.place[:, None] + np.arange(size)
-        memory.bytes_at(t, mine.address)[0][where] = mine.data
-        memory.arriving[where] = False
-
 
 def _in_order(n: int, order: Order | None) -> Array:
     numbers = np.arange(n)
@@ -308,17 +200,16 @@ def _change(op: str, one: Instruction) -> Callable[..., Any]:
             known = function_of(Instruction(op, ("rn", kind), ("", "", ""), 0))
             return known[0] if known else FUNCTIONS[op]
         return _UFUNCS[op]
-    return {
+    others: dict[str, Callable[..., Any]] = {
         "exch": lambda old, new: new,
         "cas": lambda old, expected, new: np.where(old == expected, new, old),
         "inc": lambda old, last: np.where(old >= last, 0, old + 1).astype(old.dtype),
         "dec": lambda old, last: np.where((old == 0) | (old > last), last, old - 1).astype(old.dtype),
-    }[op]
+    }
+    return others[op]
 
 
-def one_by_one(
-    items: Array, place: Array, values: list[Array], change: Callable[..., Any], order: Array
-) -> Array:
+def one_by_one(items: Array, place: Array, values: list[Array], change: Callable[..., Any], order: Array) -> Array:
     """Change items one thread after another, and give what each thread met: those at different places go together."""
     by_place = order[np.argsort(place[order], kind="stable")]
     new = np.diff(place[by_place], prepend=-1) != 0

@@ -26,12 +26,11 @@ def _divide(a: Any, b: Any) -> Any:
     return quotient + ((quotient * b != a) & ((a < 0) != (b < 0)))
 
 
-def _product(a: Any, b: Any) -> tuple[Any, Any]:
-    """The lower and the upper half of a product's bits."""
+def _high_product(a: Any, b: Any) -> Any:
+    """The upper half of a product's bits."""
     if a.dtype.itemsize < 8:
         wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
-        both = np.multiply(a, b, dtype=wide)
-        return a * b, (both >> wide.type(8 * a.dtype.itemsize)).astype(a.dtype)
+        return (np.multiply(a, b, dtype=wide) >> wide.type(8 * a.dtype.itemsize)).astype(a.dtype)
     low, shift = np.uint64(2**32 - 1), np.uint64(32)
     x, y = (np.asarray(v).view(np.uint64) for v in (a, b))
     middle = (x >> shift) * (y & low) + ((x & low) * (y & low) >> shift)
@@ -39,7 +38,7 @@ def _product(a: Any, b: Any) -> tuple[Any, Any]:
     high = (x >> shift) * (y >> shift) + (middle >> shift) + (other >> shift)
     if a.dtype.kind == "i":
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    return a * b, high.view(a.dtype)
+    return high.view(a.dtype)
 
 
 def _shift(a: Any, by: Any, function: Function) -> Any:
@@ -90,7 +89,7 @@ def _put_field(a: Any, b: Any, at: Any, n: Any) -> Any:
 def _permute(a: Any, b: Any, picked: Any) -> Any:
     """prmt: four of the eight bytes of two words; 8 more repeats the byte's sign."""
     both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
-    found = np.uint64(0)
+    found: Any = np.uint64(0)
     for i in range(4):
         nibble = (picked >> np.uint32(4 * i)).astype(np.uint64) & np.uint64(15)
         byte = both >> (nibble & np.uint64(7)) * np.uint64(8) & np.uint64(255)
@@ -117,7 +116,9 @@ def _funnel(a: Any, b: Any, by: Any, parts: tuple[str, ...]) -> Any:
 
 def _dp4a(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
     kinds = [np.dtype("i1" if part == "s32" else "u1") for part in parts]
-    x, y = (np.ascontiguousarray(v).reshape(-1).view(kind).reshape(-1, 4) for v, kind in zip((a, b), kinds, strict=True))
+    x, y = (
+        np.ascontiguousarray(v).reshape(-1).view(kind).reshape(-1, 4) for v, kind in zip((a, b), kinds, strict=True)
+    )
     return ((x.astype(np.int64) * y).sum(axis=1) + c).astype(c.dtype)
 
 
@@ -126,7 +127,7 @@ def _count_bits(a: Any) -> Any:
 
 
 def _leading(a: Any) -> Any:
-    """clz."""
+    """Clz."""
     bits = 8 * a.dtype.itemsize
     return np.uint32(bits) - _length(a)
 
@@ -164,7 +165,7 @@ FUNCTIONS: dict[str, Function] = {
     "rsqrt": lambda a: 1 / np.sqrt(a), "ex2": np.exp2, "lg2": np.log2, "sin": np.sin, "cos": np.cos,
     "tanh": _tanh_approx,
 }  # fmt: skip
-_OF_FLOATS = {"div": np.divide, "min": np.fmin, "max": np.fmax, "mad": _fma}
+_OF_FLOATS: dict[str, Function] = {"div": np.divide, "min": np.fmin, "max": np.fmax, "mad": _fma}
 _SOURCES_IN_32_BITS = {"shl": (1,), "shr": (1,), "bfe": (1, 2), "bfi": (2, 3), "lop3": (3,)}
 _COUNTED = {"fma": 2, "mad": 2, **dict.fromkeys(
     ("add", "sub", "mul", "div", "rem", "neg", "abs", "min", "max", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos",
@@ -184,20 +185,23 @@ def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dty
     if one.name == "shf":
         return lambda a, b, c: _funnel(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
     if one.parts[:1] == ("shiftamt",):
-        shift = lambda a: np.uint32(8 * a.dtype.itemsize - 1) - _highest(a)  # noqa: E731
-        return shift, [TYPES[kind]], TYPES["u32"]
-    function = FUNCTIONS.get(one.name)
+        last = np.uint32(8 * TYPES[kind].itemsize - 1)
+        return lambda a: last - _highest(a), [TYPES[kind]], TYPES["u32"]
+    function: Function | None = FUNCTIONS.get(one.name)
     if function is None or kind not in TYPES or {"cc", "b4e", "f4e", "rc8", "ecl", "ecr", "rc16"} & set(one.parts):
         return None
     dtype, many = TYPES[kind], len(one.operands) - 1
-    if kind in ("bf16", "f16x2", "bf16x2"):
-        return _in_16_bits(_rounded(one, np.dtype("f4"), _float_function(one, function)), kind), [dtype] * many, dtype
-    if dtype.kind == "f":
-        return _rounded(one, dtype, _float_function(one, function)), [dtype] * many, dtype
+    is_float = kind in ("bf16", "f16x2", "bf16x2") or dtype.kind == "f"
+    if is_float and "NaN" not in one.parts:
+        function = _OF_FLOATS.get(one.name, function)
+    if is_float and dtype.kind != "f":
+        return _in_16_bits(_rounded(one, np.dtype("f4"), function), kind), [dtype] * many, dtype
+    if is_float:
+        return _rounded(one, dtype, function), [dtype] * many, dtype
     sources = [dtype] * many
     for i in _SOURCES_IN_32_BITS.get(one.name, ()):
         sources[i] = TYPES["u32"]
-    if one.name in ("mul", "mad", "mul24", "mad24"):
+    if one.name in ("mul", "mad"):
         return _whole_product(one, dtype, sources)
     result = TYPES["u32"] if one.name in ("popc", "clz", "bfind") else dtype
     if one.name in ("min", "max", "add", "sub") and "sat" in one.parts:
@@ -205,51 +209,51 @@ def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dty
     return function, sources, result
 
 
-def _float_function(one: Instruction, function: Function) -> Function:
-    if one.name in ("min", "max") and "NaN" in one.parts:
-        return function
-    return _OF_FLOATS.get(one.name, function)
-
-
 def _rounded(one: Instruction, dtype: np.dtype[Any], function: Function) -> Function:
     """The function with its result in the type, as the instruction rounds it."""
     mode = next((part for part in one.parts if part in ("rz", "rm", "rp")), "")
-    if mode and dtype.itemsize < 8:
-        directed = lambda *args: towards(function(*(a.astype(np.float64) for a in args)), dtype, mode)  # noqa: E731
-        return directed
-    sums = (lambda *args: np.asarray(function(*args)).astype(dtype)) if one.name in ("fma", "mad", "tanh") else function
-    after = (lambda x: np.maximum(x, dtype.type(0))) if "relu" in one.parts else saturated
-    if not {"sat", "relu"} & set(one.parts):
-        return sums
-    return lambda *args: after(sums(*args))
+
+    def rounded(*args: Any) -> Any:
+        if mode and dtype.itemsize < 8:
+            return towards(function(*(a.astype(np.float64) for a in args)), dtype, mode)
+        found = function(*args).astype(dtype)
+        if "relu" in one.parts:
+            return np.maximum(found, dtype.type(0))
+        return saturated(found) if "sat" in one.parts else found
+
+    is_plain = not (mode or {"sat", "relu"} & set(one.parts) or one.name in ("fma", "mad", "tanh"))
+    return function if is_plain else rounded
 
 
 def _in_16_bits(function: Function, kind: str) -> Function:
     """A function of float32 for bfloat16, or for pairs of it or of float16."""
     if kind == "bf16":
         return lambda *args: narrowed(function(*map(widened, args)))
-    up = widened if kind == "bf16x2" else lambda bits: bits.view(np.float16).astype(np.float32)
-    down = narrowed if kind == "bf16x2" else lambda value: value.astype(np.float16).view(np.uint16)
+
+    def of_halves(*bits: Any) -> Any:
+        if kind == "bf16x2":
+            return narrowed(function(*map(widened, bits)))
+        return function(*(one.view(np.float16).astype(np.float32) for one in bits)).astype(np.float16).view(np.uint16)
 
     def of_pairs(*args: Any) -> Any:
-        parts = [halves(np.asarray(arg)) for arg in args]
-        return joined(*(down(function(*(up(np.asarray(part[i])) for part in parts))) for i in (0, 1)))
+        return joined(*(of_halves(*parts) for parts in zip(*map(halves, args), strict=True)))
 
     return of_pairs
 
 
 def _whole_product(
     one: Instruction, dtype: np.dtype[Any], sources: list[np.dtype[Any]]
-) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]] | None:
+) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]]:
     if "wide" in one.parts:
         wide = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
         if one.name == "mul":
             return lambda a, b: np.multiply(a, b, dtype=wide), sources, wide
         return lambda a, b, c: np.multiply(a, b, dtype=wide) + c, [*sources[:2], wide], wide
     if "hi" in one.parts:
-        product = lambda a, b: _product(a, b)[1]  # noqa: E731
-        return (product if one.name == "mul" else lambda a, b, c: product(a, b) + c), sources, dtype
-    return (FUNCTIONS[one.name], sources, dtype) if one.name in FUNCTIONS else None
+        if one.name == "mul":
+            return _high_product, sources, dtype
+        return lambda a, b, c: _high_product(a, b) + c, sources, dtype
+    return FUNCTIONS[one.name], sources, dtype
 
 
 def operations_of(one: Instruction) -> Operations:

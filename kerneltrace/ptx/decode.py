@@ -13,11 +13,21 @@ from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations, Site
-from kerneltrace.ptx.arithmetic import COMPARISONS, function_of
+from kerneltrace.ptx.arithmetic import COMPARISONS, FUNCTIONS, function_of
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Threads
-from kerneltrace.ptx.values import REGISTERS, TYPES, as_type, constant, converted, halves, joined, narrowed, to_tf32, widened
+from kerneltrace.ptx.values import (
+    REGISTERS,
+    TYPES,
+    as_type,
+    constant,
+    converted,
+    joined,
+    narrowed,
+    to_tf32,
+    widened,
+)
 
 Step = Callable[[Threads], None]
 Source = Callable[[Threads], Any]
@@ -42,7 +52,8 @@ class Decoder:
             word for one in function.code if isinstance(one, Instruction) for text in one.operands
             for word in _WORD.findall(text)
         )  # fmt: skip
-        self._origins = self._find_origins()
+        self._origins: dict[str, set[str]] = {}  # for each register the arrays whose addresses it is worked out from
+        self._find_origins()
 
     # -- operands
 
@@ -51,17 +62,21 @@ class Decoder:
         if word[0] == "!":
             inner = self.source(word[1:], dtype)
             return lambda t: ~inner(t)
-        if re.match(r"%\w*[a-z]+(\.[xyz])?$|%\w+\.[xyz]$|WARP_SZ|%clock64|%lanemask", word) and not self._register(word):
+        if re.match(r"%\w*[a-z]+(\.[xyz])?$|%\w+\.[xyz]$|WARP_SZ|%clock64|%lanemask", word) and not self._register(
+            word
+        ):
             return lambda t: as_type(t.special(word), dtype)
         if word[0] == "%" or "+" in word:
             return lambda t: as_type(t.get(word), dtype)
         if word[0].isdigit() or word[0] == "-":
-            value = np.asarray(constant(word, dtype))
-            return lambda t: value
+            return self.fixed(np.asarray(constant(word, dtype)))
         if word in self.memory.spans:
-            address = as_type(np.array(self.memory.spans[word].low, "u8"), dtype)
-            return lambda t: address
+            return self.fixed(as_type(np.array(self.memory.spans[word].low, "u8"), dtype))
         raise KeyError(word)
+
+    def fixed(self, value: Any) -> Source:
+        """A function that gives one value for all threads."""
+        return lambda t: value
 
     def result(self, word: str) -> Result:
         """A function that writes a register, or a parameter of a call."""
@@ -110,9 +125,7 @@ class Decoder:
     def _origin(self, word: str) -> set[str]:
         return self._origins.get(word) or ({word} & self.memory.spans.keys())
 
-    def _find_origins(self) -> dict[str, set[str]]:
-        """For each register the arrays and variables whose addresses it is worked out from."""
-        self._origins: dict[str, set[str]] = {}
+    def _find_origins(self) -> None:
         code = [one for one in self.function.code if isinstance(one, Instruction) and one.name in _CARRIES_ADDRESS]
         grown = True
         while grown:
@@ -128,7 +141,6 @@ class Decoder:
                 if not new <= self._origins.get(target, set()):
                     self._origins[target] = self._origins.get(target, set()) | new
                     grown = True
-        return self._origins
 
     # -- instructions
 
@@ -150,28 +162,21 @@ class Decoder:
     def _mov(self, one: Instruction) -> Step:
         target, source = one.operands
         dtype = TYPES[one.parts[-1]]
+        whole = np.dtype(f"u{dtype.itemsize}")
         if target[0] == "<":
             names = words_of(target)
-            part = np.dtype(f"u{dtype.itemsize // len(names)}")
-            value, writes = self.source(source, dtype), [self.result(name) for name in names]
-
-            def split(t: Threads) -> None:
-                bits = value(t).view(f"u{dtype.itemsize}")
-                for i, write in enumerate(writes):
-                    write(t, (bits >> bits.dtype.type(8 * part.itemsize * i)).astype(part))
-
-            return split
+            bits, part = self.source(source, whole), np.dtype(f"u{dtype.itemsize // len(names)}")
+            return _each(self.results(target), [_item(bits, i, part) for i in range(len(names))])
         write = self.result(target)
         if source[0] == "<":
             names = words_of(source)
             size = dtype.itemsize // len(names)
             parts = [self.source(name, np.dtype(f"u{size}")) for name in names]
-            whole = np.dtype(f"u{dtype.itemsize}")
             return lambda t: write(
                 t, sum((p(t).astype(whole) << whole.type(8 * size * i) for i, p in enumerate(parts)), whole.type(0))
             )
         plain = self.source(source, dtype)
-        return lambda t: write(t, plain(t).copy())
+        return lambda t: write(t, plain(t))
 
     def _cvta(self, one: Instruction) -> Step:
         return self._mov(one)
@@ -192,34 +197,25 @@ class Decoder:
         writes = [self.result(target) for target in names]
         if name in self._parameters:
             values = np.frombuffer(self._parameters[name], dtype, len(names), int(offset))
-            constants = [np.array(value) for value in values]
-            return lambda t: [write(t, value) for write, value in zip(writes, constants, strict=True)] and None
+            return _each(writes, [self.fixed(np.array(value)) for value in values])
         places = [f"{name}+{int(offset) + i * dtype.itemsize}" for i in range(len(names))]
-        return lambda t: [write(t, as_type(t.get(p), dtype)) for write, p in zip(writes, places, strict=True)] and None
+        return _each(writes, [self.source(one, dtype) for one in places])
 
     def _st(self, one: Instruction) -> Step | None:
         if "param" not in one.parts:
             return None
         name, offset = parameter_place(one.operands[0]).rsplit("+", 1)
-        dtype = TYPES[one.parts[-1]]
-        values = [self.source(word, dtype) for word in words_of(one.operands[1])]
-
-        def put(t: Threads) -> None:
-            for i, value in enumerate(values):
-                t.put(f"{name}+{int(offset) + i * dtype.itemsize}", value(t).copy())
-
-        return put
+        dtype, words = TYPES[one.parts[-1]], words_of(one.operands[1])
+        places = [f"{name}+{int(offset) + i * dtype.itemsize}" for i in range(len(words))]
+        return _each([*map(self.result, places)], [self.source(word, dtype) for word in words])
 
     def _setp(self, one: Instruction) -> Step:
         """Compare two numbers, and combine that with a third operand where there is one; also `set`."""
         names, dtype = one.operands[0].split("|"), TYPES[one.parts[-1]]
         a, b = (self.source(word, dtype) for word in one.operands[1:3])
         writes, compare = [self.result(name) for name in names], compared(one.parts[0], dtype)
-        if len(one.operands) < 4:
-            other, combine = None, np.logical_and
-        else:
-            other = self.source(one.operands[3], TYPES["pred"])
-            combine = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}[one.parts[1]]
+        other = self.source(one.operands[3], TYPES["pred"]) if len(one.operands) > 3 else None
+        combine = FUNCTIONS.get(one.parts[1], np.bitwise_and)
 
         def step(t: Threads) -> None:
             found = compare(a(t), b(t))
@@ -246,16 +242,34 @@ class Decoder:
         write, read = self.result(one.operands[0]), [self.source(word, TYPES[out_of]) for word in one.operands[1:]]
         if into in ("bf16x2", "f16x2"):
             down = narrowed if into == "bf16x2" else lambda v: v.astype(np.float16).view(np.uint16)
-            relu = (lambda v: np.maximum(v, np.float32(0))) if "relu" in one.parts else (lambda v: v)
-            return lambda t: write(t, joined(down(relu(read[1](t))), down(relu(read[0](t)))))
-        if into == "tf32":
-            return lambda t: write(t, to_tf32(np.asarray(read[0](t))))
-        if into == "bf16":
-            return lambda t: write(t, narrowed(np.asarray(read[0](t)).astype(np.float32)))
-        dtype = TYPES[into]
+            least = np.float32(0 if "relu" in one.parts else -np.inf)
+            high, low = read
+            return lambda t: write(t, joined(down(np.maximum(low(t), least)), down(np.maximum(high(t), least))))
+        dtype, value = TYPES[into], read[0]
+        if into in ("tf32", "bf16"):
+            shorten = to_tf32 if into == "tf32" else narrowed
+            return lambda t: write(t, shorten(np.asarray(value(t), np.float32)))
         if out_of == "bf16":
-            return lambda t: write(t, converted(widened(np.asarray(read[0](t))), dtype, one.parts))
-        return lambda t: write(t, converted(np.asarray(read[0](t)), dtype, one.parts))
+            return lambda t: write(t, converted(widened(value(t)), dtype, one.parts))
+        return lambda t: write(t, converted(value(t), dtype, one.parts))
+
+
+def _item(bits: Source, i: int, part: np.dtype[Any]) -> Source:
+    """The part number `i` of a register's bits."""
+
+    def item(t: Threads) -> Any:
+        whole = bits(t)
+        return (whole >> whole.dtype.type(8 * part.itemsize * i)).astype(part)
+
+    return item
+
+
+def _each(writes: list[Result], sources: list[Source]) -> Step:
+    def step(t: Threads) -> None:
+        for write, value in zip(writes, [source(t) for source in sources], strict=True):
+            write(t, value)
+
+    return step
 
 
 def words_of(operand: str) -> list[str]:
@@ -282,11 +296,3 @@ def compared(name: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
         return found | has_nan if name.endswith("u") else found & ~has_nan
 
     return compare
-
-
-def packed_pairs(value: Any, kind: str) -> tuple[Any, Any]:
-    """The two numbers of a pair of float16 or bfloat16, as float32."""
-    low, high = halves(value)
-    if kind == "bf16x2":
-        return widened(low), widened(high)
-    return low.view(np.float16).astype(np.float32), high.view(np.float16).astype(np.float32)

@@ -66,9 +66,7 @@ def blocks_of(function: Function) -> list[Block]:
             continue
         block = blocks[number]
         back = {head for head, inside in members.items() if number in inside}
-        block.targets = [
-            EXIT if s == EXIT else place[latches[s] if s in back else s] for s in successors[number]
-        ]
+        block.targets = [EXIT if s == EXIT else place[latches[s] if s in back else s] for s in successors[number]]
         block.loops = _places(loops[number], place)
         found.append(block)
     return found

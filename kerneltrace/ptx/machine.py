@@ -12,6 +12,7 @@ from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.arithmetic import operations_of
+from kerneltrace.ptx.copies import Copies
 from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.flow import Block, blocks_of
 from kerneltrace.ptx.memory import Memory
@@ -38,6 +39,7 @@ class Machine:
         self._decoder = Decoder(execution, memory, function, parameters, pointers, source)
         self._source = source
         self._accesses = Accesses(self._decoder, stores_once=stores_once)
+        self._copies = Copies(self._decoder, self._accesses)
         self._warps = Warps(self._decoder, self._accesses)
         self._code = [self._decoded(block) for block in blocks_of(function)]
         memory.know_items(self._accesses.items)
@@ -86,7 +88,8 @@ class Machine:
             site = self._decoder.site("fence", one, "threadfence_block" if in_block else "threadfence")
             return lambda t: t.add(site + t.log.fresh, 0)
         try:
-            made = self._decoder.arithmetic(one) or self._accesses.step(one) or self._warps.step(one)
+            makers = (self._decoder.arithmetic, self._accesses.step, self._copies.step, self._warps.step)
+            made = next((step for make in makers if (step := make(one))), None)
         except (KeyError, ValueError, IndexError):
             made = None
         step = made or self._stops(one)
@@ -127,7 +130,7 @@ class Machine:
             for first in (order(firsts) if order else firsts).tolist():
                 threads = Threads(self._run, first, min(at_once, blocks - first), order)
                 self._memory.begin(threads)
-                self._accesses.begin(threads)
+                self._copies.begin(threads)
                 try:
                     Running(self._run, threads, self._code).to_the_end()
                 except Ended:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,8 @@ class Memory:
         self._dynamic_at, self.local_bytes = tops["shared"], tops["local"] - LOCAL
         execution.memory.local_bytes.update({"local": self.local_bytes} if self.local_bytes else {})
         self._global, self._constant = (
-            np.zeros((tops[space] - base) // 16 * 16 + 32, "u1") for space, base in (("global", GLOBAL), ("const", CONSTANT))
+            np.zeros((tops[space] - base) // 16 * 16 + 32, "u1")
+            for space, base in (("global", GLOBAL), ("const", CONSTANT))
         )
         for address, bytes_ in self._owners.values():
             self._global[address - GLOBAL : address - GLOBAL + len(bytes_)] = bytes_
@@ -78,7 +78,8 @@ class Memory:
         if one.space == "shared" and not one.n_bytes:
             if not layout.dynamic_bytes:
                 raise KernelError(
-                    f"{name} is dynamic shared memory (extern __shared__), but the launch gives none: pass shared_bytes."
+                    f"{name} is dynamic shared memory (extern __shared__), but the launch gives none:"
+                    " pass shared_bytes."
                 )
             low, n_bytes = DYNAMIC_SHARED, layout.dynamic_bytes
         else:

@@ -152,7 +152,7 @@ class Running:
         )
         wrong |= opened & self._passed_by.reshape(t.blocks, -1).any(axis=1)
         for number in np.flatnonzero(wrong):
-            self._report_partial(number)
+            self._report_partial(int(number))
         for number in np.flatnonzero(opened):
             t.phase[number] = self._run.log.new_phase()
         self._run.log.barriers += int(opened.sum())
@@ -178,7 +178,7 @@ class Running:
         """Report a barrier that some threads of a block pass by: a GPU may hang, or go on with wrong data."""
         t = self._t
         mine = np.flatnonzero(t.block == number)
-        lines = {}
+        lines: dict[int, list[int]] = {}
         for thread in mine[self._held[mine] >= 0].tolist():
             end = self._code[self._held[thread]].block.end
             lines.setdefault(end.line if end else 0, []).append(thread)

@@ -42,7 +42,7 @@ class Instruction:
 
     @property
     def opcode(self) -> str:
-        """`ld.global.v2.f32`"""
+        """The whole name: `ld.global.v2.f32`."""
         return ".".join((self.name, *self.parts))
 
 
@@ -208,7 +208,7 @@ def _copied(called: Function, call: Instruction, suffix: str) -> tuple[Function,
     def new(match: re.Match[str]) -> str:
         word = match[0]
         if word in renamed:
-            return renamed[word]
+            return str(renamed[word])
         stem = word.rstrip("0123456789")
         is_own = word in own or word in called.registers or (word[0] == "%" and stem in called.registers)
         return word + suffix if is_own else word

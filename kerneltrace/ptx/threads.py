@@ -43,7 +43,7 @@ class Threads:
         self.loop: list[int] | None = None
         """The contexts of the loop that is executed now."""
         self._specials = _places(settings, inside, self.block + first, self.lane)
-        self._columns: list[tuple[int, Any]] = []  # what all that take part log: site, second word or None
+        self._columns: list[tuple[Any, Any]] = []  # what all that take part log: site, second word or None
         self.take(slice(None), self.size)
 
     def take(self, at: Any, n: int) -> None:
@@ -81,8 +81,7 @@ class Threads:
         """Write a register, in its type."""
         value = np.asarray(value)
         if self.all:
-            # what is written for some threads later must not reach another register
-            self.registers[name] = value.copy() if value.base is not None else value
+            self.registers[name] = value.copy()  # what is written for some threads later must not reach another one
             return
         old = self.registers.get(name)
         if old is None or not old.ndim or old.dtype != value.dtype:
@@ -99,11 +98,11 @@ class Threads:
 
     def those(self, values: Array) -> Array:
         """The values of the threads that take part."""
-        return values if self.all else values[self.at]  # type: ignore[no-any-return]
+        return values if self.all else values[self.at]
 
     # -- the log
 
-    def add(self, site: int, value: Any) -> None:
+    def add(self, site: Any, value: Any) -> None:
         """Log an event of each thread that takes part: its second word, None for a branch, whose site is its word."""
         self._columns.append((site, value))
 
@@ -140,7 +139,7 @@ class Threads:
         return np.arange(self.first, self.first + self.size, dtype="i4")
 
     def report(self, kind: str, line: int, words: str, thread: int, array: str = "", times: int = 1) -> None:
-        """Report a mistake; `thread` is the number of the first thread that makes it, and "{}" in the words its name."""
+        """Report a mistake; `thread` is the number of the first that makes it, whose name replaces "{}" in the words."""
         where = self.execution.settings.where(self.first + int(thread))
         self.diagnostics.add(kind, line, words.replace("{}", where, 1), array=array, thread=self.first + int(thread))
         self.diagnostics.found[kind, line, array][0] += times - 1

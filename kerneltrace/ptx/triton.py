@@ -16,7 +16,13 @@ _TARGET = (80, "8.0")
 """Later tensor cores have instructions that are not run here."""
 _HIDDEN = 2
 """Pointers that Triton adds to a kernel's parameters, to memory that these kernels don't use."""
-_TYPES = {"f2": "fp16", "f4": "fp32", "f8": "fp64", "b1": "i1", **{f"{k}{n}": f"{k}{8 * n}" for k in "iu" for n in (1, 2, 4, 8)}}
+_TYPES = {
+    "f2": "fp16",
+    "f4": "fp32",
+    "f8": "fp64",
+    "b1": "i1",
+    **{f"{k}{n}": f"{k}{8 * n}" for k in "iu" for n in (1, 2, 4, 8)},
+}
 
 
 def is_triton(kernel: Any) -> bool:
@@ -35,8 +41,8 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(args) or threads % WARP or (threads // WARP).bit_count() != 1:
         raise KernelError(
-            f"{kernel.__name__} takes {', '.join(names)} and 32, 64, 128, ... threads a block; got {len(args)} arguments"
-            f" and {threads} threads. Pass what is tl.constexpr in constants={{...}}."
+            f"{kernel.__name__} takes {', '.join(names)} and 32, 64, 128, ... threads a block; got {len(args)}"
+            f" arguments and {threads} threads. Pass what is tl.constexpr in constants={{...}}."
         )
     types = dict(zip(names, map(_type, names, args), strict=True))
     # A pointer or number that 16 divides lets Triton load vectors, as at a launch.
@@ -54,8 +60,8 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
     except Exception as error:
         raise KernelError(f"Triton can't compile {kernel.__name__}: {error}") from error
     lines, first = inspect.getsourcelines(kernel.fn)
-    lines = dict(enumerate(map(str.rstrip, lines), first))
-    return Kernel(made.asm["ptx"], made.metadata.name, lines, names, made.metadata.shared, hidden=_HIDDEN)
+    source = dict(enumerate(map(str.rstrip, lines), first))
+    return Kernel(made.asm["ptx"], made.metadata.name, source, names, made.metadata.shared, hidden=_HIDDEN)
 
 
 def _type(name: str, value: Any) -> str:

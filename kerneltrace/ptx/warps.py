@@ -23,8 +23,10 @@ from kerneltrace.ptx.values import TYPES, to_tf32, widened
 
 _SUMS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
          "xor": np.bitwise_xor}  # fmt: skip
-_ELEMENTS = {"f16": np.dtype("f2"), "bf16": np.dtype("u2"), "tf32": np.dtype("f4"), "f64": np.dtype("f8"),
-             "s8": np.dtype("i1"), "u8": np.dtype("u1")}  # fmt: skip
+_ELEMENTS: dict[str, np.dtype[Any]] = {
+    kind: np.dtype(code)
+    for kind, code in (("f16", "f2"), ("bf16", "u2"), ("tf32", "f4"), ("f64", "f8"), ("s8", "i1"), ("u8", "u1"))
+}
 
 
 class Warps:
@@ -35,8 +37,10 @@ class Warps:
 
     def step(self, one: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
-        known = {"shfl": self._shuffle, "vote": self._vote, "activemask": self._vote, "match": self._match,
-                 "redux": self._sum, "ldmatrix": self._load_matrices, "mma": self._multiply, "bar": self._sync}  # fmt: skip
+        known = {
+            "shfl": self._shuffle, "vote": self._vote, "activemask": self._vote, "match": self._match,
+            "redux": self._sum, "ldmatrix": self._load_matrices, "mma": self._multiply, "bar": self._sync,
+        }  # fmt: skip
         return known[one.name](one) if one.name in known else None
 
     def _shuffle(self, one: Instruction) -> Step:
@@ -175,7 +179,7 @@ class Warps:
         return step
 
     def _multiply(self, one: Instruction) -> Step | None:
-        """d = a b + c of matrices whose parts lie in the registers of a warp's lanes."""
+        """D = a b + c of matrices whose parts lie in the registers of a warp's lanes."""
         shape = re.fullmatch(r"m(\d+)n8k(\d+)", one.parts[2]) if len(one.parts) > 2 else None
         kinds = [part for part in one.parts if part in TYPES]
         if shape is None or len(kinds) != 4 or kinds[1] not in _ELEMENTS or kinds[2] not in _ELEMENTS:
@@ -183,9 +187,9 @@ class Warps:
         if shape[1] not in ("8", "16") or (shape[1] == "8") != (kinds[1] == "f64"):
             return None
         m, k = int(shape[1]), int(shape[2])
-        writes = self._decoder.results(one.operands[0])
+        writes, plain = self._decoder.results(one.operands[0]), ("f32", "f64", "s32")
         a, b, c = (
-            [self._decoder.source(word, _register(kind)) for word in words_of(operand)]
+            [self._decoder.source(word, TYPES[kind if kind in plain else "u32"]) for word in words_of(operand)]
             for operand, kind in zip(one.operands[1:], kinds[1:], strict=True)
         )
         exact = np.dtype({"s32": "i8", "f64": "f8"}.get(kinds[0], "f4"))
@@ -193,8 +197,7 @@ class Warps:
         def step(t: Threads) -> None:
             _whole_warps(t, one)
             left, right, sums = (
-                np.stack([np.broadcast_to(source(t), t.n) for source in sources], axis=-1)
-                for sources in (a, b, c)
+                np.stack([np.broadcast_to(source(t), t.n) for source in sources], axis=-1) for sources in (a, b, c)
             )
             left = _matrix(left, kinds[1], m, k, exact)
             right = _matrix(right, kinds[2], 8, k, exact)
@@ -218,13 +221,9 @@ def _whole_warps(t: Threads, one: Instruction) -> Array:
     return lane
 
 
-def _register(kind: str) -> np.dtype[Any]:
-    return {"f64": TYPES["f64"], "f32": TYPES["f32"], "tf32": TYPES["f32"], "s32": TYPES["s32"]}.get(kind, TYPES["u32"])
-
-
 def _matrix(parts: Array, kind: str, m: int, k: int, exact: np.dtype[Any]) -> Array:
     """The matrices (warps, m, k) whose elements lie in the lanes' registers (threads, registers); of b, its columns."""
-    dtype = _ELEMENTS[kind]
+    dtype: np.dtype[Any] = _ELEMENTS[kind]
     elements = np.ascontiguousarray(parts).view(dtype).reshape(len(parts) // WARP, WARP, -1)
     value = widened(elements) if kind == "bf16" else to_tf32(elements) if kind == "tf32" else elements
     rows, columns = _places(m, k, max(4 // dtype.itemsize, 1))
@@ -249,5 +248,3 @@ def _sum_places(m: int) -> tuple[Array, Array]:
     """Row and column (lanes, elements) of each element of c and d."""
     lane, element = np.arange(WARP)[:, None], np.arange(m // 4)[None]
     return lane // 4 + 8 * (element // 2), lane % 4 * 2 + element % 2
-
-

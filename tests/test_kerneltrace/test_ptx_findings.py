@@ -46,7 +46,7 @@ PLANTED = {
 }  # fmt: skip
 CORRECT = {
     "a barrier": "__shared__ float s[64]; s[t] = x[t]; __syncthreads(); y[t] = s[63 - t];",
-    "an early return": "if (t >= 40) return;\n__shared__ float s[64]; s[t] = x[t]; __syncthreads(); y[t] = s[39 - t];",
+    "an early return": "y[t] = 0; if (t >= 40) return;\n__shared__ float s[64]; s[t] = x[t]; __syncthreads(); y[t] = s[39 - t];",
     "a warp's own barrier": "__shared__ float s[64]; s[t] = x[t]; __syncwarp(); y[t] = s[t ^ 1];",
     "a shuffle": "y[t] = __shfl_xor_sync(0xffffffff, x[t], 3);",
     "vectors read as numbers": (

@@ -91,7 +91,13 @@ CHANGED = {
     "a local array": "an element is loaded once",
 }
 LINKED = "a sum of float16"  # numba links its operators only at a launch
-COMPILED = [entry for entry in ENTRIES if entry.name not in (*CHANGED, LINKED)]
+
+
+def has_records(entry):  # which are packed, so that a compiler loads their fields byte by byte
+    return any(array.dtype.names for array in entry.args(np.asarray) if isinstance(array, np.ndarray))
+
+
+COMPILED = [entry for entry in ENTRIES if entry.name not in (*CHANGED, LINKED) and not has_records(entry)]
 
 
 @pytest.mark.parametrize("entry", COMPILED, ids=lambda entry: entry.name)
@@ -101,7 +107,7 @@ def test_a_kernel_that_numba_compiled_asks_for_what_its_source_asks_for(entry):
     made = compile_numba(entry.kernel, tuple(ours), compute_capability=(8, 0))
     compiled = trace(made, entry.grid, entry.block, *theirs)
     for got, want in zip(theirs, ours, strict=True):
-        if isinstance(want, np.ndarray) and not want.dtype.names:
+        if isinstance(want, np.ndarray):
             np.testing.assert_allclose(got, want, rtol=1e-4)
     arrays = {key for key in entry.want if key.split()[0] in python.arrays}
     for key in arrays & {f"{name} {kind}" for name in compiled.arrays for kind in ("load", "store", "atomic")}:
