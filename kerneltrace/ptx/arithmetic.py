@@ -186,7 +186,7 @@ def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dty
         return lambda a, b, c: _funnel(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
     if one.parts[:1] == ("shiftamt",):
         last = np.uint32(8 * TYPES[kind].itemsize - 1)
-        return lambda a: last - _highest(a), [TYPES[kind]], TYPES["u32"]
+        return lambda a: last - np.minimum(_highest(a), last + np.uint32(1)), [TYPES[kind]], TYPES["u32"]
     function: Function | None = FUNCTIONS.get(one.name)
     if function is None or kind not in TYPES or {"cc", "b4e", "f4e", "rc8", "ecl", "ecr", "rc16"} & set(one.parts):
         return None

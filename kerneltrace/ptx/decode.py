@@ -66,7 +66,7 @@ class Decoder:
             word
         ):
             return lambda t: as_type(t.special(word), dtype)
-        if word[0] == "%" or "+" in word:
+        if word[0] == "%" or "+" in word or self._register(word):
             return lambda t: as_type(t.get(word), dtype)
         if word[0].isdigit() or word[0] == "-":
             return self.fixed(np.asarray(constant(word, dtype)))

@@ -5,6 +5,7 @@ Source: NVIDIA, Parallel Thread Execution ISA, "Syntax" and "State Spaces, Types
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ _VARIABLE = re.compile(
 )
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)[^,]*?([\w$]+)(?:\[(\d+)\])?\s*(?:,|$)")
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
-_INSTRUCTION = re.compile(r"(?:@(!?)(%[\w$]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)", re.DOTALL)
+_INSTRUCTION = re.compile(r"(?:@(!?)(%?[\w$]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"<[^>]*>|\[[^\]]*\]|\([^()]*\)|[^,<\[(\s]+")
 _LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _WORD = re.compile(r"[%$\w]+(?:\.[xyz]\b)?")
@@ -82,6 +83,7 @@ class Module:
     variables: tuple[Variable, ...]
 
 
+@functools.lru_cache(maxsize=8)
 def read_ptx(ptx: str) -> Module:
     """Read the functions and variables of a PTX text."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", ptx, flags=re.DOTALL)

@@ -139,7 +139,7 @@ class Threads:
         return np.arange(self.first, self.first + self.size, dtype="i4")
 
     def report(self, kind: str, line: int, words: str, thread: int, array: str = "", times: int = 1) -> None:
-        """Report a mistake; `thread` is the number of the first that makes it, whose name replaces "{}" in the words."""
+        """Report a mistake; `thread` is the number of the first that makes it, whom "{}" stands for."""
         where = self.execution.settings.where(self.first + int(thread))
         self.diagnostics.add(kind, line, words.replace("{}", where, 1), array=array, thread=self.first + int(thread))
         self.diagnostics.found[kind, line, array][0] += times - 1
