@@ -99,7 +99,7 @@ class Reduction:
         if not n:
             return out
         try:
-            done = trace(self._built, 1, n, *(array.copy() for array in arrays), out, name=part, max_steps=10_000)
+            done = trace(self._built, 1, n, *(array.copy() for array in arrays), out, name=part, max_steps=1000)
         except KernelError as error:
             raise NotYet(f"{part} `{self._parts[part]}` can't be worked out without a GPU: {error}") from error
         if any(finding.kind == "endless" for finding in done.findings):
