@@ -7,13 +7,15 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from kerneltrace.arguments import brief_repr
 from kerneltrace.errors import KernelError
 from kerneltrace.log.grid import WARP
 from kerneltrace.ptx.launch import Kernel
 
-_TARGET = (80, "8.0")
-"""Later tensor cores have instructions that are not run here."""
+_CAPABILITY = 80
+"""8.0: later tensor cores have instructions that are not run here."""
 _HIDDEN = 2
 """Pointers that Triton adds to a kernel's parameters, to memory that these kernels don't use."""
 _TYPES = {
@@ -53,10 +55,9 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
     }
     signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
     source = triton.compiler.ASTSource(kernel, signature, dict(constants), aligned)
+    options = {"num_warps": threads // WARP, "enable_fp_fusion": True}
     try:
-        made = triton.compile(
-            source, target=backend.GPUTarget("cuda", _TARGET[0], WARP), options={"num_warps": threads // WARP}
-        )
+        made = triton.compile(source, target=backend.GPUTarget("cuda", _CAPABILITY, WARP), options=options)
     except Exception as error:
         raise KernelError(f"Triton can't compile {kernel.__name__}: {error}") from error
     lines, first = inspect.getsourcelines(kernel.fn)
@@ -67,15 +68,9 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
 def _type(name: str, value: Any) -> str:
     if getattr(value, "shape", ()) or hasattr(value, "data_ptr"):
         kind = str(value.dtype)
-        return "*bf16" if "bfloat16" in kind else "*" + _TYPES[_code(kind)]
+        return "*bf16" if "bfloat16" in kind else "*" + _TYPES[np.dtype(kind.removeprefix("torch.")).str[1:]]
     if isinstance(value, bool | int):
         return "i32" if -(2**31) <= value < 2**31 else "i64"
     if isinstance(value, float):
         return "fp32"
     raise KernelError(f"A Triton kernel takes arrays and numbers; {name!r} is {brief_repr(value)}.")
-
-
-def _code(kind: str) -> str:
-    import numpy as np
-
-    return np.dtype(kind.removeprefix("torch.")).str[1:]
