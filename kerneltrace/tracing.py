@@ -68,13 +68,14 @@ def trace(
     settings = _settings(fn, grid, block, shared_bytes, memory_bytes, max_steps)
     if compiled:
         settings = replace(settings, shared_bytes=max(settings.shared_bytes, compiled.shared_bytes))
-        args = tuple(map(_bits, args))
-    run = functools.partial(compiled.run if compiled else execute, settings)
     schedules = whole("schedules", schedules, KernelError, least=1, most=10_000)
-    threads = math.prod(settings.grid) * settings.block_size
-    arguments = launch_arguments(settings.fn, args)
+    return _traced(settings, launch_arguments(fn, tuple(map(_bits, args))), compiled, schedules)
+
+
+def _traced(settings: LaunchSettings, arguments: LaunchArguments, compiled: Kernel | None, schedules: int) -> Trace:
+    run = functools.partial(compiled.run if compiled else execute, settings)
     before = arguments.copy()  # the first run overwrites what the others start from
-    is_large = threads >= 2 * FEW and not compiled
+    is_large = math.prod(settings.grid) * settings.block_size >= 2 * FEW and not compiled
     done, found = _in_lockstep(settings, arguments, before) if is_large else (None, ())
     if done is None:
         done = run(arguments)

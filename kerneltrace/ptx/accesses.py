@@ -57,11 +57,14 @@ class Accesses:
         self, one: Instruction, site: int, at: Source, names: tuple[str, ...], size: int, perform: Perform,
         instead: Callable[[Threads], None] | None = None,
     ) -> Step:  # fmt: skip
-        """A step that performs an access of `size` bytes where it is in bounds, and does `instead` where it is not."""
+        """A step that performs an access of `size` bytes where it is in bounds, and does `instead` where it is not.
+
+        It is logged for its site, if that is not 0.
+        """
         memory, exponent, kind = self.memory, size.bit_length() - 1, "reads" if instead else "writes to"
 
         def within(t: Threads, address: Array) -> None:
-            if memory.is_logged(address):
+            if site and memory.is_logged(address):
                 t.add(site + t.log.fresh, 8 * address + exponent)
             perform(t, address)
 
@@ -70,7 +73,9 @@ class Accesses:
             fits = memory.inside(address, size, names)
             if int(np.bitwise_or.reduce(address)) & (size - 1):
                 even = address % size == 0
-                self._report_misaligned(t, one, address, size, ~even)
+                first = int(np.argmin(even))
+                words = f"{{}} accesses {size} bytes at {int(address[first]):#x}, which is no multiple of {size}."
+                t.report("misaligned", one.line, words, t.numbers[first], times=int((~even).sum()))
                 fits = even if fits is None else fits & even
             if fits is None:
                 within(t, address)
@@ -88,11 +93,6 @@ class Accesses:
                     within(t, address[fits])
 
         return step
-
-    def _report_misaligned(self, t: Threads, one: Instruction, address: Array, size: int, bad: Array) -> None:
-        first = int(np.argmax(bad))
-        words = f"{{}} accesses {size} bytes at address {int(address[first]):#x}, which is no multiple of {size}."
-        t.report("misaligned", one.line, words, t.numbers[first], times=int(bad.sum()))
 
     def _load(self, one: Instruction) -> Step:
         dtype, writes = TYPES[one.parts[-1]], self._decoder.results(one.operands[0])

@@ -158,7 +158,7 @@ FUNCTIONS: dict[str, Function] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "mad": lambda a, b, c: a * b + c, "fma": _fma,
     "div": _divide, "rem": lambda a, b: a - _divide(a, b) * b, "neg": np.negative, "abs": np.abs,
     "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "not": np.invert, "cnot": lambda a: (a == 0).astype(a.dtype), "shl": _left, "shr": _right,
+    "not": np.invert, "shl": _left, "shr": _right,
     "popc": _count_bits, "clz": _leading, "bfe": _field, "bfi": _put_field, "brev": _reverse, "prmt": _permute,
     "bfind": _highest, "lop3": _lop3, "sad": lambda a, b, c: c + np.where(a < b, b - a, a - b),
     "copysign": lambda sign, size: np.copysign(size, sign), "rcp": lambda a: 1 / a, "sqrt": np.sqrt,

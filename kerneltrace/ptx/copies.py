@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.ptx.accesses import Accesses, Perform
-from kerneltrace.ptx.decode import Decoder, Source, Step
+from kerneltrace.ptx.accesses import Accesses
+from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
@@ -52,9 +52,9 @@ class Copies:
 
             def fetch(u: Threads, address: Array) -> None:
                 buffer, place = memory.bytes_at(u, address)
-                data[np.searchsorted(t_numbers, u.numbers)] = buffer[place[:, None] + np.arange(size)]
+                data[np.searchsorted(numbers, u.numbers)] = buffer[place[:, None] + np.arange(size)]
 
-            t_numbers = t.numbers
+            numbers = t.numbers
             with t.only(n > 0) as some:
                 if some:
                     self._accesses.checked(one, load, of, names, size, fetch, lambda u: None)(t)
@@ -64,25 +64,7 @@ class Copies:
             memory.any_arriving = True
             self._copies.append(Copy(t.numbers, target, place, data, self._closed[t.at].copy(), arrival))
 
-        return self._unlogged(one, to, to_names, size, issue)
-
-    def _unlogged(self, one: Instruction, at: Source, names: tuple[str, ...], size: int, perform: Perform) -> Step:
-        """Like `checked`, for an access that is logged later."""
-
-        def step(t: Threads) -> None:
-            address = at(t)
-            fits = self._memory.inside(address, size, names)
-            if fits is None:
-                perform(t, address)
-                return
-            first = int(np.argmin(fits))
-            words, name = self._memory.outside_words(int(address[first]), names)
-            t.report("outside", one.line, f"{{}} writes to {words}", t.numbers[first], name, int((~fits).sum()))
-            with t.only(fits) as some:
-                if some:
-                    perform(t, address[fits])
-
-        return step
+        return self._accesses.checked(one, 0, to, to_names, size, issue)  # it is logged when it arrives
 
     def _close(self, t: Threads) -> None:
         self._closed[t.at] += 1

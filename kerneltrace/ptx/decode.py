@@ -181,13 +181,6 @@ class Decoder:
     def _cvta(self, one: Instruction) -> Step:
         return self._mov(one)
 
-    def _isspacep(self, one: Instruction) -> Step:
-        write, address = self.result(one.operands[0]), self.source(one.operands[1], TYPES["u64"])
-        low, high = {"shared": (0, 1 << 30), "local": (1 << 44, 1 << 62), "const": (1 << 30, 1 << 31)}.get(
-            one.parts[0], (1 << 31, 1 << 44)
-        )
-        return lambda t: write(t, (address(t) >= low) & (address(t) < high))
-
     def _ld(self, one: Instruction) -> Step | None:
         """The load of a parameter; None for other loads."""
         if "param" not in one.parts:
@@ -210,7 +203,7 @@ class Decoder:
         return _each([*map(self.result, places)], [self.source(word, dtype) for word in words])
 
     def _setp(self, one: Instruction) -> Step:
-        """Compare two numbers, and combine that with a third operand where there is one; also `set`."""
+        """Compare two numbers, and combine that with a third operand where there is one."""
         names, dtype = one.operands[0].split("|"), TYPES[one.parts[-1]]
         a, b = (self.source(word, dtype) for word in one.operands[1:3])
         writes, compare = [self.result(name) for name in names], compared(one.parts[0], dtype)
@@ -223,13 +216,6 @@ class Decoder:
                 write(t, value if other is None else combine(value, other(t)))
 
         return step
-
-    def _set(self, one: Instruction) -> Step:
-        write, dtype = self.result(one.operands[0]), TYPES[one.parts[-1]]
-        kind, compare = TYPES[one.parts[-2]], compared(one.parts[0], dtype)
-        a, b = (self.source(word, dtype) for word in one.operands[1:3])
-        true = kind.type(1.0) if kind.kind == "f" else np.array(-1).astype(kind)
-        return lambda t: write(t, np.where(compare(a(t), b(t)), true, kind.type(0)))
 
     def _selp(self, one: Instruction) -> Step:
         dtype = TYPES[one.parts[-1]]

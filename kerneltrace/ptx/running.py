@@ -83,6 +83,7 @@ class Running:
             return
         if place in self._latches and place != self._turning:
             self._turns[self._latches[place]] = 0
+        self._turning = -1
         t.loop = self._loop_contexts(block)
         t.begin()
         self._run.program.counters[code.counter] += t.n

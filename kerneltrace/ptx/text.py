@@ -177,7 +177,7 @@ def inlined(module: Module, name: str) -> Function:
                 continue
             if called.name in calling:
                 raise KernelError(f"{called.name} calls itself, which kerneltrace can't follow. Write it as a loop.")
-            copy, after = _copied(called, item, f"${next(copies)}")  # type: ignore[arg-type]
+            copy, after = _copied(called, item, next(copies))  # type: ignore[arg-type]
             registers.update(copy.registers)
             tables.update(copy.tables)
             variables.extend(copy.variables)
@@ -197,39 +197,35 @@ def _called(item: Instruction | str, module: Module) -> Function | None:
     return next((module.functions[word] for word in names if word in module.functions), None)
 
 
-def _copied(called: Function, call: Instruction, suffix: str) -> tuple[Function, str]:
+def _copied(called: Function, call: Instruction, number: int) -> tuple[Function, str]:
     """A function as it stands in the place of one call, and the label after it."""
     groups = [_WORD.findall(operand) for operand in call.operands]
     at = groups.index([called.name])
     given, returned = (groups[at + 1] if at + 1 < len(groups) else []), (groups[0] if at else [])
     renamed = dict(zip(called.parameters, given, strict=True)) | dict(zip(called.returned, returned, strict=False))
-    labels = {item for item in called.code if isinstance(item, str)}
-    own = labels | {variable.name for variable in called.variables} | set(called.tables)
-    after = f"after{suffix}"
+    own = {item for item in called.code if isinstance(item, str)} | called.registers.keys() | called.tables.keys()
+    own |= {variable.name for variable in called.variables}
 
-    def new(match: re.Match[str]) -> str:
-        word = match[0]
-        if word in renamed:
-            return str(renamed[word])
-        stem = word.rstrip("0123456789")
-        is_own = word in own or word in called.registers or (word[0] == "%" and stem in called.registers)
-        return word + suffix if is_own else word
+    def new(name: str) -> str:
+        if name in renamed:
+            return renamed[name]
+        if name in own or name.rstrip("0123456789") in called.registers:
+            return f"%{number}${name[1:]}" if name[0] == "%" else f"{name}${number}"
+        return name
 
-    code: list[Instruction | str] = []
-    for item in called.code:
+    def in_copy(item: Instruction | str) -> Instruction | str:
         if isinstance(item, str):
-            code.append(item + suffix)
-        elif item.name == "ret":
-            code.append(replace(item, name="bra", parts=(), operands=(after,), guard=_WORD.sub(new, item.guard)))
-        else:
-            operands = tuple(_WORD.sub(new, operand) for operand in item.operands)
-            code.append(replace(item, operands=operands, guard=_WORD.sub(new, item.guard), line=call.line or item.line))
-    registers = {name + suffix: kind for name, kind in called.registers.items()}
-    for item in code:  # registers of a family, `%r<33>`, have their number before the suffix
-        for word in _WORD.findall(" ".join((item.guard, *item.operands))) if isinstance(item, Instruction) else ():
-            stem = word.removesuffix(suffix).rstrip("0123456789")
-            if word.endswith(suffix) and stem in called.registers:
-                registers[word] = called.registers[stem]
-    tables = {name + suffix: tuple(label + suffix for label in of) for name, of in called.tables.items()}
-    variables = tuple(replace(variable, name=variable.name + suffix) for variable in called.variables)
-    return replace(called, code=tuple(code), registers=registers, tables=tables, variables=variables), after
+            return new(item)
+        if item.name == "ret":
+            return replace(item, name="bra", parts=(), operands=(f"after${number}",), guard=new(item.guard))
+        operands = tuple(_WORD.sub(lambda match: new(match[0]), operand) for operand in item.operands)
+        return replace(item, operands=operands, guard=new(item.guard), line=call.line or item.line)
+
+    copy = replace(
+        called,
+        code=tuple(map(in_copy, called.code)),
+        registers={new(name): kind for name, kind in called.registers.items()},
+        tables={new(name): tuple(map(new, labels)) for name, labels in called.tables.items()},
+        variables=tuple(replace(variable, name=new(variable.name)) for variable in called.variables),
+    )
+    return copy, f"after${number}"

@@ -162,10 +162,10 @@ class Warps:
                 buffer, place = memory.bytes_at(u, address)
                 if memory.any_arriving:
                     self._accesses.check_arrived(u, one, place, address, 16)
-                its = np.searchsorted(t_numbers, u.numbers)
+                its = np.searchsorted(numbers, u.numbers)
                 rows[its // WARP, its % WARP // 8, its % 8] = buffer[place[:, None] + np.arange(16)]
 
-            t_numbers = t.numbers
+            numbers = t.numbers
             giving = lane < 8 * many
             with t.only(giving):
                 self._accesses.checked(one, site, lambda _: address[giving], names, 16, fetch, lambda _: None)(t)
