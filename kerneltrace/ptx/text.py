@@ -208,7 +208,7 @@ def _copied(called: Function, call: Instruction, number: int) -> tuple[Function,
 
     def new(name: str) -> str:
         if name in renamed:
-            return renamed[name]
+            return str(renamed[name])
         if name in own or name.rstrip("0123456789") in called.registers:
             return f"%{number}${name[1:]}" if name[0] == "%" else f"{name}${number}"
         return name

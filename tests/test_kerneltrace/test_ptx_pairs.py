@@ -45,7 +45,9 @@ IN_CPLUSPLUS = {
         "const float* x, float* y, float* z",
         "if (i / 32 % 2 == 0) y[i / 64 * 32 + i % 32] = x[i]; else z[i / 64 * 32 + i % 32] = x[i];",
     ),
-    "as many turns as the lane's number": kernel(XY, "float v = x[i]; for (int k = 0; k < i % 32; ++k) v *= v; y[i] = v;"),
+    "as many turns as the lane's number": kernel(
+        XY, "float v = x[i]; for (int k = 0; k < i % 32; ++k) v *= v; y[i] = v;"
+    ),
     "atomics at one address": kernel(XY, "atomicAdd(y, x[i]);"),
     "histogram": kernel("const int* x, int* y", "atomicAdd(y + x[i], 1);"),
     "matmul, naive": kernel(
