@@ -62,11 +62,7 @@ class Decoder:
         if word[0] == "!":
             inner = self.source(word[1:], dtype)
             return lambda t: ~inner(t)
-        if re.match(r"%\w*[a-z]+(\.[xyz])?$|%\w+\.[xyz]$|WARP_SZ|%clock64|%lanemask", word) and not self._register(
-            word
-        ):
-            return lambda t: as_type(t.special(word), dtype)
-        if word[0] == "%" or "+" in word or self._register(word):
+        if word[0] == "%" or "+" in word or word == "WARP_SZ" or self._register(word):
             return lambda t: as_type(t.get(word), dtype)
         if word[0].isdigit() or word[0] == "-":
             return self.fixed(np.asarray(constant(word, dtype)))
@@ -178,8 +174,7 @@ class Decoder:
         plain = self.source(source, dtype)
         return lambda t: write(t, plain(t))
 
-    def _cvta(self, one: Instruction) -> Step:
-        return self._mov(one)
+    _cvta = _mov
 
     def _ld(self, one: Instruction) -> Step | None:
         """The load of a parameter; None for other loads."""

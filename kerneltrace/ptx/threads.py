@@ -39,10 +39,9 @@ class Threads:
         self.epoch = np.zeros(int(self.warp[-1]) + 1, "i4")  # syncwarps of whole warps, warp by warp
         self.alive = np.ones(self.size, bool)
         self.phase = np.array([self.log.new_phase() for _ in range(blocks)], "i4")
-        self.registers: dict[str, Any] = {}
+        self.registers: dict[str, Any] = _kept_by_gpu(settings, inside, self.block + first, self.lane)
         self.loop: list[int] | None = None
         """The contexts of the loop that is executed now."""
-        self._specials = _places(settings, inside, self.block + first, self.lane)
         self._columns: list[tuple[Any, Any]] = []  # what all that take part log: site, second word or None
         self.take(slice(None), self.size)
 
@@ -91,11 +90,6 @@ class Threads:
             self.registers[name] = old = whole
         old[self.at] = value
 
-    def special(self, name: str) -> Any:
-        """A register that the GPU keeps, such as %tid.x."""
-        value = self._specials[name]
-        return value if self.all or not value.ndim else value[self.at]
-
     def those(self, values: Array) -> Array:
         """The values of the threads that take part."""
         return values if self.all else values[self.at]
@@ -125,7 +119,7 @@ class Threads:
             if value is not None:
                 words[:, at + 1] = value
             at += 1 if value is None else 2
-        log, thread, width = self.log, self.those(self._thread), words.shape[1]
+        log, thread, width = self.log, (self.first + self.numbers).astype("i4"), words.shape[1]
         log.starts.frombytes((len(log.words) + width * np.arange(self.n)).tobytes())
         log.words.frombytes(words.tobytes())
         log.threads.frombytes(thread.tobytes())
@@ -134,10 +128,6 @@ class Threads:
         if len(log.words) > 2 * log.max_events:
             raise too_large(f"{len(log.words) // 2:,} logged accesses need", log.max_events)
 
-    @property
-    def _thread(self) -> Array:
-        return np.arange(self.first, self.first + self.size, dtype="i4")
-
     def report(self, kind: str, line: int, words: str, thread: int, array: str = "", times: int = 1) -> None:
         """Report a mistake; `thread` is the number of the first that makes it, whom "{}" stands for."""
         where = self.execution.settings.where(self.first + int(thread))
@@ -145,8 +135,8 @@ class Threads:
         self.diagnostics.found[kind, line, array][0] += times - 1
 
 
-def _places(settings: Any, inside: Array, block: Array, lane: Array) -> dict[str, Array]:
-    """The registers that say where a thread is, by name."""
+def _kept_by_gpu(settings: Any, inside: Array, block: Array, lane: Array) -> dict[str, Any]:
+    """The registers that say where a thread is, such as %tid.x."""
     found = {}
     places = {"tid": place(inside, settings.block), "ctaid": place(block, settings.grid)}
     extents = {"ntid": settings.block, "nctaid": settings.grid}

@@ -58,8 +58,7 @@ class Warps:
             }[mode]  # fmt: skip
             inside = wanted >= end if mode == "up" else wanted <= end
             wanted = np.where(inside, wanted, lane)
-            table, present = np.zeros((len(t.epoch), WARP), mine.dtype), np.zeros((len(t.epoch), WARP), bool)
-            table[warp, lane], present[warp, lane] = mine, True
+            table, present = _by_lane(t, mine)
             absent = ~present[warp, wanted]
             if absent.any():
                 first = int(np.argmax(absent))
@@ -97,9 +96,8 @@ class Warps:
         value = self._decoder.source(one.operands[1], TYPES[one.parts[-1]])
 
         def step(t: Threads) -> None:
-            mine, warp, lane = np.broadcast_to(value(t), t.n), t.those(t.warp), t.those(t.lane)
-            table, present = np.zeros((len(t.epoch), WARP), mine.dtype), np.zeros((len(t.epoch), WARP), bool)
-            table[warp, lane], present[warp, lane] = mine, True
+            mine, warp = np.broadcast_to(value(t), t.n), t.those(t.warp)
+            table, present = _by_lane(t, mine)
             same = (table[warp] == mine[:, None]) & present[warp]
             if one.parts[0] == "all":
                 every = (same == present[warp]).all(axis=1)
@@ -211,6 +209,14 @@ class Warps:
                 write(t, found[:, i].copy())
 
         return step
+
+
+def _by_lane(t: Threads, values: Array) -> tuple[Array, Array]:
+    """A value for each warp and lane, and whether that lane takes part."""
+    table, present = np.zeros((len(t.epoch), WARP), values.dtype), np.zeros((len(t.epoch), WARP), bool)
+    warp, lane = t.those(t.warp), t.those(t.lane)
+    table[warp, lane], present[warp, lane] = values, True
+    return table, present
 
 
 def _whole_warps(t: Threads, one: Instruction) -> Array:
