@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kerneltrace.arguments import text, whole
+from kerneltrace.arguments import brief_repr, text, whole
 from kerneltrace.compiler import Compiled, compile_cuda
 from kerneltrace.errors import KernelError, TraceTooLarge
 from kerneltrace.judge.findings import Finding, find_differences, find_mistakes, order_matters
@@ -68,8 +68,9 @@ def trace(
     settings = _settings(fn, grid, block, shared_bytes, memory_bytes, max_steps)
     if compiled:
         settings = replace(settings, shared_bytes=max(settings.shared_bytes, compiled.shared_bytes))
+        args = tuple(map(_bits, args))
     schedules = whole("schedules", schedules, KernelError, least=1, most=10_000)
-    return _traced(settings, launch_arguments(fn, tuple(map(_bits, args))), compiled, schedules)
+    return _traced(settings, launch_arguments(fn, args), compiled, schedules)
 
 
 def _traced(settings: LaunchSettings, arguments: LaunchArguments, compiled: Kernel | None, schedules: int) -> Trace:
@@ -95,6 +96,10 @@ def _compiled(
     kernel: Any, args: tuple[Any, ...], block: Any, name: str, options: Sequence[str], constants: Mapping[str, Any]
 ) -> Kernel | None:
     """A kernel that runs as PTX; None for one that runs as Python."""
+    if not isinstance(constants, Mapping):
+        raise KernelError(
+            f"Expected constants to be a dict, got {brief_repr(constants)}. Write constants={{'BLOCK': 64}}."
+        )
     if is_triton(kernel):
         return compile_triton(kernel, args, constants, math.prod(as_dim3("block", block, MAX_BLOCK)))
     if isinstance(kernel, Path) or (isinstance(kernel, str) and kernel.endswith(".cu") and "\n" not in kernel):

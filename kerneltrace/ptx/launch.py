@@ -130,7 +130,7 @@ def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:
         return np.array(value, f"f{size}").tobytes()
     if isinstance(value, bool | int | np.integer):
         return int(int(value) % 2 ** (8 * size)).to_bytes(size, "little")
-    if isinstance(value, np.generic) and value.nbytes == size:
+    if isinstance(value, np.generic) and value.nbytes == size and kind[0] == "b":
         return value.tobytes()
     raise KernelError(f"The kernel takes {size} bytes ({kind}) for {name!r}, which {brief_repr(value)} is not.")
 
