@@ -1,6 +1,8 @@
 """Triton kernels compute the right results without a GPU, and their requests are counted."""
 
+import importlib
 import importlib.util
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ pytestmark = [
 ]
 
 if importlib.util.find_spec("triton"):
-    import triton
-    import triton.language as tl
+    triton: Any = importlib.import_module("triton")
+    tl: Any = importlib.import_module("triton.language")
 
     @triton.jit
     def add(x, y, out, n, block: tl.constexpr):
