@@ -214,10 +214,10 @@ def one_by_one(items: Array, place: Array, values: list[Array], change: Callable
     by_place = order[np.argsort(place[order], kind="stable")]
     new = np.diff(place[by_place], prepend=-1) != 0
     rank = np.arange(len(order)) - np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-    found = np.empty(len(order), items.dtype)
+    olds = np.empty(len(order), items.dtype)
     for turn in range(int(rank.max(initial=-1)) + 1):
         mine = by_place[rank == turn]
         old = items[place[mine]]
-        found[mine] = old
+        olds[mine] = old
         items[place[mine]] = change(old, *(value[mine] for value in values))
-    return found
+    return olds

@@ -72,11 +72,11 @@ def _field(a: Any, at: Any, n: Any) -> Any:
     at, n = (np.minimum(v & 0xFF, bits).astype(np.int64) for v in (at, n))
     n = np.minimum(n, bits - at)
     unsigned = a.view(f"u{a.dtype.itemsize}").astype(np.uint64)
-    found = _right(unsigned, at) & (_left(np.uint64(1), n) - np.uint64(1))
+    field = _right(unsigned, at) & (_left(np.uint64(1), n) - np.uint64(1))
     if a.dtype.kind == "i":
-        top = (n > 0) & (_right(found, np.maximum(n - 1, 0)) & np.uint64(1)).astype(bool)
-        found = np.where(top, found | ~(_left(np.uint64(1), n) - np.uint64(1)), found)
-    return found.astype(f"u{a.dtype.itemsize}").view(a.dtype)
+        top = (n > 0) & (_right(field, np.maximum(n - 1, 0)) & np.uint64(1)).astype(bool)
+        field = np.where(top, field | ~(_left(np.uint64(1), n) - np.uint64(1)), field)
+    return field.astype(f"u{a.dtype.itemsize}").view(a.dtype)
 
 
 def _put_field(a: Any, b: Any, at: Any, n: Any) -> Any:
@@ -89,21 +89,21 @@ def _put_field(a: Any, b: Any, at: Any, n: Any) -> Any:
 def _permute(a: Any, b: Any, picked: Any) -> Any:
     """prmt: four of the eight bytes of two words; 8 more repeats the byte's sign."""
     both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
-    found: Any = np.uint64(0)
+    word: Any = np.uint64(0)
     for i in range(4):
         nibble = (picked >> np.uint32(4 * i)).astype(np.uint64) & np.uint64(15)
         byte = both >> (nibble & np.uint64(7)) * np.uint64(8) & np.uint64(255)
         byte = np.where(nibble > 7, np.where(byte > 127, np.uint64(255), np.uint64(0)), byte)
-        found = found | byte << np.uint64(8 * i)
-    return np.asarray(found).astype(np.uint32)
+        word = word | byte << np.uint64(8 * i)
+    return np.asarray(word).astype(np.uint32)
 
 
 def _lop3(a: Any, b: Any, c: Any, table: Any) -> Any:
-    found: Any = np.uint32(0)
+    bits: Any = np.uint32(0)
     for i in range(8):
         if int(table) >> i & 1:
-            found = found | (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
-    return found
+            bits = bits | (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
+    return bits
 
 
 def _funnel(a: Any, b: Any, by: Any, parts: tuple[str, ...]) -> Any:
@@ -216,10 +216,10 @@ def _rounded(one: Instruction, dtype: np.dtype[Any], function: Function) -> Func
     def rounded(*args: Any) -> Any:
         if mode and dtype.itemsize < 8:
             return towards(function(*(a.astype(np.float64) for a in args)), dtype, mode)
-        found = function(*args).astype(dtype)
+        value = function(*args).astype(dtype)
         if "relu" in one.parts:
-            return np.maximum(found, dtype.type(0))
-        return saturated(found) if "sat" in one.parts else found
+            return np.maximum(value, dtype.type(0))
+        return saturated(value) if "sat" in one.parts else value
 
     is_plain = not (mode or {"sat", "relu"} & set(one.parts) or one.name in ("fma", "mad", "tanh"))
     return function if is_plain else rounded

@@ -102,8 +102,8 @@ class Decoder:
         value = self.source(base, np.dtype("i4" if wide else "i8"))
 
         def at(t: Threads) -> Any:
-            found = value(t).astype(np.int64) + offset
-            return found if found.ndim else np.full(t.n, found)
+            address = value(t).astype(np.int64) + offset
+            return address if address.ndim else np.full(t.n, address)
 
         return at, tuple(sorted(self._origin(base)))
 
@@ -206,8 +206,8 @@ class Decoder:
         combine = FUNCTIONS.get(one.parts[1], np.bitwise_and)
 
         def step(t: Threads) -> None:
-            found = compare(a(t), b(t))
-            for write, value in zip(writes, (found, ~found), strict=False):
+            truth = compare(a(t), b(t))
+            for write, value in zip(writes, (truth, ~truth), strict=False):
                 write(t, value if other is None else combine(value, other(t)))
 
         return step
@@ -273,7 +273,7 @@ def compared(name: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
         has_nan = np.isnan(a) | np.isnan(b)
         if name in ("num", "nan"):
             return has_nan == (name == "nan")
-        found = COMPARISONS[name.removesuffix("u")](a, b)
-        return found | has_nan if name.endswith("u") else found & ~has_nan
+        truth = COMPARISONS[name.removesuffix("u")](a, b)
+        return truth | has_nan if name.endswith("u") else truth & ~has_nan
 
     return compare

@@ -58,18 +58,18 @@ def blocks_of(function: Function) -> list[Block]:
 
     arrange(_reachable(successors), ())
     place = {number: at for at, number in enumerate(order)}
-    found = []
+    arranged = []
     for number in order:
         if number >= len(blocks):
             head = next(head for head, latch in latches.items() if latch == number)
-            found.append(Block(latch_of=place[head], targets=[place[head]], loops=_places(loops[head], place)))
+            arranged.append(Block(latch_of=place[head], targets=[place[head]], loops=_places(loops[head], place)))
             continue
         block = blocks[number]
         back = {head for head, inside in members.items() if number in inside}
         block.targets = [EXIT if s == EXIT else place[latches[s] if s in back else s] for s in successors[number]]
         block.loops = _places(loops[number], place)
-        found.append(block)
-    return found
+        arranged.append(block)
+    return arranged
 
 
 def _places(heads: tuple[int, ...], place: dict[int, int]) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ def _reachable(successors: list[list[int]]) -> set[int]:
 
 
 def _postorder(begin: Iterable[int], following: Callable[[int], list[int]]) -> list[int]:
-    found: list[int] = []
+    finished: list[int] = []
     seen: set[int] = set()
     for root in begin:
         if root in seen:
@@ -126,9 +126,9 @@ def _postorder(begin: Iterable[int], following: Callable[[int], list[int]]) -> l
                     path.append((other, iter(following(other))))
                     break
             else:
-                found.append(node)
+                finished.append(node)
                 path.pop()
-    return found
+    return finished
 
 
 def _components(graph: dict[int, list[int]]) -> list[list[int]]:
@@ -139,11 +139,11 @@ def _components(graph: dict[int, list[int]]) -> list[list[int]]:
         for other in following:
             back[other].append(node)
     rank = {node: i for i, node in enumerate(order)}
-    found: list[list[int]] = []
+    parts: list[list[int]] = []
     done: set[int] = set()
     for node in order:
         if node not in done:
             part = _postorder([node], lambda one: [other for other in back[one] if other not in done])
             done.update(part)
-            found.append(sorted(part, key=rank.__getitem__))
-    return found
+            parts.append(sorted(part, key=rank.__getitem__))
+    return parts

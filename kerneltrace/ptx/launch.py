@@ -138,8 +138,8 @@ def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:
 def _plain(entry: str) -> str:
     """The name of a function in its source whose name in PTX is mangled: `copy` for _Z4copyPfi, numba's too."""
     at = 3 if entry.startswith("_ZN") else 2
-    found = entry
+    name = entry
     while entry.startswith("_Z") and (match := re.compile(r"\d+").match(entry, at)):
         at = match.end() + int(match[0])
-        found = entry[match.end() : at]
-    return found
+        name = entry[match.end() : at]
+    return name

@@ -89,10 +89,10 @@ class Machine:
             return lambda t: t.add(site + t.log.fresh, 0)
         try:
             makers = (self._decoder.arithmetic, self._accesses.step, self._copies.step, self._warps.step)
-            made = next((step for make in makers if (step := make(one))), None)
+            known = next((step for make in makers if (step := make(one))), None)
         except (KeyError, ValueError, IndexError):
-            made = None
-        step = made or self._stops(one)
+            known = None
+        step = known or self._stops(one)
         if not one.guard:
             return step
         test = self._decoder.source("!" * one.unless + one.guard, TYPES["pred"])

@@ -162,10 +162,10 @@ class Memory:
         low, high = int(address.min()), int(address.max()) + size
         if any(span.low <= low and high <= span.high for span in spans):
             return None
-        found = np.zeros(len(address), bool)
+        fits = np.zeros(len(address), bool)
         for span in spans:
-            found |= (address >= span.low) & (address + size <= span.high)
-        return None if found.all() else found
+            fits |= (address >= span.low) & (address + size <= span.high)
+        return None if fits.all() else fits
 
     def outside_words(self, address: int, names: tuple[str, ...]) -> tuple[str, str]:
         """Where an address is that lies in no array: words, and the name of the nearest array."""

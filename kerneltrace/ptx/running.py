@@ -171,9 +171,9 @@ class Running:
         t.take(numbers, len(numbers))
         first = np.flatnonzero(np.diff(t.block[numbers], prepend=-1))
         brought = self._brought[numbers]
-        found = code.vote.reduceat(brought.astype("u4") if code.vote is np.add else brought, first)
+        votes = code.vote.reduceat(brought.astype("u4") if code.vote is np.add else brought, first)
         assert code.result is not None
-        code.result(t, found.repeat(np.diff(np.append(first, len(numbers)))))
+        code.result(t, votes.repeat(np.diff(np.append(first, len(numbers)))))
 
     def _report_partial(self, number: int) -> None:
         """Report a barrier that some threads of a block pass by: a GPU may hang, or go on with wrong data."""

@@ -105,8 +105,8 @@ def read_ptx(ptx: str) -> Module:
         outside.append(text[at : head.start()])
         at = end
     outside.append(text[at:])
-    found = [_variable(statement) for part in outside for statement in part.split(";")]
-    return Module(functions, tuple(one for one in found if one))
+    variables = [_variable(statement) for part in outside for statement in part.split(";")]
+    return Module(functions, tuple(one for one in variables if one))
 
 
 def _variable(statement: str) -> Variable | None:

@@ -137,20 +137,20 @@ class Threads:
 
 def _kept_by_gpu(settings: Any, inside: Array, block: Array, lane: Array) -> dict[str, Any]:
     """The registers that say where a thread is, such as %tid.x."""
-    found = {}
+    kept = {}
     places = {"tid": place(inside, settings.block), "ctaid": place(block, settings.grid)}
     extents = {"ntid": settings.block, "nctaid": settings.grid}
     for name, parts in (places | extents).items():
         for axis, part in zip("xyz", parts, strict=True):
-            found[f"%{name}.{axis}"] = np.asarray(part).astype("u4")
+            kept[f"%{name}.{axis}"] = np.asarray(part).astype("u4")
     bit = np.uint32(1) << lane.astype("u4")
     masks = {"eq": bit, "lt": bit - np.uint32(1), "le": bit | bit - np.uint32(1)}
     masks |= {"ge": ~masks["lt"], "gt": ~masks["le"]}
-    found |= {f"%lanemask_{name}": mask for name, mask in masks.items()}
-    found |= {name: np.zeros((), "u8") for name in ("%clock64", "%globaltimer")}
-    found |= {name: np.zeros((), "u4") for name in ("%clock", "%smid", "%clock_hi", "%globaltimer_lo")}
+    kept |= {f"%lanemask_{name}": mask for name, mask in masks.items()}
+    kept |= {name: np.zeros((), "u8") for name in ("%clock64", "%globaltimer")}
+    kept |= {name: np.zeros((), "u4") for name in ("%clock", "%smid", "%clock_hi", "%globaltimer_lo")}
     dynamic = np.array(settings.shared_bytes, "u4")
-    return found | {
+    return kept | {
         "%laneid": lane.astype("u4"), "%warpid": (inside // WARP).astype("u4"), "%nsmid": np.ones((), "u4"),
         "%dynamic_smem_size": dynamic, "WARP_SZ": np.array(WARP, "u4"),
     }  # fmt: skip

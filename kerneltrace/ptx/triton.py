@@ -57,12 +57,12 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
     source = triton.compiler.ASTSource(kernel, signature, dict(constants), aligned)
     options = {"num_warps": threads // WARP, "enable_fp_fusion": True}
     try:
-        made = triton.compile(source, target=backend.GPUTarget("cuda", _CAPABILITY, WARP), options=options)
+        compiled = triton.compile(source, target=backend.GPUTarget("cuda", _CAPABILITY, WARP), options=options)
     except Exception as error:
         raise KernelError(f"Triton can't compile {kernel.__name__}: {error}") from error
     lines, first = inspect.getsourcelines(kernel.fn)
     source = dict(enumerate(map(str.rstrip, lines), first))
-    return Kernel(made.asm["ptx"], made.metadata.name, source, names, made.metadata.shared, hidden=_HIDDEN)
+    return Kernel(compiled.asm["ptx"], compiled.metadata.name, source, names, compiled.metadata.shared, hidden=_HIDDEN)
 
 
 def _type(name: str, value: Any) -> str:

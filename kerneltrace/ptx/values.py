@@ -97,16 +97,16 @@ def converted(value: Any, dtype: np.dtype[Any], parts: tuple[str, ...]) -> Any:
         if dtype.kind != "f":
             info, wide = np.iinfo(dtype), value.astype(np.float64)
             inside = np.clip(np.nan_to_num(wide, posinf=np.inf, neginf=-np.inf), float(info.min), float(info.max))
-            found = np.where(inside >= float(info.max), info.max, inside.astype(dtype))
-            return np.where(inside <= float(info.min), info.min, found).astype(dtype)
+            below = np.where(inside >= float(info.max), info.max, inside.astype(dtype))
+            return np.where(inside <= float(info.min), info.min, below).astype(dtype)
         mode = next((part for part in parts if part in ("rz", "rm", "rp")), "rn")
-        found = towards(value, dtype, mode) if dtype.itemsize < value.dtype.itemsize else value.astype(dtype)
+        rounded = towards(value, dtype, mode) if dtype.itemsize < value.dtype.itemsize else value.astype(dtype)
     elif "sat" in parts and dtype.kind != "f":
         info, own = np.iinfo(dtype), np.iinfo(value.dtype)
         return np.clip(value, max(info.min, own.min), min(info.max, own.max)).astype(dtype)
     else:
-        found = value.astype(dtype)
-    return saturated(found) if "sat" in parts else found
+        rounded = value.astype(dtype)
+    return saturated(rounded) if "sat" in parts else rounded
 
 
 def saturated(value: Any) -> Any:

@@ -86,8 +86,8 @@ class Warps:
             if mode == "ballot":
                 write(t, yes.astype("u4")[warp])
                 return
-            found = {"all": yes == active, "any": yes > 0, "uni": (yes == active) | (yes == 0)}[mode]
-            write(t, found[warp])
+            votes = {"all": yes == active, "any": yes > 0, "uni": (yes == active) | (yes == 0)}[mode]
+            write(t, votes[warp])
 
         return step
 
@@ -203,10 +203,10 @@ class Warps:
             rows, columns = _sum_places(m)
             mine = whole[:, rows, columns].reshape(t.n, -1)
             added = sums.view("f2") if kinds[3] == "f16" else sums
-            found = (mine + added).astype(_ELEMENTS.get(kinds[0], TYPES[kinds[0]]))
-            found = np.ascontiguousarray(found).view("u4") if kinds[0] == "f16" else found
+            totals = (mine + added).astype(_ELEMENTS.get(kinds[0], TYPES[kinds[0]]))
+            totals = np.ascontiguousarray(totals).view("u4") if kinds[0] == "f16" else totals
             for i, write in enumerate(writes):
-                write(t, found[:, i].copy())
+                write(t, totals[:, i].copy())
 
         return step
 
@@ -233,9 +233,9 @@ def _matrix(parts: Array, kind: str, m: int, k: int, exact: np.dtype[Any]) -> Ar
     elements = np.ascontiguousarray(parts).view(dtype).reshape(len(parts) // WARP, WARP, -1)
     value = widened(elements) if kind == "bf16" else to_tf32(elements) if kind == "tf32" else elements
     rows, columns = _places(m, k, max(4 // dtype.itemsize, 1))
-    found = np.zeros((len(value), m, k), exact)
-    found[:, rows, columns] = value
-    return found
+    matrices = np.zeros((len(value), m, k), exact)
+    matrices[:, rows, columns] = value
+    return matrices
 
 
 @functools.cache
