@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 import re
 import types
 from collections.abc import Mapping, Sequence
@@ -58,7 +59,8 @@ class Kernel:
             pass
 
         kernel.__name__ = self.name
-        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self._names]
+        names = [name + "_" * keyword.iskeyword(name) for name in self._names]  # C++ may call an array `in`
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         kernel.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return kernel  # type: ignore[return-value]  # a nested function is one
 
