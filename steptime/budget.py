@@ -48,7 +48,7 @@ class Budget:
         for _ in range(skip):
             work()
         start = perf_counter()
-        trial_s = self._mean(work, together)
+        trial_s = self._mean(work, together)  # it counts if the share has no room for more
         groups = self.often(perf_counter() - start, share=share, most=200)
         return self._mean(work, groups * together) if groups > 1 else trial_s
 
@@ -64,7 +64,7 @@ class Budget:
         """The least of all ranks' numbers: with different ones, a collective would wait forever."""
         if not distributed():
             return n
-        shared = torch.tensor(n, device=self.device)
+        shared = torch.tensor(n, device=self.device)  # NCCL reduces only what lies on the GPU
         torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MIN)
         return int(shared)
 

@@ -86,7 +86,7 @@ def wait_lines(work: Callable[[], object], *, libraries: Sequence[Path] = ()) ->
     def note(warning: object = _WARNED, *_: object, **__: object) -> None:
         if _WARNED not in str(warning):
             return
-        frame = sys._getframe(1)
+        frame = sys._getframe(1)  # of the call that waits; from there outwards to the reader's line
         while frame.f_back and frame.f_code.co_filename.startswith(skipped):
             frame = frame.f_back
         lines[frame.f_code.co_filename, frame.f_lineno] += 1

@@ -96,7 +96,7 @@ def _blocking_is_counted() -> bool:
 def worked_and_slept(work: Callable[[], object], sync: Callable[[], None], runs: int = 1) -> tuple[float, float]:
     """Mean seconds of work and of sleep of `runs` calls in a row."""
     watch = Stopwatch(sync)
-    sync()
+    sync()  # what was queued before isn't this work's
     watch.start()
     for _ in range(runs):
         work()
@@ -128,7 +128,7 @@ def timed_calls(
     def timed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func.namespace == "profiler":  # the name of a part, which the next operator's gap includes
             return func(*args, **kwargs)
-        sync()
+        sync()  # what was queued before isn't this operator's
         before = since_last()
         watch.start()
         out = func(*args, **kwargs)
@@ -170,12 +170,12 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     alike: dict[tuple[str, ...], list[Sequence[OperatorCall]]] = defaultdict(list)
     for run in runs:
         alike[tuple(call.name for call in run)].append(run)
-    found = []
+    typical = []
     for same in alike.values():
         for calls in zip(*same, strict=True):
             before_s = low([call.before_s for call in calls])
             rare_s = statistics.mean(call.before_s for call in calls) - before_s
-            found.append(
+            typical.append(
                 dataclasses.replace(
                     calls[0],
                     seconds=min(call.seconds for call in calls),
@@ -185,22 +185,22 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
                     weight=len(same) / len(runs),
                 )
             )
-    return found
+    return typical
 
 
 def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> OperatorCall:
     """The record of an operator's call: its FLOP and bytes, from its arguments and its result."""
-    given, made = _tensors((args, kwargs)), _tensors(out)
+    given, results = _tensors((args, kwargs)), _tensors(out)
     name = str(func).removeprefix("aten.").removesuffix(".default")
     base = name.partition(".")[0]
     counts = _FLOP_OF.get(func._overloadpacket)
     flop = float(counts(*args, **kwargs, out_val=out)) if counts is not None else 0.0
-    dtype = str(made[0].dtype if made else torch.float32).removeprefix("torch.")
-    if len({x.device.type for x in given + made}) > 1 and base.startswith(("_to_copy", "copy")):
+    dtype = str(results[0].dtype if results else torch.float32).removeprefix("torch.")
+    if len({x.device.type for x in given + results}) > 1 and base.startswith(("_to_copy", "copy")):
         return OperatorCall(f"between devices: {name}", seconds, 0.0, 0.0, dtype)
-    if _is_view(func, given, made):
+    if _is_view(func, given, results):
         return OperatorCall(name, seconds, 0.0, 0.0, dtype)
-    n_bytes = sum(map(_bytes, made))
+    n_bytes = sum(map(_bytes, results))
     n_bytes += n_bytes if base.startswith(_LOOKS_UP) else sum(map(_bytes, given))
     return OperatorCall(name, seconds, flop, float(n_bytes), dtype)
 
@@ -227,12 +227,12 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor) and x.layout == torch.strided]
 
 
-def _is_view(func: Any, given: Sequence[Any], made: Sequence[Any]) -> bool:
+def _is_view(func: Any, given: Sequence[Any], results: Sequence[Any]) -> bool:
     """Whether the result shares an input's memory and nothing was written."""
-    if func._schema.is_mutable or not made:
-        return not made
+    if func._schema.is_mutable or not results:
+        return not results
     storages = {x.untyped_storage().data_ptr() for x in given}
-    return all(x.untyped_storage().data_ptr() in storages for x in made)
+    return all(x.untyped_storage().data_ptr() in storages for x in results)
 
 
 def _bytes(x: torch.Tensor) -> int:

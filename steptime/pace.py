@@ -93,7 +93,7 @@ class TinyStep:
         """Time an operator on one number, the step, and each of its operators."""
         for _ in range(times):
             adding = timed_calls(lambda: [self.one.add_(1) for _ in range(_IN_A_ROW)], self.sync)
-            self.empty_s.append(min(call.seconds for call in adding[:-1]))
+            self.empty_s.append(min(call.seconds for call in adding[:-1]))  # the last one is no operator
             self.plain_s.append(sum(worked_and_slept(self.step, self.sync)))
             self.runs.append(timed_calls(self.step, self.sync))
 

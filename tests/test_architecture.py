@@ -14,7 +14,6 @@ PACKAGE = ROOT / "labkit"
 ROOMS = {
     "core": set(),
     "measure": {"core"},
-    "kernels": {"core"},
     "train": {"core", "measure"},
     "plot": {"core", "measure", "train"},
     "lesson": {"core", "measure", "train", "plot"},
@@ -88,7 +87,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"command_line", "data_table", "log", "tables"},
         {"devices", "source"},
         {"compiler", "judge", "ptx", "run"},
-        {"tracing"},
+        {"stepper", "tracing"},
     ],
     "ranks": [
         {"channel", "errors", "packing", "spans", "system"},
@@ -97,7 +96,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"launcher"},
     ],
     "trainplan": [
-        {"errors", "plain_values", "spans", "tables", "units"},
+        {"errors", "tables", "units"},
         {"arguments"},
         {"costs", "facts"},
         {"cluster", "schedule"},
@@ -171,7 +170,7 @@ def test_no_circle_of_rooms_or_of_modules():
     [
         ("measure", "from labkit.lesson.boards import SpeedBoard", {"lesson.boards"}),
         ("measure", "def late():\n    from labkit import plot", {"plot"}),
-        ("kernels", "import labkit.train.models", {"train.models"}),
+        ("measure", "import labkit.train.models", {"train.models"}),
         ("plot", "from labkit.measure.bench import Timing", set()),
         ("measure", "from labkit.measure.ceilings import measure_ceilings", set()),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr, nearest, positive, text, whole
+from kerneltrace.arguments import brief_repr, flag, nearest, positive, text, whole
 from kerneltrace.devices import Device
 from kerneltrace.errors import BadArgument, KernelError
 from kerneltrace.judge.counts import HEADINGS, Branches, Counts, Requests, branches, count, operations
@@ -181,23 +181,25 @@ class Trace(ShownAsTable):
         return self._run.log.barriers
 
     def estimate(
-        self, device: str | Device, *, grid: Any = None, longer: float = 1.0, registers: int | None = None
-    ) -> Estimate:
+        self, device: str | Device, *, grid: Any = None, longer: float = 1.0, registers: int | None = None,
+        warm: bool = False,
+    ) -> Estimate:  # fmt: skip
         """Calculate how long this kernel would take on a GPU of the catalogue, by its name there or its driver's.
 
         Full sizes can't be traced: trace a few blocks, two or more along each axis of the grid, and pass the `grid` of
         the full launch. Its blocks are taken to do what the traced ones did on average, with `longer` times as many
         turns of the loops that go through global memory: 64 for 4,096 turns of which 64 were traced. `registers` a
-        thread are what a compiler reports. Raises UnknownDevice for a device that the catalogue lacks, or its rates.
+        thread are what a compiler reports. `warm` says that the launch before left in the L2 cache what fits there.
+        Raises UnknownDevice for a device that the catalogue lacks, or its rates.
         """
         longer = positive("longer", longer, BadArgument)
         if registers is not None:
             registers = whole("registers", registers, BadArgument, least=1)
         if longer not in self._demands:
-            hottest = self.count(space="global", kind="atomic").hottest
-            self._demands[longer] = demands(self._run, self._requests, self._request_arrays, hottest, longer)
+            self._demands[longer] = demands(self._run, self._requests, self._request_arrays, longer)
+        warm = flag("warm", warm, BadArgument)
         dims = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
-        return estimate(self._demands[longer], device, grid=dims, registers=registers)
+        return estimate(self._demands[longer], device, grid=dims, registers=registers, warm=warm)
 
     # -- data for figures
 

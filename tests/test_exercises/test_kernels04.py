@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32, float64
 
-from labkit.kernels import numba_kernels
+from exercises.nb04 import numba_kernels
 from tests.helpers import check
 
 

@@ -1,4 +1,4 @@
-"""Every numba kernel of labkit, of the textbook and of the solutions compiles for GPUs of four generations."""
+"""Each numba kernel of notebook 04, of the textbook and of the solutions compiles for GPUs of four generations."""
 
 import itertools
 import linecache
@@ -8,9 +8,8 @@ import pytest
 from numba import cuda, float32, int32
 
 from exercises.nb03 import check as nb03
-from exercises.nb04 import check as nb04
+from exercises.nb04 import check as nb04, numba_kernels
 from kerneltrace.compiler import compile_numba
-from labkit.kernels import numba_kernels
 from labkit.lesson import exercise_files
 from tests.selection import sampled
 from tests.test_kerneltrace.textbook import ENTRIES

@@ -269,7 +269,8 @@ def test_a_step_without_operators_is_refused():
 @pytest.mark.parametrize(
     ("step", "options", "words"),
     [
-        ("step", {}, "Expected step to be a function"),
+        ("step", {}, "Expected step to be a function of 1 argument"),
+        (torch.nn.Linear(4, 4), {}, "a function that trains on a batch, got Linear.*In it, call the model"),
         (print, {"budget_s": 0}, "budget_s to be a finite number above 0"),
         (print, {"batches": 3}, "Expected batches as an iterable"),
     ],
