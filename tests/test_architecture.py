@@ -86,7 +86,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"arguments", "errors", "units"},
         {"command_line", "data_table", "log", "tables"},
         {"devices", "source"},
-        {"compiler", "judge", "run"},
+        {"compiler", "judge", "ptx", "run"},
         {"stepper", "tracing"},
     ],
     "ranks": [

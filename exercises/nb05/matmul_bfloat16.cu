@@ -22,9 +22,7 @@ typedef unsigned short bfloat16;  // the bits alone: no header of CUDA's is need
 #define STAGE_SIZE (ROWS * PITCH_A + DEPTH * PITCH_B)
 #define GROUP 16     // rows of blocks that run side by side, see below
 
-#ifdef CUDA_ON_CPU
-#include "ptx_on_cpu.h"
-#elif __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800
 // Sixteen bytes from global to shared memory past the registers; all zeros where `inside` is false.
 __device__ __forceinline__ void copy16_async(bfloat16* to, const bfloat16* from, bool inside)
 {

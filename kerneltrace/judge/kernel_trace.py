@@ -234,7 +234,7 @@ class Trace(ShownAsTable):
     def busiest(self, array: str, kind: str = "load") -> int:
         """The most distinct elements of `array` that one thread reads, or accesses by another `kind`."""
         _known("kind", kind, KINDS)
-        mine, element = self._run.accesses.reaching(self._region(array))
+        mine, element = self._run.pieces.reaching(self._region(array))
         picked = self._sites(kind)[mine.site]
         threads = np.unique(np.stack([mine.thread[picked], element[picked]]), axis=1)[0]
         return int(np.unique(threads, return_counts=True)[1].max(initial=0))

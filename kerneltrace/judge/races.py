@@ -83,8 +83,12 @@ def _rechecked(accesses: Events, sites: list[Site]) -> Array:
     """First words of reads whose thread goes on to compare and swap the same element: a stale value does no harm.
 
     The loop around a compare-and-swap begins with such a read (CUDA C++ Programming Guide, "Atomic Functions"). Who
-    doesn't look at what the swap returns does not notice that it failed.
+    doesn't look at what the swap returns does not notice that it failed. With them, accesses that are `volatile` in
+    compiled code, which do not race with atomics (PTX ISA, "Memory Consistency Model").
     """
+    volatile = [number for number, site in enumerate(sites) if site.call == "volatile"]
+    if volatile:
+        return accesses.at[np.isin(accesses.site, volatile)].astype("i8")
     swaps = [number for number, site in enumerate(sites) if site.used and site.call == "atomic.cas"]
     if not swaps:
         return np.zeros(0, "i8")

@@ -49,6 +49,8 @@ class Events:
     log: LogColumns
     at: Array
     stretch: Array
+    offset: Array | None = None
+    """Bytes from where each access begins to the piece of it that is meant."""
 
     @classmethod
     def of(cls, event_log: EventLog, sites: list[Site], block_size: int) -> Events:
@@ -69,7 +71,26 @@ class Events:
 
     def only(self, mask: Array | slice) -> Events:
         """The events that a boolean mask, an array of numbers, or a slice selects."""
-        return replace(self, at=self.at[mask], stretch=self.stretch[mask])
+        offset = None if self.offset is None else self.offset[mask]
+        return replace(self, at=self.at[mask], stretch=self.stretch[mask], offset=offset)
+
+    def in_pieces(self, regions: list[Region]) -> Events:
+        """The same accesses, cut into pieces no larger than an array's elements and the smallest access to it."""
+        size = self.size
+        items = min((region.array.itemsize for region in regions), default=1)
+        if not len(size) or size.min() == size.max() <= items:
+            return self
+        address, piece = self.address, size.copy()
+        for region in regions:
+            low, high = region.span
+            mine = (address >= low) & (address < high)
+            piece[mine] = min(size[mine].min(initial=1 << 7), region.array.itemsize)
+        times = size // piece
+        if times.max() == 1:
+            return self
+        of = np.repeat(np.arange(len(size)), times)
+        number = np.arange(len(of)) - np.repeat(times.cumsum() - times, times)
+        return replace(self, at=self.at[of], stretch=self.stretch[of], offset=number * piece[of])
 
     def reaching(self, region: Region) -> tuple[Events, Array]:
         """The accesses to elements of an array, and the elements' flat numbers."""
@@ -102,7 +123,8 @@ class Events:
     @property
     def place(self) -> Array:
         """Eight times the address of an access, plus the base-2 logarithm of its size."""
-        return self.log.words[self.at + 1]
+        found = self.log.words[self.at + 1]
+        return found if self.offset is None else found + 8 * self.offset
 
     @property
     def address(self) -> Array:
@@ -177,7 +199,7 @@ class Events:
 class _InCells(Events):
     """Accesses by the cell of `width` bytes that each lies in, whose address they have."""
 
-    width: int
+    width: int = 1
 
     @property
     def place(self) -> Array:
@@ -196,7 +218,7 @@ def overlapping(accesses: Events) -> Iterator[Events]:
         for offset in np.unique(address[size < wide] % wide):
             chosen = some.only((size == wide) | ((size < wide) & (address % wide == offset)))
             if offset:
-                yield _InCells(chosen.log, chosen.at, chosen.stretch, wide)
+                yield _InCells(chosen.log, chosen.at, chosen.stretch, chosen.offset, wide)
 
 
 def in_order(major: Array, minor: Array) -> Array:

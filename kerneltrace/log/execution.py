@@ -79,6 +79,12 @@ class Execution:
     accesses = property(lambda self: self._parts[0], doc="The events that access memory.")
     others = property(lambda self: self._parts[1], doc="All other events: branches, loops, fences.")
 
+    @cached_property
+    def pieces(self) -> Events:
+        """The accesses, those of several sizes to one array in pieces of one size, so that they can be compared."""
+        pieces: Events = self.accesses.in_pieces(self.regions)
+        return pieces
+
     @property
     def regions(self) -> list[Region]:
         """Every array the kernel could reach."""

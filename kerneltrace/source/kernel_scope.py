@@ -10,7 +10,7 @@ import sys
 import types
 from typing import Any
 
-from kerneltrace.arguments import nearest
+from kerneltrace.arguments import brief_repr, nearest
 from kerneltrace.errors import KernelError
 from kerneltrace.log.traced_thread import KEYED, PLAIN, VALUES
 
@@ -24,8 +24,8 @@ def python_function(kernel: Any) -> types.FunctionType:
         if isinstance(inner, types.FunctionType):
             return inner
     raise KernelError(
-        f"Expected a kernel, a function written against numba's `cuda`, with or without @cuda.jit; got {kernel!r}."
-        " CUDA C++ can't be traced; compile_cuda shows what its compiler makes of it."
+        f"Expected a kernel, a function written against numba's `cuda`, with or without @cuda.jit, or CUDA C++ as text;"
+        f" got {brief_repr(kernel)}."
     )
 
 
