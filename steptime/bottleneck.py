@@ -23,6 +23,7 @@ from steptime.operator_timing import OperatorCall, low
 from steptime.pace import Pace, TinyStep, split_by_limit
 from steptime.stack_samples import StackSamples
 from steptime.step import profile_step
+from steptime.torch_calls import compiled_anything, kept_as_compiled
 from steptime.units import format_seconds, significant
 
 _READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
@@ -67,7 +68,8 @@ def find_bottleneck(
     next_batch = supply(batches)
     with contextlib.ExitStack() as stack:
         trial = LoopExperiments(step, budget_s, device, watch)
-        if crowded(device, watch):
+        # torch.compile would compile anew for another number of threads.
+        if not compiled_anything() and crowded(device, watch):
             stack.enter_context(one_thread())
             trial.evidence.append("Other programs take cores from torch's threads, so one thread ran all experiments.")
         given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
@@ -163,10 +165,13 @@ class LoopExperiments:
             return None
         try:
             twice = _twice(batch)
-            twice_s, runs = self._timed(lambda: self.step(twice))
+            with kept_as_compiled():
+                twice_s, runs = self._timed(lambda: self.step(twice))
         except (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError) as error:
             words = " ".join(str(error).split())[:80]
-            self.evidence.append(f"Batch doubled: the step refused it ({type(error).__name__}: {words}).")
+            refused = f"the step refused it ({type(error).__name__}: {words})"
+            anew = "torch.compile would have to compile the step anew"
+            self.evidence.append(f"Batch doubled: {anew if 'recompile' in words else refused}.")
             return None
         fixed = min(max(2 - twice_s / step_s, 0.0), 1.0)
         self.evidence.append(

@@ -8,6 +8,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter, sleep, thread_time
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.utils.flop_counter import flop_registry
 from steptime.arguments import function
 from steptime.machine import no_sync
 from steptime.stack_samples import StackSamples
-from steptime.torch_calls import EachOperator
+from steptime.torch_calls import EachOperator, each_compiled_graph
 
 try:
     from resource import RUSAGE_THREAD, getrusage
@@ -28,6 +29,7 @@ except ImportError:  # only Linux has counters for each thread
 _LOOKS_UP = ("embedding", "gather", "index", "take")  # read as many bytes as they return, not all of their input
 _RARE_S = 1e-4  # from which mean seconds on, work of the host that some steps only do is no noise
 _END = "end of the step"
+COMPILED = "compiled graph"
 
 
 @dataclass(frozen=True)
@@ -110,48 +112,79 @@ def timed_calls(
 ) -> list[OperatorCall]:
     """Run `work` once, and time each operator by itself, with a wait for the device before and after.
 
-    The last call of the list is no operator: it holds the time after the last one. `samples` are kept where more than
-    `gap_s` seconds pass between two operators.
+    A graph that Inductor compiled is one call, with the FLOP of the products in it. The last call of the list is no
+    operator: it holds the time after the last one. `samples` are kept where more than `gap_s` seconds pass between two
+    operators.
     """
-    calls: list[OperatorCall] = []
-    samples, watch = samples or StackSamples(), Stopwatch(sync)
+    timer = _CallTimer(sync, samples or StackSamples(), gap_s)
+    with EachOperator(timer.operator), each_compiled_graph(timer.graph):
+        timer.begin()
+        work()
+    timer.end()
+    return timer.calls
 
-    def add(call: OperatorCall, before: tuple[float, float], slept_s: float = 0.0) -> None:
-        calls.append(dataclasses.replace(call, before_s=sum(before), slept_s=before[1] + slept_s))
 
-    def since_last() -> tuple[float, float]:
-        before = watch.stop()
-        if sum(before) > gap_s:
-            samples.keep(sum(before))
-        return before
+class _CallTimer:
+    """Times operators and compiled graphs, and what passes between them."""
 
-    def timed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __init__(self, sync: Callable[[], None], samples: StackSamples, gap_s: float) -> None:
+        self.calls: list[OperatorCall] = []
+        self._sync, self._samples, self._gap_s, self._watch = sync, samples, gap_s, Stopwatch(sync)
+        self._graph_flop: list[float] | None = None  # of the operators of the compiled graph that runs now
+
+    def begin(self) -> None:
+        """Begin the time before the next call."""
+        self._samples.drop()
+        self._watch.start()
+
+    def end(self) -> None:
+        """Note the time after the last call."""
+        self._add(OperatorCall(_END, 0.0, 0.0, 0.0), self._since_last())
+
+    def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run and time an operator; one that belongs to a compiled graph is run, and its FLOP are counted."""
         if func.namespace == "profiler":  # the name of a part, which the next operator's gap includes
             return func(*args, **kwargs)
-        sync()  # what was queued before isn't this operator's
-        before = since_last()
-        watch.start()
+        if self._graph_flop is None:
+            return self._timed(lambda: func(*args, **kwargs), partial(described, func, args, kwargs))
         out = func(*args, **kwargs)
-        sync()
-        worked_s, slept_s = watch.stop()
-        add(described(func, args, kwargs, out, worked_s + slept_s), before, slept_s)
-        samples.drop()
-        watch.start()
+        self._graph_flop.append(described(func, args, kwargs, out, 0.0).flop)
         return out
 
-    with EachOperator(timed):
-        samples.drop()
-        watch.start()
-        work()
-    add(OperatorCall(_END, 0.0, 0.0, 0.0), since_last())
-    return calls
+    def graph(self, run: Callable[[], Any], inputs: list[Any]) -> Any:
+        """Run and time a compiled graph."""
+        self._graph_flop = flop = list[float]()
+        try:
+            return self._timed(run, lambda out, seconds: _graph_call(inputs, out, seconds, sum(flop)))
+        finally:
+            self._graph_flop = None
+
+    def _timed(self, run: Callable[[], Any], describe: Callable[[Any, float], OperatorCall]) -> Any:
+        self._sync()  # what was queued before isn't this operator's
+        before = self._since_last()
+        self._watch.start()
+        out = run()
+        self._sync()
+        worked_s, slept_s = self._watch.stop()
+        self._add(describe(out, worked_s + slept_s), before, slept_s)
+        self.begin()
+        return out
+
+    def _since_last(self) -> tuple[float, float]:
+        before = self._watch.stop()
+        if sum(before) > self._gap_s:
+            self._samples.keep(sum(before))
+        return before
+
+    def _add(self, call: OperatorCall, before: tuple[float, float], slept_s: float = 0.0) -> None:
+        self.calls.append(dataclasses.replace(call, before_s=sum(before), slept_s=before[1] + slept_s))
 
 
 def counted_flop(work: Callable[[], object]) -> float:
     """FLOP of the matrix products, convolutions, attention and LSTMs that `work()` runs, in backward passes too.
 
-    A multiply-add counts 2; other operators count 0, and so does what torch.compile made. The formulas are those of
-    torch.utils.flop_counter, which counts all positions of attention, masked or not, and none on a CPU by itself.
+    A multiply-add counts 2; other operators count 0, and so do kernels that torch.compile wrote. The formulas are those
+    of torch.utils.flop_counter, which counts all positions of attention, masked or not, and none on a CPU by itself.
     Raises BadArgument for work that isn't a function without arguments.
     """
     return sum(call.flop for call in timed_calls(function("work", work, 0), no_sync))
@@ -203,6 +236,13 @@ def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> Op
     n_bytes = sum(map(_bytes, results))
     n_bytes += n_bytes if base.startswith(_LOOKS_UP) else sum(map(_bytes, given))
     return OperatorCall(name, seconds, flop, float(n_bytes), dtype)
+
+
+def _graph_call(inputs: list[Any], out: Any, seconds: float, flop: float) -> OperatorCall:
+    """The record of a compiled graph's call: it reads its inputs and writes its outputs at least once."""
+    given, made = _tensors(inputs), _tensors(out)
+    dtype = str(made[0].dtype if made else torch.float32).removeprefix("torch.")
+    return OperatorCall(COMPILED, seconds, flop, float(sum(map(_bytes, given + made))), dtype)
 
 
 def _lstm_flop(x: torch.Tensor, input_weight: torch.Tensor, weight: torch.Tensor, *_: Any, **__: Any) -> float:
