@@ -40,11 +40,11 @@ def each_read(on_read: Callable[[], object]) -> Iterator[None]:
     """
     reads = _Reads(on_read)
     # A TorchFunctionMode would see these methods too, but torch.compile would compile all code anew under it.
-    methods = {name: reads.once(getattr(torch.Tensor, name)) for name in _READING_METHODS}
-    ways = {name: reads.once(getattr(torch.serialization, name)) for name in ("_save", "_legacy_save")}
+    methods: dict[str, Any] = {name: reads.once(getattr(torch.Tensor, name)) for name in _READING_METHODS}
+    ways: dict[str, Any] = {name: reads.once(getattr(torch.serialization, name)) for name in ("_save", "_legacy_save")}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(torch.serialization, **ways))  # type: ignore[arg-type]  # any names
-        stack.enter_context(mock.patch.multiple(torch.Tensor, **methods))  # type: ignore[arg-type]
+        stack.enter_context(mock.patch.multiple(torch.serialization, **ways))
+        stack.enter_context(mock.patch.multiple(torch.Tensor, **methods))
         stack.enter_context(EachOperator(reads.operator))
         yield
 

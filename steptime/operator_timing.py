@@ -26,7 +26,10 @@ try:
 except ImportError:  # only Linux has counters for each thread
     RUSAGE_THREAD = 0  # type: ignore[misc]
 
-_LOOKS_UP = ("embedding", "gather", "index", "take")  # read as many bytes as they return, not all of their input
+_LOOKS_UP = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")  # read what they return
+_SCATTERS = ("index_", "scatter", "_index_put")  # write as much as they are given
+_OVERWRITES = ("copy_", "zero_", "fill_", "random_", "normal_", "uniform_", "bernoulli_", "exponential_")
+_LINE_BYTES = {"cpu": 64, "cuda": 32}  # the least that a memory delivers: a cache line, a sector
 _RARE_S = 1e-4  # from which mean seconds on, work of the host that some steps only do is no noise
 _END = "end of the step"
 COMPILED = "compiled graph"
@@ -231,11 +234,36 @@ def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> Op
     dtype = str(results[0].dtype if results else torch.float32).removeprefix("torch.")
     if len({x.device.type for x in given + results}) > 1 and base.startswith(("_to_copy", "copy")):
         return OperatorCall(f"between devices: {name}", seconds, 0.0, 0.0, dtype)
-    if _is_view(func, given, results):
-        return OperatorCall(name, seconds, 0.0, 0.0, dtype)
-    n_bytes = sum(map(_bytes, results))
-    n_bytes += n_bytes if base.startswith(_LOOKS_UP) else sum(map(_bytes, given))
-    return OperatorCall(name, seconds, flop, float(n_bytes), dtype)
+    return OperatorCall(name, seconds, flop, float(_traffic(func, base, args, kwargs, results)), dtype)
+
+
+def _traffic(func: Any, base: str, args: Any, kwargs: Any, results: Sequence[torch.Tensor]) -> int:
+    """Bytes that an operator reads and writes; its schema says which arguments it writes.
+
+    A view moves nothing, and memory without values is not written.
+    """
+    if base.startswith(("empty", "new_empty")) or torch.Tag.inplace_view in func.tags:
+        return 0
+    written, read = list[torch.Tensor](), list[torch.Tensor]()
+    named = {argument.name: argument for argument in func._schema.arguments}
+    for argument, value in [*zip(named.values(), args, strict=False), *((named[k], v) for k, v in kwargs.items())]:
+        tensors = _tensors(value)
+        if writes := argument.alias_info is not None and argument.alias_info.is_write:
+            written += tensors
+        if not (writes and (argument.kwarg_only or base in _OVERWRITES)) and not base.endswith("_like"):
+            read += tensors
+    known = {x.untyped_storage().data_ptr() for x in read + written}
+    new = [x for x in results if x.untyped_storage().data_ptr() not in known]
+    if results and not new and not written:
+        return 0
+    if base in _LOOKS_UP:
+        return 2 * sum(map(_bytes, new + written))
+    read = list({(x.data_ptr(), x.numel()): x for x in read}.values())  # x * x reads x once
+    n_read, n_written = sum(map(_bytes, read)), sum(map(_bytes, written))
+    if written and base.startswith(_SCATTERS):
+        given = [_bytes(x) for x in read if not any(x is target for target in written)]
+        return sum(given) + 2 * min(n_written, max(given, default=0))
+    return n_read + n_written + sum(map(_bytes, new))
 
 
 def _graph_call(inputs: list[Any], out: Any, seconds: float, flop: float) -> OperatorCall:
@@ -267,14 +295,9 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor) and x.layout == torch.strided]
 
 
-def _is_view(func: Any, given: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Whether the result shares an input's memory and nothing was written."""
-    if func._schema.is_mutable or not results:
-        return not results
-    storages = {x.untyped_storage().data_ptr() for x in given}
-    return all(x.untyped_storage().data_ptr() in storages for x in results)
-
-
 def _bytes(x: torch.Tensor) -> int:
-    """Bytes of a tensor's elements; an expanded tensor's are those of its storage."""
-    return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())
+    """Bytes that a pass over a tensor moves: whole cache lines if it is strided, and no more than its storage has."""
+    steps = [step for size, step in zip(x.shape, x.stride(), strict=True) if size > 1 and step]
+    item = x.element_size()
+    line = max(_LINE_BYTES.get(x.device.type, item), item)
+    return min(x.numel() * min(min(steps, default=1) * item, line), x.untyped_storage().nbytes())

@@ -363,6 +363,51 @@ def test_a_timed_operator_has_its_flop_and_bytes():
     assert found["embedding"].n_bytes == 2 * 4 * 2 * 4, "what is looked up, not the whole table"
 
 
+N = 1024
+a, b, table = torch.rand(N), torch.rand(N), torch.rand(64, 16)
+ADAM_READS_AND_WRITES = 1 + 2 + 2 + 2  # the gradient, and both ways the weight and its two averages
+
+
+@pytest.mark.parametrize(
+    ("work", "numbers"),
+    [
+        (lambda: a + b, 3 * N),
+        (lambda: a * a, 2 * N),
+        (lambda: a.add_(b), 3 * N),
+        (lambda: torch.add(a, a, out=b), 2 * N),
+        (lambda: torch.mul(a, table.view(-1), out=b), 3 * N),
+        (lambda: b.copy_(a), 2 * N),
+        (lambda: b.zero_(), N),
+        (lambda: b.fill_(1.0), N),
+        (lambda: torch.zeros_like(a), N),
+        (lambda: torch.empty_like(a), 0),
+        (lambda: torch.empty(N), 0),
+        (lambda: a.view(-1, 2).t()[0], 0),
+        (lambda: a.detach().unsqueeze_(0), 0),
+        (lambda: a[::2].neg(), N + N // 2),  # a line of memory comes whole
+        (lambda: torch._foreach_add_([a, b], 1.0), 4 * N),
+        (lambda: torch._foreach_sqrt([a, b]), 4 * N),
+        (lambda: table.index_add_(0, ROW, table[:1].clone()), 5 * 16 + 2),  # 2 to clone the row; ROW is 8 bytes
+    ],
+    ids=lambda value: "",
+)
+def test_bytes_are_what_an_operator_reads_and_writes(work, numbers):
+    assert sum(call.n_bytes for call in operator_timing.timed_calls(work, no_sync)) == 4 * numbers
+
+
+ROW = torch.tensor([3])
+
+
+@pytest.mark.parametrize(("options", "least"), [({"foreach": True}, 2), ({"foreach": False}, 2), ({"fused": True}, 1)])
+def test_an_optimizers_bytes_are_counted_however_it_is_run(options, least):
+    weight = torch.nn.Parameter(torch.rand(N))
+    weight.grad = torch.rand(N)
+    optimizer = torch.optim.Adam([weight], **options)
+    optimizer.step()
+    n_bytes = sum(call.n_bytes for call in operator_timing.timed_calls(optimizer.step, no_sync))
+    assert least * ADAM_READS_AND_WRITES <= n_bytes / (4 * N) < 3.5 * ADAM_READS_AND_WRITES
+
+
 def test_the_time_before_each_operator_and_after_the_last_is_kept(time):
     def work():
         time.wait(1e-3)
