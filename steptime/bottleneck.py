@@ -20,7 +20,7 @@ from steptime.errors import BadMeasurement
 from steptime.limits import HOST, LIMITS, Limit
 from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
 from steptime.operator_timing import OperatorCall, low
-from steptime.pace import Pace, TinyStep, split_by_limit
+from steptime.pace import Pace, TinyStep, divide_gaps, split_by_limit
 from steptime.stack_samples import StackSamples
 from steptime.step import profile_step
 from steptime.torch_calls import compiled_anything, kept_as_compiled
@@ -134,16 +134,13 @@ class LoopExperiments:
         self._sample(lambda: self.step(batch), len(runs), pace.gap_s)
         work = split_by_limit(calls, doubled, pace)
         seconds_of = {name: work.get(name, 0.0) for name in LIMITS}
+        rare_s, waits_s = sum(call.weight * call.rare_s for call in calls), 0.0
         if distributed():
             profile = profile_step(lambda: self.step(batch), steps=3, warmup=1, path=path, device=self.device)
-            seconds_of["communication"] += profile.share("communication") * step_s
-        rest_s = max(step_s - sum(seconds_of.values()), 0.0)
-        # Launching lies in short gaps between operators, and costs no more than in a tiny step.
-        long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
-        seconds_of[HOST] = max(min(long_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s)
-        seconds_of["launch overhead"] += rest_s - seconds_of[HOST]
-        rare_s = sum(call.weight * call.rare_s for call in calls)
-        seconds_of[HOST], step_s = seconds_of[HOST] + rare_s, step_s + rare_s
+            exposed_s = profile.share("communication") * (step_s + rare_s)
+            waits_s = max(exposed_s - seconds_of["communication"], 0.0)  # besides the time in collectives' own calls
+        divide_gaps(seconds_of, calls, pace, step_s, waits_s)
+        step_s += rare_s
         all_s = sum(seconds_of.values())  # more than the step: timed one by one, operators find colder caches
         self._explain(calls, seconds_of, pace, step_s)
         return {name: seconds / all_s for name, seconds in seconds_of.items()}, step_s

@@ -331,6 +331,28 @@ def test_what_a_product_prepares_for_any_batch_is_launch_overhead_on_a_cpu():
     assert shares_of(call, 261e-6, more=2) == pytest.approx(capped, abs=1.1e-6)
 
 
+@pytest.mark.parametrize(
+    ("in_call_s", "usual_s", "rare_s", "waits_s", "host_s"),
+    [
+        (0.0, 0.5, 0.0, 0.5, 0.0),  # the wait follows the call
+        (0.5, 0.0, 0.0, 0.0, 0.0),  # it is in the call
+        (0.0, 0.0, 0.5, 0.5, 0.0),  # it is long in some steps only
+        (0.0, 0.3, 0.2, 0.5, 0.0),
+        (0.0, 0.9, 0.0, 0.5, 0.4),  # the rest of the gap is work of the host
+        (0.0, 0.0, 0.9, 0.5, 0.4),
+        (0.0, 0.7, 0.0, 0.0, 0.7),  # no wait at all
+    ],
+)
+def test_a_wait_for_other_ranks_counts_once(in_call_s, usual_s, rare_s, waits_s, host_s):
+    gap = PACE.gap_s + usual_s
+    calls = [OperatorCall("c10d.allreduce_", in_call_s, 0, 0), OperatorCall("add", 0.1, 0, 1e8, "", gap, 0.0, rare_s)]
+    found = {**split_by_limit(calls, None, PACE), "other host work": 0.0}
+    pace.divide_gaps(found, calls, PACE, 0.1 + in_call_s + usual_s, waits_s)
+    assert found["other host work"] == pytest.approx(host_s, abs=1e-4)
+    assert found["communication"] == pytest.approx(in_call_s + waits_s, abs=1e-4)
+    assert sum(found.values()) == pytest.approx(0.1 + in_call_s + usual_s + rare_s, abs=1e-4)
+
+
 def test_samples_share_the_time_of_their_gap_however_long_they_waited_for_a_core():
     samples = StackSamples()
     for function, waited_s, gap_s in (("disturbed", 10.0, 1e-4), ("working", 1e-3, 1e-3)):
@@ -363,7 +385,7 @@ def test_a_timed_operator_has_its_flop_and_bytes():
     assert found["embedding"].n_bytes == 2 * 4 * 2 * 4, "what is looked up, not the whole table"
 
 
-N = 1024
+N, ROW = 1024, torch.tensor([3])
 a, b, table = torch.rand(N), torch.rand(N), torch.rand(64, 16)
 ADAM_READS_AND_WRITES = 1 + 2 + 2 + 2  # the gradient, and both ways the weight and its two averages
 
@@ -393,9 +415,6 @@ ADAM_READS_AND_WRITES = 1 + 2 + 2 + 2  # the gradient, and both ways the weight 
 )
 def test_bytes_are_what_an_operator_reads_and_writes(work, numbers):
     assert sum(call.n_bytes for call in operator_timing.timed_calls(work, no_sync)) == 4 * numbers
-
-
-ROW = torch.tensor([3])
 
 
 @pytest.mark.parametrize(("options", "least"), [({"foreach": True}, 2), ({"foreach": False}, 2), ({"fused": True}, 1)])
