@@ -23,6 +23,7 @@ from steptime.operator_timing import OperatorCall, low
 from steptime.pace import Pace, TinyStep, divide_gaps, split_by_limit
 from steptime.stack_samples import StackSamples
 from steptime.step import profile_step
+from steptime.stopwatch import worked_and_slept
 from steptime.torch_calls import compiled_anything, kept_as_compiled
 from steptime.units import format_seconds, significant
 
@@ -194,7 +195,7 @@ class LoopExperiments:
         in_a_row = self.budget.often(timed_s, share=0.25 / self.budget.rounds, most=_RUNS)
         worked_s, runs = [], []
         for _ in range(self.budget.rounds):
-            worked_s += [operator_timing.worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
+            worked_s += [worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
             self.tiny.measure(_TINY_STEPS // self.budget.rounds)
             runs += [timed() for _ in range(in_a_row)]
         slept_s = sum(call.weight * call.slept_s for call in operator_timing.typical_calls(runs))

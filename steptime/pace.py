@@ -11,7 +11,8 @@ from torch import nn
 
 from steptime.ceilings import Ceilings
 from steptime.limits import HOST
-from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls, worked_and_slept
+from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls
+from steptime.stopwatch import worked_and_slept
 
 WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input")
 # The share of an operator's time that its bytes or FLOP need at the ceilings: new memory makes copies slow. And where

@@ -27,7 +27,7 @@ from labkit.measure import contention, profiling
 from labkit.measure.ceilings import Ceilings as MeasuredCeilings
 from labkit.measure.machine import threads
 from labkit.measure.probe import Ceiling
-from steptime import Ceilings, bottleneck, budget, operator_timing
+from steptime import Ceilings, bottleneck, budget, operator_timing, stopwatch
 from steptime.stack_samples import StackSamples
 from steptime.torch_calls import EachOperator
 
@@ -677,8 +677,8 @@ def exchange_in_virtual_time(rank, meeting, path, planted):
     A profile knows the real clock alone: its trace is real, and the share of communication in it planned.
     """
     time = VirtualTime()
-    budget.perf_counter = operator_timing.perf_counter = lambda: (1 + rank) * time.now_s
-    operator_timing._blocking_is_counted = lambda: False  # type: ignore[assignment]
+    budget.perf_counter = stopwatch.perf_counter = lambda: (1 + rank) * time.now_s
+    stopwatch._blocking_is_counted = lambda: False  # type: ignore[assignment]
     StackSamples.taken = lambda samples: time.sampling(samples)  # type: ignore[assignment]
     contention.read = lambda: contention.Reading(0.0, 2, {}, 0.0, 0.0)
     profile_step = bottleneck.profile_step

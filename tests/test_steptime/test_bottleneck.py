@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import steptime as profiling
-from steptime import bottleneck, budget, machine, operator_timing, pace
+from steptime import bottleneck, budget, machine, operator_timing, pace, stopwatch
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import no_sync, one_thread
@@ -42,8 +42,8 @@ def time(monkeypatch):
         monkeypatch.setattr(module, name, few)
     monkeypatch.setattr(machine, "_ran_and_waited", lambda: (0, 0))
     monkeypatch.setattr(budget, "perf_counter", found.clock)
-    monkeypatch.setattr(operator_timing, "perf_counter", found.clock)
-    monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: False)
+    monkeypatch.setattr(stopwatch, "perf_counter", found.clock)
+    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: False)
     monkeypatch.setattr(StackSamples, "taken", lambda samples: found.sampling(samples))
     with EachOperator(found.operator):
         yield found
@@ -164,16 +164,16 @@ def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
 @pytest.mark.parametrize(("blocked", "seconds"), [(0, (0.25, 0.0)), (1, (0.25, 2.75))])
 def test_time_without_a_core_counts_only_for_a_thread_that_has_blocked(monkeypatch, blocked, seconds):
     counters = {"perf_counter": [10.0, 13.0], "thread_time": [1.0, 1.25], "_times_blocked": [5, 5 + blocked]}
-    monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: True)
+    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: True)
     for name, values in counters.items():
-        monkeypatch.setattr(operator_timing, name, lambda left=list(values): left.pop(0))
-    assert operator_timing.worked_and_slept(lambda: None, no_sync) == seconds
+        monkeypatch.setattr(stopwatch, name, lambda left=list(values): left.pop(0))
+    assert stopwatch.worked_and_slept(lambda: None, no_sync) == seconds
 
 
 def test_a_device_works_on_while_its_thread_waits_for_a_core(monkeypatch):
     readings = [10.0, 13.0]
-    monkeypatch.setattr(operator_timing, "perf_counter", lambda: readings.pop(0))
-    assert operator_timing.worked_and_slept(lambda: None, lambda: None) == (3.0, 0.0)
+    monkeypatch.setattr(stopwatch, "perf_counter", lambda: readings.pop(0))
+    assert stopwatch.worked_and_slept(lambda: None, lambda: None) == (3.0, 0.0)
 
 
 def test_the_evidence_names_each_experiment(time):
