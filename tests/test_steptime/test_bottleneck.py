@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 import json
 import math
 from time import sleep
@@ -168,6 +170,17 @@ def test_time_without_a_core_counts_only_for_a_thread_that_has_blocked(monkeypat
     for name, values in counters.items():
         monkeypatch.setattr(stopwatch, name, lambda left=list(values): left.pop(0))
     assert stopwatch.worked_and_slept(lambda: None, no_sync) == seconds
+
+
+def test_ceilings_are_measured_by_the_clock_that_times_operators(monkeypatch):
+    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: True)
+    monkeypatch.setattr(stopwatch, "_times_blocked", lambda: 0)
+    # Of the 8 s that each call takes, others have the core for 6.
+    for name, each_s in (("perf_counter", 8), ("thread_time", 2)):
+        monkeypatch.setattr(stopwatch, name, functools.partial(next, itertools.count(0, each_s)))
+    found = profiling.measure_ceilings("cpu")
+    assert found.copy_bytes_per_s == 2 * 2**27 / 2
+    assert found.matmul_flop_per_s == {"float32": 2 * 1024**3 / 2}
 
 
 def test_a_device_works_on_while_its_thread_waits_for_a_core(monkeypatch):
