@@ -20,9 +20,11 @@ from steptime.errors import BadMeasurement
 from steptime.limits import HOST, LIMITS, Limit
 from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
 from steptime.operator_timing import OperatorCall, low
-from steptime.pace import Pace, TinyStep, split_by_limit
+from steptime.pace import Pace, TinyStep, divide_gaps, split_by_limit
 from steptime.stack_samples import StackSamples
 from steptime.step import profile_step
+from steptime.stopwatch import worked_and_slept
+from steptime.torch_calls import compiled_anything, kept_as_compiled
 from steptime.units import format_seconds, significant
 
 _READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
@@ -67,7 +69,8 @@ def find_bottleneck(
     next_batch = supply(batches)
     with contextlib.ExitStack() as stack:
         trial = LoopExperiments(step, budget_s, device, watch)
-        if crowded(device, watch):
+        # torch.compile would compile anew for another number of threads.
+        if not compiled_anything() and crowded(device, watch):
             stack.enter_context(one_thread())
             trial.evidence.append("Other programs take cores from torch's threads, so one thread ran all experiments.")
         given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
@@ -132,16 +135,13 @@ class LoopExperiments:
         self._sample(lambda: self.step(batch), len(runs), pace.gap_s)
         work = split_by_limit(calls, doubled, pace)
         seconds_of = {name: work.get(name, 0.0) for name in LIMITS}
+        rare_s, waits_s = sum(call.weight * call.rare_s for call in calls), 0.0
         if distributed():
             profile = profile_step(lambda: self.step(batch), steps=3, warmup=1, path=path, device=self.device)
-            seconds_of["communication"] += profile.share("communication") * step_s
-        rest_s = max(step_s - sum(seconds_of.values()), 0.0)
-        # Launching lies in short gaps between operators, and costs no more than in a tiny step.
-        long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
-        seconds_of[HOST] = max(min(long_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s)
-        seconds_of["launch overhead"] += rest_s - seconds_of[HOST]
-        rare_s = sum(call.weight * call.rare_s for call in calls)
-        seconds_of[HOST], step_s = seconds_of[HOST] + rare_s, step_s + rare_s
+            exposed_s = profile.share("communication") * (step_s + rare_s)
+            waits_s = max(exposed_s - seconds_of["communication"], 0.0)  # besides the time in collectives' own calls
+        divide_gaps(seconds_of, calls, pace, step_s, waits_s)
+        step_s += rare_s
         all_s = sum(seconds_of.values())  # more than the step: timed one by one, operators find colder caches
         self._explain(calls, seconds_of, pace, step_s)
         return {name: seconds / all_s for name, seconds in seconds_of.items()}, step_s
@@ -163,10 +163,13 @@ class LoopExperiments:
             return None
         try:
             twice = _twice(batch)
-            twice_s, runs = self._timed(lambda: self.step(twice))
+            with kept_as_compiled():
+                twice_s, runs = self._timed(lambda: self.step(twice))
         except (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError) as error:
             words = " ".join(str(error).split())[:80]
-            self.evidence.append(f"Batch doubled: the step refused it ({type(error).__name__}: {words}).")
+            refused = f"the step refused it ({type(error).__name__}: {words})"
+            anew = "torch.compile would have to compile the step anew"
+            self.evidence.append(f"Batch doubled: {anew if 'recompile' in words else refused}.")
             return None
         fixed = min(max(2 - twice_s / step_s, 0.0), 1.0)
         self.evidence.append(
@@ -192,7 +195,7 @@ class LoopExperiments:
         in_a_row = self.budget.often(timed_s, share=0.25 / self.budget.rounds, most=_RUNS)
         worked_s, runs = [], []
         for _ in range(self.budget.rounds):
-            worked_s += [operator_timing.worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
+            worked_s += [worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
             self.tiny.measure(_TINY_STEPS // self.budget.rounds)
             runs += [timed() for _ in range(in_a_row)]
         slept_s = sum(call.weight * call.slept_s for call in operator_timing.typical_calls(runs))

@@ -8,8 +8,8 @@ from time import perf_counter
 
 import torch
 
-from steptime import operator_timing
 from steptime.machine import Watch, distributed
+from steptime.stopwatch import worked_and_slept
 
 _ROUNDS = 3  # the fewest whose median survives one disturbed round
 _LOOK_S = 0.4  # to see what others take: counters have steps of 0.01 s
@@ -54,7 +54,7 @@ class Budget:
 
     def _mean(self, work: Callable[[], object], runs: int) -> float:
         """Mean seconds of `runs` calls in a row."""
-        return sum(operator_timing.worked_and_slept(work, self.sync, runs))
+        return sum(worked_and_slept(work, self.sync, runs))
 
     def often(self, each_s: float, *, share: float, most: int) -> int:
         """How many calls fit in a share of the budget."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import torch
 
 from steptime.arguments import device as judged_device
 from steptime.machine import name_of, sync_of
+from steptime.stopwatch import worked_and_slept
 
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 _READINGS = 7
@@ -40,7 +40,8 @@ class Ceilings:
 def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceilings:
     """Time a copy of a large tensor and square matmuls on `device` ("cpu" or "cuda"), in about a second.
 
-    Each rate is the median of 7 readings. On a CPU only float32 is measured, with as many threads as torch uses.
+    Each rate is the median of 7 readings. On a CPU only float32 is measured, with as many threads as torch uses; time
+    in which other programs had this thread's core is left out, as find_bottleneck leaves it out of operators.
     `small` takes 16 MiB and n = 512: to try code out, since a cache may hold them and a GPU isn't busy with them.
     Raises BadArgument for another device.
     """
@@ -59,12 +60,6 @@ def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceili
 
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:
-    """Seconds of a call, the shortest reading first."""
-    readings = []
-    for _ in range(_READINGS + 1):
-        sync()
-        start = perf_counter()
-        work()
-        sync()
-        readings.append(perf_counter() - start)
+    """Seconds of a call, the shortest reading first, by the clock that times operators."""
+    readings = [sum(worked_and_slept(work, sync)) for _ in range(_READINGS + 1)]
     return sorted(readings[1:])  # the first call is cold

@@ -104,7 +104,7 @@ FLOORS: dict[str, list[set[str]]] = {
     ],
     "steptime": [
         {"errors", "machine", "parts", "stack_samples", "tables", "torch_calls", "units"},
-        {"arguments", "chrome_trace"},
+        {"arguments", "chrome_trace", "stopwatch"},
         {"allocations", "annotations", "ceilings", "host_waits", "limits", "operator_timing", "partition"},
         {"budget", "memory_by_category", "mfu", "pace", "step"},
         {"bottleneck"},
