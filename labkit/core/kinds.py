@@ -30,7 +30,10 @@ _MAKERS = {
 
 
 class Number(NamedTuple):
-    """Bounds of a number. Without `finite` NaN, infinity and all sizes are taken. `advice` ends the message."""
+    """Bounds of a number. Without `finite` infinity and all sizes are taken, and NaN if there are no bounds.
+
+    `advice` ends the message.
+    """
 
     least: float = -math.inf
     above: float = -math.inf
@@ -108,8 +111,10 @@ def _number(bounds: Number, *, whole: bool) -> Kind:
     def convert(value: Any) -> Any:
         number: Any = as_number(value)
         _require(number is not None and (type(number) is int or not whole))
+        if finite or bounds[:3] != Number()[:3]:
+            _require(least <= number <= most and above < number)
         if finite:
-            _require(least <= number <= most and above < number < math.inf)
+            _require(number < math.inf)
             if abs(number) > _MOST or (above == 0 and number < _LEAST):
                 raise Refused(words, value, "Its size has to be within 1e-30 and 1e30.")
         return number if whole or abs(number) < 2**63 else float(number)  # NumPy has no larger integers
