@@ -117,7 +117,7 @@ gpu: ## without set-up, with PYTHON: all tests but the browser's, the benchmarks
 	$(BASE) -m benchmarks.estimates
 
 doctor: setup ## what this machine has, what is missing, and what to do
-	$(BIN)/python -m labkit doctor
+	$(BIN)/python scripts/doctor.py
 
 setup: ## make .venv, once
 	@$(BASE) -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || \

@@ -9,6 +9,7 @@ In the file a measurement is the GPU's counter, and its prediction is what lab.t
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 import subprocess
@@ -18,10 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import labkit as lab
-from exercises.nb07.nsight import csv_rows, ncu_command
 from kerneltrace import Trace
 from labkit.core import results
-from labkit.core.display import Table
+from labkit.core.display import Table, cut
 from labkit.core.errors import DataError
 from labkit.core.paths import RECORDED
 from labkit.core.results import Measurement
@@ -41,6 +41,13 @@ COUNTERS = {
     ("shared stores", "wavefronts"): ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum", "shared", "store"),
 }
 
+_NOT_ALLOWED = (
+    "ncu was not allowed to read the GPU's counters (ERR_NVGPUCTRPERM): run it as administrator, in a container "
+    "started with --cap-add=SYS_ADMIN, or let everyone read them with the line 'options nvidia "
+    "NVreg_RestrictProfilingToAdminUsers=0' in /etc/modprobe.d/ and a restart; on a rented machine ask its owner "
+    "(developer.nvidia.com/ERR_NVGPUCTRPERM)."
+)
+
 
 def launch() -> None:
     """Launch every textbook kernel once, in order."""
@@ -59,9 +66,10 @@ def traced(entry: Entry) -> Trace:
 def counted() -> list[dict[str, float]]:
     """For each launch, in order, the value of each counter, read by ncu in a process of its own."""
     names = [name for name, _, _ in COUNTERS.values()]
-    command = ncu_command(("-m", "benchmarks.counters", "--launch"), metrics=names)
+    command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
+    command += ["--metrics", ",".join(names), sys.executable, "-m", "benchmarks.counters", "--launch"]
     environment = {**os.environ, "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
-    done = subprocess.run(command.parts, capture_output=True, text=True, check=False, env=environment, cwd=REPOSITORY)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=REPOSITORY)
     try:
         _units, *rows = csv_rows(f"{done.stdout}\n{done.stderr}")
     except DataError as error:
@@ -69,6 +77,21 @@ def counted() -> list[dict[str, float]]:
     if done.returncode:
         sys.exit(f"ncu ended with status {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     return [{name: float(row[name].replace(",", "")) for name in names} for row in rows]
+
+
+def csv_rows(text: str) -> list[dict[str, str]]:
+    """The rows, by column, of the table in the output of ncu; DataError says why there is none."""
+    lines = text.splitlines()
+    begin = next((i for i, line in enumerate(lines) if next(csv.reader([line]), [])[:1] == ["ID"]), len(lines))
+    # lines that begin with == are the tool's messages, not rows
+    heads, *rows = [*csv.reader(line for line in lines[begin:] if line.strip() and not line.startswith("=="))] or [[]]
+    if by_column := [dict(zip(heads, row, strict=True)) for row in rows if len(row) == len(heads)]:
+        return by_column
+    if "ERR_NVGPUCTRPERM" in text:
+        raise DataError(_NOT_ALLOWED)
+    reason = next((line for line in lines if "==ERROR==" in line or "No kernels were profiled" in line), "")
+    hint = f" It says: {cut(reason.strip(), 200)}" if reason else " Did the script run a kernel on the GPU?"
+    raise DataError(f"Expected a table of ncu as CSV, found no row.{hint}")
 
 
 def compare(entry: Entry, values: dict[str, float]) -> list[Measurement]:

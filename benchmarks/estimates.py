@@ -1,4 +1,4 @@
-"""Time labkit's numba kernels on this GPU beside the times that their traces promise, and say where they differ.
+"""Time notebook 04's fast numba kernels on this GPU beside what their traces promise, and say where they differ.
 
 usage, in the repository's folder, on a machine with a CUDA GPU that numba can use:
     python -m benchmarks.estimates
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 import labkit as lab
+from exercises.nb04 import numba_kernels as fast
 from kerneltrace.judge.estimate import Estimate
 from labkit.core.display import Table
 from labkit.core.errors import UnknownDevice
 from labkit.core.units import format_seconds, significant
-from labkit.kernels import numba_kernels as fast
 from labkit.measure.bench import Timing, time_call
 from labkit.measure.machine import machine
 

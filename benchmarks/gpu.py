@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import labkit as lab
-from benchmarks import graphs, precision
+from benchmarks import array_kernels, graphs, precision
 from benchmarks.gpu_timing import Share, seconds
+from exercises.nb05 import fast_matmul
+from exercises.nb06 import cnn_block as fused_block
 from exercises.nb07 import slow_script
-from labkit import kernels
 from labkit.core.display import Table
 from labkit.core.units import format_si
 
@@ -41,27 +42,27 @@ def _check(found: Tensor, wanted: Tensor, rel: float) -> None:
 def memory() -> Iterator[Share]:
     """Bytes that have to move over seconds, as a share of the rate of the device's own copy."""
     x, y, out = (torch.randn(FLOATS, device="cuda") for _ in range(3))
-    kernels.copy(x, out)
+    array_kernels.copy(x, out)
     _check(out, x, 0)
     wanted = y + 1.5 * x
-    kernels.saxpy(1.5, x, y)
+    array_kernels.saxpy(1.5, x, y)
     _check(y, wanted, 1e-6)
     del wanted
-    _check(kernels.reduce_sum(x.abs()), x.abs().sum(dtype=torch.float64), 1e-5)
+    _check(array_kernels.reduce_sum(x.abs()), x.abs().sum(dtype=torch.float64), 1e-5)
     matrix, turned = x.view(SIDE, SIDE), out.view(SIDE, SIDE)
     for tile in (32, 64):
-        _check(kernels.transpose(matrix, out=turned, tile=tile), matrix.T, 0)
+        _check(array_kernels.transpose(matrix, out=turned, tile=tile), matrix.T, 0)
     took = seconds(
         {
             "copy_": lambda: out.copy_(x),
             "add": lambda: torch.add(x, 1, out=out),
-            "copy": lambda: kernels.copy(x, out),
-            "saxpy": lambda: kernels.saxpy(1e-9, x, y),
+            "copy": lambda: array_kernels.copy(x, out),
+            "saxpy": lambda: array_kernels.saxpy(1e-9, x, y),
             "torch saxpy": lambda: y.add_(x, alpha=1e-9),
-            "transpose 32": lambda: kernels.transpose(matrix, out=turned, tile=32),
-            "transpose 64": lambda: kernels.transpose(matrix, out=turned, tile=64),
+            "transpose 32": lambda: array_kernels.transpose(matrix, out=turned, tile=32),
+            "transpose 64": lambda: array_kernels.transpose(matrix, out=turned, tile=64),
             "torch transpose": lambda: turned.copy_(matrix.T),
-            "sum": lambda: kernels.reduce_sum(x),
+            "sum": lambda: array_kernels.reduce_sum(x),
             "torch sum": lambda: x.sum(),
         }
     )
@@ -83,7 +84,7 @@ def matmul_float32() -> Iterator[Share]:
     """float32 products of 8192 x 8192, as a share of cuBLAS without TF32."""
     from numba import cuda
 
-    from labkit.kernels import numba_kernels
+    from exercises.nb04 import numba_kernels
 
     a, b, out = (torch.randn(MATMUL_N, MATMUL_N, device="cuda") for _ in range(3))
     tiles = MATMUL_N // numba_kernels.BLOCK_TILE
@@ -91,7 +92,7 @@ def matmul_float32() -> Iterator[Share]:
     views = tuple(cuda.as_cuda_array(tensor) for tensor in (a, b, out))
     ways = {
         "cuBLAS": lambda: torch.mm(a, b, out=out),
-        "CUDA C++": lambda: kernels.matmul(a, b, out=out),
+        "CUDA C++": lambda: fast_matmul.matmul(a, b, out=out),
         "numba": lambda: launch(*views),
     }
     with lab.float32_precision("ieee"):
@@ -112,8 +113,8 @@ def matmul_bfloat16() -> Iterator[Share]:
     a, b, out = (torch.randn(MATMUL_N, MATMUL_N, device="cuda").bfloat16() for _ in range(3))
     wanted = a.float() @ b.float()
     out.fill_(torch.nan)
-    _check(kernels.matmul(a, b, out=out), wanted, 2**-8)
-    took = seconds({"cuBLAS": lambda: torch.mm(a, b, out=out), "CUDA C++": lambda: kernels.matmul(a, b, out=out)})
+    _check(fast_matmul.matmul(a, b, out=out), wanted, 2**-8)
+    took = seconds({"cuBLAS": lambda: torch.mm(a, b, out=out), "CUDA C++": lambda: fast_matmul.matmul(a, b, out=out)})
     yield _against("bfloat16 matmul, CUDA C++", 0.6, took["CUDA C++"], took["cuBLAS"])
 
 
@@ -127,7 +128,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias):
-        pooled, choice = kernels.cnn_block_forward(x, weight, bias)
+        pooled, choice = fused_block.cnn_block_forward(x, weight, bias)
         ctx.save_for_backward(x, weight, choice)
         return pooled
 
@@ -135,7 +136,7 @@ class _Fused(torch.autograd.Function):
     def backward(ctx, grad):
         x, weight, choice = ctx.saved_tensors
         wanted = ctx.needs_input_grad[0]
-        return kernels.cnn_block_backward(grad.contiguous(), choice, x, weight, input_gradient=wanted)
+        return fused_block.cnn_block_backward(grad.contiguous(), choice, x, weight, input_gradient=wanted)
 
 
 def cnn_block() -> Iterator[Share]:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from labkit.core.display import Table
 from labkit.measure.published import table
 from trainplan.cluster.step_prediction import Step
-from trainplan.cluster.validation import COMPARISONS
+from trainplan.cluster.validation import COMPARISONS, published_steps
 from trainplan.facts.agreement import Compared
 
 # mlsysim's names of devices. Its GB200 is a whole rack, a 72nd of which has its B200's peaks.
@@ -80,7 +80,7 @@ def calculon() -> Errors:
     """Errors on the runs of the table "selective recomputation"."""
     name = "selective recomputation"
     said = {f"{row['model']}, recompute {row['recompute']}": row for row in table("calculon_predictions")}
-    runs = COMPARISONS[name]().rows
+    runs = published_steps(name).rows
     return {name: [(run.error, _error(run, float(said[run.label]["iteration_s"]))) for run in runs]}
 
 
@@ -92,8 +92,8 @@ def _error(run: Compared[Step], seconds: float) -> float:
 def mlsysim(shares: Sequence[float] = SHARES) -> Errors:
     """Errors on the runs that mlsysim can express, each table with the best of `shares` of the peak."""
     found = {}
-    for name, compare in COMPARISONS.items():
-        agreement = compare()
+    for name in COMPARISONS:
+        agreement = published_steps(name)
         runs = [run for run in agreement.rows if expressible(run.by)]
         if runs and agreement.unit != "GB":  # speeds, not memory
             tried = [[_error(run, mlsysim_seconds(run.by, share)) for run in runs] for share in shares]

@@ -171,6 +171,8 @@ def traces() -> Iterator[Figure]:
     """Time of lab.trace as a share of numba's simulator's, in percent, and the most memory it takes for each access."""
     for (name, share), target in zip(tracer.shares().items(), (3.3, 3.3, 3.3, 3.3, 20), strict=True):
         yield Figure(f"trace of a {name}, of numba's simulator's time", target, 100 * share, "%")
+    for name, share in tracer.compiled_shares().items():
+        yield Figure(f"trace of a compiled {name}, of its Python source's time", 3, share, "times")
     for name, used in tracer.bytes_an_access().items():
         yield Figure(f"memory of a trace, {name}", 100, used, "bytes an access")
 

@@ -193,6 +193,21 @@ def shares() -> dict[str, float]:
     return {name: ours / slow for name, slow, ours in zip(launches(), theirs, seconds(traced), strict=True)}
 
 
+def compiled_shares() -> dict[str, float]:
+    """Time of a trace of a kernel that numba compiled, in that of its Python source."""
+    from kerneltrace import trace
+    from kerneltrace.compiler import compile_numba
+
+    def compiled(launch: Launch) -> Any:
+        kernel, grid, block, args = launch
+        if kernel not in built:
+            built[kernel] = compile_numba(kernel, args)
+        str(trace(built[kernel], grid, block, *args))
+
+    built: dict[Any, Any] = {}
+    return {name: c / p for name, c, p in zip(launches(), seconds(compiled), seconds(traced), strict=True)}
+
+
 def bytes_an_access() -> dict[str, float]:
     """The most memory that tracemalloc sees during a trace and the making of its counts, for each access it logged."""
     threads, reads = 4096, 150
@@ -216,4 +231,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["simulated"]:
         print(*seconds(simulated))
     else:
-        print(shares(), bytes_an_access())
+        print(shares(), compiled_shares(), bytes_an_access())

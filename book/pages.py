@@ -16,8 +16,9 @@ from typing import Any
 
 import labkit
 from book.words import GLOSSARY, glossary
+from exercises.nb16 import course
 from labkit.core.paths import ROOT
-from labkit.lesson import course, exercise_files, notebook_files
+from labkit.lesson import exercise_files, notebook_files
 from scripts.notebooks import address
 
 INDEX = Path(__file__).with_name("index.md")
@@ -138,14 +139,14 @@ def _glossary() -> str:
     return f'# Glossary\n\n{begin}\n\n<dl class="glossary">\n{entries}</dl>\n'
 
 
-def _claims(found: course.Claims) -> str:
+def _claims(claims: course.Claims) -> str:
     """Every claim with the verdicts of this machine and of the recorded ones, and what others published."""
     parts = [
         "# Claims under test",
         "What popular articles say about the speed of training, each tried as an experiment. The verdicts of the run "
         "that this book shows come first, then those of recorded runs, each with the notebook's section that gave it.",
     ]
-    for claim in found.claims:
+    for claim in claims.claims:
         parts.append(f"## {claim.id} {_plain(claim.text)}")
         verdicts = [(v, f"{v.section}, this book's run on {v.machine}") for v in claim.here]
         verdicts += [(v, f"{v.section}, recorded on {v.machine}") for v in claim.elsewhere]

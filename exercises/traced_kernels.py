@@ -52,11 +52,16 @@ def kernel(answer: object, parameters: str) -> Any:
     if (names := ", ".join(inspect.signature(fn).parameters)) != parameters:
         raise NotYet(f"Expected the kernel's parameters ({parameters}), got ({names}).")
     function(fn)
+    arrays = [name for name in fn.__code__.co_names if isinstance(fn.__globals__.get(name), np.ndarray)]
+    if arrays:
+        raise NotYet(
+            f"It uses {arrays[0]}, an array of the notebook. A kernel's arrays are its parameters: {parameters}."
+        )
     return answer
 
 
-def correct(answer: object, parameters: str, cases: Sequence[Case]) -> list[Trace]:
-    """The traces of all cases; NotYet for the first mistake or wrong element.
+def correct(answer: object, parameters: str, cases: Sequence[Case], *, atomics: bool = False) -> list[Trace]:
+    """The traces of all cases; NotYet for the first mistake or wrong element, and for atomics that none of them needs.
 
     With a GPU the kernel also runs there, but only after traces without a mistake: an access out of bounds could take
     the whole process with it.
@@ -65,6 +70,9 @@ def correct(answer: object, parameters: str, cases: Sequence[Case]) -> list[Trac
     if "cuda" not in type(fn).__module__ or getattr(fn, "targetoptions", {}).get("device"):
         raise NotYet(f"{python_function(fn).__name__} is no kernel: it needs @cuda.jit above it, without device=True.")
     traces = [_traced(fn, case, names) for case in cases]
+    for done in () if atomics else traces:
+        why = "No two threads change one element: a plain read and write will do, and keeps nobody waiting."
+        within(done, "atomics", done.count(kind="atomic").writes, 0, why)
     _on_gpu(fn, cases, names)
     return traces
 
@@ -77,8 +85,9 @@ def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
         raise NotYet(f"With {case.given} it does far more than it has to. Does a loop never end?") from error
     except KernelError as error:
         raise NotYet(f"With {case.given}: {error}") from error
-    all_found = (*done.findings, *done.notes)
-    serious = [finding for finding in all_found if finding.kind not in ("unwritten", "untouched")]
+    harmless = ("unwritten", "untouched")  # the comparison with what is expected shows what matters
+    notes = [note for note in done.notes if note.kind != "undefined"]
+    serious = [finding for finding in (*done.findings, *notes) if finding.kind not in harmless]
     if serious:
         more = f" (And {len(serious) - 1} more.)" if len(serious) > 1 else ""
         raise NotYet(f"With {case.given}: {serious[0]}{more}")
@@ -115,6 +124,15 @@ def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
             fn[case.grid, case.block](*args)
         back = (arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in args)
         _compare(dict(zip(names, back, strict=True)), case, " on the GPU")
+
+
+def unremarked(done: Trace, kind: str) -> None:
+    """NotYet for the first remark of a kind that a review of the trace makes, with its calculated cost."""
+    for remark in done.review(GPUS[0]).of(kind):
+        raise NotYet(
+            f"{done.kernel} computes the right result, but has {kind} in line {remark.line}, `{remark.source}`:"
+            f" {remark.sentence} Without that it would take {remark.share:.0%} less time on a {GPUS[0]}, calculated."
+        )
 
 
 def times(done: Trace, size: str, grid: Any, longer: float = 1.0) -> str:

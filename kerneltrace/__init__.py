@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kerneltrace.judge.kernel_trace import Request as Request, Trace as Trace
     from kerneltrace.judge.occupancy import occupancy as occupancy
     from kerneltrace.source.kernel_scope import python_function as python_function
+    from kerneltrace.stepper import Stepper as Stepper
     from kerneltrace.tracing import trace as trace
 
 _HOME_OF = {
@@ -20,6 +21,7 @@ _HOME_OF = {
     "Estimate": "judge.estimate",
     "Finding": "judge.findings",
     "Request": "judge.kernel_trace",
+    "Stepper": "stepper",
     "Trace": "judge.kernel_trace",
     "compile_cuda": "compiler",
     "compile_numba": "compiler",

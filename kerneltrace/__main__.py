@@ -1,4 +1,4 @@
-"""`python -m kerneltrace FILE.py::KERNEL --grid ... --block ...`: trace a kernel, and print what it asks of a GPU."""
+"""`python -m kerneltrace FILE::KERNEL --grid ... --block ...`: trace a kernel, and print what it asks of a GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         asked = _estimate_asked(options, block)
         kernel = load_kernel(options.kernel)
         arguments = arguments_of(options.arg, options.seed)
-        traced = trace(kernel, grid, block, *arguments, shared_bytes=options.shared_bytes)
+        name = options.kernel.rpartition(".cu::")[2] if ".cu::" in options.kernel else ""
+        traced = trace(kernel, grid, block, *arguments, shared_bytes=options.shared_bytes, name=name)
         status = 0 if traced.ok else 1
         print(_wrapped(traced.table()))
         if asked:

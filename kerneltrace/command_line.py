@@ -40,11 +40,13 @@ def parser() -> argparse.ArgumentParser:
     """What the command takes."""
     options = argparse.ArgumentParser(
         prog="python -m kerneltrace",
-        description="Run a CUDA kernel written for numba on the CPU, and print what a GPU would be asked to do.",
+        description="Run a CUDA kernel, of numba or CUDA C++, on the CPU, and print what a GPU would be asked to do.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    options.add_argument("kernel", metavar="FILE.py::KERNEL", help="the kernel, and the Python file that defines it")
+    options.add_argument(
+        "kernel", metavar="FILE.py::KERNEL", help="the kernel, and the file of Python or CUDA C++ (.cu) that defines it"
+    )
     options.add_argument("--grid", required=True, help="blocks: 4, or 4,2 or 4,2,1")
     options.add_argument("--block", required=True, help="threads of a block: 256, or 16,16 or 8,8,4")
     options.add_argument("--arg", action="append", default=[], help="an argument of the kernel, see below")
@@ -67,11 +69,16 @@ def extents(option: str, given: str) -> tuple[int, ...]:
 
 
 def load_kernel(given: str) -> Any:
-    """The kernel that FILE.py::KERNEL names, from its file, which is run; KernelError says what is missing."""
+    """The kernel that FILE.py::KERNEL names, from its file, which is run; KernelError says what is missing.
+
+    Of a file of CUDA C++ the path.
+    """
     file, colons, name = given.rpartition("::")
     path = Path(file if colons else name)
     if not path.is_file():
         raise KernelError(f"Expected a Python file and a kernel as FILE.py::KERNEL, got {given!r}: no file {path}.")
+    if path.suffix == ".cu":
+        return path
     kernels = {key: value for key, value in vars(_module(path)).items() if _is_kernel(value, path)}
     if colons and name in kernels:
         return kernels[name]

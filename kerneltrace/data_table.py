@@ -14,7 +14,6 @@ T = TypeVar("T")
 _INSTALLED = Path(__file__).parent / "data"
 DATA = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[1] / "data"
 """The folder of the tables: beside this file where the package was installed, data/ of the repository in a clone."""
-_NOT_FINITE = {"nan", "inf", "infinity"}
 
 
 class TableRow(dict[str, str]):
@@ -24,10 +23,10 @@ class TableRow(dict[str, str]):
         raise ValueError(f"expected a column {column!r}, got none")
 
 
-def read_table(path: Path, convert: Callable[[TableRow], T]) -> list[T]:
+def read_table(path: Path, convert: Callable[[TableRow], T], error: type[Exception] = DamagedTable) -> list[T]:
     """What `convert` makes of each row of a CSV file with a header.
 
-    Raises DamagedTable, with file, line and what to do, where the file can't be read, has no rows, ends within a row,
+    Raises `error`, with file, line and what to do, where the file can't be read, has no rows, ends within a row,
     or has a row with too many or too few cells, a number that isn't finite, or what `convert` refuses with ValueError.
     """
     rows, line = [], 1
@@ -41,10 +40,10 @@ def read_table(path: Path, convert: Callable[[TableRow], T]) -> list[T]:
         line = len(lines) or 1
         if not rows or not lines[-1].endswith(("\n", "\r")):
             raise ValueError("the file ends too early")
-    except OSError as error:
-        raise DamagedTable(f"{path} can't be read ({error.strerror}). {_restore(path)}") from error
-    except (ValueError, csv.Error) as error:
-        raise DamagedTable(f"{path}, line {line} is damaged: {str(error).rstrip('.')}. {_restore(path)}") from error
+    except OSError as failure:
+        raise error(f"{path} can't be read ({failure.strerror}). {_restore(path)}") from failure
+    except (ValueError, csv.Error) as failure:
+        raise error(f"{path}, line {line} is damaged: {str(failure).rstrip('.')}. {_restore(path)}") from failure
     return rows
 
 
@@ -52,12 +51,11 @@ def _whole(cells: dict[str, str]) -> TableRow:
     if None in cells or None in cells.values():  # DictReader's mark of too many and too few
         raise ValueError(f"expected {len(cells.keys() - {None})} cells, got another number")
     for column, text in cells.items():
-        if text.strip().lstrip("+-").lower() in _NOT_FINITE:
+        if text.strip().lstrip("+-").lower() in ("nan", "inf", "infinity"):
             raise ValueError(f"expected {column} to be finite, got {brief_repr(text)}")
     return TableRow(cells)
 
 
 def _restore(path: Path) -> str:
-    if path.parent == _INSTALLED:
-        return "Restore it with `pip install --force-reinstall kerneltrace`."
-    return f"Restore it with `git checkout -- {path}`."
+    command = "pip install --force-reinstall kerneltrace" if path.parent == _INSTALLED else f"git checkout -- {path}"
+    return f"Restore it with `{command}`."

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from kerneltrace.arguments import cut
 
-# MathJax looks for no formulas inside of elements of these classes: a $ stays one.
-_LITERAL = "tex2jax_ignore mathjax_ignore"
+# MathJax looks for no formulas inside of elements of these classes: $ is a price here.
+LITERAL = "tex2jax_ignore mathjax_ignore"
 _HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}
 
 
@@ -18,6 +18,11 @@ def plain(text: str, longest: int = 20_000) -> str:
     """Text that any page can show: cut, and without characters that nobody sees or that turn others around."""
     shown = cut(str(text)[: longest + 1], longest).replace("\t", " ")
     return "".join(c if c == "\n" else _HIDDEN.get(unicodedata.category(c), c) for c in shown)
+
+
+def as_html(text: str) -> str:
+    """Text for HTML that shows it as it is; the element around it needs the class `LITERAL`."""
+    return html.escape(plain(text))
 
 
 class Shown:
@@ -35,6 +40,7 @@ class Table(Shown):
     headings: tuple[str, ...] = ()
     title: str = ""
     notes: tuple[str, ...] = ()
+    _cell = staticmethod(as_html)
 
     def __str__(self) -> str:
         lines = [*([self.headings] if self.headings else []), *self.rows]
@@ -43,12 +49,16 @@ class Table(Shown):
         return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
 
     def _repr_html_(self) -> str:
-        title = f"<caption style='text-align:left'><b>{_escaped(self.title)}</b></caption>" if self.title else ""
-        head = f"<thead>{_line(self.headings, 'th')}</thead>" if self.headings else ""
-        body = "".join(_line(row, "td") for row in self.rows)
-        style = "max-width:48em;margin:0.2em 0"
-        notes = "".join(f"<p class='{_LITERAL}' style='{style}'>{_escaped(note)}</p>" for note in self.notes)
-        return f"<table class='{_LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
+        title = f"<caption style='text-align:left'><b>{as_html(self.title)}</b></caption>" if self.title else ""
+        head = f"<thead>{self._line(self.headings, 'th')}</thead>" if self.headings else ""
+        body = "".join(self._line(row, "td") for row in self.rows)
+        begin = f"<p class='{LITERAL}' style='max-width:48em;margin:0.2em 0'>"
+        notes = "".join(f"{begin}{self._cell(note)}</p>" for note in self.notes)
+        return f"<table class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
+
+    def _line(self, cells: Iterable[str], tag: str) -> str:
+        begin = f"<{tag} style='text-align:left'>"
+        return f"<tr>{''.join(f'{begin}{self._cell(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 class ShownAsTable(Shown):
@@ -63,11 +73,3 @@ class ShownAsTable(Shown):
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
-
-
-def _escaped(text: str) -> str:
-    return html.escape(plain(text))
-
-
-def _line(cells: Iterable[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag} style='text-align:left'>{_escaped(cell)}</{tag}>" for cell in cells) + "</tr>"

@@ -1,20 +1,27 @@
-"""`trace`: run a CUDA kernel's Python source on the CPU, and count and check what a GPU would do."""
+"""`trace`: run a CUDA kernel on the CPU, from Python or compiled, and count and check what a GPU would do."""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
 import random
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from kerneltrace.arguments import whole
+from kerneltrace.arguments import brief_repr, text, whole
+from kerneltrace.compiler import Compiled, compile_cuda
 from kerneltrace.errors import KernelError, TraceTooLarge
 from kerneltrace.judge.findings import Finding, find_differences, find_mistakes, order_matters
 from kerneltrace.judge.kernel_trace import Trace
 from kerneltrace.log.event_log import BYTES_PER_EVENT, too_large
 from kerneltrace.log.execution import Execution, LaunchSettings
 from kerneltrace.log.grid import MAX_BLOCK, MAX_GRID, as_dim3
+from kerneltrace.ptx.launch import Kernel
+from kerneltrace.ptx.triton import compile_triton, is_triton
 from kerneltrace.run.launch import execute, prepared
 from kerneltrace.run.launch_arguments import LaunchArguments, launch_arguments
 from kerneltrace.run.lockstep import FEW, Lanes, run_in_lockstep
@@ -31,42 +38,91 @@ def trace(
     schedules: int = 2,
     memory_bytes: int = 1 << 30,
     max_steps: int = 100_000,
+    name: str = "",
+    options: Sequence[str] = (),
+    constants: Mapping[str, Any] | None = None,
 ) -> Trace:
     """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a GPU would be asked to do.
 
-    `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; `grid` and `block` are integers or
-    tuples of up to three. Results land in the arrays that are passed. `shared_bytes` is the dynamic shared memory of a
-    block. A kernel in which the order of the threads can matter (one without races that uses what atomics return) runs
-    in as many orders as `schedules` says: first in order, then in reverse, then shuffled. A loop of more than
-    `max_steps` iterations counts as endless, and the log may take `memory_bytes`.
+    `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; or the text of a CUDA C++ file or
+    the path of one, of which `name` is the kernel to run, if there are several, and `options` are NVRTC's; or what
+    `compile_cuda` or `compile_numba` returned; or a function under @triton.jit, whose tl.constexpr are `constants`. All
+    but the first run as PTX. `grid` and `block` are integers or tuples of up to three. Results land in the arrays that
+    are passed. `shared_bytes` is the dynamic shared memory of a block. A kernel in which the order of the threads can
+    matter (one without races that uses what atomics return) runs in as many orders as `schedules` says: first in order,
+    then in reverse, then shuffled. A loop of more than `max_steps` iterations counts as endless, and the log may take
+    `memory_bytes`.
 
     A block that waits for a later one is a mistake: CUDA promises neither that both run at once nor in which order they
     start. Waiting for an earlier block is not reported, though nothing is promised there either.
 
     The trace holds counts, not times, and models no caches. Each operation computes in the type that numba.cuda gives
     it, and counts as FLOP or as an integer operation by that type; numba's simulator has no types, and there nothing is
-    counted. Accesses of different sizes are compared by where they begin. Mistakes in the kernel are its `findings`,
+    counted. Mistakes in the kernel are its `findings`,
     and what may be meant is in its `notes`. Raises KernelError for a launch or a kernel that can't be traced or that
-    numba can't compile, in numba's words, and TraceTooLarge when the log outgrows its budget.
+    numba can't compile, in numba's words, CompileError for C++ that NVRTC rejects, MissingCompiler without NVRTC, and
+    TraceTooLarge when the log outgrows its budget.
     """
-    settings = _settings(python_function(kernel), grid, block, shared_bytes, memory_bytes, max_steps)
+    compiled = _compiled(kernel, args, block, text("name", name, KernelError), options, constants or {})
+    fn = compiled.signature() if compiled else python_function(kernel)
+    settings = _settings(fn, grid, block, shared_bytes, memory_bytes, max_steps)
+    if compiled:
+        settings = replace(settings, shared_bytes=max(settings.shared_bytes, compiled.shared_bytes))
+        args = tuple(map(_bits, args))
     schedules = whole("schedules", schedules, KernelError, least=1, most=10_000)
-    threads = math.prod(settings.grid) * settings.block_size
-    arguments = launch_arguments(settings.fn, args)
+    return _traced(settings, launch_arguments(fn, args), compiled, schedules)
+
+
+def _traced(settings: LaunchSettings, arguments: LaunchArguments, compiled: Kernel | None, schedules: int) -> Trace:
+    run = functools.partial(compiled.run if compiled else execute, settings)
     before = arguments.copy()  # the first run overwrites what the others start from
-    done, found = _in_lockstep(settings, arguments, before) if threads >= 2 * FEW else (None, ())
+    is_large = math.prod(settings.grid) * settings.block_size >= 2 * FEW and not compiled
+    done, found = _in_lockstep(settings, arguments, before) if is_large else (None, ())
     if done is None:
-        done = execute(settings, arguments)
-        found = find_mistakes(done, lambda watch: execute(settings, before.copy(), watch=watch))
+        done = run(arguments)
+        found = find_mistakes(done, lambda watch: run(before.copy(), watch=watch))
+    if any(finding.kind == "undefined" for finding in found) and not _undefined_values_count(
+        compiled.run if compiled else execute, settings, arguments, before
+    ):
+        found = tuple(replace(one, mistake=one.mistake and one.kind != "undefined") for one in found)
     schedules = schedules if order_matters(done, found) else 1
     for number in range(1, schedules):
-        found += _found_in_another_order(settings, arguments, before, number)
+        found += _found_in_another_order(run, arguments, before, number)
     for copy_back in arguments.copies_back:
         copy_back()
     findings: dict[tuple[str, int, str], Finding] = {}
     for finding in found:
         findings.setdefault((finding.kind, finding.line, finding.array), finding)
     return Trace(done, tuple(findings.values()), schedules)
+
+
+def _compiled(
+    kernel: Any, args: tuple[Any, ...], block: Any, name: str, options: Sequence[str], constants: Mapping[str, Any]
+) -> Kernel | None:
+    """A kernel that runs as PTX; None for one that runs as Python."""
+    if not isinstance(constants, Mapping):
+        raise KernelError(
+            f"Expected constants to be a dict, got {brief_repr(constants)}. Write constants={{'BLOCK': 64}}."
+        )
+    if is_triton(kernel):
+        return compile_triton(kernel, args, constants, math.prod(as_dim3("block", block, MAX_BLOCK)))
+    if isinstance(kernel, Path) or (isinstance(kernel, str) and kernel.endswith(".cu") and "\n" not in kernel):
+        try:
+            kernel = Path(kernel).read_text(encoding="utf-8")
+        except OSError as error:
+            raise KernelError(f"The file of the kernel can't be read: {error}.") from error
+    is_source = isinstance(kernel, str) and "__global__" in kernel
+    made = compile_cuda(kernel, options=options) if is_source else kernel
+    if not isinstance(made, Compiled):
+        return None
+    return Kernel(made.ptx, name, made.source, made.parameters)
+
+
+def _bits(arg: Any) -> Any:
+    """A tensor of bfloat16, which NumPy does not have, as whole numbers of the same bits."""
+    if str(getattr(arg, "dtype", "")) != "torch.bfloat16":
+        return arg
+    return arg.view(importlib.import_module("torch").int16)
 
 
 def _settings(
@@ -81,6 +137,18 @@ def _settings(
     if (threads := math.prod(full_grid) * math.prod(full_block)) > max_events:
         raise too_large(f"{threads:,} threads need", max_events)
     return LaunchSettings(fn, full_grid, full_block, shared_bytes, max_events, max_steps)
+
+
+def _undefined_values_count(
+    run: Callable[..., Execution], settings: LaunchSettings, arguments: LaunchArguments, before: LaunchArguments
+) -> bool:
+    """Whether the results differ where shuffles give something else from lanes that take no part."""
+    for undefined in (2**30, -(2**30)):
+        other = before.copy()
+        run(replace(settings, undefined=undefined), other)
+        if any(array.tobytes() != other.arrays[name].tobytes() for name, array in arguments.arrays.items()):
+            return True
+    return False
 
 
 def _in_lockstep(
@@ -109,7 +177,7 @@ def _in_lockstep(
 
 
 def _found_in_another_order(
-    settings: LaunchSettings, arguments: LaunchArguments, before: LaunchArguments, number: int
+    run: Callable[..., Execution], arguments: LaunchArguments, before: LaunchArguments, number: int
 ) -> tuple[Finding, ...]:
     """What a run in another order finds, and how its results differ from those in order, which are in `arguments`."""
 
@@ -118,12 +186,12 @@ def _found_in_another_order(
 
     def again(watch: Any) -> Execution:
         draw.seed(number)
-        return execute(settings, before.copy(), reordered, watch)
+        return run(before.copy(), reordered, watch)
 
     draw, other = random.Random(number), before.copy()
     try:
-        run = execute(settings, other, reordered)
+        done = run(other, reordered)
     except TraceTooLarge:  # threads that wait in loops may take far more turns in this order
         return ()
-    differences = [] if run.diagnostics.ended else find_differences(arguments.arrays, other.arrays)
-    return (*find_mistakes(run, again), *differences)
+    differences = [] if done.diagnostics.ended else find_differences(arguments.arrays, other.arrays)
+    return (*find_mistakes(done, again), *differences)

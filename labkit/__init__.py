@@ -13,10 +13,9 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     from kerneltrace import trace as trace
     from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
     from kerneltrace.judge.occupancy import occupancy as occupancy
-    from labkit import kernels as kernels, plot as plot
+    from labkit import plot as plot
     from labkit.core import errors as errors, units as units
     from labkit.core.display import Table as Table
-    from labkit.lesson import course as course
     from labkit.lesson.boards import Curves as Curves, SpeedBoard as SpeedBoard
     from labkit.lesson.cards import cards as cards
     from labkit.lesson.checks import check as check, hint as hint, solution as solution
@@ -74,10 +73,9 @@ _NAMES = {
 # The rooms that notebooks use by name, and where each stands.
 _ROOMS = {
     "labkit.core": ("errors", "units"),
-    "labkit.lesson": ("course",),
     "labkit.measure": ("catalog", "dist", "profiling", "published", "simulated"),
     "labkit.train": ("data", "graphs", "models", "training"),
-    "labkit": ("kernels", "plot"),
+    "labkit": ("plot",),
     "trainplan": ("cluster", "costs", "schedule"),
 }
 _HOME_OF = {name: module for module, names in _NAMES.items() for name in names}

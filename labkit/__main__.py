@@ -1,4 +1,4 @@
-"""The commands: `python -m labkit doctor`, `claims` and `progress`."""
+"""The command `python -m labkit progress`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,6 @@ import sys
 from collections.abc import Sequence
 
 from labkit.core.errors import IN_WORDS
-
-
-def doctor(_: argparse.Namespace) -> int:
-    """What this machine has, what is missing and what to do; exit status 0 when the CPU path works."""
-    from labkit.lesson.doctor import examine
-
-    report = examine()
-    print(report)
-    return 0 if report.works else 1
-
-
-def claims(_: argparse.Namespace) -> int:
-    """What became of each claim: here, on recorded machines, in published measurements, and what is missing."""
-    from labkit.lesson import course
-
-    print(course.claims())
-    return 0
 
 
 def progress(_: argparse.Namespace) -> int:
@@ -38,9 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the command line, without the program) names; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m labkit")
     commands = parser.add_subparsers(dest="command", required=True)
-    for run in (doctor, claims, progress):
-        command = commands.add_parser(run.__name__, help=(run.__doc__ or "").rstrip("."))
-        command.set_defaults(run=run)
+    commands.add_parser("progress", help=(progress.__doc__ or "").rstrip(".")).set_defaults(run=progress)
     return run_command(parser, argv)
 
 

@@ -22,10 +22,10 @@ def refused(name: str, words: str, value: object, advice: str = "") -> BadArgume
 
 def whole(name: str, value: Any, *, most: int | None = None, advice: str = "") -> int:
     """A whole number from 1 to `most`, of Python, NumPy or torch, as Python's own; BadArgument for anything else."""
-    found = as_number(value)
-    if type(found) is not int or not 1 <= found <= (most or 10**30):
+    plain = as_number(value)
+    if type(plain) is not int or not 1 <= plain <= (most or 10**30):
         raise refused(name, "a whole number " + (f"from 1 to {most}" if most else "of at least 1"), value, advice)
-    return found
+    return plain
 
 
 def number(name: str, value: Any) -> float:
@@ -38,10 +38,10 @@ def number(name: str, value: Any) -> float:
 
 def seconds(name: str, value: Any) -> float:
     """A finite number of seconds above 0, as Python's float; BadArgument for anything else."""
-    found = as_number(value)
-    if found is None or not 0 < found <= 1e308:
+    plain = as_number(value)
+    if plain is None or not 0 < plain <= 1e308:
         raise refused(name, "a finite number above 0", value, "It is in seconds.")
-    return float(found)
+    return float(plain)
 
 
 def text(name: str, value: Any, known: Sequence[str] = ()) -> str:
@@ -74,8 +74,8 @@ def as_number(value: Any) -> int | float | None:
             kind = float if issubclass(type(value), float) else int
             return None if issubclass(type(value), bool) else kind.__pos__(value)  # not what a subclass says
         masked = getattr(value, "mask", None) is not None
-        found = None if masked or getattr(getattr(value, "dtype", None), "kind", "f") not in "iuf" else value.item()
-        return found if type(found) in (int, float) else None
+        plain = None if masked or getattr(getattr(value, "dtype", None), "kind", "f") not in "iuf" else value.item()
+        return plain if type(plain) in (int, float) else None
     except Exception:  # several elements, a tensor without values, an object that refuses all questions
         return None
 

@@ -24,7 +24,7 @@ def memory_bytes(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
 
     A container often sees its own cgroup at the mount, while its path is the host's: so the mount's limit counts too.
     """
-    found = [str(psutil.virtual_memory().total)]
+    limits = [str(psutil.virtual_memory().total)]
     with suppress(OSError):
         for line in own.read_text().splitlines():
             _, controllers, inner = line.split(":", 2)
@@ -32,8 +32,8 @@ def memory_bytes(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/se
             for folder in (mount / inner.lstrip("/"), *(mount / inner.lstrip("/")).parents):
                 for name in ("memory.max", "memory.limit_in_bytes"):
                     with suppress(OSError):
-                        found.append((folder / name).read_text().strip())
-    return min(int(limit) for limit in found if limit.isdigit() and int(limit) > 0)
+                        limits.append((folder / name).read_text().strip())
+    return min(int(limit) for limit in limits if limit.isdigit() and int(limit) > 0)
 
 
 def seconds_on_cores() -> tuple[float, float]:
@@ -69,8 +69,8 @@ def adopt_orphans() -> None:
 def end_descendants(pid: int, *, spare: Collection[int] = ()) -> None:
     """Kill all that descends from `pid`, and what that starts meanwhile; not `spare` and what descends from it."""
     end_s = time.monotonic() + _AT_MOST_S
-    while (found := _descendants(pid, spare)) and time.monotonic() < end_s:
-        for process in found:
+    while (descendants := _descendants(pid, spare)) and time.monotonic() < end_s:
+        for process in descendants:
             with suppress(psutil.Error):
                 process.kill()
         time.sleep(_POLL_S)

@@ -46,6 +46,8 @@ __all__ = sorted(_HOME_OF)
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'steptime' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"steptime.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
+    return getattr(importlib.import_module(f"steptime.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -59,7 +59,7 @@ class StepTrace:
         self.operators = _outermost([e for e in inside if e.get("cat") == "cpu_op"])
         self._starts = [float(e["ts"]) for e in self.operators]
         self.phases = _phases(inside, self.operators, self.begin)
-        trains = any(phase.name == "backward" for phase in self.phases)
+        trains = any(phase.name == "backward" for phase in self.phases)  # without, nothing is kept for one
         self._kept_phases = [phase for phase in self.phases if trains and phase.name == "forward"]
         named = [(float(e["ts"]), e["name"]) for e in timed if e["name"].startswith(GRADIENT)]
         self.gradients = [(at, int(name.removeprefix(GRADIENT))) for at, name in named]
@@ -77,7 +77,7 @@ class StepTrace:
 
         `before` and `after` are what model and optimizer held at BEGIN and at END.
         """
-        by_address: dict[int, list[Allocation]] = {}
+        by_address: dict[int, list[Allocation]] = {}  # an address may be given out several times
         for one in self.allocations:
             by_address.setdefault(one.address, []).append(one)
             if self._is_activation(one):
@@ -101,18 +101,18 @@ class StepTrace:
     def _is_activation(self, one: Allocation) -> bool:
         """Whether it was made in a forward phase, and is still in use when the backward phase after that begins."""
         start_s, end_s = (one.start - self.begin) / 1e6, (one.end - self.begin) / 1e6
-        made = (phase for phase in self._kept_phases if phase.start_s <= start_s <= phase.end_s)
-        return start_s > 0 and any(phase.end_s <= end_s for phase in made)
+        phases = (phase for phase in self._kept_phases if phase.start_s <= start_s <= phase.end_s)
+        return start_s > 0 and any(phase.end_s <= end_s for phase in phases)
 
     def _operator(self, at: float) -> TraceEvent | None:
         index = bisect.bisect_right(self._starts, at) - 1
         return self.operators[index] if index >= 0 and at <= _end(self.operators[index]) else None
 
 
-def series(found: Sequence[Allocation], begin: float, end: float) -> tuple[list[float], dict[str, list[int]]]:
+def series(allocations: Sequence[Allocation], begin: float, end: float) -> tuple[list[float], dict[str, list[int]]]:
     """The times from `begin` to `end` at which memory changes, and each category's bytes from then on."""
-    changes = [(max(one.start, begin), one.category, one.n_bytes) for one in found]
-    changes += [(one.end, one.category, -one.n_bytes) for one in found if one.end <= end]
+    changes = [(max(one.start, begin), one.category, one.n_bytes) for one in allocations]
+    changes += [(one.end, one.category, -one.n_bytes) for one in allocations if one.end <= end]
     now = dict.fromkeys(CATEGORIES, 0)
     rows = [(begin, *now.values())]
     for at, category, n_bytes in sorted(changes, key=lambda change: change[0]):
@@ -130,11 +130,11 @@ def _end(event: TraceEvent) -> float:
 
 def _outermost(operators: Sequence[TraceEvent]) -> list[TraceEvent]:
     """Operators, sorted by start, that lie within no other."""
-    found: list[TraceEvent] = []
+    outer: list[TraceEvent] = []
     for operator in operators:
-        if not found or float(operator["ts"]) >= _end(found[-1]):
-            found.append(operator)
-    return found
+        if not outer or float(operator["ts"]) >= _end(outer[-1]):
+            outer.append(operator)
+    return outer
 
 
 def _allocations(memory: Sequence[TraceEvent]) -> tuple[list[Allocation], list[tuple[float, int]]]:

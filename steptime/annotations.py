@@ -48,11 +48,11 @@ def supply(batches: object) -> Callable[[], Batch]:
     return lambda: next(endless)
 
 
-def is_batch(found: object) -> bool:
+def is_batch(value: object) -> bool:
     """Whether this is one batch: a tensor, a dict, or a tuple or list of tensors."""
-    if isinstance(found, torch.Tensor | dict):
+    if isinstance(value, torch.Tensor | dict):
         return True
-    return isinstance(found, tuple | list) and bool(found) and all(isinstance(x, torch.Tensor) for x in found)
+    return isinstance(value, tuple | list) and bool(value) and all(isinstance(x, torch.Tensor) for x in value)
 
 
 def _again(batches: Iterable[Batch]) -> Iterator[Batch]:

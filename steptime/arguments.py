@@ -36,36 +36,31 @@ def as_number(value: Any) -> int | float | None:
 
 def number(name: str, value: Any, unit: str) -> float:
     """A finite number above 0."""
-    found = as_number(value)
-    if found is None or not _LEAST <= found <= _MOST:
+    plain = as_number(value)
+    if plain is None or not _LEAST <= plain <= _MOST:
         raise expected(name, "a finite number above 0", value, f"It is in {unit}.")
-    return float(found)
+    return float(plain)
 
 
 def count(name: str, value: Any, least: int, most: int) -> int:
     """A whole number within bounds."""
-    found = as_number(value)
-    if type(found) is not int or not least <= found <= most:
+    plain = as_number(value)
+    if type(plain) is not int or not least <= plain <= most:
         raise expected(name, f"a whole number from {least:,} to {most:,}", value)
-    return found
+    return plain
 
 
-def function(name: str, value: Any, arguments: int | None = None) -> Any:
-    """Something that can be called with so many arguments; None stands for any number."""
-    words = "a function"
-    if arguments is not None:
-        words += f" of {arguments or 'no'} argument{'s' * (arguments != 1)}"
+def function(name: str, value: Any, arguments: int) -> Any:
+    """Something that can be called with so many arguments."""
+    words = f"a function of {arguments or 'no'} argument{'s' * (arguments != 1)}"
     if not callable(value):
         raise expected(name, words, value, "Pass its name without brackets.")
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):  # some builtins don't say what they take
         return value
-    except Exception:
-        raise expected(name, words, value) from None
     try:
-        if arguments is not None:
-            signature.bind(*[None] * arguments)
+        signature.bind(*[None] * arguments)
     except TypeError:
         raise expected(name, words, value, f"This one has {', '.join(signature.parameters) or 'none'}.") from None
     return value
@@ -86,10 +81,10 @@ def device(value: Any) -> str:
     has_gpu = torch.cuda.is_available()
     if value is None:
         return "cuda" if has_gpu else "cpu"
-    found = choice("device", value, ("cpu", "cuda"))
-    if found == "cuda" and not has_gpu:
+    name = choice("device", value, ("cpu", "cuda"))
+    if name == "cuda" and not has_gpu:
         raise BadArgument("Expected a GPU that torch can use for device='cuda', found none. Pass device='cpu'.")
-    return found
+    return name
 
 
 def instance(name: str, value: Any, kind: type[T]) -> T:

@@ -13,16 +13,18 @@ from torch.utils._pytree import tree_map
 
 from steptime import operator_timing
 from steptime.annotations import Batch, is_batch, supply
-from steptime.arguments import device as judged_device, function, instance, number
+from steptime.arguments import device as judged_device, expected, function, instance, number
 from steptime.budget import Budget, clock_s, crowded
 from steptime.ceilings import Ceilings, measure_ceilings
 from steptime.errors import BadMeasurement
 from steptime.limits import HOST, LIMITS, Limit
 from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
 from steptime.operator_timing import OperatorCall, low
-from steptime.pace import Pace, TinyStep, split_by_limit
+from steptime.pace import Pace, TinyStep, divide_gaps, split_by_limit
 from steptime.stack_samples import StackSamples
 from steptime.step import profile_step
+from steptime.stopwatch import worked_and_slept
+from steptime.torch_calls import compiled_anything, kept_as_compiled
 from steptime.units import format_seconds, significant
 
 _READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
@@ -57,19 +59,22 @@ def find_bottleneck(
     of a distributed run must call this. Shares are of the loop as it is: a loader's work that overlaps with steps has
     no share. `device` is "cpu" or "cuda", by default "cuda" where torch has a GPU. What `watch` says of other
     programs (machine.Watch), by default how long this process waited for a core, is kept in `busy`.
-    Raises BadArgument for a step that can't be called and for no batches, BadMeasurement for one without operators.
+    Raises BadArgument for a model and what can't be called, and for no batches; BadMeasurement without operators.
     """
     function("step", step, 1)
+    if isinstance(step, torch.nn.Module):  # it can be called with a batch, and trains nothing
+        raise expected("step", "a function that trains on a batch", step, "In it, call the model, backward, and so on.")
     budget_s, device = number("budget_s", budget_s, "seconds"), judged_device(device)
     function("watch", watch, 0)
     next_batch = supply(batches)
     with contextlib.ExitStack() as stack:
         trial = LoopExperiments(step, budget_s, device, watch)
-        if crowded(device, watch):
+        # torch.compile would compile anew for another number of threads.
+        if not compiled_anything() and crowded(device, watch):
             stack.enter_context(one_thread())
             trial.evidence.append("Other programs take cores from torch's threads, so one thread ran all experiments.")
-        found = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
-        rates = instance("ceilings", found, Ceilings)
+        given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
+        rates = instance("ceilings", given, Ceilings)
         busy = watch()
         batch = trial.input(batches, next_batch)
         parts, step_s = trial.inside(batch, rates, path)
@@ -129,20 +134,17 @@ class LoopExperiments:
         pace = self.tiny.pace(ceilings)
         self._sample(lambda: self.step(batch), len(runs), pace.gap_s)
         work = split_by_limit(calls, doubled, pace)
-        found = {name: work.get(name, 0.0) for name in LIMITS}
+        seconds_of = {name: work.get(name, 0.0) for name in LIMITS}
+        rare_s, waits_s = sum(call.weight * call.rare_s for call in calls), 0.0
         if distributed():
             profile = profile_step(lambda: self.step(batch), steps=3, warmup=1, path=path, device=self.device)
-            found["communication"] += profile.share("communication") * step_s
-        rest_s = max(step_s - sum(found.values()), 0.0)
-        # Launching lies in short gaps between operators, and costs no more than in a tiny step.
-        long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
-        found[HOST] = max(min(long_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s)
-        found["launch overhead"] += rest_s - found[HOST]
-        rare_s = sum(call.weight * call.rare_s for call in calls)
-        found[HOST], step_s = found[HOST] + rare_s, step_s + rare_s
-        all_s = sum(found.values())  # more than the step: timed one by one, operators find colder caches
-        self._explain(calls, found, pace, step_s)
-        return {name: seconds / all_s for name, seconds in found.items()}, step_s
+            exposed_s = profile.share("communication") * (step_s + rare_s)
+            waits_s = max(exposed_s - seconds_of["communication"], 0.0)  # besides the time in collectives' own calls
+        divide_gaps(seconds_of, calls, pace, step_s, waits_s)
+        step_s += rare_s
+        all_s = sum(seconds_of.values())  # more than the step: timed one by one, operators find colder caches
+        self._explain(calls, seconds_of, pace, step_s)
+        return {name: seconds / all_s for name, seconds in seconds_of.items()}, step_s
 
     def _look_at(self, runs: Sequence[Sequence[OperatorCall]]) -> None:
         counts = [len(run) - 1 for run in runs]
@@ -161,10 +163,13 @@ class LoopExperiments:
             return None
         try:
             twice = _twice(batch)
-            twice_s, runs = self._timed(lambda: self.step(twice))
+            with kept_as_compiled():
+                twice_s, runs = self._timed(lambda: self.step(twice))
         except (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError) as error:
             words = " ".join(str(error).split())[:80]
-            self.evidence.append(f"Batch doubled: the step refused it ({type(error).__name__}: {words}).")
+            refused = f"the step refused it ({type(error).__name__}: {words})"
+            anew = "torch.compile would have to compile the step anew"
+            self.evidence.append(f"Batch doubled: {anew if 'recompile' in words else refused}.")
             return None
         fixed = min(max(2 - twice_s / step_s, 0.0), 1.0)
         self.evidence.append(
@@ -190,7 +195,7 @@ class LoopExperiments:
         in_a_row = self.budget.often(timed_s, share=0.25 / self.budget.rounds, most=_RUNS)
         worked_s, runs = [], []
         for _ in range(self.budget.rounds):
-            worked_s += [operator_timing.worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
+            worked_s += [worked_and_slept(work, self.sync, inside)[0] for _ in range(n)]
             self.tiny.measure(_TINY_STEPS // self.budget.rounds)
             runs += [timed() for _ in range(in_a_row)]
         slept_s = sum(call.weight * call.slept_s for call in operator_timing.typical_calls(runs))
@@ -203,27 +208,27 @@ class LoopExperiments:
             for _ in range(runs):
                 operator_timing.timed_calls(work, self.sync, self.samples, gap_s)
 
-    def _explain(self, calls: Sequence[OperatorCall], found: dict[str, float], pace: Pace, step_s: float) -> None:
+    def _explain(self, calls: Sequence[OperatorCall], seconds_of: dict[str, float], pace: Pace, step_s: float) -> None:
         """Put the division of a step into words."""
-        said = {name: format_seconds(seconds) for name, seconds in found.items()}
+        words = {name: format_seconds(seconds) for name, seconds in seconds_of.items()}
         longest = max(calls, key=lambda call: call.seconds)
         unknown = [c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"]
         self.unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
         n = sum(call.weight for call in calls) - 1
         self.evidence += [
             f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings, memory bandwidth limits "
-            f"{said['memory bandwidth']} of their work and arithmetic {said['arithmetic']}; neither explains "
-            f"{said['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
-            f"Launching and preparing them takes {said['launch overhead']}; in a tiny training "
+            f"{words['memory bandwidth']} of their work and arithmetic {words['arithmetic']}; neither explains "
+            f"{words['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
+            f"Launching and preparing them takes {words['launch overhead']}; in a tiny training "
             f"step, an operator costs {format_seconds(pace.launch_s)}.",
         ]
         place, share = self.samples.most
-        if place and found[HOST] > 0.1 * step_s:
+        if place and seconds_of[HOST] > 0.1 * step_s:
             self.evidence.append(
-                f"Between operators, the host works or waits for {said[HOST]} more: {share:.0%} of that in {place}."
+                f"Between operators, the host works or waits for {words[HOST]} more: {share:.0%} of that in {place}."
             )
-        if found["communication"]:
-            self.evidence.append(f"In a profile, exposed communication takes {said['communication']} a step.")
+        if seconds_of["communication"]:
+            self.evidence.append(f"In a profile, exposed communication takes {words['communication']} a step.")
 
 
 def _prefetched(batches: object) -> tuple[int, int]:

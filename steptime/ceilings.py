@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from time import perf_counter
 
 import torch
 
 from steptime.arguments import device as judged_device
 from steptime.machine import name_of, sync_of
+from steptime.stopwatch import worked_and_slept
 
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "float64")
 _READINGS = 7
 _COPY_BYTES = {"cpu": 2**27, "cuda": 2**29}  # beyond most caches
 _SIDE = {"cpu": 1024, "cuda": 4096}  # of the matrices
+_SMALL_COPY_BYTES, _SMALL_SIDE = 2**24, 512
 _MEASURED = {"cpu": ("float32",), "cuda": ("float32", "bfloat16", "float16")}
 
 
@@ -36,15 +37,17 @@ class Ceilings:
     remarks: Mapping[str, str] = field(default_factory=dict)
 
 
-def measure_ceilings(device: str | None = None) -> Ceilings:
+def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceilings:
     """Time a copy of a large tensor and square matmuls on `device` ("cpu" or "cuda"), in about a second.
 
-    Each rate is the median of 7 readings. On a CPU only float32 is measured, with as many threads as torch uses.
+    Each rate is the median of 7 readings. On a CPU only float32 is measured, with as many threads as torch uses; time
+    in which other programs had this thread's core is left out, as find_bottleneck leaves it out of operators.
+    `small` takes 16 MiB and n = 512: to try code out, since a cache may hold them and a GPU isn't busy with them.
     Raises BadArgument for another device.
     """
     device = judged_device(device)
-    sync, side = sync_of(device), _SIDE[device]
-    source = torch.ones(_COPY_BYTES[device] // 4, device=device)
+    sync, side = sync_of(device), _SMALL_SIDE if small else _SIDE[device]
+    source = torch.ones((_SMALL_COPY_BYTES if small else _COPY_BYTES[device]) // 4, device=device)  # 4 bytes each
     target = torch.empty_like(source)
     copy_s = _readings(lambda: target.copy_(source), sync)
     usual, highest = dict[str, float](), dict[str, float]()
@@ -57,12 +60,6 @@ def measure_ceilings(device: str | None = None) -> Ceilings:
 
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:
-    """Seconds of a call, the shortest reading first."""
-    found = []
-    for _ in range(_READINGS + 1):
-        sync()
-        start = perf_counter()
-        work()
-        sync()
-        found.append(perf_counter() - start)
-    return sorted(found[1:])  # the first call is cold
+    """Seconds of a call, the shortest reading first, by the clock that times operators."""
+    readings = [sum(worked_and_slept(work, sync)) for _ in range(_READINGS + 1)]
+    return sorted(readings[1:])  # the first call is cold

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import os
 import sys
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +16,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from steptime.arguments import expected, function
 from steptime.tables import Table
@@ -37,36 +38,52 @@ def each_read(on_read: Callable[[], object]) -> Iterator[None]:
     On a GPU Python waits there until all queued work is done. An operator counts whose result's size depends on
     numbers, such as nonzero() or a mask as an index, and so do cpu(), numpy(), tolist(), printing and torch.save().
     """
-    reads = 0
+    reads = _Reads(on_read)
+    # A TorchFunctionMode would see these methods too, but torch.compile would compile all code anew under it.
+    methods: dict[str, Any] = {name: reads.once(getattr(torch.Tensor, name)) for name in _READING_METHODS}
+    ways: dict[str, Any] = {name: reads.once(getattr(torch.serialization, name)) for name in ("_save", "_legacy_save")}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.multiple(torch.serialization, **ways))
+        stack.enter_context(mock.patch.multiple(torch.Tensor, **methods))
+        stack.enter_context(EachOperator(reads.operator))
+        yield
 
-    def report() -> None:
-        nonlocal reads
-        reads += 1
-        on_read()
 
-    def around(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+class _Reads:
+    """Reports what takes numbers out of a tensor in the thread that made this, once each."""
+
+    def __init__(self, on_read: Callable[[], object]) -> None:
+        self._on_read, self._thread = on_read, threading.get_ident()
+        self._n, self._inside = 0, False
+
+    def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator, and report it if the size or the value of its result depends on numbers."""
         masked = func._schema.name == "aten::index" and any(i is not None and i.dtype == torch.bool for i in args[1])
         if masked or (func._schema.name != "aten::index" and not _READING_TAGS.isdisjoint(func.tags)):
-            report()
+            self._report()
         return func(*args, **kwargs)
 
-    class Methods(TorchFunctionMode):  # these call no operator, or hide it
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            before, result = reads, func(*args, **(kwargs or {}))
-            if getattr(func, "__name__", "") in _READING_METHODS and reads == before:
-                report()
+    def once(self, method: Callable[..., object]) -> Callable[..., object]:
+        """`method`, which reads, with a report of its own if it calls no operator that reads, or hides it."""
+
+        @functools.wraps(method)
+        def reading(*args: Any, **kwargs: Any) -> object:
+            if self._inside or threading.get_ident() != self._thread:
+                return method(*args, **kwargs)
+            before, self._inside = self._n, True
+            try:
+                result = method(*args, **kwargs)
+            finally:
+                self._inside = False
+            if self._n == before:
+                self._report()
             return result
 
-    def reported(save: Callable[..., object]) -> Callable[..., object]:
-        def saved(*args: Any, **kwargs: Any) -> object:
-            report()
-            return save(*args, **kwargs)
+        return reading
 
-        return saved
-
-    ways: dict[str, Any] = {name: reported(getattr(torch.serialization, name)) for name in ("_save", "_legacy_save")}
-    with mock.patch.multiple(torch.serialization, **ways), Methods(), EachOperator(around):
-        yield
+    def _report(self) -> None:
+        self._n += 1
+        self._on_read()
 
 
 def wait_lines(work: Callable[[], object], *, libraries: Sequence[Path] = ()) -> Table:
@@ -86,7 +103,7 @@ def wait_lines(work: Callable[[], object], *, libraries: Sequence[Path] = ()) ->
     def note(warning: object = _WARNED, *_: object, **__: object) -> None:
         if _WARNED not in str(warning):
             return
-        frame = sys._getframe(1)
+        frame = sys._getframe(1)  # of the call that waits; from there outwards to the reader's line
         while frame.f_back and frame.f_code.co_filename.startswith(skipped):
             frame = frame.f_back
         lines[frame.f_code.co_filename, frame.f_lineno] += 1

@@ -49,7 +49,7 @@ class Limit(Shown):
         """
         rest_s = self.loop_s * (1 - self.shares[choice("limit", limit, self.shares)])
         if limit != "input":
-            rest_s = min(max(rest_s, self.input_s), self.loop_s)
+            rest_s = min(max(rest_s, self.input_s), self.loop_s)  # input that was hidden before shows up now
         return self.loop_s / rest_s if rest_s > 0 else math.inf
 
     def words(self, limit: str) -> str:

@@ -32,12 +32,12 @@ def core_waits() -> Callable[[], str]:
 
 def _ran_and_waited() -> tuple[int, int]:
     """Nanoseconds on a core and waiting for one, of all threads."""
-    found = [0], [0]
+    nanoseconds = [0], [0]
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # the thread has ended
-            for numbers, text in zip(found, path.read_text().split(), strict=False):
+            for numbers, text in zip(nanoseconds, path.read_text().split(), strict=False):
                 numbers.append(int(text))
-    return sum(found[0]), sum(found[1])
+    return sum(nanoseconds[0]), sum(nanoseconds[1])
 
 
 def no_sync() -> None:

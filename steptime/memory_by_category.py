@@ -103,9 +103,9 @@ class MemoryTimeline(Shown):
 
 
 def _row(name: str, expected: int | None, most: int, at_peak: int) -> tuple[str, ...]:
-    said = "not predicted" if expected is None else format_bytes(expected)
+    predicted = "not predicted" if expected is None else format_bytes(expected)
     share = f"{significant(most / expected)}x" if expected else ""
-    return name, said, format_bytes(most), share, format_bytes(at_peak)
+    return name, predicted, format_bytes(most), share, format_bytes(at_peak)
 
 
 def memory_timeline(step: Callable[[], object], model: nn.Module, optimizer: Optimizer | None = None) -> MemoryTimeline:
@@ -149,12 +149,12 @@ def timeline_of(
             f"Expected the step to allocate memory on {device}, saw nothing. Does it run there, and as plain code? A "
             "replayed CUDA graph allocates nothing: pass the step that was captured."
         )
-    times, found = series(held, trace.begin, trace.end)
-    totals = list(map(sum, zip(*found.values(), strict=True)))
+    times, n_bytes = series(held, trace.begin, trace.end)
+    totals = list(map(sum, zip(*n_bytes.values(), strict=True)))
     return MemoryTimeline(
         device=device,
         times_s=tuple((at - trace.begin) / 1e6 for at in times),
-        n_bytes={category: tuple(values) for category, values in found.items()},
+        n_bytes={category: tuple(values) for category, values in n_bytes.items()},
         phases=trace.phases,
         peak_operator=trace.operator_at(times[totals.index(max(totals))]),
         notes=notes,

@@ -98,7 +98,7 @@ def utilization(
 
 def _suspects(rate: float, dtype: str, ceilings: Ceilings) -> Iterator[str]:
     """What may be wrong if a rate is above its limit; causes that can be detected come first."""
-    on_gpu, now = ceilings.threads is None, torch.get_num_threads()
+    on_gpu, now = ceilings.threads is None, torch.get_num_threads()  # ceilings of a GPU have no threads
     if not on_gpu and ceilings.threads != now:
         yield (
             f"the number of threads: the ceiling is that of {ceilings.threads}, torch uses {now} now. "

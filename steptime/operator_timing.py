@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter, sleep, thread_time
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,16 +17,16 @@ from torch.utils.flop_counter import flop_registry
 from steptime.arguments import function
 from steptime.machine import no_sync
 from steptime.stack_samples import StackSamples
-from steptime.torch_calls import EachOperator
+from steptime.stopwatch import Stopwatch
+from steptime.torch_calls import EachOperator, each_compiled_graph
 
-try:
-    from resource import RUSAGE_THREAD, getrusage
-except ImportError:  # only Linux has counters for each thread
-    RUSAGE_THREAD = 0  # type: ignore[misc]
-
-_LOOKS_UP = ("embedding", "gather", "index", "take")  # read as many bytes as they return, not all of their input
+_LOOKS_UP = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")  # read what they return
+_SCATTERS = ("index_", "scatter", "_index_put")  # write as much as they are given
+_OVERWRITES = ("copy_", "zero_", "fill_", "random_", "normal_", "uniform_", "bernoulli_", "exponential_")
+_LINE_BYTES = {"cpu": 64, "cuda": 32}  # the least that a memory delivers: a cache line, a sector
 _RARE_S = 1e-4  # from which mean seconds on, work of the host that some steps only do is no noise
 _END = "end of the step"
+COMPILED = "compiled graph"
 
 
 @dataclass(frozen=True)
@@ -57,101 +56,84 @@ class OperatorCall:
         return "input" if self.name.startswith("between devices: ") else "work"
 
 
-class Stopwatch:
-    """Seconds that this thread has worked and slept from `start` to `stop`.
-
-    On a CPU it has worked for its CPU time, however long other programs had its core. It has slept if it gave the core
-    up itself, to wait for a time, a lock, a disk or another thread: for all the rest of the time then, else not at all.
-    Where `sync` waits for a device, which works on meanwhile, and where blocking isn't counted, all time is work.
-    """
-
-    def __init__(self, sync: Callable[[], None]) -> None:
-        self._by_cpu_time = sync is no_sync and _blocking_is_counted()
-        self._start_s, self._cpu_s, self._blocked = 0.0, 0.0, 0
-
-    def start(self) -> None:
-        """Begin."""
-        self._blocked, self._cpu_s, self._start_s = _times_blocked(), thread_time(), perf_counter()
-
-    def stop(self) -> tuple[float, float]:
-        """Seconds of work and of sleep since the start."""
-        seconds, cpu_s = perf_counter() - self._start_s, thread_time() - self._cpu_s
-        if not self._by_cpu_time:
-            return seconds, 0.0
-        return cpu_s, seconds - cpu_s if _times_blocked() > self._blocked else 0.0
-
-
-def _times_blocked() -> int:
-    """How often this thread has given up its core by itself; 0 where the system doesn't say."""
-    return getrusage(RUSAGE_THREAD).ru_nvcsw if RUSAGE_THREAD else 0
-
-
-@functools.cache
-def _blocking_is_counted() -> bool:
-    before = _times_blocked()
-    sleep(1e-3)
-    return _times_blocked() > before
-
-
-def worked_and_slept(work: Callable[[], object], sync: Callable[[], None], runs: int = 1) -> tuple[float, float]:
-    """Mean seconds of work and of sleep of `runs` calls in a row."""
-    watch = Stopwatch(sync)
-    sync()
-    watch.start()
-    for _ in range(runs):
-        work()
-    sync()
-    worked_s, slept_s = watch.stop()
-    return worked_s / runs, slept_s / runs
-
-
 def timed_calls(
     work: Callable[[], object], sync: Callable[[], None], samples: StackSamples | None = None, gap_s: float = 0.0
 ) -> list[OperatorCall]:
     """Run `work` once, and time each operator by itself, with a wait for the device before and after.
 
-    The last call of the list is no operator: it holds the time after the last one. `samples` are kept where more than
-    `gap_s` seconds pass between two operators.
+    A graph that Inductor compiled is one call, with the FLOP of the products in it. The last call of the list is no
+    operator: it holds the time after the last one. `samples` are kept where more than `gap_s` seconds pass between two
+    operators.
     """
-    calls: list[OperatorCall] = []
-    samples, watch = samples or StackSamples(), Stopwatch(sync)
+    timer = _CallTimer(sync, samples or StackSamples(), gap_s)
+    with EachOperator(timer.operator), each_compiled_graph(timer.graph):
+        timer.begin()
+        work()
+    timer.end()
+    return timer.calls
 
-    def add(call: OperatorCall, before: tuple[float, float], slept_s: float = 0.0) -> None:
-        calls.append(dataclasses.replace(call, before_s=sum(before), slept_s=before[1] + slept_s))
 
-    def since_last() -> tuple[float, float]:
-        before = watch.stop()
-        if sum(before) > gap_s:
-            samples.keep(sum(before))
-        return before
+class _CallTimer:
+    """Times operators and compiled graphs, and what passes between them."""
 
-    def timed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __init__(self, sync: Callable[[], None], samples: StackSamples, gap_s: float) -> None:
+        self.calls: list[OperatorCall] = []
+        self._sync, self._samples, self._gap_s, self._watch = sync, samples, gap_s, Stopwatch(sync)
+        self._graph_flop: list[float] | None = None  # of the operators of the compiled graph that runs now
+
+    def begin(self) -> None:
+        """Begin the time before the next call."""
+        self._samples.drop()
+        self._watch.start()
+
+    def end(self) -> None:
+        """Note the time after the last call."""
+        self._add(OperatorCall(_END, 0.0, 0.0, 0.0), self._since_last())
+
+    def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run and time an operator; one that belongs to a compiled graph is run, and its FLOP are counted."""
         if func.namespace == "profiler":  # the name of a part, which the next operator's gap includes
             return func(*args, **kwargs)
-        sync()
-        before = since_last()
-        watch.start()
+        if self._graph_flop is None:
+            return self._timed(lambda: func(*args, **kwargs), partial(described, func, args, kwargs))
         out = func(*args, **kwargs)
-        sync()
-        worked_s, slept_s = watch.stop()
-        add(described(func, args, kwargs, out, worked_s + slept_s), before, slept_s)
-        samples.drop()
-        watch.start()
+        self._graph_flop.append(described(func, args, kwargs, out, 0.0).flop)
         return out
 
-    with EachOperator(timed):
-        samples.drop()
-        watch.start()
-        work()
-    add(OperatorCall(_END, 0.0, 0.0, 0.0), since_last())
-    return calls
+    def graph(self, run: Callable[[], Any], inputs: list[Any]) -> Any:
+        """Run and time a compiled graph."""
+        self._graph_flop = flop = list[float]()
+        try:
+            return self._timed(run, lambda out, seconds: _graph_call(inputs, out, seconds, sum(flop)))
+        finally:
+            self._graph_flop = None
+
+    def _timed(self, run: Callable[[], Any], describe: Callable[[Any, float], OperatorCall]) -> Any:
+        self._sync()  # what was queued before isn't this operator's
+        before = self._since_last()
+        self._watch.start()
+        out = run()
+        self._sync()
+        worked_s, slept_s = self._watch.stop()
+        self._add(describe(out, worked_s + slept_s), before, slept_s)
+        self.begin()
+        return out
+
+    def _since_last(self) -> tuple[float, float]:
+        before = self._watch.stop()
+        if sum(before) > self._gap_s:
+            self._samples.keep(sum(before))
+        return before
+
+    def _add(self, call: OperatorCall, before: tuple[float, float], slept_s: float = 0.0) -> None:
+        self.calls.append(dataclasses.replace(call, before_s=sum(before), slept_s=before[1] + slept_s))
 
 
 def counted_flop(work: Callable[[], object]) -> float:
     """FLOP of the matrix products, convolutions, attention and LSTMs that `work()` runs, in backward passes too.
 
-    A multiply-add counts 2; other operators count 0, and so does what torch.compile made. The formulas are those of
-    torch.utils.flop_counter, which counts all positions of attention, masked or not, and none on a CPU by itself.
+    A multiply-add counts 2; other operators count 0, and so do kernels that torch.compile wrote. The formulas are those
+    of torch.utils.flop_counter, which counts all positions of attention, masked or not, and none on a CPU by itself.
     Raises BadArgument for work that isn't a function without arguments.
     """
     return sum(call.flop for call in timed_calls(function("work", work, 0), no_sync))
@@ -170,12 +152,12 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     alike: dict[tuple[str, ...], list[Sequence[OperatorCall]]] = defaultdict(list)
     for run in runs:
         alike[tuple(call.name for call in run)].append(run)
-    found = []
+    typical = []
     for same in alike.values():
         for calls in zip(*same, strict=True):
             before_s = low([call.before_s for call in calls])
             rare_s = statistics.mean(call.before_s for call in calls) - before_s
-            found.append(
+            typical.append(
                 dataclasses.replace(
                     calls[0],
                     seconds=min(call.seconds for call in calls),
@@ -185,24 +167,56 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
                     weight=len(same) / len(runs),
                 )
             )
-    return found
+    return typical
 
 
 def described(func: Any, args: Any, kwargs: Any, out: Any, seconds: float) -> OperatorCall:
     """The record of an operator's call: its FLOP and bytes, from its arguments and its result."""
-    given, made = _tensors((args, kwargs)), _tensors(out)
+    given, results = _tensors((args, kwargs)), _tensors(out)
     name = str(func).removeprefix("aten.").removesuffix(".default")
     base = name.partition(".")[0]
     counts = _FLOP_OF.get(func._overloadpacket)
     flop = float(counts(*args, **kwargs, out_val=out)) if counts is not None else 0.0
-    dtype = str(made[0].dtype if made else torch.float32).removeprefix("torch.")
-    if len({x.device.type for x in given + made}) > 1 and base.startswith(("_to_copy", "copy")):
+    dtype = str(results[0].dtype if results else torch.float32).removeprefix("torch.")
+    if len({x.device.type for x in given + results}) > 1 and base.startswith(("_to_copy", "copy")):
         return OperatorCall(f"between devices: {name}", seconds, 0.0, 0.0, dtype)
-    if _is_view(func, given, made):
-        return OperatorCall(name, seconds, 0.0, 0.0, dtype)
-    n_bytes = sum(map(_bytes, made))
-    n_bytes += n_bytes if base.startswith(_LOOKS_UP) else sum(map(_bytes, given))
-    return OperatorCall(name, seconds, flop, float(n_bytes), dtype)
+    return OperatorCall(name, seconds, flop, float(_traffic(func, base, args, kwargs, results)), dtype)
+
+
+def _traffic(func: Any, base: str, args: Any, kwargs: Any, results: Sequence[torch.Tensor]) -> int:
+    """Bytes that an operator reads and writes; its schema says which arguments it writes.
+
+    A view moves nothing, and memory without values is not written.
+    """
+    if base.startswith(("empty", "new_empty")) or torch.Tag.inplace_view in func.tags:
+        return 0
+    written, read = list[torch.Tensor](), list[torch.Tensor]()
+    named = {argument.name: argument for argument in func._schema.arguments}
+    for argument, value in [*zip(named.values(), args, strict=False), *((named[k], v) for k, v in kwargs.items())]:
+        tensors = _tensors(value)
+        if writes := argument.alias_info is not None and argument.alias_info.is_write:
+            written += tensors
+        if not (writes and (argument.kwarg_only or base in _OVERWRITES)) and not base.endswith("_like"):
+            read += tensors
+    known = {x.untyped_storage().data_ptr() for x in read + written}
+    new = [x for x in results if x.untyped_storage().data_ptr() not in known]
+    if results and not new and not written:
+        return 0
+    if base in _LOOKS_UP:
+        return 2 * sum(map(_bytes, new + written))
+    read = list({(x.data_ptr(), x.numel()): x for x in read}.values())  # x * x reads x once
+    n_read, n_written = sum(map(_bytes, read)), sum(map(_bytes, written))
+    if written and base.startswith(_SCATTERS):
+        given = [_bytes(x) for x in read if not any(x is target for target in written)]
+        return sum(given) + 2 * min(n_written, max(given, default=0))
+    return n_read + n_written + sum(map(_bytes, new))
+
+
+def _graph_call(inputs: list[Any], out: Any, seconds: float, flop: float) -> OperatorCall:
+    """The record of a compiled graph's call: it reads its inputs and writes its outputs at least once."""
+    given, made = _tensors(inputs), _tensors(out)
+    dtype = str(made[0].dtype if made else torch.float32).removeprefix("torch.")
+    return OperatorCall(COMPILED, seconds, flop, float(sum(map(_bytes, given + made))), dtype)
 
 
 def _lstm_flop(x: torch.Tensor, input_weight: torch.Tensor, weight: torch.Tensor, *_: Any, **__: Any) -> float:
@@ -227,14 +241,9 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [x for x in tree_flatten(tree)[0] if isinstance(x, torch.Tensor) and x.layout == torch.strided]
 
 
-def _is_view(func: Any, given: Sequence[Any], made: Sequence[Any]) -> bool:
-    """Whether the result shares an input's memory and nothing was written."""
-    if func._schema.is_mutable or not made:
-        return not made
-    storages = {x.untyped_storage().data_ptr() for x in given}
-    return all(x.untyped_storage().data_ptr() in storages for x in made)
-
-
 def _bytes(x: torch.Tensor) -> int:
-    """Bytes of a tensor's elements; an expanded tensor's are those of its storage."""
-    return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())
+    """Bytes that a pass over a tensor moves: whole cache lines if it is strided, and no more than its storage has."""
+    steps = [step for size, step in zip(x.shape, x.stride(), strict=True) if size > 1 and step]
+    item = x.element_size()
+    line = max(_LINE_BYTES.get(x.device.type, item), item)
+    return min(x.numel() * min(min(steps, default=1) * item, line), x.untyped_storage().nbytes())

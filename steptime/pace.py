@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from steptime.ceilings import Ceilings
-from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls, worked_and_slept
+from steptime.limits import HOST
+from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls
+from steptime.stopwatch import worked_and_slept
 
 WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input")
 # The share of an operator's time that its bytes or FLOP need at the ceilings: new memory makes copies slow. And where
@@ -93,7 +95,7 @@ class TinyStep:
         """Time an operator on one number, the step, and each of its operators."""
         for _ in range(times):
             adding = timed_calls(lambda: [self.one.add_(1) for _ in range(_IN_A_ROW)], self.sync)
-            self.empty_s.append(min(call.seconds for call in adding[:-1]))
+            self.empty_s.append(min(call.seconds for call in adding[:-1]))  # the last one is no operator
             self.plain_s.append(sum(worked_and_slept(self.step, self.sync)))
             self.runs.append(timed_calls(self.step, self.sync))
 
@@ -131,3 +133,22 @@ def split_by_limit(
         seconds["launch overhead"] += call.weight * fixed_s
         seconds[kind] += call.weight * (net_s - fixed_s)
     return seconds
+
+
+def divide_gaps(
+    seconds: dict[str, float], calls: Sequence[OperatorCall], pace: Pace, step_s: float, waits_s: float
+) -> None:
+    """Add to `seconds`, by limit, what passes between the operators of a step of `step_s` seconds.
+
+    `waits_s` of it are waits for other ranks, first those of each step, then those of some. Launching lies in short
+    gaps and costs no more than in a tiny step; the rest is the host's, as is what only some steps take besides.
+    """
+    long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
+    rare_s = sum(call.weight * call.rare_s for call in calls)
+    usual_waits_s = min(waits_s, long_s)
+    rare_waits_s = min(waits_s - usual_waits_s, rare_s)
+    rest_s = max(step_s - sum(seconds.values()) - (waits_s - rare_waits_s), 0.0)
+    host_s = max(min(long_s - usual_waits_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s)
+    seconds["communication"] += waits_s
+    seconds["launch overhead"] += rest_s - host_s
+    seconds[HOST] += host_s + rare_s - rare_waits_s

@@ -42,12 +42,12 @@ class Strip:
         self.codes = [_EMPTY] * (len(self.edges) - 1)
         place = {edge: i for i, edge in enumerate(self.edges)}
         for a, b, code in inside:
-            self.codes[place[a] : place[b]] = [code] * (place[b] - place[a])
+            self.codes[place[a] : place[b]] = [code] * (place[b] - place[a])  # what is painted later covers the earlier
 
     def at(self, instant: float) -> int:
         """The index in PARTS of the part at an instant."""
-        found = bisect.bisect_right(self.edges, instant) - 1
-        return self.codes[found] if 0 <= found < len(self.codes) else _EMPTY
+        index = bisect.bisect_right(self.edges, instant) - 1  # -1 before the first edge
+        return self.codes[index] if 0 <= index < len(self.codes) else _EMPTY
 
     def microseconds(self) -> dict[str, float]:
         """The duration of each part, in microseconds."""
@@ -119,8 +119,8 @@ def _kernel_part(e: TraceEvent, launched: dict[object, TraceEvent], threads: dic
         return "copies"
     launch = launched.get(e["args"].get("correlation"))
     strip = threads.get(launch["tid"]) if launch is not None else None
-    found = PARTS[strip.at(launch["ts"])] if strip is not None and launch is not None else "other"
-    return found if found in ("forward", "backward", "optimizer", "communication", "copies") else "other"
+    name = PARTS[strip.at(launch["ts"])] if strip is not None and launch is not None else "other"
+    return name if name in ("forward", "backward", "optimizer", "communication", "copies") else "other"
 
 
 def spans(lanes: dict[str, Strip], start: float, end: float) -> Iterator[PartSpan]:

@@ -205,8 +205,8 @@ def _operators(events: list[TraceEvent], steps: int) -> tuple[OperatorTime, ...]
             if running:
                 own_us[running[-1]["name"], lane] -= e["dur"]
             running.append(e)
-    found = [OperatorTime(key[0], calls[key] / steps, us * 1e-6 / steps, key[1]) for key, us in own_us.items()]
-    return tuple(sorted(found, key=lambda o: -o.self_s))
+    times = [OperatorTime(key[0], calls[key] / steps, us * 1e-6 / steps, key[1]) for key, us in own_us.items()]
+    return tuple(sorted(times, key=lambda o: -o.self_s))
 
 
 def _waits(events: list[TraceEvent], steps: int, *, gpu: bool) -> dict[str, float]:
@@ -214,8 +214,8 @@ def _waits(events: list[TraceEvent], steps: int, *, gpu: bool) -> dict[str, floa
     ours = [e for e in events if e["name"] == END or (not gpu and e["name"].startswith("Optimizer."))]
     names = _WAITS if gpu else (_WOULD_WAIT,)
     waits = [e for e in events if e["name"] in names]
-    found = Counter(e["name"] for e in waits if not any(o["ts"] <= e["ts"] < o["ts"] + o["dur"] for o in ours))
-    return {name: found[name] / steps for name in names if found[name]}
+    calls = Counter(e["name"] for e in waits if not any(o["ts"] <= e["ts"] < o["ts"] + o["dur"] for o in ours))
+    return {name: calls[name] / steps for name in names if calls[name]}
 
 
 def _notes(events: list[TraceEvent], steps: list[TraceEvent]) -> Iterator[str]:

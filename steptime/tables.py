@@ -34,12 +34,10 @@ class Table(Shown):
     def _repr_html_(self) -> str:
         title = f"<caption style='text-align:left'><b>{html.escape(self.title)}</b></caption>" if self.title else ""
         body = "".join(_line(row, "td") for row in self.rows)
-        notes = (
-            f"<p class='{_LITERAL}' style='max-width:48em;margin:0.2em 0'>{html.escape(note)}</p>"
-            for note in self.notes
-        )
+        begin = f"<p class='{_LITERAL}' style='max-width:48em;margin:0.2em 0'>"
+        notes = "".join(f"{begin}{html.escape(note)}</p>" for note in self.notes)
         head = _line(self.headings, "th")
-        return f"<table class='{_LITERAL}'>{title}<thead>{head}</thead><tbody>{body}</tbody></table>{''.join(notes)}"
+        return f"<table class='{_LITERAL}'>{title}<thead>{head}</thead><tbody>{body}</tbody></table>{notes}"
 
 
 def _line(cells: Iterable[str], tag: str) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,13 +19,19 @@ class EachOperator(TorchDispatchMode):
     """Within the block, `around(func, args, kwargs)` is called in place of each operator that this thread dispatches.
 
     It returns the operator's result, usually func(*args, **kwargs). Operators, such as aten.mm.default, are dispatched
-    below autograd: those of backward passes are seen, those of compiled code are not. In inference mode torch leaves
-    operators such as aten.linear whole: they are taken apart here.
+    below autograd: those of backward passes are seen. Code of torch.compile runs compiled and stays so; of it, only the
+    operators are seen that it calls, such as products. In inference mode torch leaves operators such as aten.linear
+    whole: they are taken apart here.
     """
 
     def __init__(self, around: Around) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch gives it no types
         self.around = around
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """True: else torch.compile would give up each function that it meets within the block, for good."""
+        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.is_inference_mode_enabled():
@@ -30,3 +40,37 @@ class EachOperator(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         return self.around(func, args, kwargs or {})
+
+
+@contextlib.contextmanager
+def each_compiled_graph(around: Callable[[Callable[[], Any], list[Any]], Any]) -> Iterator[None]:
+    """Within the block, `around(run, inputs)` is called in place of each graph of Inductor that this thread runs.
+
+    It returns the outputs, usually run(). Other backends' graphs, such as those of "aot_eager", consist of operators.
+    """
+    output_code, thread = sys.modules.get("torch._inductor.output_code"), threading.get_ident()
+    if output_code is None:  # nothing has been compiled
+        yield
+        return
+    call = output_code.CompiledFxGraph.__call__
+
+    def replaced(graph: Any, inputs: list[Any]) -> Any:
+        if threading.get_ident() != thread:
+            return call(graph, inputs)
+        return around(lambda: call(graph, inputs), [*inputs])  # a copy: the graph empties its list
+
+    with mock.patch.object(output_code.CompiledFxGraph, "__call__", replaced):
+        yield
+
+
+def compiled_anything() -> bool:
+    """Whether torch.compile has compiled a graph in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and dynamo.counters["stats"]["unique_graphs"] > 0
+
+
+@contextlib.contextmanager
+def kept_as_compiled() -> Iterator[None]:
+    """Within the block, what torch.compile has compiled raises RuntimeError where it would have to be compiled anew."""
+    with torch.compiler.set_stance("fail_on_recompile") if compiled_anything() else contextlib.nullcontext():
+        yield

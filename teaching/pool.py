@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import plot
 from labkit.core import results
 from labkit.core.comparable import Work, difference
 from labkit.core.display import Note, Table, as_html
@@ -25,9 +24,10 @@ from labkit.core.own_folder import writing
 from labkit.core.parameters import checked
 from labkit.core.results import Attempt, Entry, Measurement, Prediction, Verdict
 from labkit.core.units import format_quantity
-from labkit.lesson import course, guesses, journal
+from labkit.lesson import calibration, guesses, journal
 from labkit.lesson.outcomes import Standing, outcomes
 from labkit.measure.bootstrap import median_ratio_interval
+from teaching.guess_histogram import guess_histogram
 from teaching.report import as_page
 
 _LARGEST = 2**26  # bytes of a file; the whole course makes half a megabyte
@@ -118,8 +118,8 @@ def _parts(readers: Sequence[Reader], skipped: Sequence[str]) -> Iterator[str]:
     told += f" {len(skipped)} files or groups of lines are left out, which the command names." if skipped else ""
     yield f"<p>{as_html(told)}</p>"
     pairs = [pair for reader in readers for pair in guesses.before_measuring(reader.entries)]
-    calibration = course.calibrated(pairs, "All") if pairs else Note("Nobody has guessed and measured a number yet.")
-    yield f"<h2>How good the guesses are</h2>{calibration._repr_html_()}"
+    guessed = calibration.calibrated(pairs, "All") if pairs else Note("Nobody has guessed and measured a number yet.")
+    yield f"<h2>How good the guesses are</h2>{guessed._repr_html_()}"
     yield f"<h2>Exercises</h2>{_exercises(readers)._repr_html_()}"
     yield f"<h2>Claims by machine</h2>{_claims(readers)._repr_html_()}"
     yield "<h2>Guesses, and what was measured</h2><p>Only guesses that were made before measuring.</p>"
@@ -143,7 +143,7 @@ def _guesses(readers: Sequence[Reader]) -> Iterator[tuple[str, str]]:
             found[kind].setdefault(key, []).append(entry.value)
     for key, guessed in sorted(found[Prediction].items()):
         measured, title = found[Measurement].get(key, []), " ".join(key[:2])
-        yield key[0][:2], plot.guess_histogram(guessed, measured, unit=key[2], title=title).as_html()
+        yield key[0][:2], guess_histogram(guessed, measured, unit=key[2], title=title).as_html()
 
 
 def _machines(readers: Sequence[Reader]) -> Iterator[tuple[str, str]]:

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from exercises.nb16 import course
 from labkit.core import results
 from labkit.core.display import as_html
 from labkit.core.results import Measurement
-from labkit.lesson import course, journal, notebook_files
+from labkit.lesson import journal, notebook_files
 from labkit.lesson.boards import SpeedBoard
 from labkit.lesson.progress import progress
 from labkit.measure.bench import Timing
@@ -48,12 +49,12 @@ def write_page(path: Path) -> None:
     """Write the page about this reader's results on this machine. Raises OSError where `path` can't be written."""
     log, here = results.results(), machine()
     title = f"Speed of training on {here.name}"
-    found = course.claims()
+    claims = course.claims()
     parts = [f"<p>{as_html(f'From {log.path}, {results.now()}.')}</p>"]
     parts += [f"<p>{as_html(sentence)}</p>" for sentence in log.damaged()]
     parts += ["<h2>Progress</h2>", progress()._repr_html_()]
     parts += ["<h2>Guesses</h2>", course.calibration()._repr_html_()]
-    parts += ["<h2>Claims</h2>", found._repr_html_(), "<h3>Sources of what is published</h3>", _sources(found)]
+    parts += ["<h2>Claims</h2>", claims._repr_html_(), "<h3>Sources of what is published</h3>", _sources(claims)]
     measured = [e for e in log.entries() if isinstance(e, Measurement) and e.machine == here.name]
     for notebook in notebook_files.paths():
         number = notebook.name[:2]
@@ -72,8 +73,8 @@ def as_page(title: str, body: str) -> str:
     return f"{page}{body}</body></html>\n"
 
 
-def _sources(found: course.Claims) -> str:
-    links = {e["source"]: e["link"] for claim in found.claims for e in claim.evidence}
+def _sources(claims: course.Claims) -> str:
+    links = {e["source"]: e["link"] for claim in claims.claims for e in claim.evidence}
     return "".join(f"<p><a href='{as_html(link)}'>{as_html(source)}</a></p>" for source, link in sorted(links.items()))
 
 

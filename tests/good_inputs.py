@@ -104,8 +104,6 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "nsight.nsys_command.script": lambda: "script.py",
     "nsight.nsys_stats_command.script": lambda: "script.py",
     "nsight.ncu_command.script": lambda: "script.py",
-    "nsight.read_report.path": lambda: _report(),
-    "nsight.csv_rows.text": lambda: _CSV,
     "profiling.step_overhead.step_of": lambda: lambda n: _work,
     "profiling.step_overhead.small": lambda: 1,
     "profiling.step_overhead.large": lambda: 2,
@@ -114,14 +112,13 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "published.table.name": lambda: "memcpy_bandwidth",
     "published.cited.section": lambda: "04.6",
     "published.ratios.section": lambda: "09.6",
-    "published.citations.found": lambda: lab.published.cited("04.6"),
+    "published.citations.numbers": lambda: lab.published.cited("04.6"),
     "published.bus.gpu": lambda: "H200",
     "published.bus.link": lambda: "PCIe 5 x16",
     "cluster.step.batch": lambda: 8,
     "cluster.held_against.batch": lambda: 8,
     "schedule.overlap.backward_s": lambda: [1.0, 1.0],
     "schedule.overlap.n_bytes": lambda: [1e6, 1e6],
-    "schedule.profile.row": lambda: lab.published.table("zero_bubble_times")[0],
     "schedule.simulate.schedule": lambda: [["F0", "B0"], ["F0", "B0"]],
     "fpga.recorded.kind": lambda: "plain",
     "fpga.skewed.rows": lambda: np.ones((2, 3), int),
@@ -149,7 +146,6 @@ EXAMPLES |= {
     "seed_curves.SeedCurves.x": lambda: "epochs",
     "seed_curves.SeedCurves.accuracy": lambda: 0.9,
     "SpeedBoard.section": lambda: "00.1",
-    "course.calibrated.pairs": list,
     "pool.read_class.paths": lambda: [Path("results.jsonl")],
     "SpeedBoard.unit": lambda: "s",
     "SpeedBoard.size": lambda: "",
@@ -164,7 +160,7 @@ EXAMPLES |= {
     "data.digits.split": lambda: "train",
     "data.loader.dataset": lambda: torch.utils.data.TensorDataset(torch.rand(16, 4)),
     "data.loader.num_workers": lambda: 0,
-    "data.steady_batch_s.times": lambda: [lab.data.BatchTimes(0, i, i + 0.5, i, i + 0.6) for i in range(40)],
+    "steady_rate.steady_batch_s.times": lambda: [lab.data.BatchTimes(0, i, i + 0.5, i, i + 0.6) for i in range(40)],
     "formats.Format.bits.x": lambda: 2.0,
     "formats.Format.value.bits": lambda: "0" * 16,
     "formats.Format.shares.values": lambda: [1.0, 2.0],
@@ -201,8 +197,8 @@ EXAMPLES |= {
 EXAMPLES |= {
     "namespace_hosts.Hosts.launch.fn": lambda: _work_on,
     "dist.all_reduce_seconds.sizes": lambda: [4, 4096],
-    "dist.as_script.fn": lambda: _work_on,
-    "dist.as_script.folder": lambda: "script",
+    "rank_script.as_script.fn": lambda: _work_on,
+    "rank_script.as_script.folder": lambda: "script",
     "parallel_training.backward_by_buckets.backward_s": lambda: [0.1, 0.1],
     "parallel_training.backward_by_buckets.n_bytes": lambda: [4, 4],
     "dist.interleaved.ways": lambda: {"one": lambda: None},
@@ -264,7 +260,6 @@ RESULTS = {
     "cluster.Step",
     "costs.TrainingMemory",
     "costs.TrainingStep",
-    "course.Calibration",
     "course.Claim",
     "course.Claims",
     "pool.Reader",
@@ -278,7 +273,6 @@ RESULTS = {
     "dist.Launched",
     "dist.Report",
     "pipelines.Steps",
-    "nsight.Command",
     "profiling.Limit",
     "profiling.MemoryTimeline",
     "profiling.PartSpan",
@@ -287,7 +281,7 @@ RESULTS = {
     "profiling.Utilization",
     "published.Bus",
     "published.Cited",
-    "published.PublishedMatmul",
+    "published_matmuls.PublishedMatmul",
     "schedule.Overlap",
     "schedule.Timetable",
     "simulated.Blur",
@@ -298,7 +292,8 @@ RESULTS = {
     "training.AccuracyGain",
     "training.RateSweep",
     "training.Run",
-    "training.Runs",
+    "several_seeds.Reached",
+    "several_seeds.Runs",
     "training.TunedComparison",
 }
 
@@ -327,6 +322,7 @@ NOT_WALKED: dict[str, str] = {
     "gpu_comparison.ready": "needs a GPU",
     "trace": "takes what its kernel takes: tests/test_kerneltrace/test_trace_refusals.py",
     "Stepper": "takes what its kernel takes: tests/test_lesson/test_stepper.py",
+    "kerneltrace.Stepper": "the same",
     "schedule_editor.ScheduleEditor": "takes what `schedule.simulate` takes, which is called",
     "data.Prepare.augment": "handles one image of a loader",
     "data.Prepare.decode": "handles one image of a loader",
@@ -354,12 +350,11 @@ NOT_WALKED: dict[str, str] = {
     "pool.run": "takes argparse's result",
     "pool.write_page": "writes a file; `pool.read_class` is called",
     "graphs": "compiles",
-    "kernels": "needs a GPU",
-    "models.ResNet9.forward": "is traced by torch.compile, which a door would break",
+    "resnet9.ResNet9.forward": "is traced by torch.compile, which a door would break",
     "models.SimpleCNN.forward": "is traced by torch.compile, which a door would break",
     "models.SmallGPT.forward": "is traced by torch.compile, which a door would break",
-    "training.Runs.faster_than": "needs four seeds on each side",
-    "training.interleaved": "trains; `fit` is called",
+    "several_seeds.Runs.faster_than": "needs four seeds on each side",
+    "several_seeds.interleaved": "trains; `fit` is called",
     "training.RateSweep.middle": "takes one of its own rates",
     "measure_ceilings": "takes seconds a call",
     "pipelines.OwnSchedule": "torch's class, which needs a process group",
@@ -423,14 +418,6 @@ def _work() -> None:
 
 def _work_on(value: object = None) -> None:
     pass
-
-
-_CSV = '"ID","Kernel Name","Metric Name","Metric Value","Metric Unit"\n0,a,Duration,1,us\n'
-
-
-def _report() -> str:
-    Path("report.csv").write_text(_CSV)
-    return "report.csv"
 
 
 def _prepared() -> Any:

@@ -5,11 +5,14 @@ import importlib
 from labkit import plot
 from labkit.core.paths import EXERCISES
 from labkit.plot.core import Drawing
+from teaching import guess_histogram
 
 INSTRUMENTS = {
-    "01": ("device_jobs",), "02": ("workstation",), "04": ("gpu_comparison",), "07": ("nsight",), "09": ("formats",),
-    "11": ("gradient_noise", "seed_curves"), "12": ("parallel_training",), "14": ("pipelines", "schedule_editor"),
-    "15": ("namespace_hosts",), "22": ("fpga",),
+    "01": ("device_jobs", "published_matmuls"), "02": ("workstation",), "04": ("gpu_comparison", "kernel_times"),
+    "07": ("nsight",), "08": ("steady_rate",), "09": ("formats", "resnet9"),
+    "11": ("gradient_noise", "seed_curves", "several_seeds"), "12": ("parallel_training",),
+    "14": ("pipelines", "schedule_editor"), "15": ("namespace_hosts", "rank_script"), "16": ("course",),
+    "22": ("fpga",),
 }  # fmt: skip
 
 
@@ -22,5 +25,5 @@ def instruments():
 def drawings():
     """Name -> figure function: labkit's, and those of exercises/nbNN/figures.py."""
     folders = [path.parent.name for path in EXERCISES.glob("nb*/figures.py")]
-    modules = [plot, *(importlib.import_module(f"exercises.{folder}.figures") for folder in folders)]
+    modules = [plot, guess_histogram, *(importlib.import_module(f"exercises.{folder}.figures") for folder in folders)]
     return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Drawing)}

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import planner
 from labkit.measure.published import table
-from trainplan.cluster.validation import COMPARISONS
+from trainplan.cluster.validation import COMPARISONS, published_steps
 
 TABLE = "selective recomputation"
 
@@ -12,7 +12,7 @@ TABLE = "selective recomputation"
 def test_another_planners_error_is_predicted_over_published_speed():
     published = {f"{row['model']}, recompute {row['recompute']}": row for row in table("selective_recompute")}
     predicted = {f"{row['model']}, recompute {row['recompute']}": row for row in table("calculon_predictions")}
-    runs = COMPARISONS[TABLE]().rows
+    runs = published_steps(TABLE).rows
     for run, (ours, theirs) in zip(runs, planner.calculon()[TABLE], strict=True):
         seconds = float(published[run.label]["iteration_s"])
         assert ours == run.error
@@ -41,10 +41,10 @@ def test_without_mlsysim_the_other_figures_are_there_and_a_sentence_says_so(monk
 
 
 def test_what_mlsysim_is_asked_about():
-    asked = {name: sum(planner.expressible(run.by) for run in compare().rows) for name, compare in COMPARISONS.items()}
-    assert asked[TABLE] == len(COMPARISONS[TABLE]().rows)
-    mixtures = [run for run in COMPARISONS["megatron bridge"]().rows if run.by.model.experts]
-    contexts = [run for run in COMPARISONS["torchtitan"]().rows if run.by.layout.context > 1]
+    asked = {name: sum(planner.expressible(run.by) for run in published_steps(name).rows) for name in COMPARISONS}
+    assert asked[TABLE] == len(published_steps(TABLE).rows)
+    mixtures = [run for run in published_steps("megatron bridge").rows if run.by.model.experts]
+    contexts = [run for run in published_steps("torchtitan").rows if run.by.layout.context > 1]
     assert mixtures
     assert contexts
     assert not any(planner.expressible(run.by) for run in (*mixtures, *contexts))

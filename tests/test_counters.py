@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from benchmarks import counters
+from labkit.core.errors import DataError
 from tests.test_kerneltrace.textbook import ENTRIES
 
 NAMES = [name for name, _, _ in counters.COUNTERS.values()]
@@ -43,6 +44,35 @@ def test_ncu_that_fails_ends_the_comparison(ncu):
     ncu("==ERROR== no permission", status=1)
     with pytest.raises(SystemExit, match="no permission"):
         counters.counted()
+
+
+def test_a_line_that_was_cut_off_is_left_out():
+    assert len(counters.csv_rows(csv_of(["1", "2", "3", "4", "5", "6"]) + '\n"1","k","1')) == 2
+
+
+def test_counters_that_may_not_be_read_give_one_sentence_with_what_to_do():
+    with pytest.raises(DataError, match=r"not allowed to read.*ERR_NVGPUCTRPERM.*ToAdminUsers=0") as error:
+        counters.csv_rows(
+            "==PROF== Connected to process 1\n==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access "
+            "NVIDIA GPU Performance Counters on the target device 0.\n==WARNING== No kernels were profiled.\n"
+        )
+    assert "\n" not in str(error.value)
+    assert "--cap-add=SYS_ADMIN" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "Did the script run a kernel on the GPU"),
+        ("==WARNING== No kernels were profiled.\n", "It says: ==WARNING== No kernels were profiled"),
+        ("==ERROR== The application returned an error code (1).\n", r"It says: ==ERROR== The application returned"),
+        (csv_of().splitlines()[1], "found no row"),
+        ("words, and, commas\nmore, and, more\n", "found no row"),
+    ],
+)
+def test_output_without_a_table_says_why(text, words):
+    with pytest.raises(DataError, match=words):
+        counters.csv_rows(text)
 
 
 def test_the_gpu_is_measured_and_the_trace_predicts():

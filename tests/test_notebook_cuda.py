@@ -4,8 +4,10 @@ import ast
 import re
 import sys
 
+import numpy as np
 import pytest
 
+from kerneltrace import trace
 from kerneltrace.compiler import compile_cuda
 from labkit.core.paths import EXERCISES
 from tests.helpers import code_cells, notebook_paths
@@ -43,6 +45,34 @@ FOUND = [pytest.param(text, id=f"{where}: {name}") for where, tree in trees() fo
 @pytest.mark.parametrize("text", FOUND)
 def test_it_compiles(text, capability):
     assert compile_cuda(text, compute_capability=capability).kernels
+
+
+def text_of(name):
+    return next(param.values[0] for param in FOUND if param.id.endswith(f": {name}"))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("frame_cuda", lambda x: x),
+        ("gelu_cuda", lambda x: 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))),
+    ],
+)
+def test_its_elementwise_kernels_compute_what_numpy_computes(name, wanted):
+    x = np.linspace(-4, 4, 300, dtype=np.float32)
+    numbers = (1.0, 2.0, 3.0) if name == "frame_cuda" else ()
+    done = trace(text_of(name), 3, 128, x, *numbers, y := np.zeros_like(x), 300)
+    assert done.ok, done
+    np.testing.assert_allclose(y, wanted(x.astype(np.float64)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [(), ("-DSTEPS=8",), ("-DBOUNDS=__launch_bounds__(256,4)",)])
+def test_its_matrix_product_computes_what_numpy_computes(options):
+    a, b = np.random.default_rng(5).random((2, 128, 128), np.float32)
+    done = trace(text_of("matmul_cuda"), (1, 2), (16, 16), a, b, c := np.zeros_like(a), 128, options=options)
+    assert done.ok, done
+    assert done.flop == 2 * 128**3
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5)
 
 
 def test_there_is_some():

@@ -16,11 +16,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from trainplan.errors import BadArgument, PlanError, brief_repr, nearest
-from trainplan.plain_values import Refused, as_number, as_plain, as_tuple
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+_MOST_ITEMS = 1_000_000
 _MOST = 1e30  # beyond this no quantity here has a meaning, and a product of a few of them would leave the floats
+
+
+class Refused(Exception):
+    """A value that isn't what was expected: words for the message, and `where` in the parameter it is, "[2]"."""
+
+    def __init__(self, words: str, value: object, advice: str = "", where: str = "") -> None:
+        self.words, self.value, self.advice, self.where = words, value, advice, where
 
 
 class Number(NamedTuple):
@@ -83,8 +90,8 @@ def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     return instance  # type: ignore[no-any-return]
 
 
-def judge(value: Any, hint: Any) -> Any:
-    """`value` as a parameter with this annotation gets it. Raises Refused."""
+def judge(value: Any, hint: Any, where: str = "") -> Any:
+    """`value` as a parameter, or an item `where` in it, with this annotation gets it. Raises Refused."""
     hint, mark = (*get_args(hint), None)[:2] if get_origin(hint) is Annotated else (hint, None)
     origin, parts, advice = get_origin(hint), get_args(hint), getattr(hint, "MAKER", "")
     if hint is Any or mark is ANYTHING:
@@ -92,17 +99,17 @@ def judge(value: Any, hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         for part in parts:
             try:
-                return judge(value, part)
+                return judge(value, part, where)
             except Refused as refused:
-                if refused.where:  # it says more than all the choices do
+                if refused.where != where:  # it says more than all the choices do
                     raise
                 advice = advice or refused.advice
     elif hint in (int, float):
-        number, bounds, advice = as_number(value), mark or Number(), mark.advice if mark else ""
+        number, bounds, advice = _number(value), mark or Number(), mark.advice if mark else ""
         if number is not None and bounds.least <= number <= bounds.most and (type(number) is int or hint is float):
             return number
     elif hint is str or origin is Literal:
-        plain = as_plain(value, dtype=mark is _DTYPE)
+        plain = _text_or_number(value, dtype=mark is _DTYPE)
         if hint is str and isinstance(plain, str):
             return plain
         if plain is not None and plain in parts:
@@ -113,10 +120,48 @@ def judge(value: Any, hint: Any) -> Any:
         if type(value) is bool or type(value).__name__ in ("bool", "bool_"):  # NumPy's
             return bool(value)
     elif origin in (Sequence, tuple):
-        return as_tuple(value, lambda item: judge(item, parts[0]), _words(hint, mark), least=mark or 0)
-    elif _is_a(value, origin or hint):
+        items = _items(value)
+        if items is not None and (mark or 0) <= len(items) <= _MOST_ITEMS:
+            return tuple(judge(item, parts[0], f"{where}[{i}]") for i, item in enumerate(items))
+    elif issubclass(type(value), origin or hint):  # isinstance would believe what a value says of its class
         return value
-    raise Refused(_words(hint, mark), value, advice)
+    raise Refused(_words(hint, mark), value, advice, where)
+
+
+def _number(value: Any) -> int | float | None:
+    """A number of Python, NumPy or torch as Python's own; None for what is none, such as a bool or a date."""
+    kind = type(value)
+    try:
+        if issubclass(kind, int | float):
+            return None if kind is bool else float(value) if issubclass(kind, float) else int(value)
+        if getattr(value, "mask", None) is not None or getattr(value.dtype, "kind", "f") not in "iuf":
+            return None
+        item = value.item()
+        return item if type(item) in (int, float) else None
+    except Exception:  # several elements, a tensor without values, an object that refuses all questions
+        return None
+
+
+def _text_or_number(value: Any, *, dtype: bool) -> str | int | float | None:
+    """Text or a number as Python's own; where a dtype may come, the name of one of torch or NumPy; else None."""
+    kind = type(value)
+    home = str(value.__module__ if kind is type else kind.__module__).partition(".")[0]
+    if dtype and home in ("torch", "numpy") and (kind is type or "dtype" in kind.__name__.lower()):
+        return str(value.__name__ if kind is type else value).removeprefix("torch.")
+    if not issubclass(kind, str):
+        return None if dtype else _number(value)
+    text = str.__str__(value).removeprefix("torch.")
+    return text if text.encode(errors="replace").decode() == text else None  # not half of a surrogate pair
+
+
+def _items(value: Any) -> list[Any] | None:
+    """The items of a list or array, and no more than one too many; None for what is none, text among it."""
+    if issubclass(type(value), str | bytes | Mapping | set):
+        return None
+    try:
+        return list(itertools.islice(iter(value), _MOST_ITEMS + 1))
+    except Exception:  # it has no items, or refuses all questions
+        return None
 
 
 def require_picture(path: str | Path) -> None:
@@ -128,19 +173,6 @@ def require_picture(path: str | Path) -> None:
             "Expected a file that can be written, such as plan.png, plan.pdf or plan.svg in a folder that exists, got "
             f"{str(path)!r}."
         )
-
-
-def _is_a(value: Any, cls: Any) -> bool:
-    """Whether a value is of a class, or has the properties of a Protocol, each of its type."""
-    if not getattr(cls, "_is_protocol", False):
-        return issubclass(type(value), cls)  # isinstance would believe what a value says of its class
-    try:
-        hash(value)  # results are cached by it
-        for name, fact in inspect.getmembers_static(cls, lambda member: isinstance(member, property)):
-            judge(getattr(value, name), get_type_hints(fact.fget)["return"])
-    except Exception:  # it lacks one, or refuses all questions
-        return False
-    return True
 
 
 def _words(hint: Any, mark: Any = None) -> str:

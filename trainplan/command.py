@@ -9,23 +9,17 @@ from dataclasses import dataclass, replace
 
 from trainplan.arguments import require_picture
 from trainplan.cluster.hardware import Cluster
-from trainplan.cluster.layout import Layout
-from trainplan.cluster.search import best_layout, even_batch, require_fit, sequences
-from trainplan.cluster.step_prediction import Step, step
+from trainplan.cluster.layout import SHORT, Layout
+from trainplan.cluster.search import best_layout, even_batch, require_fit
+from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.costs.memory_costs import PRECISIONS
 from trainplan.costs.transformers import MODELS, Transformer
 from trainplan.errors import BadArgument, LayoutError, brief_repr, lookup, nearest
 from trainplan.facts.devices import find, matching
 from trainplan.tables import ShownAsTable, Table
-from trainplan.units import format_bytes, format_seconds, format_si, significant
 
 _SIZES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 USUAL_TOKENS = 4 * 2**20  # a step, where nothing else is asked for
-# what the command line calls a field of Layout
-_FIELDS = {
-    "dp": "data", "tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "vp": "interleave",
-    "mb": "micro_batch", "zero": "zero", "recompute": "recompute",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,29 +35,8 @@ class Plan(ShownAsTable):
     picture: str | None = None
 
     def table(self) -> Table:
-        """A row a layout, and below what the numbers are worth."""
-        first = self.steps[0]
-        headings = ("layout", "step", "tokens/s", "MFU", "memory a GPU") + ("run",) * (self.tokens is not None)
-        share = [bound / first.seconds for bound in first.interval_s]
-        worth = (
-            f"Calculated, not measured. Eight of ten published steps took {share[0]:.2f} to {share[1]:.2f} times as "
-            "long as calculated" + "; but " * bool(first.outside) + ", and ".join(first.outside) + "."
-        )
-        layers, counts = first.model.layers, {one.layout.pipeline * one.layout.interleave for one in self.steps}
-        uneven = [n for n in sorted(counts) if layers % n and not (layers + 2) % n]
-        ends = [f"{n:,} chunks (pp x vp) hold {layers} layers + embedding + head." for n in uneven]
-        title = f"{first.model}\n{first.cluster}\n{sequences(first.batch, first.model)} a step"
-        return Table(tuple(map(self._row, self.steps)), headings, title=title, notes=(worth, *ends, *self.notes))
-
-    def _row(self, one: Step) -> tuple[str, ...]:
-        cells = (
-            _spelled(one.layout),
-            format_seconds(one.seconds),
-            format_si(one.tokens_per_s, "tokens/s").removesuffix(" tokens/s"),
-            f"{one.mfu:.1%}",
-            f"{format_bytes(one.memory_bytes)} of {format_bytes(one.capacity_bytes)}",
-        )
-        return cells if self.tokens is None else (*cells, f"{significant(one.train_s(self.tokens) / 86_400)} days")
+        """The steps' table, with the notes below."""
+        return steps_table(self.steps, self.tokens, self.notes)
 
 
 def asked(argv: Sequence[str] | None = None) -> Plan:
@@ -82,7 +55,7 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
         best = best_layout(
             model, cluster, batch, dtype=words.dtype, runners_up=_whole(words.show, "--show", most=1000) - 1
         )
-        return Plan((best.step, *best.runners_up), tokens, (*notes, *best.table().notes), words.picture)
+        return Plan((best.step, *best.runners_up), tokens, (*notes, *best.notes), words.picture)
     one = step(model, cluster, _layout(words.layout, cluster, words.dtype), batch)
     if not one.fits:
         try:
@@ -105,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gpus-per-node", default="8", metavar="N", help="default: 8")
     parser.add_argument("--global-batch", metavar="TOKENS", help="tokens a step; default: about 4 million")
     parser.add_argument("--sequence", metavar="N", help="tokens a sequence; default: the model's own")
-    parser.add_argument("--layout", metavar="tp=8,pp=4", help=f"of {', '.join(_FIELDS)}; default: search")
+    parser.add_argument("--layout", metavar="tp=8,pp=4", help=f"of {', '.join(SHORT)}; default: search")
     parser.add_argument("--dtype", default="mixed bfloat16", help=f"one of {', '.join(PRECISIONS)}")
     parser.add_argument("--tokens", metavar="T", help="tokens of the whole run, such as 15e12")
     parser.add_argument("--picture", metavar="FILE", help="draw the layouts to a PNG, PDF or SVG; needs matplotlib")
@@ -172,19 +145,12 @@ def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
     given: dict[str, int | str] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
-        field = lookup(name.strip(), _FIELDS, "a part of --layout before its =")
+        field = lookup(name.strip(), SHORT, "a part of --layout before its =")
         if field in given:
             raise BadArgument(f"Expected each part of --layout once, got {name.strip()} twice in {text!r}.")
         given[field] = value.strip() if field == "recompute" else _whole(value, name, least=0)
     layout = Layout(**given, dtype=dtype)  # type: ignore[arg-type]  # Layout judges them
     return layout if "data" in given else replace(layout, data=max(cluster.gpus // layout.gpus, 1))
-
-
-def _spelled(layout: Layout) -> str:
-    """A Layout as --layout takes it: what isn't the default, and always tp; dp follows from the GPUs."""
-    values = {name: getattr(layout, field) for name, field in _FIELDS.items() if name != "dp"}
-    usual = {name: getattr(Layout, field) for name, field in _FIELDS.items()}
-    return ",".join(f"{name}={value}" for name, value in values.items() if name == "tp" or value != usual[name])
 
 
 def _whole(text: str, name: str, least: int = 1, most: float = 1e18) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+_COLUMNS = 80  # of text that a row of a table takes at most, where its first cell can give way
 # MathJax looks for no formulas inside of elements of these classes.
 _LITERAL = "tex2jax_ignore mathjax_ignore"
 
@@ -28,8 +30,10 @@ class Table(Shown):
 
     def __str__(self) -> str:
         lines = [*([self.headings] if self.headings else []), *self.rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        widths = [min(first, max(_COLUMNS - sum(others) - 2 * len(others), 20)), *others]
+        folded = [part for line in lines for part in _folded(line, widths[0])]
+        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in folded]
         return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
 
     def _repr_html_(self) -> str:
@@ -55,6 +59,12 @@ class ShownAsTable(Shown):
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+
+def _folded(row: Sequence[str], width: int) -> list[tuple[str, ...]]:
+    """A row whose first cell, where it is wider, goes on in rows of its own: behind a comma or a space, if it can."""
+    parts = re.findall(rf".{{1,{width}}}(?:(?<=[, ])|$)|.{{1,{width}}}", row[0]) or [""]
+    return [(parts[0], *row[1:]), *((part, *[""] * (len(row) - 1)) for part in parts[1:])]
 
 
 def _line(cells: Iterable[str], tag: str) -> str:

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 
 from exercises.nb01 import device_jobs
 from exercises.nb01.device_jobs import Candidate
+from exercises.nb01.published_matmuls import PublishedMatmul
 from labkit.core.errors import PlanError
 from labkit.core.parameters import Count, NonNegative, Positive
 from labkit.core.units import format_si, significant
-from labkit.measure.published import PublishedMatmul
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_beside
 from labkit.plot.style import HATCHED, LIMIT, MEASURED, series_style
 from trainplan import costs
@@ -34,7 +34,7 @@ def roofline(
     Source: Williams, Waterman and Patterson (2009), Roofline. Raises BadArgument for ceilings or points at or
     below zero.
     """
-    ridge = costs.ridge_flop_per_byte(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
+    ridge = flop_per_s / bytes_per_s
     shown = [ridge, *(x for x, _ in points.values())]
     x = np.geomspace(min(shown) / 4, max(shown) * 4, 200)
     ax.loglog(x, np.minimum(flop_per_s, x * bytes_per_s), color=LIMIT, linewidth=2, label="roof (measured ceilings)")
@@ -42,8 +42,7 @@ def roofline(
     ax.annotate("ridge", (ridge, 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points")
     shares = {}
     for i, (name, (flop_per_byte, rate)) in enumerate(points.items()):
-        roof = costs.attainable_flop_per_s(flop_per_byte, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
-        shares[name] = rate / roof
+        shares[name] = rate / min(flop_per_s, flop_per_byte * bytes_per_s)
         label = f"{name}: {shares[name]:.0%} of the roof"
         ax.plot(flop_per_byte, rate, linestyle="", markersize=9, label=label, **series_style(i))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -527,6 +527,47 @@ def blur_of_a_shared_tile_too_early(image, out):
         out[row, column] = total / count
 
 
+@cuda.jit
+def saxpy_by_atomics(a, x, y):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        cuda.atomic.add(y, i, a * x[i])
+
+
+@cuda.jit
+def saxpy_by_atomic_differences(a, x, y):
+    """An atomic of any kind."""
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        cuda.atomic.sub(y, i, -a * x[i])
+
+
+@cuda.jit
+def saxpy_by_atomics_of_odd_threads(a, x, y):
+    """Some atomics are too many, too."""
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        if i % 2:
+            cuda.atomic.add(y, i, a * x[i])
+        else:
+            y[i] = a * x[i] + y[i]
+
+
+@cuda.jit
+def double_by_an_atomic_maximum(x, out):
+    """That of NaN and a number is the number."""
+    i = cuda.grid(1)
+    if i < x.size:
+        cuda.atomic.nanmax(out, i, 2 * x[i])
+
+
+block_of = np.full(10, -1)
+
+
+@cuda.jit
+def double_with_an_array_of_the_notebook(x, out):
+    i = cuda.grid(1)
+    if i < block_of.size:
+        out[i] = 2 * x[i]
+
+
 WRONG = {
     "03.1": [
         (double_without_guard, "[outside]", "missing-guard"),
@@ -539,6 +580,8 @@ WRONG = {
         (double_without_the_decorator, "needs @cuda.jit above it", "kernel-takes-any-python"),
         (double_with_a_list, "list", "kernel-takes-any-python"),
         (double_through_a_block_of_any_size, "shared", "kernel-takes-any-python"),
+        (double_by_an_atomic_maximum, "No two threads change one element", "atomic-is-free"),
+        (double_with_an_array_of_the_notebook, "It uses block_of, an array of the notebook", "right-for-one-case"),
         (double_by_the_first_half, "Few threads do the work of many", "few-threads-work"),
         (open_double, "Expected the kernel's parameters (x, out), got (x, wrong)", "result-of-another-kind"),
     ],
@@ -580,6 +623,9 @@ WRONG = {
         (saxpy_by_the_first_block, "Few threads do the work of many", "few-threads-work"),
         (saxpy_of_the_sum, "elements are wrong", "other-formula"),
         (saxpy_into_x, "elements are wrong", "input-is-mine"),
+        (saxpy_by_atomics, "No two threads change one element", "atomic-is-free"),
+        (saxpy_by_atomic_differences, "No two threads change one element", "atomic-is-free"),
+        (saxpy_by_atomics_of_odd_threads, "No two threads change one element", "atomic-is-free"),
         (saxpy_a_piece_a_thread, "neighbouring threads take neighbouring elements", "neighbours-apart"),
     ],
     "03.7": [

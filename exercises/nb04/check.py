@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from exercises.traced_kernels import Case, correct, times, unwritten, within
+from exercises.traced_kernels import Case, correct, times, unremarked, unwritten, within
 from kerneltrace import Trace
 from kerneltrace.log.events import SECTOR_BYTES
 from labkit.lesson.checks import close, over_cases
@@ -93,7 +93,7 @@ def total(answer: object) -> str:
     45 rounds with halves, 54 with shuffles (96 in float64), 150 with interleaved steps, over 256 with one sum for all.
     """
     cases = [_sum_case(n) for n in (1, 257, 1000, 2048)]  # small ones first: most mistakes show there, and sooner
-    done = correct(answer, "x, total", cases)[-1]
+    done = correct(answer, "x, total", cases, atomics=True)[-1]
     atomics, blocks = done.count("total", kind="atomic").writes, 2048 // THREADS
     why = "Let the threads of a block add up among themselves first, and one of them add that to total[0]."
     within(done, "atomic additions to total", atomics, blocks, why)
@@ -137,6 +137,7 @@ def matmul(answer: object) -> str:
     within(done, "numbers of a matrix read by one thread", busiest, 2 * depth // MATMUL_TILE, why)
     why = "Let neighbouring threads load neighbouring numbers of a row: threadIdx.x counts along it."
     within(done, "sectors of a and b", inputs.sectors, 2 * most * 4 // SECTOR_BYTES, why)
+    unremarked(done, "bank conflicts")
     right = f"Right for five sizes, with {inputs.reads:,} reads of a and b; one thread an element needs {16 * most:,}."
     return right + times(done, "4,096 x 4,096 numbers", (256, 256), longer=4096 / depth)
 

@@ -112,9 +112,12 @@ def calculated_times(ax: Axes, tables: Annotated[Sequence[Agreement[Any]], Items
         label_seconds(axis)
     rows = [row for table in tables for row in table.rows]
     worst = max(rows, key=lambda row: abs(math.log(row.predicted / row.published)))
-    half = statistics.median(abs(row.error) for row in rows)
+    named = []
+    for table in tables:
+        inside, half = sum(bool(row.by) for row in table.rows), statistics.median(abs(row.error) for row in table.rows)
+        named.append(f"{table.name}: {inside} of {len(table.rows)} inside their brackets, half within {half:.0%}")
     sentence = (
-        f"{len(rows)} launches that others timed. On the black line both agree; half are within {half:.0%} of it. "
+        f"{len(rows)} launches that others timed. On the black line both agree. {'; '.join(named)}. "
         f"Farthest off: {worst.label}, calculated {worst.predicted / worst.published:.2g} times as long as published."
     )
     return FigureSpec(sentence, height_in=4.6, width_in=4.4, legend="right")

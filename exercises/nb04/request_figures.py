@@ -146,11 +146,8 @@ def _banks_in_words(request: Request, given: Array, different: int) -> str:
     verdict = "no bank has to give more than one at a time: no conflict"
     if most > 1:
         verdict = f"a bank has to give up to {most} at a time: a {most}-way conflict"
-    tail = {
-        1: "",
-        2: " 8-byte accesses are served by half-warps, each for itself.",
-        4: " 16-byte accesses are served by quarters of a warp, each for itself.",
-    }[len(given)]
+    parts = {1: "", 2: "half-warps", 4: "quarters of a warp"}[len(given)]
+    tail = f" {request.size}-byte accesses are served by {parts}, each for itself." if parts else ""
     asked = n * max(request.size // BANK_BYTES, 1)
     same = " Lanes that ask for the same word share it, which is no conflict." if different < asked else ""
     return (
@@ -177,29 +174,17 @@ def words(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
 
 
 def finished(
-    ax: Axes,
-    sentence: str,
-    title: str,
-    *,
-    columns: int,
-    rows: float,
-    key: dict[str, dict[str, Any]],
+    ax: Axes, sentence: str, title: str, *, columns: int, rows: float, key: dict[str, dict[str, Any]],
     width_in: float = _WIDTH_IN,
-) -> FigureSpec:
+) -> FigureSpec:  # fmt: skip
     """Set limits for `rows` rows from y = 0 at the top and x from 0 to `columns`; `key` names the styles of cells."""
     ax.set_axis_off()
     row_in = _ROW_IN if rows <= _MANY else _LOW_ROW_IN
     ax.set(xlim=(0, columns), ylim=(rows, 0))
-    return FigureSpec(
-        sentence,
-        title=title,
-        title_pad=1.4 * 72 * row_in,  # above the column names; 72 points an inch
-        height_in=rows * row_in + 0.9,
-        width_in=width_in,
-        legend="below",
-        handles=[Patch(**style, label=label) for label, style in key.items()],
-        columns=max(len(key), 1),
-    )
+    handles = [Patch(**style, label=label) for label, style in key.items()]
+    above_names = 1.4 * 72 * row_in  # 72 points an inch
+    size = {"height_in": rows * row_in + 0.9, "width_in": width_in, "title_pad": above_names}
+    return FigureSpec(sentence, title=title, legend="below", handles=handles, columns=max(len(key), 1), **size)
 
 
 def _expect(request: Any, *, shared: bool) -> None:

@@ -659,6 +659,30 @@ def forgets_the_last_tile(a, b, c):
         c[row, column] = product
 
 
+def transposes_the_tile_of_b(columns):
+    """The lanes of a warp read rows of b's tile that begin in few banks."""
+
+    @cuda.jit
+    def matmul(a, b, c):
+        tile_a = cuda.shared.array((16, 16), float32)
+        tile_b = cuda.shared.array((16, columns), float32)
+        x, y = cuda.threadIdx.x, cuda.threadIdx.y
+        column, row = cuda.grid(2)
+        product = float32(0)
+        for first in range(0, a.shape[1], 16):
+            in_b = first + y < b.shape[0] and column < b.shape[1]
+            tile_a[y, x] = a[row, first + x] if row < a.shape[0] and first + x < a.shape[1] else float32(0)
+            tile_b[x, y] = b[first + y, column] if in_b else float32(0)
+            cuda.syncthreads()
+            for k in range(16):
+                product += tile_a[y, k] * tile_b[x, k]
+            cuda.syncthreads()
+        if row < c.shape[0] and column < c.shape[1]:
+            c[row, column] = product
+
+    return matmul
+
+
 @cuda.jit
 def one_barrier_a_step(a, b, c):
     tile_a = cuda.shared.array((16, 16), float32)
@@ -812,6 +836,8 @@ WRONG = {
         (adds_to_what_c_held, "c[0, 0] is nan", "memory-starts-at-zero"),
         (multiples_of_16, "outside", "missing-guard"),
         (forgets_the_last_tile, "elements are wrong", "rest-left-out"),
+        (transposes_the_tile_of_b(16), "bank conflicts", "bank-conflicts-ignored"),
+        (transposes_the_tile_of_b(32), "bank conflicts", "bank-conflicts-ignored"),
         (one_barrier_a_step, "barrier", "missing-barrier"),
         (adds_in_half_precision, "elements are wrong", "low-precision-is-enough"),
     ],

@@ -19,6 +19,7 @@ from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, as_number, call, function, mapping
 
 MOST_LAUNCHES = 40
+_ROUNDED = "Close, but something rounds to float: a cast, sqrtf, a number with an f. The numbers here are double."
 
 
 @np.errstate(all="ignore")  # what an overflow leads to is judged, and explained
@@ -93,9 +94,13 @@ def distance(answer: object) -> str:
         x, y = draw.standard_normal((2, n))
         expected = float(np.sqrt(((x - y) ** 2).sum()))
         found = parts.post(total := parts.tree(x, y))
-        if not math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-12):
-            hint = parts.advice() or _distance_hint(parts, x, y, total, expected)
-            raise NotYet(f"For {n} pair{'s' * (n != 1)} of numbers: {found:.6g}, expected {expected:.6g}. {hint}")
+        if not math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12):
+            hint = (
+                _ROUNDED * math.isclose(found, expected, rel_tol=1e-5)
+                or parts.advice()
+                or _distance_hint(parts, x, y, total, expected)
+            )
+            raise NotYet(f"For {n} pair{'s' * (n != 1)} of numbers: {found:.10g}, expected {expected:.10g}. {hint}")
     return "Right for 0 to 1,023 pairs, in the order in which the threads of a block meet."
 
 
@@ -151,10 +156,4 @@ def _arrays(draw: np.random.Generator) -> dict[str, Any]:
     }
 
 
-CHECKS = {
-    "05.1": cross_entropy,
-    "05.4": distance,
-    "05.5": single_precision,
-    "05.6": best_cap,
-    "05.7": rectified,
-}
+CHECKS = {"05.1": cross_entropy, "05.4": distance, "05.5": single_precision, "05.6": best_cap, "05.7": rectified}

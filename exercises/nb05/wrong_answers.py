@@ -124,6 +124,14 @@ def without_shared_memory(builds, block):
     return max(whole, key=lambda cap: (by_registers(cap), cap))
 
 
+def by_a_rounded_share(rounded):
+    def best_cap(builds, block):
+        whole = without_spills(builds)
+        return max(whole, key=lambda cap: (rounded(fraction(whole[cap], block)), cap))
+
+    return best_cap
+
+
 def first_in_order(builds, block):
     whole = without_spills(builds)
     return max(whole, key=lambda cap: fraction(whole[cap], block))
@@ -246,6 +254,9 @@ WRONG = {
         (parts(identity="0.0/0"), "makes NaN of it", "other-formula"),
         (parts(identity="x"), "identity is made of numbers alone", "result-of-another-kind"),
         (parts(map="(x - y) *\n (x - y)", post="z = sqrt(a + 1)"), "post comes once", "other-formula"),
+        (parts(map="(float)(x - y) * (x - y)"), "rounds to float", "low-precision-is-enough"),
+        (parts(reduce="(float)(a + b)"), "rounds to float", "low-precision-is-enough"),
+        (parts(post="z = sqrtf(a)"), "rounds to float", "low-precision-is-enough"),
         (parts(identity=0), "Expected identity as text", "result-of-another-kind"),
     ],
     "05.5": [
@@ -263,7 +274,7 @@ WRONG = {
         (GELU.replace("0.044715f", "0.0447f"), "Compare with the formula", "low-precision-is-enough"),
         (
             GELU.replace("1.0f + tanh(inner)", "erff(v * 0.70710678f) + 1.0f"),
-            "Compare with the formula",
+            "With erf it is another gelu",
             "other-formula",
         ),
         (
@@ -300,6 +311,8 @@ WRONG = {
         (for_blocks_of_256, "Of equally good caps take the largest", "right-for-one-case"),
         (first_in_order, "which leaves the compiler the most room", "right-for-one-case"),
         (last_in_order, "which leaves the compiler the most room", "right-for-one-case"),
+        (by_a_rounded_share(lambda share: round(share, 1)), "36 and 40 of 64 warps", "low-precision-is-enough"),
+        (by_a_rounded_share(lambda share: int(10 * share)), "20 and 24 of 64 warps", "low-precision-is-enough"),
         (by_the_cap, "For caps above what was needed: ", "occupancy-by-one-number"),
         (stored_spills_only, "stores and loads 16 B", "occupancy-by-one-number"),
         (loaded_spills_only, "stores and loads 16 B", "occupancy-by-one-number"),

@@ -261,9 +261,4 @@ def _first(wrong: Array) -> str:
     return f"[{', '.join(str(int(i)) for i in np.argwhere(wrong)[0])}]"
 
 
-CHECKS = {
-    "06.4": block_bytes,
-    "06.5": forward,
-    "06.6": backward,
-    "06.7": operator,
-}
+CHECKS = {"06.4": block_bytes, "06.5": forward, "06.6": backward, "06.7": operator}

@@ -18,7 +18,8 @@ from labkit.plot.style import LIMIT, PREDICTED, series_style
 
 if TYPE_CHECKING:
     from exercises.nb11.gradient_noise import GradientNoise
-    from labkit.train.training import RateSweep, Run, Runs
+    from exercises.nb11.several_seeds import Runs
+    from labkit.train.training import RateSweep, Run
 
 
 @Drawing

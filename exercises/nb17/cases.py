@@ -12,7 +12,7 @@ from typing import Any
 
 from exercises.nb17 import health
 from exercises.nb17.device_memory import MIB
-from exercises.nb17.evidence import KINDS, Evidence
+from exercises.nb17.evidence import EVIDENCE, Evidence
 from exercises.nb17.settings import CORES, LAYERS, RANKS, ROWS, SIDE_WORK, STEP_S, Fault, Job
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
@@ -107,7 +107,7 @@ class BrokenRun:
 
     def evidence(self) -> Mapping[str, Evidence]:
         """By name: what can be looked at, and for how many minutes."""
-        return {name: Evidence(e.what, e.minutes, functools.partial(e.show, self)) for name, e in KINDS.items()}
+        return {name: Evidence(e.what, e.minutes, functools.partial(e.show, self)) for name, e in EVIDENCE.items()}
 
     def judge(self, cause: object, mend: object) -> str:
         """The sentence of a right answer; NotYet, with the minutes it costs, says why a cause or a mend is wrong."""
@@ -116,12 +116,12 @@ class BrokenRun:
         job = mended(self.job, mend)
         replay = health.run(job, self.fault)
         wrong, minutes = health.complaints(replay, job, self.fault), _RESTART_MINUTES + health.steps(replay)
-        told = f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}" if wrong else _HEALTHY
+        outcome = f"The run was repeated with your mend, and isn't healthy. {' '.join(wrong)}" if wrong else _HEALTHY
         if cause != self.cause:
-            told = f"The cause is another one: {cause} would show in {CAUSES[str(cause)]}. {told}"
+            outcome = f"The cause is another one: {cause} would show in {CAUSES[str(cause)]}. {outcome}"
         if wrong or cause != self.cause:
-            raise NotYet(f"{told} This answer costs {minutes} minutes.", minutes=minutes)
-        return f"The cause is right. {told}"
+            raise NotYet(f"{outcome} This answer costs {minutes} minutes.", minutes=minutes)
+        return f"The cause is right. {outcome}"
 
 
 def _nearest(name: object, known: Iterable[str]) -> str:

@@ -116,13 +116,13 @@ def judge(number: str, answer: object) -> str:
         raise Todo("Look at the evidence, then replace the dots with a cause and a mend.")
     case = answer.case
     try:
-        told = case.broken.judge(answer.cause, answer.mend)
+        praise = case.broken.judge(answer.cause, answer.mend)
     except NotYet as wrong:
         if not case.solved and (minutes := wrong.details.get("minutes")):
             case.wrong[f"{answer.cause} {answer.mend}"] = int(str(minutes))
         raise
     case.solved = True
-    return f"{told} It cost {case.minutes} minutes: {_listed(case.asked)}; wrong answers {sum(case.wrong.values())}."
+    return f"{praise} It cost {case.minutes} minutes: {_listed(case.asked)}; wrong answers {sum(case.wrong.values())}."
 
 
 def _listed(asked: Mapping[str, int]) -> str:

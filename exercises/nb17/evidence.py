@@ -13,7 +13,7 @@ from exercises.nb17.device_memory import MIB
 from exercises.nb17.settings import CORES, LAYERS, RankEvidence
 from labkit.core.display import Table
 from labkit.core.units import significant
-from labkit.plot.curves_by_step import curves
+from labkit.plot.lines import curves
 from labkit.plot.schedules import gantt
 
 _CHARACTER = 16 * MIB  # of a segment, in the picture of the memory
@@ -22,20 +22,14 @@ _NOTE = "GPUs, their memory and their times are simulated."
 
 @dataclass(frozen=True)
 class Evidence:
-    """What something that can be looked at shows, and how many minutes it takes; 0 is there from the start."""
+    """What `show` shows, and how many minutes that takes; 0 for what is there from the start.
+
+    In `EVIDENCE` `show` takes a broken run; a case's own evidence takes nothing.
+    """
 
     what: str
     minutes: int
-    show: Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What is shown, and how many minutes that takes; 0 for what is there from the start."""
-
-    what: str
-    minutes: int
-    show: Callable[[Any], object]
+    show: Callable[..., object]
 
 
 def _by_rank(launched: Any, cells: Callable[[RankEvidence], Sequence[object]], *headings: str) -> Table:
@@ -64,8 +58,8 @@ def _log(broken: Any) -> Table:
 def _logs(broken: Any) -> Table:
     rows = []
     for i, rank in enumerate(health.of(broken.launched)):
-        told = [line for line in rank.log if not line.startswith("step")] + _last_lines(rank, 1)
-        rows += [(f"rank {i}", line) for line in dict.fromkeys(told)]
+        lines = [line for line in rank.log if not line.startswith("step")] + _last_lines(rank, 1)
+        rows += [(f"rank {i}", line) for line in dict.fromkeys(lines)]
     return Table(tuple(rows), title="Each rank's warnings and last lines")
 
 
@@ -183,18 +177,18 @@ def _one_rank(broken: Any) -> Table:
     return Table(rows, ("", "ended", "last loss", "held-out loss"), "The same images on one rank")
 
 
-KINDS = {
-    "loss curve": Kind("the mean loss by step", 0, _loss_curve),
-    "log of rank 0": Kind("its last lines", 0, _log),
-    "logs": Kind("warnings and last lines of all ranks", 2, _logs),
-    "GPU utilisation": Kind("busy, memory, temperature and clock by rank", 2, _utilisation),
-    "environment": Kind("driver, CUDA, device and loader by rank", 3, _environment),
-    "stacks": Kind("where each rank stands", 5, _stacks),
-    "batches": Kind("images and rows by rank, and the loader's queue", 5, _batches),
-    "memory": Kind("segments and blocks of a GPU's memory", 10, _memory),
-    "timeline": Kind("a profile of the last steps of all ranks", 10, _timeline),
-    "weights": Kind("checksums by rank, from a rerun", 15, _weights),
-    "gradient norms": Kind("before and after the all-reduce, from a rerun", 20, _norms),
-    "activations": Kind("the largest of each layer, from a rerun", 20, _activations),
-    "one rank": Kind("the same training on a single rank", 60, _one_rank),
+EVIDENCE = {
+    "loss curve": Evidence("the mean loss by step", 0, _loss_curve),
+    "log of rank 0": Evidence("its last lines", 0, _log),
+    "logs": Evidence("warnings and last lines of all ranks", 2, _logs),
+    "GPU utilisation": Evidence("busy, memory, temperature and clock by rank", 2, _utilisation),
+    "environment": Evidence("driver, CUDA, device and loader by rank", 3, _environment),
+    "stacks": Evidence("where each rank stands", 5, _stacks),
+    "batches": Evidence("images and rows by rank, and the loader's queue", 5, _batches),
+    "memory": Evidence("segments and blocks of a GPU's memory", 10, _memory),
+    "timeline": Evidence("a profile of the last steps of all ranks", 10, _timeline),
+    "weights": Evidence("checksums by rank, from a rerun", 15, _weights),
+    "gradient norms": Evidence("before and after the all-reduce, from a rerun", 20, _norms),
+    "activations": Evidence("the largest of each layer, from a rerun", 20, _activations),
+    "one rank": Evidence("the same training on a single rank", 60, _one_rank),
 }

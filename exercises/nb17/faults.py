@@ -11,7 +11,7 @@ from typing import Any
 
 from exercises.nb17 import health
 from exercises.nb17.cases import CASES, CAUSES, SETTINGS, BrokenRun, broken as broken
-from exercises.nb17.evidence import KINDS, alone, busy_percent, nan_last, queued, some_steps
+from exercises.nb17.evidence import EVIDENCE, alone, busy_percent, nan_last, queued, some_steps
 from exercises.nb17.settings import Fault, Job, RankEvidence
 from labkit.core.display import Table
 
@@ -51,7 +51,7 @@ def mends() -> Table:
 
 def evidence() -> dict[str, int]:
     """What can be asked for, and its minutes."""
-    return {name: kind.minutes for name, kind in KINDS.items() if kind.minutes}
+    return {name: piece.minutes for name, piece in EVIDENCE.items() if piece.minutes}
 
 
 def _ranks(broken: Any) -> Sequence[RankEvidence]:

@@ -7,7 +7,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from kerneltrace.errors import BadArgument, CompileError
@@ -50,6 +50,10 @@ class Compiled(ShownAsTable):
     compute_capability: tuple[int, int]
     kernels: dict[str, KernelResources]
     why: str = ""
+    source: dict[int, str] = field(default_factory=dict)
+    """Lines of the source by their numbers, as far as they are known."""
+    parameters: tuple[str, ...] = ()
+    """Names of the parameters of a kernel that was written in Python."""
 
     @property
     def only(self) -> KernelResources:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -36,10 +37,11 @@ def compile_cuda(
         )
     compute_capability, why = target(compute_capability)
     architecture = "sm_{}{}".format(*compute_capability)
-    command = [f"--gpu-architecture={architecture}", "--ptxas-options=-v", *options]
+    command = [f"--gpu-architecture={architecture}", "--ptxas-options=-v", "--generate-line-info", *options]
     command += [f"--include-path={folder}" for folder in header_folders()]
     api = bindings("nvrtc", "nvrtcVersion", "NVRTC, CUDA's compiler for C++,")
-    return compiled(*_run(api, source, architecture, command), compute_capability=compute_capability, why=why)
+    made = compiled(*_run(api, source, architecture, command), compute_capability=compute_capability, why=why)
+    return replace(made, source=dict(enumerate(source.splitlines(), 1)))
 
 
 def _run(api: ModuleType, source: str, architecture: str, command: list[str]) -> tuple[str, str, bytes]:

@@ -14,7 +14,7 @@ from kerneltrace.compiler.toolchain import is_missing, link, missing, target
 from kerneltrace.errors import BadArgument, CompileError
 from kerneltrace.source.front_end import is_simulator, pretended_device
 
-_KEPT = ("fastmath", "launch_bounds", "lineinfo")  # options of @cuda.jit that change the code of a launch
+_KEPT = ("fastmath", "launch_bounds")  # options of @cuda.jit that change the code of a launch
 
 
 def compile_numba(
@@ -38,13 +38,23 @@ def compile_numba(
         max_registers = whole("max_registers", max_registers, BadArgument, least=1)
     fastmath = flag("fastmath", fastmath, BadArgument)
     capability, why = target(compute_capability)
-    options = {name: jit_options[name] for name in _KEPT if jit_options.get(name)}
+    options = {name: jit_options[name] for name in _KEPT if jit_options.get(name)} | {"lineinfo": True}
     ltoir = _compile_to_ltoir(
         function, _types(signature, function), capability, options | ({"fastmath": True} if fastmath else {})
     )
     linked = link(ltoir, "sm_{}{}".format(*capability), max_registers or jit_options.get("max_registers"))
     made = compiled(*linked, compute_capability=capability, why=why)
-    return replace(made, kernels={function.__name__: made.only})
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    return replace(made, kernels={function.__name__: made.only}, source=_source(function), parameters=names)
+
+
+def _source(function: Any) -> dict[int, str]:
+    """The lines of a function's source by their numbers; none where there is no source to read."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except OSError:
+        return {}
+    return dict(enumerate(map(str.rstrip, lines), first))
 
 
 def _compile_to_ltoir(

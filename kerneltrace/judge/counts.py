@@ -36,6 +36,8 @@ class Counts(Shown):
     memory_requests: int
     sectors: int
     """32-byte sectors moved between global memory (or its caches) and the warps."""
+    changed: int
+    """Of the sectors, those that atomics touch: they are read, and written back."""
     footprint_bytes: int
     """Bytes of the distinct sectors touched: what has to move if a cache keeps everything."""
     wavefronts: int
@@ -56,16 +58,16 @@ class Counts(Shown):
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes of the sectors moved."""
-        return self.sectors * SECTOR_BYTES
+        """Bytes of the sectors moved, twice where an atomic reads and writes them."""
+        return (self.sectors + self.changed) * SECTOR_BYTES
 
     @property
     def efficiency(self) -> float:
-        """Coalescing efficiency: bytes asked for, each once a request, per byte moved. 1 is perfect, and the most.
+        """Coalescing efficiency: bytes asked for, each once a request, per byte of the sectors.
 
-        NaN where nothing was moved.
+        1 is perfect, and the most. NaN where nothing was moved.
         """
-        return self.bytes_asked / self.bytes_moved if self.sectors else float("nan")
+        return self.bytes_asked / (self.sectors * SECTOR_BYTES) if self.sectors else float("nan")
 
     @property
     def sectors_per_request(self) -> float:
@@ -116,6 +118,7 @@ def count(accesses: Events, requests: Requests, mask: Array) -> Counts:
         bytes_asked=int(requests.asked[picked].sum()),
         memory_requests=int(outer[picked].sum()),
         sectors=int(requests.sectors[picked].sum()),
+        changed=int(requests.sectors[picked][kind == 3].sum()),
         footprint_bytes=SECTOR_BYTES * _distinct(begin, end),
         wavefronts=int(requests.wavefronts[picked].sum()),
         ways=int(requests.ways[picked].max(initial=0)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kerneltrace.judge.atomics import atomic_clocks
 from kerneltrace.judge.counts import Requests, operations
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
@@ -14,6 +15,11 @@ from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import WARP, Dim3
 from kerneltrace.log.traced_memory import Array
 
+FIRST_TOUCH = 2.5
+"""Clocks of the load and store units for a line that a warp loads for the first time; later ones take 1. Fitted to
+"matmul, coalesced" (RTX A6000, 3090, 4090) and "float32 transpose, coalesced writes" (RTX 2080 Ti)."""
+SLICE_BYTES = 64
+"""Bytes a clock of an L2 slice ("NVIDIA A100 Tensor Core GPU Architecture", L2 cache), used or not."""
 WIDEST = 16
 """Bytes that one load of a thread can bring (PTX ISA, "ld": vectors of up to four 4-byte elements)."""
 IN_FLIGHT = 4
@@ -31,6 +37,8 @@ class Footprint:
     n_bytes: float
     own: tuple[float, float, float]
     is_load: bool
+    alone: float = 0.0
+    """Bytes that a block moves whatever its neighbours touch: sectors that one warp stores only a part of."""
 
     def of_blocks(self, extent: tuple[int, ...]) -> float:
         """Bytes of the distinct sectors of a box of blocks."""
@@ -56,7 +64,8 @@ class Demands:
     double: float
     special: float
     passes: Array
-    """For each request of all blocks: to shared memory its wavefronts, to other memory the lines that it looks up."""
+    """For each request of all blocks: to shared memory its wavefronts (for atomics clocks), to other memory clocks to
+    look up its lines."""
     weights: Array
     """The part that each is of an instruction of a block, since a compiler merges loads of neighbouring words."""
     is_shared: Array
@@ -64,30 +73,30 @@ class Demands:
     load_bytes: float
     """Bytes that loads ask of the L1 cache, in whole sectors."""
     l1_miss_bytes: float
-    """Bytes of the distinct sectors loaded: what has to come from the L2 cache, if L1 keeps them for the block."""
+    """Bytes for the distinct sectors loaded: what the L2 cache has to give, if L1 keeps them for the block."""
     store_bytes: float
-    """Bytes of the sectors stored, twice where a store leaves a part of its sector that has to be kept."""
+    """Bytes of the sectors stored, twice for atomics and where a store leaves a part of its sector."""
     footprints: tuple[Footprint, ...]
     global_waits: float
     near_waits: float
     """For shared memory and at barriers."""
     barriers: float
     hottest: float
-    """Atomics at one address of global memory, of all blocks together, divided by their number."""
+    """Clocks that a slice of the L2 cache does the atomics on its ATOMIC_SPAN bytes, the busiest ones, for a block."""
 
     def load_store_clocks(self, lanes: int, shared_bytes: int) -> float:
         """Clocks that a block keeps the load and store units busy, which take `lanes` lanes a clock.
 
-        They look up one 128-byte line a clock, and shared memory gives `shared_bytes` a clock.
+        Shared memory gives `shared_bytes` a clock.
         """
         clocks = self.passes * np.where(self.is_shared, LINE_BYTES / shared_bytes, 1)
         return float(np.maximum(clocks, WARP / lanes) @ self.weights) + self.shuffles
 
 
-def demands(run: Execution, requests: Requests, names: Array, hottest: int, longer: float) -> Demands:
+def demands(run: Execution, requests: Requests, names: Array, longer: float) -> Demands:
     """The demands of a run whose long loops make `longer` times the turns.
 
-    `requests` are its accesses', `names` says which array each goes to; `hottest` are atomics at one global address.
+    `requests` are its accesses', `names` says which array each goes to.
     """
     blocks, warps = math.prod(run.settings.grid), -(-run.settings.block_size // WARP)
     accesses = run.accesses.only(requests.order)
@@ -105,8 +114,10 @@ def demands(run: Execution, requests: Requests, names: Array, hottest: int, long
     others = weights[~outer].sum() + 2 * times[outer].sum() + 2 * per_block * branching + shuffles + barriers * warps
     moved = SECTOR_BYTES * requests.sectors
     owner, sectors = _pairs(*_sectors(requests, accesses, outer))
-    lines = _pairs(owner, sectors * SECTOR_BYTES // LINE_BYTES)[0]
-    first = np.unique(_packed(head.block[owner], sectors)[load[owner]], return_index=True)[1]
+    clocks, hottest = atomic_clocks(run, requests, accesses, times)
+    alone = _stored_in_part(requests, accesses, names, (kind == 2) & outer, times * blocks)
+    passes = _lines(requests, load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
+    passes = np.where(head.shared, requests.wavefronts, passes)
     return Demands(
         kernel=run.settings.fn.__name__,
         grid=run.settings.grid,
@@ -118,18 +129,18 @@ def demands(run: Execution, requests: Requests, names: Array, hottest: int, long
         arithmetic=per_block * done[2],
         double=per_block * done[3],
         special=per_block * done[4],
-        passes=np.where(head.shared, requests.wavefronts, np.bincount(lines, minlength=len(kind))),
+        passes=np.where(head.shared & (kind == 3), clocks, passes),
         weights=weights,
         is_shared=head.shared,
         shuffles=shuffles,
         load_bytes=float((moved * times)[outer & load].sum()),
-        l1_miss_bytes=float(SECTOR_BYTES * times[owner][load[owner]][first].sum()),
-        store_bytes=float(((2 * moved - requests.asked) * times)[outer & ~load].sum()),
-        footprints=_footprints(run.settings.grid, names, sectors, head.block, load, times * blocks, owner),
+        l1_miss_bytes=_missed_bytes(head.block, times, owner[load[owner]], sectors[load[owner]]),
+        store_bytes=float(((2 * moved - np.where(kind == 3, 0, requests.asked)) * times)[outer & ~load].sum()),
+        footprints=_footprints(run.settings.grid, names, sectors, head.block, kind, times * blocks, owner, alone),
         global_waits=global_waits,
         near_waits=near_waits,
         barriers=barriers,
-        hottest=hottest * float(times[outer & (kind == 3)].max(initial=0.0)),
+        hottest=hottest,
     )
 
 
@@ -204,6 +215,25 @@ def _weights(requests: Requests, accesses: Events, head: Events) -> Array:
     return weights
 
 
+def _missed_bytes(block: Array, times: Array, owner: Array, sectors: Array) -> float:
+    """Bytes that the L2 cache spends on a block's sectors: SLICE_BYTES on one that comes alone of its line."""
+    first = np.unique(_packed(block[owner], sectors), return_index=True)[1]
+    owner, sectors = owner[first], sectors[first]
+    line = _packed(block[owner], sectors * SECTOR_BYTES // LINE_BYTES)
+    _, of, n = np.unique(line, return_inverse=True, return_counts=True)
+    return float(times[owner] @ np.maximum(SECTOR_BYTES, SLICE_BYTES / n[of]))
+
+
+def _lines(requests: Requests, load: Array, owner: Array, lines: Array) -> Array:
+    """Clocks to look up the lines of each request, which is the `owner` of those in `lines`."""
+    owner, lines = _pairs(owner, lines)
+    first = np.unique(_packed(requests.warp[owner], lines), return_index=True)[1]
+    first = first[load[owner[first]]]
+    clocks = np.ones(len(owner))
+    clocks[first] = FIRST_TOUCH
+    return np.bincount(owner, clocks, len(load))
+
+
 def _sectors(requests: Requests, accesses: Events, chosen: Array) -> tuple[Array, Array]:
     """The numbers of the chosen requests and of the sectors that they touch, access by access."""
     mine = np.repeat(chosen, requests.lanes)
@@ -224,21 +254,40 @@ def _pairs(major: Array, minor: Array) -> tuple[Array, Array]:
     return both >> shift, both & (1 << shift) - 1
 
 
+def _stored_in_part(
+    requests: Requests, accesses: Events, names: Array, chosen: Array, times: Array
+) -> dict[int, float]:
+    """For each array the bytes of the sectors of which a warp stores only a part, over all chosen requests."""
+    mine = np.repeat(chosen, requests.lanes)
+    request = np.repeat(np.arange(len(chosen)), requests.lanes)[mine]
+    place = _packed(requests.warp[request], accesses.address[mine] // SECTOR_BYTES)
+    _, first, which = np.unique(place, return_index=True, return_inverse=True)
+    part = np.bincount(which, accesses.size[mine]) < SECTOR_BYTES
+    request = request[first][part]
+    weights = np.bincount(names[request], SECTOR_BYTES * times[request], int(names.max(initial=0)) + 1)
+    return dict(enumerate(weights.tolist()))
+
+
 def _footprints(
-    grid: Dim3, names: Array, sectors: Array, block: Array, load: Array, times: Array, owner: Array
-) -> tuple[Footprint, ...]:
-    """What a block loads and stores of each array; a sector is touched by the request that is its `owner`."""
-    names, block, load, times = (column[owner] for column in (names, block, load, times))
+    grid: Dim3, names: Array, sectors: Array, block: Array, kind: Array, times: Array, owner: Array,
+    alone: dict[int, float],
+) -> tuple[Footprint, ...]:  # fmt: skip
+    """What a block loads, stores and changes of each array; a sector is touched by the request that is its `owner`.
+
+    Atomics read and write their sectors. `alone` are bytes stored by all blocks in parts of sectors, for each array.
+    """
+    names, block, kind, times = (column[owner] for column in (names, block, kind, times))
     places = np.stack(np.unravel_index(block, grid[::-1])[::-1])  # x, y and z of each block: x counts fastest
     found = []
-    for name, is_load in sorted(set(zip(names.tolist(), load.tolist(), strict=True))):
-        mine = (names == name) & (load == is_load)
+    for name, what in sorted(set(zip(names.tolist(), kind.tolist(), strict=True))):
+        mine = (names == name) & (kind == what)
         total = len(np.unique(_packed(block[mine], sectors[mine]))) / math.prod(grid)
         own = []
         for axis, n in enumerate(grid):
             row = mine & (np.delete(places, axis, 0) == 0).all(axis=0)
             distinct = len(np.unique(sectors[row]))
             own.append(min(max((distinct / total - 1) / (n - 1), 0.0), 1.0) if n > 1 else 1.0)
-        n_bytes = SECTOR_BYTES * total * float(times[mine].mean())
-        found.append(Footprint(n_bytes, (own[0], own[1], own[2]), is_load))
+        n_bytes = SECTOR_BYTES * total * float(times[mine].mean()) * (2 if what == 3 else 1)
+        apart = alone[name] / math.prod(grid) if what == 2 else 0.0
+        found.append(Footprint(n_bytes, (own[0], own[1], own[2]), what == 1, apart))
     return tuple(found)

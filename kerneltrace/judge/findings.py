@@ -26,7 +26,7 @@ class Finding(Shown):
     """One mistake at one place of a kernel."""
 
     kind: str
-    """outside, race, barrier, unset, deadlock, endless, raised, untouched, unwritten, lane or order."""
+    """outside, race, barrier, unset, undefined, deadlock, endless, raised, untouched, unwritten, lane or order."""
     line: int
     """Of the source file or cell; 0 where the finding has no line."""
     words: str
@@ -47,7 +47,7 @@ class Finding(Shown):
 
 def find_mistakes(run: Execution, again: Callable[[Any], object]) -> tuple[Finding, ...]:
     """The findings of `run`; `again(watch)` repeats it from the same inputs, to look up the values of a race."""
-    found = races(run.accesses, lambda: run.events, run.sites)
+    found = races(run.pieces, lambda: run.events, run.sites)
     values = _values_at({int(at) for race in found for at in race.accesses.at}, again)
     return (
         *_met(run),
@@ -127,7 +127,7 @@ def _unset_findings(run: Execution) -> list[Finding]:
     found: list[Finding] = []
     if not run.layout.regions or run.program.lanes:  # in lockstep there are none
         return found
-    reads = unset_reads(run.accesses)
+    reads = unset_reads(run.pieces)
     for site in np.unique(reads.site):
         mine = reads.only(reads.site == site)
         thread = int(mine.thread[0])
@@ -147,9 +147,9 @@ def _untouched_findings(run: Execution) -> list[Finding]:
     for region in (region for region in run.memory.regions if region.space == "global"):
         name = re.compile(rf"\b{re.escape(region.name.partition('[')[0])}\b")
         lines = {site.kind for site in run.sites if name.search(site.text)} & {"load", "store", "atomic", "call"}
-        if region.array.size and lines != {"load"} and not len(run.accesses.reaching(region)[0]):
+        if region.array.size and lines != {"load"} and not len(run.pieces.reaching(region)[0]):
             words = f"no thread reads or writes an element of {region.name}{'.' if lines else ', and no line does.'}"
-            mistake = not lines or not len(run.accesses)
+            mistake = not lines or not len(run.pieces)
             found.append(Finding("untouched", 0, words, array=region.name, mistake=mistake))
     return found
 
@@ -159,9 +159,9 @@ def _unwritten_findings(run: Execution) -> list[Finding]:
 
     Otherwise the kernel may mean it: a stencil leaves its border, a compaction the end of the list.
     """
-    found, writes = [], run.accesses.only(run.accesses.write)
+    found, writes = [], run.pieces.only(run.pieces.write)
     for region in run.memory.regions:
-        left = unwritten(run.accesses, writes, region)
+        left = unwritten(run.pieces, writes, region)
         if len(left):
             size, name, first = region.array.size, region.name, region.element(int(left[0]))
             words = f"{len(left):,} of the {size:,} elements of {name} are never written, the first is {first}."
@@ -171,7 +171,7 @@ def _unwritten_findings(run: Execution) -> list[Finding]:
 
 def _uncovered(run: Execution, region: Region, left: Array) -> bool:
     """Whether the threads seem not to cover the data, given the elements of an array that nobody writes."""
-    inputs = [(other.array, elements_read(run.accesses, other)) for other in run.memory.regions]
+    inputs = [(other.array, elements_read(run.pieces, other)) for other in run.memory.regions]
     only_read = [(array, read) for array, read in inputs if read is not None]
     alike = [read for array, read in only_read if array.shape == region.array.shape]
     if alike:

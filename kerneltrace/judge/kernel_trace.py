@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr, nearest, positive, text, whole
+from kerneltrace.arguments import brief_repr, flag, nearest, positive, text, whole
 from kerneltrace.devices import Device
 from kerneltrace.errors import BadArgument, KernelError
 from kerneltrace.judge.counts import HEADINGS, Branches, Counts, Requests, branches, count, operations
 from kerneltrace.judge.demands import Demands, demands
 from kerneltrace.judge.estimate import Estimate, estimate
 from kerneltrace.judge.findings import Finding
+from kerneltrace.judge.review import Review, review
 from kerneltrace.log.address_space import Region
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import KINDS, Events
@@ -181,23 +182,36 @@ class Trace(ShownAsTable):
         return self._run.log.barriers
 
     def estimate(
-        self, device: str | Device, *, grid: Any = None, longer: float = 1.0, registers: int | None = None
-    ) -> Estimate:
+        self, device: str | Device, *, grid: Any = None, longer: float = 1.0, registers: int | None = None,
+        warm: bool = False,
+    ) -> Estimate:  # fmt: skip
         """Calculate how long this kernel would take on a GPU of the catalogue, by its name there or its driver's.
 
         Full sizes can't be traced: trace a few blocks, two or more along each axis of the grid, and pass the `grid` of
         the full launch. Its blocks are taken to do what the traced ones did on average, with `longer` times as many
         turns of the loops that go through global memory: 64 for 4,096 turns of which 64 were traced. `registers` a
-        thread are what a compiler reports. Raises UnknownDevice for a device that the catalogue lacks, or its rates.
+        thread are what a compiler reports. `warm` says that the launch before left in the L2 cache what fits there.
+        Raises UnknownDevice for a device that the catalogue lacks, or its rates.
         """
-        longer = positive("longer", longer, BadArgument)
-        if registers is not None:
-            registers = whole("registers", registers, BadArgument, least=1)
-        if longer not in self._demands:
-            hottest = self.count(space="global", kind="atomic").hottest
-            self._demands[longer] = demands(self._run, self._requests, self._request_arrays, hottest, longer)
+        asks, registers = self._asks(longer, registers)
+        warm = flag("warm", warm, BadArgument)
         dims = self.grid if grid is None else as_dim3("grid", grid, MAX_GRID)
-        return estimate(self._demands[longer], device, grid=dims, registers=registers)
+        return estimate(asks, device, grid=dims, registers=registers, warm=warm)
+
+    def review(
+        self, device: str | Device = "T4", *, grid: Any = None, longer: float = 1.0, registers: int | None = None
+    ) -> Review:
+        """The review of each line on that GPU; without a `grid` the traced one is repeated until it fills the GPU."""
+        asks, registers = self._asks(longer, registers)
+        dims = None if grid is None else as_dim3("grid", grid, MAX_GRID)
+        return review(self._run, self._requests, self._request_arrays, asks, device, grid=dims, registers=registers)
+
+    def _asks(self, longer: float, registers: int | None) -> tuple[Demands, int | None]:
+        longer = positive("longer", longer, BadArgument)
+        registers = None if registers is None else whole("registers", registers, BadArgument, least=1)
+        if longer not in self._demands:
+            self._demands[longer] = demands(self._run, self._requests, self._request_arrays, longer)
+        return self._demands[longer], registers
 
     # -- data for figures
 
@@ -220,10 +234,17 @@ class Trace(ShownAsTable):
     def busiest(self, array: str, kind: str = "load") -> int:
         """The most distinct elements of `array` that one thread reads, or accesses by another `kind`."""
         _known("kind", kind, KINDS)
-        mine, element = self._run.accesses.reaching(self._region(array))
+        mine, element = self._run.pieces.reaching(self._region(array))
         picked = self._sites(kind)[mine.site]
         threads = np.unique(np.stack([mine.thread[picked], element[picked]]), axis=1)[0]
         return int(np.unique(threads, return_counts=True)[1].max(initial=0))
+
+    def writers(self, array: str) -> tuple[Array, Array]:
+        """For each element of an array the block, and the thread in it, that wrote it last; -1 where none did."""
+        mine, element = self._run.accesses.reaching(self._region(array))
+        last, size = np.full(self._region(array).array.shape, -1), math.prod(self.block)
+        last.flat[element[mine.write]] = mine.thread[mine.write]
+        return last // size, np.where(last < 0, -1, last % size)
 
     def paths(self, warp: int = 0) -> tuple[list[str], Array]:
         """The branches (`if` and `while`) that a warp reaches, and what each lane does there.

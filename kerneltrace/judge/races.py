@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from kerneltrace.log.address_space import Region
-from kerneltrace.log.events import Events, in_order, starts
+from kerneltrace.log.events import Events, in_order, overlapping, starts
 from kerneltrace.log.program import Site
 from kerneltrace.log.traced_memory import Array
 
@@ -50,6 +50,9 @@ def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> 
     suspects = _suspects(accesses, log.phases, log.threads)
     for group, owner in (in_a_block, in_a_warp):
         search.conflicts(suspects, group, owner)
+    for cells in overlapping(accesses):
+        for group, owner in (in_a_block, in_a_warp):
+            search.conflicts(cells, group, owner)
     search.conflicts(_suspects(accesses.only(~accesses.shared), *between_blocks), *between_blocks)
     return [Race(both, search.addresses(*lines)) for lines, both in search.found.items()]
 
@@ -80,8 +83,12 @@ def _rechecked(accesses: Events, sites: list[Site]) -> Array:
     """First words of reads whose thread goes on to compare and swap the same element: a stale value does no harm.
 
     The loop around a compare-and-swap begins with such a read (CUDA C++ Programming Guide, "Atomic Functions"). Who
-    doesn't look at what the swap returns does not notice that it failed.
+    doesn't look at what the swap returns does not notice that it failed. With them, accesses that are `volatile` in
+    compiled code, which do not race with atomics (PTX ISA, "Memory Consistency Model").
     """
+    volatile = [number for number, site in enumerate(sites) if site.call == "volatile"]
+    if volatile:
+        return accesses.at[np.isin(accesses.site, volatile)].astype("i8")
     swaps = [number for number, site in enumerate(sites) if site.used and site.call == "atomic.cas"]
     if not swaps:
         return np.zeros(0, "i8")

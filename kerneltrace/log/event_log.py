@@ -51,6 +51,8 @@ class EventLog:
         self.max_events, self.max_steps = max_events, max_steps
         self.contexts_by_key: dict[int, list[int]] = {}
         """The contexts of each loop's turns, or of a call: outer loops come before those inside."""
+        self.opened_by: dict[int, tuple[int, int]] = {}
+        """For each phase that a barrier began, the phase of its block before, and the barrier's key."""
         self.fresh = self._phase = 0  # the largest context so far, the newest phase
 
     def current_thread(self) -> int:
@@ -92,14 +94,20 @@ class EventLog:
         ids = self.contexts_by_key.setdefault(key, [])
         return chain(ids, self._grower(key, ids, pauses=False))
 
-    def add_stretches(self, words: Array, begin: Array, threads: Array, phases: Array) -> None:
-        """Add words and the stretches they consist of, with their phases, which count from 0."""
+    def add_stretches(self, words: Array, begin: Array, threads: Array, phases: Array, barriers: list[int]) -> None:
+        """Add words and the stretches they consist of, with their phases, which count from 0.
+
+        Each block has a phase more than `barriers`, the keys of those that it came to.
+        """
         self.starts.frombytes((begin + len(self.words)).tobytes())
         self.words.frombytes(words.data.cast("B"))
         self.threads.frombytes(threads.astype("i4").tobytes())
         self.phases.frombytes((phases + self._phase + 1).astype("i4").tobytes())
         self.warp_epochs.frombytes(bytes(4 * len(begin)))
-        self._phase += int(phases.max(initial=-1)) + 1
+        for number in range(int(phases.max(initial=-1)) + 1):
+            self._phase += 1
+            if inside := number % (len(barriers) + 1):
+                self.opened_by[self._phase] = self._phase - 1, barriers[inside - 1]
 
     def steps(self, key: int) -> Iterator[int]:
         """Contexts of a `while` loop, endless; now and then a 0, for a pause in which other threads can go on."""

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltrace.log.address_space import CONSTANT, GLOBAL, SHARED_END, Region
+from kerneltrace.log.address_space import CONSTANT, DYNAMIC_SHARED, GLOBAL, SHARED_END, Region
 from kerneltrace.log.event_log import SITES, EventLog
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.program import Site
@@ -48,6 +49,8 @@ class Events:
     log: LogColumns
     at: Array
     stretch: Array
+    offset: Array | None = None
+    """Bytes from where each access begins to the piece of it that is meant."""
 
     @classmethod
     def of(cls, event_log: EventLog, sites: list[Site], block_size: int) -> Events:
@@ -68,7 +71,26 @@ class Events:
 
     def only(self, mask: Array | slice) -> Events:
         """The events that a boolean mask, an array of numbers, or a slice selects."""
-        return Events(self.log, self.at[mask], self.stretch[mask])
+        offset = None if self.offset is None else self.offset[mask]
+        return replace(self, at=self.at[mask], stretch=self.stretch[mask], offset=offset)
+
+    def in_pieces(self, regions: list[Region]) -> Events:
+        """The same accesses, cut into pieces no larger than an array's elements and the smallest access to it."""
+        size = self.size
+        items = min((region.array.itemsize for region in regions), default=1)
+        if not len(size) or size.min() == size.max() <= items:
+            return self
+        address, piece = self.address, size.copy()
+        for region in regions:
+            low, high = region.span
+            mine = (address >= low) & (address < high)
+            piece[mine] = min(size[mine].min(initial=1 << 7), region.array.itemsize)
+        times = size // piece
+        if times.max() == 1:
+            return self
+        of = np.repeat(np.arange(len(size)), times)
+        number = np.arange(len(of)) - np.repeat(times.cumsum() - times, times)
+        return replace(self, at=self.at[of], stretch=self.stretch[of], offset=number * piece[of])
 
     def reaching(self, region: Region) -> tuple[Events, Array]:
         """The accesses to elements of an array, and the elements' flat numbers."""
@@ -101,7 +123,8 @@ class Events:
     @property
     def place(self) -> Array:
         """Eight times the address of an access, plus the base-2 logarithm of its size."""
-        return self.log.words[self.at + 1]
+        found = self.log.words[self.at + 1]
+        return found if self.offset is None else found + 8 * self.offset
 
     @property
     def address(self) -> Array:
@@ -170,6 +193,32 @@ class Events:
         """Whether an access goes to constant memory."""
         address = self.address
         return (address >= CONSTANT) & (address < GLOBAL)
+
+
+@dataclass(frozen=True)
+class _InCells(Events):
+    """Accesses by the cell of `width` bytes that each lies in, whose address they have."""
+
+    width: int = 1
+
+    @property
+    def place(self) -> Array:
+        """As of an access to the whole cell."""
+        return super().place // (8 * self.width) * (8 * self.width)
+
+
+def overlapping(accesses: Events) -> Iterator[Events]:
+    """Accesses to dynamic shared memory that overlap others of another size without beginning where these do.
+
+    Each has the wide ones and the narrow ones at one offset, so that an equal cell is an overlap.
+    """
+    some = accesses.only(accesses.shared & (accesses.address >= DYNAMIC_SHARED))
+    size, address = some.size, some.address
+    for wide in np.unique(size)[1:].tolist():
+        for offset in np.unique(address[size < wide] % wide):
+            chosen = some.only((size == wide) | ((size < wide) & (address % wide == offset)))
+            if offset:
+                yield _InCells(chosen.log, chosen.at, chosen.stretch, chosen.offset, wide)
 
 
 def in_order(major: Array, minor: Array) -> Array:

@@ -29,6 +29,8 @@ class LaunchSettings:
     max_steps: int
     pauses: bool = False
     """Whether a thread pauses before each access to memory, so that others can come in between."""
+    undefined: int = 0
+    """What a shuffle gives from a lane that does not take part."""
 
     @property
     def block_size(self) -> int:
@@ -76,6 +78,12 @@ class Execution:
 
     accesses = property(lambda self: self._parts[0], doc="The events that access memory.")
     others = property(lambda self: self._parts[1], doc="All other events: branches, loops, fences.")
+
+    @cached_property
+    def pieces(self) -> Events:
+        """The accesses, those of several sizes to one array in pieces of one size, so that they can be compared."""
+        pieces: Events = self.accesses.in_pieces(self.regions)
+        return pieces
 
     @property
     def regions(self) -> list[Region]:

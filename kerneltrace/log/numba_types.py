@@ -28,7 +28,13 @@ class IntegerType:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
 
     def __call__(self, value: Any = 0) -> int:
-        """`value` without its fraction, wrapped into the type's range."""
+        """`value` without its fraction: an integer wrapped into the type's range, a fraction cut to it, and NaN 0.
+
+        So does PTX's cvt (PTX ISA, "cvt"); what a CPU makes of a fraction beyond the range isn't defined.
+        """
+        if isinstance(value, float | np.floating):
+            least, most = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+            value = 0 if np.isnan(value) else min(max(value, least), most)
         return int(wrapped(int(value), self.dtype))
 
 
@@ -54,8 +60,8 @@ def stand_in(value: Any) -> Any:
         return TracedTuple(value)
     if value is divmod:
         return lambda a, b: TracedTuple(divmod(a, b))
-    if value is float:
-        return np.float64
+    if value is float or value is int:
+        return np.float64 if value is float else IntegerType(np.int64)
     if isinstance(value, type) and issubclass(value, np.integer):
         return IntegerType(value)
     if type(value).__module__.startswith("numba.core.types") and hasattr(value, "bitwidth"):
@@ -123,5 +129,6 @@ def arithmetic_helpers(divided_by_zero: Callable[[int, int], None]) -> dict[str,
         # PTX ISA, "shl" and "shr": a shift by more than 63 counts as one by 64.
         "left": lambda a, n: a << n if 0 <= n < 64 else 0,
         "right": lambda a, n: a >> (n if 0 <= n < 64 else 64),
+        "power": lambda a, n: a**n if n >= 0 else a ** (n % 2) if a in (1, -1) else 0,
         "wrap": lambda value: wrapped(value, np.dtype(np.int64)),
     }

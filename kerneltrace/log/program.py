@@ -66,6 +66,10 @@ class Program:
         self.files: set[str] = set()
         self.functions: dict[Any, Callable[..., Any] | None] = {}
         """Instrumented functions by their Python function and types; None while one is being instrumented."""
+        self.float64: dict[int, str] = {}
+        """Lines that compute in float64, and the first such expression of each."""
+        self.names_float64 = False
+        """Whether a function of the kernel names the type float64."""
         self.is_typed = True
         """Whether numba typed the functions, without which operations are not counted."""
         self.lanes: Any = None

@@ -174,7 +174,7 @@ class TracedThread:
         if source in lanes:
             return lanes[source]
         self._block.execution.diagnostics.absent_lane(key, source)
-        return type(value)(0)
+        return type(value)(self._block.execution.settings.undefined)
 
     def shfl_sync(self, key: int, mask: int, value: Any, src_lane: int) -> Wait:
         """The value that lane `src_lane` brings."""

@@ -266,7 +266,7 @@ class Lanes(LaneLog):
         """A barrier, to which all threads come that have not returned."""
         if self._depth > 1 or (self.mask == self._returned).any():
             raise NotInLockstep
-        self._next_phase(int(np.count_nonzero(self.mask.reshape(self._blocks, -1).any(axis=1))))
+        self._next_phase(key, int(np.count_nonzero(self.mask.reshape(self._blocks, -1).any(axis=1))))
 
     def threadfence(self, key: int) -> None:
         """Log a fence."""

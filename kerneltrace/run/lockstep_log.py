@@ -28,8 +28,10 @@ class LaneLog:
     def _begin(self) -> None:
         self._events: list[tuple[Any, Any, Any, Array, int]] = []
         self._words = [np.zeros(self.size, "i4")]  # that each thread has logged, barrier by barrier
+        self._opened: list[int] = []  # the keys of the barriers
 
-    def _next_phase(self, barriers: int) -> None:
+    def _next_phase(self, key: int, barriers: int) -> None:
+        self._opened.append(key)
         self._words.append(np.zeros(self.size, "i4"))
         self._log.barriers += barriers
 
@@ -65,5 +67,5 @@ class LaneLog:
         used = np.flatnonzero(by_block)
         phases, inside = np.divmod(used, self._of_block)
         threads = (phases // len(self._words) + self._first) * self._of_block + inside
-        self._log.add_stretches(words, begin.ravel()[used], threads, phases)
+        self._log.add_stretches(words, begin.ravel()[used], threads, phases, self._opened)
         self._events.clear()  # which would take memory as long as the trace is kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import inspect
 import textwrap
 from collections.abc import Sequence
@@ -128,6 +129,8 @@ def _decoded(run: Execution, turns: _Turns) -> tuple[AccessStep, ...]:
     log = run.log.words
     read: dict[tuple[int, str], int] = {}  # by thread and element: the step in which it last read it
     written: dict[str, int] = {}
+    stretches = (bisect.bisect_right(run.log.starts, at) - 1 for _, _, at in turns.made)
+    phases = [run.log.phases[stretch] for stretch in stretches]  # of the steps, between two barriers
     for number, (thread, key, at) in enumerate(turns.made):
         site = run.sites[key % SITES]
         address = log[at + 1] >> 3 if at + 1 < len(log) and log[at] == key else -1  # no access out of bounds is logged
@@ -141,8 +144,9 @@ def _decoded(run: Execution, turns: _Turns) -> tuple[AccessStep, ...]:
             if site.kind == "atomic":
                 words = f"changes {name} from {old} to {new} in one step"
             last = written.get(name)
-            if site.kind == "store" and last is not None and read.get((thread, name), number) < last:
-                words += f": thread {found[last].thread}'s {old} is lost"
+            unseen = last is not None and read.get((thread, name), number) < last and phases[last] == phases[number]
+            if site.kind == "store" and unseen and (other := found[written[name]].thread) != thread:
+                words += f": thread {other}'s {old} is lost"
             if site.kind == "load":
                 read[thread, name] = number
             else:

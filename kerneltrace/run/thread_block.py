@@ -137,7 +137,8 @@ class ThreadBlock:
             brought = [thread.brought for thread in self.alive]
             for thread in self.alive:
                 thread.answer = brought
-        self.phase = self.log.new_phase()
+        before, self.phase = self.phase, self.log.new_phase()
+        self.log.opened_by[self.phase] = before, self.alive[0].key
         self.log.barriers += 1
         return self.alive
 
@@ -153,6 +154,8 @@ class ThreadBlock:
             alive = sum(1 << t.laneid for t in self.alive if t.warp == warp)
             if mask == ANY_LANES or mask & alive & ~present == 0:
                 self._check_warp(mask, lanes)
+                if mask != ANY_LANES and mask & ~present:
+                    self._check_mask(mask & ~present, lanes)
                 answer = self._synced(mask, lanes) or {t.laneid: t.brought for t in lanes}
                 for thread in lanes:
                     thread.answer = answer
@@ -179,6 +182,22 @@ class ThreadBlock:
         if met[0].call.startswith("shfl"):
             wide = getattr(lanes[0].brought, "itemsize", 4) > 4  # two of 4 bytes each
             self.log.shuffles += 1 + wide
+
+    def _check_mask(self, absent: int, lanes: list[TracedThread]) -> None:
+        """Report a mask that names lanes which come to the kernel's end without the operation, and by no `return`.
+
+        All lanes in a mask that have not returned execute the same operation (CUDA C++ Programming Guide, "Warp Shuffle
+        Functions").
+        """
+        warp = self.threads[lanes[0].warp * WARP :][:WARP]
+        gone = [thread for thread in warp if absent >> thread.laneid & 1 and thread.kind != RETURNED]
+        if gone:
+            site, present = self.program.sites[lanes[0].key % SITES], sum(1 << thread.laneid for thread in lanes)
+            words = (
+                f"the mask {lanes[0].mask:#x} names {len(gone)} lanes that don't come here (the first: lane"
+                f" {gone[0].laneid}). Name those that do: {present:#x}."
+            )
+            self.execution.diagnostics.add("lane", site.line, words, thread=lanes[0].in_grid)
 
     def _synced(self, mask: int, lanes: list[TracedThread]) -> int:
         """A number where lanes meet at a syncwarp that names only a part of their warp, else 0.

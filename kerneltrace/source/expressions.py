@@ -22,8 +22,9 @@ PREFIX = "_lab_"  # begins every name that the rewriting adds, so that none hide
 ARRAY_ATTRIBUTES = {"shape", "size", "ndim", "dtype", "strides", "T", "nbytes", "itemsize"}
 NONE = Operations()
 _LOW_64 = (1 << 64) - 1
-_HELPED = {ast.FloorDiv: "quotient", ast.Mod: "remainder", ast.LShift: "left", ast.RShift: "right"}
-"""Operators on integers that a GPU computes otherwise than Python, for a divisor of 0 and a shift of 64 or more."""
+_HELPED = {ast.FloorDiv: "quotient", ast.Mod: "remainder", ast.LShift: "left", ast.RShift: "right", ast.Pow: "power"}
+"""Operators on integers that a GPU computes otherwise than Python, for a divisor of 0, a shift of 64 or more, and a
+negative power."""
 
 
 def load(name: str) -> ast.Name:
@@ -111,8 +112,8 @@ class ExpressionRewriter(ast.NodeTransformer):
         if isinstance(node, ast.Tuple):
             return ast.Tuple([self._index(part) for part in node.elts], ast.Load())
         if isinstance(node, ast.Slice):
-            parts = (ast.Constant(None) if part is None else self.visit(part) for part in (node.lower, node.upper))
-            return call("slice", *parts, node.step or ast.Constant(None))
+            parts = (node.lower, node.upper, node.step)
+            return call("slice", *(ast.Constant(None) if part is None else self.visit(part) for part in parts))
         return self._low_bits(node)  # an index of over 64 bits is out of bounds either way
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
@@ -145,15 +146,15 @@ class ExpressionRewriter(ast.NodeTransformer):
             own = zip(typed.operands, (left, right), strict=True)
             left, right = (call("int", value) if have == np.bool_ else value for have, value in own)
         if typed is not None and typed.is_integer and type(node.op) in _HELPED:
-            shift = isinstance(node.op, ast.LShift | ast.RShift)
-            if not shift and typed.result == np.int64:
+            shift, divides = isinstance(node.op, ast.LShift | ast.RShift), isinstance(node.op, ast.FloorDiv | ast.Mod)
+            if divides and typed.result == np.int64:
                 left, right = (
                     value if self.arithmetic.is_signed(part, own) else call("wrap", value)
                     for part, own, value in zip(_operands(node), typed.operands, (left, right), strict=True)
                 )
             by: Any = right.value if isinstance(right, ast.Constant) else 0 if not shift else 64
             if not (0 <= by < 64 if shift else by):
-                key = [] if shift else [self._key("division", node)]
+                key = [self._key("division", node)] if divides else []
                 return call(_HELPED[type(node.op)], left, right, *key)
         return ast.BinOp(call(kind.__name__, left) if kind else left, node.op, right)
 
@@ -217,7 +218,7 @@ class ExpressionRewriter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         path, typed = self.scope.cuda_path(node.func), self.types.of(node)
-        kinds = self.arithmetic.conversions(node)
+        kinds, source = self.arithmetic.conversions(node), ast.unparse(node)
         args = [self.visit(arg) for arg in node.args]
         args = [call(kind.__name__, arg) if kind else arg for kind, arg in zip(kinds, args, strict=True)]
         if path in BITS and typed is not None and typed.converted[0] is not None:
@@ -228,7 +229,7 @@ class ExpressionRewriter(ast.NodeTransformer):
                 raise self._error(node, "cuda.syncthreads() takes no arguments.")
             return ast.Yield(self._key("barrier", node, call=path))
         if path in KEYED:
-            text = self._target_name if KEYED[path] == "array" else ""
+            text = self._target_name if KEYED[path] == "array" else source
             key = self._key(KEYED[path], node, text=text, call=path)
             self.program.votes |= path.startswith("syncthreads_")
             if KEYED[path] == "atomic":

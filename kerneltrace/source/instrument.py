@@ -58,7 +58,9 @@ def _instrument(
         arg.annotation = None
     args.defaults = [ast.Constant(None) for _ in args.defaults]  # __defaults__ below has the values, evaluated once
     tree.returns, tree.decorator_list = None, []
+    program.names_float64 |= scope.names_float64(tree)
     tree.body = rewriter.body(tree)
+    program.float64 |= rewriter.arithmetic.float64
     module = ast.fix_missing_locations(ast.Module([tree], []))
     program.files.add(fn.__code__.co_filename)
     names = scope.names | rewriter.added | {PREFIX + name: value for name, value in _helpers(program).items()}

@@ -10,7 +10,7 @@ import sys
 import types
 from typing import Any
 
-from kerneltrace.arguments import nearest
+from kerneltrace.arguments import brief_repr, nearest
 from kerneltrace.errors import KernelError
 from kerneltrace.log.traced_thread import KEYED, PLAIN, VALUES
 
@@ -24,8 +24,8 @@ def python_function(kernel: Any) -> types.FunctionType:
         if isinstance(inner, types.FunctionType):
             return inner
     raise KernelError(
-        f"Expected a kernel, a function written against numba's `cuda`, with or without @cuda.jit; got {kernel!r}."
-        " CUDA C++ can't be traced; compile_cuda shows what its compiler makes of it."
+        f"Expected a kernel, a function written against numba's `cuda`, with or without @cuda.jit, or CUDA C++ as text;"
+        f" got {brief_repr(kernel)}."
     )
 
 
@@ -48,6 +48,11 @@ class KernelScope:
             owner = self.resolve(node.value)
             return getattr(owner, node.attr, MISSING) if isinstance(owner, types.ModuleType | type) else MISSING
         return MISSING
+
+    def names_float64(self, tree: ast.FunctionDef) -> bool:
+        """Whether a source asks for float64 by name."""
+        names = (node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute))
+        return any(str(getattr(value, "__name__", value)) == "float64" for value in map(self.resolve, names))
 
     def cuda_path(self, node: ast.expr) -> str:
         """`atomic.add` for `cuda.atomic.add`, whatever name `cuda` or a part of it has here; empty for all else."""

@@ -186,7 +186,7 @@ class _LaneInteger(IntegerType):
         """Values without their fractions, wrapped into the type's range, as int64."""
         if self.dtype == np.uint64:
             raise NotInLockstep
-        return np.asarray(value).astype(self.dtype).astype(np.int64)
+        return _integer(value, self.dtype).astype(np.int64)
 
 
 def of_lanes(value: Any) -> Any:
@@ -198,8 +198,11 @@ def _rounded(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: function(np.asarray(x, np.float64)).astype(np.int64)
 
 
-def _integer(x: Any) -> Any:
-    return np.asarray(x).astype(np.int64)
+def _integer(x: Any, dtype: Any = np.int64) -> Any:
+    values, info = np.asarray(x), np.iinfo(dtype)
+    if values.dtype.kind == "f" and not ((values >= info.min) & (values < info.max)).all():
+        raise NotInLockstep  # a single number is cut to the range
+    return values.astype(dtype)
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -238,6 +241,7 @@ def helpers(lanes: Any, counters: list[int]) -> dict[str, Any]:
         "no": np.logical_not,
         "quotient": divided(np.floor_divide),
         "remainder": divided(np.remainder),
+        "power": lambda a, n: np.power(_integer(a), n),
         "left": lambda a, n: np.left_shift(_integer(a), n),
         "right": lambda a, n: np.right_shift(_integer(a), n),
     }

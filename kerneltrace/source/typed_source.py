@@ -160,6 +160,8 @@ class Arithmetic:
 
     def __init__(self, scope: KernelScope, types: TypedSource) -> None:
         self._scope, self.types = scope, types
+        self.float64: dict[int, str] = {}
+        """As in Program."""
 
     def operations(self, root: ast.AST | None) -> Operations:
         """Operations in `root`, each executed once, without those in its `conditional` parts."""
@@ -189,6 +191,8 @@ class Arithmetic:
             return {}  # fused with the product
         slow = isinstance(op, ast.Div) or (isinstance(node, ast.Call) and self._is_function(node.func))
         is_double = any(kind is not None and kind == np.float64 for kind in (typed.result, *typed.converted))
+        if is_double:
+            self.float64.setdefault(node.lineno, ast.unparse(node))  # type: ignore[attr-defined]  # operations have it
         return {"instructions": 1, "double": int(is_double), "special": int(slow and not is_double)}
 
     def _is_function(self, function: ast.expr) -> bool:
@@ -220,6 +224,8 @@ class Arithmetic:
 
     def _is_mathematical(self, value: Any) -> bool:
         """Whether a global value is a function of `math` or of libdevice, or abs, min, max and the like."""
+        if isinstance(value, np.ufunc):
+            return True
         module = getattr(value, "__module__", None) or ""
         return value in _SAME_TYPE if module == "builtins" else module == "math" or module.endswith("libdevice")
 

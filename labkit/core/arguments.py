@@ -1,12 +1,11 @@
-"""Judge what was passed in: numbers of every library, functions; and quote it in a message."""
+"""Read what was passed in as a number or as a known name, and quote it in a message."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from kerneltrace.arguments import as_number as as_number, brief_repr as brief_repr, cut as cut
+from kerneltrace.arguments import as_number as as_number, brief_repr as brief_repr, cut as cut, is_whole as is_whole
 from labkit.core.errors import BadArgument, nearest
 
 T = TypeVar("T")
@@ -19,15 +18,6 @@ def as_float(value: Any) -> float | None:
         return None if number is None else float(number)
     except OverflowError:
         return None
-
-
-def is_whole(value: Any) -> bool:
-    """Whether `value` can stand for a count: an integer of Python, NumPy or torch, and no bool."""
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return not isinstance(value, bool)
 
 
 def lookup(name: object, known: Mapping[str, T], what: str, error: type[Exception] = BadArgument) -> T:

@@ -37,9 +37,9 @@ def recorded(key: str, folder: Path = RECORDED) -> list[Measurement]:
     """
     section, what = split_key(key)
     entries = (entry for path in sorted(folder.glob("*.jsonl")) for entry in read(path)[0])
-    found = [m for m in entries if isinstance(m, Measurement) and (m.section, m.what) == (section, what)]
+    matching = [m for m in entries if isinstance(m, Measurement) and (m.section, m.what) == (section, what)]
     # A simulated or calculated number stays one on whatever machine it was recorded.
-    return [dataclasses.replace(m, origin="recorded") if m.origin == "measured" else m for m in found]
+    return [dataclasses.replace(m, origin="recorded") if m.origin == "measured" else m for m in matching]
 
 
 _WORDS = {"unit": "in {}", "size": "{}", "dtype": "{}", "items": "{:,.6g} items a call", "profile": "profile {}"}
@@ -47,7 +47,7 @@ _WORDS = {"unit": "in {}", "size": "{}", "dtype": "{}", "items": "{:,.6g} items 
 
 def difference(there: Measurement, here: Work) -> str:
     """What keeps a recorded number from standing beside one of the work here, in words; empty where nothing does."""
-    if there.busy or not there.size:
+    if there.busy or not there.size:  # a number of unknown size may have done any work
         return "its machine was busy" if there.busy else "its size was not recorded"
     both = {name: (getattr(there, name), getattr(here, name)) for name in _WORDS}
     apart = {name: pair for name, pair in both.items() if pair[0] != pair[1] and None not in pair}
@@ -63,10 +63,10 @@ def beside(key: str, here: Work, published: Sequence[Measurement] = ()) -> tuple
     """The recorded and `published` numbers under a key that did this work; a sentence for each other machine's."""
     shown, apart = [], {}
     both = [*recorded(key), *published]
-    for found in sorted(both, key=lambda found: found.unit == here.unit):  # another unit is the last to name
-        if why := difference(found, here):
-            apart[found.machine] = f"{found.came_from[0].upper()}{found.came_from[1:]}, not shown: {why}."
+    for number in sorted(both, key=lambda number: number.unit == here.unit):  # another unit is the last to name
+        if why := difference(number, here):
+            apart[number.machine] = f"{number.came_from[0].upper()}{number.came_from[1:]}, not shown: {why}."
         else:
-            shown.append(found)
-    fitting = {found.machine for found in shown}
+            shown.append(number)
+    fitting = {number.machine for number in shown}
     return shown, [sentence for machine, sentence in apart.items() if machine not in fitting]

@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from labkit.core.display import brief_repr
+from kerneltrace import data_table
+from kerneltrace.data_table import TableRow as TableRow
 from labkit.core.errors import DataError
 
 T = TypeVar("T")
-_NOT_FINITE = {"nan", "inf", "infinity"}
-
-
-class TableRow(dict[str, str]):
-    """A row's cells by column. Asked for a column that the table lacks, it raises ValueError."""
-
-    def __missing__(self, column: str) -> str:
-        raise ValueError(f"expected a column {column!r}, got none")
 
 
 def read_table(path: Path, convert: Callable[[TableRow], T]) -> list[T]:
-    """What `convert` makes of each row of a CSV file with a header.
-
-    Raises DataError, with file, line and what to do, where the file can't be read, has no rows, ends within a row, or
-    has a row with too many or too few cells, a number that isn't finite, or what `convert` refuses with a ValueError.
-    """
-    found, line = [], 1
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = file.read().splitlines(keepends=True)
-        reader = csv.DictReader(lines, strict=True)
-        for cells in reader:
-            line = reader.line_num
-            found.append(convert(_whole(cells)))
-        line = len(lines) or 1
-        if not found or not lines[-1].endswith(("\n", "\r")):
-            raise ValueError("the file ends too early")
-    except OSError as error:
-        raise DataError(f"{path} can't be read ({error.strerror}). {_restore(path)}") from error
-    except (ValueError, csv.Error) as error:
-        raise DataError(f"{path}, line {line} is damaged: {error}. {_restore(path)}") from error
-    return found
-
-
-def _whole(cells: dict[str, str]) -> TableRow:
-    if None in cells or None in cells.values():  # DictReader's mark of too many and too few
-        raise ValueError(f"expected {len(cells.keys() - {None})} cells, got another number")
-    for column, text in cells.items():
-        if text.strip().lstrip("+-").lower() in _NOT_FINITE:
-            raise ValueError(f"expected {column} to be finite, got {brief_repr(text)}")
-    return TableRow(cells)
-
-
-def _restore(path: Path) -> str:
-    return f"Restore it with `git checkout -- {path}`."
+    """What `kerneltrace.data_table.read_table` makes of a CSV file; it raises DataError."""
+    return data_table.read_table(path, convert, DataError)

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import html
 import re
 import signal
-import unicodedata
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from labkit.core.arguments import brief_repr as brief_repr, cut as cut  # from here too
+from kerneltrace import tables
+from kerneltrace.tables import (  # offered from here too
+    LITERAL as LITERAL,
+    Shown as Shown,
+    ShownAsTable as ShownAsTable,
+    as_html as as_html,
+    plain as plain,
+)
+from labkit.core.arguments import brief_repr as brief_repr, cut as cut
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import checked
 
-# MathJax looks for no formulas inside of elements of these classes: $ is a price here.
-LITERAL = "tex2jax_ignore mathjax_ignore"
 _LINK = re.compile(r"https://([^/\s]+)[^\s<>)]*[^\s<>).,:;]")
 _CODE = re.compile(r"`([^`\n]+)`")
-_HIDDEN = {"Cf": "", "Cc": "�", "Cs": "�"}
-
-
-def plain(text: str, longest: int = 20_000) -> str:
-    """Text that any page and figure can show: cut, without characters that nobody sees or that turn others around.
-
-    Unicode's categories Cf (such as zero-width and right-to-left marks), Cc and Cs (half of a pair); a newline stays.
-    """
-    shown = cut(str(text)[: longest + 1], longest).replace("\t", " ")
-    if shown.isprintable():
-        return shown
-    return "".join(c if c == "\n" else _HIDDEN.get(unicodedata.category(c), c) for c in shown)
-
-
-def as_html(text: str) -> str:
-    """Text for HTML that shows it as it is; the element around it needs the class `LITERAL`."""
-    return html.escape(plain(text))
 
 
 def linked_html(text: str) -> str:
@@ -48,13 +34,6 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-class Shown:
-    """A value whose `repr` is its `str`. A dataclass that inherits this is declared with repr=False."""
-
-    def __repr__(self) -> str:
-        return plain(str(self), longest=10**6)
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,51 +51,16 @@ class Note(Shown):
 
 @checked
 @dataclass(frozen=True, repr=False)
-class Table(Shown):
+class Table(tables.Table):
     """Rows of text under a title and headings, both of which may be missing; `notes` stand below as sentences.
 
     Raises BadArgument for rows of different lengths.
     """
 
-    rows: tuple[tuple[str, ...], ...]
-    headings: tuple[str, ...] = ()
-    title: str = ""
-    notes: tuple[str, ...] = ()
+    _cell = staticmethod(linked_html)
 
     def __post_init__(self) -> None:
+        # Else text would lose cells, and HTML would shift them.
         lengths = [len(line) for line in ((self.headings,) if self.headings else ()) + self.rows]
         if len(set(lengths)) > 1:
             raise BadArgument(f"Expected rows to be as long as the headings and each other, got {lengths[:20]} cells.")
-
-    def __str__(self) -> str:
-        lines = [*([self.headings] if self.headings else []), *self.rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-        return "\n".join([*([self.title] if self.title else []), *text, *self.notes])
-
-    def _repr_html_(self) -> str:
-        title = f"<caption style='text-align:left'><b>{as_html(self.title)}</b></caption>" if self.title else ""
-        head = f"<thead>{_line(self.headings, 'th')}</thead>" if self.headings else ""
-        body = "".join(_line(row, "td") for row in self.rows)
-        notes = "".join(
-            f"<p class='{LITERAL}' style='max-width:48em;margin:0.2em 0'>{linked_html(note)}</p>" for note in self.notes
-        )
-        return f"<table class='{LITERAL}'>{title}{head}<tbody>{body}</tbody></table>{notes}"
-
-
-class ShownAsTable(Shown):
-    """A value shown as the table that its `table` makes, in text and in HTML."""
-
-    def table(self) -> Table:
-        """The value as a table."""
-        raise NotImplementedError
-
-    def __str__(self) -> str:
-        return str(self.table())
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
-
-
-def _line(cells: Iterable[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag} style='text-align:left'>{linked_html(cell)}</{tag}>" for cell in cells) + "</tr>"

@@ -45,7 +45,11 @@ class NotFinite(LabError, ArithmeticError):
 
 
 class BadArgument(LabError, ValueError):
-    """A value that a function can't take; the message says what it expects and what it got."""
+    """A value that a function can't take; the message says what it expects and what it got.
+
+    Each package beside labkit raises a BadArgument of its own: `except ValueError` catches all of them, and
+    `except lab.errors.IN_WORDS` every error whose message is written for readers.
+    """
 
 
 class BadMeasurement(BadArgument):

@@ -88,10 +88,10 @@ class Lines(Generic[T]):
         """
         try:
             with open(self.path, "rb") as file:
-                found = os.fstat(file.fileno())
+                status = os.fstat(file.fileno())
                 if self._own:
-                    check_own(found, self.path)
-                state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+                    check_own(status, self.path)
+                state = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
                 if state != self._state:
                     self._catch_up(file, state)
         except OSError:
@@ -103,6 +103,7 @@ class Lines(Generic[T]):
         file.seek(max(self._at - 64, 0))
         before, following = file.read(min(64, self._at)), file.read(1)
         continued = before[-1:] not in (b"", b"\n") and following != b"\n"  # the last line was half there
+        # An editor puts another file there (device and inode), a script may write over this one (the 64 bytes before).
         if state[:2] != self._state[:2] or state[2] <= self._at or before != self._before or continued:
             self._restart()
         file.seek(self._at)

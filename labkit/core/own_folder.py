@@ -21,26 +21,27 @@ def of_this_user(folder: Path) -> Path:
     So a class that shares one LABKIT_HOME has its results apart, and what `sudo` leaves behind is nobody else's.
     Nothing is made.
     """
-    with contextlib.suppress(OSError):
-        if _foreign(found := folder.stat()) or found.st_mode & stat.S_IWOTH:
+    with contextlib.suppress(OSError):  # what doesn't exist yet is nobody's
+        if _foreign(status := folder.stat()) or status.st_mode & stat.S_IWOTH:
             return folder / f"user-{os.geteuid()}"
     return folder
 
 
 def make_private(folder: Path) -> None:
     """Make a folder that only this user can enter; OSError where it can't be made, or is another user's already."""
+    # mkdir leaves a folder that exists as it is, hence the look at it afterwards.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_own(folder.stat(), folder)
 
 
-def check_own(found: os.stat_result, path: Path) -> None:
-    """PermissionError unless this user owns what `found` describes, and it isn't one to which everybody may write."""
-    if _foreign(found) or (os.name == "posix" and found.st_mode & stat.S_IWOTH):
+def check_own(status: os.stat_result, path: Path) -> None:
+    """PermissionError unless this user owns what `status` describes, and it isn't one to which everybody may write."""
+    if _foreign(status) or (os.name == "posix" and status.st_mode & stat.S_IWOTH):
         raise PermissionError(errno.EPERM, "another user owns it or may write to it", str(path))
 
 
-def _foreign(found: os.stat_result) -> bool:
-    return os.name == "posix" and found.st_uid != os.geteuid()
+def _foreign(status: os.stat_result) -> bool:
+    return os.name == "posix" and status.st_uid != os.geteuid()
 
 
 def plain_temp_folder() -> str:

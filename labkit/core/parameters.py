@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
 import inspect
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, get_type_hints, overload
 
-from labkit.core.annotated_kinds import kind_of
 from labkit.core.arguments import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.core.kinds import ANYTHING, ARRAY, DTYPE, Number, Refused
+from labkit.core.kinds import ANYTHING, ARRAY, DTYPE, Kind, Number, Refused, kind_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-Take = Callable[[Any], Any]
 
 Count = Annotated[int, Number(least=1)]
 Size = Annotated[int, Number(least=0)]
@@ -36,7 +34,7 @@ AnyNumber = Annotated[float, Number(finite=False)]  # NaN and infinity too
 Dtype = Annotated[Any, DTYPE]  # a name or torch's or NumPy's dtype; the function gets the name
 Array = Annotated[Any, ARRAY]  # arrays, tensors and lists of numbers; the function gets a NumPy array
 
-# unit of a number, by the end of its parameter's name
+# unit of a number, by the end of its parameter's name: the first that fits, so bytes_per_s comes before _s
 _UNITS = {
     "bytes_per_s": "bytes a second",
     "bits_per_s": "bits a second",
@@ -50,7 +48,7 @@ _UNITS = {
     "_in": "inches",
 }
 # text of a form of its own, by parameter
-_TEXTS = {"key": "00.3 all threads", "section": "00.3", "notebook": "00", "unit": "images/s"}
+_TEXTS = {"key": "00.3 all threads", "notebook": "00", "unit": "images/s"}
 
 
 @overload
@@ -66,49 +64,40 @@ def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
     if fn is None:
         return functools.partial(checked, error=error)
     if isinstance(fn, type):
+        # The class itself stays, so that isinstance, pickle and dataclasses.replace know it.
         setattr(fn, "__init__", checked(error=error)(vars(fn)["__init__"]))  # noqa: B010
         return fn
-    plan: list[Any] = []  # made by the first call, since annotations may name what is heavy to import
+    parameters = inspect.signature(fn).parameters.values()
+    places = [one.name for one in parameters if one.kind < one.VAR_POSITIONAL]
+    further = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), "")
+    others = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), "")
+
+    @functools.cache  # by the first call, since annotations may name what is heavy to import
+    def kinds() -> dict[str, Kind]:
+        hints = _hints(inspect.unwrap(fn))
+        return {one.name: kind_of(hints.get(one.name, Any)) for one in parameters}
+
+    def judged(name: str, value: Any) -> Any:
+        try:
+            return (kinds().get(name) or kinds().get(others, ANYTHING)).take(value)
+        except Refused as refused:
+            raise error(_message(name, refused)) from None
 
     @functools.wraps(fn)
     def door(*args: Any, **kwargs: Any) -> Any:
-        if not plan:
-            plan.extend(_plan(fn))
-        by_place, by_name, more, others = plan
-        name, taken = "", list(args)
-        try:
-            for place, value in enumerate(args):
-                name, take = by_place[place] if place < len(by_place) else more
-                taken[place] = take(value)
-            for name, value in kwargs.items():
-                kwargs[name] = by_name.get(name, others)(value)
-        except Refused as refused:
-            raise error(_message(name, refused)) from None
-        return fn(*taken, **kwargs)
+        # Too many arguments and unknown names are left to Python's own message.
+        names = itertools.chain(places, itertools.repeat(further))
+        taken = map(judged, names, args)
+        return fn(*taken, **{name: judged(name, value) for name, value in kwargs.items()})
 
     return door
 
 
 def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """An instance of a checked class made of values that have been judged, for loops that make many."""
-    made: Any = object.__new__(cls)  # type: ignore[arg-type]  # a class, as its caller passes it
-    made.__init__.__wrapped__(made, *args, **kwargs)
-    return made  # type: ignore[no-any-return]
-
-
-def wrong_field(instance: Any) -> str:
-    """What the first field of a dataclass should be and is not: "unit to be text, got 5". Empty when all are right."""
-    for name, take in _fields(instance.__class__):
-        try:
-            take(getattr(instance, name))
-        except Refused as refused:
-            return f"{name}{refused.where} to be {refused.words}, got {brief_repr(refused.value)}"
-    return ""
-
-
-@functools.cache
-def _fields(cls: Callable[..., Any]) -> list[tuple[str, Take]]:
-    return [(name, kind_of(hint).take) for name, hint in get_type_hints(cls, include_extras=True).items()]
+    instance: Any = object.__new__(cls)  # type: ignore[arg-type]  # a class, as its caller passes it
+    instance.__init__.__wrapped__(instance, *args, **kwargs)
+    return instance  # type: ignore[no-any-return]
 
 
 def _message(name: str, refused: Refused) -> str:
@@ -118,41 +107,14 @@ def _message(name: str, refused: Refused) -> str:
     return f"Expected {name}{refused.where} to be {words}, got {brief_repr(refused.value)}. {advice}".rstrip()
 
 
-def _plan(fn: Callable[..., Any]) -> tuple[Any, ...]:
-    """What takes each parameter: in order with names, by name, further positions, and other names."""
-    inner = inspect.unwrap(fn)
-    hints = _hints(inner)
-    by_place, by_name, others = list[tuple[str, Take]](), dict[str, Take](), ANYTHING.take
-    more = ("", others)
-    for one in inspect.signature(inner).parameters.values():
-        take = kind_of(hints.get(one.name, Any)).take
-        if one.kind is one.VAR_POSITIONAL:
-            more = (one.name, take)
-        elif one.kind is one.VAR_KEYWORD:
-            others = take
-        else:
-            by_name[one.name] = take
-        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD):
-            by_place.append((one.name, take))
-    return by_place, by_name, more, others
-
-
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function; names that its module imports for type checkers alone are imported now."""
-    names: dict[str, Any] = {}
-    while True:
-        try:
-            return get_type_hints(fn, localns=names, include_extras=True)
-        except NameError as error:
-            names[str(error.name)] = _imported(str(error.name), inspect.getsource(sys.modules[fn.__module__]))
-
-
-def _imported(name: str, source: str) -> Any:
-    """What a source imports as `name`."""
-    for node in ast.walk(ast.parse(source)):
-        for one in node.names if isinstance(node, ast.Import | ast.ImportFrom) else []:
-            if (one.asname or one.name) == name:
-                home = node.module if isinstance(node, ast.ImportFrom) else one.name
-                found = importlib.import_module(str(home))
-                return getattr(found, one.name) if isinstance(node, ast.ImportFrom) else found
-    return Any
+    """The annotations of a function; what its module imports for type checkers alone is imported now."""
+    try:
+        return get_type_hints(fn, include_extras=True)
+    except NameError:
+        module = sys.modules[fn.__module__]
+        names = dict(vars(module))
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                exec(compile(ast.Module(node.body, []), str(module.__file__), "exec"), names)
+        return get_type_hints(fn, names, include_extras=True)

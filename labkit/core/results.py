@@ -16,22 +16,39 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadMeasurement
+from labkit.core.kinds import Kind
 from labkit.core.locked_file import Lines, append_line
 from labkit.core.own_folder import of_this_user
-from labkit.core.parameters import wrong_field
+from labkit.core.parameters import Positive, checked
 from labkit.core.units import format_quantity
 
 Origin = Literal["measured", "simulated", "calculated", "recorded", "published"]
 Profile = Literal["smoke", "ci", "full"]
 
 _KEY = re.compile(r"(\d\d\.\d) (\S.*)")
-_SECTION = re.compile(r"\d\d\.\d")
 
 
+def _section(value: Any) -> str:
+    if re.fullmatch(r"\d\d\.\d", value) is None:
+        raise ValueError
+    return str(value)
+
+
+def _unit(value: Any) -> str:
+    if not value.strip() or not value.isprintable():
+        raise ValueError
+    return str(value)
+
+
+Section = Annotated[str, Kind("text such as '00.3'", _section, "It is notebook.section.")]
+Unit = Annotated[str, Kind("text such as 'images/s'", _unit)]
+
+
+@checked(error=BadMeasurement)
 @dataclass(frozen=True, repr=False)
 class Measurement(Shown):
     """A value (the median where there are samples) in `unit`, and everything needed to know what it means.
@@ -44,10 +61,10 @@ class Measurement(Shown):
     published number has a `link` to its source, and for a machine who measured it, and on which device.
     """
 
-    section: str
+    section: Section
     what: str
     value: float
-    unit: str
+    unit: Unit
     origin: Origin
     machine: str
     when: str
@@ -79,18 +96,20 @@ class Measurement(Shown):
         return f"{self.what}: {format_quantity(self.value, self.unit)} ({known})"
 
 
+@checked(error=BadMeasurement)
 @dataclass(frozen=True)
 class Prediction:
     """A number the reader wrote down; `blind` is False when the same thing had been measured here before."""
 
-    section: str
+    section: Section
     what: str
-    value: float
-    unit: str
+    value: Positive
+    unit: Unit
     when: str
     blind: bool = True
 
 
+@checked(error=BadMeasurement)
 @dataclass(frozen=True)
 class Verdict:
     """What this machine's measurements say of a claim, and why."""
@@ -98,11 +117,12 @@ class Verdict:
     claim: str
     verdict: Literal["holds", "holds when", "does not hold", "not measured"]
     because: str
-    section: str
+    section: Section
     machine: str
     when: str
 
 
+@checked(error=BadMeasurement)
 @dataclass(frozen=True)
 class Attempt:
     """A step at an exercise: an answer that was checked, help that was asked for, or a review that asked again.
@@ -111,7 +131,7 @@ class Attempt:
     `answer` is the same for the same answer, `step` says which hint was shown, and `message` what the check replied.
     """
 
-    section: str
+    section: Section
     what: str
     state: Literal["passed", "not yet", "hint", "solution", "asked"]
     when: str
@@ -141,29 +161,6 @@ def split_key(key: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def check_section(section: object) -> None:
-    """Raise BadMeasurement unless this is notebook and section, "00.3"."""
-    if not isinstance(section, str) or _SECTION.fullmatch(section) is None:
-        raise BadMeasurement(f"Expected a section like '00.3' (notebook.section), got {brief_repr(section)}.")
-
-
-def check_unit(unit: object) -> None:
-    """Raise BadMeasurement unless this is a unit in words."""
-    if not issubclass(type(unit), str) or not str(unit).strip() or not str(unit).isprintable():
-        raise BadMeasurement(f"Expected a unit such as 's' or 'images/s', got {brief_repr(unit)}.")
-
-
-def check_entry(entry: Entry) -> None:
-    """Raise BadMeasurement for an entry that would break a table or a board later."""
-    if wrong := wrong_field(entry):
-        raise BadMeasurement(f"Expected {wrong}.")
-    check_section(entry.section)
-    if isinstance(entry, Measurement | Prediction):
-        check_unit(entry.unit)
-    if isinstance(entry, Prediction) and entry.value <= 0:
-        raise BadMeasurement(f"Expected a guess above 0, got {entry.value:g}.")
-
-
 def now() -> str:
     """The time in UTC, to the second, as ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -191,14 +188,10 @@ def from_line(line: str) -> Entry:
     if kind not in _KINDS:
         raise BadMeasurement(f"Written by a newer labkit (kind {brief_repr(kind)}), and kept in the file.")
     cls: Any = _KINDS[kind]
-    known = ((name, fields[name]) for name in _FIELDS[cls] if name in fields)
     try:
-        entry: Entry = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in known})
+        entry: Entry = cls(**{name: fields[name] for name in _FIELDS[cls] if name in fields})
     except TypeError as error:
         raise BadMeasurement(f"Expected the fields of a {kind} ({error}).") from error
-    check_entry(entry)
-    if isinstance(entry, Measurement | Prediction):
-        return dataclasses.replace(entry, value=float(entry.value))
     return entry
 
 
@@ -216,11 +209,7 @@ class Results:
         self._unsaved: list[Entry] = []
 
     def append(self, entry: Entry) -> None:
-        """Add an entry at the end of the file, or in memory when the file can't be written.
-
-        Raises BadMeasurement for an entry that could not be read again.
-        """
-        check_entry(entry)
+        """Add an entry at the end of the file, or in memory when the file can't be written."""
         self._unsaved.append(entry)
         self.probe()
 
@@ -231,7 +220,7 @@ class Results:
                 append_line(self.path, "")
             while self._unsaved:
                 append_line(self.path, to_line(self._unsaved[0]))
-                del self._unsaved[0]
+                del self._unsaved[0]  # only now: the write may have raised
         except OSError as error:
             self.note = (
                 f"Results can't be written to {self.path} ({error.strerror or error}), so they stay in memory and are "
@@ -242,7 +231,7 @@ class Results:
 
     def entries(self) -> list[Entry]:
         """Of the readable entries on the same thing the last, in the order of writing; then those kept in memory."""
-        saved = self._lines.read()[0]
+        saved = self._lines.read()[0]  # between two writes, an entry may be in the file and in memory
         return [*(entry for entry in saved if entry not in self._unsaved), *self._unsaved]
 
     def damaged(self) -> list[str]:
@@ -293,5 +282,5 @@ def profile() -> Profile:
 def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
     """The last entry of a kind under a key, or None."""
     asked = split_key(key)
-    found = (e for e in entries if isinstance(e, kind) and not isinstance(e, Verdict) and (e.section, e.what) == asked)
-    return next(reversed(list(found)), None)
+    of_kind = (e for e in entries if isinstance(e, kind) and not isinstance(e, Verdict))
+    return next(reversed([e for e in of_kind if (e.section, e.what) == asked]), None)

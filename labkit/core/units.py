@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Annotated
 
+from kerneltrace import units
 from labkit.core.kinds import Number
 from labkit.core.parameters import AnyNumber, checked
 
@@ -15,39 +15,24 @@ HOUR_S, DAY_S, YEAR_S = 3600.0, 86_400.0, 365.25 * 86_400.0
 
 _MEASURES = ("bytes", "days", "points", "times", "years")  # plurals of what has parts
 _SI = [(1e18, "E"), (PETA, "P"), (TERA, "T"), (GIGA, "G"), (MEGA, "M"), (KILO, "k"), (1.0, "")]
-_IEC = [(2.0**50, "PiB"), (2.0**40, "TiB"), (float(GIB), "GiB"), (float(MIB), "MiB"), (float(KIB), "KiB")]
-_SECONDS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
 
 
 @checked
 def significant(value: AnyNumber, digits: Annotated[int, Number(least=1, most=17)] = 3) -> str:
     """`value` with `digits` significant digits, no exponent, thousands separated: 1234567 -> '1,230,000'."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    rounded = round(value, decimals)
-    return f"{rounded:,.{max(decimals, 0)}f}"
+    return units.significant(value, digits)
 
 
 @checked
 def format_seconds(seconds: AnyNumber) -> str:
     """A duration in seconds as text: 0.00123 -> '1.23 ms'. From two minutes on as minutes, hours, days or years."""
-    for size, unit in [(YEAR_S, "years"), (DAY_S, "days"), (HOUR_S, "h"), (60.0, "min")]:
-        if abs(seconds) >= 2 * size:
-            return f"{significant(seconds / size)} {unit}"
-    for size, unit in _SECONDS:
-        if abs(seconds) >= size:
-            return f"{significant(seconds / size)} {unit}"
-    return "0 s" if seconds == 0 else f"{significant(seconds / 1e-9)} ns"
+    return units.format_seconds(seconds)
 
 
 @checked
 def format_bytes(n_bytes: AnyNumber) -> str:
     """A size in bytes as text, in powers of 1024: 3 * 2**30 -> '3.00 GiB'."""
-    for size, unit in _IEC:
-        if abs(n_bytes) >= size:
-            return f"{significant(n_bytes / size)} {unit}"
-    return f"{n_bytes:,.0f} B"
+    return units.format_bytes(n_bytes)
 
 
 @checked
@@ -67,7 +52,7 @@ def format_si(value: AnyNumber, unit: str) -> str:
 
     Counted things keep all digits up to a million: (16384, 'devices') -> '16,384 devices'.
     """
-    if not unit or unit[0].islower() or unit.startswith("%"):
+    if not unit or unit[0].islower() or unit.startswith("%"):  # "images/s" takes no prefix, "FLOP/s" does
         most = 1e3 if "/" in unit else 1e6  # a rate is measured, and has no more than three digits to give
         is_whole = unit[:1].isalpha() and unit != "x" and float(value).is_integer() and abs(value) < most
         if is_whole:  # 2 threads, not 2.00

@@ -16,6 +16,7 @@ from labkit.core.display import brief_repr
 from labkit.core.errors import BadMeasurement
 from labkit.core.kinds import Items
 from labkit.core.parameters import AnyNumber, Positive, checked
+from labkit.core.results import Section, Unit
 from labkit.core.units import format_quantity
 from labkit.lesson import guesses, journal
 from labkit.lesson.live import Live
@@ -41,10 +42,8 @@ class SpeedBoard(Live):
 
     @checked(error=BadMeasurement)
     def __init__(
-        self, section: str, title: str, *, unit: str = "s", size: str = "", dtype: str = "", log: bool = False
+        self, section: Section, title: str, *, unit: Unit = "s", size: str = "", dtype: str = "", log: bool = False
     ) -> None:
-        results.check_section(section)
-        results.check_unit(unit)
         self.section, self.unit, self.log = section, unit, log
         self._work = Work(unit, size, dtype, None, results.profile())
         self.title = ", ".join(part for part in (title, size, dtype) if part)
@@ -215,9 +214,9 @@ class SpeedBoard(Live):
             bar.predicted = guesses.predicted(f"{self.section} {row}", self.unit)  # it may be newer than the row
             of_row = [one for one in others if one.number.what == row]
             same = [one.number for one in of_row if one.relation == "same"]
-            found, self._apart[row] = beside(f"{self.section} {row}", work, same)
-            self._cited[row] = [one for one in of_row if one.relation == "related" or one.number in found]
-            bar.others = [*((one.came_from, one.value) for one in found), *self._calculated.get(row, [])]
+            numbers, self._apart[row] = beside(f"{self.section} {row}", work, same)
+            self._cited[row] = [one for one in of_row if one.relation == "related" or one.number in numbers]
+            bar.others = [*((one.came_from, one.value) for one in numbers), *self._calculated.get(row, [])]
 
     def _by_reason(self, sentences: Mapping[str, Sequence[str]]) -> list[str]:
         """Each of the rows' sentences once, after the names of its rows where those aren't all."""

@@ -23,9 +23,9 @@ _STYLE = "<style>.labkit-option{width:auto;max-width:48em;height:auto;white-spac
 def cards(notebook: str, seed: int = 0, count: Count = 3) -> Cards | Note:
     """So many cards of a notebook ("04"); another `seed` draws others. Raises DataError for an unknown notebook."""
     bank: Any = importlib.import_module("exercises.bank")
-    if not (found := bank.cards(notebook, seed)[:count]):
+    if not (chosen := bank.cards(notebook, seed)[:count]):
         return Note("There are no cards: they are made of short wrong answers, and there are none here.")
-    return Cards(found) if attended() else Note("\n\n".join(map(str, found)))
+    return Cards(chosen) if attended() else Note("\n\n".join(map(str, chosen)))
 
 
 class Cards(Shown):

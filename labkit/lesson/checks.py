@@ -59,8 +59,8 @@ class Outcome(Shown):
         text = linked_html(self.message).replace("\n", "<br>")
         # the words have the page's own colour, which can be read on light and dark; the edge alone is coloured
         look = f"max-width:48em;border-left:4px solid {color};padding-left:0.6em"
-        told = f"<b>{sign} {as_html(self.number)} {self.state}.</b> {text}"
-        return f"<div class='{LITERAL}' style='{look}'>{told}</div>"
+        words = f"<b>{sign} {as_html(self.number)} {self.state}.</b> {text}"
+        return f"<div class='{LITERAL}' style='{look}'>{words}</div>"
 
 
 @dataclass(frozen=True, repr=False)

@@ -82,8 +82,8 @@ class Explorer(Live):
             self.redraw()
         except Exception as error:
             values = ", ".join(f"{name}={value}" for name, value in self.values.items())
-            told = str(error) if isinstance(error, IN_WORDS) else f"{type(error).__name__}: {error}"
-            self.say(f"For {values} the function raised {told}" if told != str(error) else f"For {values}: {told}")
+            why = str(error) if isinstance(error, IN_WORDS) else f"{type(error).__name__}: {error}"
+            self.say(f"For {values} the function raised {why}" if why != str(error) else f"For {values}: {why}")
             self._last_s = time.monotonic()
 
     def _changed(self, _change: object) -> None:

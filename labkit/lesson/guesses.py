@@ -20,7 +20,7 @@ from labkit.core.arguments import as_float
 from labkit.core.display import LITERAL, Note, Shown, as_html, brief_repr, cut
 from labkit.core.errors import BadMeasurement, LabError
 from labkit.core.parameters import Positive, checked
-from labkit.core.results import Entry, Measurement, Prediction
+from labkit.core.results import Entry, Measurement, Prediction, Unit
 from labkit.core.units import format_quantity, is_count, significant
 from labkit.lesson.live import WIDGET, WIDGET_RULES, publish
 from labkit.lesson.notebook import attended, shell
@@ -44,7 +44,7 @@ class GuessFirst(LabError):
 def predict(
     key: str,
     guess: object,
-    unit: str,
+    unit: Unit,
     *,
     most: Positive | None = None,
     order: tuple[Positive, Positive] | None = None,
@@ -58,7 +58,6 @@ def predict(
     unit.
     """
     key = " ".join(results.split_key(key))
-    results.check_unit(unit)
     if guess is not ...:
         return Note(_keep(key, guess, unit, most)[1])
     text = f"todo: put a number in place of the dots ({unit}). A wrong guess teaches more than none."
@@ -74,8 +73,8 @@ def predict(
 
 def predicted(key: str, unit: str | None = None) -> float | None:
     """The reader's last guess under a key, or None; with `unit`, None too where it was made in another one."""
-    found = results.latest(results.results().entries(), key, Prediction)
-    return found.value if isinstance(found, Prediction) and unit in (None, found.unit) else None
+    prediction = results.latest(results.results().entries(), key, Prediction)
+    return prediction.value if isinstance(prediction, Prediction) and unit in (None, prediction.unit) else None
 
 
 def _yours(key: str, guess: float, unit: str) -> str:
@@ -132,15 +131,15 @@ class Question(Shown):
             return
         former = predicted(self._key, self._unit)
         if former is not None and _is_measured(self._key):  # since the field was shown
-            kept, told = True, f"{_yours(self._key, former, self._unit)} It was measured before you changed it."
+            kept, sentence = True, f"{_yours(self._key, former, self._unit)} It was measured before you changed it."
         else:
-            kept, told = _keep(self._key, self._guess(), self._unit, self._most)
-        self.told.value = _html(told)
+            kept, sentence = _keep(self._key, self._guess(), self._unit, self._most)
+        self.told.value = _html(sentence)
         if kept:
-            self._text = told
+            self._text = sentence
             self.box.children = [self.told]  # for a page that doesn't take the updates below
             publish(f"{self._id}-live", {"text/html": "", "text/plain": ""})
-            publish(f"{self._id}-kept", {"text/html": _html(told), "text/plain": told})
+            publish(f"{self._id}-kept", {"text/html": _html(sentence), "text/plain": sentence})
 
     def _ipython_display_(self) -> None:
         kept = f"<style>{WIDGET_RULES.format(self._id)}</style><div class='{self._id}-kept'>{_html(self._text)}</div>"
@@ -234,25 +233,25 @@ def _drawn(measured: tuple[Measurement, ...]) -> Picture | None:
 
 def in_words(measured: tuple[Measurement, ...]) -> str:
     """Guess and number of each measurement, and how many of the last guesses were close."""
-    said = [_said(m, f"For {m.what!r} you" if len(measured) > 1 else "You") for m in measured]
+    sentences = [_said(m, f"For {m.what!r} you" if len(measured) > 1 else "You") for m in measured]
     ratios = [m.value / guess for guess, m in before_measuring()[-_LAST:]]
     close = sum(0.5 <= ratio <= 2 for ratio in ratios)
     if len(ratios) > 1:
-        said.append(f"Of your last {len(ratios)} guesses, {close} {'was' if close == 1 else 'were'} within 2x.")
-    return " ".join(said)
+        sentences.append(f"Of your last {len(ratios)} guesses, {close} {'was' if close == 1 else 'were'} within 2x.")
+    return " ".join(sentences)
 
 
 def _said(m: Measurement, you: str) -> str:
     """`You said 2,000 images/s, it was 7,320 images/s: a factor of 3.7 more.` is one such sentence."""
     assert m.predicted is not None
-    said = f"{you} said {format_quantity(m.predicted, m.unit)}, it was {format_quantity(m.value, m.unit)}"
-    said += f" ({m.origin})" * (m.origin != "measured")
+    sentence = f"{you} said {format_quantity(m.predicted, m.unit)}, it was {format_quantity(m.value, m.unit)}"
+    sentence += f" ({m.origin})" * (m.origin != "measured")
     ratio = m.value / m.predicted
     if ratio > 0:
         factor = significant(max(ratio, 1 / ratio), 2)
         off = f"a factor of {factor} {'more' if ratio > 1 else 'less'}"
-        said += f": {'less than a tenth off' if 1 / 1.1 < ratio < 1.1 else off}"
-    return f"{said}."
+        sentence += f": {'less than a tenth off' if 1 / 1.1 < ratio < 1.1 else off}"
+    return f"{sentence}."
 
 
 def before_measuring(entries: Sequence[Entry] | None = None) -> list[tuple[float, Measurement]]:

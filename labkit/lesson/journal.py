@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from labkit.core.errors import BadMeasurement, nearest
 from labkit.core.kinds import ANYTHING
 from labkit.core.parameters import Positive, checked
 from labkit.core.paths import DATA
-from labkit.core.results import Measurement, Prediction, Verdict
+from labkit.core.results import Measurement, Prediction, Section, Unit, Verdict
 from labkit.core.units import format_quantity, significant
 from labkit.lesson import guesses, outline
 from labkit.measure import published
@@ -35,7 +35,7 @@ _recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under 
 def record(
     key: str,
     value: Annotated[float | Timing, ANYTHING],
-    unit: str,
+    unit: Unit,
     *,
     items: Positive | None = None,
     size: str = "",
@@ -55,7 +55,6 @@ def record(
     """
     section, what = results.split_key(key)
     guesses.check_lock(section)
-    results.check_unit(unit)
     _check_printable(size=size, dtype=dtype)
     work = Work(unit, size, dtype, as_float(items), results.profile())
     check_claims(claims)
@@ -144,20 +143,31 @@ def _claim(row: TableRow) -> tuple[str, str]:
 
 @checked(error=BadMeasurement)
 def verdict(
-    claim: str, evidence: Ratio | bool | None, *, section: str, because: str = "", when: str = "", needs: str = ""
+    claim: str,
+    evidence: Ratio | bool | None,
+    *,
+    section: Section,
+    because: Annotated[str | Ratio | Sequence[object] | Mapping[str, object] | None, ANYTHING] = None,
+    when: str = "",
+    needs: str = "",
 ) -> Note:
     """Judge a claim by its evidence and keep the verdict: a speed-up holds if its whole interval lies above 1.
 
     `evidence` is a Ratio, True or False, or None where the claim can't be measured here; `needs` then says what would
-    be needed. `because` replaces the evidence's own words, and `when` narrows a claim that holds to a condition.
+    be needed. `because` replaces the evidence's own words: text, a Ratio, or a list or dict of them by name. `when`
+    narrows a claim that holds to a condition.
     Nothing is judged that was measured on a busy machine: no such Ratio, and neither True nor False where a number is
     marked that this kernel recorded in the section or for the claim, or if none, the cells since its last record.
     The note ends with what others published about the claim, which the verdict doesn't rest on.
     Raises BadMeasurement for other evidence and for an unknown claim.
     """
     check_claims([claim])
-    results.check_section(section)
-    lines = {"because": because, "when": when, "needs": needs}
+    if not isinstance(because, str | Ratio | Mapping | list | tuple | None):
+        raise BadMeasurement(
+            f"Expected because to be text, a ratio, or a list or dict of them, got {brief_repr(because)}."
+        )
+    basis = _reason(because)
+    lines = {"because": basis, "when": when, "needs": needs}
     _check_printable(**{name: text.replace("\n", "") for name, text in lines.items()})
     word: Literal["holds", "holds when", "does not hold", "not measured"]
     if evidence is None:
@@ -167,7 +177,7 @@ def verdict(
     else:
         holds = evidence.verdict == "faster" if isinstance(evidence, Ratio) else evidence
         word = ("holds when" if when else "holds") if holds else "does not hold"
-        reason = ". ".join(part for part in (when, because or str(evidence)) if part)
+        reason = ". ".join(part for part in (when, basis or str(evidence)) if part)
     results.results().append(Verdict(claim, word, reason, section, machine().name, results.now()))
     rows = [row for row in published.table("claims_evidence") if row["claim"] == claim]
     others = [
@@ -175,6 +185,17 @@ def verdict(
         for row in rows
     ]
     return Note("\n".join([f"{claim} ({claims()[claim]}): {word}: {reason}", *others]))
+
+
+def _reason(because: object, between: str = "; ") -> str:
+    """What a verdict rests on, in words: of several reasons one after another, of a dict each after its name."""
+    if isinstance(because, Mapping):
+        return between.join(f"{name}: {_reason(reason, ', ')}" for name, reason in because.items())
+    if isinstance(because, list | tuple):
+        return between.join(map(_reason, because))
+    if isinstance(because, float):
+        return significant(because, 3)
+    return "" if because is None else str(because)
 
 
 def _busy(claim: str, evidence: Ratio | bool, section: str) -> str:
@@ -231,8 +252,8 @@ def summary(notebook: str) -> Summary:
     keys = sorted([*measured, *(key for key in guesses if key not in measured)], key=lambda key: key[:4])
     rows = tuple(_row(key, measured.get(key), guesses.get(key)) for key in keys)
     notes = [_BUSY] * any(m.busy for m in measured.values()) + ([log.note] if log.note else []) + log.damaged()
-    found = tuple(verdicts[claim] for claim in sorted(verdicts))
-    return Summary(rows, found, tuple(notes), outline.closing(notebook))
+    given = tuple(verdicts[claim] for claim in sorted(verdicts))
+    return Summary(rows, given, tuple(notes), outline.closing(notebook))
 
 
 def _row(key: str, measurement: Measurement | None, guess: Prediction | None) -> tuple[str, str, str, str]:

@@ -79,11 +79,11 @@ class Live:
         running = shell()
         cell = running.get_parent().get("metadata", {}).get("cellId") if running else None
         if cell is not None:
-            made = cell, getattr(self, "title", "")
-            former = _standing.get(made)
+            place = cell, getattr(self, "title", "")
+            former = _standing.get(place)
             if former is not None and former._shown_in != running.execution_count:
                 former._move_away(_ANEW)
-            _standing[made] = self
+            _standing[place] = self
 
     def draw(self, axes: Axes) -> str:
         """Draw the present state; the sentence says what it shows."""
@@ -166,8 +166,8 @@ class Live:
 
     def _kept(self, caption: str, css: str, name: str) -> tuple[dict[str, str], dict[str, Any]]:
         """Data and metadata of what the notebook keeps: an element of the class `name`, with the rules `css`."""
-        made = picture_data(self._png, self._frame.size, self.sentence, caption=caption, css=css, name=name)
-        return made[0] | {"text/plain": repr(self)}, made[1]
+        picture = picture_data(self._png, self._frame.size, self.sentence, caption=caption, css=css, name=name)
+        return picture[0] | {"text/plain": repr(self)}, picture[1]
 
     def _ipython_display_(self) -> None:
         self._shown_in = None

@@ -38,8 +38,8 @@ class OutOfMemory(LabError):
 def shell() -> Any:
     """The notebook's shell, or None outside one."""
     ipython = sys.modules.get("IPython")  # a notebook's kernel has loaded it; nothing else should
-    found = ipython.get_ipython() if ipython else None
-    return found if found is not None and getattr(found, "kernel", None) is not None else None
+    running = ipython.get_ipython() if ipython else None
+    return running if running is not None and getattr(running, "kernel", None) is not None else None
 
 
 def attended() -> bool:
@@ -73,10 +73,10 @@ def start() -> Machine:
 def asked_bytes(message: str) -> float | None:
     """Bytes that an allocator's error message says were asked for, or None when it is about something else."""
     for pattern in (_CUDA, _NUMPY):
-        if found := pattern.search(message):
-            return float(found[1]) * _SIZES[found[2]]
-    found = _CPU.search(message)
-    return float(found[1]) if found else None
+        if asked := pattern.search(message):
+            return float(asked[1]) * _SIZES[asked[2]]
+    asked = _CPU.search(message)
+    return float(asked[1]) if asked else None
 
 
 def explanation(asked: float | None, free: float, device: str) -> str:

@@ -17,8 +17,8 @@ Notebook = dict[str, Any]
 
 def stub_number(source: str) -> str | None:
     """The exercise whose blank a code cell is: its first line reads "# 03.2 ..."; None for any other cell."""
-    found = _STUB.match(source)
-    return found[1] if found else None
+    stub = _STUB.match(source)
+    return stub[1] if stub else None
 
 
 def solved(notebook: Notebook, solutions: Mapping[str, str]) -> Notebook:

@@ -23,10 +23,10 @@ class Outline:
     tracks: tuple[str, ...]
     skip: tuple[str, ...]
 
-    def done(self, found: Mapping[str, Standing]) -> bool:
+    def done(self, standings: Mapping[str, Standing]) -> bool:
         """Whether all exercises are passed, or those of `skip` without help."""
-        passed = {number for number, one in found.items() if one.state == "passed"}
-        unaided = {number for number, one in found.items() if one.unaided}
+        passed = {number for number, one in standings.items() if one.state == "passed"}
+        unaided = {number for number, one in standings.items() if one.unaided}
         return passed.issuperset(self.exercises) or (self.skip != () and unaided.issuperset(self.skip))
 
     def __str__(self) -> str:
@@ -54,20 +54,20 @@ def closing(number: str) -> str:
     """What is done of a notebook's exercises, and what comes next; nothing for an unknown notebook."""
     if (here := outlines().get(number)) is None:
         return ""
-    found = outcomes()
-    passed = [found[n].unaided for n in here.exercises if n in found and found[n].state == "passed"]
+    standings = outcomes()
+    passed = [standings[n].unaided for n in here.exercises if n in standings and standings[n].state == "passed"]
     counts = f"Exercises passed: {len(passed)} of {len(here.exercises)}, {sum(passed)} of them without help."
-    return f"{counts}\n{next_step(here, found)}"
+    return f"{counts}\n{next_step(here, standings)}"
 
 
-def next_step(here: Outline, found: Mapping[str, Standing]) -> str:
+def next_step(here: Outline, standings: Mapping[str, Standing]) -> str:
     """The exercise to go on with in a notebook or, once it is done, the notebook that follows in each of its tracks."""
-    if not here.done(found):
-        number = next(n for n in here.exercises if n not in found or found[n].state != "passed")
+    if not here.done(standings):
+        number = next(n for n in here.exercises if n not in standings or standings[n].state != "passed")
         return f"Next: exercise {number}, in section {number[3]} of notebook {number[:2]}."
     ways = {track: way for track, way in tracks().items() if here in way} or {"": list(outlines().values())}
     after = {
-        track: next((str(o) for o in way if o.number > here.number and not o.done(found)), "")
+        track: next((str(o) for o in way if o.number > here.number and not o.done(standings)), "")
         for track, way in ways.items()
     }
     listed = [f"{outline}{track and f', track {track}'}" for track, outline in after.items() if outline]

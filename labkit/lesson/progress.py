@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labkit.core import results
 from labkit.core.display import Table
-from labkit.lesson import course, review
+from labkit.lesson import calibration, review
 from labkit.lesson.outcomes import outcomes
 from labkit.lesson.outline import next_step, outlines, tracks
 
@@ -17,21 +17,21 @@ def progress() -> Table:
 
     A notebook is done when its exercises are passed, those in optional parts aside, or the two that let you skip it.
     """
-    found, log, rows = outcomes(), results.results(), []
+    standings, log, rows = outcomes(), results.results(), []
     for one in outlines().values():
-        mine = [found[number] for number in one.exercises if number in found]
+        mine = [standings[number] for number in one.exercises if number in standings]
         counts = f"{sum(a.state == 'passed' for a in mine)} of {len(one.exercises)}", str(sum(a.unaided for a in mine))
-        ends = ("done", "") if one.done(found) else ("", ", ".join(one.skip))
+        ends = ("done", "") if one.done(standings) else ("", ", ".join(one.skip))
         rows.append((f"{one.number} {one.title}", str(one.minutes), *counts, *ends))
     notes = [_SKIP]
     for name, way in tracks().items():
-        left = [one.minutes for one in way if not one.done(found)]
+        left = [one.minutes for one in way if not one.done(standings)]
         notes.append(f"{name}: {len(way) - len(left)} of {len(way)} notebooks are done, {sum(left)} minutes are left.")
-    if judged := course.calibration().table().rows:
+    if judged := calibration.calibration().table().rows:
         _, count, close, _, lean = judged[-1]
         notes.append(f"Guesses made before measuring: {count}; within a factor of 2: {close}; you guess: {lean}.")
     if due := review.due_today():
         notes.append(f"To do again today: {len(due)}. lab.review() shows what.")
-    last = max(found.values(), key=lambda standing: standing.when).number[:2] if found else "00"
-    notes += [next_step(outlines().get(last, outlines()["00"]), found), *filter(None, [log.note]), *log.damaged()]
+    last = max(standings.values(), key=lambda standing: standing.when).number[:2] if standings else "00"
+    notes += [next_step(outlines().get(last, outlines()["00"]), standings), *filter(None, [log.note]), *log.damaged()]
     return Table(tuple(rows), _HEAD, "Your progress", tuple(notes))

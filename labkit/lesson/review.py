@@ -38,14 +38,14 @@ def review(guess: str = "", value: object = ...) -> Text | Note:
     """
     if guess:
         return _made_again(guess, value)
-    due, found, asked = due_today(), outcomes.outcomes(), _missed()
+    due, standings, asked = due_today(), outcomes.outcomes(), _missed()
     if not due:
         dates = due_dates().values()
         return Note("Nothing is due today." + (f" The next day is {min(dates)}." if dates else ""))
-    numbers = [name for name in due if name in found][:_AT_ONCE]
+    numbers = [name for name in due if name in standings][:_AT_ONCE]
     keys = [name for name in due if name in asked][:_AT_ONCE]
     for number in numbers:
-        if found[number].steps[-1].state != "asked":
+        if standings[number].steps[-1].state != "asked":
             outcomes.note(number, "asked")
     shown = [_exercise(number) for number in numbers]
     shown += [
@@ -63,8 +63,8 @@ def due_today() -> list[str]:
 
 def due_dates() -> dict[str, date]:
     """When each missed exercise ("03.2") and guess ("03.5 its name") is due again, in UTC; the earliest come first."""
-    exist, found = exercise_files.numbers(), outcomes.outcomes()
-    missed = {number: one.steps for number, one in found.items() if number in exist and not one.unaided}
+    exist, standings = exercise_files.numbers(), outcomes.outcomes()
+    missed = {number: one.steps for number, one in standings.items() if number in exist and not one.unaided}
     dates = {number: _due(_ratings(steps)) for number, steps in missed.items()}
     for key, (_, m) in _missed().items():
         again = [e for e in results.results().entries() if isinstance(e, Attempt) and e.when >= m.when]
@@ -97,9 +97,9 @@ def _made_again(key: str, value: object) -> Note:
     off = max(number / m.value, m.value / number)
     state: Literal["passed", "not yet"] = "passed" if off <= _FAR else "not yet"
     results.results().append(Attempt(m.section, m.what, state, results.now(), f"{number:g}"))
-    said, earlier, was = (format_quantity(quantity, m.unit) for quantity in (number, before, m.value))
+    guess, earlier, was = (format_quantity(quantity, m.unit) for quantity in (number, before, m.value))
     far = f"off by a factor of {significant(off, 2)}"
-    return Note(f"You say {said}, after {earlier}; it was {was}: {far}. It comes back on {due_dates()[key]}.")
+    return Note(f"You say {guess}, after {earlier}; it was {was}: {far}. It comes back on {due_dates()[key]}.")
 
 
 def _missed() -> dict[str, tuple[float, Measurement]]:

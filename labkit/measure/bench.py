@@ -260,9 +260,9 @@ def _sampled(
             if on_sample is not None:
                 on_sample(_timing(one, repeats))
         rounds += 1
-    found = None if watch is None else watch.so_far()
-    return tuple(_timing(one, repeats, found) for one in series)
+    contention = None if watch is None else watch.so_far()
+    return tuple(_timing(one, repeats, contention) for one in series)
 
 
-def _timing(series: Series, repeats: int, found: Contention | None = None) -> Timing:
-    return unjudged(Timing, series.label, series.first_s, tuple(series.samples_s), repeats, found)
+def _timing(series: Series, repeats: int, contention: Contention | None = None) -> Timing:
+    return unjudged(Timing, series.label, series.first_s, tuple(series.samples_s), repeats, contention)

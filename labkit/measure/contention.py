@@ -22,7 +22,7 @@ import psutil
 from labkit.measure import host
 
 # From this share of lost time on, a measurement gives no verdict. On a calm machine of two cores all shares were below
-# 0.01; one busy loop beside a race on both cores made it 0.5, and the race 5 to 60 times slower.
+# 0.01; one busy loop beside a comparison on both cores made it 0.5, and that 5 to 60 times slower.
 BUSY = 0.05
 _TICK_S = 0.01  # the steps in which CPU times are counted
 _FULL = 0.9  # of all cores' time in use: where the system doesn't say who waited, somebody will have
@@ -66,13 +66,13 @@ class Watch:
 
     def so_far(self) -> Contention:
         """What they took until now."""
-        found = between(self._first, read())
+        contention = between(self._first, read())
         strangers = others_on_gpu() if self.gpu else []
-        if not strangers or found.reason:
-            return found
+        if not strangers or contention.reason:
+            return contention
         one = len(strangers) == 1
         words = f"another process uses it (PID {strangers[0]})" if one else f"{len(strangers)} others use it"
-        return Contention(found.lost, f"this GPU was shared: {words}")
+        return Contention(contention.lost, f"this GPU was shared: {words}")
 
 
 def read() -> Reading:
@@ -165,14 +165,14 @@ def own_threads() -> tuple[float, float]:
 def _threads(
     family: Sequence[psutil.Process], proc: Path = Path("/proc")
 ) -> dict[tuple[int, int], tuple[float, float]] | None:
-    found = {(0, 0): _ended}
+    seconds_of = {(0, 0): _ended}
     for process in family:
         for path in proc.glob(f"{process.pid}/task/*/schedstat"):
             with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
                 ran, waited = path.read_text().split()[:2]
-                found[process.pid, int(path.parent.name)] = int(ran) * 1e-9, int(waited) * 1e-9
+                seconds_of[process.pid, int(path.parent.name)] = int(ran) * 1e-9, int(waited) * 1e-9
     # Linux without scheduler statistics writes zeros.
-    return found if any(ran for thread, (ran, _) in found.items() if thread != (0, 0)) else None
+    return seconds_of if any(ran for thread, (ran, _) in seconds_of.items() if thread != (0, 0)) else None
 
 
 def others_on_gpu() -> list[int]:
@@ -183,12 +183,12 @@ def others_on_gpu() -> list[int]:
     query = [smi, "--query-compute-apps=pid,gpu_uuid", "--format=csv,noheader"]
     try:
         lines = subprocess.run(query, capture_output=True, text=True, timeout=5, check=True).stdout.splitlines()
-        found = [(int(pid), gpu.strip()) for pid, _, gpu in (line.partition(",") for line in lines)]
+        processes = [(int(pid), gpu.strip()) for pid, _, gpu in (line.partition(",") for line in lines)]
     except (OSError, subprocess.SubprocessError, ValueError):
         return []
     own = {process.pid for process in _family()}
-    used = {gpu for pid, gpu in found if pid in own}  # empty in a container that numbers its processes by itself
-    return sorted({pid for pid, gpu in found if gpu in used and pid not in own})
+    used = {gpu for pid, gpu in processes if pid in own}  # empty in a container that numbers its processes by itself
+    return sorted({pid for pid, gpu in processes if gpu in used and pid not in own})
 
 
 class CellMeter:
@@ -215,10 +215,10 @@ class CellMeter:
             self._found.append(self._watch.so_far())
         self._watch = None
 
-    def note(self, found: Contention | None) -> None:
+    def note(self, contention: Contention | None) -> None:
         """A timing with this contention was used in the running cell."""
-        if self._watch is not None and found is not None and found.reason:
-            self._found.append(found)
+        if self._watch is not None and contention is not None and contention.reason:
+            self._found.append(contention)
 
     def worst(self, *, recording: bool = False) -> Contention:
         """The worst so far; with `recording`, the next cell begins anew."""

@@ -19,14 +19,13 @@ from labkit.core.parameters import Count, checked
 from labkit.core.paths import ROOT
 from labkit.measure.bench import Timing, sync_of as sync_of
 from labkit.measure.contention import Contention, Watch, add_ended
-from labkit.measure.rank_script import as_script as as_script
 from labkit.measure.readings import no_sync
 from ranks import Report as Report, report as report, span as span
 from ranks.launcher import agent, rank_failures
 from ranks.launcher.launching import MOST_RANKS
 
 __all__ = [
-    "Launched", "Report", "all_reduce_seconds", "as_script", "backend", "interleaved", "launch", "report", "span",
+    "Launched", "Report", "all_reduce_seconds", "backend", "interleaved", "launch", "report", "span",
     "sync_of",
 ]  # fmt: skip
 Ranks = Annotated[int, Number(least=1, most=MOST_RANKS, advice="It is the number of ranks on this machine.")]
@@ -99,8 +98,8 @@ def interleaved(
     for _ in range(rounds + 1):
         for name, way in ways.items():
             readings_s[name].append(together_s(way, sync))
-    found = watch.so_far()
-    return {name: Timing(name, first_s, tuple(rest), contention=found) for name, (first_s, *rest) in readings_s.items()}
+    taken = watch.so_far()
+    return {name: Timing(name, first_s, tuple(rest), contention=taken) for name, (first_s, *rest) in readings_s.items()}
 
 
 def group_sync() -> Callable[[], None]:

@@ -87,13 +87,13 @@ def throttled(root: Path, own: str) -> tuple[float, float]:
     Of the cgroups above it, the one that was stopped longest. (0, 0) where none is limited; version 2 only.
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "cpu.stat".
     """
-    found = [(0.0, 0.0)]
+    stalls = [(0.0, 0.0)]
     for folder in _cgroup_folders(root, own, "cpu"):
         stat = dict(line.split(maxsplit=1) for line in _text(folder / "cpu.stat").splitlines() if " " in line)
         numbers = [stat.get(name, "") for name in ("throttled_usec", "usage_usec")]
         if all(number.isdigit() for number in numbers):
-            found.append((int(numbers[0]) * 1e-6, int(numbers[1]) * 1e-6))
-    return max(found)
+            stalls.append((int(numbers[0]) * 1e-6, int(numbers[1]) * 1e-6))
+    return max(stalls)
 
 
 def _cgroup_folders(root: Path, own: str, controller: str) -> Iterator[Path]:
@@ -118,14 +118,14 @@ def cpu_model() -> str:
         import winreg
 
         with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0") as key:
-            found = str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
+            model = str(winreg.QueryValueEx(key, "ProcessorNameString")[0])
     elif sys.platform == "darwin":
-        found = ""
+        model = ""
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            found = subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True, timeout=5)
+            model = subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True, timeout=5)
     else:
-        found = parse_cpu_model(_text(Path("/proc/cpuinfo"))) or ""
-    return tidy_model(found or platform.processor())
+        model = parse_cpu_model(_text(Path("/proc/cpuinfo"))) or ""
+    return tidy_model(model or platform.processor())
 
 
 def parse_cpu_model(cpuinfo: str) -> str | None:
@@ -171,15 +171,15 @@ def gpu_state() -> dict[str, str]:
         return {}
     query = [smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
-    said = done.stdout.split("\n")[0].split(", ")
-    return dict(zip(names, said, strict=True)) if done.returncode == 0 and len(said) == len(names) else {}
+    values = done.stdout.split("\n")[0].split(", ")
+    return dict(zip(names, values, strict=True)) if done.returncode == 0 and len(values) == len(names) else {}
 
 
 def power(*, gpu: bool) -> dict[str, str]:
     """What limits the power: a GPU's limit, and on a laptop whether it runs on mains or on its battery."""
-    found = {"power limit": state["power.limit"]} if gpu and (state := gpu_state()) else {}
+    limits = {"power limit": state["power.limit"]} if gpu and (state := gpu_state()) else {}
     battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None  # some systems lack it
-    return found if battery is None else found | {"supply": "mains" if battery.power_plugged else "battery"}
+    return limits if battery is None else limits | {"supply": "mains" if battery.power_plugged else "battery"}
 
 
 def _cpuinfo_fields(cpuinfo: str) -> dict[str, str]:

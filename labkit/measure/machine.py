@@ -171,8 +171,8 @@ def _gpus() -> tuple[Gpu, ...]:
 
     if not torch.cuda.is_available():
         return ()
-    found = (torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count()))
-    gpus = (Gpu(p.name, (p.major, p.minor), p.total_memory) for p in found)
+    properties = (torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count()))
+    gpus = (Gpu(p.name, (p.major, p.minor), p.total_memory) for p in properties)
     # The device is "cuda", the first GPU, so those after one that can't be used can't either.
     return tuple(itertools.takewhile(lambda gpu: has_code(gpu.compute_capability, torch.cuda.get_arch_list()), gpus))
 
@@ -183,8 +183,8 @@ def has_code(capability: tuple[int, int], built_for: Sequence[str]) -> bool:
     Machine code runs on its own major version from its minor version on, PTX on all that are newer.
     Source: CUDA C++ Programming Guide, "Application Compatibility".
     """
-    found = ((kind, int(a), int(b)) for kind, a, b in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for)))
-    return any(capability >= (a, b) and (kind == "compute" or capability[0] == a) for kind, a, b in found)
+    codes = ((kind, int(a), int(b)) for kind, a, b in re.findall(r"(sm|compute)_(\d+)(\d)", " ".join(built_for)))
+    return any(capability >= (a, b) and (kind == "compute" or capability[0] == a) for kind, a, b in codes)
 
 
 def _versions(*, has_gpu: bool) -> dict[str, str]:

@@ -48,6 +48,7 @@ def sizes_for(device: str, *, memory_bytes: int, profile: str = "full") -> Probe
     return ProbeSizes(min(copy_bytes, memory_bytes // 8), matmul_n, budget_s)
 
 
+@checked(error=BadMeasurement)
 @dataclass(frozen=True)
 class Ceiling:
     """The highest measured rate, in `unit` ('B/s' or 'FLOP/s'): the best shape's median, with its quartiles.
@@ -75,6 +76,7 @@ class Ceiling:
         return cls(timing.rate(work), work / slow_s, work / fast_s, unit, at, n, len(timing.samples_s))
 
 
+@checked
 @dataclass(frozen=True)
 class SelfCheck:
     """Whether the measurement can be trusted. `passed` is None if that could not be checked."""
@@ -150,18 +152,18 @@ class Probe:
         """
         import torch
 
-        found: list[Ceiling] = []
+        ceilings: list[Ceiling] = []
         limit_s = max(_SHAPE_LIMIT_S, 10 * self.sizes.budget_s)
         for n in self.sizes.matmul_n:
-            if found and _CALLS_AT_LEAST * 2 * n**3 / found[-1].high > limit_s:
+            if ceilings and _CALLS_AT_LEAST * 2 * n**3 / ceilings[-1].high > limit_s:
                 break
             try:
                 with _matmul(self.device, dtype, rows=n, n=n) as call:
                     timing = self._time(dtype, call)
             except torch.OutOfMemoryError:
                 break
-            found.append(Ceiling.of(timing, 2 * n**3, "FLOP/s", at=f"{n:,} × {n:,}", n=n))
-        return max(found, key=lambda ceiling: ceiling.value, default=None)
+            ceilings.append(Ceiling.of(timing, 2 * n**3, "FLOP/s", at=f"{n:,} × {n:,}", n=n))
+        return max(ceilings, key=lambda ceiling: ceiling.value, default=None)
 
     def matmul_doubling(self, n: int) -> SelfCheck:
         """Check that an n x n matmul in float32 takes about twice as long as one with half the rows."""
@@ -205,22 +207,22 @@ class Probe:
         return time_call(call, label=label, sync=sync, budget_s=self.sizes.budget_s, clock=self.clock)
 
 
-def peak_check(found: dict[str, Ceiling], peaks: dict[str, float | None], unknown: str) -> SelfCheck:
+def peak_check(ceilings: dict[str, Ceiling], peaks: dict[str, float | None], unknown: str) -> SelfCheck:
     """Check that no ceiling is above the data sheet's peak; `unknown` is the detail if no peak is known.
 
     Up to 5 % above passes, up to 25 % is left undecided (the board may clock above its printed boost), more fails.
     """
-    known = {what: peak for what, ceiling in found.items() if (peak := peaks.get(what)) is not None}
+    known = {what: (one, peak) for what, one in ceilings.items() if (peak := peaks.get(what)) is not None}
     if not known:
         return SelfCheck("data sheet", None, unknown)
-    above = {what: peak for what, peak in known.items() if found[what].value > peak * (1 + TOLERANCE)}
+    above = {what: (one, peak) for what, (one, peak) in known.items() if one.value > peak * (1 + TOLERANCE)}
     if not above:
         return SelfCheck("data sheet", True, f"No ceiling exceeds the vendor's peak ({', '.join(known)}).")
     words = "; ".join(
-        f"{what} measured {format_si(found[what].value, found[what].unit)}, peak {format_si(peak, found[what].unit)}"
-        for what, peak in above.items()
+        f"{what} measured {format_si(one.value, one.unit)}, peak {format_si(peak, one.unit)}"
+        for what, (one, peak) in above.items()
     )
-    if all(found[what].value <= peak * (1 + ABOVE_PEAK) for what, peak in above.items()):
+    if all(one.value <= peak * (1 + ABOVE_PEAK) for one, peak in above.values()):
         why = "above the printed peak, which a board that clocks above its printed boost can reach"
         return SelfCheck("data sheet", None, f"{why}: {words}.")
     return SelfCheck("data sheet", False, f"Nothing runs that much faster than its peak, but {words}.")

@@ -55,9 +55,9 @@ def profile_step(
     """
     here, busy = machine(), _watch()
     path = _trace_path() if path is None else path
-    found = steptime.profile_step(step, batches, steps=steps, warmup=warmup, path=path, device=here.device)
+    profile = steptime.profile_step(step, batches, steps=steps, warmup=warmup, path=path, device=here.device)
     doubt = tuple(f"The times are in doubt: {reason}." for reason in [busy()] if reason)
-    return replace(found, device=here.name, notes=(*found.notes, *doubt))
+    return replace(profile, device=here.name, notes=(*profile.notes, *doubt))
 
 
 @checked
@@ -101,16 +101,16 @@ def wait_lines(work: Callable[[], object]) -> Table:
     return steptime.wait_lines(work, libraries=[ROOT / name for name in PACKAGES])
 
 
-def _rates(found: Ceilings) -> steptime.Ceilings:
+def _rates(ceilings: Ceilings) -> steptime.Ceilings:
     """Labkit's ceilings as steptime's."""
     return steptime.Ceilings(
-        device=found.device,
-        matmul_flop_per_s=found.matmul_flop_per_s,
-        copy_bytes_per_s=found.copy_bytes_per_s,
-        threads=found.threads,
-        peaks=found.peaks,
-        highest_flop_per_s={dtype: ceiling.high for dtype, ceiling in found.matmul.items()},
-        remarks=found.remarks,
+        device=ceilings.device,
+        matmul_flop_per_s=ceilings.matmul_flop_per_s,
+        copy_bytes_per_s=ceilings.copy_bytes_per_s,
+        threads=ceilings.threads,
+        peaks=ceilings.peaks,
+        highest_flop_per_s={dtype: ceiling.high for dtype, ceiling in ceilings.matmul.items()},
+        remarks=ceilings.remarks,
     )
 
 

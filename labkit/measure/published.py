@@ -15,8 +15,7 @@ from labkit.core.errors import DataError
 from labkit.core.parameters import checked
 from labkit.core.paths import DATA
 from labkit.core.results import Measurement, profile, split_key
-from labkit.core.units import GIGA, KILO, TERA, format_quantity, format_si
-from trainplan.facts.agreement import Agreement, Compared
+from labkit.core.units import GIGA, format_quantity, format_si
 
 FOLDER = DATA / "published"
 _READ = "read from source text"
@@ -50,45 +49,6 @@ def _checked_row(row: TableRow) -> TableRow:
         if text and _NUMBERS.fullmatch(column) and float(text) < 0:
             raise ValueError(f"expected {column} to be at least 0, got {text}")
     return row
-
-
-@dataclass(frozen=True, repr=False)
-class PublishedMatmul(Shown):
-    """The best matmul rate that somebody found on a device, beside its vendor's dense peak; both in FLOP/s."""
-
-    device: str
-    dtype: str
-    flop_per_s: float
-    peak_flop_per_s: float
-    shape: str
-    library: str
-    source: str
-
-    @property
-    def share(self) -> float:
-        """Rate over peak, 0 to 1."""
-        return self.flop_per_s / self.peak_flop_per_s
-
-    def __str__(self) -> str:
-        rate, peak = format_si(self.flop_per_s, "FLOP/s"), format_si(self.peak_flop_per_s, "FLOP/s")
-        return f"{self.device}, {self.dtype}: {rate} of {peak} ({self.share:.0%}), {self.source}"
-
-
-@functools.cache
-def matmuls() -> tuple[PublishedMatmul, ...]:
-    """Every row of the table "matmul_efficiency", in the file's order. Raises DataError like `table`."""
-    return tuple(
-        PublishedMatmul(
-            device=row["gpu"],
-            dtype=row["dtype"],
-            flop_per_s=float(row["achieved_tflops"]) * TERA,
-            peak_flop_per_s=float(row["peak_tflops"]) * TERA,
-            shape=row["shape_mnk"],
-            library=row["library"],
-            source=row["source"],
-        )
-        for row in table("matmul_efficiency")
-    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,7 +98,7 @@ class Cited(Shown):
 @checked(error=DataError)
 def cited(section: str) -> list[Cited]:
     """What others published that belongs to a section, "04.6" (table "boards"). Raises DataError like `table`."""
-    found = []
+    numbers = []
     for row in table("boards"):
         key, what = split_key(row["key"])
         if key == section:
@@ -146,8 +106,8 @@ def cited(section: str) -> list[Cited]:
                 key, what, float(row["value"]), row["unit"], "published", f"{row['who']}, {row['device']}", "",
                 size=row["size"], dtype=row["dtype"], link=row["link"], profile=profile(),
             )  # fmt: skip
-            found.append(Cited(row["relation"], row["what"], number))
-    return found
+            numbers.append(Cited(row["relation"], row["what"], number))
+    return numbers
 
 
 @checked(error=DataError)
@@ -157,26 +117,11 @@ def ratios(section: str) -> dict[str, Measurement]:
 
 
 @checked
-def citations(found: Iterable[Cited]) -> list[str]:
+def citations(numbers: Iterable[Cited]) -> list[str]:
     """A sentence for each source: its numbers, who measured them on which device, size, format and link."""
     grouped: dict[tuple[str, str], list[str]] = {}
-    for one in found:
+    for one in numbers:
         how = (one.number.machine, one.number.size, one.number.dtype, one.number.link)
         begin = "Related, published" if one.relation == "related" else "Published"
         grouped.setdefault((begin, "; ".join(filter(None, how))), []).append(str(one))
-    return [f"{begin}: {', '.join(numbers)} ({how})." for (begin, how), numbers in grouped.items()]
-
-
-@checked(error=DataError)
-@functools.cache
-def kernels() -> tuple[Agreement[str], ...]:
-    """Seconds of kernels that others timed, an agreement for each author, and what lab.trace(...).estimate calculates.
-
-    Each row's `by` is the device. Source: table "kernel_times", whose calculated column scripts/kernel_times.py writes.
-    """
-    found: dict[str, list[Compared[str]]] = {}
-    for row in table("kernel_times"):
-        calculated_s, published_s = float(row["calculated_ms"]) / KILO, float(row["published_ms"]) / KILO
-        one = Compared(f"{row['kernel']} on {row['device']}", calculated_s, published_s, row["device"])
-        found.setdefault(row["who"], []).append(one)
-    return tuple(Agreement(who, "s", tuple(rows)) for who, rows in found.items())
+    return [f"{begin}: {', '.join(texts)} ({how})." for (begin, how), texts in grouped.items()]

@@ -19,7 +19,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]  # there nobody takes turns, and what was disturbed is marked
 
 # As long as a reader waits without stopping the cell. A dozen notebooks that open together need it: each measures
-# ceilings and a race or two, some seconds each.
+# ceilings and a comparison or two, some seconds each.
 PATIENCE_S = 60.0
 _patience_s = PATIENCE_S
 _holding = False
@@ -64,9 +64,9 @@ def _open(path: Path) -> int | None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with contextlib.suppress(FileExistsError):
-            made = os.open(path, os.O_CREAT | os.O_EXCL | flags, 0o444)
-            os.fchmod(made, 0o444)  # whatever the umask is: others must be able to open it
-            return made
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | flags, 0o444)
+            os.fchmod(descriptor, 0o444)  # whatever the umask is: others must be able to open it
+            return descriptor
         file = os.open(path, flags)
     except OSError:
         return None
@@ -78,7 +78,7 @@ def _open(path: Path) -> int | None:
 
 def _wait(file: int, limit_s: float, on_wait: Callable[[str], object]) -> bool:
     """Whether the file could be locked within `limit_s` seconds."""
-    start_s, told = time.monotonic(), False
+    start_s, shown = time.monotonic(), False
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,8 +89,8 @@ def _wait(file: int, limit_s: float, on_wait: Callable[[str], object]) -> bool:
             return False
         if waited_s >= limit_s:
             return False
-        if not told and waited_s > 0.5:  # a shorter wait needs no words
-            told = True
+        if not shown and waited_s > 0.5:  # a shorter wait needs no words
+            shown = True
             on_wait("Waiting for another notebook on this machine, which is measuring.")
         # Who has waited longer asks more often, and so is more likely to be next.
         time.sleep(min(max(0.2 / (1 + waited_s), 0.01), limit_s - waited_s))

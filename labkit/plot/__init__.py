@@ -8,21 +8,10 @@ recorded or simulated (hatched bar or open square, its origin in the label). Bar
 logarithmic ones. Colour is never the only mark.
 """
 
-from labkit.plot.bars import (
-    PENDING as PENDING,
-    Bar as Bar,
-    guess_histogram as guess_histogram,
-    speed_bars as speed_bars,
-)
-from labkit.plot.clusters import (
-    agreement as agreement,
-    bytes_by_tokens as bytes_by_tokens,
-    scales as scales,
-    step_parts as step_parts,
-)
+from labkit.plot.bars import PENDING as PENDING, Bar as Bar, speed_bars as speed_bars
 from labkit.plot.core import new_axes as new_axes
-from labkit.plot.curves_by_step import curves as curves
-from labkit.plot.images import grey_images as grey_images, images as images, owners as owners
+from labkit.plot.images import grey_images as grey_images, images as images
+from labkit.plot.lines import bytes_by_tokens as bytes_by_tokens, curves as curves, scales as scales
 from labkit.plot.picture import Picture as Picture, drop_pixels as drop_pixels, to_png as to_png
 from labkit.plot.schedules import gantt as gantt
 from labkit.plot.timelines import queue as queue, timeline as timeline

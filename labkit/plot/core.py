@@ -112,8 +112,8 @@ def _draw_legend(ax: Axes, spec: FigureSpec) -> None:
         if label.startswith("_") and not _UNNAMED.fullmatch(label):
             artist.set_label(f" {label}")  # a name: matplotlib would leave it out for its underscore
     if not handles:
-        found, labels = ax.get_legend_handles_labels()
-        handles = [found[labels.index(label)] for label in dict.fromkeys(labels)]
+        all_handles, labels = ax.get_legend_handles_labels()
+        handles = [all_handles[labels.index(label)] for label in dict.fromkeys(labels)]
     if not handles:
         return
     place = _PLACES.get(spec.legend, {"loc": spec.legend})

@@ -140,11 +140,11 @@ def picture_data(
     """
     width, height = size
     image = base64.b64encode(png).decode()
-    told = as_html(sentence)
+    alt = as_html(sentence)
     below = f'<figcaption class="{LITERAL}" style="{TEXT}">{linked_html(caption)}</figcaption>' if caption else ""
     figure = (
         f"<style>{STYLE}{css}</style>"
-        f'<figure class="{name}" style="margin:0"><img class="labkit-picture" alt="{told}" width="{width}" '
+        f'<figure class="{name}" style="margin:0"><img class="labkit-picture" alt="{alt}" width="{width}" '
         f'height="{height}" style="max-width:100%;height:auto" src="data:image/png;base64,{image}">{below}</figure>'
     )
     data = {"text/html": figure, "image/png": image, "text/plain": "<figure>"}
@@ -153,8 +153,8 @@ def picture_data(
 
 def sentence_data(sentence: str) -> dict[str, str]:
     """Data of a cell's output that shows a sentence as it is, with nothing in it taken for Markdown or formulas."""
-    told = f'<div class="{LITERAL}" style="{TEXT}">{linked_html(sentence)}</div>'
-    return {"text/html": told, "text/plain": plain(sentence)}
+    html = f'<div class="{LITERAL}" style="{TEXT}">{linked_html(sentence)}</div>'
+    return {"text/html": html, "text/plain": plain(sentence)}
 
 
 @dataclass(frozen=True)

@@ -130,14 +130,14 @@ def _paler(color: str, chunk: int) -> tuple[float, ...]:
 
 def _halved(spans: Sequence[Span]) -> set[int]:
     """Ranks whose communication runs at the same time as something else."""
-    found, until = set(), dict[int, tuple[float, str]]()
+    halved, until = set(), dict[int, tuple[float, str]]()
     for span in sorted(span for span in spans if span.seconds > 0 and span.kind != "idle"):
         end_s, kind = until.get(span.rank, (span.start_s, span.kind))
         if span.start_s < end_s - 1e-9 * abs(end_s) and "communication" in (kind, span.kind) and kind != span.kind:
-            found.add(span.rank)
+            halved.add(span.rank)
         if span.end_s > end_s or span.rank not in until:
             until[span.rank] = (span.end_s, span.kind)
-    return found
+    return halved
 
 
 def _chunk(span: Span) -> int:

@@ -20,8 +20,8 @@ EDGES: dict[str, Any] = {"edgecolor": "#404040", "linewidth": 0.4}
 
 
 def series_style(i: int) -> dict[str, Any]:
-    """Colour and marker of the `i`-th series; both start anew after seven."""
-    return {"color": CYCLE[i % len(CYCLE)], "marker": MARKERS[i % len(MARKERS)]}
+    """Colour and marker of the `i`-th series; after seven each colour comes again with another marker."""
+    return {"color": CYCLE[i % len(CYCLE)], "marker": MARKERS[(i + i // len(CYCLE)) % len(MARKERS)]}
 
 
 def patches_of(looks: Mapping[str, tuple[str, str]]) -> list[Patch]:

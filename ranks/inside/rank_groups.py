@@ -93,7 +93,7 @@ def _strangers() -> dict[str, str]:
 
 def _of_peers() -> set[str]:
     """Inodes of this process's sockets that gloo uses for peers: on no others does it set a timeout (tcp/pair.cc)."""
-    found = set()
+    inodes = set()
     with suppress(FileNotFoundError):
         for entry in Path("/proc/self/fd").iterdir():
             with suppress(OSError):
@@ -102,5 +102,5 @@ def _of_peers() -> set[str]:
                     with socket.socket(fileno=os.dup(number)) as sock:
                         timeout = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)
                         if sock.family in (socket.AF_INET, socket.AF_INET6) and any(timeout):
-                            found.add(str(about.st_ino))
-    return found
+                            inodes.add(str(about.st_ino))
+    return inodes

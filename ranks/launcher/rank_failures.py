@@ -95,8 +95,8 @@ def _ranks(states: Sequence[RankState]) -> str:
 
 def _mismatch(states: Sequence[RankState]) -> str:
     """A sentence for ranks that wait for each other in collectives that don't fit; empty if all fit."""
-    found = [(s.rank, s.activity, s.activity.key) for s in states if s.activity is not None and s.activity.key]
-    waiting = [(rank, activity, key) for rank, activity, key in found if key[0] != "message"]
+    calling = [(s.rank, s.activity, s.activity.key) for s in states if s.activity is not None and s.activity.key]
+    waiting = [(rank, activity, key) for rank, activity, key in calling if key[0] != "message"]
     for rank, mine, key in waiting:
         for other, theirs, other_key in waiting:
             if other <= rank or key[:-1] != other_key[:-1]:  # a key is a group and the call's number there
@@ -115,10 +115,10 @@ def sizes_differ(folder: str) -> str:
 
     `folder` has what each rank noted (`CommTracer`). gloo may hang then, end a process, or return wrong numbers.
     """
-    found = {int(path.name.partition("-")[2]): path.read_bytes() for path in Path(folder).glob("sizes-*")}
+    noted = {int(path.name.partition("-")[2]): path.read_bytes() for path in Path(folder).glob("sizes-*")}
     calls: dict[tuple[Any, ...], dict[int, tuple[str, int, str, int]]] = {}
-    if len(set(found.values())) > 1:
-        for rank, lines in sorted(found.items()):
+    if len(set(noted.values())) > 1:
+        for rank, lines in sorted(noted.items()):
             for line in lines.splitlines():
                 with suppress(ValueError):  # half a line, if the rank was killed while it wrote
                     name, size, dtype, n_bytes, *key = json.loads(line)

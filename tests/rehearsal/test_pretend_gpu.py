@@ -100,12 +100,13 @@ def test_every_number_is_simulated_and_nothing_but_the_environment_switches_it_o
 def test_the_fast_kernels_run_and_match_torch(tmp_path):
     code = """
         import torch
-        from labkit import kernels
+        from benchmarks import array_kernels as kernels
+        from exercises.nb05 import fast_matmul
         x, y, a, b = (torch.randn(shape, device="cuda") for shape in (9001, 9001, (70, 130), (130, 50)))
         expected, copied = 2 * x + y, torch.empty_like(x)
         kernels.saxpy(2.0, x, y), kernels.copy(x, copied)
         torch.testing.assert_close((y, copied), (expected, x))
-        torch.testing.assert_close((kernels.matmul(a, b), kernels.transpose(a)), (a @ b, a.T), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close((fast_matmul.matmul(a, b), kernels.transpose(a)), (a @ b, a.T), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(kernels.reduce_sum(x), x.sum(), rtol=1e-4, atol=1e-3)
     """
     rehearse(textwrap.dedent(code) + refused("kernels.copy(x.cpu(), copied)", "Expected x on a CUDA GPU"), tmp_path)
@@ -115,7 +116,7 @@ def test_what_is_missing_is_said_in_a_sentence(tmp_path):
     code = """
         import torch
         from exercises.nb04.gpu_comparison import time_on_gpu
-        from labkit import kernels
+        from benchmarks import array_kernels as kernels
         from labkit.train import graphs
         from numba import cuda
         assert graphs.missing() == "Triton"
@@ -159,7 +160,7 @@ def test_a_small_card_that_is_nearly_full(tmp_path, monkeypatch):
 
 def test_a_gpu_that_torch_has_no_code_for_is_not_used(tmp_path):
     code = """
-        from labkit.lesson import doctor
+        from scripts import doctor
         from labkit.measure.machine import machine, pick
         assert (machine().device, machine().gpus) == ("cpu", ())
         print(doctor.gpus("GPUs"))
@@ -211,7 +212,7 @@ def test_what_no_notebook_does(tmp_path):
     code = """
         import torch
         import labkit as lab
-        from labkit.lesson import doctor
+        from scripts import doctor
         from labkit.measure.machine import machine
         print(doctor.gpus("GPUs"), machine().slug, machine(), lab.profiling.utilization(1e9, 1e-3))
         x = torch.ones(4, device="cuda")

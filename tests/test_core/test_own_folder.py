@@ -7,6 +7,7 @@ import torch
 
 import labkit as lab
 from exercises.nb07 import nsight
+from exercises.nb15 import rank_script
 from labkit.core.errors import DataError, StepTimeError
 from labkit.core.own_folder import make_private, of_this_user, plain_temp_folder, writing
 from labkit.core.paths import ROOT
@@ -78,7 +79,7 @@ def nothing():
     "write",
     [
         lambda folder: nsight.as_script(nothing, folder / "script.py"),
-        lambda folder: lab.dist.as_script(nothing, folder, nproc=1),
+        lambda folder: rank_script.as_script(nothing, folder, nproc=1),
         lambda folder: lab.profiling.profile_step(lambda: torch.ones(2) + 1, path=folder / "a.json"),
         lambda folder: lab.data.jpeg_shards(size=8, images=2, folder=folder),
     ],

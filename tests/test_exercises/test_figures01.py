@@ -2,11 +2,11 @@
 
 import pytest
 
-from exercises.nb01 import device_jobs, figures
+from exercises.nb01 import device_jobs, figures, published_matmuls
 from labkit import plot
 from labkit.core.errors import BadArgument
 from labkit.lesson.explorer import Explorer
-from labkit.measure import catalog, published
+from labkit.measure import catalog
 from trainplan import costs
 
 ROOF = {"flop_per_s": 1e11, "bytes_per_s": 2e10}
@@ -50,7 +50,7 @@ def test_a_rate_of_zero_has_no_place_on_a_roofline():
 
 
 def test_published_rates_are_hatched_with_their_source_and_measured_ones_solid():
-    rows = [row for row in published.matmuls() if row.dtype == "bf16" and "torch" in row.library]
+    rows = [row for row in published_matmuls.matmuls() if row.dtype == "bf16" and "torch" in row.library]
     picture = figures.reached(rows, here={"mine": (50e12, 100e12)})
     assert [patch.get_hatch() for patch in picture.ax.patches] == [None] + ["//"] * len(rows)
     legend = " ".join(text.get_text() for text in picture.ax.get_legend().get_texts())

@@ -9,9 +9,10 @@ from trainplan.facts.agreement import Agreement, Compared
 
 
 def test_calculated_times_lie_beside_published_ones_and_the_farthest_is_named():
-    rows = Compared("near", 1.1e-3, 1e-3, "a GPU"), Compared("far", 2e-2, 5e-2, "a GPU")
+    rows = Compared("near", 1.1e-3, 1e-3, True), Compared("far", 2e-2, 5e-2, False)
     picture = calculated_times([Agreement("somebody", "s", rows)])
-    assert picture.sentence.startswith("2 launches that others timed. On the black line both agree; half are within 35")
+    assert picture.sentence.startswith("2 launches that others timed. On the black line both agree. somebody: 1 of 2")
+    assert "inside their brackets, half within 35%" in picture.sentence
     assert "Farthest off: far, calculated 0.4 times as long" in picture.sentence
     dots = picture.ax.lines[0]
     assert (list(dots.get_xdata()), list(dots.get_ydata())) == ([1e-3, 5e-2], [1.1e-3, 2e-2])

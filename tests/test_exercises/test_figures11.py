@@ -8,8 +8,9 @@ from torch import nn
 from exercises.nb11 import figures
 from exercises.nb11.gradient_noise import GradientNoise
 from exercises.nb11.seed_curves import SeedCurves
+from exercises.nb11.several_seeds import Runs
 from labkit.core.errors import NotFinite
-from labkit.train.training import RateSweep, Run, Runs
+from labkit.train.training import RateSweep, Run
 from tests.test_train.test_training import GIVEN, setup_with
 
 pytestmark = pytest.mark.slow  # draws many curves

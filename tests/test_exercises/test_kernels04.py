@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda, float32, float64
 
-from labkit.kernels import numba_kernels
+from exercises.nb04 import numba_kernels
 from tests.helpers import check
 
 
@@ -226,6 +226,25 @@ def matmul_with_one_shared_array(a, b, c):
 
 
 @cuda.jit
+def matmul_with_a_padded_transposed_tile(a, b, c):
+    """17 numbers a row keep the transposed tile free of conflicts."""
+    tile_a = cuda.shared.array((16, 16), float32)
+    tile_b = cuda.shared.array((16, 17), float32)
+    x, y = cuda.threadIdx.x, cuda.threadIdx.y
+    column, row = cuda.grid(2)
+    product = float32(0)
+    for k in range(0, a.shape[1], 16):
+        tile_a[y, x] = a[row, k + x] if row < a.shape[0] and k + x < a.shape[1] else 0
+        tile_b[x, y] = b[k + y, column] if k + y < b.shape[0] and column < b.shape[1] else 0
+        cuda.syncthreads()
+        for i in range(16):
+            product += tile_a[y, i] * tile_b[x, i]
+        cuda.syncthreads()
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = product
+
+
+@cuda.jit
 def matmul_with_two_pairs_of_tiles(a, b, c):
     """Loads the next tiles while it uses these: one barrier a step."""
     tile_a = cuda.shared.array((2, 16, 16), float32)
@@ -308,6 +327,7 @@ RIGHT = {
     ],
     "04.6": [
         numba_kernels.matmul_tiled, matmul_with_one_shared_array, matmul_with_two_pairs_of_tiles,
+        matmul_with_a_padded_transposed_tile,
         matmul_up_to_the_last_number, matmul_with_a_half_for_each_tile,
     ],
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Kernels whose times somebody published, rewritten for numba.cuda from their descriptions, and the launches timed.
+"""Matrix products whose times somebody published, rewritten for numba.cuda, and the launches of all such kernels.
 
 Local arrays of fixed size are what a compiler keeps in registers. Kernels that load four numbers at once from global
 memory (float4), which numba.cuda can't, are left out.
@@ -7,9 +7,10 @@ memory (float4), which numba.cuda can't, are left out.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda, float32
+from numba import cuda, float32, uint32
 
 from kerneltrace import trace
+from tests.test_kerneltrace import published_memory as memory, published_sums as sums
 
 N = 4096  # side of the published matrices
 DEPTH = 64  # of the traced ones: 64 of the loop's 4,096 turns
@@ -113,16 +114,33 @@ def eight_by_eight(depth, transposed=False):
     return kernel
 
 
-@cuda.jit
-def copied(x, out):
-    i = cuda.grid(1)
-    out[i] = x[i]
+def integer_product(side):
+    """A kernel of one result a thread, from tiles of `side` squared in shared memory; without tiles if it is 0."""
 
+    @cuda.jit
+    def plain(a, b, c):
+        column, row = cuda.grid(2)
+        total = uint32(0)
+        for k in range(a.shape[1]):
+            total += a[row, k] * b[k, column]
+        c[row, column] = total
 
-@cuda.jit
-def transposed(a, out):
-    column, row = cuda.grid(2)
-    out[column, row] = a[row, column]
+    @cuda.jit
+    def tiled(a, b, c):
+        tile_a, tile_b = cuda.shared.array((side, side), uint32), cuda.shared.array((side, side), uint32)
+        column, row = cuda.grid(2)
+        x, y = cuda.threadIdx.x, cuda.threadIdx.y
+        total = uint32(0)
+        for first in range(0, a.shape[1], side):
+            tile_a[y, x] = a[row, first + x]
+            tile_b[y, x] = b[first + y, column]
+            cuda.syncthreads()
+            for k in range(side):
+                total += tile_a[y, k] * tile_b[k, x]
+            cuda.syncthreads()
+        c[row, column] = total
+
+    return tiled if side else plain
 
 
 class Launch(NamedTuple):
@@ -131,20 +149,40 @@ class Launch(NamedTuple):
     kernel: Any
     grid: Any
     block: Any
-    shapes: tuple[tuple[int, ...], ...]
+    arrays: tuple[np.ndarray, ...]
     full_grid: Any
     longer: float = 1.0
 
     def estimate(self, device):
-        """The estimate for a device; NumPy's arrays of ones serve any of these kernels."""
-        done = trace(self.kernel, self.grid, self.block, *(np.ones(s, np.float32) for s in self.shapes))
+        """The estimate for a device."""
+        done = trace(self.kernel, self.grid, self.block, *(array.copy() for array in self.arrays))
         assert done.ok, done
         return done.estimate(device, grid=self.full_grid, longer=self.longer)
 
 
-def _matmul(kernel, side, block):
-    shapes = (2 * side, DEPTH), (DEPTH, 2 * side), (2 * side, 2 * side)
-    return Launch(kernel, (2, 2), block, shapes, (N // side, N // side), N / DEPTH)
+def ones(*shapes, dtype=np.float32):
+    return tuple(np.ones(shape, dtype) for shape in shapes)
+
+
+def _matmul(kernel, side, block, n=N, dtype=np.float32):
+    arrays = ones((2 * side, DEPTH), (DEPTH, 2 * side), (2 * side, 2 * side), dtype=dtype)
+    return Launch(kernel, (2, 2), block, arrays, (n // side, n // side), n / DEPTH)
+
+
+def _integer(tile, n=N):
+    side = tile or 16
+    return _matmul(integer_product(tile), side, (side, side), n, np.uint32)
+
+
+def _square(kernel, n, block=(32, 32), side=32, dtype=np.float32, arrays=2):
+    """A kernel that goes through matrices of n x n, in tiles of `side` squared."""
+    full = -(-n // side)
+    return Launch(kernel, (4, 4), block, ones(*arrays * [(4 * side, 4 * side)], dtype=dtype), (full, full))
+
+
+def _line(kernel, n, block, arrays, grid=8, dtype=np.float32):
+    """A kernel of a thread for each of n numbers; `arrays` are the shapes that a trace of `grid` blocks takes."""
+    return Launch(kernel, grid, block, ones(*arrays, dtype=dtype), -(-n // block))
 
 
 LAUNCHES = {
@@ -155,6 +193,92 @@ LAUNCHES = {
     "matmul, 8 x 8 a thread": _matmul(eight_by_eight(8), 128, 256),
     "matmul, 8 x 8 a thread, depth 16": _matmul(eight_by_eight(16), 128, 256),
     "matmul, 8 x 8 a thread, depth 16, transposed": _matmul(eight_by_eight(16, transposed=True), 128, 256),
-    "copy": Launch(copied, 8, 128, ((1024,), (1024,)), 2**21),  # of 2^28 numbers
-    "transpose, not coalesced": Launch(transposed, (2, 2), (32, 32), ((64, 64), (64, 64)), (512, 512)),
+    "uint32 matmul": _integer(0, 2048),
+    "uint32 matmul, tiles of 16, half the size": _integer(16, 2048),
+    **{f"uint32 matmul, tiles of {side}": _integer(side) for side in (4, 8, 16, 32)},
+    "copy": _line(memory.copied, 2**28, 128, [1024, 1024]),
+    "transpose, not coalesced": _square(memory.transposed, 32768),
+    "transpose in shared memory": _square(memory.transposed_in_shared_memory(float32), 32768),
+    "transpose, padded": _square(memory.transposed_in_shared_memory(float32, 32, 33), 32768),
+    **{
+        f"transpose, padded, {32 // rows} a thread": _square(
+            memory.transposed_in_shared_memory(float32, 32, 33, rows), 32768, (32, rows)
+        )
+        for rows in (16, 8, 4)
+    },
+    "copy in rows": _line(memory.copied, 8192**2, 256, [2048, 2048]),
+    # 32 blocks in 16 rows, as many rows as the blocks that an A6000 runs at once go through
+    "transpose in rows, coalesced reads": _line(memory.transposed_in_rows, 8192**2, 256, [(16, 512), (512, 16)], 32),
+    "transpose in rows, coalesced writes": _line(
+        memory.transposed_in_rows_by_writes, 8192**2, 256, [(512, 64), (64, 512)], 128
+    ),
+    "transpose, tiles of 16": _square(memory.transposed_in_shared_memory(float32, 16, 16, 16), 8192, (16, 16), 16),
+    **{
+        f"{dtype} {name}": _square(kernel, 10000, dtype=dtype.name)
+        for dtype in (np.dtype("f4"), np.dtype("f8"))
+        for name, kernel in (
+            ("copy in tiles", memory.copied_in_tiles),
+            ("transpose, coalesced reads", memory.transposed),
+            ("transpose, coalesced writes", memory.transposed_by_writes),
+            ("transpose in shared memory", memory.transposed_in_shared_memory(getattr(memory, dtype.name))),
+            ("transpose, padded", memory.transposed_in_shared_memory(getattr(memory, dtype.name), 32, 33)),
+        )
+    },
+    "float32 sum of two arrays": _line(memory.added, 10**8, 128, 3 * [1024]),
+    "float64 sum of two arrays": _line(memory.added, 10**8, 128, 3 * [1024], dtype=np.float64),
+    "sum of two matrices": _square(memory.matrices_added, 8192, (16, 16), 16, arrays=3),
+    "sum of two matrices, not coalesced": _square(memory.matrices_added_by_columns, 8192, (16, 16), 16, arrays=3),
+    "RGB to grey": Launch(memory.grey, (4, 4), (16, 16), ones((64, 192), (64, 64), dtype=np.uint8), (512, 512)),
+    **{f"convolution 1-D, {n} taps": Launch(memory.convolved, 8, 512, ones(4096, n, 4096), 2**17) for n in (5, 11)},
+    "convolution 1-D, 5 taps, tiled": _line(memory.convolved_in_tiles, 2**26, 512, [4096, 4096]),
+    **{
+        f"convolution 2-D, {n} x {n}": Launch(
+            memory.convolved_2d, (4, 4), (16, 16), ones((64, 64), (n, n), (64, 64)), (512, 512)
+        )
+        for n in (5, 11)
+    },
+    "matrix times vector": Launch(memory.times_vector, 2, 512, ones((1024, 64), 64, 1024, dtype=np.uint32), 8, 64),
+    "matrix times vector, tiled": Launch(
+        memory.times_vector_in_tiles, 2, 512, ones((1024, 512), 512, 1024, dtype=np.uint32), 8, 8
+    ),
+    **{
+        f"{dtype} sum, {name}": Launch(
+            kernel(getattr(np, dtype)), 8, 256, ones(2048 * loads, 1, dtype=dtype), 2**17 // loads
+        )
+        for dtype in ("float32", "int32")
+        for name, loads, kernel in (
+            ("global atomics", 1, lambda dtype: sums.all_atomic),
+            ("shared atomics", 1, sums.block_atomic),
+            ("shared tree", 1, sums.tree),
+            ("shuffled tail", 1, lambda dtype: sums.tree(dtype, 32, tail="shuffled")),
+            ("unrolled tail", 1, lambda dtype: sums.tree(dtype, 64, tail="unrolled")),
+            ("2 loads a thread", 2, lambda dtype: sums.tree(dtype, 32, 2, "shuffled")),
+        )
+    },
+    **{
+        f"uint32 sum, {name}": Launch(
+            sums.blocks_of_512(way), 8, 512, ones(8192, 8, dtype=np.uint32), 2**17 // (1 if way < 4 else 2)
+        )
+        for way, name in enumerate(
+            ("neighbours by remainder", "neighbours", "halves", "2 loads a thread", "last warp unrolled"), 1
+        )
+    },
+    "histogram of zeros, global atomics": Launch(
+        sums.histogram, 8, 512, (np.zeros(4096, np.uint32), np.zeros(512, np.int32)), 2**17
+    ),
+    "histogram of zeros, shared atomics": Launch(
+        sums.histogram_in_shared_memory(512), 8, 512, (np.zeros(4096, np.uint32), np.zeros(512, np.int32)), 2**17
+    ),
+    # a turn of the loop is traced: of 2^30 numbers 4,224 blocks of 512 threads take 496.5 turns
+    "histogram of bytes, global atomics": Launch(
+        sums.histogram, 8, 512, (sums.RANDOM_BYTES, np.zeros(256, np.int32)), 4224, 2**30 / 4224 / 2048
+    ),
+    "histogram of bytes, shared atomics": Launch(
+        sums.histogram_in_shared_memory(256),
+        8,
+        512,
+        (sums.RANDOM_BYTES, np.zeros(256, np.int32)),
+        4224,
+        2**30 / 4224 / 2048,
+    ),
 }

@@ -18,7 +18,7 @@ from tests.selection import sampled
 
 ROOT = Path(__file__).parents[2]
 CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
-CUDA_FILES = sorted((ROOT / "labkit" / "kernels").glob("*.cu"))
+CUDA_FILES = sorted([*ROOT.glob("exercises/nb*/*.cu"), *ROOT.glob("benchmarks/*.cu")])
 EACH_AT_EACH = sampled(list(itertools.product(CUDA_FILES, CAPABILITIES)), 8)
 PTXAS = shutil.which("ptxas") or next(map(str, Path("/usr/local").glob("cuda*/bin/ptxas")), None)
 
@@ -96,7 +96,6 @@ def test_numba_compiles_for_each_generation(capability):
     assert compile_numba(scaled(3.0), (np.zeros(4, np.float32), np.int32(4)), compute_capability=capability).registers
 
 
-@pytest.mark.skipif(not CUDA_FILES, reason="labkit/kernels has no .cu files")
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "capability"), EACH_AT_EACH, ids=lambda value: getattr(value, "name", str(value)))
 def test_each_cuda_file_compiles_for_each_generation(path, capability):

@@ -226,3 +226,14 @@ def test_arguments_of_every_kind():
 
     assert filled(k, 1, 1, 5, 3, 2.5, True, (1, 9), dtype=np.float64) == [3, 2.5, 1, 9, 7]
     assert filled(k, 1, 1, 5, np.int16(3), np.float32(2.5), np.bool_(0), (1, 9), 8, dtype=float) == [3, 2.5, 0, 9, 8]
+
+
+def test_writers_are_the_last_threads_that_wrote_each_element():
+    def k(x):
+        x[cuda.blockIdx.x, cuda.threadIdx.x] = 1
+        if cuda.threadIdx.x == 2:
+            x[cuda.blockIdx.x, 0] = 2
+
+    blocks, threads = trace(k, 2, 3, np.zeros((2, 4))).writers("x")
+    assert blocks.tolist() == [[0, 0, 0, -1], [1, 1, 1, -1]]
+    assert threads.tolist() == [[2, 1, 2, -1], [2, 1, 2, -1]]

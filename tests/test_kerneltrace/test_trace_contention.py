@@ -47,6 +47,21 @@ def test_the_table_shows_contention_where_there_are_atomics():
     assert "collisions" not in str(plain)
 
 
+def test_an_atomic_moves_its_sectors_both_ways_as_plain_code_does():
+    def plain(x, y):
+        i = cuda.grid(1)
+        y[i] = y[i] + float32(2) * x[i]
+
+    def by_atomics(x, y):
+        i = cuda.grid(1)
+        cuda.atomic.add(y, i, float32(2) * x[i])
+
+    moved = [
+        trace(k, 4, 64, *np.ones((2, 256), np.float32)).count(space="global").bytes_moved for k in (plain, by_atomics)
+    ]
+    assert moved == [12 * 256, 12 * 256]
+
+
 def entry_without_atomics(y):
     y[cuda.grid(1)] = 1
 

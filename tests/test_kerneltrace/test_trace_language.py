@@ -259,3 +259,44 @@ def test_fma_rounds_once():
 
     x = np.array([1 + 2.0**-12, -1 - 2.0**-11], np.float32)
     assert filled(k, 1, 1, 1, x, dtype=np.float32) == [2.0**-24]
+
+
+@pytest.mark.parametrize("blocks", [1, 40])
+def test_int_of_a_large_fraction_stays_in_its_range(blocks):
+    """PTX ISA, "cvt": the result is cut to the range of the type, and NaN gives 0."""
+
+    def k(x, long, short):
+        i = cuda.threadIdx.x
+        if cuda.blockIdx.x == 0:
+            long[i] = int(x[i])
+            short[i] = int32(x[i])
+
+    x, long, short = np.array([1e30, -np.inf, np.nan, -2.7, 3e9]), np.zeros(5, np.int64), np.zeros(5, np.int32)
+    run(k, blocks, 5, x, long, short)
+    assert long.tolist() == [2**63 - 1, -(2**63), 0, -2, 3_000_000_000]
+    assert short.tolist() == [2**31 - 1, -(2**31), 0, -2, 2**31 - 1]
+
+
+def test_a_negative_power_of_an_integer_is_an_integer():
+    def k(a, n, out):
+        out[cuda.threadIdx.x] = a[cuda.threadIdx.x] ** n[cuda.threadIdx.x]
+
+    a, n, out = np.array([2, 1, -1, -1, 3]), np.array([-1, -5, -3, -2, 2]), np.zeros(5, np.int64)
+    run(k, 1, 5, a, n, out)
+    assert out.tolist() == [0, 1, -1, 1, 9]
+
+
+def test_the_step_of_a_slice_is_any_number():
+    def k(x, out):
+        out[cuda.threadIdx.x] = x[cuda.threadIdx.x :: cuda.blockDim.x][1]
+
+    x, out = np.arange(8.0), np.zeros(4)
+    run(k, 1, 4, x, out)
+    assert out.tolist() == [4, 5, 6, 7]
+
+
+def test_a_function_of_numpy_counts_as_one_of_math():
+    def k(x):
+        x[cuda.threadIdx.x] = np.log(x[cuda.threadIdx.x])
+
+    assert run(k, 1, 32, np.ones(32)).flop == 32

@@ -5,7 +5,7 @@ import inspect
 
 import numpy as np
 import pytest
-from numba import cuda, float32, int32
+from numba import cuda, float32, float64, int32
 
 from kerneltrace import trace
 from tests.selection import sampled
@@ -238,3 +238,30 @@ def test_what_a_correct_kernel_may_mean_is_a_note():
         "a compaction with one atomic a warp": ["unwritten", "order"],
         "a hash table": ["order"],
     }
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_two_types_of_dynamic_shared_memory_that_overlap(offset):
+    def k(x, y):
+        wide = cuda.shared.array(0, float64)
+        narrow = cuda.shared.array(0, int32)
+        t = cuda.threadIdx.x
+        wide[t] = x[t]
+        narrow[2 * ((t + 1) % 32) + offset] = t  # here
+        cuda.syncthreads()
+        y[t] = wide[t]
+
+    assert found(k, 1, 32, np.ones(32), np.ones(32), kind="race", shared_bytes=256).count == 32
+
+
+def test_two_types_of_dynamic_shared_memory_side_by_side():
+    def k(x, y):
+        wide = cuda.shared.array(0, float64)
+        narrow = cuda.shared.array(0, int32)
+        t = cuda.threadIdx.x
+        wide[t] = x[t]
+        narrow[64 + t] = t
+        cuda.syncthreads()
+        y[t] = wide[31 - t] + narrow[64 + (t + 1) % 32]
+
+    assert trace(k, 1, 32, np.ones(32), np.ones(32), shared_bytes=384).ok

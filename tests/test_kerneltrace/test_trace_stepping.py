@@ -81,6 +81,34 @@ def test_of_the_six_orders_of_two_threads_the_two_in_which_one_ends_first_lose_n
         assert any("lost" in step.words for step in made.steps) is not kept
 
 
+def lost_in(kernel, threads, *args, order=IN_TURN, chosen=()):
+    return [step.words for step in steps(kernel, threads, args, order, chosen).steps if "lost" in step.words]
+
+
+def test_a_thread_that_writes_twice_loses_nothing():
+    @cuda.jit
+    def twice(x):
+        x[0] = x[0] + 1
+        x[0] = 7
+
+    assert not lost_in(twice, 1, np.zeros(1, int))
+    assert not lost_in(twice, 2, np.zeros(1, int), order=ONE_BY_ONE)
+
+
+def test_a_write_that_a_barrier_orders_is_not_lost():
+    @cuda.jit
+    def rounds(x):
+        i = cuda.threadIdx.x
+        old = x[0]
+        if i == 0:
+            x[0] = old + 1
+        cuda.syncthreads()
+        if i == 1:
+            x[0] = old + 2
+
+    assert not lost_in(rounds, 2, np.zeros(1, int), chosen=[1, 0, 0, 1])
+
+
 def test_a_chosen_thread_that_is_done_is_passed_over():
     made = steps(add_one, 2, (np.zeros(1, int),), IN_TURN, [1, 1, 1, 0])
     assert [step.thread for step in made.steps] == [1, 1, 0, 0]

@@ -117,7 +117,7 @@ def test_a_value_from_a_lane_that_does_not_take_part():
         else:
             x[t] = 1
 
-    finding = found(k, 1, 32, np.zeros(32), kind="lane")
+    finding = found(k, 1, 32, np.zeros(32), kind="undefined")
     assert "thread 8 reads the value of lane 16, which does not take part: it is undefined" in finding.words
     assert finding.count == 8
 
@@ -235,3 +235,48 @@ def trace_of_a_while_loop():
     with pytest.raises(TraceTooLarge) as info:
         trace(k, 1, 1, np.zeros(1), memory_bytes=1_000_000)
     return int(str(info.value).split(" ")[0].replace(",", ""))
+
+
+def sum_of_eight(x, y, mask):
+    t = cuda.threadIdx.x
+    if t < 8:
+        v = x[t]
+        for d in (4, 2, 1):
+            v += cuda.shfl_down_sync(mask, v, d)
+        if t == 0:
+            y[0] = v
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_an_undefined_value_that_nobody_uses_is_a_note(kind):
+    y = np.zeros(1, kind)
+    done = trace(sum_of_eight, 1, 32, np.arange(32, dtype=kind), y, 0xFF)
+    assert (done.ok, y[0], [note.kind for note in done.notes]) == (True, 28, ["undefined"])
+
+
+def test_an_undefined_value_that_is_used_is_a_mistake():
+    def k(x, y):
+        t = cuda.threadIdx.x
+        if t < 8:
+            v = max(x[t], cuda.shfl_down_sync(0xFF, x[t], 4))
+            y[t] = v
+
+    finding = trace(k, 1, 32, np.ones(32), np.ones(8)).findings[0]
+    assert (finding.kind, finding.count) == ("undefined", 4)
+
+
+def test_a_mask_that_names_lanes_which_do_not_come():
+    done = trace(sum_of_eight, 1, 32, np.ones(32), np.zeros(1), FULL)
+    assert [finding.kind for finding in done.findings] == ["lane"]
+    assert "the mask 0xffffffff names 24 lanes that don't come here (the first: lane 8)" in done.findings[0].words
+    assert "Name those that do: 0xff." in done.findings[0].words
+
+
+def test_a_mask_may_name_lanes_that_have_returned():
+    def k(x, y):
+        t = cuda.threadIdx.x
+        if t >= 8:
+            return
+        y[t] = cuda.shfl_xor_sync(FULL, x[t], 1)
+
+    assert trace(k, 1, 32, np.ones(32), np.ones(8)).ok

@@ -158,7 +158,7 @@ def test_a_limit_is_a_number_above_zero(value):
             lambda fn: board().compare([fn, fn], items=64),
             "Expected rows to be a dict of at least 2 items, got [<function",
         ),
-        (lambda fn: SpeedBoard("2", "x").time("a", fn), "Expected a section like '00.3' (notebook.section), got '2'"),
+        (lambda fn: SpeedBoard("2", "x").time("a", fn), "Expected section to be text such as '00.3', got '2'"),
         (
             lambda fn: SpeedBoard("00.2", "x", unit=None).time("a", fn),
             "Expected unit to be text such as 'images/s', got None",

@@ -91,6 +91,10 @@ UNCLEAR = Ratio("GPU", "CPU", 1.1, 0.9, 1.3)
         (UNCLEAR, {"when": "at batch 64"}, "does not hold: at batch 64. GPU against CPU: no difference seen"),
         (True, {"because": "it was seen"}, "holds: it was seen"),
         (False, {"because": "it was not"}, "does not hold: it was not"),
+        (True, {"because": FASTER}, f"holds: {FASTER}"),
+        (True, {"because": [FASTER, "seen"]}, f"holds: {FASTER}; seen"),
+        (True, {"because": {"by eye": 2, "by clock": FASTER}}, f"holds: by eye: 2; by clock: {FASTER}"),
+        (True, {"because": {"share": {"one": 1 / 3, "two": 0.5}}}, "holds: share: one: 0.333, two: 0.5"),
         (None, {"needs": "a CUDA GPU"}, "not measured: needs a CUDA GPU"),
     ],
 )
@@ -144,7 +148,7 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
     ("call", "words"),
     [
         (lambda: journal.record("00.2 a", 3, 5), "Expected unit to be text such as 'images/s', got 5"),
-        (lambda: journal.record("00.2 a", 3, " "), "Expected a unit such as"),
+        (lambda: journal.record("00.2 a", 3, " "), "Expected unit to be text such as 'images/s', got ' '"),
         (lambda: guesses.predict("00.2 a", 3, None), "Expected unit to be text such as 'images/s', got None"),
         (lambda: journal.record(None, 3, "s"), "Expected key to be text such as '00.3 all threads', got None"),
         (
@@ -175,7 +179,10 @@ FINE = Timing("x", 1.0, (0.1, 0.1))
             "Expected evidence to be a Ratio or True or False or None, got 0.3. lab.compare(...).ratio(...) makes one.",
         ),
         (lambda: journal.verdict("C02", True, section=2), "Expected section to be text such as '00.3', got 2"),
-        (lambda: journal.verdict("C02", True, section="00.4", because=5), "Expected because to be text, got 5"),
+        (
+            lambda: journal.verdict("C02", True, section="00.4", because=5),
+            "Expected because to be text, a ratio, or a list or dict of them",
+        ),
         (lambda: journal.summary(0), "Expected notebook to be text such as '00', got 0"),
     ],
 )
@@ -207,7 +214,7 @@ def test_the_summary_reports_damaged_lines_and_goes_on():
     log = results.results()
     journal.record(KEY, 1.0, "s")
     with open(log.path, "a") as file:
-        file.write('null\n{"kind": "verdict", "claim": "C02", "verdict": "holds", "because": 5}\n')
+        file.write('null\n{"kind": "verdict", "claim": "C02", "verdict": "holds"}\n')
     assert "line 2 is skipped: Expected a JSON object with a kind" in str(journal.summary("00"))
     assert "line 3 is skipped: Expected the fields of a verdict" in str(journal.summary("00"))
 

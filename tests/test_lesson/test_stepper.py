@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numba import cuda
 
+import kerneltrace
 import labkit as lab
 from labkit.core.errors import KernelError
 
@@ -89,3 +90,10 @@ def test_long_arrays_have_no_column():
 def test_it_takes_one_to_eight_threads(threads):
     with pytest.raises(KernelError, match="threads"):
         stepper(threads)
+
+
+def test_kerneltraces_own_shows_the_same_without_labkit():
+    alone = kerneltrace.Stepper(add_one, 2, np.zeros(1, int))
+    alone.slider.value = 4
+    assert "thread 0&#x27;s 1 is lost" in alone._caption.value
+    assert [part.count("writes 1 to counter[0]") for part in alone.all_steps()] == [2, 2]

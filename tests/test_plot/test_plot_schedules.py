@@ -7,12 +7,12 @@ import pytest
 from matplotlib.collections import PolyCollection
 from PIL import Image
 
-from exercises.nb14 import figures
+from exercises.nb14 import figures, replay
 from labkit import plot
 from labkit.core.errors import BadArgument
 from labkit.core.spans import Span
 from trainplan.costs.collectives import Link
-from trainplan.schedule import gpipe, interleaved, one_f_one_b, overlap, published_errors, simulate, zb_h1, zb_h2
+from trainplan.schedule import gpipe, interleaved, one_f_one_b, overlap, simulate, zb_h1, zb_h2
 
 MEASURED = [
     Span(0, 10.0, 10.4, "compute", "layer 0"),
@@ -173,7 +173,7 @@ def test_steps_of_no_length_are_still_seen():
 
 
 def test_replays_show_each_run_once():
-    runs = published_errors()
+    runs = replay.published_errors()
     drawn = figures.replays(runs, title="published")
     shown = np.concatenate([line.get_xdata() for line in drawn.ax.lines if len(line.get_xdata()) > 2])
     assert sorted(shown) == pytest.approx(sorted(100 * row.error for row in runs.rows))

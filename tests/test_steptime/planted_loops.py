@@ -27,7 +27,7 @@ from labkit.measure import contention, profiling
 from labkit.measure.ceilings import Ceilings as MeasuredCeilings
 from labkit.measure.machine import threads
 from labkit.measure.probe import Ceiling
-from steptime import Ceilings, bottleneck, budget, operator_timing
+from steptime import Ceilings, bottleneck, budget, operator_timing, stopwatch
 from steptime.stack_samples import StackSamples
 from steptime.torch_calls import EachOperator
 
@@ -294,6 +294,69 @@ def large_table(time):
         used.step()
 
     return step, (torch.arange(64) * 1_000,)
+
+
+def updates(time, **options):
+    """An optimizer's step on eight times as many bytes as fit in most caches; the gradients stay."""
+    weights = [nn.Parameter(torch.ones(2**19)) for _ in range(4)]
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    optimizer = torch.optim.Adam(weights, **options)
+
+    def step(batch):
+        batch[0].add(1)
+        optimizer.step()
+
+    return step, (torch.ones(4),)
+
+
+def plain_adam(time):
+    return updates(time, foreach=False)
+
+
+def foreach_adam(time):
+    return updates(time, foreach=True)
+
+
+def fused_adam(time):
+    return updates(time, fused=True)
+
+
+def on_kept_memory(work):
+    """A step that calls work(x, out) on 16 MiB each."""
+    x, out = torch.ones(2**22), torch.empty(2**22)
+
+    def step(batch):
+        batch[0].add(1)
+        work(x, out)
+
+    return step, (torch.ones(4),)
+
+
+def copies(time):
+    return on_kept_memory(lambda x, out: out.copy_(x))
+
+
+def into_kept_memory(time):
+    return on_kept_memory(lambda x, out: torch.add(x, x, out=out))
+
+
+def zeros(time):
+    return on_kept_memory(lambda x, out: out.zero_())
+
+
+def strided_addition(time):
+    return on_kept_memory(lambda x, out: x[::4].add_(1))
+
+
+def gradient_of_a_table(time):
+    table = nn.Embedding(2**16, 64)
+
+    def step(batch):
+        table.zero_grad()
+        table(batch[0]).sum().backward()
+
+    return step, (torch.arange(8),)
 
 
 # arithmetic
@@ -580,7 +643,10 @@ PLANTED = {
         many_small_layers, one_sample_at_a_time, one_parameter_at_a_time, clipped_by_hand, cell_by_cell,
         weights_averaged_by_hand,
     ),
-    "memory bandwidth": (element_by_element, large_weights_one_row, large_table),
+    "memory bandwidth": (
+        element_by_element, large_weights_one_row, large_table, plain_adam, foreach_adam, fused_adam, copies,
+        into_kept_memory, zeros, strided_addition, gradient_of_a_table,
+    ),
     "arithmetic": (large_matmuls, convolutions, attention, lstm, validated_now_and_then),
     "unknown": (sorting, factored),
     "other host work": (sleeping, checkpoint_now_and_then),
@@ -611,8 +677,8 @@ def exchange_in_virtual_time(rank, meeting, path, planted):
     A profile knows the real clock alone: its trace is real, and the share of communication in it planned.
     """
     time = VirtualTime()
-    budget.perf_counter = operator_timing.perf_counter = lambda: (1 + rank) * time.now_s
-    operator_timing._blocking_is_counted = lambda: False  # type: ignore[assignment]
+    budget.perf_counter = stopwatch.perf_counter = lambda: (1 + rank) * time.now_s
+    stopwatch._blocking_is_counted = lambda: False  # type: ignore[assignment]
     StackSamples.taken = lambda samples: time.sampling(samples)  # type: ignore[assignment]
     contention.read = lambda: contention.Reading(0.0, 2, {}, 0.0, 0.0)
     profile_step = bottleneck.profile_step

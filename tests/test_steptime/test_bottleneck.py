@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 import json
 import math
 from time import sleep
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 import steptime as profiling
-from steptime import bottleneck, budget, machine, operator_timing, pace
+from steptime import bottleneck, budget, machine, operator_timing, pace, stopwatch
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import no_sync, one_thread
@@ -42,8 +44,8 @@ def time(monkeypatch):
         monkeypatch.setattr(module, name, few)
     monkeypatch.setattr(machine, "_ran_and_waited", lambda: (0, 0))
     monkeypatch.setattr(budget, "perf_counter", found.clock)
-    monkeypatch.setattr(operator_timing, "perf_counter", found.clock)
-    monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: False)
+    monkeypatch.setattr(stopwatch, "perf_counter", found.clock)
+    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: False)
     monkeypatch.setattr(StackSamples, "taken", lambda samples: found.sampling(samples))
     with EachOperator(found.operator):
         yield found
@@ -164,16 +166,27 @@ def test_what_sampling_the_stack_costs_counts_nowhere(time, monkeypatch):
 @pytest.mark.parametrize(("blocked", "seconds"), [(0, (0.25, 0.0)), (1, (0.25, 2.75))])
 def test_time_without_a_core_counts_only_for_a_thread_that_has_blocked(monkeypatch, blocked, seconds):
     counters = {"perf_counter": [10.0, 13.0], "thread_time": [1.0, 1.25], "_times_blocked": [5, 5 + blocked]}
-    monkeypatch.setattr(operator_timing, "_blocking_is_counted", lambda: True)
+    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: True)
     for name, values in counters.items():
-        monkeypatch.setattr(operator_timing, name, lambda left=list(values): left.pop(0))
-    assert operator_timing.worked_and_slept(lambda: None, no_sync) == seconds
+        monkeypatch.setattr(stopwatch, name, lambda left=list(values): left.pop(0))
+    assert stopwatch.worked_and_slept(lambda: None, no_sync) == seconds
+
+
+def test_ceilings_are_measured_by_the_clock_that_times_operators(monkeypatch):
+    monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: True)
+    monkeypatch.setattr(stopwatch, "_times_blocked", lambda: 0)
+    # Of the 8 s that each call takes, others have the core for 6.
+    for name, each_s in (("perf_counter", 8), ("thread_time", 2)):
+        monkeypatch.setattr(stopwatch, name, functools.partial(next, itertools.count(0, each_s)))
+    found = profiling.measure_ceilings("cpu")
+    assert found.copy_bytes_per_s == 2 * 2**27 / 2
+    assert found.matmul_flop_per_s == {"float32": 2 * 1024**3 / 2}
 
 
 def test_a_device_works_on_while_its_thread_waits_for_a_core(monkeypatch):
     readings = [10.0, 13.0]
-    monkeypatch.setattr(operator_timing, "perf_counter", lambda: readings.pop(0))
-    assert operator_timing.worked_and_slept(lambda: None, lambda: None) == (3.0, 0.0)
+    monkeypatch.setattr(stopwatch, "perf_counter", lambda: readings.pop(0))
+    assert stopwatch.worked_and_slept(lambda: None, lambda: None) == (3.0, 0.0)
 
 
 def test_the_evidence_names_each_experiment(time):
@@ -269,7 +282,8 @@ def test_a_step_without_operators_is_refused():
 @pytest.mark.parametrize(
     ("step", "options", "words"),
     [
-        ("step", {}, "Expected step to be a function"),
+        ("step", {}, "Expected step to be a function of 1 argument"),
+        (torch.nn.Linear(4, 4), {}, "a function that trains on a batch, got Linear.*In it, call the model"),
         (print, {"budget_s": 0}, "budget_s to be a finite number above 0"),
         (print, {"batches": 3}, "Expected batches as an iterable"),
     ],
@@ -330,6 +344,28 @@ def test_what_a_product_prepares_for_any_batch_is_launch_overhead_on_a_cpu():
     assert shares_of(call, 261e-6, more=2) == pytest.approx(capped, abs=1.1e-6)
 
 
+@pytest.mark.parametrize(
+    ("in_call_s", "usual_s", "rare_s", "waits_s", "host_s"),
+    [
+        (0.0, 0.5, 0.0, 0.5, 0.0),  # the wait follows the call
+        (0.5, 0.0, 0.0, 0.0, 0.0),  # it is in the call
+        (0.0, 0.0, 0.5, 0.5, 0.0),  # it is long in some steps only
+        (0.0, 0.3, 0.2, 0.5, 0.0),
+        (0.0, 0.9, 0.0, 0.5, 0.4),  # the rest of the gap is work of the host
+        (0.0, 0.0, 0.9, 0.5, 0.4),
+        (0.0, 0.7, 0.0, 0.0, 0.7),  # no wait at all
+    ],
+)
+def test_a_wait_for_other_ranks_counts_once(in_call_s, usual_s, rare_s, waits_s, host_s):
+    gap = PACE.gap_s + usual_s
+    calls = [OperatorCall("c10d.allreduce_", in_call_s, 0, 0), OperatorCall("add", 0.1, 0, 1e8, "", gap, 0.0, rare_s)]
+    found = {**split_by_limit(calls, None, PACE), "other host work": 0.0}
+    pace.divide_gaps(found, calls, PACE, 0.1 + in_call_s + usual_s, waits_s)
+    assert found["other host work"] == pytest.approx(host_s, abs=1e-4)
+    assert found["communication"] == pytest.approx(in_call_s + waits_s, abs=1e-4)
+    assert sum(found.values()) == pytest.approx(0.1 + in_call_s + usual_s + rare_s, abs=1e-4)
+
+
 def test_samples_share_the_time_of_their_gap_however_long_they_waited_for_a_core():
     samples = StackSamples()
     for function, waited_s, gap_s in (("disturbed", 10.0, 1e-4), ("working", 1e-3, 1e-3)):
@@ -360,6 +396,48 @@ def test_a_timed_operator_has_its_flop_and_bytes():
     assert found["add_.Tensor"].n_bytes == 2 * 4 * 8 * 4
     assert found["view"].n_bytes == 0
     assert found["embedding"].n_bytes == 2 * 4 * 2 * 4, "what is looked up, not the whole table"
+
+
+N, ROW = 1024, torch.tensor([3])
+a, b, table = torch.rand(N), torch.rand(N), torch.rand(64, 16)
+ADAM_READS_AND_WRITES = 1 + 2 + 2 + 2  # the gradient, and both ways the weight and its two averages
+
+
+@pytest.mark.parametrize(
+    ("work", "numbers"),
+    [
+        (lambda: a + b, 3 * N),
+        (lambda: a * a, 2 * N),
+        (lambda: a.add_(b), 3 * N),
+        (lambda: torch.add(a, a, out=b), 2 * N),
+        (lambda: torch.mul(a, table.view(-1), out=b), 3 * N),
+        (lambda: b.copy_(a), 2 * N),
+        (lambda: b.zero_(), N),
+        (lambda: b.fill_(1.0), N),
+        (lambda: torch.zeros_like(a), N),
+        (lambda: torch.empty_like(a), 0),
+        (lambda: torch.empty(N), 0),
+        (lambda: a.view(-1, 2).t()[0], 0),
+        (lambda: a.detach().unsqueeze_(0), 0),
+        (lambda: a[::2].neg(), N + N // 2),  # a line of memory comes whole
+        (lambda: torch._foreach_add_([a, b], 1.0), 4 * N),
+        (lambda: torch._foreach_sqrt([a, b]), 4 * N),
+        (lambda: table.index_add_(0, ROW, table[:1].clone()), 5 * 16 + 2),  # 2 to clone the row; ROW is 8 bytes
+    ],
+    ids=lambda value: "",
+)
+def test_bytes_are_what_an_operator_reads_and_writes(work, numbers):
+    assert sum(call.n_bytes for call in operator_timing.timed_calls(work, no_sync)) == 4 * numbers
+
+
+@pytest.mark.parametrize(("options", "least"), [({"foreach": True}, 2), ({"foreach": False}, 2), ({"fused": True}, 1)])
+def test_an_optimizers_bytes_are_counted_however_it_is_run(options, least):
+    weight = torch.nn.Parameter(torch.rand(N))
+    weight.grad = torch.rand(N)
+    optimizer = torch.optim.Adam([weight], **options)
+    optimizer.step()
+    n_bytes = sum(call.n_bytes for call in operator_timing.timed_calls(optimizer.step, no_sync))
+    assert least * ADAM_READS_AND_WRITES <= n_bytes / (4 * N) < 3.5 * ADAM_READS_AND_WRITES
 
 
 def test_the_time_before_each_operator_and_after_the_last_is_kept(time):

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from steptime import Ceilings, utilization
+from steptime import Ceilings, ceilings, utilization
 from steptime.errors import BadArgument
 
 
@@ -111,3 +111,9 @@ def test_bad_input_says_what_to_do(cpu):
         utilization(1e9, "1 s", ceilings=cpu)
     with pytest.raises(BadArgument, match="Expected dtype to be one of"):
         utilization(1e9, 1.0, dtype="float33", ceilings=cpu)
+
+
+def test_small_ceilings_work_on_small_tensors(monkeypatch):
+    monkeypatch.setattr(ceilings, "_readings", lambda work, sync: [1.0] * 7)
+    small = ceilings.measure_ceilings("cpu", small=True)
+    assert (small.copy_bytes_per_s, small.matmul_flop_per_s) == (2 * 2**24, {"float32": 2 * 512**3})

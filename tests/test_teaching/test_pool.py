@@ -125,7 +125,9 @@ def test_whatever_is_no_results_file_is_skipped_and_named(folder, tmp_path, monk
 
 def test_extreme_numbers_do_not_break_a_figure(tmp_path):
     for i, value in enumerate((1e-300, 1e-9, 1e29, 1e300)):
-        write(tmp_path / f"{i}.jsonl", guess(value), measured(-value), dataclasses.replace(measured(0.0), what="none"))
+        path = tmp_path / f"{i}.jsonl"
+        write(path, guess(9.0), measured(-9.0), dataclasses.replace(measured(0.0), what="none"))
+        path.write_text(path.read_text().replace("9.0", repr(value)))  # no entry can be made of some of these
     assert "2 guesses" in words_of(page_of([tmp_path], tmp_path / "pool.html")[0])
 
 

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
+from exercises.nb08.steady_rate import steady_batch_s
 from labkit.core.errors import BadArgument, DataError, WorkerFailed
 from labkit.train import data
 from labkit.train.data import loading
@@ -266,11 +267,11 @@ def test_the_steady_rate_leaves_out_the_beginning_and_the_end():
     seconds = [9, 5, 5, 1, 1, 2, 2, 3, 3, 0.1, 0.1]  # from taking each batch to taking the next
     taken = [sum(seconds[:i]) for i in range(len(seconds) + 1)]
     times = [data.BatchTimes(0, 0.0, 0.0, 0.0, taken_s) for taken_s in taken]
-    assert data.steady_batch_s(times, ahead=0, stretches=1) == (pytest.approx(sum(seconds) / len(seconds)),)
-    assert data.steady_batch_s(times, ahead=3, stretches=2) == (1, 2)  # 1, 1, 2, 2, and a 3 that is over
-    assert data.steady_batch_s(times[:11], ahead=3, stretches=4) == (1, 1, 2, 2)
+    assert steady_batch_s(times, ahead=0, stretches=1) == (pytest.approx(sum(seconds) / len(seconds)),)
+    assert steady_batch_s(times, ahead=3, stretches=2) == (1, 2)  # 1, 1, 2, 2, and a 3 that is over
+    assert steady_batch_s(times[:11], ahead=3, stretches=4) == (1, 1, 2, 2)
     with pytest.raises(BadArgument, match="at least 11 batches for 4 stretches"):
-        data.steady_batch_s(times[:10], ahead=3, stretches=4)
+        steady_batch_s(times[:10], ahead=3, stretches=4)
 
 
 def test_a_loop_that_is_left_leaves_no_worker_and_can_be_run_again(shards):

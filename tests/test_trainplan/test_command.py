@@ -119,6 +119,17 @@ def test_the_notes_are_as_wide_as_the_terminal(monkeypatch, capsys):
     assert "\ntp=8,pp=16,mb=2,zero=1,recompute=full  " in narrow["120"]
 
 
+@pytest.mark.parametrize("layout", ["tp=2", "tp=8,pp=16,cp=2,vp=3,mb=2,zero=3,recompute=selective"])
+def test_a_row_takes_80_columns_and_loses_nothing(layout, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    command = ["gpt-3 175b", "--gpus", "3072xA100", "--tokens", "15e12", "--global-batch", "12582912"]
+    main([*command, "--layout", layout])
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    row, *more = out[out.index("\ntp=") + 1 :].splitlines()
+    assert (row.split()[0] + more[0]).startswith(layout)
+
+
 def test_help_says_what_mfu_and_the_statuses_are(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])

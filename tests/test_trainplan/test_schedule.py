@@ -9,8 +9,8 @@ import pytest
 from torch.distributed.pipelining.schedules import ScheduleZBVZeroBubble
 
 from trainplan.errors import ScheduleError
-from trainplan.schedule import dualpipe, gpipe, interleaved, one_f_one_b, simulate, zb_h1, zb_h2, zb_v, zero_bubble
-from trainplan.spans import Span
+from trainplan.schedule import dualpipe, gpipe, interleaved, one_f_one_b, simulate, zb_h1, zb_h2, zb_v
+from trainplan.schedule.timetable import Span
 
 SIZES = [(1, 1), (1, 3), (2, 2), (3, 1), (4, 2), (4, 8), (5, 5), (7, 30), (8, 24)]
 PLAIN = (gpipe, one_f_one_b)
@@ -306,37 +306,6 @@ def test_peak_activations_are_those_of_the_spans(seed):
             most = max(most, now)
         assert played.peak_activations[rank] == pytest.approx(most)
         assert now == pytest.approx(0)
-
-
-# ---- the automatic schedule ----
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_the_automatic_schedule_is_legal_within_its_limit_and_no_worse_than_the_handwritten(seed):
-    rng = random.Random(seed)
-    p, m = rng.randint(1, 8), rng.randint(1, 20)
-    f, b, w = ([rng.uniform(0.2, 2) for _ in range(p)] for _ in range(3))
-    c, limit, kept = rng.choice([0, 0.1, 0.5]), rng.choice([1, 1.5, p, 2 * p, 99]), rng.choice([0, 0.4, 1])
-    order = zero_bubble(p, m, forward_s=f, input_s=b, weight_s=w, transfer_s=c, memory_limit=limit, kept=kept)
-    whole = [x + y for x, y in zip(b, w, strict=True)]
-    played = simulate(order, f, whole, w, c, kept=kept)
-    assert max(played.peak_activations) <= limit + 1e-9
-    for other in SPLIT:
-        rival = simulate(other(p, m), f, whole, w, c, kept=kept)
-        if max(rival.peak_activations) <= limit:
-            assert played.period_s <= rival.period_s + 1e-9
-
-
-def test_more_memory_leaves_no_bubble():
-    one, two = (zero_bubble(8, 24, transfer_s=0.05, memory_limit=limit) for limit in (8, 16))
-    bubbles = [simulate(order, 1.0, 2.0, transfer_s=0.05).period_bubble for order in (one, two)]
-    assert bubbles[0] > 0.08
-    assert bubbles[1] < 0.02
-    assert zero_bubble(8, 24, transfer_s=0.05) == one
-
-
-def test_few_micro_batches_still_run_side_by_side():
-    assert simulate(zero_bubble(8, 2), 1.0, 2.0).period_s <= simulate(zb_h1(8, 2), 1.0, 2.0).period_s
 
 
 # ---- size ----

@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.costs.collectives import Link
 from trainplan.errors import ScheduleError
-from trainplan.schedule import gpipe, interleaved, overlap, simulate, zb_h1, zero_bubble
+from trainplan.schedule import gpipe, interleaved, overlap, simulate, zb_h1
 
 LINK = Link(1e-5, 1e10)
 
@@ -95,21 +95,6 @@ def test_interleaved_needs_groups_of_micro_batches(m, near):
 def test_interleaved_needs_chunks():
     with pytest.raises(ScheduleError, match="chunks to be a whole number of at least 1"):
         interleaved(4, 8, 0)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"memory_limit": 0.5}, "memory_limit to be a finite number of at least 1"),
-        ({"transfer_s": -1}, "transfer_s"),
-        ({"kept": 2}, "kept to be a finite number from 0 to 1"),
-        ({"forward_s": [1, 2]}, "forward_s to be one number or 4"),
-        ({"weight_s": -1}, "weight_s"),
-    ],
-)
-def test_the_automatic_schedule(given, words):
-    with pytest.raises(ScheduleError, match=words):
-        zero_bubble(4, 8, **given)
 
 
 @pytest.mark.parametrize(

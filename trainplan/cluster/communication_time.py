@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trainplan.cluster.constants import SEND_SHARE, SEND_START_S
 from trainplan.cluster.hardware import Cluster, group_link
 from trainplan.cluster.rank_share import RankShare
-from trainplan.costs.collectives import Link, all_gather_s, all_reduce_between_nodes_s, all_reduce_in_node_s, wire_s
+from trainplan.costs.collectives import Link, all_gather_s, fastest_all_reduce_s, wire_s
 
 
 class Communication(NamedTuple):
@@ -38,10 +38,9 @@ def communication(share: RankShare) -> Communication:
 
 
 def _all_reduce_s(cluster: Cluster, n_bytes: float, ranks: int, link: Link) -> float:
-    """Seconds of an all-reduce over a group's link: ring or switch inside a node, ring or tree between nodes."""
-    if link is cluster.inside or (cluster.torus is not None and ranks <= cluster.gpus_per_node):
-        return all_reduce_in_node_s(n_bytes, ranks, link)
-    return all_reduce_between_nodes_s(n_bytes, ranks, link)
+    """Seconds of an all-reduce over a group's link."""
+    in_node = link is cluster.inside or (cluster.torus is not None and ranks <= cluster.gpus_per_node)
+    return fastest_all_reduce_s(n_bytes, ranks, link, in_node=in_node)
 
 
 def _tensor_s(share: RankShare) -> float:

@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-from trainplan.arguments import Count, Number, Positive, Share, checked
+from trainplan.arguments import ANYTHING, Count, Number, Positive, Share, checked
 from trainplan.cluster import constants
 from trainplan.costs.collectives import Link
 from trainplan.errors import LayoutError
-from trainplan.facts.devices import Device, find
+from trainplan.facts.devices import Device, as_device, find
 from trainplan.tables import Shown
 from trainplan.units import GIGA, format_si
 
@@ -34,18 +34,18 @@ _Gpus = Annotated[int, Number(least=1, most=10_000_000)]  # searches try every d
 @checked(error=LayoutError)
 @dataclass(frozen=True, repr=False)
 class Cluster(Shown):
-    """`gpus` of a `device` (a Device of the catalogue or its name) in whole nodes of `gpus_per_node`.
+    """`gpus` of a `device` in whole nodes of `gpus_per_node`.
 
-    `intra` and `inter` are a GPU's own links inside the node and between nodes. None stands for what such a node
-    usually has: the GPU's NVLink (else PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A slice of TPUs
-    is one node with a `torus` of these sides, all of whose axes a collective uses that spans them. `reserve` is the
-    share of the memory that layouts must leave free, for the driver, workspaces and fragmentation. Raises LayoutError
-    for counts below 1, nodes that aren't full and a torus of another size, UnknownDevice for a name that the catalogue
-    hasn't.
+    `device` is a Device, an object with the same facts, or a name of the catalogue. `intra` and `inter` are a GPU's
+    own links inside the node and between nodes. None stands for what such a node usually has: the GPU's NVLink (else
+    PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A slice of TPUs is one node with a `torus` of these
+    sides, all of whose axes a collective uses that spans them. `reserve` is the share of the memory that layouts must
+    leave free, for the driver, workspaces and fragmentation. Raises LayoutError for counts below 1, nodes that aren't
+    full and a torus of another size, UnknownDevice for a name that the catalogue hasn't.
     """
 
     MAKER: ClassVar = "trainplan.Cluster('A100 SXM4 80GB', 8) is one."
-    device: Device | str
+    device: Annotated[Device | str, ANYTHING]  # which as_device and find judge
     gpus: _Gpus
     gpus_per_node: _Gpus = 8
     intra: Link | None = None
@@ -65,6 +65,10 @@ class Cluster(Shown):
                 f"Expected a torus of the {min(self.gpus_per_node, self.gpus):,} devices of a node, got sides "
                 f"{self.torus}, which make {math.prod(self.torus):,}."
             )
+        if self.reserve == 1:
+            raise LayoutError("Expected reserve below 1, which leaves no memory. It is a share: 0.08 is 8 %.")
+        if not issubclass(type(self.device), str):
+            object.__setattr__(self, "device", as_device(self.device))
         _ = self.gpu  # an unknown name fails here, not in the first calculation
 
     @functools.cached_property

@@ -14,6 +14,11 @@ from trainplan.costs.transformers import Transformer
 from trainplan.errors import LayoutError
 from trainplan.tables import Shown
 
+SHORT = {  # what the command line and tables call a field of Layout
+    "dp": "data", "tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert", "vp": "interleave",
+    "mb": "micro_batch", "zero": "zero", "recompute": "recompute",
+}  # fmt: skip
+
 
 @checked(error=LayoutError)
 @dataclass(frozen=True, repr=False)
@@ -82,6 +87,13 @@ class Layout(Shown):
     def microbatches(self, batch: Count) -> int:
         """Micro-batches that each pipeline works through in a step of `batch` sequences."""
         return batch // (self.data * self.micro_batch)
+
+    @property
+    def short(self) -> str:
+        """As the command line takes it: what isn't the default, and always tp; dp follows from the GPUs."""
+        values = {name: getattr(self, field) for name, field in SHORT.items() if name != "dp"}
+        shown = [name for name, value in values.items() if name == "tp" or value != getattr(Layout, SHORT[name])]
+        return ",".join(f"{name}={values[name]}" for name in shown)
 
     def __str__(self) -> str:
         parts = [f"{self.data} data x {self.tensor} tensor x {self.pipeline} pipeline"]
@@ -177,6 +189,10 @@ def why_not(model: Transformer, cluster: Cluster, layout: Layout, batch: int) ->
         )
     if layout.schedule in ("ZB-V", "DualPipe") and chunks != 1:
         return f"Expected interleave = 1 with {layout.schedule}, whose two chunks it says itself, got {chunks}."
+    if layout.schedule == "DualPipe" and pipeline % 2:
+        return f"Expected an even number of stages with DualPipe, whose pipelines meet in the middle, got {pipeline}."
+    if layout.shard is not None and not layout.zero:
+        return f"Expected zero = 1, 2 or 3 with shard = {layout.shard}: without ZeRO nothing is split in groups."
     if chunks > 1 and pipeline == 1:
         return "Expected one chunk a rank without a pipeline, got interleave above 1. Use pipeline > 1."
     per_step = data * layout.micro_batch

@@ -17,12 +17,12 @@ from trainplan.cluster.layout import Layout, divisors, stage_layers
 from trainplan.cluster.rank_memory import PURPOSES, memory
 from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.software import TORCH, Software
-from trainplan.cluster.step_prediction import Step, step
+from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.cluster.step_time import parts
 from trainplan.costs.transformers import Transformer
 from trainplan.errors import LayoutError
 from trainplan.tables import ShownAsTable, Table
-from trainplan.units import format_bytes, format_seconds
+from trainplan.units import format_bytes
 
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _LONG = 16_384  # tokens a sequence, from which context ranks are tried
@@ -56,27 +56,22 @@ class BestLayout(ShownAsTable):
         """How many layouts there were: the rejected ones and the fastest."""
         return sum(self.rejected.values()) + 1
 
-    def table(self) -> Table:
-        """The fastest layouts, and below them why the others were rejected."""
-        rows = [
-            (
-                str(each.layout),
-                format_seconds(each.seconds),
-                f"{each.mfu:.1%}",
-                f"{format_bytes(each.memory_bytes)}",
-                max(each.parts, key=lambda part: each.parts[part] if part != "compute" else 0.0),
-            )
-            for each in (self.step, *self.runners_up)
-        ]
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why the others were rejected, which ones are as good, and what wasn't searched."""
         out = "; ".join(f"{count:,} {reason}" for reason, count in self.rejected.items())
-        headings = ("layout", "step", "MFU", "memory a GPU", "largest cost beside compute")
-        notes = (
+        return (
             f"Rejected of {self.tried:,} layouts: {out or 'none'}.",
             f"Layouts slower by less than {MEDIAN_LEFT_OUT:.0%}, the model's median error, which it can't tell from "
             f"the fastest: {self.alike:,}.",
             f"Not searched: {NOT_SEARCHED}.",
+            "tp, pp, cp and ep are tensor, pipeline, context and expert ranks, all others data ranks; vp is chunks a "
+            "rank, mb the micro-batch.",
         )
-        return Table(tuple(rows), headings, notes=notes)
+
+    def table(self) -> Table:
+        """The fastest layouts, and the notes below."""
+        return steps_table((self.step, *self.runners_up), notes=self.notes)
 
 
 def _shapes(model: Transformer, cluster: Cluster) -> Iterator[tuple[int, int, int, int]]:
@@ -198,11 +193,6 @@ def _no_layout(
         f"{format_bytes(held - capacity)} over, {format_bytes(most[1])} of it for {most[0]}. Take about "
         f"{nodes * cluster.gpus_per_node:,} GPUs, larger ones, or shorter sequences."
     )
-
-
-def sequences(batch: int, model: Transformer) -> str:
-    """A batch in words, by its sequences and its tokens."""
-    return f"{batch:,} sequence{'s' * (batch != 1)} ({batch * model.seq:,} tokens)"
 
 
 @checked(error=LayoutError)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -17,7 +17,7 @@ from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
 from trainplan.errors import LayoutError
 from trainplan.tables import Shown, Table
-from trainplan.units import format_bytes, format_seconds, format_si
+from trainplan.units import format_bytes, format_seconds, format_si, significant
 
 _COMPARED = ("Ampere GA100", "Hopper", "Blackwell GB100")  # architectures of the tables
 _MOST_GPUS = 3072
@@ -143,6 +143,39 @@ class Step(Shown):
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+
+def sequences(batch: int, model: Transformer) -> str:
+    """A batch in words, by its sequences and its tokens."""
+    return f"{batch:,} sequence{'s' * (batch != 1)} ({batch * model.seq:,} tokens)"
+
+
+def steps_table(steps: Sequence[Step], tokens: float | None = None, notes: Sequence[str] = ()) -> Table:
+    """A row a layout of one model on one cluster, and below what the numbers are worth; `tokens` are a whole run's."""
+    rows = [
+        (
+            one.layout.short,
+            format_seconds(one.seconds),
+            format_si(one.tokens_per_s, "tokens/s").removesuffix(" tokens/s"),
+            f"{one.mfu:.1%}",
+            format_bytes(one.memory_bytes),
+            *([] if tokens is None else [f"{significant(one.train_s(tokens) / 86_400)} days"]),
+        )
+        for one in steps
+    ]
+    first, headings = steps[0], ("layout", "step", "tokens/s", "MFU", "memory")
+    share = [bound / first.seconds for bound in first.interval_s]
+    worth = (
+        f"Calculated, not measured. Eight of ten published steps took {share[0]:.2f} to {share[1]:.2f} times as "
+        "long as calculated" + "; but " * bool(first.outside) + ", and ".join(first.outside) + "."
+    )
+    layers, counts = first.model.layers, {one.layout.pipeline * one.layout.interleave for one in steps}
+    uneven = [n for n in sorted(counts) if layers % n and not (layers + 2) % n]
+    ends = [f"{n:,} chunks (pp x vp) hold {layers} layers + embedding + head." for n in uneven]
+    batch = f"{sequences(first.batch, first.model)} a step, {format_bytes(first.capacity_bytes)} a GPU"
+    title = f"{first.model}\n{first.cluster}\n{batch}"
+    run = ("run",) * (tokens is not None)
+    return Table(tuple(rows), headings + run, title=title, notes=(worth, *ends, *notes))
 
 
 @checked(error=LayoutError)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from trainplan.arguments import Count, Positive, checked
 from trainplan.cluster.constants import CONSTANTS, Constants
@@ -23,7 +22,7 @@ from trainplan.tables import Shown
 from trainplan.units import GIGA
 
 TABLE = "planner_steps"  # written by scripts/published_steps.py from the other published tables
-_TABLES = (
+COMPARISONS = (
     "megatron", "selective recomputation", "zero bubble", "llm-foundry", "llm-foundry H100", "torchtitan", "nanotron",
     "nemo", "megatron bridge", "zero bubble memory",
 )  # fmt: skip
@@ -59,19 +58,13 @@ def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:
     return Agreement(name, unit, tuple(compared), rows[0]["source"])
 
 
-COMPARISONS: Mapping[str, Callable[[], Agreement[Step]]] = MappingProxyType(
-    {name: functools.partial(compare, name) for name in _TABLES}
-)
-
-
 @checked
 def published_steps(name: str) -> Agreement[Step]:
     """The model compared with a published table of a name in COMPARISONS, or with TPUs' ("MaxText").
 
     The constants were not fitted to the latter. Raises BadArgument with the nearest name.
     """
-    every = dict(COMPARISONS) | {"MaxText": functools.partial(compare, "MaxText")}
-    return lookup(name, every, "published table")()
+    return compare(lookup(name, {table: table for table in (*COMPARISONS, "MaxText")}, "published table"))
 
 
 @dataclass(frozen=True, repr=False)

@@ -76,28 +76,21 @@ def _all_reduce_s(n_bytes: float, ranks: int, link: Link, algorithm: str) -> flo
     return wire_s(wire, hops, factor * n_bytes)
 
 
-def all_reduce_in_node_s(n_bytes: float, ranks: int, link: Link) -> float:
-    """Seconds of an all-reduce by the ring or, where the link has one and it is faster, the switch.
+def fastest_all_reduce_s(n_bytes: float, ranks: int, link: Link, *, in_node: bool) -> float:
+    """Seconds of an all-reduce by the ring or what is faster: in a node the link's switch, between nodes a tree.
 
-    NCCL chooses between these two inside a node, where its tree is a chain (NCCL, src/graph/tuning.cc).
+    A tree wins with few bytes on many ranks. In a node NCCL's tree is a chain (NCCL, src/graph/tuning.cc).
     """
-    algorithms = ("ring", "nvls") if link.switch is not None else ("ring",)
-    return min(_all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in algorithms)
-
-
-def all_reduce_between_nodes_s(n_bytes: float, ranks: int, link: Link) -> float:
-    """Seconds of an all-reduce by the faster of ring and tree: a tree wins with few bytes on many ranks."""
-    return min(_all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in ("ring", "tree"))
+    other = "tree" if not in_node else "nvls" if link.switch is not None else "ring"
+    return min(_all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in ("ring", other))
 
 
 def all_gather_s(n_bytes: float, ranks: int, link: Link) -> float:
-    """Seconds until every rank holds all `n_bytes`, of which each had 1/n: (n-1) hops, (n-1)/n of the bytes."""
+    """Seconds until every rank holds all `n_bytes`, of which each had 1/n: (n-1) hops, (n-1)/n of the bytes.
+
+    A reduce-scatter, an all-gather run backwards, takes as long.
+    """
     return wire_s(link, ranks - 1, (ranks - 1) / ranks * n_bytes)
-
-
-def reduce_scatter_s(n_bytes: float, ranks: int, link: Link) -> float:
-    """Seconds until every rank holds its n-th part of the sum: an all-gather run backwards."""
-    return all_gather_s(n_bytes, ranks, link)
 
 
 @checked
@@ -113,8 +106,8 @@ def hierarchical_all_reduce_s(n_bytes: NonNegative, nodes: Count, per_node: Coun
     Each of a node's `per_node` ranks has a link of its own between the nodes and carries 1/per_node of the bytes.
     Source: Mikami et al. 2018, ImageNet/ResNet-50 training in 224 seconds (2D-torus all-reduce), arXiv:1811.05233.
     """
-    inside = reduce_scatter_s(n_bytes, per_node, intra) + all_gather_s(n_bytes, per_node, intra)
-    return inside + all_reduce_between_nodes_s(n_bytes / per_node, nodes, inter)
+    inside = 2 * all_gather_s(n_bytes, per_node, intra)
+    return inside + fastest_all_reduce_s(n_bytes / per_node, nodes, inter, in_node=False)
 
 
 @checked

@@ -1,12 +1,12 @@
-"""A network as a list of layers, each with its cost: parameters, FLOP, bytes moved and kept."""
+"""A network as layers, each with its cost: parameters, FLOP, bytes moved and kept; and one of them, SimpleCNN."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trainplan.arguments import Count, checked
-from trainplan.costs.layers import BACKWARD_OVER_FORWARD, Cost
+from trainplan.costs.layers import BACKWARD_OVER_FORWARD, Cost, conv2d, cross_entropy, elementwise, linear, pool
 from trainplan.errors import BadArgument
 from trainplan.units import format_si
 
@@ -30,24 +30,14 @@ class BatchShape:
 
 
 @dataclass(frozen=True)
-class LayerCost:
-    """A named layer, its forward cost as a function of the batch, and how many times it repeats."""
-
-    name: str
-    cost_of_one: Callable[[BatchShape], Cost]
-    times: int = 1
-
-    def cost(self, batch: BatchShape) -> Cost:
-        """Forward cost of all repetitions."""
-        return (self.cost_of_one(batch) * self.times).stored_in(batch.element_bytes)
-
-
-@dataclass(frozen=True)
 class Network:
-    """A network as layers. `seq` is the usual number of tokens a sample (None for images), `max_seq` the most."""
+    """A network as layers. `seq` is the usual number of tokens a sample (None for images), `max_seq` the most.
+
+    `forward` counts the forward pass of a batch by layer, each with all its repetitions.
+    """
 
     name: str
-    layers: tuple[LayerCost, ...]
+    forward: Callable[[BatchShape], Mapping[str, Cost]]
     sample: str
     source: str
     seq: int | None = None
@@ -69,13 +59,13 @@ class Network:
             )
         return BatchShape(size, tokens, element_bytes, fused_attention)
 
-    def layer_costs(self, batch: BatchShape) -> list[tuple[str, Cost]]:
-        """Each layer's name and forward cost: one point each on a roofline."""
-        return [(layer.name, layer.cost(batch)) for layer in self.layers]
+    def layer_costs(self, batch: BatchShape) -> dict[str, Cost]:
+        """Forward cost by layer, in the batch's dtype: one point each on a roofline."""
+        return {name: cost.stored_in(batch.element_bytes) for name, cost in self.forward(batch).items()}
 
     def cost(self, batch: BatchShape) -> Cost:
         """Forward cost of the whole network, loss included."""
-        return sum((layer.cost(batch) for layer in self.layers), Cost(element_bytes=batch.element_bytes))
+        return sum(self.layer_costs(batch).values(), Cost(element_bytes=batch.element_bytes))
 
     @property
     def params(self) -> int:
@@ -88,9 +78,32 @@ class Network:
 
     def training_flop(self, batch: BatchShape) -> int:
         """FLOP of forward and backward, of which the first layer on images skips the gradient of its input."""
-        not_needed = self.layers[0].cost(batch).matmul_flop if self.seq is None else 0
+        not_needed = next(iter(self.layer_costs(batch).values())).matmul_flop if self.seq is None else 0
         return (1 + BACKWARD_OVER_FORWARD) * self.cost(batch).flop - not_needed
 
     def __str__(self) -> str:
         flop = format_si(self.forward_flop(), "FLOP")
         return f"{self.name}: {self.params:,} parameters, {flop} forward for one {self.sample}"
+
+
+def _simple_cnn(batch: BatchShape) -> dict[str, Cost]:
+    n = batch.size
+    return {
+        "conv1": conv2d(n, 3, 6, 32, kernel=5),
+        "relu1": elementwise(n * 6 * 28 * 28),
+        "pool1": pool(n, 6, 28, kernel=2),
+        "conv2": conv2d(n, 6, 16, 14, kernel=5),
+        "relu2": elementwise(n * 16 * 10 * 10),
+        "pool2": pool(n, 16, 10, kernel=2),
+        "fc1": linear(n, 400, 120),
+        "relu3": elementwise(n * 120),
+        "fc2": linear(n, 120, 84),
+        "relu4": elementwise(n * 84),
+        "fc3": linear(n, 84, 10),
+        "loss": cross_entropy(n, 10),
+    }
+
+
+# For (N, 3, 32, 32), the layout of LeNet-5 with ReLU and max pooling: 62,006 parameters. Source: LeCun, Bottou, Bengio
+# and Haffner, Gradient-based learning applied to document recognition (1998), fig. 2.
+SIMPLE_CNN = Network("SimpleCNN", _simple_cnn, "image of 3 x 32 x 32", "LeCun et al. 1998")

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from trainplan.arguments import Count, Dtype, checked
-from trainplan.costs.cnns import simple_cnn
 from trainplan.costs.layers import BACKWARD_OVER_FORWARD
 from trainplan.costs.memory_costs import TrainingMemory, optimizer_traffic_bytes, precision, training_memory
-from trainplan.costs.networks import Network
-from trainplan.costs.transformer_layers import bert_base, decoder, gpt2_xl
+from trainplan.costs.networks import SIMPLE_CNN, Network
+from trainplan.costs.transformer_layers import BERT_BASE, GPT2_XL, decoder
 from trainplan.costs.transformers import MODELS
 from trainplan.errors import lookup
 from trainplan.units import format_bytes, format_si
 
 _LLAMAS = (decoder(MODELS["Llama-2-7B"]), decoder(MODELS["Llama-2-70B"]))
 NETWORKS: Mapping[str, Network] = MappingProxyType(
-    {net.name: net for net in (simple_cnn(), bert_base(), gpt2_xl(), *_LLAMAS)}
+    {net.name: net for net in (SIMPLE_CNN, BERT_BASE, GPT2_XL, *_LLAMAS)}
 )
 
 

@@ -6,9 +6,11 @@ in large transformer models, section 4.1: in 16 bit 34 sbh + 5 as²b bytes for a
 
 from __future__ import annotations
 
+import functools
+
 from trainplan.arguments import checked
 from trainplan.costs.layers import Cost, attention, cross_entropy, dropout, elementwise, embedding, layer_norm, linear
-from trainplan.costs.networks import BatchShape, LayerCost, Network
+from trainplan.costs.networks import BatchShape, Network
 from trainplan.costs.transformers import Transformer
 
 
@@ -51,74 +53,47 @@ def _mlp(model: Transformer, b: BatchShape) -> Cost:
     )
 
 
-def _blocks(model: Transformer) -> tuple[LayerCost, LayerCost]:
-    return (
-        LayerCost("attention blocks", lambda b: _attention(model, b), model.layers),
-        LayerCost("MLP blocks", lambda b: _mlp(model, b), model.layers),
-    )
+def _blocks(model: Transformer, b: BatchShape) -> dict[str, Cost]:
+    return {"attention blocks": _attention(model, b) * model.layers, "MLP blocks": _mlp(model, b) * model.layers}
 
 
-def _embedding(name: str, vocabulary: int, width: int) -> LayerCost:
-    return LayerCost(name, lambda b: embedding(b.tokens, vocabulary, width))
-
-
-def _embedding_dropout(width: int) -> LayerCost:
-    return LayerCost("embedding dropout", lambda b: dropout(b.tokens * width))
-
-
-def _norm(name: str, model: Transformer) -> LayerCost:
-    bias = not model.gated
-    return LayerCost(name, lambda b: layer_norm(b.tokens, model.hidden, bias=bias))
-
-
-def _head(model: Transformer) -> LayerCost:
-    def cost(b: BatchShape) -> Cost:
-        product = linear(b.tokens, model.hidden, model.vocab, bias=False)
-        # a GPT's head multiplies by the token embedding, whose parameters are counted there
-        return product if model.gated else product + Cost(params=-model.vocab * model.hidden)
-
-    return LayerCost("head", cost)
+def _decoder(model: Transformer, b: BatchShape) -> dict[str, Cost]:
+    h, vocab = model.hidden, model.vocab
+    ends = {"token embedding": embedding(b.tokens, vocab, h)}
+    head = linear(b.tokens, h, vocab, bias=False)
+    if not model.gated:
+        ends["position embedding"] = embedding(b.tokens, model.seq, h)
+        head += Cost(params=-vocab * h)  # a GPT's head is the token embedding, whose parameters are counted there
+    if model.dropout:
+        ends["embedding dropout"] = dropout(b.tokens * h)
+    norm = layer_norm(b.tokens, h, bias=not model.gated)
+    return ends | _blocks(model, b) | {"final norm": norm, "head": head, "loss": cross_entropy(b.tokens, vocab)}
 
 
 @checked
 def decoder(model: Transformer) -> Network:
     """A Transformer's layers, with the loss over its vocabulary: learned positions in a GPT, rotary ones in a Llama."""
-    embeddings = [_embedding("token embedding", model.vocab, model.hidden)]
-    if not model.gated:
-        embeddings.append(_embedding("position embedding", model.seq, model.hidden))
-    if model.dropout:
-        embeddings.append(_embedding_dropout(model.hidden))
-    loss = LayerCost("loss", lambda b: cross_entropy(b.tokens, model.vocab))
-    layers = (*embeddings, *_blocks(model), _norm("final norm", model), _head(model), loss)
-    longest = None if model.gated else model.seq
-    return Network(
-        model.name, layers, f"sequence of {model.seq:,} tokens", model.source, seq=model.seq, max_seq=longest
-    )
+    sample, longest = f"sequence of {model.seq:,} tokens", None if model.gated else model.seq
+    return Network(model.name, functools.partial(_decoder, model), sample, model.source, model.seq, longest)
 
 
-def bert_base() -> Network:
-    """BERT-base, uncased, with its pooler and without a head: 12 blocks of 768, 109,482,240 parameters.
-
-    Source: Devlin, Chang, Lee and Toutanova, BERT (2019), section 3; vocabulary 30,522 of the released checkpoint.
-    """
+def _bert(b: BatchShape) -> dict[str, Cost]:
     model = Transformer(12, 768, 12, vocab=30_522, seq=512, dropout=True)
-    layers = (
-        _embedding("token embedding", 30_522, 768),
-        _embedding("position embedding", 512, 768),
-        _embedding("segment embedding", 2, 768),
-        _norm("embedding norm", model),
-        _embedding_dropout(768),
-        *_blocks(model),
-        LayerCost("pooler", lambda b: linear(b.size, 768, 768)),
-    )
-    return Network("BERT-base", layers, "sequence of 512 tokens", "Devlin et al. 2019", seq=512, max_seq=512)
+    return {
+        "token embedding": embedding(b.tokens, 30_522, 768),
+        "position embedding": embedding(b.tokens, 512, 768),
+        "segment embedding": embedding(b.tokens, 2, 768),
+        "embedding norm": layer_norm(b.tokens, 768),
+        "embedding dropout": dropout(b.tokens * 768),
+        **_blocks(model, b),
+        "pooler": linear(b.size, 768, 768),
+    }
 
 
-def gpt2_xl() -> Network:
-    """GPT-2 XL: 48 blocks of 1600, 25 heads, head tied to the embedding: 1,557,611,200 parameters.
+# Uncased, with its pooler and without a head: 12 blocks of 768, 109,482,240 parameters. Source: Devlin, Chang, Lee and
+# Toutanova, BERT (2019), section 3; vocabulary 30,522 of the released checkpoint.
+BERT_BASE = Network("BERT-base", _bert, "sequence of 512 tokens", "Devlin et al. 2019", seq=512, max_seq=512)
 
-    Source: Radford et al., Language models are unsupervised multitask learners (2019), table 2 (prints 1542M); the
-    released checkpoint has the count given here.
-    """
-    source = "Radford et al. 2019"
-    return decoder(Transformer(48, 1600, 25, 50_257, 1024, dropout=True, name="GPT-2 XL", source=source))
+# 48 blocks of 1600, 25 heads, head tied to the embedding: 1,557,611,200 parameters. Source: Radford et al., Language
+# models are unsupervised multitask learners (2019), table 2 (prints 1542M); the released checkpoint has this count.
+GPT2_XL = decoder(Transformer(48, 1600, 25, 50_257, 1024, dropout=True, name="GPT-2 XL", source="Radford et al. 2019"))

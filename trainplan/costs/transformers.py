@@ -26,8 +26,8 @@ class Transformer(Shown):
     positions, a head tied to the embedding. With `experts` each block has so many MLPs of width `feed_forward` and a
     router that sends each token to `top_k` of them, and to one more of width `shared` (Shazeer et al. 2017).
     `fused_attention` keeps the scores out of memory and skips what the causal mask hides (FlashAttention). `dropout`
-    after attention and after each sum costs traffic and masks. Raises LayoutError for sizes below 1, and for heads that
-    don't divide.
+    after attention and after each sum costs traffic and masks. Raises LayoutError for sizes below 1, for heads that
+    don't divide, and for more experts a token than there are.
     """
 
     MAKER: ClassVar = "trainplan.model('Llama-2-70B') returns one."
@@ -53,6 +53,8 @@ class Transformer(Shown):
             raise LayoutError(f"Expected heads that divide hidden = {self.hidden:,}, got {self.heads}.")
         if self.heads % self.key_value_heads:
             raise LayoutError(f"Expected kv_heads that divide the {self.heads} heads, got {self.kv_heads}.")
+        if self.experts and self.top_k > self.experts:
+            raise LayoutError(f"Expected top_k of at most the {self.experts} experts, got {self.top_k}.")
 
     @property
     def inner(self) -> int:

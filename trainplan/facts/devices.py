@@ -1,4 +1,4 @@
-"""What the calculations ask of a device, and the devices of data/gpus.csv.
+"""Devices: the facts that the calculations ask for, and those in data/gpus.csv.
 
 Peaks are dense (no sparsity), and peaks and sizes are as printed, with 1 GB = 1e9 bytes. An unknown fact is None, never
 another device's.
@@ -10,82 +10,31 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from trainplan.arguments import checked
-from trainplan.errors import UnknownDevice, brief_repr, nearest
+from trainplan.errors import LayoutError, UnknownDevice, brief_repr, nearest
 from trainplan.facts.csv_tables import rows
 from trainplan.units import GIGA, MEGA, TERA
 
 
-class Device(Protocol):
-    """A hashable object with these facts, such as what `find` returns; None stands for what isn't known."""
-
-    def __hash__(self) -> int: ...
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-    @property
-    def vendor(self) -> str:
-        """Who makes it: "NVIDIA", "AMD" or "Google"."""
-
-    @property
-    def architecture(self) -> str:
-        """Its generation, such as "Hopper GH100"."""
-
-    @property
-    def year(self) -> int | None:
-        """When it came out."""
-
-    @property
-    def sms(self) -> int | None:
-        """Its multiprocessors, or compute units."""
-
-    @property
-    def boost_hz(self) -> float | None:
-        """Its highest clock rate."""
-
-    @property
-    def memory_bytes(self) -> float | None:
-        """The size of its memory."""
-
-    @property
-    def bandwidth_bytes_per_s(self) -> float | None:
-        """The rate of its memory."""
-
-    @property
-    def interconnect_bytes_per_s(self) -> float | None:
-        """The rate of NVLink, XGMI or ICI, both directions together."""
-
-    @property
-    def pcie(self) -> str | None:
-        """Its PCIe generation and lanes, "4.0 x16"."""
-
-    @property
-    def tdp_w(self) -> float | None:
-        """Its power limit in watts."""
-
-    @property
-    def peaks(self) -> Mapping[str, float]:
-        """Dense peak by dtype in FLOP/s: its matrix units', or its vector units' for dtypes that those don't have."""
-
-    @property
-    def vector_flop_per_s(self) -> Mapping[str, float]:
-        """Peak by dtype in FLOP/s outside of matrix units."""
-
-
+@checked
 @dataclass(frozen=True, kw_only=True)
-class ListedDevice:
-    """A row of data/gpus.csv: the facts of Device. `reported_as` are names by which drivers report it."""
+class Device:
+    """What the calculations ask of a device: a row of data/gpus.csv, or one of your own. None is what isn't known.
+
+    `vendor` is "NVIDIA", "AMD" or "Google", `architecture` its generation, such as "Hopper GH100", `pcie` generation
+    and lanes, "4.0 x16". `interconnect_bytes_per_s` is NVLink's, XGMI's or ICI's, both directions together. `peaks`
+    are FLOP/s by dtype, of its matrix units or, for dtypes that those don't have, its vector units. `reported_as` are
+    the names by which drivers report it, with semicolons between them.
+    """
 
     name: str
-    reported_as: tuple[str, ...] = ()
     vendor: str = ""
     architecture: str = ""
     year: int | None = None
-    sms: int | None = None
+    sms: int | None = None  # multiprocessors, or compute units
     boost_hz: float | None = None
     memory_bytes: float | None = None  # the smaller one where the row covers two builds
     bandwidth_bytes_per_s: float | None = None
@@ -94,9 +43,20 @@ class ListedDevice:
     tdp_w: float | None = None
     vector_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
     peaks: Mapping[str, float] = field(default_factory=dict, hash=False)
+    reported_as: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.vendor} {self.architecture})"
+
+
+def as_device(value: Any) -> Device:
+    """A Device with the facts of an object, such as another catalogue's. Raises LayoutError where it lacks one."""
+    if type(value) is Device:
+        return value
+    try:
+        return Device(**{fact.name: getattr(value, fact.name) for fact in fields(Device) if fact.name != "reported_as"})
+    except Exception as error:  # an object may refuse all questions
+        raise LayoutError(f"Expected device to be a Device or text, got {brief_repr(value)}.") from error
 
 
 def _times(size: float) -> Callable[[str], float]:
@@ -109,7 +69,7 @@ _FACTS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "sms": ("sms", int), "boost_hz": ("boost_mhz", _times(MEGA)), "memory_bytes": ("memory_gb", _times(GIGA)),
     "bandwidth_bytes_per_s": ("bandwidth_gbs", _times(GIGA)),
     "interconnect_bytes_per_s": ("nvlink_or_ici_gbs", _times(GIGA)), "pcie": ("pcie_gen", str),
-    "tdp_w": ("tdp_w", float),
+    "tdp_w": ("tdp_w", float), "reported_as": ("reported_as", str),
 }  # fmt: skip
 _VECTOR = {"float64": "fp64_tflops", "float32": "fp32_tflops"}
 _MATRIX = {
@@ -119,16 +79,15 @@ _MATRIX = {
 _BRANDS = {"nvidia", "tesla", "geforce", "amd", "instinct"}  # no two rows differ only in these
 
 
-def _device(row: Mapping[str, str]) -> ListedDevice:
+def _device(row: Mapping[str, str]) -> Device:
     facts = {name: read(row[column]) for name, (column, read) in _FACTS.items() if row[column]}
     vector = {dtype: float(row[column]) * TERA for dtype, column in _VECTOR.items() if row[column]}
     matrix = {dtype: float(row[column]) * TERA for dtype, column in _MATRIX.items() if row[column]}
-    reported = tuple(filter(None, row["reported_as"].split(";")))
-    return ListedDevice(**facts, reported_as=reported, vector_flop_per_s=vector, peaks=vector | matrix)
+    return Device(**facts, vector_flop_per_s=vector, peaks=vector | matrix)
 
 
 @functools.cache
-def devices() -> tuple[ListedDevice, ...]:
+def devices() -> tuple[Device, ...]:
     """All devices of data/gpus.csv, in the file's order. Raises DataError for a missing or damaged file."""
     return tuple(map(_device, rows("gpus")))
 
@@ -139,13 +98,13 @@ def _key(name: str) -> str:
 
 
 @functools.cache
-def _index() -> dict[str, ListedDevice]:
-    by_key = {_key(name): device for device in devices() for name in (device.name, *device.reported_as)}
+def _index() -> dict[str, Device]:
+    by_key = {_key(name): one for one in devices() for name in (one.name, *one.reported_as.split(";")) if name}
     v100 = by_key[_key("V100 SXM2 16/32GB")]
     return by_key | {_key("V100 SXM2 32GB"): replace(v100, name="Tesla V100 SXM2 32GB", memory_bytes=32 * GIGA)}
 
 
-def matching(name: str) -> list[ListedDevice]:
+def matching(name: str) -> list[Device]:
     """The devices whose name holds `name`, its numbers whole, in the file's order; the one whose whole name it is."""
     key = _key(name)
     exact = _index().get(key)
@@ -161,7 +120,7 @@ def _holds(name: str, key: str) -> bool:
 
 
 @checked(error=UnknownDevice)
-def find(name: str) -> ListedDevice:
+def find(name: str) -> Device:
     """Find a device by its name in data/gpus.csv or by the name that its driver reports.
 
     Case, spaces, hyphens and brands don't matter. Raises UnknownDevice, with the nearest names, for an unknown name and

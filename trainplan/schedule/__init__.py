@@ -4,15 +4,13 @@ A schedule is a list of steps for each rank: "F0" is the forward of micro-batch 
 the backward that computes the weights' gradients where a schedule separates it, "F0.1" a step of the rank's chunk 1.
 """
 
-from trainplan.schedule.automatic import zero_bubble
 from trainplan.schedule.gradient_overlap import Overlap, overlap
 from trainplan.schedule.parsing import Schedule
-from trainplan.schedule.replay import profile, published_errors
 from trainplan.schedule.schedules import dualpipe, gpipe, interleaved, one_f_one_b, zb_h1, zb_h2, zb_v
 from trainplan.schedule.simulation import simulate
 from trainplan.schedule.timetable import Timetable
 
 __all__ = [
-    "Overlap", "Schedule", "Timetable", "dualpipe", "gpipe", "interleaved", "one_f_one_b", "overlap", "profile",
-    "published_errors", "simulate", "zb_h1", "zb_h2", "zb_v", "zero_bubble",
+    "Overlap", "Schedule", "Timetable", "dualpipe", "gpipe", "interleaved", "one_f_one_b", "overlap", "simulate",
+    "zb_h1", "zb_h2", "zb_v",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Annotated
 from trainplan.arguments import Count, NonNegative, Positive, checked
 from trainplan.costs.collectives import Link, all_reduce_s
 from trainplan.errors import ScheduleError
-from trainplan.spans import Span
+from trainplan.schedule.timetable import Span
 from trainplan.tables import Shown
 from trainplan.units import MIB, format_seconds
 

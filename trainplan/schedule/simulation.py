@@ -9,8 +9,7 @@ from typing import NamedTuple
 from trainplan.arguments import NonNegative, Share, checked
 from trainplan.errors import ScheduleError
 from trainplan.schedule.parsing import BACKWARD, FORWARD, WEIGHTS, CheckedSchedule, Placement, Schedule, parse
-from trainplan.schedule.timetable import Timetable
-from trainplan.spans import Span
+from trainplan.schedule.timetable import Span, Timetable
 
 Times = NonNegative | Sequence[NonNegative]
 

@@ -7,9 +7,28 @@ import math
 from dataclasses import dataclass
 
 from trainplan.schedule.parsing import KINDS, CheckedSchedule
-from trainplan.spans import Span
 from trainplan.tables import Shown
 from trainplan.units import format_seconds, significant
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """`rank` does `kind` from `start_s` to `end_s`, in seconds on one clock.
+
+    `kind` is "F" (forward), "B" (backward), "W" (backward of the weights alone) or "communication"; `label` is what a
+    picture writes on it, such as the micro-batch.
+    """
+
+    rank: int
+    start_s: float
+    end_s: float
+    kind: str
+    label: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes."""
+        return self.end_s - self.start_s
 
 
 @dataclass(frozen=True, repr=False)

@@ -29,7 +29,7 @@ class Event:
 
 
 # Infinity makes copies take no time.
-Rate = Annotated[float, Number(above=0, most=float("inf"))]
+Rate = Annotated[float, Number(above=0, finite=False)]
 
 
 class SimulatedDevice(Shown):

@@ -13,4 +13,4 @@ from labkit.train.data.datasets import (
 )
 from labkit.train.data.loading import loader as loader
 from labkit.train.data.shards import jpeg_shards as jpeg_shards, read_encoded as read_encoded
-from labkit.train.data.timestamps import BatchTimes as BatchTimes, steady_batch_s as steady_batch_s
+from labkit.train.data.timestamps import BatchTimes as BatchTimes

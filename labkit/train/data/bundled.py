@@ -61,10 +61,10 @@ def digits_of(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
             content = file.read(_LARGEST)
     except OSError as error:
         raise DataError(f"Can't read {path} ({error.strerror}). Restore it with `git checkout -- {path}`.") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != DIGITS_SHA256:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != DIGITS_SHA256:
         raise DataError(
-            f"{path} is damaged: expected sha256 {DIGITS_SHA256[:12]}…, got {found[:12]}…. "
+            f"{path} is damaged: expected sha256 {DIGITS_SHA256[:12]}…, got {digest[:12]}…. "
             f"Restore it with `git checkout -- {path}`."
         )
     with np.load(io.BytesIO(content)) as file:

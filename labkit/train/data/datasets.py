@@ -91,10 +91,10 @@ def jpeg_files(shards: Sequence[Path], folder: Path | None = None) -> list[Path]
     """
 
     def build(building: Path) -> Iterator[Path]:
-        for found in read_all(shards):
-            path = building / str(found.label) / found.name
+        for image in read_all(shards):
+            path = building / str(image.label) / image.name
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(found.jpeg)
+            path.write_bytes(image.jpeg)
             yield path
 
     return build_once(folder, f"{name_of(shards)}-files", build)
@@ -151,12 +151,12 @@ class JpegShards(IterableDataset[Sample]):
     def __iter__(self) -> Iterator[Sample]:
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        for found in read_all(self.shards[self.rank :: self.ranks][worker::workers]):
+        for encoded in read_all(self.shards[self.rank :: self.ranks][worker::workers]):
             try:
-                image = self.prepare(found.jpeg)
+                image = self.prepare(encoded.jpeg)
             except DataError as error:
-                raise DataError(f"Damaged: {found.place}: {error}") from error
-            yield image, found.label
+                raise DataError(f"Damaged: {encoded.place}: {error}") from error
+            yield image, encoded.label
 
 
 @checked(error=DataError)
@@ -173,15 +173,15 @@ def decoded_cache(
     prepare = Prepare(size, reduced=reduced)
 
     def build(building: Path) -> Iterator[Path]:
-        labels = np.array([found.label for found in read_all(shards)], dtype=np.int64)
+        labels = np.array([image.label for image in read_all(shards)], dtype=np.int64)
         images_path, labels_path = building / "images.npy", building / "labels.npy"
         shape = (len(labels), 3, size, size)
         images = np.lib.format.open_memmap(images_path, mode="w+", dtype=np.uint8, shape=shape)
-        for i, found in enumerate(read_all(shards)):
+        for i, image in enumerate(read_all(shards)):
             try:
-                images[i] = prepare.decode(found.jpeg)
+                images[i] = prepare.decode(image.jpeg)
             except DataError as error:
-                raise DataError(f"Damaged: {found.place}: {error} {BUILD_AGAIN}") from error
+                raise DataError(f"Damaged: {image.place}: {error} {BUILD_AGAIN}") from error
         images.flush()
         np.save(labels_path, labels)
         yield from (images_path, labels_path)

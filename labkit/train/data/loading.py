@@ -108,11 +108,11 @@ class Loader(contextlib.AbstractContextManager["Loader"]):
                 "Try num_workers=0 to see where, or a larger timeout_s."
             )
         if raised := _IN_WORKER.match(str(error)):
-            said = str(error).strip().splitlines()[-1]  # the last line of the worker's traceback
+            reason = str(error).strip().splitlines()[-1]  # the last line of the worker's traceback
             if isinstance(error, LabError):
-                return type(error)(said.partition(": ")[2])
+                return type(error)(reason.partition(": ")[2])
             return WorkerFailed(
-                f"Worker {raised[1]} raised {said}; all workers are ended now. "
+                f"Worker {raised[1]} raised {reason}; all workers are ended now. "
                 "Try num_workers=0 for the whole traceback."
             )
         # A connection may break before the system reports the end of the worker that broke it, and a sentinel, which is

@@ -102,7 +102,7 @@ def read_encoded(path: Path) -> Iterator[EncodedImage]:
 
 def read_all(shards: Sequence[Path]) -> Iterator[EncodedImage]:
     """Yield the images of several shards, shard after shard; raises as `read_encoded`."""
-    return (found for shard in shards for found in read_encoded(shard))
+    return (image for shard in shards for image in read_encoded(shard))
 
 
 def name_of(shards: Sequence[Path]) -> str:

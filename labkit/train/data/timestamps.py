@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence, Sized
@@ -10,9 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
-
-from labkit.core.errors import BadArgument
-from labkit.core.parameters import Count, Size, checked
 
 # Workers and trainer must read one clock: on Linux this is CLOCK_MONOTONIC, elsewhere its zero may differ by process.
 now_s = time.perf_counter if sys.platform == "linux" else time.time
@@ -41,25 +37,6 @@ class BatchTimes:
     def starved_s(self) -> float:
         """Seconds of that wait in which the batch was not ready; in the others it was on its way to the trainer."""
         return min(max(self.ready_s - self.asked_s, 0.0), self.waited_s)
-
-
-@checked
-def steady_batch_s(times: Sequence[BatchTimes], *, ahead: Size, stretches: Count = 5) -> tuple[float, ...]:
-    """Return the mean seconds per batch in each of `stretches` equal parts of an epoch's middle.
-
-    The first and the last `ahead` batches are left out: the rate differs while queues fill, and when nothing is left to
-    load. With workers, `ahead` is the number of batches that all of them together may load in advance.
-    Raises BadArgument for an epoch that is too short.
-    """
-    middle = times[ahead : len(times) - ahead]
-    n = (len(middle) - 1) // stretches
-    if n < 1:
-        raise BadArgument(
-            f"Expected at least {2 * ahead + stretches + 1} batches for {stretches} stretches between the first and "
-            f"the last {ahead}, got {len(times)}. Make the epoch longer."
-        )
-    ends = [middle[i * n].taken_s for i in range(stretches + 1)]
-    return tuple((after_s - before_s) / n for before_s, after_s in itertools.pairwise(ends))
 
 
 class StampedBatch(NamedTuple):

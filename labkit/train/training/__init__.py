@@ -1,7 +1,6 @@
-"""Train small networks with several seeds: losses, held-out accuracy, and time to accuracy."""
+"""Train small networks: losses, held-out accuracy, and ways to train compared over several seeds."""
 
-from labkit.train.training.loop import Setup as Setup, fit as fit, interleaved as interleaved
-from labkit.train.training.runs import Run as Run, Runs as Runs
+from labkit.train.training.loop import Run as Run, Setup as Setup, fit as fit
 from labkit.train.training.split import accuracy as accuracy, held_out as held_out
 from labkit.train.training.tuned import (
     AccuracyGain as AccuracyGain,

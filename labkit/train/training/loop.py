@@ -4,27 +4,78 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from labkit.core.display import brief_repr
+from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import BadArgument, NotFinite
-from labkit.core.kinds import Items, Number
+from labkit.core.kinds import Number
 from labkit.core.parameters import Count, Positive, checked
+from labkit.core.units import format_seconds, significant
 from labkit.measure.bench import sync_of
-from labkit.measure.contention import Watch
+from labkit.measure.contention import CELLS, Contention, Watch
 from labkit.measure.readings import Clock
 from labkit.train.data import Labelled
-from labkit.train.training.runs import Accuracy, Run, Runs
 from labkit.train.training.split import accuracy, check_labelled, digits_held_out
 
+Accuracy = Annotated[float, Number(above=0, most=1, advice="It is a share: write 0.97 for 97 %.")]
 Step = Callable[[Tensor, Tensor], Tensor]
 Setup = Callable[[], tuple[nn.Module, Step]]
+
+
+@dataclass(frozen=True, repr=False)
+class Run(Shown):
+    """One training from one seed: `losses` per step, validation `accuracies` (0 to 1) per epoch, the trained `model`.
+
+    `seconds` and `images` are counted from the start to the end of each epoch; `seconds` leaves evaluation out.
+    `contention` is what other programs took of the training.
+    """
+
+    seed: int
+    batch: int
+    losses: tuple[float, ...]
+    accuracies: tuple[float, ...]
+    seconds: tuple[float, ...]
+    images: tuple[int, ...]
+    model: nn.Module = field(compare=False)
+    contention: Contention = field(default=Contention(), compare=False)
+
+    @property
+    def steps(self) -> int:
+        """Training steps taken."""
+        return len(self.losses)
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the training images."""
+        return len(self.seconds)
+
+    @property
+    def rate(self) -> float:
+        """Images per second while training."""
+        CELLS.note(self.contention)
+        return self.images[-1] / self.seconds[-1]
+
+    @checked
+    def epochs_to(self, accuracy: Accuracy) -> int | None:
+        """Return the epochs until validation first reached `accuracy` (0 to 1), None where it never did."""
+        return next((i for i, reached in enumerate(self.accuracies, start=1) if reached >= accuracy), None)
+
+    def time_to(self, accuracy: float) -> float | None:
+        """Return the seconds of training to the end of the first epoch that reached `accuracy`, None where none did."""
+        epochs = self.epochs_to(accuracy)
+        return None if epochs is None else self.seconds[epochs - 1]
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}, batch {self.batch}: {self.epochs} epochs, {self.steps:,} steps in "
+            f"{format_seconds(self.seconds[-1])} ({significant(self.rate)} images/s); validation accuracy "
+            f"{_percent(self.accuracies[-1])}, at best {_percent(max(self.accuracies))}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,28 +159,6 @@ def _epoch(run: Run, step: Step, batches: Batches, order: tuple[Tensor, ...], cl
     return replace(run, losses=read, seconds=seconds, images=(*run.images, len(read) * run.batch))
 
 
-@checked
-def interleaved(
-    named: Annotated[Mapping[str, tuple[Setup, int]], Items(1)],
-    seeds: Count | Iterable[int] = 5,
-    *,
-    on_epoch: Callable[[str, Run], object] | None = None,
-    **how: Any,
-) -> dict[str, Runs]:
-    """Train setups, {name: (setup, batch)}, from each seed in turn: A B, B A, A B, ... `how` goes to `fit`.
-
-    A machine that gets slower meanwhile slows all of them alike, so that their times may be compared. The seeds are 0,
-    1, ... up to a number of them, or those given. `on_epoch` gets the name and the Run so far.
-    """
-    found: dict[str, list[Run]] = {name: [] for name in named}
-    for turn, seed in enumerate(chosen_seeds(seeds)):
-        for name in list(named)[:: -1 if turn % 2 else 1]:  # every other turn backwards, so that no one is always first
-            setup, batch = named[name]
-            report = None if on_epoch is None else partial(on_epoch, name)
-            found[name].append(fit(setup, seed=seed, batch=batch, on_epoch=report, **how))
-    return {name: Runs(tuple(runs), name) for name, runs in found.items()}
-
-
 def chosen_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
     """Return the seeds 0, 1, ... up to a number of them, or those given. Raises BadArgument for none."""
     if not (chosen := tuple(range(seeds) if isinstance(seeds, int) else seeds)):
@@ -165,10 +194,10 @@ def _given(data: Labelled | None, validation: Labelled | None) -> tuple[Labelled
 def _begin(setup: Setup, seed: int) -> tuple[nn.Module, Step]:
     """Seed torch and make a model in training mode and its step. Raises BadArgument for another result of setup()."""
     torch.manual_seed(seed)
-    made = setup()
-    if not (isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module) and callable(made[1])):
-        raise BadArgument(f"Expected setup() to return (model, step), got {brief_repr(made)}.")
-    model, step = made
+    pair = setup()
+    if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], nn.Module) and callable(pair[1])):
+        raise BadArgument(f"Expected setup() to return (model, step), got {brief_repr(pair)}.")
+    model, step = pair
     model.train()
     return model, step
 
@@ -189,3 +218,7 @@ def _check_finite(run: Run, images: Tensor) -> None:
     elif losses and max(losses) > 10 * losses[0]:
         advice = "it has grown, so the learning rate may be too high"
     raise NotFinite(f"{what}{before}: {advice}.")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -98,8 +98,8 @@ class TunedComparison(ShownAsTable):
     def table(self) -> Table:
         """Return a row for each way, and a sentence for each but the first."""
         rows = tuple(
-            (name, f"{self.rates[name]:g}", *(f"{100 * f(found):.1f} %" for f in (statistics.fmean, min, max)))
-            for name, found in self.accuracies.items()
+            (name, f"{self.rates[name]:g}", *(f"{100 * f(shares):.1f} %" for f in (statistics.fmean, min, max)))
+            for name, shares in self.accuracies.items()
         )
         notes = [f"{self.gain(name)}." for name in list(self.accuracies)[1:]]
         notes += [f"{name}: the best rate is at the edge; try more." for name, s in self.sweeps.items() if s.at_edge]
@@ -112,11 +112,11 @@ def sweep_rates(arm: Arm, rates: Rates, *, seeds: Count | Iterable[int] = _TUNIN
 
     The rates take turns. A training that ends in NotFinite counts as an accuracy of 0, or as an infinite cost.
     """
-    found: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
+    by_rate: dict[float, list[float]] = {rate: [] for rate in sorted(set(rates))}
     for seed in chosen_seeds(seeds):
-        for rate, results in found.items():
+        for rate, results in by_rate.items():
             results.append(_result(arm, rate, seed, lower=lower))
-    return RateSweep({rate: tuple(results) for rate, results in found.items()}, lower)
+    return RateSweep({rate: tuple(results) for rate, results in by_rate.items()}, lower)
 
 
 @checked
@@ -135,11 +135,11 @@ def compare_tuned(
     many = len(set(rates)) > 1
     sweeps = {name: sweep_rates(arm, rates) for name, arm in arms.items()} if many else {}
     chosen = {name: sweeps[name].best if many else rates[0] for name in arms}
-    found: dict[str, list[float]] = {name: [] for name in arms}
+    by_name: dict[str, list[float]] = {name: [] for name in arms}
     for seed in range(seeds):
         for name in list(arms)[:: -1 if seed % 2 else 1]:
-            found[name].append(_result(arms[name], chosen[name], seed))
-    return TunedComparison({name: tuple(results) for name, results in found.items()}, chosen, sweeps)
+            by_name[name].append(_result(arms[name], chosen[name], seed))
+    return TunedComparison({name: tuple(results) for name, results in by_name.items()}, chosen, sweeps)
 
 
 def _result(arm: Arm, rate: float, seed: int, *, lower: bool = False) -> float:

@@ -1,18 +1,17 @@
-"""CuPy for a rehearsal: the exercises' stand-in for its arrays, and kernels that NVRTC compiles and g++ runs."""
+"""CuPy for a rehearsal: the arrays that exercises stand in for it with, and kernels that NVRTC compiles, traced."""
 
 import contextlib
-import tempfile
+import ctypes
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from exercises.nb05.cupy_stand_in import StandInArray, StandInModule
+from kerneltrace import trace
 from kerneltrace.compiler import compile_cuda
 from tests.rehearsal.torch_cuda import CAPABILITY, SHARED_BYTES
-from tests.test_kerneltrace.cuda_on_cpu import Program
 
 __version__ = "14.0.1"
 RUN_THREADS = 2**15  # of a launch; of a larger one the first block alone runs
@@ -131,34 +130,30 @@ class RawModule:
         if not isinstance(options, tuple):
             raise TypeError("options must be a tuple of str")
         self.compiled = compile_cuda(code, compute_capability=CAPABILITY, options=options)
-        self.code, self.options = code.replace("void BOUNDS ", "void "), options
 
     def get_function(self, name):
-        return RawKernel(self.code, name, self.options, self.compiled)
+        return RawKernel("", name, compiled=self.compiled)
 
 
 class RawKernel:
     max_dynamic_shared_size_bytes = 48 << 10
-    programs = {}  # noqa: RUF012
 
     def __init__(self, code, name, options=(), compiled=None):
-        compiled = compiled or compile_cuda(code, compute_capability=CAPABILITY, options=options)
-        self.code, self.name = code, name
-        self.most = compiled.kernels[name].max_threads
-        self.options = tuple(option for option in options if option.startswith("-D") and "BOUNDS" not in option)
+        self.compiled, self.name = compiled or compile_cuda(code, compute_capability=CAPABILITY, options=options), name
 
     def __call__(self, grid, block, args, *, shared_mem=0, stream=None):
-        if np.prod(block) > self.most or shared_mem > min(self.max_dynamic_shared_size_bytes, SHARED_BYTES):
+        most = self.compiled.kernels[self.name].max_threads
+        if np.prod(block) > most or shared_mem > min(self.max_dynamic_shared_size_bytes, SHARED_BYTES):
             raise RuntimeError(f"CUDA_ERROR_INVALID_VALUE: a block of {block} with {shared_mem} B of shared memory")
-        key = self.code, self.options
-        if key not in self.programs:
-            self.programs[key] = Program(self.code, Path(tempfile.mkdtemp(prefix="rehearsal-")), self.options)
         grid = grid if np.prod(grid) * np.prod(block) <= RUN_THREADS else (1,) * len(grid)
-        self.programs[key].launch(self.name, grid, block, *map(_argument, args))
+        values = [_argument(value) for value in args]
+        trace(self.compiled, tuple(grid), tuple(block), *values, name=self.name, shared_bytes=shared_mem, schedules=1)
 
 
 def _argument(value):
-    """Arrays and addresses as `Program` takes them; numbers must have the parameter's type."""
+    """Arrays, and what lies at an address, as `trace` takes them; numbers must have the parameter's type."""
     if isinstance(value, np.uint64):
-        return SimpleNamespace(data_ptr=lambda: int(value))
+        n = ctypes.CDLL(None).malloc_usable_size(ctypes.c_void_p(int(value)))
+        return np.ctypeslib.as_array((ctypes.c_ubyte * n).from_address(int(value)))
+    assert isinstance(value, ndarray | np.generic), f"a launch takes bytes as they come, and {value!r} has no type"
     return value.host if isinstance(value, ndarray) else value

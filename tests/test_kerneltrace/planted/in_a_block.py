@@ -240,7 +240,7 @@ def a_shuffle_that_waits_for_absent_lanes(y):
         y[t] = t
 
 
-@CASES("lane", 1, 32, zeros(32))
+@CASES("undefined", 1, 32, zeros(32))
 def a_shuffle_from_beyond_its_mask(y):
     t = cuda.laneid
     if t < 16:

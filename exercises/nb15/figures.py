@@ -1,0 +1,94 @@
+"""Figures of notebooks 15 and 21: a step by layout, and calculated against published runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from labkit.core.kinds import Items
+from labkit.core.units import format_bytes, format_seconds
+from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
+from labkit.plot.style import CYCLE, EDGES, LIMIT, RECORDED, patches_of, series_style
+
+if TYPE_CHECKING:
+    from trainplan.cluster import Step
+    from trainplan.facts.agreement import Agreement
+
+# Colour and texture: either alone tells two parts apart.
+_PARTS: dict[str, tuple[str, str]] = {
+    "compute": (CYCLE[0], ""),
+    "recompute": (CYCLE[5], ".."),
+    "tensor communication": (CYCLE[1], "//"),
+    "context and expert communication": ("#999999", "--"),
+    "pipeline communication": (CYCLE[4], "\\\\"),
+    "bubble": ("#ffffff", ""),
+    "data communication": (CYCLE[3], "xx"),
+    "waiting for the slowest": ("#ffffff", ".."),
+    "optimizer": (CYCLE[2], "++"),
+}
+
+
+@Drawing
+def agreement(ax: Axes, tables: Annotated[Sequence[Agreement[Step]], Items(1)]) -> FigureSpec:
+    """Predicted against published share of the GPUs' peak, a dot a run; the grey band is 10 % to each side of equal.
+
+    The share is model FLOP utilisation, so that tables in different units fit one pair of axes.
+    """
+    most = 0.0
+    for i, table in enumerate(tables):
+        predicted = [100 * row.by.mfu for row in table.rows]
+        published = [100 * row.by.mfu * row.published / row.predicted for row in table.rows]
+        most = max(most, *predicted, *published)
+        label = f"{table.name}: {len(table.rows)} runs, median error {table.median_error:.0%}"
+        fill = "none" if i < len(CYCLE) else "full"  # the colours begin again
+        ax.plot(published, predicted, label=label, linestyle="", fillstyle=fill, alpha=0.8, **series_style(i))
+    ends = np.array([0, 1.08 * most])
+    ax.fill_between(ends, 0.9 * ends, 1.1 * ends, color=RECORDED, alpha=0.2, linewidth=0)
+    ax.plot(ends, ends, color=LIMIT, linewidth=1)
+    ax.set(xlim=ends, ylim=ends, xlabel="published: % of peak (MFU)", ylabel="calculated: % of peak")
+    errors = sorted(abs(row.error) for table in tables for row in table.rows)
+    half, most_of = errors[(len(errors) - 1) // 2], errors[math.ceil(0.9 * len(errors)) - 1]
+    worst = max(tables, key=lambda table: abs(table.worst.error))
+    sentence = (
+        f"Published runs: {len(errors)}. On the black line both agree; half are within {half:.1%} of it, nine of ten "
+        f"within {most_of:.1%}. Farthest off, by {worst.worst.error:+.0%}: {worst.worst.label} ({worst.name})."
+    )
+    return FigureSpec(sentence, height_in=4.9, width_in=4.4, legend="right")
+
+
+@Drawing
+def step_parts(ax: Axes, steps: Mapping[str, Step]) -> FigureSpec:
+    """One bar a layout: the parts of its calculated step; beside it the share of peak and the memory a GPU needs."""
+    for y, step in enumerate(steps.values()):
+        left = 0.0
+        for part, seconds in step.parts.items():
+            color, hatch = _PARTS[part]
+            if seconds > 0:
+                ax.barh(y, seconds, 0.55, left, color=color, hatch=hatch, **EDGES)
+                left += seconds
+        over = "" if step.fits else ": does not fit"
+        held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}{over}"
+        text_right_of(ax, left, y, f"{format_seconds(step.seconds)}, MFU {step.mfu:.0%}\n{held}")
+    name_rows(ax, list(steps))
+    ax.set_xlim(0, 1.02 * max((step.seconds for step in steps.values()), default=1.0))
+    label_seconds(ax.xaxis, ticks=5)
+    ax.set_xlabel("time of a step (calculated)")
+    there = {part for step in steps.values() for part, seconds in step.parts.items() if seconds > 0}
+    sentences = [f"{name}: {format_seconds(step.seconds)}, {_largest(step)}" for name, step in steps.items()]
+    return FigureSpec(
+        "; ".join(sentences) + "." if sentences else "No layout to draw.",
+        height_in=1.5 + 0.55 * max(len(steps), 1),
+        legend="below",
+        handles=patches_of({part: look for part, look in _PARTS.items() if part in there}),
+        columns=3,
+    )
+
+
+def _largest(step: Step) -> str:
+    rest = {part: s for part, s in step.parts.items() if part != "compute"}
+    part = max(rest, key=lambda one: rest[one])
+    return f"{step.parts['compute'] / step.seconds:.0%} of it compute, then {part} {rest[part] / step.seconds:.0%}"

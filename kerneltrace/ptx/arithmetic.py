@@ -1,0 +1,273 @@
+"""What instructions on numbers compute, for all threads at once.
+
+Approximate functions are computed exactly, but for tanh, and numbers too small to be normal are kept where `.ftz` may
+flush them. Source: NVIDIA, Parallel Thread Execution ISA, "Integer Arithmetic Instructions" and the following sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.log.program import Operations
+from kerneltrace.ptx.text import Instruction
+from kerneltrace.ptx.values import TYPES, halves, joined, narrowed, saturated, towards, widened
+
+Function = Callable[..., Any]
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """As in C: whole numbers are cut off towards zero."""
+    if a.dtype.kind == "u":
+        return a // b
+    quotient = a // b
+    return quotient + ((quotient * b != a) & ((a < 0) != (b < 0)))
+
+
+def _high_product(a: Any, b: Any) -> Any:
+    """The upper half of a product's bits."""
+    if a.dtype.itemsize < 8:
+        wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
+        return (np.multiply(a, b, dtype=wide) >> wide.type(8 * a.dtype.itemsize)).astype(a.dtype)
+    low, shift = np.uint64(2**32 - 1), np.uint64(32)
+    x, y = (np.asarray(v).view(np.uint64) for v in (a, b))
+    middle = (x >> shift) * (y & low) + ((x & low) * (y & low) >> shift)
+    other = (x & low) * (y >> shift) + (middle & low)
+    high = (x >> shift) * (y >> shift) + (middle >> shift) + (other >> shift)
+    if a.dtype.kind == "i":
+        high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
+    return high.view(a.dtype)
+
+
+def _shift(a: Any, by: Any, function: Function) -> Any:
+    bits, by = 8 * a.dtype.itemsize, by.astype(np.uint64)
+    if function is np.right_shift:
+        return np.where(by < bits, a >> np.minimum(by, bits - 1).astype(a.dtype), a >> a.dtype.type(bits - 1) >> 1)
+    return np.where(by < bits, a << np.minimum(by, bits - 1).astype(a.dtype), a.dtype.type(0))
+
+
+def _right(a: Any, by: Any) -> Any:
+    return _shift(a, by, np.right_shift)
+
+
+def _left(a: Any, by: Any) -> Any:
+    return _shift(a, by, np.left_shift)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    wide = np.longdouble if a.dtype.itemsize == 8 else np.float64
+    return np.add(np.multiply(a, b, dtype=wide), c, dtype=wide)
+
+
+def _tanh_approx(a: Any) -> Any:
+    fraction, power = np.frexp(np.tanh(a))
+    return np.ldexp(np.rint(fraction * 2**11) / 2**11, power)  # its relative error is up to 2^-11
+
+
+def _field(a: Any, at: Any, n: Any) -> Any:
+    """bfe: n bits from a place on, of signed numbers with their highest bit repeated above."""
+    bits = a.dtype.itemsize * 8
+    at, n = (np.minimum(v & 0xFF, bits).astype(np.int64) for v in (at, n))
+    n = np.minimum(n, bits - at)
+    unsigned = a.view(f"u{a.dtype.itemsize}").astype(np.uint64)
+    field = _right(unsigned, at) & (_left(np.uint64(1), n) - np.uint64(1))
+    if a.dtype.kind == "i":
+        top = (n > 0) & (_right(field, np.maximum(n - 1, 0)) & np.uint64(1)).astype(bool)
+        field = np.where(top, field | ~(_left(np.uint64(1), n) - np.uint64(1)), field)
+    return field.astype(f"u{a.dtype.itemsize}").view(a.dtype)
+
+
+def _put_field(a: Any, b: Any, at: Any, n: Any) -> Any:
+    """bfi: the lower n bits of a in b, from a place on."""
+    at, n = (v & 0xFF for v in (at, n))
+    mask = _left(_left(np.uint64(1), n) - np.uint64(1), at)
+    return ((_left(a.astype(np.uint64), at) & mask) | (b.astype(np.uint64) & ~mask)).astype(a.dtype)
+
+
+def _permute(a: Any, b: Any, picked: Any) -> Any:
+    """prmt: four of the eight bytes of two words; 8 more repeats the byte's sign."""
+    both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
+    word: Any = np.uint64(0)
+    for i in range(4):
+        nibble = (picked >> np.uint32(4 * i)).astype(np.uint64) & np.uint64(15)
+        byte = both >> (nibble & np.uint64(7)) * np.uint64(8) & np.uint64(255)
+        byte = np.where(nibble > 7, np.where(byte > 127, np.uint64(255), np.uint64(0)), byte)
+        word = word | byte << np.uint64(8 * i)
+    return np.asarray(word).astype(np.uint32)
+
+
+def _lop3(a: Any, b: Any, c: Any, table: Any) -> Any:
+    bits: Any = np.uint32(0)
+    for i in range(8):
+        if int(table) >> i & 1:
+            bits = bits | (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
+    return bits
+
+
+def _funnel(a: Any, b: Any, by: Any, parts: tuple[str, ...]) -> Any:
+    """shf: 32 of the 64 bits of a (the lower ones) and b."""
+    by = np.minimum(by, 32) if "clamp" in parts else by & 31
+    both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
+    by = by.astype(np.uint64)
+    return ((both << by) >> np.uint64(32) if "l" in parts else both >> by).astype(np.uint32)
+
+
+def _dp4a(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
+    kinds = [np.dtype("i1" if part == "s32" else "u1") for part in parts]
+    x, y = (
+        np.ascontiguousarray(v).reshape(-1).view(kind).reshape(-1, 4) for v, kind in zip((a, b), kinds, strict=True)
+    )
+    return ((x.astype(np.int64) * y).sum(axis=1) + c).astype(c.dtype)
+
+
+def _count_bits(a: Any) -> Any:
+    return np.bitwise_count(a).astype(np.uint32)
+
+
+def _leading(a: Any) -> Any:
+    """Clz."""
+    bits = 8 * a.dtype.itemsize
+    return np.uint32(bits) - _length(a)
+
+
+def _length(a: Any) -> Any:
+    """The number of bits up to the highest that is 1."""
+    filled = a
+    for shift in (1, 2, 4, 8, 16, 32)[: 5 + (a.dtype.itemsize == 8)]:
+        filled = filled | filled >> a.dtype.type(shift)
+    return _count_bits(filled)
+
+
+def _highest(a: Any) -> Any:
+    """bfind: the place of the highest bit that differs from the sign, all ones where there is none."""
+    return _length(np.where(a < 0, ~a, a).astype(a.dtype)) - np.uint32(1)
+
+
+def _reverse(a: Any) -> Any:
+    size = a.dtype.itemsize
+    swapped = np.ascontiguousarray(a).byteswap()
+    for shift, mask in ((4, 0x0F), (2, 0x33), (1, 0x55)):
+        each = a.dtype.type(int.from_bytes(bytes([mask]) * size))
+        swapped = (swapped & each) << a.dtype.type(shift) | swapped >> a.dtype.type(shift) & each
+    return swapped
+
+
+FUNCTIONS: dict[str, Function] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "mad": lambda a, b, c: a * b + c, "fma": _fma,
+    "div": _divide, "rem": lambda a, b: a - _divide(a, b) * b, "neg": np.negative, "abs": np.abs,
+    "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "not": np.invert, "shl": _left, "shr": _right,
+    "popc": _count_bits, "clz": _leading, "bfe": _field, "bfi": _put_field, "brev": _reverse, "prmt": _permute,
+    "bfind": _highest, "lop3": _lop3, "sad": lambda a, b, c: c + np.where(a < b, b - a, a - b),
+    "copysign": lambda sign, size: np.copysign(size, sign), "rcp": lambda a: 1 / a, "sqrt": np.sqrt,
+    "rsqrt": lambda a: 1 / np.sqrt(a), "ex2": np.exp2, "lg2": np.log2, "sin": np.sin, "cos": np.cos,
+    "tanh": _tanh_approx,
+}  # fmt: skip
+_OF_FLOATS: dict[str, Function] = {"div": np.divide, "min": np.fmin, "max": np.fmax, "mad": _fma}
+_SOURCES_IN_32_BITS = {"shl": (1,), "shr": (1,), "bfe": (1, 2), "bfi": (2, 3), "lop3": (3,)}
+_COUNTED = {"fma": 2, "mad": 2, **dict.fromkeys(
+    ("add", "sub", "mul", "div", "rem", "neg", "abs", "min", "max", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos",
+     "tanh"), 1)}  # fmt: skip
+_SPECIAL = ("div", "rem", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
+COMPARISONS: dict[str, Function] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip
+
+
+def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]] | None:
+    """What an instruction computes, the types of its sources, and that of its result; None for one not known here."""
+    kind = one.parts[-1] if one.parts else ""
+    if one.name == "dp4a":
+        return lambda a, b, c: _dp4a(a, b, c, one.parts), [TYPES["b32"]] * 2 + [TYPES[kind]], TYPES[kind]
+    if one.name == "shf":
+        return lambda a, b, c: _funnel(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
+    if one.parts[:1] == ("shiftamt",):
+        last = np.uint32(8 * TYPES[kind].itemsize - 1)
+        return lambda a: last - np.minimum(_highest(a), last + np.uint32(1)), [TYPES[kind]], TYPES["u32"]
+    function: Function | None = FUNCTIONS.get(one.name)
+    if function is None or kind not in TYPES or {"cc", "b4e", "f4e", "rc8", "ecl", "ecr", "rc16"} & set(one.parts):
+        return None
+    dtype, many = TYPES[kind], len(one.operands) - 1
+    is_float = kind in ("bf16", "f16x2", "bf16x2") or dtype.kind == "f"
+    if is_float and "NaN" not in one.parts:
+        function = _OF_FLOATS.get(one.name, function)
+    if is_float and dtype.kind != "f":
+        return _in_16_bits(_rounded(one, np.dtype("f4"), function), kind), [dtype] * many, dtype
+    if is_float:
+        return _rounded(one, dtype, function), [dtype] * many, dtype
+    sources = [dtype] * many
+    for i in _SOURCES_IN_32_BITS.get(one.name, ()):
+        sources[i] = TYPES["u32"]
+    if one.name in ("mul", "mad"):
+        return _whole_product(one, dtype, sources)
+    result = TYPES["u32"] if one.name in ("popc", "clz", "bfind") else dtype
+    if one.name in ("min", "max", "add", "sub") and "sat" in one.parts:
+        return None
+    return function, sources, result
+
+
+def _rounded(one: Instruction, dtype: np.dtype[Any], function: Function) -> Function:
+    """The function with its result in the type, as the instruction rounds it."""
+    mode = next((part for part in one.parts if part in ("rz", "rm", "rp")), "")
+
+    def rounded(*args: Any) -> Any:
+        if mode and dtype.itemsize < 8:
+            return towards(function(*(a.astype(np.float64) for a in args)), dtype, mode)
+        value = function(*args).astype(dtype)
+        if "relu" in one.parts:
+            return np.maximum(value, dtype.type(0))
+        return saturated(value) if "sat" in one.parts else value
+
+    is_plain = not (mode or {"sat", "relu"} & set(one.parts) or one.name in ("fma", "mad", "tanh"))
+    return function if is_plain else rounded
+
+
+def _in_16_bits(function: Function, kind: str) -> Function:
+    """A function of float32 for bfloat16, or for pairs of it or of float16."""
+    if kind == "bf16":
+        return lambda *args: narrowed(function(*map(widened, args)))
+
+    def of_halves(*bits: Any) -> Any:
+        if kind == "bf16x2":
+            return narrowed(function(*map(widened, bits)))
+        return function(*(one.view(np.float16).astype(np.float32) for one in bits)).astype(np.float16).view(np.uint16)
+
+    def of_pairs(*args: Any) -> Any:
+        return joined(*(of_halves(*parts) for parts in zip(*map(halves, args), strict=True)))
+
+    return of_pairs
+
+
+def _whole_product(
+    one: Instruction, dtype: np.dtype[Any], sources: list[np.dtype[Any]]
+) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]]:
+    if "wide" in one.parts:
+        wide = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
+        if one.name == "mul":
+            return lambda a, b: np.multiply(a, b, dtype=wide), sources, wide
+        return lambda a, b, c: np.multiply(a, b, dtype=wide) + c, [*sources[:2], wide], wide
+    if "hi" in one.parts:
+        if one.name == "mul":
+            return _high_product, sources, dtype
+        return lambda a, b, c: _high_product(a, b) + c, sources, dtype
+    return FUNCTIONS[one.name], sources, dtype
+
+
+def operations_of(one: Instruction) -> Operations:
+    """What one thread does with it: FLOP and operations on whole numbers; those on 64 bits compute addresses."""
+    kind = one.parts[-1] if one.parts else ""
+    if one.name == "mma":
+        m, n, k = (int(n) for n in one.parts[2][1:].replace("n", " ").replace("k", " ").split())
+        return Operations(flop=2 * m * n * k // 32, instructions=1, double=int(kind == "f64"))
+    if one.name in ("atom", "red") and set(one.parts) & {"add", "min", "max", "and", "or", "xor", "inc", "dec"}:
+        return Operations(flop=1) if "f" in kind else Operations(integer=1)
+    if kind in ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2") and one.name in _COUNTED:
+        times, is_double = _COUNTED[one.name] * (1 + kind.endswith("x2")), kind == "f64"
+        slow = one.name in _SPECIAL and not is_double
+        return Operations(flop=times, instructions=1, double=int(is_double), special=int(slow))
+    if one.name in FUNCTIONS and kind[:1] in "usb" and kind:
+        return Operations(integer=1 + (one.name == "mad"), instructions=int(not kind.endswith("64")))
+    return Operations()

@@ -1,0 +1,279 @@
+"""Turn each instruction of a kernel into a step, a function that does it for the threads that take part."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.errors import KernelError
+from kerneltrace.log.event_log import SITES
+from kerneltrace.log.execution import Execution
+from kerneltrace.log.program import Operations, Site
+from kerneltrace.ptx.arithmetic import COMPARISONS, FUNCTIONS, function_of
+from kerneltrace.ptx.memory import Memory
+from kerneltrace.ptx.text import Function, Instruction
+from kerneltrace.ptx.threads import Threads
+from kerneltrace.ptx.values import (
+    REGISTERS,
+    TYPES,
+    as_type,
+    constant,
+    converted,
+    joined,
+    narrowed,
+    to_tf32,
+    widened,
+)
+
+Step = Callable[[Threads], None]
+Source = Callable[[Threads], Any]
+Result = Callable[[Threads, Any], None]
+_WORD = re.compile(r"[%$\w.]+")
+_PLACE = re.compile(r"\[\s*([%$\w]+)\s*(?:\+\s*(-?\w+))?\s*\]")
+_CARRIES_ADDRESS = ("mov", "add", "sub", "cvta", "cvt", "selp", "mad", "ld", "or", "and")
+
+
+class Decoder:
+    """What instructions refer to: registers, parameters, variables, lines of the source."""
+
+    def __init__(
+        self, execution: Execution, memory: Memory, function: Function, parameters: Mapping[str, bytes],
+        pointers: Mapping[str, str], source: Mapping[int, str],
+    ) -> None:  # fmt: skip
+        """`pointers` names the array that each parameter at an offset (`name+8`) points to, `source` has lines."""
+        self.execution, self.memory, self.function = execution, memory, function
+        self._parameters, self._pointers, self._lines = parameters, pointers, source
+        self.kernel = execution.settings.fn.__name__
+        self.uses = Counter(
+            word for one in function.code if isinstance(one, Instruction) for text in one.operands
+            for word in _WORD.findall(text)
+        )  # fmt: skip
+        self._origins: dict[str, set[str]] = {}  # for each register the arrays whose addresses it is worked out from
+        self._find_origins()
+
+    # -- operands
+
+    def source(self, word: str, dtype: np.dtype[Any]) -> Source:
+        """A function that gives an operand's value in a type."""
+        if word[0] == "!":
+            inner = self.source(word[1:], dtype)
+            return lambda t: ~inner(t)
+        if word[0] == "%" or "+" in word or word == "WARP_SZ" or self._register(word):
+            return lambda t: as_type(t.get(word), dtype)
+        if word[0].isdigit() or word[0] == "-":
+            return self.fixed(np.asarray(constant(word, dtype)))
+        if word in self.memory.spans:
+            return self.fixed(as_type(np.array(self.memory.spans[word].low, "u8"), dtype))
+        raise KeyError(word)
+
+    def fixed(self, value: Any) -> Source:
+        """A function that gives one value for all threads."""
+        return lambda t: value
+
+    def result(self, word: str) -> Result:
+        """A function that writes a register, or a parameter of a call."""
+        kind = self._register(word)
+        if word == "_":
+            return lambda t, value: None
+        if not kind:
+            return lambda t, value: t.put(word, value)
+        dtype = REGISTERS[kind]
+        return lambda t, value: t.put(word, as_type(np.asarray(value), dtype))
+
+    def results(self, word: str) -> list[Result]:
+        """Those of a vector `<%r1, %r2>`, or of one register."""
+        return [self.result(one) for one in words_of(word)]
+
+    def _register(self, word: str) -> str:
+        registers = self.function.registers
+        return registers.get(word) or registers.get(word.rstrip("0123456789"), "")
+
+    def address(self, word: str) -> tuple[Source, tuple[str, ...]]:
+        """A function that gives the addresses that an operand `[%rd1+8]` names, and the arrays that it is meant for."""
+        match = _PLACE.fullmatch(word)
+        if match is None:
+            raise KeyError(word)
+        base, offset = match[1], int(match[2] or "0", 0)
+        wide = self._register(base)[1:] == "32"
+        value = self.source(base, np.dtype("i4" if wide else "i8"))
+
+        def at(t: Threads) -> Any:
+            address = value(t).astype(np.int64) + offset
+            return address if address.ndim else np.full(t.n, address)
+
+        return at, tuple(sorted(self._origin(base)))
+
+    def site(self, kind: str, one: Instruction, call: str = "", *, used: bool = True) -> int:
+        """The number of a new place that logs events."""
+        sites = self.execution.sites
+        if len(sites) == SITES:
+            raise KernelError(f"The kernel has over {SITES} accesses and branches in its PTX. Trace a part of it.")
+        text = self._lines.get(one.line, one.opcode)
+        sites.append(Site(kind, one.line, self.kernel, text, Operations(), call, used))
+        return len(sites) - 1
+
+    # -- which array an address is meant for
+
+    def _origin(self, word: str) -> set[str]:
+        return self._origins.get(word) or ({word} & self.memory.spans.keys())
+
+    def _find_origins(self) -> None:
+        code = [one for one in self.function.code if isinstance(one, Instruction) and one.name in _CARRIES_ADDRESS]
+        grown = True
+        while grown:
+            grown = False
+            for one in code:
+                if len(one.operands) < 2 or (one.name in ("ld", "st") and "param" not in one.parts):
+                    continue
+                target, *sources = one.operands
+                new = set()
+                for source in sources[2:] if one.name == "mad" else sources:
+                    name = parameter_place(source) if one.name == "ld" else source
+                    new |= {self._pointers[name]} if name in self._pointers else self._origin(name)
+                if not new <= self._origins.get(target, set()):
+                    self._origins[target] = self._origins.get(target, set()) | new
+                    grown = True
+
+    # -- instructions
+
+    def arithmetic(self, one: Instruction) -> Step | None:
+        """A step for an instruction that computes one number from others; None where it is none of these."""
+        make = getattr(self, f"_{one.name}", None)
+        if make is not None:
+            return make(one)  # type: ignore[no-any-return]
+        known = function_of(one)
+        if known is None:
+            return None
+        function, kinds, _ = known
+        write, sources = self.result(one.operands[0]), [*map(self.source, one.operands[1:], kinds)]
+        if len(sources) == 2:
+            first, second = sources
+            return lambda t: write(t, function(first(t), second(t)))
+        return lambda t: write(t, function(*[source(t) for source in sources]))
+
+    def _mov(self, one: Instruction) -> Step:
+        target, source = one.operands
+        dtype = TYPES[one.parts[-1]]
+        whole = np.dtype(f"u{dtype.itemsize}")
+        if target[0] == "<":
+            names = words_of(target)
+            bits, part = self.source(source, whole), np.dtype(f"u{dtype.itemsize // len(names)}")
+            return _each(self.results(target), [_item(bits, i, part) for i in range(len(names))])
+        write = self.result(target)
+        if source[0] == "<":
+            names = words_of(source)
+            size = dtype.itemsize // len(names)
+            parts = [self.source(name, np.dtype(f"u{size}")) for name in names]
+            return lambda t: write(
+                t, sum((p(t).astype(whole) << whole.type(8 * size * i) for i, p in enumerate(parts)), whole.type(0))
+            )
+        plain = self.source(source, dtype)
+        return lambda t: write(t, plain(t))
+
+    _cvta = _mov
+
+    def _ld(self, one: Instruction) -> Step | None:
+        """The load of a parameter; None for other loads."""
+        if "param" not in one.parts:
+            return None
+        place, dtype, names = parameter_place(one.operands[1]), TYPES[one.parts[-1]], words_of(one.operands[0])
+        name, offset = place.rsplit("+", 1)
+        writes = [self.result(target) for target in names]
+        if name in self._parameters:
+            values = np.frombuffer(self._parameters[name], dtype, len(names), int(offset))
+            return _each(writes, [self.fixed(np.array(value)) for value in values])
+        places = [f"{name}+{int(offset) + i * dtype.itemsize}" for i in range(len(names))]
+        return _each(writes, [self.source(one, dtype) for one in places])
+
+    def _st(self, one: Instruction) -> Step | None:
+        if "param" not in one.parts:
+            return None
+        name, offset = parameter_place(one.operands[0]).rsplit("+", 1)
+        dtype, words = TYPES[one.parts[-1]], words_of(one.operands[1])
+        places = [f"{name}+{int(offset) + i * dtype.itemsize}" for i in range(len(words))]
+        return _each([*map(self.result, places)], [self.source(word, dtype) for word in words])
+
+    def _setp(self, one: Instruction) -> Step:
+        """Compare two numbers, and combine that with a third operand where there is one."""
+        names, dtype = one.operands[0].split("|"), TYPES[one.parts[-1]]
+        a, b = (self.source(word, dtype) for word in one.operands[1:3])
+        writes, compare = [self.result(name) for name in names], compared(one.parts[0], dtype)
+        other = self.source(one.operands[3], TYPES["pred"]) if len(one.operands) > 3 else None
+        combine = FUNCTIONS.get(one.parts[1], np.bitwise_and)
+
+        def step(t: Threads) -> None:
+            truth = compare(a(t), b(t))
+            for write, value in zip(writes, (truth, ~truth), strict=False):
+                write(t, value if other is None else combine(value, other(t)))
+
+        return step
+
+    def _selp(self, one: Instruction) -> Step:
+        dtype = TYPES[one.parts[-1]]
+        write, test = self.result(one.operands[0]), self.source(one.operands[3], TYPES["pred"])
+        yes, no = (self.source(word, dtype) for word in one.operands[1:3])
+        return lambda t: write(t, np.where(test(t), yes(t), no(t)))
+
+    def _cvt(self, one: Instruction) -> Step:
+        into, out_of = (part for part in one.parts if part in TYPES)
+        write, read = self.result(one.operands[0]), [self.source(word, TYPES[out_of]) for word in one.operands[1:]]
+        if into in ("bf16x2", "f16x2"):
+            down = narrowed if into == "bf16x2" else lambda v: v.astype(np.float16).view(np.uint16)
+            least = np.float32(0 if "relu" in one.parts else -np.inf)
+            high, low = read
+            return lambda t: write(t, joined(down(np.maximum(low(t), least)), down(np.maximum(high(t), least))))
+        dtype, value = TYPES[into], read[0]
+        if into in ("tf32", "bf16"):
+            shorten = to_tf32 if into == "tf32" else narrowed
+            return lambda t: write(t, shorten(np.asarray(value(t), np.float32)))
+        if out_of == "bf16":
+            return lambda t: write(t, converted(widened(value(t)), dtype, one.parts))
+        return lambda t: write(t, converted(value(t), dtype, one.parts))
+
+
+def _item(bits: Source, i: int, part: np.dtype[Any]) -> Source:
+    """The part number `i` of a register's bits."""
+
+    def item(t: Threads) -> Any:
+        whole = bits(t)
+        return (whole >> whole.dtype.type(8 * part.itemsize * i)).astype(part)
+
+    return item
+
+
+def _each(writes: list[Result], sources: list[Source]) -> Step:
+    def step(t: Threads) -> None:
+        for write, value in zip(writes, [source(t) for source in sources], strict=True):
+            write(t, value)
+
+    return step
+
+
+def words_of(operand: str) -> list[str]:
+    """The parts of a vector `<%r1, %r2>`, or the operand itself."""
+    return [word.strip() for word in operand.strip("<>").split(",")]
+
+
+def parameter_place(operand: str) -> str:
+    """`name+8` for `[name+8]`, `name+0` for `[name]`."""
+    match = _PLACE.fullmatch(operand)
+    return f"{match[1]}+{int(match[2] or '0', 0)}" if match else operand
+
+
+def compared(name: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
+    """A comparison; with NaN all are false but those whose names end in u, `ne` too."""
+    if dtype.kind != "f":
+        return COMPARISONS[name]
+
+    def compare(a: Any, b: Any) -> Any:
+        has_nan = np.isnan(a) | np.isnan(b)
+        if name in ("num", "nan"):
+            return has_nan == (name == "nan")
+        truth = COMPARISONS[name.removesuffix("u")](a, b)
+        return truth | has_nan if name.endswith("u") else truth & ~has_nan
+
+    return compare

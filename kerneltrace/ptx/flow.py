@@ -1,0 +1,149 @@
+"""The blocks of a kernel's code, in an order in which threads that part meet again as early as they can.
+
+Threads always run on at the earliest place where one is. In this order a place where paths meet comes after all of
+them, all of a loop comes before what follows the loop, and who begins a loop's next turn waits at a latch at its end
+for those who are still in this one: so threads meet again at the immediate post-dominator, as on a GPU (Fung et al.,
+Dynamic Warp Formation, 2007). Loops are found as F. Bourdoncle does (Efficient chaotic iteration strategies, 1993).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from kerneltrace.ptx.text import Function, Instruction
+
+EXIT = -1
+_ENDS = ("bra", "brx", "ret", "exit", "bar", "barrier")
+
+
+@dataclass
+class Block:
+    """Instructions that are executed together, and where it goes on: places in the order of blocks, or EXIT."""
+
+    code: list[Instruction] = field(default_factory=list)
+    end: Instruction | None = None
+    """The branch, barrier or return at its end."""
+    targets: list[int] = field(default_factory=list)
+    """The next place; after a conditional branch, that where it is taken comes first."""
+    latch_of: int | None = None
+    """Where it is a latch, the place where the loop begins."""
+    loops: tuple[int, ...] = ()
+    """The places at which the loops around it begin, the outermost first."""
+    last_line: int = 0
+
+
+def blocks_of(function: Function) -> list[Block]:
+    """The blocks of a function in the order of places; the first is where it begins."""
+    blocks, labels = _split(function)
+    successors = [_successors(i, block, labels, function) for i, block in enumerate(blocks)]
+    order: list[int] = []
+    latches: dict[int, int] = {}  # the number of a loop's first block -> that of its latch
+    loops: dict[int, tuple[int, ...]] = {}
+    members: dict[int, set[int]] = {}
+
+    def arrange(nodes: set[int], around: tuple[int, ...]) -> None:
+        inner = {node: [s for s in successors[node] if s in nodes and s not in around] for node in nodes}
+        for part in _components(inner):
+            head = part[0]
+            order.append(head)
+            if len(part) == 1 and head not in inner[head]:
+                loops[head] = around
+                continue
+            loops[head] = (*around, head)
+            members[head] = set(part)
+            arrange(set(part) - {head}, loops[head])
+            latches[head] = len(blocks) + len(latches)
+            order.append(latches[head])
+
+    arrange(_reachable(successors), ())
+    place = {number: at for at, number in enumerate(order)}
+    arranged = []
+    for number in order:
+        if number >= len(blocks):
+            head = next(head for head, latch in latches.items() if latch == number)
+            arranged.append(Block(latch_of=place[head], targets=[place[head]], loops=_places(loops[head], place)))
+            continue
+        block = blocks[number]
+        back = {head for head, inside in members.items() if number in inside}
+        block.targets = [EXIT if s == EXIT else place[latches[s] if s in back else s] for s in successors[number]]
+        block.loops = _places(loops[number], place)
+        arranged.append(block)
+    return arranged
+
+
+def _places(heads: tuple[int, ...], place: dict[int, int]) -> tuple[int, ...]:
+    return tuple(place[head] for head in heads)
+
+
+def _split(function: Function) -> tuple[list[Block], dict[str, int]]:
+    blocks, labels = [Block()], {}
+    for item in function.code:
+        if isinstance(item, str):
+            if blocks[-1].code or blocks[-1].end:
+                blocks.append(Block())
+            labels[item] = len(blocks) - 1
+            continue
+        if blocks[-1].end:
+            blocks.append(Block())
+        if item.name in _ENDS and item.parts[:1] != ("warp",):
+            blocks[-1].end = item
+        else:
+            blocks[-1].code.append(item)
+        blocks[-1].last_line = item.line or blocks[-1].last_line
+    return blocks, labels
+
+
+def _successors(number: int, block: Block, labels: dict[str, int], function: Function) -> list[int]:
+    end, after = block.end, number + 1
+    if end is None or end.name in ("bar", "barrier"):
+        return [after if after <= max(labels.values(), default=0) or end or block.code else EXIT]
+    if end.name == "brx":
+        return [labels[label] for label in function.tables[end.operands[1]]]
+    goes_to = EXIT if end.name in ("ret", "exit") else labels[end.operands[0]]
+    return [goes_to, after] if end.guard else [goes_to]
+
+
+def _reachable(successors: list[list[int]]) -> set[int]:
+    for number, following in enumerate(successors):
+        successors[number] = [s if s < len(successors) else EXIT for s in following]
+    return set(_postorder([0], lambda node: [s for s in successors[node] if s != EXIT]))
+
+
+def _postorder(begin: Iterable[int], following: Callable[[int], list[int]]) -> list[int]:
+    finished: list[int] = []
+    seen: set[int] = set()
+    for root in begin:
+        if root in seen:
+            continue
+        seen.add(root)
+        path = [(root, iter(following(root)))]
+        while path:
+            node, rest = path[-1]
+            for other in rest:
+                if other not in seen:
+                    seen.add(other)
+                    path.append((other, iter(following(other))))
+                    break
+            else:
+                finished.append(node)
+                path.pop()
+    return finished
+
+
+def _components(graph: dict[int, list[int]]) -> list[list[int]]:
+    """The strongly connected parts, each after those that lead to it, its first node at its head (Kosaraju)."""
+    order = _postorder(sorted(graph), graph.__getitem__)[::-1]
+    back: dict[int, list[int]] = {node: [] for node in graph}
+    for node, following in graph.items():
+        for other in following:
+            back[other].append(node)
+    rank = {node: i for i, node in enumerate(order)}
+    parts: list[list[int]] = []
+    done: set[int] = set()
+    for node in order:
+        if node not in done:
+            part = _postorder([node], lambda one: [other for other in back[one] if other not in done])
+            done.update(part)
+            parts.append(sorted(part, key=rank.__getitem__))
+    return parts

@@ -1,0 +1,147 @@
+"""Run a compiled kernel: its PTX, with the arguments of a launch."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.arguments import brief_repr
+from kerneltrace.errors import KernelError
+from kerneltrace.log.address_space import AddressSpace, SharedLayout
+from kerneltrace.log.diagnostics import Diagnostics
+from kerneltrace.log.event_log import SITES, EventLog
+from kerneltrace.log.execution import Execution, LaunchSettings
+from kerneltrace.log.program import Program
+from kerneltrace.log.traced_memory import TracedArray
+from kerneltrace.ptx.machine import Machine
+from kerneltrace.ptx.memory import Memory
+from kerneltrace.ptx.text import Function, inlined, read_ptx
+
+_IDENTIFIER = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)?(?:=[^,]*)?$")
+
+
+class Kernel:
+    """A kernel of a PTX text, and the source that it was compiled from."""
+
+    def __init__(
+        self, ptx: str, name: str, source: Mapping[int, str], parameters: Sequence[str] = (), shared_bytes: int = 0,
+        hidden: int = 0,
+    ) -> None:  # fmt: skip
+        """`name` is the kernel's name in PTX or in C++; it may be empty where there is one kernel.
+
+        `parameters` are the names of those that a launch gives, if the source does not show them as C++ does. The
+        kernel needs dynamic `shared_bytes` whatever the launch gives, and its last `hidden` parameters are 0.
+        """
+        self.source, self.shared_bytes, self._hidden = source, shared_bytes, hidden
+        module = read_ptx(ptx)
+        entries = [entry for entry in re.findall(r"\.entry\s+([\w$]+)", ptx) if entry in module.functions]
+        chosen = [entry for entry in entries if name in ("", entry)] or [
+            entry for entry in entries if entry.startswith("_Z") and f"{len(name)}{name}" in entry
+        ]
+        if len(chosen) != 1:
+            known = ", ".join(map(_plain, entries)) or "no kernel"
+            raise KernelError(f"Expected name to be that of one of the kernels, got {name!r}. There is {known}.")
+        self._function: Function = inlined(module, chosen[0])
+        self._variables = (*module.variables, *self._function.variables)
+        self.name = name or _plain(chosen[0])
+        self._names = list(parameters) or self._names_in_source()
+
+    def signature(self) -> types.FunctionType:
+        """A Python function with the kernel's name and parameters, which does nothing."""
+
+        def kernel() -> None:
+            pass
+
+        kernel.__name__ = self.name
+        names = [name + "_" * keyword.iskeyword(name) for name in self._names]  # C++ may call an array `in`
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        kernel.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return kernel  # type: ignore[return-value]  # a nested function is one
+
+    def _names_in_source(self) -> list[str]:
+        """The names of the parameters in C++, or in PTX where the source does not show them."""
+        text = re.sub(r"//[^\n]*|/\*.*?\*/", "", "\n".join(self.source.values()), flags=re.DOTALL)
+        for match in re.finditer(rf"\b{re.escape(self.name)}\s*\(([^()]*)\)", text):
+            parts = [_IDENTIFIER.search(part.strip()) for part in match[1].split(",")]
+            if len(parts) == len(self._function.parameters) and all(parts):
+                return [part[1] for part in parts if part]
+        return list(self._function.parameters)
+
+    def run(self, settings: LaunchSettings, arguments: Any, order: Any = None, watch: Any = None) -> Execution:
+        """Run all threads of a launch. `arguments` has the `values` of the parameters by name.
+
+        An `order` puts the numbers of threads into the order of their atomics; there is nothing to `watch` here.
+        """
+        log = EventLog(settings.max_events, settings.max_steps)
+        diagnostics = Diagnostics(settings.where, lambda key: program.sites[key % SITES].line, log.current_thread)
+        space = AddressSpace(log.add, diagnostics.out_of_bounds, diagnostics.unset_local)
+        program = Program(log, space.constant, diagnostics.divided_by_zero)
+        execution = Execution(settings, log, program, diagnostics, space, SharedLayout(settings.shared_bytes))
+        placed = {name: space.argument(value, name) for name, value in arguments.values.items()}
+        parameters, pointers = self._parameters(placed)
+        memory = Memory(execution, self._variables)
+        machine = Machine(
+            execution, memory, self._function, parameters, pointers, self.source, stores_once=self._hidden > 0
+        )
+        machine.run(order and (lambda numbers: np.array(order(numbers.tolist()), int)))
+        memory.finish()
+        return execution
+
+    def _parameters(self, placed: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
+        """The bytes of each parameter, and the arrays to which the parameters at each offset point."""
+        parameters = self._function.parameters
+        flat = [pair for name, value in placed.items() for pair in _numba_parts(name, value)]
+        if len(parameters) != len(flat):  # C++ and Triton take an array as a pointer
+            flat = [(name, _pointer(value)) for name, value in placed.items()] + [("", 0)] * self._hidden
+        if len(flat) != len(parameters):
+            raise KernelError(f"{self.name} takes {len(parameters)} parameters, got {len(placed)}.")
+        pointers = {
+            f"{parameter}+0": name for parameter, (name, value) in zip(parameters, flat, strict=True)
+            if isinstance(value, np.uint64) and name
+        }  # fmt: skip
+        given = zip(parameters.items(), flat, strict=True)
+        return {parameter: _bytes(name, value, *kind) for (parameter, kind), (name, value) in given}, pointers
+
+
+def _pointer(value: Any) -> Any:
+    return np.uint64(value.base) if isinstance(value, TracedArray) else value
+
+
+def _numba_parts(name: str, value: Any) -> list[tuple[str, Any]]:
+    """An argument as numba's kernels take it: of an array its owner, sizes, address, shape and strides."""
+    if isinstance(value, tuple):
+        return [pair for i, part in enumerate(value) for pair in _numba_parts(f"{name}[{i}]", part)]
+    if isinstance(value, np.complexfloating | complex):
+        return [(name, value.real), (name, value.imag)]
+    if not isinstance(value, TracedArray):
+        return [(name, value)]
+    array = value.array
+    parts = [0, 0, array.size, array.itemsize, np.uint64(value.base), *array.shape, *array.strides]
+    return [(value.name, part) for part in parts]
+
+
+def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:
+    is_number = isinstance(value, bool | int | float | np.integer | np.floating)
+    if is_number and kind[0] == "f":
+        return np.array(value, f"f{size}").tobytes()
+    if isinstance(value, bool | int | np.integer):
+        return int(int(value) % 2 ** (8 * size)).to_bytes(size, "little")
+    if isinstance(value, np.generic) and value.nbytes == size and kind[0] == "b":
+        return value.tobytes()
+    raise KernelError(f"The kernel takes {size} bytes ({kind}) for {name!r}, which {brief_repr(value)} is not.")
+
+
+def _plain(entry: str) -> str:
+    """The name of a function in its source whose name in PTX is mangled: `copy` for _Z4copyPfi, numba's too."""
+    at = 3 if entry.startswith("_ZN") else 2
+    name = entry
+    while entry.startswith("_Z") and (match := re.compile(r"\d+").match(entry, at)):
+        at = match.end() + int(match[0])
+        name = entry[match.end() : at]
+    return name

@@ -1,0 +1,142 @@
+"""Run a kernel's PTX for all threads of some blocks at once, and log what they do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from kerneltrace.errors import KernelError
+from kerneltrace.log.execution import Execution
+from kerneltrace.log.program import Operations
+from kerneltrace.ptx.accesses import Accesses
+from kerneltrace.ptx.arithmetic import operations_of
+from kerneltrace.ptx.copies import Copies
+from kerneltrace.ptx.decode import Decoder, Step
+from kerneltrace.ptx.flow import Block, blocks_of
+from kerneltrace.ptx.memory import Memory
+from kerneltrace.ptx.running import Code, Ended, Running
+from kerneltrace.ptx.text import Function, Instruction
+from kerneltrace.ptx.threads import Order, Threads
+from kerneltrace.ptx.values import TYPES
+from kerneltrace.ptx.warps import Warps
+
+LANES = 4096
+"""Threads that run together, in whole blocks."""
+_NOTHING = ("prefetch", "prefetchu", "nanosleep", "griddepcontrol", "discard", "applypriority", "setmaxnreg", "pmevent")
+_WAITS = ("atom", "nanosleep")
+
+
+class Machine:
+    """A kernel, ready to run on the memory of a launch."""
+
+    def __init__(
+        self, execution: Execution, memory: Memory, function: Function, parameters: Mapping[str, bytes],
+        pointers: Mapping[str, str], source: Mapping[int, str], *, stores_once: bool,
+    ) -> None:  # fmt: skip
+        self._run, self._memory = execution, memory
+        self._decoder = Decoder(execution, memory, function, parameters, pointers, source)
+        self._source = source
+        self._accesses = Accesses(self._decoder, stores_once=stores_once)
+        self._copies = Copies(self._decoder, self._accesses)
+        self._warps = Warps(self._decoder, self._accesses)
+        self._code = [self._decoded(block) for block in blocks_of(function)]
+        memory.know_items(self._accesses.items)
+        for code in self._code:
+            if code.block.latch_of is not None:
+                inside = [c.block for c in self._code if code.block.latch_of in c.block.loops]
+                code.waits = any(_may_wait(one) for block in inside for one in block.code)
+
+    # -- decoding
+
+    def _decoded(self, block: Block) -> Code:
+        done = Operations()
+        for one in block.code:
+            done = done.plus(operations_of(one))
+        code = Code(block, self._run.program.counter(done))
+        code.steps = [step for one in block.code if (step := self._step(one))]
+        end = block.end
+        if end is not None and end.name in ("bar", "barrier"):
+            code.site = self._decoder.site("barrier", end)
+            self._decode_barrier(code, end)
+        elif end is not None and end.name == "brx":
+            code.test = self._decoder.source(end.operands[0], TYPES["u32"])
+        elif end is not None and end.guard:
+            code.test = self._decoder.source("!" * end.unless + end.guard, TYPES["pred"])
+            code.site = self._decoder.site("branch", end)
+            code.returns = any("return" in self._source.get(end.line + more, "") for more in (0, 1))
+        if block.latch_of is not None:
+            code.site = self._decoder.site("while", Instruction("", (), (), block.last_line))
+        return code
+
+    def _decode_barrier(self, code: Code, end: Instruction) -> None:
+        """A barrier may carry predicates, and give the number of those that are true, or whether any or all are."""
+        ops = {"popc": np.add, "and": np.logical_and, "or": np.logical_or}
+        parts = [part for part in end.parts if part not in ("cta", "aligned")]
+        if parts[:1] == ["red"] and parts[1] in ops and len(end.operands) == 3:
+            code.test, code.vote = self._decoder.source(end.operands[2], TYPES["pred"]), ops[parts[1]]
+            code.result = self._decoder.result(end.operands[0])
+        elif parts != ["sync"] or len(end.operands) != 1 or end.guard:
+            code.steps.append(self._stops(end))
+
+    def _step(self, one: Instruction) -> Step | None:
+        if one.name in _NOTHING:
+            return None
+        if one.name in ("membar", "fence"):
+            in_block = {"cta"} & set(one.parts)
+            site = self._decoder.site("fence", one, "threadfence_block" if in_block else "threadfence")
+            return lambda t: t.add(site + t.log.fresh, 0)
+        try:
+            makers = (self._decoder.arithmetic, self._accesses.step, self._copies.step, self._warps.step)
+            known = next((step for make in makers if (step := make(one))), None)
+        except (KeyError, ValueError, IndexError):
+            known = None
+        step = known or self._stops(one)
+        if not one.guard:
+            return step
+        test = self._decoder.source("!" * one.unless + one.guard, TYPES["pred"])
+
+        def guarded(t: Threads) -> None:
+            mask = np.broadcast_to(test(t), t.n)
+            if mask.any():
+                with t.only(mask):
+                    step(t)
+
+        return guarded
+
+    def _stops(self, one: Instruction) -> Step:
+        """The step of an instruction with which a run ends: a trap, a failed assertion, or one that is not run here."""
+        called = " ".join(one.operands)
+
+        def step(t: Threads) -> None:
+            if one.name in ("trap", "brkpt") or "__assertfail" in called:
+                what = "failed an assertion" if "__assertfail" in called else f"stopped the kernel ({one.name})"
+                t.report("raised", one.line, f"{{}} {what}.", t.numbers[0], times=t.n)
+                raise Ended
+            what = "printf" if "vprintf" in called else f"{one.opcode} {called}".strip()
+            raise KernelError(f"Line {one.line}: {what} can't be run without a GPU. Leave it out to trace the rest.")
+
+        return step
+
+    # -- running
+
+    def run(self, order: Order | None) -> None:
+        """Run all blocks of the launch, as many at once as LANES hold."""
+        settings = self._run.settings
+        blocks, at_once = math.prod(settings.grid), max(1, LANES // settings.block_size)
+        firsts = np.arange(0, blocks, at_once)
+        with np.errstate(all="ignore"):
+            for first in (order(firsts) if order else firsts).tolist():
+                threads = Threads(self._run, first, min(at_once, blocks - first), order)
+                self._memory.begin(threads)
+                self._copies.begin(threads)
+                try:
+                    Running(self._run, threads, self._code).to_the_end()
+                except Ended:
+                    threads.write_log()
+                    return
+
+
+def _may_wait(one: Instruction) -> bool:
+    return one.name in _WAITS or (one.name == "ld" and bool({"volatile", "relaxed", "acquire"} & set(one.parts)))

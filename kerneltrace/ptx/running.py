@@ -1,0 +1,197 @@
+"""Lead the threads of some blocks through a kernel's code: branches, loops and barriers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.log.execution import Execution
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.ptx.decode import Result, Source, Step
+from kerneltrace.ptx.flow import EXIT, Block
+from kerneltrace.ptx.threads import Threads
+
+PATIENCE = 64
+"""Turns of a loop that waits for other threads, after which these go on."""
+
+
+class Ended(Exception):
+    """The launch can't go on; its findings say why."""
+
+
+@dataclass
+class Code:
+    """A block of code as steps."""
+
+    block: Block
+    counter: int
+    steps: list[Step] = field(default_factory=list)
+    test: Source | None = None
+    """Of a conditional branch, the predicate; of an indexed one, the index."""
+    vote: Any = None
+    """Of a barrier to which threads bring a predicate, how these are combined."""
+    result: Result | None = None
+    """Where that goes."""
+    site: int = 0
+    """Of the branch, the barrier or the loop."""
+    returns: bool = False
+    """Whether there is a `return` in the branch's line of the source, or in the next."""
+    waits: bool = False
+    """Whether it is the latch of a loop that may wait for other threads."""
+
+
+class Running:
+    """Where the threads of some blocks are: places in the code, or barriers."""
+
+    def __init__(self, run: Execution, threads: Threads, code: list[Code]) -> None:
+        self._run, self._t, self._code = run, threads, code
+        self._ready: dict[int, list[Any]] = {0: [np.arange(threads.size)]}
+        self._held = np.full(threads.size, -1)  # the place of the barrier where a thread waits
+        self._brought = np.zeros(threads.size, bool)  # the predicate that each brings there
+        self._passed_by = np.zeros(threads.size, bool)  # has come to the kernel's end without a `return`
+        self._returning = np.zeros(threads.size, bool)  # whether its latest branch stands in a line with a `return`
+        self._turns: dict[int, int] = {}  # of loops, by the place of their latch
+        self._latches = {one.block.latch_of: i for i, one in enumerate(code) if one.block.latch_of is not None}
+        self._turning = -1  # the place of the loop whose turn begins
+
+    def to_the_end(self) -> None:
+        """Run until all threads have left the kernel."""
+        while True:
+            if not self._ready:
+                if not self._release():
+                    return
+                continue
+            place = min(self._ready)
+            code = self._code[place]
+            if code.waits and self._turns.get(place, 0) % PATIENCE == PATIENCE - 1:
+                self._release()
+                place = max(self._ready)
+                if place != min(self._ready):
+                    self._turns[min(self._ready)] += 1
+                code = self._code[place]
+            parts = self._ready.pop(place)
+            numbers = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+            self._t.take(slice(None) if len(numbers) == self._t.size else numbers, len(numbers))
+            self._execute(place, code, numbers)
+
+    def _execute(self, place: int, code: Code, numbers: Array) -> None:
+        t, block = self._t, code.block
+        if block.latch_of is not None:
+            self._turn(place, code, numbers)
+            return
+        if place in self._latches and place != self._turning:
+            self._turns[self._latches[place]] = 0
+        self._turning = -1
+        t.loop = self._loop_contexts(block)
+        t.begin()
+        self._run.program.counters[code.counter] += t.n
+        for step in code.steps:
+            step(t)
+        test = None if code.test is None else np.broadcast_to(code.test(t), t.n)
+        if block.end is not None and block.end.name in ("bar", "barrier"):
+            self._held[numbers] = place
+            if test is not None:
+                self._brought[numbers] = test
+        elif test is None:
+            self._leave(block.targets[0], numbers)
+        elif test.dtype != bool:  # an indexed branch
+            for i, target in enumerate(block.targets):
+                self._leave(target, numbers[test == i])
+        else:
+            t.add(-2 * (code.site + self._run.log.fresh) - test, None)
+            self._returning[numbers] = code.returns
+            for target, some in zip(block.targets, (test, ~test), strict=True):
+                self._leave(target, numbers[some])
+        t.write_log()
+
+    def _leave(self, place: int, numbers: Array) -> None:
+        """Go on at a place, or leave the kernel."""
+        if not len(numbers):
+            return
+        if place != EXIT:
+            self._ready.setdefault(place, []).append(numbers)
+            return
+        self._t.alive[numbers] = False
+        self._passed_by[numbers] = ~self._returning[numbers]
+
+    # -- loops
+
+    def _turn(self, place: int, code: Code, numbers: Array) -> None:
+        """Begin a loop's next turn."""
+        self._turns[place] = turns = self._turns.get(place, 0) + 1
+        head = code.block.targets[0]
+        if turns > self._run.log.max_steps:
+            line = code.block.last_line or self._code[head].block.last_line
+            words = f"{{}} is still in this loop after {turns - 1:,} turns, and the trace ends here."
+            words += " Does it wait for a thread that can't go on, or for a later block?" * code.waits
+            self._t.report("endless", line, words, numbers[0])
+            raise Ended
+        self._turning = head
+        self._leave(head, numbers)
+
+    def _loop_contexts(self, block: Block) -> list[int] | None:
+        """The list of the contexts of the outermost loop around a block."""
+        if not block.loops:
+            return None
+        return self._run.log.contexts_by_key.setdefault(self._code[self._latches[block.loops[0]]].site, [])
+
+    # -- barriers
+
+    def _release(self) -> bool:
+        """Let those blocks go on of which all threads that are left wait at a barrier; whether there are any."""
+        t, held = self._t, self._held
+        waiting = (held >= 0).reshape(t.blocks, -1)
+        opened = waiting.any(axis=1) & (waiting == t.alive.reshape(t.blocks, -1)).all(axis=1)
+        if not opened.any():
+            return False
+        going = np.flatnonzero(opened[t.block] & (held >= 0))
+        wrong = opened & (
+            np.where(waiting, held.reshape(t.blocks, -1), -1).max(axis=1)
+            != np.where(waiting, held.reshape(t.blocks, -1), len(self._code)).min(axis=1)
+        )
+        wrong |= opened & self._passed_by.reshape(t.blocks, -1).any(axis=1)
+        for number in np.flatnonzero(wrong):
+            self._report_partial(int(number))
+        for number in np.flatnonzero(opened):
+            t.phase[number] = self._run.log.new_phase()
+        self._run.log.barriers += int(opened.sum())
+        for place in np.unique(held[going]).tolist():
+            code, mine = self._code[place], going[held[going] == place]
+            if code.result:
+                self._vote(code, mine)
+            self._leave(code.block.targets[0], mine)
+        held[going] = -1
+        return True
+
+    def _vote(self, code: Code, numbers: Array) -> None:
+        """Give the threads what they brought to the barrier together."""
+        t = self._t
+        t.take(numbers, len(numbers))
+        first = np.flatnonzero(np.diff(t.block[numbers], prepend=-1))
+        brought = self._brought[numbers]
+        votes = code.vote.reduceat(brought.astype("u4") if code.vote is np.add else brought, first)
+        assert code.result is not None
+        code.result(t, votes.repeat(np.diff(np.append(first, len(numbers)))))
+
+    def _report_partial(self, number: int) -> None:
+        """Report a barrier that some threads of a block pass by: a GPU may hang, or go on with wrong data."""
+        t = self._t
+        mine = np.flatnonzero(t.block == number)
+        lines: dict[int, list[int]] = {}
+        for thread in mine[self._held[mine] >= 0].tolist():
+            end = self._code[self._held[thread]].block.end
+            lines.setdefault(end.line if end else 0, []).append(thread)
+        (line, here), *others = lines.items()
+        words = f"{{}} and {len(here) - 1:,} others wait here" if len(here) > 1 else "{} waits here"
+        for other, threads in others:
+            words += f", {len(threads):,} threads wait at line {other} instead"
+        gone = mine[self._passed_by[mine]]
+        if len(gone):
+            have = "has" if len(gone) == 1 else "have"
+            where = self._run.settings.where(t.first + int(gone[0]))
+            words += f", but {len(gone):,} of the block's {len(mine):,} threads {have} come to the kernel's end"
+            words += f" without it (the first: {where})"
+        words += ". All threads of a block that have not returned have to reach the same __syncthreads()."
+        t.report("barrier", line, words, here[0])

@@ -1,0 +1,156 @@
+"""The threads of some blocks: their registers, which of them take part in what is executed now, and what they log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.log.event_log import SITES, too_large
+from kerneltrace.log.execution import Execution
+from kerneltrace.log.grid import WARP, place
+from kerneltrace.log.traced_memory import Array
+
+Order = Callable[[Array], Array]
+"""Puts the numbers of threads in the order in which they change memory by atomics."""
+
+
+class Threads:
+    """The threads of blocks `first` to `first + blocks - 1`; those in `at` take part in what is executed now."""
+
+    at: Any
+    """Their numbers, to index with: a slice for all."""
+    n: int
+
+    def __init__(self, execution: Execution, first: int, blocks: int, order: Order | None) -> None:
+        settings = execution.settings
+        self.execution, self.log, self.diagnostics = execution, execution.log, execution.diagnostics
+        self.of_block, self.blocks, self.order = settings.block_size, blocks, order
+        self.size = blocks * self.of_block
+        self.first = first * self.of_block
+        inside = np.tile(np.arange(self.of_block), blocks)
+        self.block = np.repeat(np.arange(blocks), self.of_block)
+        """The block of each, counted from `first`."""
+        self.lane = inside % WARP
+        self.warp = self.block * -(-self.of_block // WARP) + inside // WARP
+        """The warp of each, counted from the first of `first`."""
+        self.epoch = np.zeros(int(self.warp[-1]) + 1, "i4")  # syncwarps of whole warps, warp by warp
+        self.alive = np.ones(self.size, bool)
+        self.phase = np.array([self.log.new_phase() for _ in range(blocks)], "i4")
+        self.registers: dict[str, Any] = _kept_by_gpu(settings, inside, self.block + first, self.lane)
+        self.loop: list[int] | None = None
+        """The contexts of the loop that is executed now."""
+        self._columns: list[tuple[Any, Any]] = []  # what all that take part log: site, second word or None
+        self.take(slice(None), self.size)
+
+    def take(self, at: Any, n: int) -> None:
+        """Let these threads take part."""
+        self.at, self.n, self.all = at, n, n == self.size
+
+    @contextmanager
+    def only(self, mask: Array) -> Iterator[bool]:
+        """Let those go on for which the mask is true, of those that take part; whether there are any."""
+        kept, chosen = (self.at, self.n), int(np.count_nonzero(mask))
+        if chosen == self.n:
+            yield True
+            return
+        self.write_log()
+        self.take(self.numbers[mask], chosen)
+        yield chosen > 0
+        self.write_log()
+        self.take(*kept)
+
+    @property
+    def numbers(self) -> Array:
+        """The numbers of the threads that take part."""
+        return np.arange(self.size) if self.all else self.at
+
+    # -- registers
+
+    def get(self, name: str) -> Any:
+        """A register of the threads that take part, or one value for all of them; 0 where nobody wrote it."""
+        value = self.registers.get(name)
+        if value is None:
+            return np.zeros((), "u8")
+        return value if self.all or not value.ndim else value[self.at]
+
+    def put(self, name: str, value: Any) -> None:
+        """Write a register, in its type."""
+        value = np.asarray(value)
+        if self.all:
+            self.registers[name] = value.copy()  # what is written for some threads later must not reach another one
+            return
+        old = self.registers.get(name)
+        if old is None or not old.ndim or old.dtype != value.dtype:
+            whole = np.zeros(self.size, value.dtype)
+            if old is not None:
+                whole[:] = old
+            self.registers[name] = old = whole
+        old[self.at] = value
+
+    def those(self, values: Array) -> Array:
+        """The values of the threads that take part."""
+        return values if self.all else values[self.at]
+
+    # -- the log
+
+    def add(self, site: Any, value: Any) -> None:
+        """Log an event of each thread that takes part: its second word, None for a branch, whose site is its word."""
+        self._columns.append((site, value))
+
+    def begin(self) -> None:
+        """Begin a block of code, with a context of its own."""
+        self.log.fresh += SITES
+        if self.loop is not None:
+            self.loop.append(self.log.fresh)
+
+    def write_log(self) -> None:
+        """Write what was logged: a stretch for each thread."""
+        if not self._columns or not self.n:
+            self._columns.clear()
+            return
+        columns, self._columns = self._columns, []
+        words = np.empty((self.n, sum(1 if value is None else 2 for _, value in columns)), "i8")
+        at = 0
+        for site, value in columns:
+            words[:, at] = site
+            if value is not None:
+                words[:, at + 1] = value
+            at += 1 if value is None else 2
+        log, thread, width = self.log, (self.first + self.numbers).astype("i4"), words.shape[1]
+        log.starts.frombytes((len(log.words) + width * np.arange(self.n)).tobytes())
+        log.words.frombytes(words.tobytes())
+        log.threads.frombytes(thread.tobytes())
+        log.phases.frombytes(self.phase[self.those(self.block)].tobytes())
+        log.warp_epochs.frombytes(self.epoch[self.those(self.warp)].tobytes())
+        if len(log.words) > 2 * log.max_events:
+            raise too_large(f"{len(log.words) // 2:,} logged accesses need", log.max_events)
+
+    def report(self, kind: str, line: int, words: str, thread: int, array: str = "", times: int = 1) -> None:
+        """Report a mistake; `thread` is the number of the first that makes it, whom "{}" stands for."""
+        where = self.execution.settings.where(self.first + int(thread))
+        self.diagnostics.add(kind, line, words.replace("{}", where, 1), array=array, thread=self.first + int(thread))
+        self.diagnostics.found[kind, line, array][0] += times - 1
+
+
+def _kept_by_gpu(settings: Any, inside: Array, block: Array, lane: Array) -> dict[str, Any]:
+    """The registers that say where a thread is, such as %tid.x."""
+    kept = {}
+    places = {"tid": place(inside, settings.block), "ctaid": place(block, settings.grid)}
+    extents = {"ntid": settings.block, "nctaid": settings.grid}
+    for name, parts in (places | extents).items():
+        for axis, part in zip("xyz", parts, strict=True):
+            kept[f"%{name}.{axis}"] = np.asarray(part).astype("u4")
+    bit = np.uint32(1) << lane.astype("u4")
+    masks = {"eq": bit, "lt": bit - np.uint32(1), "le": bit | bit - np.uint32(1)}
+    masks |= {"ge": ~masks["lt"], "gt": ~masks["le"]}
+    kept |= {f"%lanemask_{name}": mask for name, mask in masks.items()}
+    kept |= {name: np.zeros((), "u8") for name in ("%clock64", "%globaltimer")}
+    kept |= {name: np.zeros((), "u4") for name in ("%clock", "%smid", "%clock_hi", "%globaltimer_lo")}
+    dynamic = np.array(settings.shared_bytes, "u4")
+    return kept | {
+        "%laneid": lane.astype("u4"), "%warpid": (inside // WARP).astype("u4"), "%nsmid": np.ones((), "u4"),
+        "%dynamic_smem_size": dynamic, "WARP_SZ": np.array(WARP, "u4"),
+    }  # fmt: skip

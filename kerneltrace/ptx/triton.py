@@ -1,0 +1,76 @@
+"""Compile a Triton kernel to PTX, which needs no GPU."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.arguments import brief_repr
+from kerneltrace.errors import KernelError
+from kerneltrace.log.grid import WARP
+from kerneltrace.ptx.launch import Kernel
+
+_CAPABILITY = 80
+"""8.0: later tensor cores have instructions that are not run here."""
+_HIDDEN = 2
+"""Pointers that Triton adds to a kernel's parameters, to memory that these kernels don't use."""
+_TYPES = {
+    "f2": "fp16",
+    "f4": "fp32",
+    "f8": "fp64",
+    "b1": "i1",
+    **{f"{k}{n}": f"{k}{8 * n}" for k in "iu" for n in (1, 2, 4, 8)},
+}
+
+
+def is_triton(kernel: Any) -> bool:
+    """Whether a kernel is a function under @triton.jit."""
+    return type(kernel).__module__.startswith("triton.")
+
+
+def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, Any], threads: int) -> Kernel:
+    """A Triton kernel as PTX of compute capability 8.0, for these arguments and `threads` in a block.
+
+    `constants` are its parameters of the type tl.constexpr. KernelError for a wrong number of arguments, for threads
+    that are no power of two of warps, and in Triton's words for what it can't compile.
+    """
+    triton: Any = importlib.import_module("triton")
+    backend: Any = importlib.import_module("triton.backends.compiler")
+    names = [name for name in kernel.arg_names if name not in constants]
+    if len(names) != len(args) or threads % WARP or (threads // WARP).bit_count() != 1:
+        raise KernelError(
+            f"{kernel.__name__} takes {', '.join(names)} and 32, 64, 128, ... threads a block; got {len(args)}"
+            f" arguments and {threads} threads. Pass what is tl.constexpr in constants={{...}}."
+        )
+    types = dict(zip(names, map(_type, names, args), strict=True))
+    # A pointer or number that 16 divides lets Triton load vectors, as at a launch.
+    aligned = {
+        (kernel.arg_names.index(name),): [["tt.divisibility", 16]]
+        for name, value in zip(names, args, strict=True)
+        if hasattr(value, "shape") or (isinstance(value, int) and value % 16 == 0)
+    }
+    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    source = triton.compiler.ASTSource(kernel, signature, dict(constants), aligned)
+    options = {"num_warps": threads // WARP, "enable_fp_fusion": True}
+    try:
+        compiled = triton.compile(source, target=backend.GPUTarget("cuda", _CAPABILITY, WARP), options=options)
+    except Exception as error:
+        raise KernelError(f"Triton can't compile {kernel.__name__}: {error}") from error
+    lines, first = inspect.getsourcelines(kernel.fn)
+    source = dict(enumerate(map(str.rstrip, lines), first))
+    return Kernel(compiled.asm["ptx"], compiled.metadata.name, source, names, compiled.metadata.shared, hidden=_HIDDEN)
+
+
+def _type(name: str, value: Any) -> str:
+    if getattr(value, "shape", ()) or hasattr(value, "data_ptr"):
+        kind = str(value.dtype)
+        return "*bf16" if "bfloat16" in kind else "*" + _TYPES[np.dtype(kind.removeprefix("torch.")).str[1:]]
+    if isinstance(value, bool | int):
+        return "i32" if -(2**31) <= value < 2**31 else "i64"
+    if isinstance(value, float):
+        return "fp32"
+    raise KernelError(f"A Triton kernel takes arrays and numbers; {name!r} is {brief_repr(value)}.")

@@ -1,0 +1,114 @@
+"""Numbers in registers: their types, how they are read from bits, and how they are rounded.
+
+Source: NVIDIA, Parallel Thread Execution ISA, "Fundamental Types" and "Operand Size Exceeding Instruction-Type Size".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.log.traced_memory import Array
+
+TYPES: dict[str, np.dtype[Any]] = {
+    "pred": np.dtype("?"), "f16": np.dtype("f2"), "f32": np.dtype("f4"), "f64": np.dtype("f8"), "tf32": np.dtype("f4"),
+    "bf16": np.dtype("u2"), "f16x2": np.dtype("u4"), "bf16x2": np.dtype("u4"),
+    **{f"{letter}{bits}": np.dtype(f"u{bits // 8}") for letter in "ub" for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": np.dtype(f"i{bits // 8}") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+"""Types of instructions as NumPy's; NumPy has no bfloat16 and no pairs, which stay the bits that they are."""
+REGISTERS = TYPES | {"f16": np.dtype("u2"), **{f"s{bits}": np.dtype(f"u{bits // 8}") for bits in (16, 32, 64)}}
+"""Types of registers: they hold bits."""
+
+
+def as_type(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A register's value in the type of an instruction: the same bits, or the lower ones of a larger register."""
+    if value.dtype == dtype:
+        return value
+    size = value.dtype.itemsize
+    if "b" in (dtype.kind, value.dtype.kind):
+        return value.astype(dtype)
+    if size == dtype.itemsize:
+        return value.view(dtype)
+    bits = value.view(f"u{size}") if value.dtype.kind != "i" else value
+    kind = "i" if bits.dtype.kind == "i" else "u"  # a signed number keeps its sign where it gets more bits
+    return bits.astype(f"{kind}{dtype.itemsize}").view(dtype)
+
+
+def constant(word: str, dtype: np.dtype[Any]) -> Any:
+    """A number as PTX writes it, in a type."""
+    if word[:2] in ("0f", "0d", "0F", "0D"):
+        bits = bytes.fromhex(word[2:])[::-1]
+        number = np.frombuffer(bits, f"<f{len(bits)}")[0]
+        return number if dtype.kind == "f" and dtype.itemsize == len(bits) else as_type(number, dtype)
+    if "." in word:
+        return dtype.type(word)
+    whole = np.array(int(word.rstrip("U"), 0) % 2**64, np.uint64)
+    return as_type(whole, dtype if dtype.kind != "f" else np.dtype(f"u{dtype.itemsize}"))[()].view(dtype)
+
+
+def widened(bits: Any) -> Any:
+    """bfloat16 as float32."""
+    return np.left_shift(bits, 16, dtype=np.uint32).view(np.float32)
+
+
+def narrowed(value: Any) -> Any:
+    """float32 as the bits of the nearest bfloat16, ties to even; NaN stays NaN."""
+    bits = np.asarray(value, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(value), np.uint32(0x7FFF), rounded).astype(np.uint16)
+
+
+def halves(pair: Any) -> tuple[Any, Any]:
+    """The lower and the upper 16 bits."""
+    return pair.astype(np.uint16), (pair >> np.uint32(16)).astype(np.uint16)
+
+
+def joined(low: Any, high: Any) -> Any:
+    """A pair of 16 bits each."""
+    return low.astype(np.uint32) | high.astype(np.uint32) << np.uint32(16)
+
+
+def to_tf32(value: Any) -> Any:
+    """float32 rounded to the 10 bits of TF32's fraction, ties away from zero."""
+    return ((value.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def towards(exact: Array, dtype: np.dtype[Any], mode: str) -> Array:
+    """Round to a float type: to nearest for rn, towards zero, below or above for rz, rm and rp."""
+    near: Array = np.asarray(exact).astype(dtype)
+    if mode not in ("rz", "rm", "rp"):
+        return near
+    over = near > exact if mode == "rm" else near < exact if mode == "rp" else np.abs(near) > np.abs(exact)
+    goal = {"rm": -np.inf, "rp": np.inf, "rz": 0.0}[mode]
+    return np.where(over, np.nextafter(near, dtype.type(goal)), near)
+
+
+ROUNDINGS = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+
+
+def converted(value: Any, dtype: np.dtype[Any], parts: tuple[str, ...]) -> Any:
+    """What `cvt` makes of a number; out of a whole type's range it gives the nearest that there is, 0 for NaN."""
+    if value.dtype.kind == "f":
+        for part in parts:
+            if part in ROUNDINGS:
+                value = ROUNDINGS[part](value)
+        if dtype.kind != "f":
+            info, wide = np.iinfo(dtype), value.astype(np.float64)
+            inside = np.clip(np.nan_to_num(wide, posinf=np.inf, neginf=-np.inf), float(info.min), float(info.max))
+            below = np.where(inside >= float(info.max), info.max, inside.astype(dtype))
+            return np.where(inside <= float(info.min), info.min, below).astype(dtype)
+        mode = next((part for part in parts if part in ("rz", "rm", "rp")), "rn")
+        rounded = towards(value, dtype, mode) if dtype.itemsize < value.dtype.itemsize else value.astype(dtype)
+    elif "sat" in parts and dtype.kind != "f":
+        info, own = np.iinfo(dtype), np.iinfo(value.dtype)
+        return np.clip(value, max(info.min, own.min), min(info.max, own.max)).astype(dtype)
+    else:
+        rounded = value.astype(dtype)
+    return saturated(rounded) if "sat" in parts else rounded
+
+
+def saturated(value: Any) -> Any:
+    """Between 0 and 1; NaN becomes 0."""
+    return np.clip(np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=0.0), 0, 1).astype(value.dtype)
