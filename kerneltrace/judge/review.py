@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -82,6 +83,14 @@ class Review(ShownAsTable):
         if text("kind", kind, BadArgument) not in METRICS:
             raise BadArgument(f"Expected a kind out of {', '.join(METRICS)}; got {brief_repr(kind)}.")
         return tuple(remark for remark in self.remarks if remark.kind == kind)
+
+    def __str__(self) -> str:
+        """Three parts for each remark, in lines that a terminal holds: where and how much, the source, what to do."""
+        table, lines = self.table(), []
+        for line, source, kind, cost, share, sentence, metric in table.rows:
+            lines += [f"{kind}, {f'line {line}, ' if line else ''}{cost} ({share}), {metric}", f"    {source}"]
+            lines += textwrap.wrap(sentence, 100, initial_indent="  ", subsequent_indent="  ")
+        return "\n".join([table.title, *lines, *table.notes])
 
     def table(self) -> Table:
         """What a cell shows."""

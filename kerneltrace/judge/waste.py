@@ -212,8 +212,8 @@ def float64_by_accident(run: Execution, asks: Demands) -> Iterator[Waste]:
     more = sorted(set(program.float64) - {line})
     others = f" The same in line{'s' * (len(more) > 1)} {', '.join(map(str, more))}." if more else ""
     sentence = (
-        f"{source} is computed in float64: float32 with a Python float or an integer gives float64 in numba. Write"
-        f" float32(...) around the other number.{others}"
+        f"It is computed in float64: a number such as 0.5 is a float64 for numba and a double in C++, and float32"
+        f" with it gives float64, in numba with an integer too. Write float32(0.5), or 0.5f in C++.{others}"
     )
     yield Waste("float64", line, source, sentence, {"double": 0.0})
 

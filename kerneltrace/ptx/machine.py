@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -38,6 +39,7 @@ class Machine:
         self._run, self._memory = execution, memory
         self._decoder = Decoder(execution, memory, function, parameters, pointers, source)
         self._source = source
+        execution.program.names_float64 = any(re.search(r"\b(double|float64)\b", line) for line in source.values())
         self._accesses = Accesses(self._decoder, stores_once=stores_once)
         self._copies = Copies(self._decoder, self._accesses)
         self._warps = Warps(self._decoder, self._accesses)
@@ -51,10 +53,13 @@ class Machine:
     # -- decoding
 
     def _decoded(self, block: Block) -> Code:
-        done = Operations()
+        program, done = self._run.program, Operations()
         for one in block.code:
-            done = done.plus(operations_of(one))
-        code = Code(block, self._run.program.counter(done))
+            operations = operations_of(one)
+            done = done.plus(operations)
+            if operations.double:
+                program.float64.setdefault(one.line, self._source.get(one.line, one.opcode).strip())
+        code = Code(block, program.counter(done))
         code.steps = [step for one in block.code if (step := self._step(one))]
         end = block.end
         if end is not None and end.name in ("bar", "barrier"):

@@ -148,3 +148,14 @@ def test_a_file_and_options(tmp_path, capsys):
     assert "copy: 1 block of 8 threads" in capsys.readouterr().out
     with pytest.raises(KernelError, match="can't be read"):
         trace("none.cu", 1, 8, y)
+
+
+def test_a_review_names_the_line_in_which_a_number_of_c_is_a_double():
+    review = traced("float v = x[t];\ny[t] = 0.1 * v;").review("T4")
+    assert [(remark.kind, remark.line) for remark in review.of("float64")] == [("float64", 5)]
+    assert review.of("float64")[0].share > 0
+
+
+@pytest.mark.parametrize("body", ["y[t] = 0.5f * x[t];", "double v = x[t]; y[t] = 0.5 * v;"])
+def test_a_review_is_silent_about_float32_and_about_doubles_that_are_meant(body):
+    assert traced(body).review("T4").of("float64") == ()
