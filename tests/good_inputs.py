@@ -304,7 +304,6 @@ STARTS: dict[str, tuple[str, ...]] = {
         "labkit.measure.profiling.measure_ceilings",
         "ranks.launcher.agent.start_fork_server",
         "labkit.measure.dist.group_sync",
-        "labkit.measure.rank_script.writing",
         "subprocess.Popen",
     ),
     "ranks": ("ranks.launcher.agent.start_fork_server", "subprocess.Popen"),
@@ -312,6 +311,7 @@ STARTS: dict[str, tuple[str, ...]] = {
         "ranks.launcher.agent.start_fork_server",
         "exercises.nb14.pipelines.group_sync",
         "exercises.nb15.namespace_hosts._check_possible",
+        "exercises.nb15.rank_script.writing",
         "subprocess.Popen",
     ),
 }

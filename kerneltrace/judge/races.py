@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from kerneltrace.log.address_space import Region
-from kerneltrace.log.events import Events, in_order, overlapping, starts
+from kerneltrace.log.events import Events, in_order, starts
 from kerneltrace.log.program import Site
 from kerneltrace.log.traced_memory import Array
 
@@ -50,9 +50,6 @@ def races(accesses: Events, events: Callable[[], Events], sites: list[Site]) -> 
     suspects = _suspects(accesses, log.phases, log.threads)
     for group, owner in (in_a_block, in_a_warp):
         search.conflicts(suspects, group, owner)
-    for cells in overlapping(accesses):
-        for group, owner in (in_a_block, in_a_warp):
-            search.conflicts(cells, group, owner)
     search.conflicts(_suspects(accesses.only(~accesses.shared), *between_blocks), *between_blocks)
     return [Race(both, search.addresses(*lines)) for lines, both in search.found.items()]
 

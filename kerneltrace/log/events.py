@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kerneltrace.log.address_space import CONSTANT, DYNAMIC_SHARED, GLOBAL, SHARED_END, Region
+from kerneltrace.log.address_space import CONSTANT, GLOBAL, SHARED_END, Region
 from kerneltrace.log.event_log import SITES, EventLog
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.program import Site
@@ -193,32 +192,6 @@ class Events:
         """Whether an access goes to constant memory."""
         address = self.address
         return (address >= CONSTANT) & (address < GLOBAL)
-
-
-@dataclass(frozen=True)
-class _InCells(Events):
-    """Accesses by the cell of `width` bytes that each lies in, whose address they have."""
-
-    width: int = 1
-
-    @property
-    def place(self) -> Array:
-        """As of an access to the whole cell."""
-        return super().place // (8 * self.width) * (8 * self.width)
-
-
-def overlapping(accesses: Events) -> Iterator[Events]:
-    """Accesses to dynamic shared memory that overlap others of another size without beginning where these do.
-
-    Each has the wide ones and the narrow ones at one offset, so that an equal cell is an overlap.
-    """
-    some = accesses.only(accesses.shared & (accesses.address >= DYNAMIC_SHARED))
-    size, address = some.size, some.address
-    for wide in np.unique(size)[1:].tolist():
-        for offset in np.unique(address[size < wide] % wide):
-            chosen = some.only((size == wide) | ((size < wide) & (address % wide == offset)))
-            if offset:
-                yield _InCells(chosen.log, chosen.at, chosen.stretch, chosen.offset, wide)
 
 
 def in_order(major: Array, minor: Array) -> Array:

@@ -77,8 +77,8 @@ def kind_of(hint: Any, mark: Any = None) -> Kind:
     origin, parts = get_origin(hint), get_args(hint)
     if isinstance(mark, Kind):  # it replaces what the type says, as that of Array does
         return mark
-    if origin is Annotated:
-        return kind_of(*parts[:2])
+    if origin is Annotated:  # marks of other packages' doors are theirs to read
+        return kind_of(parts[0], parts[1] if isinstance(parts[1], Kind | Number | Items) else None)
     if hint in (int, float):
         return _number(mark or Number(), whole=hint is int)
     if origin is Literal:

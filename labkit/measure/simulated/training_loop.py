@@ -41,7 +41,7 @@ class DeviceLoss(torch.Tensor):
             plain, named = tree_map_only(cls, lambda loss: loss.as_subclass(Tensor), (args, kwargs or {}))
             result = func(*plain, **named)
             devices = [str(arg) for arg in (*plain[1:], *named.values()) if isinstance(arg, str | torch.device)]
-            if read or "cpu" in devices:
+            if read or "cpu" in (func.__name__, *devices):
                 job.read()
                 return result
             if func.__name__ not in _DESCRIBES:
