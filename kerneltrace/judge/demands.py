@@ -63,6 +63,8 @@ class Demands:
     """Instructions on numbers; those on float64, and divisions and functions of float32, are in the next two."""
     double: float
     special: float
+    tensor: float
+    """FLOP of matrix instructions, as Operations counts them."""
     passes: Array
     """For each request of all blocks: to shared memory its wavefronts (for atomics clocks), to other memory clocks to
     look up its lines."""
@@ -129,6 +131,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         arithmetic=per_block * done[2],
         double=per_block * done[3],
         special=per_block * done[4],
+        tensor=per_block * done[5] * WARP,
         passes=np.where(head.shared & (kind == 3), clocks, passes),
         weights=weights,
         is_shared=head.shared,

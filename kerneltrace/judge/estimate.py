@@ -118,6 +118,8 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
     active, together = min(sms, total), min(room.blocks_per_sm * sms, total)
     loaded, moved = _memory_bytes(asks, grid, together, chip.l2_bytes or 0.0, warm)
     services = _services(asks, sm, MEMORY_SHARE * bandwidth / active / hz, moved)
+    if asks.tensor:
+        services["tensor cores"] = tensor_clocks(asks.tensor, "float16", chip)
     missed = asks.l1_miss_bytes / max(asks.load_bytes, 1.0)
     far = min(loaded / max(asks.l1_miss_bytes, 1.0), 1.0)
     wait = L1_CLOCKS + missed * (L2_CLOCKS - L1_CLOCKS + far * (MEMORY_CLOCKS - L2_CLOCKS))

@@ -22,6 +22,8 @@ class Operations(NamedTuple):
     """Of the instructions, those on float64."""
     special: int = 0
     """Of the instructions, divisions and mathematical functions of float32."""
+    tensor: int = 0
+    """FLOP of matrix instructions, as float16 takes as long for: 1 of TF32 counts as 2, and 2 of 8 bits as 1."""
 
     def plus(self, other: Operations, times: int = 1) -> Operations:
         """These and `times` as many as `other` has."""

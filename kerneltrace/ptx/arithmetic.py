@@ -256,12 +256,17 @@ def _whole_product(
     return FUNCTIONS[one.name], sources, dtype
 
 
+_BITS = {"tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
+"""Whose products tensor cores do at the rate of numbers of so many bits (data sheets of A100 and H100)."""
+
+
 def operations_of(one: Instruction) -> Operations:
     """What one thread does with it: FLOP and operations on whole numbers; those on 64 bits compute addresses."""
     kind = one.parts[-1] if one.parts else ""
     if one.name == "mma":
         m, n, k = (int(n) for n in one.parts[2][1:].replace("n", " ").replace("k", " ").split())
-        return Operations(flop=2 * m * n * k // 32, instructions=1, double=int(kind == "f64"))
+        flop, bits = 2 * m * n * k // 32, _BITS.get(one.parts[6], 16)
+        return Operations(flop, instructions=1, double=int(kind == "f64"), tensor=flop * bits // 16 * (kind != "f64"))
     if one.name in ("atom", "red") and set(one.parts) & {"add", "min", "max", "and", "or", "xor", "inc", "dec"}:
         return Operations(flop=1) if "f" in kind else Operations(integer=1)
     if kind in ("f16", "f32", "f64", "bf16", "f16x2", "bf16x2") and one.name in _COUNTED:

@@ -116,6 +116,16 @@ def test_matmul_bfloat16(mnk, device):
     assert error(fast_matmul.matmul(a, b, out=out), a.double() @ b.double()) < rounding
 
 
+@needs_nvrtc
+def test_an_estimate_gives_matrix_instructions_the_rate_of_tensor_cores():
+    m, n, k = 128, 256, 64  # one block
+    a, b, c = (torch.ones(*shape, dtype=torch.bfloat16) for shape in ((m, k), (k, n), (m, n)))
+    shared = {"shared_bytes": 4 * fast_matmul._STAGE_BYTES, "options": ("-DDEPTH=32", "-DSTAGES=4")}
+    done = trace(CUDA_FILES["matmul_bfloat16"], 1, 256, a, b, c, m, n, k, **shared)
+    parts = done.estimate("A100 SXM4 80GB", grid=108, registers=200).parts  # one block on each SM
+    assert parts["tensor cores"] == pytest.approx(108 * 2 * m * n * k / 312e12, rel=1e-3)
+
+
 @pytest.mark.parametrize("sizes", [*SIMPLE_CNN, (3, 8, 15, 17, 3, 1), (1, 1, 4, 4, 1, 0)], ids=str)
 def test_cnn_block_forward_and_backward(sizes, device):
     c, d, height, width, k, padding = sizes
