@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import warnings
 from collections.abc import Sequence
@@ -52,7 +53,8 @@ def kernel(answer: object, parameters: str) -> Any:
     if (names := ", ".join(inspect.signature(fn).parameters)) != parameters:
         raise NotYet(f"Expected the kernel's parameters ({parameters}), got ({names}).")
     function(fn)
-    arrays = [name for name in fn.__code__.co_names if isinstance(fn.__globals__.get(name), np.ndarray)]
+    read = [one.argval for one in dis.get_instructions(fn) if one.opname == "LOAD_GLOBAL"]  # not the x of threadIdx.x
+    arrays = [name for name in read if isinstance(fn.__globals__.get(name), np.ndarray)]
     if arrays:
         raise NotYet(
             f"It uses {arrays[0]}, an array of the notebook. A kernel's arrays are its parameters: {parameters}."

@@ -208,3 +208,8 @@ CASES = [pytest.param(number, answer, id=answer.__name__) for number in RIGHT fo
 def test_it_is_accepted(number, answer):
     outcome = check(number, answer)
     assert outcome.state == "passed", outcome
+
+
+def test_an_array_of_the_notebook_called_x_is_not_the_x_of_an_index(monkeypatch):
+    monkeypatch.setitem(double_after_a_return.py_func.__globals__, "x", np.ones(3))
+    assert check("03.1", double_after_a_return).state == "passed"
