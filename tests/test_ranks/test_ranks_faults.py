@@ -1,5 +1,6 @@
 """Planted faults: who is to blame is named, and nothing of a launch stays behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -164,12 +165,18 @@ def test_a_killed_kernel_takes_along_what_its_ranks_started(short_path):
         time.sleep(0.05)
 
 
+def leads_a_group(pid):
+    with contextlib.suppress(ProcessLookupError):  # it may have ended since it was listed
+        return os.getpgid(pid) == pid
+    return False
+
+
 @pytest.mark.complete
 @linux_only
 def test_a_kernel_killed_early_leaves_no_process(short_path):
     shared = {path.name for path in Path("/dev/shm").iterdir()}
     process = kernel("works", TMPDIR=str(short_path))
-    while not any(os.getpgid(pid) == pid for pid in processes_of(process.pid) - {process.pid}):
+    while not any(map(leads_a_group, processes_of(process.pid) - {process.pid})):
         time.sleep(0.001)
     family = processes_of(process.pid)
     os.killpg(process.pid, signal.SIGKILL)
