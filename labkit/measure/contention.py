@@ -157,11 +157,6 @@ def add_ended(spent: Sequence[tuple[float, float]]) -> None:
     _ended = _ended[0] + sum(ran for ran, _ in spent), _ended[1] + sum(waited for _, waited in spent)
 
 
-def own_threads() -> tuple[float, float]:
-    """Seconds on a core and waiting for one of this process's threads since they began; 0 where it isn't said."""
-    return _spent({}, _threads([psutil.Process()]) or {})
-
-
 def _threads(
     family: Sequence[psutil.Process], proc: Path = Path("/proc")
 ) -> dict[tuple[int, int], tuple[float, float]] | None:
