@@ -8,6 +8,7 @@ from typing import Any
 
 ENDINGS = ("raised", "deadlock", "endless")
 """Kinds of mistakes with which a run ends."""
+ABSENT_LANE = "{} reads the value of lane {}, which does not take part: it is undefined."
 
 
 @dataclass
@@ -46,8 +47,7 @@ class Diagnostics:
 
     def absent_lane(self, key: int, lane: int) -> None:
         """Report a shuffle that reads from a lane which does not take part."""
-        words = f"{self._here()} reads the value of lane {lane}, which does not take part: it is undefined."
-        self.add("undefined", self.line_of(key), words)
+        self.add("undefined", self.line_of(key), ABSENT_LANE.format(self._here(), lane))
 
     def divided_by_zero(self, key: int, dividend: int) -> None:
         """Report an integer division by zero."""

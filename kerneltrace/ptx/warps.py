@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.errors import KernelError
+from kerneltrace.log.diagnostics import ABSENT_LANE
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.accesses import Accesses
@@ -63,7 +64,7 @@ class Warps:
             if absent.any():
                 values[absent] = np.array(t.execution.settings.undefined).astype(values.dtype)
                 first = int(np.argmax(absent))
-                words = f"{{}} reads the value of lane {int(wanted[first])}, which does not take part: it is undefined."
+                words = ABSENT_LANE.format("{}", int(wanted[first]))
                 t.report("undefined", one.line, words, t.numbers[first], times=int(absent.sum()))
             write(t, values)
             for result in met:
