@@ -88,7 +88,8 @@ class Review(ShownAsTable):
         """Three parts for each remark, in lines that a terminal holds: where and how much, the source, what to do."""
         table, lines = self.table(), []
         for line, source, kind, cost, share, sentence, metric in table.rows:
-            lines += [f"{kind}, {f'line {line}, ' if line else ''}{cost} ({share}), {metric}", f"    {source}"]
+            lines.append(f"{kind}, {f'line {line}, ' if line else ''}{cost} ({share}), {metric}")
+            lines += [f"    {source}"] * bool(source)  # a remark on the whole launch has none
             lines += textwrap.wrap(sentence, 100, initial_indent="  ", subsequent_indent="  ")
         return "\n".join([table.title, *lines, *table.notes])
 
