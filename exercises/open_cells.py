@@ -17,7 +17,7 @@ def open_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in cells]
-    names = [_names(source) for source in sources]
+    names = [names_of(source) for source in sources]
     taken: list[dict[str, Any]] = []
     open_names: set[str] = set()
     for i, (source, (used, assigned)) in enumerate(zip(sources, names, strict=True)):
@@ -43,7 +43,7 @@ def _says_open(stub: str, check: str) -> str:
     return f"\nassert (said := {ast.unparse(call)}).state in {states}, said"
 
 
-def _names(source: str) -> tuple[set[str], set[str]]:
+def names_of(source: str) -> tuple[set[str], set[str]]:
     """The notebook's names that a cell uses, in its functions too, and those that it gives a value."""
     table = symtable.symtable(source, "cell", "exec")
     used = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced()}

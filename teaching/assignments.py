@@ -7,16 +7,16 @@ import inspect
 import json
 import re
 import secrets
-import symtable
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exercises.open_cells import names_of
 from labkit.core.errors import LabError, MissingExtra
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
-from teaching import handout, hidden_check
+from teaching import handout, hidden_check, path as paths
 
 INTRODUCTION = """# {title}
 
@@ -56,28 +56,19 @@ class Assignment:
 
     def write(self, folder: Path, cells: list[dict[str, Any]]) -> None:
         """Write the notebook of these cells into a folder."""
-        found = json.loads(notebook_path(self.name[:2]).read_text(encoding="utf-8"))
-        text = json.dumps(found | {"cells": cells}, indent=1, ensure_ascii=False)
+        (path,) = paths.chosen([self.name[:2]])
+        text = json.dumps(notebook_files.read(path) | {"cells": cells}, indent=1, ensure_ascii=False)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{self.name}.ipynb").write_text(text + "\n", encoding="utf-8")
-
-
-def notebook_path(number: str) -> Path:
-    """The notebook of a number such as "03"; LabError where there is none."""
-    found = [path for path in notebook_files.paths() if path.name.startswith(f"{number}_")]
-    if not found:
-        numbers = ", ".join(path.name[:2] for path in notebook_files.paths())
-        raise LabError(f"There is no notebook {number!r}; there are {numbers}.")
-    return found[0]
 
 
 def assignment(number: str) -> Assignment:
     """The exercises of a notebook ("03"): their cells, the headings and text above them, and the code they build on."""
     handout.check_open()
-    path = notebook_path(number)
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    (path,) = paths.chosen([number])
+    cells = notebook_files.read(path)["cells"]
     sources = ["".join(cell["source"]) for cell in cells]
-    stubs = {i: n for i, source in enumerate(sources) if (n := _stub(cells[i], source)) is not None}
+    stubs = {i: n for i, cell in enumerate(cells) if (n := notebook_files.stub_of(cell)) is not None}
     kept = set(_needed(cells, sources, stubs)) | {i for stub in stubs for i in _text_above(cells, sources, stub)}
     title = sources[0].splitlines()[0].removeprefix("# ")
     words = INTRODUCTION.format(title=title, count=len(stubs), number=number, first=min(stubs.values()))
@@ -101,10 +92,6 @@ def _imports(sources: list[str]) -> str:
 def _cell(kind: str, source: str, name: str) -> dict[str, Any]:
     cell: dict[str, Any] = {"cell_type": kind, "id": name, "metadata": {}, "source": source}
     return cell | ({"outputs": [], "execution_count": None} if kind == "code" else {})
-
-
-def _stub(cell: dict[str, Any], source: str) -> str | None:
-    return notebook_files.stub_number(source) if cell["cell_type"] == "code" else None
 
 
 def _answer(number: str, sources: list[str]) -> str:
@@ -161,14 +148,7 @@ def _python(source: str) -> str:
 
 def _names(code: str) -> tuple[set[str], set[str]]:
     """The names that a cell takes from cells above, and those that it sets."""
-    top = symtable.symtable(code, "cell", "exec")
-    own = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
-    read = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_referenced()}
-    inner = top.get_children()
-    while inner:
-        table = inner.pop()
-        read |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
-        inner += table.get_children()
+    read, own = names_of(code)
     return read - own, own
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+from exercises.misconceptions import misconceptions
 from labkit.core.errors import LabError
 from labkit.core.paths import ROOT
-from labkit.lesson import exercise_files
+from labkit.lesson import exercise_files, notebook_files
 from teaching import path as paths
 
 FOLDER = ROOT / "docs" / "teaching"
@@ -69,26 +69,19 @@ def path_line(number: str) -> str:
     (path,) = paths.chosen([number])
     return (
         f"[Notebook](../../notebooks/{path.name}). The 50-minute path takes {needed(number, 50)} minutes and leaves "
-        f"{paths.rest(paths.read(path), 50)} for homework; the 90-minute path takes {needed(number, 90)}."
+        f"{paths.rest(notebook_files.read(path), 50)} for homework; the 90-minute path takes {needed(number, 90)}."
     )
 
 
 def stuck_list(number: str) -> str:
     """The misconceptions behind most of a notebook's wrong answers, and what to say to each; else the first hints."""
-    bank = _bank()
+    bank = {name: one for name, one in misconceptions().items() if one.kind == "misconception"}
     behind = Counter(name for name in _names_of_wrong_answers(number) if name in bank)
-    rows = [f"- *{bank[name]['title']}.* {bank[name]['true']}" for name, _ in behind.most_common(5)]
+    rows = [f"- *{bank[name].title}.* {bank[name].true}" for name, _ in behind.most_common(5)]
     if not rows:
         exercises = [one for one in exercise_files.numbers() if one.startswith(number)]
         rows = [f"- *{one}:* {exercise_files.exercise(one).hints[0]}" for one in exercises]
     return "\n".join(["**Where learners get stuck.**", "", *rows])
-
-
-@cache
-def _bank() -> dict[str, dict[str, str]]:
-    """The misconceptions by name, without slips and tricks on the checks."""
-    with (ROOT / "exercises" / "misconceptions.csv").open(encoding="utf-8", newline="") as file:
-        return {row["name"]: row for row in csv.DictReader(file) if row["kind"] == "misconception"}
 
 
 def _names_of_wrong_answers(number: str) -> Iterable[str]:
@@ -145,5 +138,5 @@ def _row(cells: Sequence[str]) -> str:
 
 def _linked(number: str) -> str:
     (path,) = paths.chosen([number])
-    title = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]).splitlines()[0]
+    title = "".join(notebook_files.read(path)["cells"][0]["source"]).splitlines()[0]
     return f"[{title.removeprefix('# ')}](../../notebooks/{path.name})"

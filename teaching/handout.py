@@ -7,7 +7,6 @@ has to know what is right, so its file (exercises/nbNN/check.py) is in the copy 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from pathlib import Path
 
@@ -55,7 +54,7 @@ def write(target: Path) -> None:
             else:
                 shutil.copy(source, target)
         for path in notebook_files.paths():
-            text = canonical(json.loads(path.read_text(encoding="utf-8")), path.name)  # without a teacher's outputs
+            text = canonical(notebook_files.read(path), path.name)  # without a teacher's outputs
             (target / "notebooks" / path.name).write_text(text, encoding="utf-8")
         title, _, text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")
         (target / "README.md").write_text(f"{title}\n{NOTE}{text}", encoding="utf-8")
@@ -71,10 +70,9 @@ def make_empty(folder: Path) -> None:
 def check_open() -> None:
     """LabError where an exercise's cell in notebooks/ has no dots left: somebody's answer would be handed out."""
     for path in notebook_files.paths():
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            source = "".join(cell["source"])
-            number = notebook_files.stub_number(source) if cell["cell_type"] == "code" else None
-            if number is not None and "..." not in source:
+        for cell in notebook_files.read(path)["cells"]:
+            number = notebook_files.stub_of(cell)
+            if number is not None and "..." not in "".join(cell["source"]):
                 raise LabError(
                     f"{path.name} holds an answer to {number}. Keep it under another name, and restore the notebook "
                     f"with `git checkout notebooks/{path.name}`."

@@ -16,11 +16,11 @@ from typing import Any
 
 from labkit.core.errors import LabError
 from labkit.lesson import exercise_files, notebook_files
+from labkit.lesson.notebook_files import Notebook
 from scripts import notebooks
 
 SKIPPED = {50: {"more", "skip-50"}, 90: {"more"}}  # minutes of a path -> tags of the cells that it leaves out
 
-Notebook = dict[str, Any]
 _TASK = re.compile(r"(?m)^\*\*(?:Exercise \d\d\.\d|Predict\b)")  # what a learner is asked to do in the next code cell
 _SECTION = re.compile(r"## (\d) ")
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise LabError(f"{len(paths)} notebooks don't fit into one file: name a folder after -o.")
     (arguments.out.parent if alone else arguments.out).mkdir(parents=True, exist_ok=True)
     for path in paths:
-        made = shortened(read(path), path.name, arguments.minutes)
+        made = shortened(notebook_files.read(path), path.name, arguments.minutes)
         if arguments.solved:
             made = notebook_files.solved(made, exercise_files.solutions(path.name[:2]))
         file = arguments.out if alone else arguments.out / path.name
@@ -60,14 +60,9 @@ def chosen(numbers: Sequence[str]) -> list[Path]:
     return [paths[number] for number in numbers]
 
 
-def read(path: Path) -> Notebook:
-    """A notebook's JSON."""
-    return dict(json.loads(path.read_text(encoding="utf-8")))
-
-
 def minutes(path: Path, length: int) -> int:
     """Minutes that a learner needs for a path of the notebook, in whole 5 minutes, by the formula for whole ones."""
-    return notebooks.minutes({"cells": _kept(read(path), length)}, path.name[:2])
+    return notebooks.minutes({"cells": _kept(notebook_files.read(path), length)}, path.name[:2])
 
 
 def is_left_out(cell: dict[str, Any], length: int) -> bool:
@@ -124,10 +119,9 @@ def left_out(notebook: Notebook, length: int) -> tuple[list[str], list[str]]:
     for cell in notebook["cells"]:
         if not is_left_out(cell, length):
             continue
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "markdown" and (found := _SECTION.match(source)):
+        if cell["cell_type"] == "markdown" and (found := _SECTION.match("".join(cell["source"]))):
             sections.append(found[1])
-        elif cell["cell_type"] == "code" and (number := notebook_files.stub_number(source)):
+        elif number := notebook_files.stub_of(cell):
             exercises.append(number)
     return sections, [number for number in exercises if number[3] not in sections]
 

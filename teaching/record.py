@@ -20,7 +20,7 @@ from labkit.core.units import format_seconds
 from labkit.lesson import exercise_files, notebook_files
 from labkit.measure.machine import machine
 
-_TRIES = 3
+_TRIES, _CELL_S = 3, 600  # runs of a notebook, seconds of a cell
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,24 +95,27 @@ def _run_undisturbed(path: Path, home: str, tell: Callable[[str], None]) -> None
 
 def _run(path: Path, home: str) -> None:
     """Run one notebook with its solutions, its state in the folder `home`."""
+    filled = notebook_files.solved(notebook_files.read(path), exercise_files.solutions(path.name[:2]))
+    if failed := list(_not_passed(ran(path.name, filled, LABKIT_HOME=home, LABKIT_PROFILE="full"))):
+        raise LabError(f"{path.name}: its own solutions did not pass: {'; '.join(failed)}")
+
+
+def ran(name: str, notebook: notebook_files.Notebook, **environment: str) -> Any:
+    """A notebook (nbformat 4 JSON) after it has run; LabError where a cell fails, MissingExtra without nbclient."""
     try:
         import nbclient
         import nbformat
     except ImportError as error:
-        raise MissingExtra(f"Recording needs {error.name}: pip install nbclient ipykernel") from error
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    filled = nbformat.reads(
-        json.dumps(notebook_files.solved(notebook, exercise_files.solutions(path.name[:2]))), as_version=4
-    )
-    client = nbclient.NotebookClient(
-        filled, timeout=600, store_widget_state=False, resources={"metadata": {"path": str(NOTEBOOKS)}}
-    )
+        raise MissingExtra(f"To run notebooks, install {error.name}: pip install nbclient ipykernel") from error
+    made = nbformat.reads(json.dumps(notebook), as_version=4)
+    resources = {"metadata": {"path": str(NOTEBOOKS)}}
     try:
-        client.execute(env={**os.environ, "LABKIT_HOME": home, "LABKIT_PROFILE": "full"})
+        nbclient.NotebookClient(made, timeout=_CELL_S, store_widget_state=False, resources=resources).execute(
+            env={**os.environ, **environment}
+        )
     except nbclient.exceptions.CellExecutionError as error:
-        raise LabError(f"{path.name} failed, so nothing of it was recorded: {error}") from error
-    if failed := list(_not_passed(filled)):
-        raise LabError(f"{path.name}: its own solutions did not pass: {'; '.join(failed)}")
+        raise LabError(f"{name} failed, so nothing of it was kept: {error}") from error
+    return made
 
 
 def _not_passed(notebook: Any) -> Iterator[str]:

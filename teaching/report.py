@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -80,7 +79,7 @@ def _sources(claims: course.Claims) -> str:
 
 def _headings(notebook: Path) -> dict[str, str]:
     """A notebook's title under "", and its sections' headings under "1", "2", ..."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    cells = notebook_files.read(notebook)["cells"]
     lines = [line for c in cells if c["cell_type"] == "markdown" for line in "".join(c["source"]).splitlines()[:1]]
     sections = {line.split()[1]: line.removeprefix("## ") for line in lines if line.startswith("## ")}
     return sections | {"": next((line.removeprefix("# ") for line in lines if line.startswith("# ")), notebook.stem)}

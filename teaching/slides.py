@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import html
-import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.errors import LabError, MissingExtra
-from labkit.core.paths import NOTEBOOKS, ROOT
+from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
 from teaching import path as paths
+from teaching.record import ran
 
 LECTURES = ROOT / "docs" / "teaching" / "lectures"
 _REVEAL = "https://unpkg.com/reveal.js@4.0.2"  # where nbconvert's own slides find it
-_CELL_S = 600
 
 Cells = Mapping[str, Mapping[str, Any]]  # id -> cell, after it has run
 
@@ -59,10 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the notebooks and write the slides."""
     slides = lecture(arguments.lecture)
     prefix = with_reveal(arguments.reveal, arguments.out) if arguments.reveal else _REVEAL
-    ran = {number: executed(number, [s.figure for s in slides]) for number in sorted({s.notebook for s in slides})}
+    done = {number: executed(number, [s.figure for s in slides]) for number in sorted({s.notebook for s in slides})}
     arguments.out.mkdir(parents=True, exist_ok=True)
     file = arguments.out / f"{arguments.lecture}.slides.html"
-    file.write_text(exported([cell for slide in slides for cell in cells_of(slide, ran)], slides[0].title, prefix))
+    file.write_text(exported([cell for slide in slides for cell in cells_of(slide, done)], slides[0].title, prefix))
     print(f"{file}: {len(slides)} slides")
     return 0
 
@@ -89,28 +87,21 @@ def with_reveal(folder: Path, out: Path) -> str:
 
 def executed(number: str, figures: Sequence[str]) -> Cells:
     """A notebook's cells, run with the solutions as far as the last of these figures."""
-    try:
-        import nbclient
-        import nbformat
-    except ImportError as error:
-        raise MissingExtra(f"Slides need {error.name}: make extras") from error
     (path,) = paths.chosen([number])
-    notebook = notebook_files.solved(paths.read(path), exercise_files.solutions(number))
+    notebook = notebook_files.solved(notebook_files.read(path), exercise_files.solutions(number))
     wanted = [i for i, cell in enumerate(notebook["cells"]) if cell["id"] in figures]
     last = max(wanted, default=-1) + 1
-    first = nbformat.reads(json.dumps(notebook | {"cells": notebook["cells"][:last]}), as_version=4)
+    first = []
     if wanted:
         print(f"{path.name}: running {last} cells ...", flush=True)
         with tempfile.TemporaryDirectory() as home:
-            resources = {"metadata": {"path": str(NOTEBOOKS)}}
-            client = nbclient.NotebookClient(first, timeout=_CELL_S, store_widget_state=False, resources=resources)
-            client.execute(env={**os.environ, "LABKIT_HOME": home})
-    return {cell["id"]: cell for cell in [*first.cells, *notebook["cells"][last:]]}
+            first = ran(path.name, notebook | {"cells": notebook["cells"][:last]}, LABKIT_HOME=home)["cells"]
+    return {cell["id"]: cell for cell in [*first, *notebook["cells"][last:]]}
 
 
-def cells_of(slide: Slide, ran: Mapping[str, Cells]) -> list[dict[str, Any]]:
+def cells_of(slide: Slide, done: Mapping[str, Cells]) -> list[dict[str, Any]]:
     """A slide as two cells of text: what is shown, and the notes."""
-    cells = ran[slide.notebook]
+    cells = done[slide.notebook]
     shown = "\n".join(pictures(cells[slide.figure].get("outputs", []))) if slide.figure else ""
     if slide.figure and not shown:
         raise LabError(f"Cell {slide.figure} of notebook {slide.notebook} drew nothing: see {LECTURES}.")

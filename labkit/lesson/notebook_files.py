@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,14 +22,22 @@ def stub_number(source: str) -> str | None:
     return stub[1] if stub else None
 
 
+def stub_of(cell: Mapping[str, Any]) -> str | None:
+    """The exercise whose blank a cell (nbformat 4 JSON) is; None for any other cell, text too."""
+    return stub_number("".join(cell["source"])) if cell["cell_type"] == "code" else None
+
+
+def read(path: Path) -> Notebook:
+    """A notebook's JSON."""
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
 def solved(notebook: Notebook, solutions: Mapping[str, str]) -> Notebook:
     """A copy of a notebook (nbformat 4 JSON) with each exercise's blank replaced by its solution."""
     filled = copy.deepcopy(notebook)
     for cell in filled["cells"]:
-        source = "".join(cell["source"])
-        number = stub_number(source) if cell["cell_type"] == "code" else None
-        if number is not None:
-            cell["source"] = f"{source.splitlines()[0]}\n{solutions[number]}"
+        if (number := stub_of(cell)) is not None:
+            cell["source"] = f"{''.join(cell['source']).splitlines()[0]}\n{solutions[number]}"
     return filled
 
 

@@ -6,7 +6,6 @@ The dates are those of FSRS (github.com/open-spaced-repetition/py-fsrs). They fo
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from typing import Literal
@@ -21,7 +20,7 @@ from labkit.core.parameters import checked
 from labkit.core.paths import NOTEBOOKS
 from labkit.core.results import Attempt, Measurement
 from labkit.core.units import format_quantity, significant
-from labkit.lesson import exercise_files, outcomes
+from labkit.lesson import exercise_files, notebook_files, outcomes
 from labkit.lesson.checks import Text
 from labkit.lesson.guesses import before_measuring
 from labkit.lesson.outline import outlines
@@ -77,7 +76,7 @@ def due_dates() -> dict[str, date]:
 def _exercise(number: str) -> str:
     """The question of an exercise, with a link to its section."""
     file = outlines()[number[:2]].file
-    cells = json.loads((NOTEBOOKS / file).read_text(encoding="utf-8"))["cells"]
+    cells = notebook_files.read(NOTEBOOKS / file)["cells"]
     prose = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
     heading = next((text.splitlines()[0][3:] for text in prose if text.startswith(f"## {number[3]} ")), "")
     start = f"**Exercise {number}.**"

@@ -11,7 +11,7 @@ import pytest
 from labkit.core.errors import LabError
 from labkit.lesson import exercise_files, notebook_files
 from labkit.lesson.checks import check
-from teaching import assignments, nbgrader, otter
+from teaching import assignments, nbgrader, otter, path as paths
 from teaching.assignments import assignment
 from teaching.hidden_check import judge
 from tests.helpers import notebook_paths
@@ -43,7 +43,8 @@ def modules_kept():
 
 def told_only_by_solutions(number):
     """The lines of a notebook's solutions that stand neither in the notebook nor in the check that learners have."""
-    told = assignments.notebook_path(number).read_text(encoding="utf-8")
+    (path,) = paths.chosen([number])
+    told = path.read_text(encoding="utf-8")
     for file in (exercise_files.EXERCISES / f"nb{number}").glob("*.*"):  # not __pycache__
         told += file.read_text(encoding="utf-8") if file.name not in ("solution.py", "wrong_answers.py") else ""
     lines = [line.strip() for code in exercise_files.solutions(number).values() for line in code.splitlines()]
@@ -123,7 +124,7 @@ def test_random_numbers_are_as_before_afterwards(modules_kept):
 
 @pytest.mark.parametrize("write", [otter.write, nbgrader.write])
 def test_an_unknown_notebook_is_named(write, tmp_path):
-    with pytest.raises(LabError, match="There is no notebook '99'; there are 00, 01, "):
+    with pytest.raises(LabError, match=r"There is no notebook '99'\. There are 00, 01, "):
         write("99", tmp_path)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from labkit.core.errors import LabError
 from labkit.core.paths import ROOT
-from labkit.lesson import exercise_files
+from labkit.lesson import exercise_files, notebook_files
 from teaching import __main__ as command, docs, path as paths
 from tests.helpers import notebook_paths
 
@@ -78,7 +78,7 @@ def test_every_notebook_has_its_page_for_teachers(number):
     text = (docs.FOLDER / "labs.md").read_text(encoding="utf-8")
     (page,) = re.findall(rf"(?ms)^## {number} .*?(?=^## |\Z)", text)
     (path,) = paths.chosen([number])
-    title = "".join(paths.read(path)["cells"][0]["source"]).splitlines()[0]
+    title = "".join(notebook_files.read(path)["cells"][0]["source"]).splitlines()[0]
     assert page.startswith(f"#{title}\n")
     for part in ("Before", "The picture", "Demonstrate", "Afterwards", "Without a GPU"):
         assert f"\n**{part}.** " in page

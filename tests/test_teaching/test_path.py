@@ -59,7 +59,7 @@ def needed_but_left_out(notebook, length):
 
 
 def open_and_solved(path):
-    notebook = paths.read(path)
+    notebook = notebook_files.read(path)
     return notebook, notebook_files.solved(notebook, exercise_files.solutions(path.name[:2]))
 
 
@@ -109,7 +109,7 @@ def predicted(cells):
 
 @every_notebook
 def test_the_short_path_keeps_what_a_notebook_is_for(path):
-    whole, made = paths.read(path), paths.shortened(paths.read(path), path.name, 50)
+    whole, made = notebook_files.read(path), paths.shortened(notebook_files.read(path), path.name, 50)
     kept = code_of(made)
     assert [one["id"] for one in made["cells"][:6]] == [one["id"] for one in whole["cells"][:6]]  # the first picture
     assert "lab.summary(" in source_of(kept[-1])
@@ -132,8 +132,8 @@ def test_the_short_path_measures_what_it_lets_learners_predict(path):
             if any(f'{name}"' in source and f'{name}", guess' not in source for source in sources)
         }
 
-    kept = code_of(paths.shortened(paths.read(path), path.name, 50))
-    assert predicted(kept) & answered(code_of(paths.read(path))) <= answered(kept)
+    kept = code_of(paths.shortened(notebook_files.read(path), path.name, 50))
+    assert predicted(kept) & answered(code_of(notebook_files.read(path))) <= answered(kept)
 
 
 def tasks(notebook):
@@ -146,13 +146,13 @@ def tasks(notebook):
 
 @every_notebook
 def test_what_is_left_out_is_asked_for_nowhere(path):
-    made = paths.shortened(paths.read(path), path.name, 50)
+    made = paths.shortened(notebook_files.read(path), path.name, 50)
     text = "\n".join(source_of(one) for one in made["cells"] if one["cell_type"] == "markdown")
     asked = set(re.findall(r"(?m)^\*\*Exercise (\d\d\.\d[a-z]?)\.", text))
     there = {notebook_files.stub_number(source_of(one)) for one in code_of(made)} - {None}
     assert asked == there
     guesses = [(above, below) for above, below in tasks(made) if "**Predict.**" in source_of(above)]
-    whole = {above["id"]: below["id"] for above, below in tasks(paths.read(path))}
+    whole = {above["id"]: below["id"] for above, below in tasks(notebook_files.read(path))}
     assert all(below["id"] == whole[above["id"]] for above, below in guesses)
 
 
@@ -208,7 +208,7 @@ def test_a_wrong_command_is_told(numbers, out, words, tmp_path, capsys):
 
 def test_the_minutes_of_a_path_are_those_of_its_cells():
     path = notebook_paths()[0]
-    made = paths.shortened(paths.read(path), path.name, 50)
+    made = paths.shortened(notebook_files.read(path), path.name, 50)
     assert f"\n{paths.minutes(path, 50)} minutes" in made["cells"][0]["source"]
     made["cells"][0]["source"] = made["cells"][0]["source"].rpartition("\n\n")[0]  # without what is left out
     assert paths.minutes(path, 50) == script.minutes(made, path.name[:2])

@@ -64,7 +64,7 @@ def test_recording_again_replaces_the_notebooks_that_ran_and_keeps_the_others(wo
 @pytest.mark.complete
 def test_a_notebook_that_fails_records_nothing_and_is_named(workbook):
     path, _ = workbook("answer = 1", MEASURE)
-    with pytest.raises(LabError, match=r"99_test\.ipynb failed, so nothing of it was recorded"):
+    with pytest.raises(LabError, match=r"99_test\.ipynb failed, so nothing of it was kept"):
         workbook("answer = 3", MEASURE, "1 / 0")
     assert [e.value for e in results.read(path)[0]] == [1.0]
 

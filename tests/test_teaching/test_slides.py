@@ -5,6 +5,7 @@ import re
 import pytest
 
 from labkit.core.errors import LabError
+from labkit.lesson import notebook_files
 from teaching import __main__ as command, path as paths, slides
 
 pytestmark = pytest.mark.slow  # makes whole lectures
@@ -29,7 +30,7 @@ def test_there_are_three_lectures():
 def test_its_cells_are_in_the_notebooks(name):
     for slide in slides.lecture(name):
         (path,) = paths.chosen([slide.notebook])
-        kinds = {one["id"]: one["cell_type"] for one in paths.read(path)["cells"]}
+        kinds = {one["id"]: one["cell_type"] for one in notebook_files.read(path)["cells"]}
         assert not slide.figure or kinds[slide.figure] == "code"
         assert slide.notes
         assert all(kinds[note] == "markdown" for note in slide.notes)
@@ -75,7 +76,7 @@ def without_running(monkeypatch):
 
     def executed(number, figures):
         (path,) = paths.chosen([number])
-        return {one["id"]: one | {"outputs": [picture()]} for one in paths.read(path)["cells"]}
+        return {one["id"]: one | {"outputs": [picture()]} for one in notebook_files.read(path)["cells"]}
 
     monkeypatch.setattr(slides, "executed", executed)
 
