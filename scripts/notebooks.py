@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from exercises.open_cells import open_cells
+from kerneltrace.data_table import TableRow, read_table
 from labkit.core import results
-from labkit.core.data_table import TableRow, read_table
+from labkit.core.errors import DataError
 from labkit.core.paths import DATA, RECORDED, ROOT
 from labkit.lesson import exercise_files, notebook_files, outline
 
@@ -84,7 +85,7 @@ def links(path: str, url: str) -> str:
 
 def skip(name: str) -> str:
     """The sentence of a notebook's first cell that says which two exercises show that it can be skipped, if any do."""
-    rows = {row["file"]: row["skip"] for row in read_table(COURSE, TableRow)}
+    rows = {row["file"]: row["skip"] for row in read_table(COURSE, TableRow, DataError)}
     numbers = rows.get(name, "").replace(";", " and")
     said = f" Know this already? Run the setup cell and the imports, and pass {numbers} without a hint."
     return said if numbers else ""

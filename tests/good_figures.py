@@ -16,10 +16,10 @@ from exercises.nb09 import formats
 from exercises.nb11.gradient_noise import GradientNoise
 from exercises.nb11.several_seeds import Runs
 from kerneltrace.compiler import KernelResources
-from labkit.core.spans import Span
 from labkit.measure.bench import Ratio, Timing
 from labkit.train.data import BatchTimes
 from labkit.train.training import RateSweep, Run, TunedComparison
+from ranks import Span
 from steptime import PARTS, Limit, PartSpan, StepProfile
 from steptime.allocations import Phase
 from steptime.memory_by_category import MemoryTimeline

@@ -17,7 +17,7 @@ from exercises.nb01 import device_jobs
 from exercises.nb02 import workstation
 from exercises.nb09 import formats
 from exercises.nb15 import namespace_hosts
-from labkit.core.spans import Span
+from ranks import Span
 from steptime.allocations import CATEGORIES
 from tests.good_figures import figures
 

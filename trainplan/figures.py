@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from trainplan.arguments import require_picture
 from trainplan.cluster.step_prediction import Step
@@ -18,6 +19,17 @@ _LOOKS: Mapping[str, tuple[str, str]] = dict(zip(PARTS, (
 ), strict=True))  # fmt: skip
 
 
+def draw_parts(axes: Any, y: float, step: Step) -> float:
+    """Draw the parts of a step's time side by side in row `y` of matplotlib's axes; where the bar ends, in seconds."""
+    left = 0.0
+    for part, seconds in step.parts.items():
+        if seconds > 0:
+            color, hatch = _LOOKS[part]
+            axes.barh(y, seconds, 0.5, left, color=color, hatch=hatch, edgecolor="#404040", linewidth=0.5, label=part)
+            left += seconds
+    return left
+
+
 def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     """Draw a bar a step, the parts of its time side by side, and write it to a PNG, PDF or SVG file.
 
@@ -29,12 +41,7 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     figure = Figure(figsize=(9.0, 1.7 + 0.75 * len(steps)), layout="constrained")
     axes = figure.subplots()
     for y, step in enumerate(steps):
-        left = 0.0
-        for part, seconds in step.parts.items():
-            color, hatch = _LOOKS[part]
-            label = part if y == 0 else None
-            axes.barh(y, seconds, 0.45, left, color=color, hatch=hatch, edgecolor="#333333", linewidth=0.6, label=label)
-            left += seconds
+        left = draw_parts(axes, y, step)
         held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}"
         axes.annotate(f" {format_seconds(step.seconds)}, MFU {step.mfu:.0%}", (left, y), va="center", fontsize=9)
         axes.annotate(f"{step.layout}; {held}", (0, y - 0.3), fontsize=8)
@@ -43,11 +50,9 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     axes.set(xlabel="seconds of a step (calculated)", yticks=[], xlim=(0, 1.22 * max(one.seconds for one in steps)))
     axes.set_ylim(len(steps) - 0.5, -0.75)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    used = [i for i, part in enumerate(PARTS) if any(step.parts[part] > 0 for step in steps)]
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(
-        [handles[i] for i in used], [labels[i] for i in used], loc="outside lower center", ncols=4, fontsize=8
-    )
+    named = dict(zip(labels, handles, strict=True))
+    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=4, fontsize=8)
     try:
         figure.savefig(path, dpi=110)
     except (OSError, ValueError) as error:

@@ -12,24 +12,12 @@ from matplotlib.axes import Axes
 from labkit.core.kinds import Items
 from labkit.core.units import format_bytes, format_seconds
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows, text_right_of
-from labkit.plot.style import CYCLE, EDGES, LIMIT, RECORDED, patches_of, series_style
+from labkit.plot.style import CYCLE, LIMIT, RECORDED, series_style
+from trainplan.figures import draw_parts
 
 if TYPE_CHECKING:
     from trainplan.cluster import Step
     from trainplan.facts.agreement import Agreement
-
-# Colour and texture: either alone tells two parts apart.
-_PARTS: dict[str, tuple[str, str]] = {
-    "compute": (CYCLE[0], ""),
-    "recompute": (CYCLE[5], ".."),
-    "tensor communication": (CYCLE[1], "//"),
-    "context and expert communication": ("#999999", "--"),
-    "pipeline communication": (CYCLE[4], "\\\\"),
-    "bubble": ("#ffffff", ""),
-    "data communication": (CYCLE[3], "xx"),
-    "waiting for the slowest": ("#ffffff", ".."),
-    "optimizer": (CYCLE[2], "++"),
-}
 
 
 @Drawing
@@ -64,26 +52,19 @@ def agreement(ax: Axes, tables: Annotated[Sequence[Agreement[Step]], Items(1)]) 
 def step_parts(ax: Axes, steps: Mapping[str, Step]) -> FigureSpec:
     """One bar a layout: the parts of its calculated step; beside it the share of peak and the memory a GPU needs."""
     for y, step in enumerate(steps.values()):
-        left = 0.0
-        for part, seconds in step.parts.items():
-            color, hatch = _PARTS[part]
-            if seconds > 0:
-                ax.barh(y, seconds, 0.55, left, color=color, hatch=hatch, **EDGES)
-                left += seconds
+        end = draw_parts(ax, y, step)
         over = "" if step.fits else ": does not fit"
         held = f"{format_bytes(step.memory_bytes)} of {format_bytes(step.capacity_bytes)}{over}"
-        text_right_of(ax, left, y, f"{format_seconds(step.seconds)}, MFU {step.mfu:.0%}\n{held}")
+        text_right_of(ax, end, y, f"{format_seconds(step.seconds)}, MFU {step.mfu:.0%}\n{held}")
     name_rows(ax, list(steps))
     ax.set_xlim(0, 1.02 * max((step.seconds for step in steps.values()), default=1.0))
     label_seconds(ax.xaxis, ticks=5)
     ax.set_xlabel("time of a step (calculated)")
-    there = {part for step in steps.values() for part, seconds in step.parts.items() if seconds > 0}
     sentences = [f"{name}: {format_seconds(step.seconds)}, {_largest(step)}" for name, step in steps.items()]
     return FigureSpec(
         "; ".join(sentences) + "." if sentences else "No layout to draw.",
         height_in=1.5 + 0.55 * max(len(steps), 1),
         legend="below",
-        handles=patches_of({part: look for part, look in _PARTS.items() if part in there}),
         columns=3,
     )
 

@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kerneltrace.data_table import TableRow, read_table
 from labkit.core import results
-from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import ShownAsTable, Table
+from labkit.core.errors import DataError
 from labkit.core.paths import DATA, RECORDED
 from labkit.core.results import Verdict
 from labkit.lesson import journal
@@ -101,4 +102,4 @@ def claims() -> Claims:
         others = tuple(row for row in evidence if row["claim"] == name)
         return Claim(name, text, row["notebooks"], row["needs"], about(name, own), about(name, recorded), others)
 
-    return Claims(tuple(read_table(DATA / "claims.csv", claim)))
+    return Claims(tuple(read_table(DATA / "claims.csv", claim, DataError)))

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from kerneltrace.data_table import TableRow, read_table
 from labkit.core import results
 from labkit.core.arguments import as_float
 from labkit.core.comparable import Work
-from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Note, Shown, Table, brief_repr
-from labkit.core.errors import BadMeasurement, nearest
+from labkit.core.errors import BadMeasurement, DataError, nearest
 from labkit.core.kinds import ANYTHING
 from labkit.core.parameters import Positive, checked
 from labkit.core.paths import DATA
@@ -132,7 +132,7 @@ def check_claims(ids: Sequence[str]) -> None:
 @functools.cache
 def claims() -> dict[str, str]:
     """The claims under test: id -> what is claimed (data/claims.csv)."""
-    return dict(read_table(DATA / "claims.csv", _claim))
+    return dict(read_table(DATA / "claims.csv", _claim, DataError))
 
 
 def _claim(row: TableRow) -> tuple[str, str]:

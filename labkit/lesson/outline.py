@@ -6,7 +6,8 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labkit.core.data_table import TableRow, read_table
+from kerneltrace.data_table import TableRow, read_table
+from labkit.core.errors import DataError
 from labkit.core.paths import DATA
 from labkit.lesson.outcomes import Standing, outcomes
 
@@ -36,7 +37,7 @@ class Outline:
 @functools.cache
 def outlines() -> dict[str, Outline]:
     """Number -> outline, in order. Raises DataError for a damaged data/course.csv."""
-    return {outline.number: outline for outline in read_table(DATA / "course.csv", _outline)}
+    return {outline.number: outline for outline in read_table(DATA / "course.csv", _outline, DataError)}
 
 
 def _outline(row: TableRow) -> Outline:

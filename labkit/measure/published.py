@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from kerneltrace.data_table import TableRow, read_table
 from labkit.core.arguments import lookup
-from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, brief_repr
 from labkit.core.errors import DataError
 from labkit.core.parameters import checked
@@ -36,7 +36,7 @@ def table(name: str) -> tuple[Mapping[str, str], ...]:
     damaged file.
     """
     path = lookup(name, {path.stem: path for path in sorted(FOLDER.glob("*.csv"))}, "published table", DataError)
-    rows = [row for row in read_table(path, _checked_row) if row["confidence"] == _READ]
+    rows = [row for row in read_table(path, _checked_row, DataError) if row["confidence"] == _READ]
     return tuple(MappingProxyType(row) for row in rows)
 
 

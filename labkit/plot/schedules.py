@@ -17,10 +17,10 @@ from matplotlib.colors import to_rgb
 from labkit.core.display import brief_repr
 from labkit.core.errors import BadArgument
 from labkit.core.parameters import Count, NonNegative
-from labkit.core.spans import Span
 from labkit.core.units import format_seconds, significant
 from labkit.plot.core import Drawing, FigureSpec, label_seconds, name_rows
 from labkit.plot.style import CYCLE, EDGES, ON_WHITE, patches_of
+from ranks import Span
 from trainplan.schedule import Overlap, Timetable
 
 # Name, colour and texture of each kind. A bar with room for a letter has no texture, which would hide the letter.

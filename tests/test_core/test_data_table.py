@@ -6,9 +6,9 @@ import pytest
 
 from exercises.nb22 import fpga
 from kerneltrace import devices
+from kerneltrace.data_table import read_table
 from kerneltrace.errors import DamagedTable
 from kerneltrace.judge import occupancy
-from labkit.core.data_table import read_table
 from labkit.core.errors import DataError
 from labkit.core.paths import DATA
 from labkit.lesson import journal, outline
@@ -119,6 +119,6 @@ def test_a_line_is_named(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text('n,text\n1,"two\nlines"\n2,\nthree,x\n')
     with pytest.raises(DataError, match=r"table\.csv, line 5 is damaged: invalid literal for int"):
-        read_table(path, lambda row: int(row["n"]))
+        read_table(path, lambda row: int(row["n"]), DataError)
     with pytest.raises(DataError, match=r"line 3 is damaged: expected a column 'size', got none"):
-        read_table(path, lambda row: row["size"])
+        read_table(path, lambda row: row["size"], DataError)

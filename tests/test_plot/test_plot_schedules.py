@@ -10,7 +10,7 @@ from PIL import Image
 from exercises.nb14 import figures, replay
 from labkit import plot
 from labkit.core.errors import BadArgument
-from labkit.core.spans import Span
+from ranks import Span
 from trainplan.costs.collectives import Link
 from trainplan.schedule import gpipe, interleaved, one_f_one_b, overlap, simulate, zb_h1, zb_h2
 
