@@ -11,8 +11,8 @@ from typing import Any
 from exercises import bank
 from exercises.bank import Card
 from exercises.misconceptions import Misconception, misconceptions
-from labkit.core.errors import MissingExtra
 from labkit.core.own_folder import writing
+from teaching.assignments import require
 
 _DECK, _MODEL = 1_732_050_807, 1_414_213_562  # Anki knows decks and kinds of notes by such numbers: never change them
 _CSS = (
@@ -58,10 +58,9 @@ def _of_card(card: Card) -> tuple[str, str, str, str]:
 
 def write(target: Path, found: list[tuple[str, str, str, str]]) -> None:
     """Write notes into an Anki package."""
-    try:
-        import genanki
-    except ImportError as error:
-        raise MissingExtra("A deck needs genanki: pip install -e '.[teaching]'") from error
+    require("genanki")
+    import genanki
+
     template = {"name": "Card", "qfmt": "{{Question}}", "afmt": "{{FrontSide}}<hr id='answer'>{{Answer}}"}
     fields = [{"name": "Question"}, {"name": "Answer"}]
     model: Any = genanki.Model(_MODEL, "GPU training workbook", fields=fields, templates=[template], css=_CSS)

@@ -72,14 +72,14 @@ def assignment(number: str) -> Assignment:
     kept = set(_needed(cells, sources, stubs)) | {i for stub in stubs for i in _text_above(cells, sources, stub)}
     title = sources[0].splitlines()[0].removeprefix("# ")
     words = INTRODUCTION.format(title=title, count=len(stubs), number=number, first=min(stubs.values()))
-    made: list[tuple[dict[str, Any], Question | None]] = [(_cell("markdown", words, "introduction"), None)]
+    made: list[tuple[dict[str, Any], Question | None]] = [(text_or_code("markdown", words, "introduction"), None)]
     for i in sorted(kept | set(stubs)):
         if len(made) == 2:  # after the setup
-            made.append((_cell("code", _imports(sources[: max(stubs)]), "imports"), None))
-        made.append((_cell(cells[i]["cell_type"], sources[i], cells[i]["id"]), None))
+            made.append((text_or_code("code", _imports(sources[: max(stubs)]), "imports"), None))
+        made.append((text_or_code(cells[i]["cell_type"], sources[i], cells[i]["id"]), None))
         if i in stubs:
             question = Question(stubs[i], _answer(stubs[i], sources))
-            made.append((_cell("code", question.check, f"check-{question.slug}"), question))
+            made.append((text_or_code("code", question.check, f"check-{question.slug}"), question))
     return Assignment(path.stem, tuple(made))
 
 
@@ -89,7 +89,8 @@ def _imports(sources: list[str]) -> str:
     return "\n".join(dict.fromkeys(ast.unparse(n) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)))
 
 
-def _cell(kind: str, source: str, name: str) -> dict[str, Any]:
+def text_or_code(kind: str, source: str, name: str) -> dict[str, Any]:
+    """A notebook's cell (nbformat 4) of the kind "markdown" or "code", with a name as its id."""
     cell: dict[str, Any] = {"cell_type": kind, "id": name, "metadata": {}, "source": source}
     return cell | ({"outputs": [], "execution_count": None} if kind == "code" else {})
 

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from exercises import bank
 from exercises.bank import Card, Choice
 from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
 from labkit.lesson.checks import judged
+from teaching.assignments import text_or_code
 
 _CSS = (
     "body{font-family:sans-serif;line-height:1.4;max-width:48em;margin:2em auto;padding:0 1em}"
@@ -117,17 +117,13 @@ def _option(text: str, as_code: bool) -> str:
 
 def notebook(title: str, found: Sequence[Question], *, key: bool) -> str:
     """The same as a notebook, a cell a question, with an empty cell for the answer in the exam."""
-    cells = [_cell("title", f"# {title}{' (key)' if key else ''}")]
+    cells = [text_or_code("markdown", f"# {title}{' (key)' if key else ''}", "title")]
     for number, one in enumerate(found, 1):
         lines = [f"## {number}. {one.words}", *([f"```python\n{one.code}\n```"] if one.code else [])]
         for letter, option in zip("abcd", one.options, strict=True):
             lines.append(f"({letter})\n```python\n{option}\n```" if one.as_code else f"({letter}) {option}")
         lines.append(f"**{'abcd'[one.right]}.** {one.why}" if key else "Your answer: ")
-        cells.append(_cell(f"question-{number}", "\n\n".join(lines)))
+        cells.append(text_or_code("markdown", "\n\n".join(lines), f"question-{number}"))
     return json.dumps(
         {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1, ensure_ascii=False
     )
-
-
-def _cell(name: str, source: str) -> dict[str, Any]:
-    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}

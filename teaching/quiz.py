@@ -15,8 +15,9 @@ from typing import Any
 
 from exercises import bank
 from exercises.bank import Card, Choice
-from labkit.core.errors import LabError, MissingExtra
+from labkit.core.errors import LabError
 from labkit.core.own_folder import writing
+from teaching.assignments import require, text_or_code
 
 _MATHJAX = "https://cdn.jsdelivr.net/npm/mathjax@3/es5/tex-svg.js"  # for formulas, of which there are none here
 _PAGE = (
@@ -82,18 +83,18 @@ def write(target: Path, title: str, asked: list[dict[str, Any]]) -> None:
     code = f"from jupyterquiz import display_quiz\n\nquestions = {asked!r}\ndisplay_quiz(questions)"
     shown = [{"output_type": "display_data", "data": {"text/html": html}, "metadata": {}}]
     shown.append({"output_type": "display_data", "data": {"application/javascript": script}, "metadata": {}})
-    cell = {"cell_type": "code", "id": "quiz", "metadata": {}, "execution_count": 1, "source": code, "outputs": shown}
-    head = {"cell_type": "markdown", "id": "title", "metadata": {}, "source": f"# {title}"}
-    page = {"cells": [head, cell], "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}}}
+    cell = text_or_code("code", code, "quiz") | {"execution_count": 1, "outputs": shown}
+    page = {
+        "cells": [text_or_code("markdown", f"# {title}", "title"), cell],
+        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    }
     target.write_text(json.dumps(page | {"nbformat": 4, "nbformat_minor": 5}, indent=1), encoding="utf-8")
 
 
 def rendered(asked: list[dict[str, Any]]) -> tuple[str, str]:
     """The HTML and the JavaScript with which jupyterquiz shows questions; neither loads anything."""
-    try:
-        module = importlib.import_module("jupyterquiz.dynamic.display")
-    except ImportError as error:
-        raise MissingExtra("A quiz needs jupyterquiz: pip install -e '.[teaching]'") from error
+    require("jupyterquiz")
+    module = importlib.import_module("jupyterquiz.dynamic.display")
     shown: list[Any] = []
     with unittest.mock.patch.object(module, "display", shown.append):  # it shows what it makes, and returns nothing
         module.display_quiz(asked, shuffle_answers=False, max_width=960)  # pixels: a long line of code

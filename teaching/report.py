@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from exercises.nb16 import course
 from labkit.core import results
 from labkit.core.display import as_html
+from labkit.core.own_folder import writing
 from labkit.core.results import Measurement
 from labkit.lesson import journal, notebook_files
 from labkit.lesson.boards import SpeedBoard
@@ -34,12 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page; 1 where the file can't be written."""
-    try:
+    """Write the page."""
+    with writing(arguments.file):
         write_page(arguments.file)
-    except OSError as error:
-        print(f"{arguments.file} can't be written ({error.strerror}).", file=sys.stderr)
-        return 1
     print(f"{arguments.file} is written. Open it in a browser; it needs no network.")
     return 0
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.core.errors import LabError, MissingExtra
+from labkit.core.errors import LabError
 from labkit.core.paths import ROOT
 from labkit.lesson import exercise_files, notebook_files
 from teaching import path as paths
+from teaching.assignments import require
 from teaching.record import ran
 
 LECTURES = ROOT / "docs" / "teaching" / "lectures"
@@ -130,11 +131,10 @@ def _text(source: str, kind: str) -> dict[str, Any]:
 
 def exported(cells: Sequence[Mapping[str, Any]], title: str, prefix: str) -> str:
     """A page with the slides, by nbconvert; `prefix` is where reveal.js is."""
-    try:
-        from nbconvert import SlidesExporter
-        from nbformat import v4
-    except ImportError as error:
-        raise MissingExtra(f"Slides need {error.name}: make extras") from error
+    require("nbconvert")
+    from nbconvert import SlidesExporter
+    from nbformat import v4
+
     made = v4.new_notebook(
         cells=[v4.new_markdown_cell(cell["source"], metadata=cell["metadata"]) for cell in cells],
         metadata={"title": title},

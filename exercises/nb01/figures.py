@@ -23,6 +23,7 @@ _ABOVE = 1.1  # of the roof; points up to here are no mistake, since two measure
 _REFUSED: dict[str, Any] = {"color": "white", "edgecolor": "#c8c8c8", "linestyle": ":"}
 _GREY = "#767676"
 _COLUMNS = "{:<9} {:<9} {}"  # time, memory, energy, right of a shortlist
+_ALIGNED: dict[str, Any] = {"family": "monospace"}  # one text a row: one a cell would cost a live frame too long
 
 
 @Drawing
@@ -105,8 +106,8 @@ def shortlist(ax: Axes, candidates: Sequence[Candidate], *, most: Count = 14) ->
             ax.barh(y, one.step_s, 0.7, **(HATCHED if one.fits else _REFUSED))
         reason = f"{one.verdict}: {one.why[0].partition(', so ')[0]}"
         text, color = (_COLUMNS.format(*one.amounts), "black") if one.fits else (reason, _GREY)
-        _write_columns(ax, y, text, color=color)
-    _write_columns(ax, -1, _COLUMNS.format("time", "memory", "energy"), weight="bold")
+        text_beside(ax, y, text, color=color, **_ALIGNED)
+    text_beside(ax, -1, _COLUMNS.format("time", "memory", "energy"), weight="bold", **_ALIGNED)
     name_rows(ax, [one.device.name for one in rows])
     for tick, one in zip(ax.get_yticklabels(), rows, strict=True):
         tick.set_color("black" if one.fits else _GREY)
@@ -129,11 +130,6 @@ def _fair_selection(candidates: Sequence[Candidate], most: int) -> list[Candidat
         room[verdict] += extra
         left -= extra
     return [one for verdict, group in groups.items() for one in group[: room[verdict]]]
-
-
-def _write_columns(ax: Axes, y: float, text: str, **style: Any) -> None:
-    """Write one text a row, in a font whose columns align: a text for each cell would cost a live frame too long."""
-    text_beside(ax, y, text, family="monospace", **style)
 
 
 def _shortlist_in_words(candidates: Sequence[Candidate], rows: Sequence[Candidate]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
@@ -13,15 +13,7 @@ from labkit.core.errors import BadArgument
 from labkit.core.parameters import Count, Positive
 from labkit.core.units import significant
 from labkit.plot.core import Drawing, FigureSpec
-from labkit.plot.style import (
-    CYCLE,
-    DIAMOND,
-    LIMIT,
-    RECORDED,
-)  # fmt: skip
-
-if TYPE_CHECKING:
-    pass
+from labkit.plot.style import CYCLE, DIAMOND, LIMIT, RECORDED
 
 
 @Drawing

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from labkit.core.arguments import as_number, brief_repr
 from labkit.core.errors import nearest
+from trainplan.arguments import Refused
 
 # Beyond these no quantity here has a meaning, and a product of a few of them would leave the floats.
 _LEAST, _MOST = 1e-30, 1e30
@@ -46,13 +47,6 @@ class Items(NamedTuple):
     """The least number of items of a list or dict."""
 
     least: int = 0
-
-
-class Refused(Exception):
-    """A value that isn't what was expected: words for the message, and `where` in the parameter it is, "[2]"."""
-
-    def __init__(self, words: str, value: object, advice: str = "", where: str = "") -> None:
-        self.words, self.value, self.advice, self.where = words, value, advice, where
 
 
 class Kind(NamedTuple):

@@ -136,8 +136,3 @@ class Lines(Generic[T]):
         if count == 1:
             return f"{self.path.name}, line {first} is skipped: {reason}"
         return f"{self.path.name}, {count:,} lines are skipped, the first is line {first}: {reason}"
-
-
-def read_lines(path: Path, parse: Callable[[str], T]) -> tuple[list[T], list[str]]:
-    """What `Lines` reads of a file of this user's: all entries, and a sentence for each reason to skip lines."""
-    return Lines(path, parse, own=True).read()

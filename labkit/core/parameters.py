@@ -20,10 +20,10 @@ from typing import Annotated, Any, TypeVar, get_type_hints, overload
 
 from labkit.core.arguments import brief_repr
 from labkit.core.errors import BadArgument
-from labkit.core.kinds import ANYTHING, ARRAY, DTYPE, Kind, Number, Refused, kind_of
+from labkit.core.kinds import ANYTHING, ARRAY, DTYPE, Kind, Number, kind_of
+from trainplan.arguments import Refused, unjudged as unjudged
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 Count = Annotated[int, Number(least=1)]
 Size = Annotated[int, Number(least=0)]
@@ -91,13 +91,6 @@ def checked(fn: Any = None, *, error: type[Exception] = BadArgument) -> Any:
         return fn(*taken, **{name: judged(name, value) for name, value in kwargs.items()})
 
     return door
-
-
-def unjudged(cls: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """An instance of a checked class made of values that have been judged, for loops that make many."""
-    instance: Any = object.__new__(cls)  # type: ignore[arg-type]  # a class, as its caller passes it
-    instance.__init__.__wrapped__(instance, *args, **kwargs)
-    return instance  # type: ignore[no-any-return]
 
 
 def _message(name: str, refused: Refused) -> str:

@@ -12,9 +12,8 @@ from labkit.core.display import LITERAL, Note, Shown, as_html
 from labkit.core.errors import DataError
 from labkit.core.parameters import Count, checked
 from labkit.lesson.checks import judged
-from labkit.lesson.live import WIDGET, WIDGET_RULES, publish
+from labkit.lesson.live import publish_question, spoken_html
 from labkit.lesson.notebook import attended
-from labkit.plot.picture import TEXT
 
 _STYLE = "<style>.labkit-option{width:auto;max-width:48em;height:auto;white-space:normal;text-align:left}</style>"
 
@@ -54,7 +53,7 @@ class Cards(Shown):
     def _ask(self) -> None:
         card = self.cards[self._at]
         head = f"Card {self._at + 1} of {len(self.cards)}. {card.question}"
-        self.asked.value = _STYLE + _html(head) + _code(card.code)
+        self.asked.value = _STYLE + spoken_html(head) + _code(card.code)
         self.told.value, self.buttons[4].layout.display = "", "none"
         for option, button in zip(card.options, self.buttons, strict=False):
             button.description, button.button_style, button.icon = option, "", ""
@@ -68,10 +67,12 @@ class Cards(Shown):
         self.buttons[card.right].button_style, self.buttons[card.right].icon = "success", "check"
         self.right += chosen == card.right
         verdict = "Right." if chosen == card.right else f"No: {card.misconception.title}."
-        self.told.value = _html(f"{verdict} {card.misconception.true}")
-        self.told.value += _html(f"The check says: {judged(card.number, card.answer).message}")  # after some seconds
+        self.told.value = spoken_html(f"{verdict} {card.misconception.true}")
+        self.told.value += spoken_html(
+            f"The check says: {judged(card.number, card.answer).message}"
+        )  # after some seconds
         if last:
-            self.told.value += _html(f"{self.right} of {len(self.cards)} right.")
+            self.told.value += spoken_html(f"{self.right} of {len(self.cards)} right.")
         self.buttons[4].layout.display = "none" if last else ""
 
     def _next(self, _button: object) -> None:
@@ -80,14 +81,7 @@ class Cards(Shown):
 
     def _ipython_display_(self) -> None:
         kept = "".join(_code(str(card)) for card in self.cards)
-        html = f"<style>{WIDGET_RULES.format(self._id)}</style><div class='{self._id}-kept'>{kept}</div>"
-        publish(f"{self._id}-kept", {"text/html": html, "text/plain": str(self)}, update=False)
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        publish(f"{self._id}-live", {WIDGET: view, "text/html": "", "text/plain": ""}, update=False)
-
-
-def _html(text: str) -> str:
-    return f"<div class='{LITERAL}' style='{TEXT}' role='status'>{as_html(text)}</div>"
+        publish_question(self._id, self.box, kept, str(self))
 
 
 def _code(text: str) -> str:

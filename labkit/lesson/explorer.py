@@ -113,8 +113,6 @@ def _control(name: str, spec: Any) -> Any:
     import ipywidgets as widgets
 
     label = {"description": name.replace("_", " "), "style": {"description_width": "9em"}}
-    if isinstance(spec, widgets.Widget):
-        return spec
     if isinstance(spec, bool):
         return widgets.Checkbox(value=spec, **label)
     layout = widgets.Layout(width="32em")

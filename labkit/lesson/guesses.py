@@ -17,15 +17,15 @@ from typing import Any
 from labkit import plot
 from labkit.core import results
 from labkit.core.arguments import as_float
-from labkit.core.display import LITERAL, Note, Shown, as_html, brief_repr, cut
+from labkit.core.display import Note, Shown, brief_repr, cut
 from labkit.core.errors import BadMeasurement, LabError
 from labkit.core.parameters import Positive, checked
 from labkit.core.results import Entry, Measurement, Prediction, Unit
 from labkit.core.units import format_quantity, is_count, significant
-from labkit.lesson.live import WIDGET, WIDGET_RULES, publish
+from labkit.lesson.live import publish, publish_question, spoken_html
 from labkit.lesson.notebook import attended, shell
 from labkit.measure.machine import machine
-from labkit.plot.picture import TEXT, Picture
+from labkit.plot.picture import Picture
 
 _LAST = 10  # guesses, of which the sentence below a measurement says how many were close
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}([, ]\d{3})+(\.\d+)?")
@@ -100,7 +100,7 @@ class Question(Shown):
         label = f"Your guess for {results.split_key(key)[1]}, in {unit}"
         self.button = widgets.Button(description="Keep this guess")
         self.button.on_click(self._enter)
-        self.told = widgets.HTML("" if text.startswith("todo") else _html(text))
+        self.told = widgets.HTML("" if text.startswith("todo") else spoken_html(text))
         look: dict[str, Any] = {"description": label, "style": {"description_width": "initial"}}
         if order is None:
             look |= {"placeholder": "a number", "layout": widgets.Layout(width=f"{len(label) // 2 + 12}em")}
@@ -134,23 +134,15 @@ class Question(Shown):
             kept, sentence = True, f"{_yours(self._key, former, self._unit)} It was measured before you changed it."
         else:
             kept, sentence = _keep(self._key, self._guess(), self._unit, self._most)
-        self.told.value = _html(sentence)
+        self.told.value = spoken_html(sentence)
         if kept:
             self._text = sentence
             self.box.children = [self.told]  # for a page that doesn't take the updates below
             publish(f"{self._id}-live", {"text/html": "", "text/plain": ""})
-            publish(f"{self._id}-kept", {"text/html": _html(sentence), "text/plain": sentence})
+            publish(f"{self._id}-kept", {"text/html": spoken_html(sentence), "text/plain": sentence})
 
     def _ipython_display_(self) -> None:
-        kept = f"<style>{WIDGET_RULES.format(self._id)}</style><div class='{self._id}-kept'>{_html(self._text)}</div>"
-        publish(f"{self._id}-kept", {"text/html": kept, "text/plain": self._text}, update=False)
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        publish(f"{self._id}-live", {WIDGET: view, "text/html": "", "text/plain": ""}, update=False)
-
-
-def _html(text: str) -> str:
-    """A sentence that screen readers say when it appears."""
-    return f"<div class='{LITERAL}' style='{TEXT}' role='status'>{as_html(text)}</div>"
+        publish_question(self._id, self.box, spoken_html(self._text), self._text)
 
 
 def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool, str]:

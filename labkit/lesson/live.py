@@ -17,7 +17,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from labkit import plot
-from labkit.core.display import linked_html
+from labkit.core.display import LITERAL, as_html, linked_html
 from labkit.lesson.notebook import shell
 from labkit.plot.picture import TEXT, Frame, picture_data, sentence_data
 
@@ -43,6 +43,24 @@ def publish(name: str, data: dict[str, Any], metadata: dict[str, Any] | None = N
     if shell() is not None:
         show: Any = publish_display_data
         show(data, metadata or {}, transient={"display_id": name}, update=update)
+
+
+def publish_widget(name: str, box: Any, text: str) -> None:
+    """Show a widget in the running cell under a name; a front end that has no widgets shows `text` where it has any."""
+    view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
+    publish(name, {WIDGET: view, "text/html": "", "text/plain": text}, update=False)
+
+
+def publish_question(name: str, box: Any, kept: str, text: str) -> None:
+    """Show HTML that the notebook keeps, `text` in plain words, and a widget that hides it as long as that lives."""
+    html = f"<style>{WIDGET_RULES.format(name)}</style><div class='{name}-kept'>{kept}</div>"
+    publish(f"{name}-kept", {"text/html": html, "text/plain": text}, update=False)
+    publish_widget(f"{name}-live", box, "")
+
+
+def spoken_html(text: str) -> str:
+    """A sentence that screen readers say when it appears."""
+    return f"<div class='{LITERAL}' style='{TEXT}' role='status'>{as_html(text)}</div>"
 
 
 class Live:
@@ -123,8 +141,7 @@ class Live:
         self._id = f"labkit-{uuid.uuid4().hex[:8]}"
         self.box.add_class(f"{self._id}-live")
         self._keep(update=False)
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        publish(f"{self._id}-live", {WIDGET: view, "text/html": "", "text/plain": repr(self)}, update=False)
+        publish_widget(f"{self._id}-live", self.box, repr(self))
         if not self._stays:
             running.events.register("post_run_cell", self._ending)
 

@@ -14,7 +14,7 @@ from labkit.core import results
 from labkit.core.arguments import lookup
 from labkit.core.display import ShownAsTable, Table
 from labkit.core.errors import UnknownDevice
-from labkit.core.locked_file import append_line, read_lines
+from labkit.core.locked_file import Lines, append_line
 from labkit.core.parameters import Dtype, checked
 from labkit.core.units import format_si
 from labkit.measure import catalog, host
@@ -169,16 +169,17 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path, self._given = path, list[Ceilings]()
+        self._lines = Lines(path, _from_line, own=True)
 
     def find(self, conditions: dict[str, str]) -> Ceilings | None:
         """The latest ceilings measured under exactly these conditions, or None."""
-        entries = [*self._given, *reversed(read_lines(self.path, _from_line)[0])]
+        entries = [*self._given, *reversed(self._lines.read()[0])]
         matching = next((entry for entry in entries if entry.conditions == conditions), None)
         return None if matching is None else self._give(matching)
 
     def keep(self, new: Ceilings) -> Ceilings:
         """Write new ceilings to the file, and give them from now on; their `note` says what went wrong."""
-        notes = read_lines(self.path, _from_line)[1]
+        notes = self._lines.read()[1]
         failed = any(check.passed is False for check in new.checks)
         if reason := "the machine was busy" if "busy" in new.remarks else "a self-check failed" * failed:
             notes.append(f"Not kept on disk, because {reason}: measured again in the next kernel.")

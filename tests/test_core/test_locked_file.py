@@ -8,17 +8,17 @@ import filelock
 import pytest
 
 from labkit.core import locked_file
-from labkit.core.locked_file import Lines, append_line, read_lines
+from labkit.core.locked_file import Lines, append_line
 
 
 def test_lines_come_back_in_order_and_damaged_ones_are_named(tmp_path):
     path = tmp_path / "new" / "numbers.txt"
     for line in ("1", "two", "3"):
         append_line(path, line)
-    found, damaged = read_lines(path, int)
+    found, damaged = Lines(path, int, own=True).read()
     assert found == [1, 3]
     assert damaged == ["numbers.txt, line 2 is skipped: invalid literal for int() with base 10: 'two'"]
-    assert read_lines(tmp_path / "none", int) == ([], [])
+    assert Lines(tmp_path / "none", int, own=True).read() == ([], [])
 
 
 def test_a_line_is_never_glued_to_half_a_line(tmp_path):
@@ -26,7 +26,7 @@ def test_a_line_is_never_glued_to_half_a_line(tmp_path):
     path.write_text("1\n2 of wh")
     append_line(path, "3")
     assert path.read_text() == "1\n2 of wh\n3\n"
-    assert read_lines(path, int)[0] == [1, 3]
+    assert Lines(path, int, own=True).read()[0] == [1, 3]
 
 
 def test_nothing_is_written_to_find_out_whether_a_file_can_be(tmp_path):
@@ -40,7 +40,7 @@ def test_nothing_is_written_to_find_out_whether_a_file_can_be(tmp_path):
 def test_lines_written_at_once_are_all_there(tmp_path):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: append_line(tmp_path / "a.txt", str(n)), range(40)))
-    assert sorted(read_lines(tmp_path / "a.txt", int)[0]) == list(range(40))
+    assert sorted(Lines(tmp_path / "a.txt", int, own=True).read()[0]) == list(range(40))
 
 
 def test_a_lock_that_is_not_given_back_is_waited_for_once(tmp_path, monkeypatch):
@@ -60,7 +60,7 @@ def test_a_lock_that_is_not_given_back_is_waited_for_once(tmp_path, monkeypatch)
     append_line(path, "4")
     append_line(path, "5")
     assert waits == [locked_file._LOCK_S, 0, 0, 0, locked_file._LOCK_S]
-    assert read_lines(path, int)[0] == [1, 2, 3, 4, 5]
+    assert Lines(path, int, own=True).read()[0] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("error", [OSError("no locks available"), NotImplementedError("no flock")])
@@ -114,7 +114,7 @@ def test_a_file_that_was_changed_before_its_end_is_read_anew(tmp_path, change, f
 def test_many_reasons_end_in_few_sentences(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("".join(f"no {n}\n" for n in range(3000)))
-    _, damaged = read_lines(path, int)
+    _, damaged = Lines(path, int, own=True).read()
     assert len(damaged) == 6
     assert damaged[-1] == "a.txt, 2,995 lines are skipped, the first is line 6: other reasons."
 

@@ -10,7 +10,7 @@ import pytest
 
 from labkit.core import results
 from labkit.core.results import Prediction
-from labkit.lesson import exercise_files, guesses, journal, notebook_files
+from labkit.lesson import exercise_files, guesses, journal, live, notebook_files
 from labkit.lesson.boards import SpeedBoard
 from labkit.lesson.guesses import GuessFirst, predict
 from labkit.measure.bench import Timing
@@ -25,7 +25,8 @@ def shown(monkeypatch):
     """A notebook that somebody reads: what is shown in it by name, the last last."""
     seen = []
     monkeypatch.setattr(guesses, "attended", lambda: True)
-    monkeypatch.setattr(guesses, "publish", lambda name, data, **how: seen.append((name, data, how)))
+    for module in (guesses, live):
+        monkeypatch.setattr(module, "publish", lambda name, data, **how: seen.append((name, data, how)))
     monkeypatch.setattr(guesses, "_open", {})
     return seen
 

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from labkit.core.errors import BadArgument, NotFinite
 from labkit.train import training
 from labkit.train.training import Run, accuracy, fit, held_out
-from labkit.train.training.loop import Batches
+from labkit.train.training.loop import shuffled
 
 pytestmark = pytest.mark.slow  # trains
 
@@ -188,12 +188,11 @@ def test_losses_written_to_one_place_are_kept_apart():
 
 
 def test_an_epoch_shows_no_image_twice():
-    images, labels = torch.arange(10.0)[:, None], torch.zeros(10)
-    batches = Batches(images, labels, 3, seed=0)
-    one, two = (torch.cat(rows).tolist() for rows in itertools.islice(batches.epochs(), 2))
+    images = torch.arange(10.0)[:, None]
+    one, two = (torch.cat(rows).tolist() for rows in itertools.islice(shuffled(images, 3, seed=0), 2))
     assert len(set(one)) == len(one) == 9
     assert one != two
-    assert torch.cat(next(batches.epochs())).tolist() == one
+    assert torch.cat(next(shuffled(images, 3, seed=0))).tolist() == one
 
 
 @pytest.mark.parametrize(
@@ -240,7 +239,7 @@ def test_an_infinite_first_loss_is_told_with_what_finds_its_cause():
 def test_nan_in_the_data_is_told_as_such_and_with_the_step_that_met_it():
     images = DATA[0].clone()
     images[17, 2] = math.nan
-    order = next(Batches(images, DATA[1], 16, 3).epochs())
+    order = next(shuffled(images, 16, seed=3))
     met = next(i for i, rows in enumerate(order, start=1) if 17 in rows)
     with pytest.raises(NotFinite, match=rf"step {met} \(seed 3.*the images hold NaN"):
         fit(setup_with(), seed=3, batch=16, epochs=5, data=(images, DATA[1]), validation=VALIDATION)

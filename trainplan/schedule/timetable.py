@@ -111,12 +111,6 @@ class Timetable(Shown):
             last[span.rank] = max(last[span.rank], span.end_s)
         return max(end_s - start_s for start_s, end_s in zip(first, last, strict=True))
 
-    @property
-    def period_bubble(self) -> float:
-        """Share of `period_s`, 0 to 1, that the ranks are idle: 0 for ZB-H2 with F, B and W of the same length."""
-        spent_s = sum(self.busy_s) + sum(self.communication_s)
-        return max(1 - spent_s / self.ranks / self.period_s, 0.0) if self.period_s else 0.0
-
     def __str__(self) -> str:
         size = f"{self.ranks} ranks, {self.schedule.microbatches} micro-batches"
         return (

@@ -62,8 +62,8 @@ def compiled(fn: Callable[..., Any], **options: Any) -> Any:
     Raises GraphCompileError where the code generator (backend "inductor", the default) lacks a compiler, BadArgument
     for what can't be called. The backends "eager" and "aot_eager" generate no code and need no compiler.
     """
-    lack = missing() if options.get("backend", _CODE_GENERATOR) == _CODE_GENERATOR else ""
-    if lack:
+    generates = options.get("backend", _CODE_GENERATOR) == _CODE_GENERATOR
+    if generates and (lack := missing()):
         raise GraphCompileError(
             f"torch.compile needs {lack} to build the kernels that it writes, and finds none: {_INSTALL[lack]}, "
             'or pass backend="aot_eager", which traces and builds nothing.'
@@ -71,7 +71,7 @@ def compiled(fn: Callable[..., Any], **options: Any) -> Any:
     # torch warns of these at the first call of the result, which `quiet` around this line can't reach.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores|\\s*Online softmax is disabled", UserWarning)
     with quiet():
-        if not lack and options.get("backend", _CODE_GENERATOR) == _CODE_GENERATOR:
+        if generates:
             _own_folder()
         return torch.compile(fn, **options)
 

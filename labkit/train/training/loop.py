@@ -78,22 +78,16 @@ class Run(Shown):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Batches:
-    """Images and labels in batches of `batch`, in a new order each epoch; a smaller rest sits out."""
+def shuffled(images: Tensor, batch: int, seed: int) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the rows of each batch of one epoch after another, in a new order each epoch; a smaller rest sits out.
 
-    images: Tensor
-    labels: Tensor
-    batch: int
-    seed: int
-
-    def epochs(self) -> Iterator[tuple[Tensor, ...]]:
-        """Yield the rows of each batch of one epoch after another, on the images' device, the same in each call."""
-        generator = torch.Generator().manual_seed(self.seed)
-        shown = len(self.images) // self.batch * self.batch
-        while True:
-            order = torch.randperm(len(self.images), generator=generator)[:shown]
-            yield torch.split(order.to(self.images.device), self.batch)
+    They are on the images' device, and the same for the same seed.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    shown = len(images) // batch * batch
+    while True:
+        order = torch.randperm(len(images), generator=generator)[:shown]
+        yield torch.split(order.to(images.device), batch)
 
 
 @checked
@@ -129,11 +123,10 @@ def fit(
         raise BadArgument(f"Expected a batch of at most {len(training[0]):,}, the training images, got {batch:,}.")
     _begin(setup, seed)[1](*(part[:batch] for part in training))
     model, step = _begin(setup, seed)
-    batches = Batches(*training, batch, seed)
-    run = Run(batches.seed, batches.batch, (), (), (), (), model)
+    run = Run(seed, batch, (), (), (), (), model)
     watch = Watch(gpu=training[0].is_cuda) if clock is time.perf_counter else None
-    for rows in batches.epochs():
-        run = _epoch(run, step, batches, rows, clock)
+    for rows in shuffled(training[0], batch, seed):
+        run = _epoch(run, step, training, rows, clock)
         _check_finite(run, training[0])
         run = replace(run, accuracies=(*run.accuracies, accuracy(model, *validation)))
         if on_epoch is not None:
@@ -144,9 +137,9 @@ def fit(
     return run if watch is None else replace(run, contention=watch.so_far())
 
 
-def _epoch(run: Run, step: Step, batches: Batches, order: tuple[Tensor, ...], clock: Clock) -> Run:
+def _epoch(run: Run, step: Step, data: Labelled, order: tuple[Tensor, ...], clock: Clock) -> Run:
     """Train for one epoch and return the run with its losses and times; its accuracy is still missing."""
-    images, labels, losses = batches.images, batches.labels, []
+    (images, labels), losses = data, []
     sync = sync_of(images.device.type)
     sync()
     start_s = clock()
