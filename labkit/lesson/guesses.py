@@ -222,7 +222,8 @@ def _close_cell(*_: object) -> None:
 def _drawn(measured: tuple[Measurement, ...]) -> Picture | None:
     """Guesses beside their numbers, where no board draws them: timings have samples, and stand on boards."""
     bars = [
-        plot.Bar(cut(m.what, 34), m.value, predicted=m.predicted, simulated=m.origin != "measured") for m in measured
+        plot.Bar(cut(m.what, 34), m.value, m.low, m.high, predicted=m.predicted, simulated=m.origin != "measured")
+        for m in measured
     ]
     unit = measured[0].unit
     if any(m.samples or m.unit != unit or m.value < 0 for m in measured):
@@ -244,7 +245,10 @@ def in_words(measured: tuple[Measurement, ...]) -> str:
 def _said(m: Measurement, you: str) -> str:
     """`You said 2,000 images/s, it was 7,320 images/s: a factor of 3.7 more.` is one such sentence."""
     assert m.predicted is not None
-    sentence = f"{you} said {format_quantity(m.predicted, m.unit)}, it was {format_quantity(m.value, m.unit)}"
+    guess = format_quantity(m.predicted, m.unit)
+    if m.shows_no_difference:
+        return f"{you} said {guess}: {m.amount}."
+    sentence = f"{you} said {guess}, it was {m.amount}"
     sentence += f" ({m.origin})" * (m.origin != "measured")
     ratio = m.value / m.predicted
     if ratio > 0:
