@@ -189,7 +189,7 @@ class Linear(nn.Linear):
 class NextCharacter(nn.Module):
     """Eight characters in, (B, 8) of int64; logits of the next one out. The first and last layer stay in float32."""
 
-    def __init__(self, recipe: Recipe, characters: int, outlier: float, width: int = 128) -> None:
+    def __init__(self, recipe: Recipe, characters: int, outlier: float, width: int = 64) -> None:
         super().__init__()
         self.outlier = outlier
         self.embedding = nn.Embedding(characters, 16)
@@ -204,7 +204,7 @@ class NextCharacter(nn.Module):
         return logits
 
 
-def accuracy(recipe: Recipe, rate: float, seed: int, *, steps: int, batch: int = 128, outlier: float = 1.0) -> float:
+def accuracy(recipe: Recipe, rate: float, seed: int, *, steps: int, batch: int = 64, outlier: float = 1.0) -> float:
     """Train the network for so many steps of Adam, the rate falling to 0; the share of 8,192 characters named rightly.
 
     The characters are Shakespeare's, those judged from the part that isn't trained on. Raises NotFinite where a weight
