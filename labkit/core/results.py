@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -297,10 +296,3 @@ def profile() -> Profile:
     """What LABKIT_PROFILE asks for: 'ci', the smallest sizes; 'smoke', these and the fewest readings; else 'full'."""
     asked = os.environ.get("LABKIT_PROFILE")
     return asked if asked in ("smoke", "ci") else "full"  # type: ignore[return-value]  # mypy does not narrow by `in`
-
-
-def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
-    """The last entry of a kind under a key, or None."""
-    asked = split_key(key)
-    of_kind = (e for e in entries if isinstance(e, kind) and not isinstance(e, Verdict))
-    return next(reversed([e for e in of_kind if (e.section, e.what) == asked]), None)

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labkit import plot
@@ -73,7 +73,7 @@ def predict(
 
 def predicted(key: str, unit: str | None = None) -> float | None:
     """The reader's last guess under a key, or None; with `unit`, None too where it was made in another one."""
-    prediction = results.latest(results.results().entries(), key, Prediction)
+    prediction = latest(results.results().entries(), key, Prediction)
     return prediction.value if isinstance(prediction, Prediction) and unit in (None, prediction.unit) else None
 
 
@@ -82,7 +82,7 @@ def _yours(key: str, guess: float, unit: str) -> str:
 
 
 def _is_measured(key: str) -> bool:
-    return results.latest(results.results().entries(), key) is not None
+    return latest(results.results().entries(), key) is not None
 
 
 class Question(Shown):
@@ -160,7 +160,7 @@ def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool,
         expected = f"a number in {unit}, such as 20" if value is None else wrong
         return False, f"Expected {expected}, got {brief_repr(guess)}. Nothing was noted."
     log = results.results()
-    noted = results.latest(log.entries(), key, Prediction)
+    noted = latest(log.entries(), key, Prediction)
     same = isinstance(noted, Prediction) and (noted.value, noted.unit) == (value, unit)
     blind = noted.blind if same and isinstance(noted, Prediction) else not _is_measured(key)
     log.append(Prediction(*results.split_key(key), value, unit, results.now(), blind))
@@ -199,6 +199,13 @@ def check_lock(section: str) -> None:
         waiting = [repr(key[5:]) for key in _open if key.startswith(f"{section} ")]
         if waiting:
             raise GuessFirst(f"Write your guess for {' and '.join(waiting)} first, then run this cell again.")
+
+
+def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
+    """The last entry of a kind under a key, or None."""
+    asked = results.split_key(key)
+    of_kind = (e for e in entries if isinstance(e, kind) and not isinstance(e, results.Verdict))
+    return next(reversed([e for e in of_kind if (e.section, e.what) == asked]), None)
 
 
 def answer(measured: Measurement) -> None:
