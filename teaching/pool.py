@@ -165,6 +165,8 @@ def _spread(same: Sequence[Measurement], unit: str) -> tuple[str, str]:
     """The middle of one machine's values, and their range; of a single value the interval of its samples' median."""
     values = [m.value for m in same]
     low, high = min(values), max(values)
+    if len(same) == 1 and unit == "x":
+        return format_quantity(values[0], unit), same[0].amount if same[0].high is not None else "unknown"
     if len(same) == 1:
         samples = same[0].samples
         if len(samples) < _FEWEST_SAMPLES or min(samples) <= 0:

@@ -312,6 +312,12 @@ def test_a_missing_size_is_found(call, bare):
 
 
 @every_notebook
+def test_a_ratio_is_recorded_with_its_interval(path):
+    bare = [source for source in code_cells(path) if re.search(r"record\([^\n]*\.value,", source)]
+    assert bare == [], "pass the Ratio itself: its interval belongs to it"
+
+
+@every_notebook
 def test_a_cell_whose_output_is_compared_has_one_stored(path):
     for _, source, tags, cell in cells(path):
         if "nbval-check-output" in tags:

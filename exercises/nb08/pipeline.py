@@ -20,7 +20,7 @@ from labkit.train.data import decoded_cache, jpeg_shards
 from labkit.train.models import SimpleCNN
 
 SIZE, MOST = 32, 4
-_IMAGES, _BATCH = 200, 64  # the last batch is not full
+_IMAGES, _BATCH, _PER_SHARD = 200, 64, 50  # the last batch is not full
 _NEEDED_SHARE = 0.9
 _SUSPICIOUS_SHARE, _TOO_FAST_SHARE = 1.05, 1.25
 _FEWEST_ROUNDS, _PATIENCE_S = 5, 8.0
@@ -64,7 +64,7 @@ def pipeline(answer: object) -> str:
 @functools.cache
 def _digits() -> tuple[list[Path], Tensor, Tensor]:
     """Shards of held-out digits, and what is in them: images (N, SIZE, SIZE) in 0 to 1, one of three equal colours."""
-    shards = jpeg_shards(images=_IMAGES, per_shard=50, split="test")
+    shards = jpeg_shards(images=_IMAGES, per_shard=_PER_SHARD, split="test")
     pixels, labels = map(torch.from_numpy, decoded_cache(shards, SIZE))
     return shards, pixels[:, 0] / 255, labels
 
@@ -142,6 +142,13 @@ class _Judge:
                 raise NotYet("The order of one epoch follows from another one. Draw a new order of all images.")
             if (by_image[i] == by_image[j]).float().mean() > 0.2:
                 raise NotYet("The images are moved as in an epoch before, or not at all. Draw new amounts every epoch.")
+        for shard in (order // _PER_SHARD for order in self.orders):
+            alike = [(shard[lag:] == shard[:-lag]).float().mean().item() for lag in range(1, 9)]
+            if max(alike) > 0.45:  # by chance a quarter, as there are four shards; 0.2 more is six standard deviations
+                raise NotYet(
+                    f"{max(alike):.0%} of the images come from the same shard as the one {1 + alike.index(max(alike))}"
+                    " before, 25% would by chance. Draw one order of all images, across the shards."
+                )
         if (seen := len(set(self.moves[0].tolist()))) < self.places // 2:
             raise NotYet(f"Only {seen} of {self.places} places occur. Move each image by its own amount.")
 

@@ -111,6 +111,11 @@ def always_the_same(images, most):
     return shift(images, most, *torch.randint(0, 2 * most + 1, (2, len(images)), generator=generator))
 
 
+def by_the_pixels(images, most):
+    generator = torch.Generator().manual_seed(int(images.long().sum()))
+    return shift(images, most, *torch.randint(0, 2 * most + 1, (2, len(images)), generator=generator))
+
+
 def colours_apart(images, most):
     n, channels, height, width = images.shape
     return shift(images.reshape(n * channels, 1, height, width), most).reshape(images.shape)
@@ -243,6 +248,11 @@ def inside_batches(i, n):
 
 def inside_shards(i, n):
     return torch.cat([part[torch.randperm(len(part))] for part in torch.arange(n).split(50)])
+
+
+def round_robin(i, n):
+    """An image of each shard in turn, each shard in a new order."""
+    return torch.stack([part[torch.randperm(len(part))] for part in torch.arange(n).split(50)], 1).flatten()
 
 
 def every_seventh(i, n):
@@ -437,6 +447,7 @@ WRONG = {
         (without_the_end, "not equally frequent", "any-draw-is-random"),
         (rounded, "not equally frequent", "any-draw-is-random"),
         (always_the_same, "the same amounts again", "any-draw-is-random"),
+        (by_the_pixels, "the same amounts again", "any-draw-is-random"),
         (colours_apart, "moved apart", "other-formula"),
         (in_place, "has changed the images", "input-is-mine"),
         (twice_as_far, "more than most", "other-formula"),
@@ -475,6 +486,7 @@ WRONG = {
         (in_order(rotated), "follows from another one", "one-shuffle-is-enough"),
         (in_order(to_and_fro), "follows from another one", "one-shuffle-is-enough"),
         (in_order(whole_batches), "follows from another one", "one-shuffle-is-enough"),
+        (in_order(round_robin), "come from the same shard", "any-draw-is-random"),
         (in_order(inside_batches), "follows from another one", "one-shuffle-is-enough"),
         (in_order(inside_shards), "follows from another one", "one-shuffle-is-enough"),
         (in_order(every_seventh), "follows from another one", "one-shuffle-is-enough"),

@@ -27,7 +27,7 @@ def scaled_step(answer: object) -> str:
     for make in ("SGD", "Adam"):
         for slope in (draw.uniform(1.6e-8, 2.8e-8), draw.uniform(0.5, 1.5)):
             _judge_good_steps(fn, make, slope, scale=2.0 ** draw.randint(13, 14))
-        for bad, good in (("inf", 7), ("nan", _GROW_AFTER - 1)):
+        for bad, good in (("inf", 7), ("-inf", 3), ("nan", _GROW_AFTER - 1)):
             _judge_skipped(fn, make, bad, scale=2.0 ** draw.randint(8, 20), good=good)
     scale = 2.0 ** draw.randint(5, 9)
     for good, expected in ((_GROW_AFTER - 2, (scale, _GROW_AFTER - 1)), (_GROW_AFTER - 1, (2 * scale, 0))):

@@ -182,6 +182,17 @@ def looks_for_inf_only(loss, optimizer, scale, good):
     return (2 * scale, 0) if good == 99 else (scale, good + 1)
 
 
+def looks_at_the_largest(loss, optimizer, scale, good):
+    optimizer.zero_grad()
+    (scale * loss).backward()
+    for weight in weights_of(optimizer):
+        weight.grad /= scale
+    if any(not torch.isfinite(w.grad.max()) for w in weights_of(optimizer)):
+        return scale / 2, 0
+    optimizer.step()
+    return (2 * scale, 0) if good == 99 else (scale, good + 1)
+
+
 def zeros_what_is_not_finite(loss, optimizer, scale, good):
     optimizer.zero_grad()
     (scale * loss).backward()
@@ -329,6 +340,7 @@ WRONG = {
         (step_with(only_first=True), "optimizer.step() was called all the same", "loss-scaling-by-halves"),
         (step_with(skip=False), "optimizer.step() was called all the same", "loss-scaling-by-halves"),
         (looks_for_inf_only, "was nan, and optimizer.step() was called", "loss-scaling-by-halves"),
+        (looks_at_the_largest, "was -inf, and optimizer.step() was called", "right-for-one-case"),
         (zeros_what_is_not_finite, "optimizer.step() was called all the same", "loss-scaling-by-halves"),
         (step_with(halve=False), "expected (", "loss-scaling-by-halves"),
         (step_with(grow=False), "doubles after 100 good steps", "loss-scaling-by-halves"),

@@ -17,6 +17,7 @@ def text() -> str:
     return lzma.decompress((DATA / "shakespeare.txt.xz").read_bytes()).decode("ascii")
 
 
+@functools.cache
 def tokens(held_out: float = 0.1) -> tuple[Tensor, Tensor, str]:
     """The first part of the text and the last, held-out share of it, as int64 (N,); and its characters in order."""
     characters = "".join(sorted(set(text())))

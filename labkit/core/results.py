@@ -11,9 +11,9 @@ import dataclasses
 import datetime
 import functools
 import json
+import math
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ from labkit.core.kinds import Kind
 from labkit.core.locked_file import Lines, append_line
 from labkit.core.own_folder import of_this_user
 from labkit.core.parameters import Positive, checked
-from labkit.core.units import format_quantity
+from labkit.core.units import format_quantity, significant
 
 Origin = Literal["measured", "simulated", "calculated", "recorded", "published"]
 Profile = Literal["smoke", "ci", "full"]
@@ -58,7 +58,8 @@ class Measurement(Shown):
     says what one call handled, "batch 64", and is empty where that isn't known; `dtype` is the number format; `items`
     is what one call handled as a number, where a rate is counted in it (see `core.comparable`). Other programs took
     the share `waited` of its time (0 to 1, None if unknown); `busy` says so if no verdict may rest on the number. A
-    published number has a `link` to its source, and for a machine who measured it, and on which device.
+    published number has a `link` to its source, and for a machine who measured it, and on which device. A ratio has the
+    ends of its 95 % interval, `low` and `high`, where they are known.
     """
 
     section: Section
@@ -79,6 +80,24 @@ class Measurement(Shown):
     waited: float | None = None
     busy: str = ""
     link: str = ""
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def shows_no_difference(self) -> bool:
+        """Whether the interval of a ratio holds 1, so that nothing is known to be faster."""
+        has_interval = self.unit == "x" and not self.low is self.high is None
+        return has_interval and (self.low or 0.0) <= 1 <= (math.inf if self.high is None else self.high)
+
+    @property
+    def amount(self) -> str:
+        """The value in its unit, with its interval; "no difference seen" of a ratio whose interval holds 1."""
+        value = format_quantity(self.value, self.unit)
+        if self.low is self.high is None:
+            return value
+        top = " or more" if self.high is None else f" to {significant(self.high)}"
+        interval = f"95 % interval {significant(self.low or 0.0)}{top}"
+        return f"no difference seen ({value}, {interval})" if self.shows_no_difference else f"{value} ({interval})"
 
     @property
     def came_from(self) -> str:
@@ -93,7 +112,7 @@ class Measurement(Shown):
     def __str__(self) -> str:
         source = self.came_from if self.origin in ("recorded", "published") else self.origin
         known = "; ".join(part for part in (source, self.size, self.dtype, self.busy) if part)
-        return f"{self.what}: {format_quantity(self.value, self.unit)} ({known})"
+        return f"{self.what}: {self.amount} ({known})"
 
 
 @checked(error=BadMeasurement)
@@ -143,7 +162,7 @@ class Attempt:
 Entry = Measurement | Prediction | Verdict | Attempt
 _KINDS: dict[str, type[Entry]] = {cls.__name__.lower(): cls for cls in (Measurement, Prediction, Verdict, Attempt)}
 # What may differ between two entries on the same thing, of which the later one counts.
-_OUTCOME = {"value", "when", "samples", "predicted", "claims", "versions", "waited", "busy"}
+_OUTCOME = {"value", "when", "samples", "predicted", "claims", "versions", "waited", "busy", "low", "high"}
 _OUTCOME |= {"blind", "verdict", "because"}
 _LEFT_OUT = ("size", "dtype", "busy", "link", "answer", "step", "message")  # of a line, where they are empty or 0
 _FIELDS = {cls: [field.name for field in dataclasses.fields(cls)] for cls in _KINDS.values()}
@@ -277,10 +296,3 @@ def profile() -> Profile:
     """What LABKIT_PROFILE asks for: 'ci', the smallest sizes; 'smoke', these and the fewest readings; else 'full'."""
     asked = os.environ.get("LABKIT_PROFILE")
     return asked if asked in ("smoke", "ci") else "full"  # type: ignore[return-value]  # mypy does not narrow by `in`
-
-
-def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
-    """The last entry of a kind under a key, or None."""
-    asked = split_key(key)
-    of_kind = (e for e in entries if isinstance(e, kind) and not isinstance(e, Verdict))
-    return next(reversed([e for e in of_kind if (e.section, e.what) == asked]), None)

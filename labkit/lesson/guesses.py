@@ -11,7 +11,7 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from labkit import plot
@@ -73,7 +73,7 @@ def predict(
 
 def predicted(key: str, unit: str | None = None) -> float | None:
     """The reader's last guess under a key, or None; with `unit`, None too where it was made in another one."""
-    prediction = results.latest(results.results().entries(), key, Prediction)
+    prediction = latest(results.results().entries(), key, Prediction)
     return prediction.value if isinstance(prediction, Prediction) and unit in (None, prediction.unit) else None
 
 
@@ -82,7 +82,7 @@ def _yours(key: str, guess: float, unit: str) -> str:
 
 
 def _is_measured(key: str) -> bool:
-    return results.latest(results.results().entries(), key) is not None
+    return latest(results.results().entries(), key) is not None
 
 
 class Question(Shown):
@@ -152,7 +152,7 @@ def _keep(key: str, guess: object, unit: str, most: float | None) -> tuple[bool,
         expected = f"a number in {unit}, such as 20" if value is None else wrong
         return False, f"Expected {expected}, got {brief_repr(guess)}. Nothing was noted."
     log = results.results()
-    noted = results.latest(log.entries(), key, Prediction)
+    noted = latest(log.entries(), key, Prediction)
     same = isinstance(noted, Prediction) and (noted.value, noted.unit) == (value, unit)
     blind = noted.blind if same and isinstance(noted, Prediction) else not _is_measured(key)
     log.append(Prediction(*results.split_key(key), value, unit, results.now(), blind))
@@ -193,6 +193,13 @@ def check_lock(section: str) -> None:
             raise GuessFirst(f"Write your guess for {' and '.join(waiting)} first, then run this cell again.")
 
 
+def latest(entries: Iterable[Entry], key: str, kind: type[Entry] = Measurement) -> Entry | None:
+    """The last entry of a kind under a key, or None."""
+    asked = results.split_key(key)
+    of_kind = (e for e in entries if isinstance(e, kind) and not isinstance(e, results.Verdict))
+    return next(reversed([e for e in of_kind if (e.section, e.what) == asked]), None)
+
+
 def answer(measured: Measurement) -> None:
     """Let the running cell end with the reader's guess beside this number, if there was one."""
     running = shell()
@@ -214,7 +221,8 @@ def _close_cell(*_: object) -> None:
 def _drawn(measured: tuple[Measurement, ...]) -> Picture | None:
     """Guesses beside their numbers, where no board draws them: timings have samples, and stand on boards."""
     bars = [
-        plot.Bar(cut(m.what, 34), m.value, predicted=m.predicted, simulated=m.origin != "measured") for m in measured
+        plot.Bar(cut(m.what, 34), m.value, m.low, m.high, predicted=m.predicted, simulated=m.origin != "measured")
+        for m in measured
     ]
     unit = measured[0].unit
     if any(m.samples or m.unit != unit or m.value < 0 for m in measured):
@@ -236,7 +244,10 @@ def in_words(measured: tuple[Measurement, ...]) -> str:
 def _said(m: Measurement, you: str) -> str:
     """`You said 2,000 images/s, it was 7,320 images/s: a factor of 3.7 more.` is one such sentence."""
     assert m.predicted is not None
-    sentence = f"{you} said {format_quantity(m.predicted, m.unit)}, it was {format_quantity(m.value, m.unit)}"
+    guess = format_quantity(m.predicted, m.unit)
+    if m.shows_no_difference:
+        return f"{you} said {guess}: {m.amount}."
+    sentence = f"{you} said {guess}, it was {m.amount}"
     sentence += f" ({m.origin})" * (m.origin != "measured")
     ratio = m.value / m.predicted
     if ratio > 0:

@@ -34,7 +34,7 @@ _recorded_here: dict[str, Measurement] = {}  # by this kernel: the latest under 
 @checked(error=BadMeasurement)
 def record(
     key: str,
-    value: Annotated[float | Timing, ANYTHING],
+    value: Annotated[float | Timing | Ratio, ANYTHING],
     unit: Unit,
     *,
     items: Positive | None = None,
@@ -46,10 +46,11 @@ def record(
 ) -> Measurement:
     """Keep a measured number under a key, with its samples, this machine, its versions and the guess made before.
 
-    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given. `size` says what one call
-    handled, such as f"batch {batch}", and `dtype` in which number format: without a size, the number stands beside no
-    other. A number that follows from data sheets alone has the origin "calculated", one from a simulated device
-    "simulated". On a busy machine the number is marked, unless `timed` is False: an accuracy, a count, bytes.
+    A `Timing` is kept as seconds a call, or as `items` per second when `items` is given, and a `Ratio` with its
+    interval. `size` says what one call handled, such as f"batch {batch}", and `dtype` in which number format:
+    without a size, the number stands beside no other. A number that follows from data sheets alone has the origin
+    "calculated", one from a simulated device "simulated". On a busy machine the number is marked, unless `timed` is
+    False: an accuracy, a count, bytes.
     Raises BadMeasurement, and records nothing, for a malformed key, unit, size or format, an unknown
     claim or origin, and a value that isn't finite.
     """
@@ -60,9 +61,12 @@ def record(
     check_claims(claims)
     samples: tuple[float, ...] = ()
     number = as_float(value)
+    low = high = None
     if type(value) is Timing:
         check_items(repr(key), unit, items)
         number, samples = _of_timing(value, work.items)
+    elif isinstance(value, Ratio):
+        number, low, high = (end if math.isfinite(end) else None for end in (value.value, value.low, value.high))
     if number is None or not math.isfinite(number):
         raise BadMeasurement(
             f"Expected a finite number in {unit} for {key!r}, got {brief_repr(value)}. Nothing was recorded."
@@ -71,6 +75,7 @@ def record(
     measurement = Measurement(
         section, what, number, unit, origin, here.name, results.now(), samples, guesses.predicted(key, unit),
         work.profile, tuple(claims), dict(here.versions), size, dtype, work.items, lost.lost, lost.reason,
+        low=low, high=high,
     )  # fmt: skip
     results.results().append(measurement)
     _recorded_here[measurement.key] = measurement
@@ -89,6 +94,8 @@ def _taken_by_others(section: str, value: object, origin: OwnOrigin, timed: bool
     cells = CELLS.worst(recording=True)
     if isinstance(value, Timing):
         return value.contention or Contention()
+    if isinstance(value, Ratio) and value.busy:
+        return Contention(reason=value.busy)
     rows = [m for m in _recorded_here.values() if m.section == section and m.samples and m.busy]
     return cells if cells.reason or not rows else Contention(rows[-1].waited, rows[-1].busy)
 
@@ -260,7 +267,7 @@ def _row(key: str, measurement: Measurement | None, guess: Prediction | None) ->
     guessed = "none" if guess is None else format_quantity(guess.value, guess.unit)
     if measurement is None:
         return key, guessed, "not measured here", ""
-    value = format_quantity(measurement.value, measurement.unit)
+    value = measurement.amount
     if measurement.origin != "measured":
         value += f" ({measurement.origin})"
     if measurement.busy:

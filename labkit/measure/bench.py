@@ -6,6 +6,8 @@ clock, notebooks on one machine measure in turn, and a timing knows how much of 
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -121,6 +123,16 @@ class Ratio(Shown):
         if self.high < 1:
             return "slower"
         return "no difference seen"
+
+    @property
+    def inverse(self) -> Ratio:
+        """How many times faster the baseline is than `label`: how many times longer `label` takes."""
+        value, low, high = (1 / end if end else math.inf for end in (self.value, self.high, self.low))
+        return Ratio(self.baseline, self.label, value, low, high, self.busy)
+
+    def times(self, factor: float) -> Ratio:
+        """The ratio for unequal work: `factor` is the work of `label` over that of the baseline."""
+        return dataclasses.replace(self, **{end: factor * getattr(self, end) for end in ("value", "low", "high")})
 
     def __str__(self) -> str:
         interval = f"95 % interval {significant(self.low)} to {significant(self.high)}"

@@ -17,10 +17,7 @@ from labkit.plot.style import DIAMOND, HATCHED, LIMIT, MEASURED, ON_WHITE, RECOR
 
 PENDING = "not measured yet"
 _ELSEWHERE = "recorded, published, simulated or calculated"
-_HERE = {
-    False: "measured here (bar to the median, whisker = quartiles)",
-    True: "measured here (dot: median, whisker = quartiles)",
-}
+_HERE = {False: "measured here (bar to the median, whisker = {})", True: "measured here (dot: median, whisker = {})"}
 # A row's lanes, from the top: what was measured, the prediction, and each value from elsewhere. In units of a lane.
 _LANE_IN, _GUESS, _BETWEEN = 0.25, 0.8, 1.0
 
@@ -29,6 +26,8 @@ _LANE_IN, _GUESS, _BETWEEN = 0.25, 0.8, 1.0
 @dataclass
 class Bar:
     """One row of a board; values in the board's unit, `low` and `high` the quartiles of the measurement.
+
+    Of a ratio, in x, they are the ends of its 95 % interval.
 
     `others` are values from elsewhere: (label with its origin, value). `note` is shown where nothing was measured.
     """
@@ -78,7 +77,9 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -
         ax.set_xticks([])
     if all(bar.measured is None for bar in bars) and any(bar.note in ("", PENDING) and not bar.others for bar in bars):
         look: dict[str, Any] = {"marker": "o"} if log else {"linewidth": 8}
-        ax.plot([], [], color=MEASURED, label=_HERE[log], **look)  # the legend's room is taken from the first frame on
+        ax.plot(
+            [], [], color=MEASURED, label=_here(log, unit), **look
+        )  # the legend's room is taken from the first frame on
     ax.xaxis.set_major_formatter(lambda value, _: quantity_tick(value, unit))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel("time" if unit == "s" else unit)
@@ -88,6 +89,10 @@ def speed_bars(ax: Axes, bars: Sequence[Bar], *, unit: str, log: bool = False) -
         legend="below",
         columns=4,
     )
+
+
+def _here(log: bool, unit: str) -> str:
+    return _HERE[log].format("95 % interval" if unit == "x" else "quartiles")
 
 
 def _range(bars: Sequence[Bar]) -> tuple[float, float]:
@@ -109,7 +114,8 @@ def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
     beside: dict[str, Any] = {"bbox": ON_WHITE, "xytext": (10 if log else 6, 0)}  # a point is as wide as its marker
     if bar.measured is not None:
         low, high = bar.low or bar.measured, bar.high or bar.measured
-        _draw_value(ax, bar.measured, y, 1.0, simulated=bar.simulated, log=log, whisker=(low, high))
+        label = _ELSEWHERE if bar.simulated else _here(log, unit)
+        _draw_value(ax, bar.measured, y, 1.0, label, log=log, whisker=(low, high))
         text_right_of(ax, max(high, bar.measured), y, format_quantity(bar.measured, unit), **beside)
     elif bar.note:
         left_edge: dict[str, Any] = {"xycoords": ax.get_yaxis_transform()}  # a log axis has no 0
@@ -117,7 +123,7 @@ def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
     own = 0.0 if bar.measured is None and not bar.note and bar.others else 1.0
     lanes = own if bar.predicted is None else own + _GUESS
     for i, (label, value) in enumerate(bar.others):
-        _draw_value(ax, value, y + lanes + i, 0.8, simulated=True, log=log)
+        _draw_value(ax, value, y + lanes + i, 0.8, _ELSEWHERE, log=log)
         text_right_of(ax, value, y + lanes + i, f"{format_quantity(value, unit)}, {label}", **beside)
     lanes += len(bar.others)
     if bar.limit is not None:
@@ -130,10 +136,11 @@ def _draw_row(ax: Axes, y: float, bar: Bar, unit: str, log: bool) -> float:
 
 
 def _draw_value(
-    ax: Axes, value: float, y: float, height: float, *, simulated: bool, log: bool, whisker: Sequence[float] = ()
+    ax: Axes, value: float, y: float, height: float, label: str, *, log: bool, whisker: Sequence[float] = ()
 ) -> None:
     """Draw a value as a bar, on a logarithmic axis as a point; hatched or open where it was not measured here."""
-    style: dict[str, Any] = {"label": _ELSEWHERE if simulated else _HERE[log], "capsize": 3}
+    simulated = label == _ELSEWHERE
+    style: dict[str, Any] = {"label": label, "capsize": 3}
     if whisker:
         style["xerr"] = [[value - whisker[0]], [whisker[1] - value]]
     if log:

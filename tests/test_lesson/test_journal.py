@@ -298,3 +298,37 @@ def test_where_nothing_was_recorded_the_cells_decide(kernel):
     assert "needs a GPU" in str(journal.verdict("C02", None, section="00.4", needs="a GPU"))
     journal.record("00.4 bytes", 4.0, "B", timed=False)
     assert "holds: x" in str(journal.verdict("C02", True, section="00.4", because="x")), "bytes are no matter of time"
+
+
+GAIN = Ratio("fused", "plain", 2.0, 1.6, 2.5)
+NOTHING = Ratio("fused", "plain", 1.03, 0.9, 1.2)
+
+
+def test_a_ratio_keeps_its_interval_and_a_reread_one_too():
+    kept = journal.record("00.3 fused", GAIN, "x")
+    assert (kept.value, kept.low, kept.high) == (2.0, 1.6, 2.5)
+    assert results.from_line(results.to_line(kept)) == kept
+    assert str(kept) == "fused: 2.00 x (95 % interval 1.60 to 2.50) (measured)"
+    assert not kept.shows_no_difference
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.9, 1.2), (1.0, 1.2), (0.0, math.inf), (0.9, math.inf)])
+def test_a_ratio_whose_interval_holds_one_shows_no_difference_everywhere(low, high):
+    guesses.predict("00.3 fused", 2.0, "x")
+    kept = journal.record("00.3 fused", Ratio("fused", "plain", 1.03, low, high), "x")
+    assert kept.shows_no_difference
+    assert "no difference seen" in str(kept)
+    ((_, _, shown, _),) = journal.summary("00").rows
+    assert shown.startswith("no difference seen (1.03 x, 95 % interval ")
+    assert guesses.in_words((kept,)).startswith("You said 2.00 x: no difference seen (")
+
+
+def test_a_ratio_measured_on_a_busy_machine_is_marked():
+    busy = Ratio("fused", "plain", 2.0, 1.6, 2.5, busy="other programs took 40 % of the time")
+    assert journal.record("00.3 fused", busy, "x").busy == busy.busy
+
+
+def test_an_interval_without_an_upper_end_says_at_least():
+    kept = journal.record("00.3 fused", Ratio("fused", "plain", 3.0, 2.0, math.inf), "x")
+    assert str(kept).startswith("fused: 3.00 x (95 % interval 2.00 or more)")
+    assert results.from_line(results.to_line(kept)) == kept

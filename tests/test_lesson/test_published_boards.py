@@ -9,7 +9,7 @@ import pytest
 from labkit.core import results
 from labkit.core.errors import BadArgument, LabError
 from labkit.core.paths import DATA, NOTEBOOKS
-from labkit.lesson import journal
+from labkit.lesson import guesses, journal
 from labkit.lesson.boards import SpeedBoard
 from labkit.measure import published
 from labkit.plot import ratios as plot_ratios
@@ -119,7 +119,7 @@ def test_a_published_value_is_never_recorded_and_judges_nothing():
     with pytest.raises(BadArgument, match="Expected origin to be"):
         journal.record("09.6 a ratio", 2.0, "x", origin="published")
     assert "not measured" in str(journal.verdict("C15", None, section="09.6", needs="a CUDA GPU"))
-    assert results.latest(results.results().entries(), "09.6 a ratio") is None
+    assert guesses.latest(results.results().entries(), "09.6 a ratio") is None
 
 
 def test_the_numbers_of_one_source_and_work_are_one_sentence():

@@ -1,3 +1,4 @@
+import math
 import random
 import re
 
@@ -5,7 +6,7 @@ import pytest
 
 from labkit.core.errors import BadArgument, BadMeasurement
 from labkit.measure import bench
-from labkit.measure.bench import Timing
+from labkit.measure.bench import Ratio, Timing
 
 ZEROS = Timing("zeros", 0.0, (0.0,) * 5)
 
@@ -251,3 +252,16 @@ def test_compare_refuses_what_it_cannot_judge():
 def test_misuse_is_one_sentence(call, words):
     with pytest.raises(BadArgument, match=re.escape(words)):
         call()
+
+
+def test_the_inverse_of_a_ratio_says_how_much_longer_the_other_takes():
+    turned = Ratio("b", "a", 0.5, 0.25, 0.8).inverse
+    assert (turned.label, turned.baseline) == ("a", "b")
+    assert (turned.value, turned.low, turned.high) == pytest.approx((2, 1.25, 4))
+    assert Ratio("b", "a", 2.0, 0.0, 4.0).inverse.high == math.inf
+
+
+def test_a_ratio_of_unequal_work_is_scaled_with_its_interval():
+    scaled = Ratio("b", "a", 0.5, 0.25, 0.8, busy="busy").times(4)
+    assert (scaled.value, scaled.low, scaled.high) == pytest.approx((2, 1, 3.2))
+    assert scaled.busy == "busy"

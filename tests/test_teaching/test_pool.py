@@ -79,6 +79,16 @@ def test_what_is_not_comparable_stands_in_no_table_with_another(change, tmp_path
     assert "a laptop" not in told
 
 
+def test_a_ratio_is_shown_with_its_interval_and_without_a_difference_where_that_holds_one(tmp_path):
+    ratio = {"unit": "x", "samples": (), "items": None}
+    for number, (machine, low, high) in enumerate([("a laptop", 1.6, 2.5), ("a server", 0.9, 1.2)]):
+        number_of = dataclasses.replace(measured(2.0 - number, machine), **ratio, low=low, high=high)
+        write(tmp_path / f"{number}.jsonl", number_of)
+    told = words_of(page_of([tmp_path], tmp_path / "pool.html")[0])
+    assert "a laptop 1 2.00 x 2.00 x (95 % interval 1.60 to 2.50)" in told
+    assert "a server 1 1.00 x no difference seen (1.00 x, 95 % interval 0.900 to 1.20)" in told
+
+
 def test_nobody_is_named_unless_names_are_asked_for(folder, tmp_path):
     with open(folder / "Ada Adams.jsonl", "a") as file:
         file.write("Ada Adams wrote this\n")

@@ -3,6 +3,7 @@
 from labkit.train.graphs.compiling import (
     captured as captured,
     compiled as compiled,
+    forget_compiled as forget_compiled,
     fresh_cache as fresh_cache,
     missing as missing,
 )

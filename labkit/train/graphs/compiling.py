@@ -76,6 +76,13 @@ def compiled(fn: Callable[..., Any], **options: Any) -> Any:
         return torch.compile(fn, **options)
 
 
+def forget_compiled() -> None:
+    """Forget what torch.compile holds in memory, as a new process would begin; the folder of compiled code stays."""
+    torch.compiler.reset()
+    utils: Any = importlib.import_module("torch._inductor.utils")
+    utils.clear_inductor_caches()  # else the same kernels would be found in memory
+
+
 def fresh_cache() -> Path:
     """Make torch.compile keep its results in a new, empty folder from now on, and forget what it holds in memory.
 
@@ -99,9 +106,7 @@ def fresh_cache() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    torch.compiler.reset()
-    utils: Any = importlib.import_module("torch._inductor.utils")
-    utils.clear_inductor_caches()  # else the same kernels would be found in memory
+    forget_compiled()
     return folder
 
 

@@ -1,0 +1,114 @@
+"""Emulated training in eight and four bits: what is rounded, with which scales."""
+
+import math
+
+import pytest
+import torch
+
+import labkit as lab
+from exercises.nb09 import recipes
+from exercises.nb09.recipes import E2M1, E4M3, E5M2, Recipe, Scaled
+from labkit.core.errors import NotFinite
+
+TORCH = [(E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with lab.threads(1):
+        yield
+
+
+def numbers(n=4096, spread=6, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(n, generator=draw) * torch.exp(spread * torch.randn(n, generator=draw))
+
+
+@pytest.mark.parametrize(("grid", "dtype"), TORCH)
+def test_a_format_rounds_as_torch_does_and_what_is_too_large_becomes_the_largest(grid, dtype):
+    x = numbers()
+    top = torch.finfo(dtype).max
+    assert grid.largest == top
+    assert torch.equal(grid(x), x.clamp(-top, top).to(dtype).float())
+
+
+def test_four_bits_hold_eight_numbers_of_each_sign():
+    assert E2M1(torch.linspace(-8, 8, 4001)).unique().tolist() == [
+        -6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6,
+    ]  # fmt: skip
+    assert E2M1(torch.tensor([0.25, 0.75, 2.5, 5.0])).tolist() == [0, 1, 2, 4]  # ties to even
+
+
+def test_chance_rounds_without_bias():
+    torch.manual_seed(0)
+    x = torch.full((100_000,), 2.2)
+    rounded = E2M1(x, stochastic=True)
+    assert set(rounded.tolist()) == {2, 3}
+    assert rounded.mean().item() == pytest.approx(2.2, abs=0.01)
+
+
+def test_scales_of_mxfp8_are_powers_of_two_and_no_number_overflows():
+    x = numbers(32 * 64).view(64, 32)
+    rounded = Scaled(E4M3, 32, "power of two")(x)
+    scale = 2.0 ** torch.ceil(torch.log2(x.abs().amax(1, keepdim=True) / 448))
+    assert torch.equal(rounded, E4M3(x / scale) * scale)
+    assert ((rounded - x).abs() <= x.abs() / 16 + scale * 2.0**-10).all()
+
+
+def test_an_outlier_costs_its_own_block_only():
+    x = torch.ones(1, 64)
+    x[0, 3] = 1000.0
+    assert Scaled(E2M1)(x)[0, 20] == 0
+    assert Scaled(E2M1, 16, "e4m3")(x)[0, 20].item() == pytest.approx(1, rel=0.07)
+    assert Scaled(E2M1, 16, "e4m3")(x)[0, 4] == 0
+
+
+def test_a_width_that_the_block_does_not_divide_is_filled_up_and_cut_again():
+    x = numbers(5 * 21).view(5, 21)
+    assert Scaled(E4M3, 16, "e4m3")(x).shape == x.shape
+
+
+def test_a_delayed_scale_is_that_of_steps_before():
+    delayed = Scaled(E4M3, delayed=True)
+    assert delayed(torch.tensor([448.0])).item() == 448
+    assert delayed(torch.tensor([1000.0])).item() == 448  # the scale of the step before is too small
+    assert delayed(torch.tensor([1000.0])).item() == pytest.approx(1000, rel=0.07)
+
+
+def test_a_random_hadamard_matrix_leaves_the_product_as_it_is():
+    x, y = numbers(8 * 32, 0).view(8, 32), numbers(8 * 32, 0, 1).view(8, 32)
+    assert torch.allclose(recipes._turned(x) @ recipes._turned(y).T, x @ y.T, atol=1e-4)
+    spike = torch.zeros(1, 16)
+    spike[0, 5] = 16.0
+    assert recipes._turned(spike).abs().max().item() == pytest.approx(4)
+
+
+def test_without_rounding_the_gradients_are_those_of_a_linear_layer():
+    torch.manual_seed(0)
+    layer, x = recipes.Linear(Recipe(), 32, 16), torch.randn(8, 32, requires_grad=True)
+    (layer(x) ** 2).sum().backward()
+    mine, of_x = layer.weight.grad.clone(), x.grad.clone()
+    layer.weight.grad = x.grad = None
+    ((x @ layer.weight.T) ** 2).sum().backward()
+    assert torch.allclose(mine, layer.weight.grad, rtol=1e-4)
+    assert torch.allclose(of_x, x.grad, rtol=1e-4)
+
+
+def test_rounding_that_never_gives_zero_keeps_what_was_above_zero():
+    x = torch.tensor([0.0, 1e-9, 1.0, 448.0])
+    assert Scaled(E4M3, never_zero=True)(x).tolist() == [0, 2.0**-9, 1, 448]
+    assert Scaled(E4M3)(x)[1] == 0
+
+
+def test_adam_breaks_where_its_second_state_becomes_zero_and_holds_where_it_does_not():
+    with pytest.raises(NotFinite):
+        recipes.accuracy(recipes.RECIPES["Adam's state in 8 bits"], 1e-2, 0, steps=60, batch=32)
+    held = recipes.accuracy(recipes.RECIPES["Adam's state, never to 0"], 1e-2, 0, steps=60, batch=32)
+    plain = recipes.accuracy(recipes.RECIPES["float32"], 1e-2, 0, steps=60, batch=32)
+    assert math.isclose(held, plain, abs_tol=0.03)
+
+
+def test_every_recipe_trains_or_says_that_it_does_not():
+    for name, recipe in recipes.RECIPES.items():
+        if name != "Adam's state in 8 bits":
+            assert 0 <= recipes.accuracy(recipe, 1e-2, 0, steps=3, batch=16) <= 1
