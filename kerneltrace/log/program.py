@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES, EventLog
+from kerneltrace.log.needs import Waits
 
 
 class Operations(NamedTuple):
@@ -47,6 +48,8 @@ class Site:
     """The function of `cuda` that is called here, whatever name it has in the source: atomic.add, shfl_sync."""
     used: bool = True
     """Whether the source uses what that call returns."""
+    waits: Waits = Waits()
+    """Of a load: what it waits for."""
 
 
 class Program:
@@ -89,7 +92,7 @@ class Program:
         if len(self.sites) == SITES:
             raise KernelError(f"The kernel has over {SITES} accesses and branches in its source. Trace a part of it.")
         line = getattr(node, "lineno", 0)
-        self.sites.append(Site(kind, line, function, text or ast.unparse(node), operations, call, used))
+        self.sites.append(Site(kind, line, function, text or ast.unparse(node), operations, call, used, getattr(node, "waits", Waits())))
         return len(self.sites) - 1
 
     def counter(self, operations: Operations) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.execution import Execution
+from kerneltrace.log.needs import Needs, Waits
 from kerneltrace.log.program import Operations, Site
 from kerneltrace.ptx.arithmetic import COMPARISONS, FUNCTIONS, function_of
 from kerneltrace.ptx.memory import Memory
@@ -37,6 +38,29 @@ _PLACE = re.compile(r"\[\s*([%$\w]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 _CARRIES_ADDRESS = ("mov", "add", "sub", "cvta", "cvt", "selp", "mad", "ld", "or", "and")
 
 
+def _waits(function: Function) -> dict[int, Waits]:
+    """What each load waits for, by the identity of its instruction; in a loop also for what decides on another turn."""
+    needs, depth, levels = Needs(), Counter[str](), dict[int, int]()
+    labels = {one: i for i, one in enumerate(function.code) if isinstance(one, str)}
+    for i, one in enumerate(function.code):
+        if isinstance(one, str) or not one.operands:
+            continue
+        target, *read = [set(_WORD.findall(text)) for text in (*one.operands, one.guard)]
+        sources: set[Hashable] = set().union(*read)
+        known = max((depth[word] for word in sources if isinstance(word, str)), default=0)
+        if one.name == "bra":
+            for each in function.code[labels.get(one.operands[-1], i) : i]:
+                needs.add(id(each), sources)
+        if one.name == "ld" and "param" not in one.parts:
+            needs.add(id(one), sources)
+            levels[id(one)], sources, known = known, {id(one)}, known + 1
+        if one.name not in ("st", "red", "bra"):
+            for word in target:
+                needs.add(word, sources)
+                depth[word] = known
+    return {one: Waits(level, needs.chained(one)) for one, level in levels.items()}
+
+
 class Decoder:
     """What instructions refer to: registers, parameters, variables, lines of the source."""
 
@@ -54,6 +78,7 @@ class Decoder:
         )  # fmt: skip
         self._origins: dict[str, set[str]] = {}  # for each register the arrays whose addresses it is worked out from
         self._find_origins()
+        self._waits = _waits(function)
 
     # -- operands
 
@@ -113,7 +138,7 @@ class Decoder:
         if len(sites) == SITES:
             raise KernelError(f"The kernel has over {SITES} accesses and branches in its PTX. Trace a part of it.")
         text = self._lines.get(one.line, one.opcode)
-        sites.append(Site(kind, one.line, self.kernel, text, Operations(), call, used))
+        sites.append(Site(kind, one.line, self.kernel, text, Operations(), call, used, self._waits.get(id(one), Waits())))
         return len(sites) - 1
 
     # -- which array an address is meant for
