@@ -9,6 +9,7 @@ import numpy as np
 
 from kerneltrace.judge.atomics import atomic_clocks
 from kerneltrace.judge.counts import Requests, operations
+from kerneltrace.log.address_space import DYNAMIC_SHARED
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
 from kerneltrace.log.execution import Execution
@@ -148,21 +149,33 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
 
 
 def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array) -> tuple[float, float, float]:
-    """Waits of a block for global memory, for shared memory and at barriers, and its barriers; of its slowest warp.
-
-    Loads of one place in the source wait IN_FLIGHT turns at a time, those of different places together.
-    """
+    """Waits of a block for global memory, for shared memory and at barriers, and its barriers; of its slowest warp."""
     phases, phase = np.unique(head.phase, return_inverse=True)
-    most = np.zeros((2, len(phases)))
-    np.maximum.at(most[0], phase, times)
-    reading = np.flatnonzero(outer & load)
-    place = _packed(phase, _packed(head.warp, head.site))[reading]
+    far, near = (_in_turn(run, head, phase, chosen, times, at_once) for chosen, at_once in (
+        (outer & load, IN_FLIGHT), (~outer & load, np.inf)))  # fmt: skip
+    most = np.zeros(len(phases))
+    np.maximum.at(most, phase, times)
+    barriers = run.log.barriers * (float(most.mean()) if len(phases) else 1 / math.prod(run.settings.grid))
+    return far, near + barriers, barriers
+
+
+def _in_turn(run: Execution, head: Events, phase: Array, chosen: Array, times: Array, at_once: float) -> float:
+    """Waits of a block's slowest warp for the chosen loads.
+
+    Loads of one place in the source wait `at_once` turns at a time, those of different places together. A load that
+    needs others waits after them, and one that needs what it brought itself waits in each turn.
+    """
+    waits = [site.waits for site in run.sites]
+    level, chained = (np.array(column)[head.site] for column in zip(*waits, strict=True))
+    reading = np.flatnonzero(chosen)
+    place = _packed(_packed(phase, level), _packed(head.warp, head.site))[reading]
     _, first, turns = np.unique(place, return_index=True, return_counts=True)
-    chosen = reading[first]
-    np.maximum.at(most[1], phase[chosen], np.ceil(turns / IN_FLIGHT) * times[chosen])
-    shared = np.unique(phase[~outer & load])
-    barriers = run.log.barriers * (float(most[0].mean()) if len(phases) else 1 / math.prod(run.settings.grid))
-    return float(most[1].sum()), float(most[0][shared].sum()) + barriers, barriers
+    first = reading[first]
+    waited = np.where(chained[first], turns, np.maximum(np.ceil(turns / at_once), 1)) * times[first]
+    steps, step = np.unique(_packed(phase, level)[first], return_inverse=True)
+    most = np.zeros(len(steps))
+    np.maximum.at(most, step, waited)
+    return float(most.sum())
 
 
 def _operations(run: Execution, spread: float) -> tuple[list[float], int]:
@@ -198,10 +211,12 @@ def _weights(requests: Requests, accesses: Events, head: Events) -> Array:
     """The part of an instruction that each request is: 1, or less for loads from shared memory that a compiler merges.
 
     Between two barriers it loads the same words once, and neighbouring words of up to 16 bytes, which begin at a
-    multiple of that, together. (LLVM's load/store vectorizer does; it shows in the machine code of published kernels.)
+    multiple of that, together. (LLVM's load/store vectorizer does; it shows in the machine code of published kernels.) Of
+    dynamic shared memory it knows neither where rows begin nor how they are aligned, and merges none.
     """
     weights = np.ones(len(requests.first))
-    chosen = np.flatnonzero(head.shared & (accesses.log.kinds[requests.site] == 1))
+    of_fixed_size = head.shared & (head.address < DYNAMIC_SHARED)
+    chosen = np.flatnonzero(of_fixed_size & (accesses.log.kinds[requests.site] == 1))
     if not len(chosen):
         return weights
     first, last = head.only(chosen), accesses.only((requests.first + requests.lanes - 1)[chosen])
