@@ -224,10 +224,10 @@ def test_more_registers_leave_less_room_and_latency_shows():
 
 def test_the_network_is_bounded_by_its_slowest_station_and_by_its_latency():
     services = {"arithmetic": 10.0, "memory": 40.0}
-    alone = throughput(services, 50.0, 1, 1, 1)
+    alone = throughput(services, 50.0, 1, 1)
     assert alone == pytest.approx(1 / 100)  # one after the other
-    assert throughput(services, 50.0, 64, 1, 1) == pytest.approx(1 / 40, rel=0.01)
-    rates = [throughput(services, 50.0, n, 1, 1) for n in range(1, 20)]
+    assert throughput(services, 50.0, 64, 1) == pytest.approx(1 / 40, rel=0.01)
+    rates = [throughput(services, 50.0, n, 1) for n in range(1, 20)]
     assert rates == sorted(rates)
 
 
