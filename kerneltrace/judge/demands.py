@@ -11,7 +11,7 @@ from kerneltrace.judge.atomics import atomic_clocks
 from kerneltrace.judge.counts import Requests, operations
 from kerneltrace.log.address_space import DYNAMIC_SHARED
 from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
+from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, largest, starts
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import WARP, Dim3
 from kerneltrace.log.traced_memory import Array
@@ -119,8 +119,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
     owner, sectors = _pairs(*_sectors(requests, accesses, outer))
     clocks, hottest = atomic_clocks(run, requests, accesses, times)
     alone = _stored_in_part(requests, accesses, names, (kind == 2) & outer, times * blocks)
-    passes = _lines(requests, load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
-    passes = np.where(head.shared, requests.wavefronts, passes)
+    lookups = _lines(requests, load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
     return Demands(
         kernel=run.settings.fn.__name__,
         grid=run.settings.grid,
@@ -133,7 +132,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         double=per_block * done[3],
         special=per_block * done[4],
         tensor=per_block * done[5] * WARP,
-        passes=np.where(head.shared & (kind == 3), clocks, passes),
+        passes=np.where(head.shared, np.where(kind == 3, clocks, requests.wavefronts), lookups),
         weights=weights,
         is_shared=head.shared,
         shuffles=shuffles,
@@ -149,33 +148,22 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
 
 
 def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array) -> tuple[float, float, float]:
-    """Waits of a block for global memory, for shared memory and at barriers, and its barriers; of its slowest warp."""
-    phases, phase = np.unique(head.phase, return_inverse=True)
-    far, near = (_in_turn(run, head, phase, chosen, times, at_once) for chosen, at_once in (
-        (outer & load, IN_FLIGHT), (~outer & load, np.inf)))  # fmt: skip
-    most = np.zeros(len(phases))
-    np.maximum.at(most, phase, times)
-    barriers = run.log.barriers * (float(most.mean()) if len(phases) else 1 / math.prod(run.settings.grid))
-    return far, near + barriers, barriers
+    """Waits of a block for global memory, for shared memory and at barriers, and its barriers; of its slowest warp.
 
-
-def _in_turn(run: Execution, head: Events, phase: Array, chosen: Array, times: Array, at_once: float) -> float:
-    """Waits of a block's slowest warp for the chosen loads.
-
-    Loads of one place in the source wait `at_once` turns at a time, those of different places together. A load that
-    needs others waits after them, and one that needs what it brought itself waits in each turn.
+    Loads of one place in the source wait IN_FLIGHT turns at a time, of shared memory all, and those of different places
+    together. A load that needs others waits after them, and one that needs what it brought waits in each turn.
     """
-    waits = [site.waits for site in run.sites]
-    level, chained = (np.array(column)[head.site] for column in zip(*waits, strict=True))
-    reading = np.flatnonzero(chosen)
-    place = _packed(_packed(phase, level), _packed(head.warp, head.site))[reading]
-    _, first, turns = np.unique(place, return_index=True, return_counts=True)
-    first = reading[first]
-    waited = np.where(chained[first], turns, np.maximum(np.ceil(turns / at_once), 1)) * times[first]
-    steps, step = np.unique(_packed(phase, level)[first], return_inverse=True)
-    most = np.zeros(len(steps))
-    np.maximum.at(most, step, waited)
-    return float(most.sum())
+    waits, waited = np.array([site.waits for site in run.sites])[head.site], []
+    for chosen, at_once in ((outer & load, IN_FLIGHT), (~outer & load, len(load))):
+        reading = np.flatnonzero(chosen)
+        step = _packed(head.phase, waits[:, 0])[reading]
+        place = _packed(step, _packed(head.warp, head.site)[reading])
+        _, first, turns = np.unique(place, return_index=True, return_counts=True)
+        turns = np.where(waits[reading[first], 1], turns, np.ceil(turns / at_once))
+        waited.append(float(largest(step[first], turns * times[reading[first]]).sum()))
+    most = largest(head.phase, times)
+    barriers = run.log.barriers * (float(most.mean()) if len(most) else 1 / math.prod(run.settings.grid))
+    return waited[0], waited[1] + barriers, barriers
 
 
 def _operations(run: Execution, spread: float) -> tuple[list[float], int]:
@@ -211,8 +199,8 @@ def _weights(requests: Requests, accesses: Events, head: Events) -> Array:
     """The part of an instruction that each request is: 1, or less for loads from shared memory that a compiler merges.
 
     Between two barriers it loads the same words once, and neighbouring words of up to 16 bytes, which begin at a
-    multiple of that, together. (LLVM's load/store vectorizer does; it shows in the machine code of published kernels.) Of
-    dynamic shared memory it knows neither where rows begin nor how they are aligned, and merges none.
+    multiple of that, together. (LLVM's load/store vectorizer does; it shows in the machine code of published kernels.)
+    It merges none from dynamic shared memory, whose rows may begin anywhere.
     """
     weights = np.ones(len(requests.first))
     of_fixed_size = head.shared & (head.address < DYNAMIC_SHARED)

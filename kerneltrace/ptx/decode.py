@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ import numpy as np
 from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.execution import Execution
-from kerneltrace.log.needs import Needs, Waits
 from kerneltrace.log.program import Operations, Site
 from kerneltrace.ptx.arithmetic import COMPARISONS, FUNCTIONS, function_of
+from kerneltrace.ptx.flow import WORD, waits_of_loads
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Threads
@@ -33,32 +33,8 @@ from kerneltrace.ptx.values import (
 Step = Callable[[Threads], None]
 Source = Callable[[Threads], Any]
 Result = Callable[[Threads, Any], None]
-_WORD = re.compile(r"[%$\w.]+")
 _PLACE = re.compile(r"\[\s*([%$\w]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 _CARRIES_ADDRESS = ("mov", "add", "sub", "cvta", "cvt", "selp", "mad", "ld", "or", "and")
-
-
-def _waits(function: Function) -> dict[int, Waits]:
-    """What each load waits for, by the identity of its instruction; in a loop also for what decides on another turn."""
-    needs, depth, levels = Needs(), Counter[str](), dict[int, int]()
-    labels = {one: i for i, one in enumerate(function.code) if isinstance(one, str)}
-    for i, one in enumerate(function.code):
-        if isinstance(one, str) or not one.operands:
-            continue
-        target, *read = [set(_WORD.findall(text)) for text in (*one.operands, one.guard)]
-        sources: set[Hashable] = set().union(*read)
-        known = max((depth[word] for word in sources if isinstance(word, str)), default=0)
-        if one.name == "bra":
-            for each in function.code[labels.get(one.operands[-1], i) : i]:
-                needs.add(id(each), sources)
-        if one.name == "ld" and "param" not in one.parts:
-            needs.add(id(one), sources)
-            levels[id(one)], sources, known = known, {id(one)}, known + 1
-        if one.name not in ("st", "red", "bra"):
-            for word in target:
-                needs.add(word, sources)
-                depth[word] = known
-    return {one: Waits(level, needs.chained(one)) for one, level in levels.items()}
 
 
 class Decoder:
@@ -74,11 +50,11 @@ class Decoder:
         self.kernel = execution.settings.fn.__name__
         self.uses = Counter(
             word for one in function.code if isinstance(one, Instruction) for text in one.operands
-            for word in _WORD.findall(text)
+            for word in WORD.findall(text)
         )  # fmt: skip
         self._origins: dict[str, set[str]] = {}  # for each register the arrays whose addresses it is worked out from
         self._find_origins()
-        self._waits = _waits(function)
+        self._waits = waits_of_loads(function)
 
     # -- operands
 
@@ -137,8 +113,8 @@ class Decoder:
         sites = self.execution.sites
         if len(sites) == SITES:
             raise KernelError(f"The kernel has over {SITES} accesses and branches in its PTX. Trace a part of it.")
-        text = self._lines.get(one.line, one.opcode)
-        sites.append(Site(kind, one.line, self.kernel, text, Operations(), call, used, self._waits.get(id(one), Waits())))
+        text, waits = self._lines.get(one.line, one.opcode), self._waits.get(id(one), (0, False))
+        sites.append(Site(kind, one.line, self.kernel, text, Operations(), call, used, waits))
         return len(sites) - 1
 
     # -- which array an address is meant for

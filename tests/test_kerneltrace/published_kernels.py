@@ -264,7 +264,12 @@ LAUNCHES = {
     },
     **{
         f"uint32 sum, {name}": Launch(
-            sums.blocks_of_512(way), 8, 512, ones(8192, 8, dtype=np.uint32), 2**17 // (1 if way < 4 else 2), races=way > 3
+            sums.blocks_of_512(way),
+            8,
+            512,
+            ones(8192, 8, dtype=np.uint32),
+            2**17 // (1 if way < 4 else 2),
+            races=way > 3,
         )
         for way, name in enumerate(
             ("neighbours by remainder", "neighbours", "halves", "2 loads a thread", "last warp unrolled"), 1
