@@ -31,7 +31,7 @@ LOOP_CLOCKS = 13.6
 SPAN_BYTES = 512
 """Neighbouring memory of one L2 slice. Fitted to "histogram of bytes, global atomics" on an H100 (between 256 and 512
 would fit best) and to the last lines of "histogram of zeros, shared atomics"."""
-_IN_C = re.compile(r"\batomic[A-Z]\w+\(\s*&?\s*\w+(?:\[(?P<index>[^]]*)\])?\s*,(?P<value>[^;]*)\)")
+_IN_C = re.compile(r"\batomic[A-Z]\w+\(\s*&?\s*\w+(?:\[(?P<index>.*?)\])?\s*,(?P<value>[^;]*)\)")
 _GATHERED = {f"atomic.{name}" for name in ("add", "sub", "and_", "or_", "xor", "max", "min")}
 
 
