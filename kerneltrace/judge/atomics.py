@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
-from kerneltrace.log.events import SECTOR_BYTES, Events
+from kerneltrace.log.events import SECTOR_BYTES, Events, largest
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Site
 from kerneltrace.log.traced_memory import Array
@@ -69,8 +69,7 @@ def _busiest_slice(requests: Requests, accesses: Events, head: Events, costs: Ar
     places, lanes = np.unique(np.stack([request, address]), axis=1, return_counts=True)
     rounds = np.where(gathered[places[0]], 1, lanes)
     sectors, of = np.unique(np.stack([places[0], places[1] // SECTOR_BYTES]), axis=1, return_inverse=True)
-    most = np.zeros(sectors.shape[1])
-    np.maximum.at(most, of.reshape(-1), rounds)
+    most = largest(of.reshape(-1), rounds)
     spans, span = np.unique(sectors[1] * SECTOR_BYTES // SPAN_BYTES, return_inverse=True)
     total = np.bincount(span.reshape(-1), most * costs[sectors[0]])
     return float(total[np.isin(spans, _shared(head.block[places[0]], places[1]) // SPAN_BYTES)].max(initial=0.0))
@@ -101,5 +100,6 @@ def _written(site: Site) -> tuple[str, str]:
         call = ast.parse(site.text.strip(), mode="eval").body
     except SyntaxError:
         return "", ""
-    index, value, *_ = *(map(ast.unparse, call.args[1:3]) if isinstance(call, ast.Call) else ()), "", ""
+    given = [ast.unparse(one) for one in call.args[1:3]] if isinstance(call, ast.Call) else []
+    index, value, *_ = *given, "", ""
     return index, value
