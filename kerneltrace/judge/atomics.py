@@ -7,11 +7,12 @@ that it holds one after another, and an SM's load and store units those to its s
 from __future__ import annotations
 
 import ast
+import re
 
 import numpy as np
 
 from kerneltrace.judge.counts import Requests
-from kerneltrace.log.events import SECTOR_BYTES, Events
+from kerneltrace.log.events import SECTOR_BYTES, Events, largest
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Site
 from kerneltrace.log.traced_memory import Array
@@ -20,14 +21,17 @@ INTEGER_CLOCKS, FLOAT_CLOCKS = 1.0, 3.0
 """Of an L2 slice for a round. Fitted to "histogram of zeros, global atomics" on an RTX 3080 (0.92), and to "int32 sum"
 and "float32 sum, global atomics" on an RTX A6000 (1.06 and 3.0) of data/published/kernel_times.csv."""
 SHARED_CLOCKS = 3.0
-"""Of an SM for a round in shared memory. Fitted to "histogram of zeros, shared atomics" on an RTX 3080 (at most 2.5)
-and "histogram of bytes, shared atomics" on an H100 (3.4). On an RTX 3060, held out, the first of them took a third of
-what this gives."""
+"""Of an SM for a round of integers in shared memory. Assumed, as FLOAT_CLOCKS of a slice: no row decides it."""
+COUNT_CLOCKS = 8.5
+"""Of an SM for a request that adds 1 in shared memory, whatever its addresses: an instruction of its own counts the
+lanes at each (ATOMS.POPC.INC; NVIDIA's CUB relies on it in agent_radix_sort_histogram.cuh). Fitted to "histogram of
+bytes, shared atomics" on an H100."""
 LOOP_CLOCKS = 13.6
 """The same for float32, where a loop of compare-and-swap adds. Fitted to "float32 sum, shared atomics" (RTX A6000)."""
 SPAN_BYTES = 512
 """Neighbouring memory of one L2 slice. Fitted to "histogram of bytes, global atomics" on an H100 (between 256 and 512
 would fit best) and to the last lines of "histogram of zeros, shared atomics"."""
+_IN_C = re.compile(r"\batomic[A-Z]\w+\(\s*&?\s*\w+(?:\[(?P<index>.*?)\])?\s*,(?P<value>[^;]*)\)")
 _GATHERED = {f"atomic.{name}" for name in ("add", "sub", "and_", "or_", "xor", "max", "min")}
 
 
@@ -40,7 +44,7 @@ def atomic_clocks(run: Execution, requests: Requests, accesses: Events, times: A
     chosen = np.flatnonzero(head.atomic)
     if not len(chosen):
         return clocks, 0.0
-    cost, gathered = np.zeros(len(run.sites)), np.zeros(len(run.sites), bool)
+    cost, gathered = np.zeros(len(run.sites)), np.zeros(len(run.sites), bool)  # gathered: one round a request
     for site, first in zip(*np.unique(requests.site[chosen], return_index=True), strict=True):
         number = chosen[first]
         region = run.region_of(int(head.address[number]))[0]
@@ -48,6 +52,8 @@ def atomic_clocks(run: Execution, requests: Requests, accesses: Events, times: A
         gathered[site] = not floating and _is_gathered(run.sites[site])
         kinds = (LOOP_CLOCKS, SHARED_CLOCKS) if head.shared[number] else (FLOAT_CLOCKS, INTEGER_CLOCKS)
         cost[site] = kinds[not floating]
+        if head.shared[number] and not floating and not gathered[site] and _counts(run.sites[site]):
+            cost[site], gathered[site] = COUNT_CLOCKS, True
     clocks[chosen] = cost[requests.site[chosen]]
     clocks *= np.where(gathered[requests.site], 1, np.maximum(requests.wavefronts, 1))
     return clocks, _busiest_slice(requests, accesses, head, times * cost[requests.site], gathered[requests.site])
@@ -63,8 +69,7 @@ def _busiest_slice(requests: Requests, accesses: Events, head: Events, costs: Ar
     places, lanes = np.unique(np.stack([request, address]), axis=1, return_counts=True)
     rounds = np.where(gathered[places[0]], 1, lanes)
     sectors, of = np.unique(np.stack([places[0], places[1] // SECTOR_BYTES]), axis=1, return_inverse=True)
-    most = np.zeros(sectors.shape[1])
-    np.maximum.at(most, of.reshape(-1), rounds)
+    most = largest(of.reshape(-1), rounds)
     spans, span = np.unique(sectors[1] * SECTOR_BYTES // SPAN_BYTES, return_inverse=True)
     total = np.bincount(span.reshape(-1), most * costs[sectors[0]])
     return float(total[np.isin(spans, _shared(head.block[places[0]], places[1]) // SPAN_BYTES)].max(initial=0.0))
@@ -78,6 +83,23 @@ def _shared(block: Array, address: Array) -> Array:
 
 def _is_gathered(site: Site) -> bool:
     """Whether a compiler adds within the warp first: an operation of integers at a fixed index, its result unused."""
-    call = ast.parse(site.text, mode="eval").body
-    fixed = isinstance(call, ast.Call) and len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
-    return fixed and not site.used and site.call in _GATHERED
+    return bool(re.fullmatch(r"\d+", _written(site)[0])) and not site.used and site.call in _GATHERED
+
+
+def _counts(site: Site) -> bool:
+    """Whether an atomic of integers adds 1, and nothing uses its result."""
+    one = re.fullmatch(r"(\w+(\.\w+)*\()?1[uUlL]*\)?", _written(site)[1])
+    return one is not None and not site.used and site.call == "atomic.add"
+
+
+def _written(site: Site) -> tuple[str, str]:
+    """The index and the value of an atomic as the source writes them, in Python or in C++; "" for what is not found."""
+    if found := _IN_C.search(site.text):
+        return found["index"] or "0", found["value"].strip()
+    try:
+        call = ast.parse(site.text.strip(), mode="eval").body
+    except SyntaxError:
+        return "", ""
+    given = [ast.unparse(one) for one in call.args[1:3]] if isinstance(call, ast.Call) else []
+    index, value, *_ = *given, "", ""
+    return index, value

@@ -9,8 +9,9 @@ import numpy as np
 
 from kerneltrace.judge.atomics import atomic_clocks
 from kerneltrace.judge.counts import Requests, operations
+from kerneltrace.log.address_space import DYNAMIC_SHARED
 from kerneltrace.log.event_log import SITES
-from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, starts
+from kerneltrace.log.events import LINE_BYTES, SECTOR_BYTES, Events, in_order, largest, starts
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import WARP, Dim3
 from kerneltrace.log.traced_memory import Array
@@ -118,8 +119,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
     owner, sectors = _pairs(*_sectors(requests, accesses, outer))
     clocks, hottest = atomic_clocks(run, requests, accesses, times)
     alone = _stored_in_part(requests, accesses, names, (kind == 2) & outer, times * blocks)
-    passes = _lines(requests, load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
-    passes = np.where(head.shared, requests.wavefronts, passes)
+    lookups = _lines(requests, load, owner, sectors * SECTOR_BYTES // LINE_BYTES)
     return Demands(
         kernel=run.settings.fn.__name__,
         grid=run.settings.grid,
@@ -132,7 +132,7 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
         double=per_block * done[3],
         special=per_block * done[4],
         tensor=per_block * done[5] * WARP,
-        passes=np.where(head.shared & (kind == 3), clocks, passes),
+        passes=np.where(head.shared, np.where(kind == 3, clocks, requests.wavefronts), lookups),
         weights=weights,
         is_shared=head.shared,
         shuffles=shuffles,
@@ -150,19 +150,20 @@ def demands(run: Execution, requests: Requests, names: Array, longer: float) -> 
 def _waits(run: Execution, head: Events, outer: Array, load: Array, times: Array) -> tuple[float, float, float]:
     """Waits of a block for global memory, for shared memory and at barriers, and its barriers; of its slowest warp.
 
-    Loads of one place in the source wait IN_FLIGHT turns at a time, those of different places together.
+    Loads of one place in the source wait IN_FLIGHT turns at a time, of shared memory all, and those of different places
+    together. A load that needs others waits after them, and one that needs what it brought waits in each turn.
     """
-    phases, phase = np.unique(head.phase, return_inverse=True)
-    most = np.zeros((2, len(phases)))
-    np.maximum.at(most[0], phase, times)
-    reading = np.flatnonzero(outer & load)
-    place = _packed(phase, _packed(head.warp, head.site))[reading]
-    _, first, turns = np.unique(place, return_index=True, return_counts=True)
-    chosen = reading[first]
-    np.maximum.at(most[1], phase[chosen], np.ceil(turns / IN_FLIGHT) * times[chosen])
-    shared = np.unique(phase[~outer & load])
-    barriers = run.log.barriers * (float(most[0].mean()) if len(phases) else 1 / math.prod(run.settings.grid))
-    return float(most[1].sum()), float(most[0][shared].sum()) + barriers, barriers
+    waits, waited = np.array([site.waits for site in run.sites])[head.site], []
+    for chosen, at_once in ((outer & load, IN_FLIGHT), (~outer & load, len(load))):
+        reading = np.flatnonzero(chosen)
+        step = _packed(head.phase, waits[:, 0])[reading]
+        place = _packed(step, _packed(head.warp, head.site)[reading])
+        _, first, turns = np.unique(place, return_index=True, return_counts=True)
+        turns = np.where(waits[reading[first], 1], turns, np.ceil(turns / at_once))
+        waited.append(float(largest(step[first], turns * times[reading[first]]).sum()))
+    most = largest(head.phase, times)
+    barriers = run.log.barriers * (float(most.mean()) if len(most) else 1 / math.prod(run.settings.grid))
+    return waited[0], waited[1] + barriers, barriers
 
 
 def _operations(run: Execution, spread: float) -> tuple[list[float], int]:
@@ -199,9 +200,11 @@ def _weights(requests: Requests, accesses: Events, head: Events) -> Array:
 
     Between two barriers it loads the same words once, and neighbouring words of up to 16 bytes, which begin at a
     multiple of that, together. (LLVM's load/store vectorizer does; it shows in the machine code of published kernels.)
+    It merges none from dynamic shared memory, whose rows may begin anywhere.
     """
     weights = np.ones(len(requests.first))
-    chosen = np.flatnonzero(head.shared & (accesses.log.kinds[requests.site] == 1))
+    of_fixed_size = head.shared & (head.address < DYNAMIC_SHARED)
+    chosen = np.flatnonzero(of_fixed_size & (accesses.log.kinds[requests.site] == 1))
     if not len(chosen):
         return weights
     first, last = head.only(chosen), accesses.only((requests.first + requests.lanes - 1)[chosen])

@@ -1,10 +1,10 @@
 """Calculate the time that a traced kernel would take on a GPU of the catalogue: by parts, and what limits it.
 
-The blocks that an SM holds together are customers in a closed queueing network: each needs its arithmetic, its load and
-store units, and its shares of the L2 cache and of memory, one after the other, and waits for latencies in between;
-other blocks use what one leaves idle. Where a kernel has no barriers each warp is a customer. Mean value analysis
-(Reiser and Lavenberg 1980) gives their throughput, so that occupancy hides latency as far as it does, and no more.
-Between barriers the warps of a block use arithmetic, load and store units and the L2 cache side by side.
+The blocks that an SM holds together are customers in a closed queueing network: each needs its SM and its share of
+memory, and waits for latencies in between; other blocks use what one leaves idle. Mean value analysis (Reiser and
+Lavenberg 1980) gives their throughput, so that occupancy hides latency as far as it does, and no more. The warps of a
+block use arithmetic, load and store units and the L2 cache side by side. They start together, wait together for what
+they share in L1 and at barriers, and leave room for the next block when the last of them is done.
 
 Rates are in data/compute_capabilities.csv. Constants that were fitted name the rows of data/published/kernel_times.csv
 that they were fitted to: never one that is held out there.
@@ -37,7 +37,7 @@ LAUNCH_S = 1e-6
 """From one short kernel to the next, without a graph ("Getting Started with CUDA Graphs", developer.nvidia.com)."""
 REGISTERS = 32
 """Registers a thread if the caller does not say, besides those of local arrays; 64 warps of an SM have as many."""
-SHARED = ("L2 cache", "memory")
+SHARED = ("memory",)
 """What all SMs share."""
 FLOAT32_SHARE = 0.6
 """Of the data sheet's float32 rate where it takes every issue slot (128 results a clock): cuBLAS has 0.60 of it on an
@@ -50,14 +50,14 @@ DEPENDENT_CLOCKS = 4
 """From an operation to one that needs its result: 4 on Volta (Jia et al. 2018, arXiv:1804.06826)."""
 CLASSES = {"memory": "memory", "L2 cache": "memory", "latency": "latency", "launch": "latency", "atomics": "atomics"}
 """The class of a limit; all others are arithmetic."""
-INTERVALS = {"arithmetic": (0.69, 1.34), "atomics": (0.66, 1.88), "latency": (0.57, 1.56), "memory": (0.75, 1.58)}
+INTERVALS = {"arithmetic": (0.67, 1.35), "atomics": (0.73, 1.76), "latency": (0.54, 1.55), "memory": (0.8, 1.44)}
 """Published over calculated time, by class: what contains 90 % of the rows that are left out source by source
 (scripts/kernel_times.py calculates it from those that are not held out)."""
 TESTED_CAPABILITIES, TESTED_S = ("6.0", "7.5", "8.0", "8.6", "8.9", "9.0"), 1.8e-4
 """Compute capabilities of those rows, and about the shortest of their times."""
 _UNKNOWN = (
-    "Not known: how the caches replace lines, how far the compiler unrolls loops and reorders loads, whether a load "
-    "waits for the one before it, the clock under load."
+    "Not known: how the caches replace lines, how far the compiler unrolls loops and reorders loads, the clock under "
+    "load."
 )
 
 
@@ -126,12 +126,11 @@ def estimate(asks: Demands, device: str | Device, *, grid: Dim3, registers: int 
     latency = asks.global_waits * wait + asks.near_waits * SHARED_CLOCKS + _dependent_clocks(asks)
     if asks.barriers:
         latency += asks.barriers * BARRIER_CLOCKS + asks.warps * WARP_CLOCKS
-    customers = 1 if asks.barriers else asks.warps  # of each block
-    apart = _side_by_side(services, asks.warps) if asks.barriers else services
+    apart = _side_by_side(services, asks.warps)
     full, rest = divmod(total, room.blocks_per_sm * sms)
     last = -(-rest // sms)  # blocks of an SM in the last, incomplete wave
     clocks = sum(
-        waves * blocks / throughput(apart, latency, blocks, customers, active)
+        waves * blocks / throughput(apart, latency, blocks, active)
         for waves, blocks in ((full, room.blocks_per_sm), (1, last))
         if waves and blocks
     )
@@ -177,7 +176,7 @@ def _services(asks: Demands, sm: Limits, memory_per_clock: float, moved: float) 
 
 
 def _side_by_side(services: Mapping[str, float], warps: int) -> dict[str, float]:
-    """The services of a block with barriers: its warps use what an SM has, and the L2 cache, side by side."""
+    """The services of a block whose warps use what an SM has, and the L2 cache, side by side."""
     inside = [busy for name, busy in services.items() if name != "memory"]
     return {"SM": max(inside) + (sum(inside) - max(inside)) / warps, "memory": services["memory"]}
 
@@ -227,21 +226,20 @@ def _memory_bytes(asks: Demands, grid: Dim3, together: int, l2_bytes: float, war
     return by_kind[True], sum(by_kind.values())
 
 
-def throughput(services: Mapping[str, float], latency: float, blocks: int, customers: int, sms: int) -> float:
-    """Blocks that an SM finishes a clock with so many resident, each of so many `customers` that wait on their own.
+def throughput(services: Mapping[str, float], latency: float, blocks: int, sms: int) -> float:
+    """Blocks that an SM finishes a clock with so many resident.
 
     A block keeps each station busy for `services` clocks; those in SHARED serve all `sms` SMs, a block of each at a
     time. It spends `latency` clocks outside of them. Approximate mean value analysis (Schweitzer 1979).
     """
-    n = blocks * customers
-    queues = dict.fromkeys(services, n / len(services))
+    queues = dict.fromkeys(services, blocks / len(services))
     rate = 0.0
     for _ in range(100):  # more than enough to settle
         times = {}
         for name, busy in services.items():
             of_sms = sms if name in SHARED else 1
-            seen = 1 / of_sms + queues[name] * (1 - 1 / (n * of_sms))  # itself, and those that it meets
-            times[name] = busy / customers * seen
-        rate = n / (latency + sum(times.values()))
+            seen = 1 / of_sms + queues[name] * (1 - 1 / (blocks * of_sms))  # itself, and those that it meets
+            times[name] = busy * seen
+        rate = blocks / (latency + sum(times.values()))
         queues = {name: rate * time for name, time in times.items()}
-    return rate / customers
+    return rate

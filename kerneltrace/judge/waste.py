@@ -99,7 +99,8 @@ class MemoryWaste:
             changes["footprints"] = (*asks.footprints[:number], least, *asks.footprints[number + 1 :])
             if is_load:
                 changes["load_bytes"] = asks.load_bytes * (1 - excess / requests.sectors[same].sum())
-                changes["l1_miss_bytes"] = max(asks.l1_miss_bytes - whole.n_bytes * (1 - used), 1.0)
+                share = whole.n_bytes / sum(each.n_bytes for each in asks.footprints if each.is_load)
+                changes["l1_miss_bytes"] = asks.l1_miss_bytes * (1 - share) + whole.n_bytes * used
             else:
                 parts = 2.0 * SECTOR_BYTES * requests.sectors - requests.asked
                 changes["store_bytes"] = asks.store_bytes * (1 - 2 * SECTOR_BYTES * excess / parts[same].sum())

@@ -216,3 +216,11 @@ def starts(*columns: Array) -> Array:
     new = np.ones(len(columns[0]), bool)
     new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
     return np.flatnonzero(new)
+
+
+def largest(keys: Array, values: Array) -> Array:
+    """The largest of the positive values of each distinct key, in the keys' order."""
+    distinct, key = np.unique(keys, return_inverse=True)
+    found = np.zeros(len(distinct))
+    np.maximum.at(found, key, values)
+    return found

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES, EventLog
+from kerneltrace.log.needs import Waits
 
 
 class Operations(NamedTuple):
@@ -47,6 +48,7 @@ class Site:
     """The function of `cuda` that is called here, whatever name it has in the source: atomic.add, shfl_sync."""
     used: bool = True
     """Whether the source uses what that call returns."""
+    waits: Waits = (0, False)
 
 
 class Program:
@@ -88,8 +90,8 @@ class Program:
         """The number of a new site at `node`; `text` describes it where the source does not."""
         if len(self.sites) == SITES:
             raise KernelError(f"The kernel has over {SITES} accesses and branches in its source. Trace a part of it.")
-        line = getattr(node, "lineno", 0)
-        self.sites.append(Site(kind, line, function, text or ast.unparse(node), operations, call, used))
+        line, waits = getattr(node, "lineno", 0), getattr(node, "waits", (0, False))
+        self.sites.append(Site(kind, line, function, text or ast.unparse(node), operations, call, used, waits))
         return len(self.sites) - 1
 
     def counter(self, operations: Operations) -> int:

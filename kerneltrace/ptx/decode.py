@@ -14,6 +14,7 @@ from kerneltrace.log.event_log import SITES
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations, Site
 from kerneltrace.ptx.arithmetic import COMPARISONS, FUNCTIONS, function_of
+from kerneltrace.ptx.flow import WORD, waits_of_loads
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Threads
@@ -32,7 +33,6 @@ from kerneltrace.ptx.values import (
 Step = Callable[[Threads], None]
 Source = Callable[[Threads], Any]
 Result = Callable[[Threads, Any], None]
-_WORD = re.compile(r"[%$\w.]+")
 _PLACE = re.compile(r"\[\s*([%$\w]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 _CARRIES_ADDRESS = ("mov", "add", "sub", "cvta", "cvt", "selp", "mad", "ld", "or", "and")
 
@@ -50,10 +50,11 @@ class Decoder:
         self.kernel = execution.settings.fn.__name__
         self.uses = Counter(
             word for one in function.code if isinstance(one, Instruction) for text in one.operands
-            for word in _WORD.findall(text)
+            for word in WORD.findall(text)
         )  # fmt: skip
         self._origins: dict[str, set[str]] = {}  # for each register the arrays whose addresses it is worked out from
         self._find_origins()
+        self._waits = waits_of_loads(function)
 
     # -- operands
 
@@ -112,8 +113,8 @@ class Decoder:
         sites = self.execution.sites
         if len(sites) == SITES:
             raise KernelError(f"The kernel has over {SITES} accesses and branches in its PTX. Trace a part of it.")
-        text = self._lines.get(one.line, one.opcode)
-        sites.append(Site(kind, one.line, self.kernel, text, Operations(), call, used))
+        text, waits = self._lines.get(one.line, one.opcode), self._waits.get(id(one), (0, False))
+        sites.append(Site(kind, one.line, self.kernel, text, Operations(), call, used, waits))
         return len(sites) - 1
 
     # -- which array an address is meant for

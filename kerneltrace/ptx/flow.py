@@ -8,12 +8,16 @@ Dynamic Warp Formation, 2007). Loops are found as F. Bourdoncle does (Efficient 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
+from kerneltrace.log.needs import Needs, Waits, chained
 from kerneltrace.ptx.text import Function, Instruction
 
 EXIT = -1
+WORD = re.compile(r"[%$\w.]+")
 _ENDS = ("bra", "brx", "ret", "exit", "bar", "barrier")
 
 
@@ -147,3 +151,26 @@ def _components(graph: dict[int, list[int]]) -> list[list[int]]:
             done.update(part)
             parts.append(sorted(part, key=rank.__getitem__))
     return parts
+
+
+def waits_of_loads(function: Function) -> dict[int, Waits]:
+    """What each load waits for, by the identity of its instruction; in a loop also for what decides on another turn."""
+    needs, depth, levels = Needs(set), Counter[Hashable](), dict[int, int]()
+    labels = {one: i for i, one in enumerate(function.code) if isinstance(one, str)}
+    for i, one in enumerate(function.code):
+        if isinstance(one, str) or not one.operands:
+            continue
+        target, *read = [set(WORD.findall(text)) for text in (*one.operands, one.guard)]
+        sources: set[Hashable] = set().union(*read)
+        if one.name == "bra":
+            for each in function.code[labels.get(one.operands[-1], i) : i]:
+                needs[id(each)] |= sources
+        if one.name == "ld" and "param" not in one.parts:
+            needs[id(one)] |= sources
+            levels[id(one)] = max((depth[word] for word in sources), default=0)
+            depth[id(one)] = levels[id(one)] + 1
+            sources = {id(one)}
+        for word in target if one.name not in ("st", "red", "bra") else ():
+            needs[word] |= sources
+            depth[word] = max((depth[source] for source in sources), default=0)
+    return {one: (level, chained(one, needs)) for one, level in levels.items()}

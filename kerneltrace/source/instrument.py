@@ -20,6 +20,7 @@ from kerneltrace.source.kernel_scope import KernelScope, refuse
 from kerneltrace.source.lockstep_source import LockstepRewriter, NotInLockstep, helpers, of_lanes
 from kerneltrace.source.rewriter import Rewriter
 from kerneltrace.source.typed_source import Arithmetic, numbered, typed_source
+from kerneltrace.source.value_flow import mark_waits
 
 
 def instrumented(program: Program, fn: types.FunctionType, kinds: tuple[Any, ...] | None) -> Callable[..., Any]:
@@ -59,6 +60,7 @@ def _instrument(
     args.defaults = [ast.Constant(None) for _ in args.defaults]  # __defaults__ below has the values, evaluated once
     tree.returns, tree.decorator_list = None, []
     program.names_float64 |= scope.names_float64(tree)
+    mark_waits(tree)
     tree.body = rewriter.body(tree)
     program.float64 |= rewriter.arithmetic.float64
     module = ast.fix_missing_locations(ast.Module([tree], []))

@@ -115,7 +115,10 @@ def eight_by_eight(depth, transposed=False):
 
 
 def integer_product(side):
-    """A kernel of one result a thread, from tiles of `side` squared in shared memory; without tiles if it is 0."""
+    """A kernel of one result a thread, from two tiles in dynamic shared memory; without tiles if `side` is 0.
+
+    As in the source only the launch says how wide a tile is.
+    """
 
     @cuda.jit
     def plain(a, b, c):
@@ -127,16 +130,16 @@ def integer_product(side):
 
     @cuda.jit
     def tiled(a, b, c):
-        tile_a, tile_b = cuda.shared.array((side, side), uint32), cuda.shared.array((side, side), uint32)
+        tiles = cuda.shared.array(0, uint32)
         column, row = cuda.grid(2)
-        x, y = cuda.threadIdx.x, cuda.threadIdx.y
+        x, y, side = cuda.threadIdx.x, cuda.threadIdx.y, cuda.blockDim.x
         total = uint32(0)
         for first in range(0, a.shape[1], side):
-            tile_a[y, x] = a[row, first + x]
-            tile_b[y, x] = b[first + y, column]
+            tiles[y * side + x] = a[row, first + x]
+            tiles[side * side + y * side + x] = b[first + y, column]
             cuda.syncthreads()
             for k in range(side):
-                total += tile_a[y, k] * tile_b[k, x]
+                total += tiles[y * side + k] * tiles[side * side + k * side + x]
             cuda.syncthreads()
         c[row, column] = total
 
@@ -152,11 +155,15 @@ class Launch(NamedTuple):
     arrays: tuple[np.ndarray, ...]
     full_grid: Any
     longer: float = 1.0
+    shared_bytes: int = 0
+    races: bool = False
+    """Whether the published kernel lacks a barrier that it needs."""
 
     def estimate(self, device):
         """The estimate for a device."""
-        done = trace(self.kernel, self.grid, self.block, *(array.copy() for array in self.arrays))
-        assert done.ok, done
+        arrays = (array.copy() for array in self.arrays)
+        done = trace(self.kernel, self.grid, self.block, *arrays, shared_bytes=self.shared_bytes)
+        assert self.races != done.ok, done
         return done.estimate(device, grid=self.full_grid, longer=self.longer)
 
 
@@ -164,14 +171,14 @@ def ones(*shapes, dtype=np.float32):
     return tuple(np.ones(shape, dtype) for shape in shapes)
 
 
-def _matmul(kernel, side, block, n=N, dtype=np.float32):
+def _matmul(kernel, side, block, n=N, dtype=np.float32, shared_bytes=0):
     arrays = ones((2 * side, DEPTH), (DEPTH, 2 * side), (2 * side, 2 * side), dtype=dtype)
-    return Launch(kernel, (2, 2), block, arrays, (n // side, n // side), n / DEPTH)
+    return Launch(kernel, (2, 2), block, arrays, (n // side, n // side), n / DEPTH, shared_bytes)
 
 
 def _integer(tile, n=N):
     side = tile or 16
-    return _matmul(integer_product(tile), side, (side, side), n, np.uint32)
+    return _matmul(integer_product(tile), side, (side, side), n, np.uint32, 8 * tile * tile)
 
 
 def _square(kernel, n, block=(32, 32), side=32, dtype=np.float32, arrays=2):
@@ -180,9 +187,9 @@ def _square(kernel, n, block=(32, 32), side=32, dtype=np.float32, arrays=2):
     return Launch(kernel, (4, 4), block, ones(*arrays * [(4 * side, 4 * side)], dtype=dtype), (full, full))
 
 
-def _line(kernel, n, block, arrays, grid=8, dtype=np.float32):
+def _line(kernel, n, block, arrays, grid=8, dtype=np.float32, shared_bytes=0):
     """A kernel of a thread for each of n numbers; `arrays` are the shapes that a trace of `grid` blocks takes."""
-    return Launch(kernel, grid, block, ones(*arrays, dtype=dtype), -(-n // block))
+    return Launch(kernel, grid, block, ones(*arrays, dtype=dtype), -(-n // block), 1.0, shared_bytes)
 
 
 LAUNCHES = {
@@ -230,7 +237,7 @@ LAUNCHES = {
     "sum of two matrices, not coalesced": _square(memory.matrices_added_by_columns, 8192, (16, 16), 16, arrays=3),
     "RGB to grey": Launch(memory.grey, (4, 4), (16, 16), ones((64, 192), (64, 64), dtype=np.uint8), (512, 512)),
     **{f"convolution 1-D, {n} taps": Launch(memory.convolved, 8, 512, ones(4096, n, 4096), 2**17) for n in (5, 11)},
-    "convolution 1-D, 5 taps, tiled": _line(memory.convolved_in_tiles, 2**26, 512, [4096, 4096]),
+    "convolution 1-D, 5 taps, tiled": _line(memory.convolved_in_tiles, 2**26, 512, [4096, 4096], shared_bytes=516 * 4),
     **{
         f"convolution 2-D, {n} x {n}": Launch(
             memory.convolved_2d, (4, 4), (16, 16), ones((64, 64), (n, n), (64, 64)), (512, 512)
@@ -239,25 +246,30 @@ LAUNCHES = {
     },
     "matrix times vector": Launch(memory.times_vector, 2, 512, ones((1024, 64), 64, 1024, dtype=np.uint32), 8, 64),
     "matrix times vector, tiled": Launch(
-        memory.times_vector_in_tiles, 2, 512, ones((1024, 512), 512, 1024, dtype=np.uint32), 8, 8
+        memory.times_vector_in_tiles, 2, 512, ones((1024, 512), 512, 1024, dtype=np.uint32), 8, 8, 2048
     ),
     **{
         f"{dtype} sum, {name}": Launch(
-            kernel(getattr(np, dtype)), 8, 256, ones(2048 * loads, 1, dtype=dtype), 2**17 // loads
+            kernel(getattr(np, dtype)), 8, 256, ones(2048 * loads, 1, dtype=dtype), 2**17 // loads, races=races
         )
         for dtype in ("float32", "int32")
-        for name, loads, kernel in (
-            ("global atomics", 1, lambda dtype: sums.all_atomic),
-            ("shared atomics", 1, sums.block_atomic),
-            ("shared tree", 1, sums.tree),
-            ("shuffled tail", 1, lambda dtype: sums.tree(dtype, 32, tail="shuffled")),
-            ("unrolled tail", 1, lambda dtype: sums.tree(dtype, 64, tail="unrolled")),
-            ("2 loads a thread", 2, lambda dtype: sums.tree(dtype, 32, 2, "shuffled")),
+        for name, loads, races, kernel in (
+            ("global atomics", 1, False, lambda dtype: sums.all_atomic),
+            ("shared atomics", 1, False, sums.block_atomic),
+            ("shared tree", 1, False, sums.tree),
+            ("shuffled tail", 1, False, lambda dtype: sums.tree(dtype, 32, tail="shuffled")),
+            ("unrolled tail", 1, True, lambda dtype: sums.tree(dtype, 64, tail="unrolled")),
+            ("2 loads a thread", 2, True, lambda dtype: sums.tree(dtype, 64, 2, "shuffled")),
         )
     },
     **{
         f"uint32 sum, {name}": Launch(
-            sums.blocks_of_512(way), 8, 512, ones(8192, 8, dtype=np.uint32), 2**17 // (1 if way < 4 else 2)
+            sums.blocks_of_512(way),
+            8,
+            512,
+            ones(8192, 8, dtype=np.uint32),
+            2**17 // (1 if way < 4 else 2),
+            races=way > 3,
         )
         for way, name in enumerate(
             ("neighbours by remainder", "neighbours", "halves", "2 loads a thread", "last warp unrolled"), 1

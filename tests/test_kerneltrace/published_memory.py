@@ -99,7 +99,7 @@ def convolved(x, taps, out):
 
 @cuda.jit
 def convolved_in_tiles(x, out):
-    tile, taps = cuda.shared.array(516, float32), cuda.const.array_like(TAPS)
+    tile, taps = cuda.shared.array(0, float32), cuda.const.array_like(TAPS)
     i, t = cuda.grid(1), cuda.threadIdx.x
     if t >= 510:
         tile[t - 510] = x[i - 512] if i >= 512 else float32(0)
@@ -135,7 +135,7 @@ def times_vector(matrix, vector, out):
 
 @cuda.jit
 def times_vector_in_tiles(matrix, vector, out):
-    tile = cuda.shared.array(512, np.uint32)
+    tile = cuda.shared.array(0, np.uint32)
     i, t = cuda.grid(1), cuda.threadIdx.x
     total = np.uint32(0)
     for first in range(0, vector.size, 512):

@@ -47,16 +47,16 @@ def tree(dtype, last=1, loads=1, tail=""):
             if t < step:
                 sums[t] += sums[t + step]
             step //= 2
-        if unrolled:
-            cuda.syncthreads()
-            if t < 32:
-                for k in (32, 16, 8, 4, 2, 1):
-                    kept = sums[t] + sums[t + k]
-                    cuda.syncwarp()
-                    sums[t] = kept
-                    cuda.syncwarp()
+        if unrolled and t < 32:  # as published, without a barrier after the last turn
+            for k in (32, 16, 8, 4, 2, 1):
+                kept = sums[t] + sums[t + k]
+                cuda.syncwarp()
+                sums[t] = kept
+                cuda.syncwarp()
         own = sums[t]
         if shuffled and t < 32:
+            if last == 64:
+                own += sums[t + 32]
             for k in (16, 8, 4, 2, 1):
                 own += cuda.shfl_down_sync(FULL, own, k)
         if t == 0:
@@ -78,7 +78,8 @@ def blocks_of_512(way):
         sums[t] = x[i]
         if loads == 2:
             sums[t] += x[i + 512]
-        cuda.syncthreads()
+        else:  # two loads go on without a barrier, as published
+            cuda.syncthreads()
         if way < 3:
             step = uint32(1)
             while step < cuda.blockDim.x:

@@ -1,6 +1,8 @@
 """Estimated times: what is certain about a few small kernels. test_estimate_published.py has published ones."""
 
 import math
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +11,13 @@ from numba import cuda, float32
 from kerneltrace import trace
 from kerneltrace.devices import named
 from kerneltrace.errors import BadArgument, KernelError, UnknownDevice
-from kerneltrace.judge.atomics import FLOAT_CLOCKS, LOOP_CLOCKS, SHARED_CLOCKS
-from kerneltrace.judge.estimate import BARRIER_CLOCKS, DEPENDENT_CLOCKS, tensor_clocks, throughput
+from kerneltrace.judge.atomics import COUNT_CLOCKS, FLOAT_CLOCKS, LOOP_CLOCKS, SHARED_CLOCKS
+from kerneltrace.judge.estimate import BARRIER_CLOCKS, DEPENDENT_CLOCKS, MEMORY_CLOCKS, tensor_clocks, throughput
 from tests.test_kerneltrace.published_kernels import LAUNCHES
 from tests.test_kerneltrace.published_memory import copied, transposed
 
 pytestmark = pytest.mark.slow  # traces large kernels
+needs_nvrtc = pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA has no compiler for macOS")
 
 
 def test_a_copy_takes_its_bytes_over_the_bandwidth_and_twice_the_blocks_take_twice_as_long():
@@ -129,6 +132,124 @@ def test_a_chain_of_dependent_operations_waits_for_each():
     assert done.occupancy == pytest.approx(1 / (108 * 64))
 
 
+CHASE, STRIDE = 64, 512
+
+
+@cuda.jit
+def chased(following, out):
+    i = cuda.grid(1)
+    for _ in range(CHASE):
+        i = following[i]
+    out[cuda.grid(1)] = i
+
+
+@cuda.jit
+def gathered(following, out):
+    i, total = cuda.grid(1), 0
+    for k in range(CHASE):
+        total += following[i + STRIDE * k]
+    out[i] = total
+
+
+IN_C = """
+__global__ void chased(const int* following, int* out, int n) {
+    int i = threadIdx.x;
+    for (int k = 0; k < n; k++) i = following[i];
+    out[threadIdx.x] = i;
+}
+__global__ void gathered(const int* following, int* out, int n) {
+    int total = 0;
+    for (int k = 0; k < n; k++) total += following[threadIdx.x + 512 * k];
+    out[threadIdx.x] = total;
+}
+"""
+
+
+@pytest.mark.parametrize("in_c", [False, pytest.param(True, marks=needs_nvrtc)])
+def test_a_load_that_needs_the_one_before_waits_for_it_and_others_go_together(in_c):
+    following = ((np.arange(CHASE * STRIDE) + STRIDE) % (CHASE * STRIDE)).astype(np.int32)
+    out = np.zeros(32, np.int32)
+    chain, apart = (
+        trace(IN_C, 1, 32, following, out, CHASE, name=kernel.__name__)
+        if in_c
+        else trace(kernel, 1, 32, following, out)
+        for kernel in (chased, gathered)
+    )
+    chain, apart = (done.estimate("A100 SXM4 80GB") for done in (chain, apart))
+    assert chain.parts["latency"] == pytest.approx(CHASE * MEMORY_CLOCKS / 1410e6, rel=0.05)
+    assert chain.seconds > 3 * apart.seconds
+
+
+@cuda.jit
+def searched(numbers, wanted, out):
+    i = cuda.grid(1)
+    low, high = 0, numbers.size
+    while low < high:
+        middle = (low + high) // 2
+        if numbers[middle] < wanted[i]:
+            low = middle + 1
+        else:
+            high = middle
+    out[i] = low
+
+
+@cuda.jit
+def rows_summed(start, column, weight, x, out):
+    i = cuda.grid(1)
+    total = float32(0)
+    for k in range(start[i], start[i + 1]):
+        total += weight[k] * x[column[k]]
+    out[i] = total
+
+
+def test_a_search_waits_in_each_turn_and_an_index_that_is_loaded_comes_first():
+    wanted = np.full(32, 1000, np.int32)
+    search = trace(searched, 1, 32, np.arange(2**12, dtype=np.int32), wanted, np.zeros(32, np.int32))
+    assert search._asks(1, None)[0].global_waits == 12  # halvings of 2^12 numbers
+    few = np.arange(0, 33 * 4, 4, dtype=np.int32), np.arange(128, dtype=np.int32)
+    rows = trace(rows_summed, 1, 32, *few, *np.ones((2, 128), np.float32), np.zeros(32, np.float32))
+    assert rows._asks(1, None)[0].global_waits == 3  # bounds, then columns and weights, then x
+
+
+@needs_nvrtc
+def test_an_integer_atomic_of_c_is_estimated_and_counts_of_ones_take_no_turns():
+    source = """__global__ void counted(const int* x, int* bins) {
+        __shared__ int own[32];
+        own[threadIdx.x] = 0;
+        __syncthreads();
+        atomicAdd(&own[x[threadIdx.x]], VALUE);
+        __syncthreads();
+        atomicAdd(&bins[threadIdx.x], own[threadIdx.x]);
+    }"""
+    arrays = np.zeros(32, np.int32), np.zeros(32, np.int32)
+    ones, twos = (
+        trace(source.replace("VALUE", value), 2, 32, *arrays).estimate("RTX A6000", grid=10**6).parts["load and store"]
+        for value in ("1", "2")
+    )
+    assert twos - ones == pytest.approx(10**6 / 84 * (32 * SHARED_CLOCKS - COUNT_CLOCKS) / 1800e6, rel=0.01)
+
+
+PLAIN = ("copy", "transpose, padded", "float64 transpose, coalesced reads", "float32 sum, shared tree", "uint32 matmul")
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_no_estimate_is_faster_with_more_to_do_or_than_the_hardware_can_be(name):
+    launch, chip = LAUNCHES[name], named("A100 SXM4 80GB")
+    done = trace(launch.kernel, launch.grid, launch.block, *(array.copy() for array in launch.arrays))
+    of_blocks = [done.estimate(chip, grid=blocks).seconds for blocks in (108, 109, 1000, 10**5, 10**6)]
+    assert of_blocks == sorted(of_blocks)
+    large = done.estimate(chip, grid=launch.full_grid, longer=launch.longer)
+    for change in ({"boost_hz": 2}, {"bandwidth_bytes_per_s": 2}, {"sms": 2}):
+        ((fact, factor),) = change.items()
+        better = replace(chip, **{fact: factor * getattr(chip, fact)})
+        seconds = done.estimate(better, grid=launch.full_grid, longer=launch.longer).seconds
+        assert large.seconds / factor * 0.999 <= seconds <= large.seconds * 1.001
+    asks = done._asks(launch.longer, None)[0]
+    blocks = math.prod(launch.full_grid) if isinstance(launch.full_grid, tuple) else launch.full_grid
+    assert large.seconds >= large.parts["memory"] * 0.91
+    assert large.seconds >= blocks * asks.arithmetic * 32 / (108 * 64 * 1410e6)
+
+
 def test_tensor_cores_take_their_rate_and_an_unknown_one_is_refused():
     a100 = named("A100 SXM4 80GB")
     assert tensor_clocks(2 * 16 * 8 * 16, "bfloat16", a100) == pytest.approx(2, rel=0.01)  # 1,024 products a clock
@@ -224,10 +345,10 @@ def test_more_registers_leave_less_room_and_latency_shows():
 
 def test_the_network_is_bounded_by_its_slowest_station_and_by_its_latency():
     services = {"arithmetic": 10.0, "memory": 40.0}
-    alone = throughput(services, 50.0, 1, 1, 1)
+    alone = throughput(services, 50.0, 1, 1)
     assert alone == pytest.approx(1 / 100)  # one after the other
-    assert throughput(services, 50.0, 64, 1, 1) == pytest.approx(1 / 40, rel=0.01)
-    rates = [throughput(services, 50.0, n, 1, 1) for n in range(1, 20)]
+    assert throughput(services, 50.0, 64, 1) == pytest.approx(1 / 40, rel=0.01)
+    rates = [throughput(services, 50.0, n, 1) for n in range(1, 20)]
     assert rates == sorted(rates)
 
 

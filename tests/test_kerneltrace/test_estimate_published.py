@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -88,41 +88,79 @@ def test_what_counts_as_tested_is_what_the_rows_cover():
     assert TESTED_S <= min(float(row["published_ms"]) for row in SEEN) / 1e3 <= 1.1 * TESTED_S
 
 
+def groups(rows):
+    """Rows by source, device and kind."""
+    found = {}
+    for row in rows:
+        found.setdefault((row["who"], row["device"], row["kind"]), []).append(row)
+    return found
+
+
 def agreement(rows):
-    """Pairs of rows that come in the published order less those that don't, and all pairs."""
-    pairs = list(combinations([(float(row["published_ms"]), float(row["calculated_ms"])) for row in rows], 2))
-    pairs = [(a, b) for a, b in pairs if a[0] != b[0]]
-    return sum(1 if (a[0] < b[0]) == (a[1] < b[1]) else -1 for a, b in pairs), len(pairs)
+    """Kendall's tau: pairs of rows that come in the published order less those that don't, of all; None without any."""
+    pairs = combinations([(float(row["published_ms"]), float(row["calculated_ms"])) for row in rows], 2)
+    signs = [1 if (a[0] < b[0]) == (a[1] < b[1]) else -1 for a, b in pairs if a[0] != b[0]]
+    return statistics.mean(signs) if signs else None
 
 
-def test_the_kernels_of_a_source_come_in_the_published_order():
-    """Kendall's tau, over the pairs of kernels of one source, device and kind."""
-    groups = {}
-    for row in SEEN:
-        groups.setdefault((row["who"], row["device"], row["kind"]), []).append(row)
-    found = {key: agreement(rows) for key, rows in groups.items() if agreement(rows)[1]}
-    assert sum(agree for agree, _ in found.values()) >= 0.9 * sum(pairs for _, pairs in found.values())
-    for who in ("Boehm 2022", "Mao 2024"):
-        assert all(agree >= 0.9 * pairs for key, (agree, pairs) in found.items() if key[0] == who)
+OUT_OF_ORDER = {
+    ("Fan 2020", "Tesla V100 SXM2 16/32GB", "copy and transpose"): 0.73,
+    ("R100001 convolution", "GeForce RTX 3080 10GB", "convolution"): 0.8,
+    ("R100001 matrix times vector", "GeForce RTX 3080 10GB", "matrix times vector"): -1,
+    ("R100001 matrix times vector", "GeForce RTX 3060 12GB", "matrix times vector"): -1,
+}
+"""Known shortfalls, all held out: groups of a source, a device and a kind whose order is not the published one."""
 
 
-GAINS = (
-    ("matmul, not coalesced", "matmul, coalesced"),
-    ("matmul, coalesced", "matmul in shared memory"),
-    ("matmul in shared memory", "matmul, 8 a thread"),
-    ("matmul, 8 a thread", "matmul, 8 x 8 a thread"),
-)
+def test_the_kernels_of_each_group_come_in_the_published_order():
+    found = {key: agreement(rows) for key, rows in groups(ROWS).items()}
+    assert len(found) == 28
+    assert [key[0] for key, tau in found.items() if tau is None] == 2 * ["ml-engineering"]  # a single row each
+    low = {key: round(tau, 2) for key, tau in found.items() if tau is not None and tau < 0.9}
+    assert low == OUT_OF_ORDER
 
 
-def gain(device, step, column):
-    slow, fast = (
-        next(float(row[column]) for row in SEEN if row["kernel"] == kernel and row["device"] == device)
-        for kernel in step
-    )
-    return slow / fast
+def steps(rows):
+    """Pairs of neighbouring rows of a group: the same work, before and after a change, on numbers of one type."""
+    for key, members in groups(rows).items():
+        kinds = {row["kernel"].split()[0] for row in members} & {"float32", "float64"} or {""}
+        for dtype in sorted(kinds):
+            same = [row for row in members if row["kernel"].startswith(dtype)]
+            for slow, fast in pairwise(same):
+                if slow["size"] == fast["size"] and key[2] not in ("elementwise", "convolution"):
+                    yield key[1], slow, fast
 
 
-@pytest.mark.parametrize("step", GAINS)
-def test_a_step_of_the_matrix_product_gains_what_it_gains_in_the_worklog(step):
-    calculated, measured = (gain("RTX A6000", step, column) for column in ("calculated_ms", "published_ms"))
-    assert calculated == pytest.approx(measured, rel=0.25)
+MISSED_GAINS = {
+    ("GeForce RTX 3090", "matmul, 8 x 8 a thread, depth 16"): 1.31,
+    ("A100 PCIe 40GB", "matmul in shared memory"): 1.36,
+    ("A100 PCIe 40GB", "matmul, 8 a thread"): 1.36,
+    ("A100 PCIe 40GB", "matmul, 8 x 8 a thread"): 0.77,
+    ("H100 SXM5 80GB", "transpose in shared memory"): 0.79,
+    ("H100 SXM5 80GB", "histogram of bytes, shared atomics"): 0.68,
+    ("Tesla V100 SXM2 16/32GB", "float32 transpose, coalesced writes"): 0.75,
+    ("Tesla V100 SXM2 16/32GB", "float32 transpose in shared memory"): 1.54,
+    ("Tesla V100 SXM2 16/32GB", "float64 transpose, coalesced writes"): 0.79,
+    ("Tesla V100 SXM2 16/32GB", "float64 transpose in shared memory"): 1.31,
+    ("GeForce RTX 2080 Ti (FE)", "float32 transpose, coalesced reads"): 0.74,
+    ("GeForce RTX 2080 Ti (FE)", "float32 transpose, coalesced writes"): 1.4,
+    ("GeForce RTX 2080 Ti (FE)", "float32 transpose in shared memory"): 0.8,
+    ("GeForce RTX 2080 Ti (FE)", "float64 transpose, coalesced reads"): 0.74,
+    ("GeForce RTX 2080 Ti (FE)", "float64 transpose, coalesced writes"): 1.63,
+    ("GeForce RTX 2080 Ti (FE)", "float64 transpose, padded"): 1.31,
+    ("GeForce RTX 3080 10GB", "uint32 sum, 2 loads a thread"): 1.4,
+    ("GeForce RTX 3080 10GB", "histogram of zeros, shared atomics"): 1.27,
+    ("GeForce RTX 3080 10GB", "uint32 matmul, tiles of 8"): 0.7,
+    ("GeForce RTX 3060 12GB", "uint32 sum, 2 loads a thread"): 1.4,
+    ("GeForce RTX 3060 12GB", "uint32 matmul, tiles of 8"): 0.66,
+}
+"""Known shortfalls: steps whose calculated gain is off by more than a quarter, and calculated over published gain."""
+
+
+def test_each_step_gains_what_it_gains_in_its_source():
+    found = {}
+    for device, slow, fast in steps(ROWS):
+        found[device, fast["kernel"]] = ratio(fast) / ratio(slow)
+    missed = {key: round(gain, 2) for key, gain in found.items() if not 1 / 1.25 <= gain <= 1.25}
+    assert len(found) == 70
+    assert missed == MISSED_GAINS

@@ -1,0 +1,72 @@
+"""Mark the loads in a function's source with what they wait for."""
+
+import ast
+from collections.abc import Iterable
+
+from kerneltrace.log.needs import Needs, chained
+
+
+def mark_waits(tree: ast.FunctionDef) -> None:
+    """Give each element of an array in the source `waits`, as Waits."""
+    made = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Assign) and "local.array(" in ast.unparse(node.value)
+    ]
+    flow = _Flow({ast.unparse(node.targets[0]) for node in made})
+    flow.follow(tree.body, set(), set())
+    for node, level in flow.levels.items():
+        node.waits = level, chained(ast.unparse(node), flow.needs)  # type: ignore[attr-defined]
+
+
+class _Flow:
+    """What statements need, in the order of the source: names, and elements of arrays in memory by their text."""
+
+    def __init__(self, local: set[str]) -> None:
+        self.needs, self.levels = Needs(set), dict[ast.Subscript, int]()
+        self._local = local  # arrays in registers
+        self._depth: dict[str, int] = {}  # loads, one after another, until what was assigned last is known
+
+    def follow(self, body: list[ast.stmt], tests: set[str], ends: set[str]) -> None:
+        """`tests` decide whether statements are reached, `ends` whether a loop takes another turn.
+
+        A load whose own value is tested can be made again in the next turn before that, unless that ends the loop.
+        """
+        for statement in body:
+            inside = [part for name in ("body", "orelse") for part in getattr(statement, name, ())]
+            own = [node for node in ast.iter_child_nodes(statement) if node not in inside]
+            if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+                own.append(ast.Name(statement.target.id, ast.Load()))
+            read, known = self._read(own), self._known(own, tests)
+            for node in self._elements(own):
+                text = ast.unparse(node)
+                self.needs[text] |= self._read([node.slice]) | tests - {text} | ends
+            for name in (node.id for node in _names(own) if isinstance(node.ctx, ast.Store) or node.id in self._local):
+                self.needs[name] |= read | tests | ends
+                self._depth[name] = known
+            if isinstance(statement, ast.While | ast.For):
+                last = [node.test for part in inside for node in ast.walk(part) if isinstance(node, ast.If)
+                        and any(isinstance(leaving, ast.Break | ast.Return) for leaving in node.body)]  # fmt: skip
+                condition = [statement.test] if isinstance(statement, ast.While) else []
+                self.follow([*map(ast.Expr, condition), *inside], tests, ends | self._read([*last, *condition]))
+            elif inside:
+                self.follow(inside, tests | read, ends)
+
+    def _known(self, parts: Iterable[ast.AST], tests: set[str]) -> int:
+        """Loads, one after another, until the values of expressions are known that stand under `tests`."""
+        for node in self._elements(parts):
+            under = set() if ast.unparse(node) in tests else tests
+            before = max((self._depth.get(text, 0) for text in under), default=0)
+            self.levels.setdefault(node, max(self._known([node.slice], tests), before))
+            self._depth[ast.unparse(node)] = self.levels[node] + 1
+        return max((self._depth.get(text, 0) for text in self._read(parts)), default=0)
+
+    def _elements(self, parts: Iterable[ast.AST]) -> list[ast.Subscript]:
+        found = (node for part in parts for node in ast.walk(part) if isinstance(node, ast.Subscript))
+        return [node for node in found if ast.unparse(node.value) not in self._local]
+
+    def _read(self, parts: Iterable[ast.AST]) -> set[str]:
+        read = {node.id for node in _names(parts) if isinstance(node.ctx, ast.Load)}
+        return read | {ast.unparse(node) for node in self._elements(parts)}
+
+
+def _names(parts: Iterable[ast.AST]) -> list[ast.Name]:
+    return [node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)]
