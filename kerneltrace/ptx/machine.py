@@ -59,7 +59,7 @@ class Machine:
             done = done.plus(operations)
             if operations.double:
                 program.float64.setdefault(one.line, self._source.get(one.line, one.opcode).strip())
-        code = Code(block, program.counter(done))
+        code = Code(block, program.counter(done, self._decoder.kernel, next((one.line for one in block.code), 0)))
         code.steps = [step for one in block.code if (step := self._step(one))]
         end = block.end
         if end is not None and end.name in ("bar", "barrier"):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.log.execution import Execution
+from kerneltrace.log.program import issues
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.decode import Result, Source, Step
 from kerneltrace.ptx.flow import EXIT, Block
@@ -86,7 +87,7 @@ class Running:
         self._turning = -1
         t.loop = self._loop_contexts(block)
         t.begin()
-        self._run.program.counters[code.counter] += t.n
+        self._run.program.counters[code.counter] += issues(t.those(t.block), t.those(t.warp))
         for step in code.steps:
             step(t)
         test = None if code.test is None else np.broadcast_to(code.test(t), t.n)
