@@ -85,6 +85,8 @@ class Program:
         """Lines that compute in float64, and the first such expression of each."""
         self.names_float64 = False
         """Whether a function of the kernel names the type float64."""
+        self.exits: set[int] = set()
+        """Branches at which threads leave a loop."""
         self.is_typed = True
         """Whether numba typed the functions, without which operations are not counted."""
         self.lanes: Any = None
