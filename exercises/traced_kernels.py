@@ -128,19 +128,25 @@ def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
         _compare(dict(zip(names, back, strict=True)), case, " on the GPU")
 
 
-def unremarked(done: Trace, kind: str) -> None:
-    """NotYet for the first remark of a kind that a review of the trace makes, with its calculated cost."""
-    for remark in done.review(GPUS[0]).of(kind):
+def unremarked(done: Trace, *kinds: str) -> None:
+    """NotYet for the first remark of these kinds that a review of the trace makes, with its calculated cost."""
+    for remark in (remark for kind in kinds for remark in done.review(GPUS[0]).of(kind)):
         raise NotYet(
-            f"{done.kernel} computes the right result, but has {kind} in line {remark.line}, `{remark.source}`:"
+            f"{done.kernel} computes the right result, but has {remark.kind} in line {remark.line}, `{remark.source}`:"
             f" {remark.sentence} Without that it would take {remark.share:.0%} less time on a {GPUS[0]}, calculated."
         )
 
 
+def remarks(done: Trace) -> str:
+    """A sentence for each remark that costs time on any GPU, "" without one: float64, barriers that order nothing."""
+    found = (remark for kind in ("float64", "barrier") for remark in done.review(GPUS[0]).of(kind))
+    return "".join(f" A review remarks line {one.line}, `{one.source}`: {one.sentence}" for one in found)
+
+
 def times(done: Trace, size: str, grid: Any, longer: float = 1.0) -> str:
-    """A sentence: how long the kernel would take on three GPUs for `size`, with that grid and so much longer loops."""
+    """Sentences: how long it would take on three GPUs for `size`, with such a grid and loops, and what wastes time."""
     each = (f"{format_seconds(done.estimate(gpu, grid=grid, longer=longer).seconds)} on {gpu}" for gpu in GPUS)
-    return f" Calculated for {size}, right within about a factor of 2: {', '.join(each)}."
+    return f" Calculated for {size}, right within about a factor of 2: {', '.join(each)}.{remarks(done)}"
 
 
 def within(done: Trace, what: str, got: float, most: float, why: str) -> None:

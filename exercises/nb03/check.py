@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from exercises.traced_kernels import Array, Case, correct, unwritten, within
+from exercises.traced_kernels import Array, Case, correct, remarks, unwritten, within
 from kerneltrace import Trace
 from kerneltrace.log.events import SECTOR_BYTES
 from kerneltrace.log.grid import WARP
@@ -32,7 +32,7 @@ def _judge_sharing(traces: Sequence[Trace], launches: Launches, array: str, kind
         why = f"Few threads do the work of many: with {n:,} elements, let all {done.threads} threads have their share."
         within(done, f"elements of {array} in one thread", done.busiest(array, kind), most, why)
         counts = done.count(array, kind=kind)
-        enough = 3 * -(-4 * max(counts.reads, counts.writes, n) // SECTOR_BYTES)
+        enough = 3 * max(-(-4 * max(counts.reads, counts.writes, n) // SECTOR_BYTES), counts.requests)
         why = "Let neighbouring threads take neighbouring elements; notebook 04 measures what that gains."
         if not apart and block % WARP == 0:
             within(done, f"sectors of {SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)
@@ -74,7 +74,7 @@ def relu(answer: object) -> str:
     """A grid-stride loop: no stride but the whole grid's is right in loops over one, two, three and more blocks."""
     traces = correct(answer, "x, out", _cases(32, _ANY_GRID, _one_input, lambda x, out: {"out": np.maximum(x, 0)}))
     _judge_sharing(traces, _ANY_GRID, "x", "load")
-    return "Right for fewer and for more elements than threads, and neighbours work on neighbours."
+    return f"Right for fewer and for more elements than threads, and neighbours work on neighbours.{remarks(traces[0])}"
 
 
 def saxpy(answer: object) -> str:
@@ -85,7 +85,7 @@ def saxpy(answer: object) -> str:
 
     traces = correct(answer, "a, x, y", _cases(36, _ANY_GRID, args, lambda a, x, y: {"y": a * x + y}))
     _judge_sharing(traces, _ANY_GRID, "y", "store")
-    return "Right for 0 to 4,096 elements, with more threads than elements and with fewer."
+    return f"Right for 0 to 4,096 elements, with more threads than elements and with fewer.{remarks(traces[0])}"
 
 
 def histogram(answer: object) -> str:

@@ -187,7 +187,8 @@ class Arithmetic:
             slow = isinstance(op, ast.FloorDiv | ast.Mod) and not known
             return {"instructions": INTEGER_DIVISION if slow else 1}
         parts = [getattr(node, name, None) for name in ("left", "right", "value")]
-        if isinstance(op, ast.Add | ast.Sub) and any(isinstance(getattr(part, "op", None), ast.Mult) for part in parts):
+        products = [self.types.of(part) for part in parts if isinstance(getattr(part, "op", None), ast.Mult)]
+        if isinstance(op, ast.Add | ast.Sub) and any(one and one.result == typed.result for one in products):
             return {}  # fused with the product
         slow = isinstance(op, ast.Div) or (isinstance(node, ast.Call) and self._is_function(node.func))
         is_double = any(kind is not None and kind == np.float64 for kind in (typed.result, *typed.converted))

@@ -30,6 +30,13 @@ def scaled_by_the_root_of_a_size(x, y):
     y[i] = x[i] / math.sqrt(x.size)  # here
 
 
+def products_added_to_a_double(x, y):
+    total, i = 0.0, cuda.grid(1)
+    for k in range(8):
+        total += x[k, i] * x[k, i]  # here
+    y[i] = total
+
+
 def doubles_by_columns(x, y):
     tile = cuda.shared.array((32, 32), float64)
     i, j = cuda.threadIdx.x, cuda.threadIdx.y
@@ -167,6 +174,7 @@ SUM_IN_SHARED = """__global__ void sum_in_shared(const float* x, float* y) {
 WASTEFUL = [
     Planted("float64", mean_of_rows, 4, 256, lambda: (floats(8, 1024), floats(1024))),
     Planted("float64", scaled_by_the_root_of_a_size, 4, 256, lambda: (floats(1024), floats(1024))),
+    Planted("float64", products_added_to_a_double, 4, 256, lambda: (floats(8, 1024), floats(1024))),
     Planted("bank conflicts", doubles_by_columns, 2, (32, 32), lambda: (np.zeros((64, 32)), np.zeros((64, 32)))),
     Planted("bank conflicts", eight_apart, 4, 256, lambda: (floats(1024), floats(1024))),
     Planted("uncoalesced", channels_last, 64, 64, lambda: (floats(64, 64), floats(64, 64))),
