@@ -137,16 +137,12 @@ def unremarked(done: Trace, *kinds: str) -> None:
         )
 
 
-def remarks(done: Trace) -> str:
-    """A sentence for each remark that costs time on any GPU, "" without one: float64, barriers that order nothing."""
-    found = (remark for kind in ("float64", "barrier") for remark in done.review(GPUS[0]).of(kind))
-    return "".join(f" A review remarks line {one.line}, `{one.source}`: {one.sentence}" for one in found)
-
-
 def times(done: Trace, size: str, grid: Any, longer: float = 1.0) -> str:
     """Sentences: how long it would take on three GPUs for `size`, with such a grid and loops, and what wastes time."""
     each = (f"{format_seconds(done.estimate(gpu, grid=grid, longer=longer).seconds)} on {gpu}" for gpu in GPUS)
-    return f" Calculated for {size}, right within about a factor of 2: {', '.join(each)}.{remarks(done)}"
+    wastes = (remark for kind in ("float64", "barrier") for remark in done.review(GPUS[0]).of(kind))
+    still = "".join(f" A review remarks line {one.line}, `{one.source}`: {one.sentence}" for one in wastes)
+    return f" Calculated for {size}, right within about a factor of 2: {', '.join(each)}.{still}"
 
 
 def within(done: Trace, what: str, got: float, most: float, why: str) -> None:

@@ -176,14 +176,10 @@ class MemoryWaste:
             regular = max(len(np.unique(np.diff(memory[first]))), len(self._apart(mask))) <= REGULAR
             if alone and len(np.unique(mine.thread)) > WARP and len(first) > WARP and regular:
                 once = len(np.unique(mine.memory)) / len(mine)  # a register adds up what goes to one address
-                atomics = self._global & (self._kind == _ATOMIC)
-                parts = (2.0 * SECTOR_BYTES * self._requests.sectors)[self._global & (self._kind != _LOAD)]
-                moved = 2.0 * SECTOR_BYTES * self._requests.sectors[mask & atomics].sum() / max(parts.sum(), 1.0)
                 yield waste_at(
                     site, "atomics", f"{len(first):,} addresses, and none is another thread's too: {_PLAIN}.",
                     always=True, weights=np.where(mask, asks.weights * once, asks.weights),
                     passes=self._passes(mask & self._head.shared, np.full(len(mask), 2)),
-                    store_bytes=asks.store_bytes * (1 - moved * (1 - once)),
                 )  # fmt: skip
 
 
@@ -217,8 +213,9 @@ def needless_barriers(run: Execution, asks: Demands) -> Iterator[Waste]:
         site = run.sites[key % SITES]
         lines.setdefault((site.function, site.line), []).append(phase)
     block_of = dict(zip(log.phases.tolist(), (log.threads // log.block_size).tolist(), strict=True))
-    around = {(block_of.get(phase), key % SITES, *turn) for phase, (_, key) in opened.items() for turn in loops[key]}
-    turns = Counter((number, loop, block) for block, number, loop, _ in around)
+    turns = Counter(
+        (key % SITES, loop, block_of.get(phase)) for phase, (_, key) in opened.items() for loop, _ in loops[key]
+    )
     once = {number for (number, *_), n in turns.items() if n == 1}
     for mine in lines.values():
         numbers = {opened[phase][1] % SITES for phase in mine}

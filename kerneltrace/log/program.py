@@ -76,8 +76,7 @@ class Program:
         """How often threads executed each straight run of statements, warps did, and as few warps as possible would."""
         self.counted: list[Operations] = []
         """Operations of each such run."""
-        self.counted_at: list[tuple[str, int]] = []
-        """The function and the line of each."""
+        self.counted_at: list[tuple[str, int]] = []  # the function and the line of each
         self.files: set[str] = set()
         self.functions: dict[Any, Callable[..., Any] | None] = {}
         """Instrumented functions by their Python function and types; None while one is being instrumented."""
@@ -85,8 +84,6 @@ class Program:
         """Lines that compute in float64, and the first such expression of each."""
         self.names_float64 = False
         """Whether a function of the kernel names the type float64."""
-        self.exits: set[int] = set()
-        """Branches at which threads leave a loop."""
         self.is_typed = True
         """Whether numba typed the functions, without which operations are not counted."""
         self.lanes: Any = None
@@ -115,13 +112,9 @@ class Program:
         return len(self.counters) - 1
 
     def count_block(self, times: list[list[int]]) -> None:
-        """Count what the threads of a block executed, thread by thread as often as `times` says for each counter.
-
-        A warp is taken to do at one time what several of its lanes do, as far as that is possible.
-        """
+        """Count what the threads of a block executed, each `times` for each counter, lanes together where they can."""
         by_thread = np.array(times)
-        by_warp = np.maximum.reduceat(by_thread, np.arange(0, len(times), WARP)).sum(axis=0)
-        total = by_thread.sum(axis=0)
+        by_warp, total = np.maximum.reduceat(by_thread, np.arange(0, len(times), WARP)), by_thread.sum(axis=0)
         fewest = np.maximum(by_thread.max(axis=0), -(-total // WARP))
-        for counter, more in zip(self.counters, np.stack([total, by_warp, fewest], axis=1), strict=True):
+        for counter, *more in zip(self.counters, total, by_warp.sum(axis=0), fewest, strict=True):
             counter += more

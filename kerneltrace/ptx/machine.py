@@ -15,7 +15,7 @@ from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.arithmetic import operations_of
 from kerneltrace.ptx.copies import Copies
 from kerneltrace.ptx.decode import Decoder, Step
-from kerneltrace.ptx.flow import EXIT, Block, blocks_of
+from kerneltrace.ptx.flow import Block, blocks_of
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.running import Code, Ended, Running
 from kerneltrace.ptx.text import Function, Instruction
@@ -46,9 +46,6 @@ class Machine:
         self._code = [self._decoded(block) for block in blocks_of(function)]
         memory.know_items(self._accesses.items)
         for code in self._code:
-            targets = [self._code[place].block.loops if place != EXIT else () for place in code.block.targets]
-            if code.block.loops and not all(code.block.loops[-1] in loops for loops in targets):
-                execution.program.exits.add(code.site)
             if code.block.latch_of is not None:
                 inside = [c.block for c in self._code if code.block.latch_of in c.block.loops]
                 code.waits = any(_may_wait(one) for block in inside for one in block.code)
@@ -59,7 +56,9 @@ class Machine:
         program, done = self._run.program, Operations()
         for one in block.code:
             done = done.plus(operations_of(one))
+        doubles = [one for one in block.code if operations_of(one).double]
         code = Code(block, program.counter(done, self._decoder.kernel, next((one.line for one in block.code), 0)))
+        code.doubles = {one.line: self._source.get(one.line, one.opcode).strip() for one in doubles}
         code.steps = [step for one in block.code if (step := self._step(one))]
         end = block.end
         if end is not None and end.name in ("bar", "barrier"):
@@ -127,16 +126,7 @@ class Machine:
     # -- running
 
     def run(self, order: Order | None) -> None:
-        """Run all blocks of the launch, and note the lines that computed in float64: few of sinf's ways do."""
-        self._run_blocks(order)
-        program = self._run.program
-        for code in self._code:
-            for one in code.block.code if program.counters[code.counter][0] else ():
-                if operations_of(one).double:
-                    program.float64.setdefault(one.line, self._source.get(one.line, one.opcode).strip())
-
-    def _run_blocks(self, order: Order | None) -> None:
-        """Run them, as many at once as LANES hold."""
+        """Run all blocks of the launch, as many at once as LANES hold."""
         settings = self._run.settings
         blocks, at_once = math.prod(settings.grid), max(1, LANES // settings.block_size)
         firsts = np.arange(0, blocks, at_once)

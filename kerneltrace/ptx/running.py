@@ -39,6 +39,8 @@ class Code:
     """Of the branch, the barrier or the loop."""
     returns: bool = False
     """Whether there is a `return` in the branch's line of the source, or in the next."""
+    doubles: dict[int, str] = field(default_factory=dict)
+    """Lines that compute in float64, which count once they are executed: few ways through sinf do."""
     waits: bool = False
     """Whether it is the latch of a loop that may wait for other threads."""
 
@@ -88,6 +90,7 @@ class Running:
         self._turning = -1
         t.loop = self._loop_contexts(block)
         t.begin()
+        self._run.program.float64 |= code.doubles
         self._run.program.counters[code.counter] += issues(t.those(t.block), t.those(t.warp))
         for step in code.steps:
             step(t)

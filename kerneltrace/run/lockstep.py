@@ -21,7 +21,6 @@ from kerneltrace.log.event_log import SITES
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import WARP, place
 from kerneltrace.log.numba_types import as_dtype, stand_in
-from kerneltrace.log.program import issues
 from kerneltrace.log.traced_memory import Array, TracedArray
 from kerneltrace.log.traced_thread import TracedThread
 from kerneltrace.run.lockstep_log import LaneLog
@@ -54,7 +53,7 @@ class Lanes(LaneLog):
         self._block = np.repeat(np.arange(blocks), self._of_block)
         self.threadIdx, self.blockIdx = place(inside, self.blockDim), place(self._block + first, self.gridDim)
         self.laneid = inside % WARP
-        self._warp = self._block * -(-self._of_block // WARP) + inside // WARP
+        self.places = self._block, self._block * -(-self._of_block // WARP) + inside // WARP  # blocks and warps
         self._begin()
         self._memory = SharedMemory(self._run.layout, self._run.memory)
         self._shared: dict[int, LaneArray] = {}
@@ -70,7 +69,6 @@ class Lanes(LaneLog):
         self.mask, self.active = mask, int(np.count_nonzero(mask))
         self._all = self.active == self.size
         self._known_at: Any = None
-        self._known_issues: Any = None
         self._operations += 1
         if self._operations > 2000 and self._logged < FEW * self._operations:
             raise NotInLockstep
@@ -81,13 +79,6 @@ class Lanes(LaneLog):
         if self._known_at is None:
             self._known_at = slice(None) if self._all else np.flatnonzero(self.mask)
         return self._known_at
-
-    @property
-    def issues(self) -> Array:
-        """As a counter of the program counts the threads that take part."""
-        if self._known_issues is None:
-            self._known_issues = issues(self._block[self._at], self._warp[self._at])
-        return self._known_issues  # type: ignore[no-any-return]
 
     def spread(self, values: Array) -> Array:
         """The other way round: values of the threads that take part, with zeros for the others."""

@@ -79,8 +79,6 @@ class ExpressionRewriter(ast.NodeTransformer):
     def _key(self, kind: str, node: ast.AST, operations: Operations = NONE, text: str = "", call: str = "") -> ast.expr:
         """The expression `c + site` for a new site at `node`."""
         site = self.program.site(kind, node, self.label, operations, text, call, node is not self._dropped)
-        if kind == "branch" and self.program.sites[site - 1].kind == "while":
-            self.program.exits.add(site)
         key = ast.BinOp(load("c"), ast.Add(), ast.Constant(site))
         if self.program.pauses and kind in ("load", "store"):
             return ast.BoolOp(ast.Or(), [self._pause(key), key])

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.log.numba_types import IntegerType, stand_in
-from kerneltrace.log.program import Operations
+from kerneltrace.log.program import Operations, issues
 from kerneltrace.log.traced_thread import KEYED
 from kerneltrace.source.expressions import call, load, method
 from kerneltrace.source.rewriter import Rewriter, let
@@ -223,7 +223,7 @@ def helpers(lanes: Any, counters: list[Any]) -> dict[str, Any]:
     """What the rewritten source calls, where it differs from what single threads call."""
 
     def tick(lanes: Any, counter: int, value: Any) -> Any:
-        counters[counter] += lanes.issues
+        counters[counter] += issues(*map(lanes.those, lanes.places))
         return value
 
     def divided(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, int], Any]:

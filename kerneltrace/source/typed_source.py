@@ -198,10 +198,8 @@ class Arithmetic:
 
     def _is_constant(self, node: ast.AST) -> bool:
         """Whether the compiler works it out: an expression of literals and of names from outside the kernel."""
-        values = [self._scope.resolve(part) for part in ast.walk(node) if isinstance(part, ast.Name)]
-        names = [getattr(value, "__name__", "") for value in values]
-        known = all(value is not MISSING for value in values)
-        return known and not any(str(name).startswith("numba.cuda") for name in names)
+        values = (self._scope.resolve(part) for part in ast.walk(node) if isinstance(part, ast.Name))
+        return not any(v is MISSING or str(getattr(v, "__name__", "")).startswith("numba.cuda") for v in values)
 
     def _is_function(self, function: ast.expr) -> bool:
         """Whether a call is of a function such as exp, not of abs, min or fma, which are single instructions."""
