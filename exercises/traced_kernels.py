@@ -87,10 +87,9 @@ def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
         raise NotYet(f"With {case.given} it does far more than it has to. Does a loop never end?") from error
     except KernelError as error:
         raise NotYet(f"With {case.given}: {error}") from error
-    harmless = ("unwritten", "untouched")  # the comparison with what is expected shows what matters
     notes = [note for note in done.notes if note.kind != "undefined"]
-    serious = [finding for finding in (*done.findings, *notes) if finding.kind not in harmless]
-    if serious:
+    # What nobody writes or touches shows in the comparison with what is expected.
+    if serious := [one for one in (*done.findings, *notes) if one.kind not in ("unwritten", "untouched")]:
         more = f" (And {len(serious) - 1} more.)" if len(serious) > 1 else ""
         raise NotYet(f"With {case.given}: {serious[0]}{more}")
     _compare(dict(zip(names, args, strict=True)), case, "")

@@ -22,8 +22,8 @@ from kerneltrace.log.traced_memory import Array
 def as_executed(run: Execution, requests: Requests, asks: Demands) -> Demands:
     """The demands with the arithmetic that warps execute: all of it for a warp of which one lane takes part."""
     times, work = _counted(run)
-    meant = times[:, 0] @ work / max(int(requests.lanes.sum()), 1) * len(requests.first)  # as Demands spreads it
-    return replace(asks, **_arithmetic(asks, times[:, 1] @ work / meant if meant else 1.0))
+    meant = float(times[:, 0] @ work) / max(int(requests.lanes.sum()), 1) * len(requests.first)  # as Demands spreads it
+    return replace(asks, **_arithmetic(asks, float(times[:, 1] @ work) / meant if meant else 1.0))
 
 
 def divergence(run: Execution, requests: Requests, asks: Demands) -> Iterator[Waste]:
@@ -32,6 +32,7 @@ def divergence(run: Execution, requests: Requests, asks: Demands) -> Iterator[Wa
     group = np.unique(np.stack([head.key, head.block]), axis=1, return_inverse=True)[1].reshape(-1)
     part = (np.ceil(np.bincount(group, requests.lanes) / WARP) / np.bincount(group))[group]
     times, work = _counted(run)
+    of_all = max(float(times[:, 1] @ work), 1.0)
     weights: dict[Site, Array] = defaultdict(lambda: asks.weights)
     saved: dict[Site, float] = defaultdict(float)
     for number in np.unique(requests.site[part < 1]):
@@ -42,7 +43,7 @@ def divergence(run: Execution, requests: Requests, asks: Demands) -> Iterator[Wa
         if fewest < issued < threads and (branch := _parting(run, *at)):
             saved[branch] += (issued - fewest) * done
     for branch in weights.keys() | saved.keys():
-        changes = _arithmetic(asks, share := 1 - saved[branch] / max(times[:, 1] @ work, 1))
+        changes = _arithmetic(asks, share := 1 - saved[branch] / of_all)
         least = min(share, weights[branch].sum() / max(asks.weights.sum(), 1))
         sentence = (
             f"Lanes of a warp part here: {1 - least:.0%} of the warps' accesses or arithmetic would go if whole"

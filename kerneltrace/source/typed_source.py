@@ -187,7 +187,7 @@ class Arithmetic:
             slow = isinstance(op, ast.FloorDiv | ast.Mod) and not known
             return {"instructions": INTEGER_DIVISION if slow else 1}
         parts = [getattr(node, name, None) for name in ("left", "right", "value")]
-        products = [self.types.of(part) for part in parts if isinstance(getattr(part, "op", None), ast.Mult)]
+        products = [self.types.of(part) for part in parts if part and isinstance(getattr(part, "op", None), ast.Mult)]
         if isinstance(op, ast.Add | ast.Sub) and any(one and one.result == typed.result for one in products):
             return {}  # fused with the product
         slow = isinstance(op, ast.Div) or (isinstance(node, ast.Call) and self._is_function(node.func))
