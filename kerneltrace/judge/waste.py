@@ -95,7 +95,9 @@ class MemoryWaste:
 
     def _scattered(self) -> Iterator[Waste]:
         requests, asks = self._requests, self._asks
-        fewest = np.maximum(-(-requests.asked // SECTOR_BYTES), 1)
+        begin, end = (self._accesses.lane[requests.first + last] for last in (0, requests.lanes - 1))
+        side_by_side = np.where(requests.asked < requests.lanes * self._size, 0, (np.abs(end - begin) + 1) * self._size)
+        fewest = np.maximum(-(-np.maximum(requests.asked, side_by_side) // SECTOR_BYTES), 1)  # lanes may stand aside
         many = requests.sectors > np.maximum(SCATTERED * fewest, fewest + 1)  # a misaligned one needs one more
         for site, mask in self._by_line(self._global & many):
             is_load, size = site.kind == "load", int(self._size[mask].min())

@@ -243,6 +243,12 @@ def leaky(x, y):
         y[i] = v if v > 0 else float32(0.01) * v
 
 
+def dropout(x, mask, y, keep):
+    i = cuda.grid(1)
+    if i < x.size:
+        y[i] = x[i] / keep if mask[i] else float32(0)
+
+
 ADAM = """__global__ void adam(float* w, const float* g, float* m, float* v, float rate, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
@@ -314,6 +320,7 @@ GOOD = [
     good(hashed, 9, 256, lambda: (12345, np.zeros(2100, np.int32))),
     good(prefix_of_a_warp, 4, 256, lambda: (floats(1024), floats(1024))),
     good(leaky, 9, 256, lambda: (floats(2100), floats(2100))),
+    good(dropout, 4, 256, lambda: (floats(1000), whole(2, 1000), floats(1000), np.float32(0.9))),
     good(ADAM, 9, 256, lambda: (floats(2100), floats(2100), floats(2100), abs(floats(2100)), np.float32(0.1), 2100)),
     good(ROPE, 8, 64, lambda: (floats(1024), floats(128))),
     good(BITONIC, 4, 256, lambda: (floats(1024),)),
