@@ -87,10 +87,9 @@ def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
         raise NotYet(f"With {case.given} it does far more than it has to. Does a loop never end?") from error
     except KernelError as error:
         raise NotYet(f"With {case.given}: {error}") from error
-    harmless = ("unwritten", "untouched")  # the comparison with what is expected shows what matters
     notes = [note for note in done.notes if note.kind != "undefined"]
-    serious = [finding for finding in (*done.findings, *notes) if finding.kind not in harmless]
-    if serious:
+    # What nobody writes or touches shows in the comparison with what is expected.
+    if serious := [one for one in (*done.findings, *notes) if one.kind not in ("unwritten", "untouched")]:
         more = f" (And {len(serious) - 1} more.)" if len(serious) > 1 else ""
         raise NotYet(f"With {case.given}: {serious[0]}{more}")
     _compare(dict(zip(names, args, strict=True)), case, "")
@@ -128,19 +127,21 @@ def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
         _compare(dict(zip(names, back, strict=True)), case, " on the GPU")
 
 
-def unremarked(done: Trace, kind: str) -> None:
-    """NotYet for the first remark of a kind that a review of the trace makes, with its calculated cost."""
-    for remark in done.review(GPUS[0]).of(kind):
+def unremarked(done: Trace, *kinds: str) -> None:
+    """NotYet for the first remark of these kinds that a review of the trace makes, with its calculated cost."""
+    for remark in (remark for kind in kinds for remark in done.review(GPUS[0]).of(kind)):
         raise NotYet(
-            f"{done.kernel} computes the right result, but has {kind} in line {remark.line}, `{remark.source}`:"
+            f"{done.kernel} computes the right result, but has {remark.kind} in line {remark.line}, `{remark.source}`:"
             f" {remark.sentence} Without that it would take {remark.share:.0%} less time on a {GPUS[0]}, calculated."
         )
 
 
 def times(done: Trace, size: str, grid: Any, longer: float = 1.0) -> str:
-    """A sentence: how long the kernel would take on three GPUs for `size`, with that grid and so much longer loops."""
+    """Sentences: how long it would take on three GPUs for `size`, with such a grid and loops, and what wastes time."""
     each = (f"{format_seconds(done.estimate(gpu, grid=grid, longer=longer).seconds)} on {gpu}" for gpu in GPUS)
-    return f" Calculated for {size}, right within about a factor of 2: {', '.join(each)}."
+    wastes = (remark for kind in ("float64", "barrier") for remark in done.review(GPUS[0]).of(kind))
+    still = "".join(f" A review remarks line {one.line}, `{one.source}`: {one.sentence}" for one in wastes)
+    return f" Calculated for {size}, right within about a factor of 2: {', '.join(each)}.{still}"
 
 
 def within(done: Trace, what: str, got: float, most: float, why: str) -> None:

@@ -32,7 +32,7 @@ def _judge_sharing(traces: Sequence[Trace], launches: Launches, array: str, kind
         why = f"Few threads do the work of many: with {n:,} elements, let all {done.threads} threads have their share."
         within(done, f"elements of {array} in one thread", done.busiest(array, kind), most, why)
         counts = done.count(array, kind=kind)
-        enough = 3 * -(-4 * max(counts.reads, counts.writes, n) // SECTOR_BYTES)
+        enough = 3 * max(-(-4 * max(counts.reads, counts.writes, n) // SECTOR_BYTES), counts.requests)
         why = "Let neighbouring threads take neighbouring elements; notebook 04 measures what that gains."
         if not apart and block % WARP == 0:
             within(done, f"sectors of {SECTOR_BYTES} bytes of {array}", counts.sectors, enough, why)

@@ -568,6 +568,158 @@ def double_with_an_array_of_the_notebook(x, out):
         out[i] = 2 * x[i]
 
 
+@cuda.jit
+def double_guarded_within_the_block(x, out):
+    i = cuda.grid(1)
+    if cuda.threadIdx.x < x.size:
+        out[i] = 2 * x[i]
+
+
+@cuda.jit
+def double_with_the_index_clamped(x, out):
+    i = min(cuda.grid(1), x.size - 1)
+    out[i] = 2 * x[i]
+
+
+@cuda.jit
+def double_round_and_round(x, out):
+    if x.size > 0:
+        i = cuda.grid(1) % x.size
+        out[i] = 2 * x[i]
+
+
+@cuda.jit
+def double_in_half_precision(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = np.float16(x[i]) * np.float16(2)
+
+
+@cuda.jit
+def relu_as_the_absolute_value(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        out[i] = abs(x[i])
+
+
+@cuda.jit
+def relu_in_strides_of_the_number_of_blocks(x, out):
+    i = cuda.grid(1)
+    while i < x.size:
+        out[i] = max(x[i], float32(0))
+        i += cuda.gridDim.x
+
+
+@cuda.jit
+def relu_of_everything_in_each_block(x, out):
+    for i in range(cuda.threadIdx.x, x.size, cuda.blockDim.x):
+        out[i] = max(x[i], float32(0))
+
+
+@cuda.jit
+def relu_that_reads_everything(x, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        s = float32(0)
+        for _ in range(x.size):
+            s = x[i]
+        out[i] = max(s, float32(0))
+
+
+@cuda.jit
+def histogram_that_reads_by_an_atomic(values, counts):
+    i = cuda.grid(1)
+    if i < values.size:
+        old = cuda.atomic.add(counts, values[i], 0)
+        counts[values[i]] = old + 1
+
+
+@cuda.jit
+def histogram_by_the_first_lane_of_a_warp(values, counts):
+    i = cuda.grid(1)
+    if i < values.size and cuda.threadIdx.x % 32 == 0:
+        for k in range(32):
+            if i + k < values.size:
+                cuda.atomic.add(counts, values[i + k], 1)
+
+
+@cuda.jit
+def histogram_with_barriers_in_the_guard(values, counts):
+    i = cuda.grid(1)
+    if i < values.size:
+        cuda.syncthreads()
+        cuda.atomic.add(counts, values[i], 1)
+        cuda.syncthreads()
+
+
+@cuda.jit
+def histogram_by_an_atomic_maximum(values, counts):
+    i = cuda.grid(1)
+    if i < values.size:
+        cuda.atomic.max(counts, values[i], counts[values[i]] + 1)
+
+
+@cuda.jit
+def saxpy_without_y(a, x, y):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        y[i] = a * x[i]
+
+
+@cuda.jit
+def saxpy_with_a_at_y(a, x, y):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        y[i] = x[i] + a * y[i]
+
+
+@cuda.jit
+def blur_round_the_edges(image, out):
+    column, row = cuda.grid(2)
+    if row < image.shape[0] and column < image.shape[1]:
+        total, n = (float32(0), 0)
+        for r in range(-1, 2):
+            for c in range(-1, 2):
+                total += image[(row + r) % image.shape[0], (column + c) % image.shape[1]]
+                n += 1
+        out[row, column] = total / n
+
+
+@cuda.jit
+def blur_of_whole_numbers(image, out):
+    column, row = cuda.grid(2)
+    if row < image.shape[0] and column < image.shape[1]:
+        total, n = (0, 0)
+        for r in range(max(row - 1, 0), min(row + 2, image.shape[0])):
+            for c in range(max(column - 1, 0), min(column + 2, image.shape[1])):
+                total += int(image[r, c] * 100)
+                n += 1
+        out[row, column] = total / n / 100
+
+
+@cuda.jit
+def blur_by_atomics_over_nine(image, out):
+    column, row = cuda.grid(2)
+    if row < image.shape[0] and column < image.shape[1]:
+        out[row, column] = 0
+        for r in range(max(row - 1, 0), min(row + 2, image.shape[0])):
+            for c in range(max(column - 1, 0), min(column + 2, image.shape[1])):
+                cuda.atomic.add(out, (row, column), image[r, c] / 9)
+
+
+@cuda.jit
+def blur_along_rows_then_columns(image, out):
+    column, row = cuda.grid(2)
+    if row < image.shape[0] and column < image.shape[1]:
+        total, n = (float32(0), 0)
+        for c in range(max(column - 1, 0), min(column + 2, image.shape[1])):
+            total += image[row, c]
+            n += 1
+        out[row, column] = total / n
+        cuda.syncthreads()
+        total, n = (float32(0), 0)
+        for r in range(max(row - 1, 0), min(row + 2, image.shape[0])):
+            total += out[r, column]
+            n += 1
+        out[row, column] = total / n
+
+
 WRONG = {
     "03.1": [
         (double_without_guard, "[outside]", "missing-guard"),
@@ -584,6 +736,10 @@ WRONG = {
         (double_with_an_array_of_the_notebook, "It uses block_of, an array of the notebook", "right-for-one-case"),
         (double_by_the_first_half, "Few threads do the work of many", "few-threads-work"),
         (open_double, "Expected the kernel's parameters (x, out), got (x, wrong)", "result-of-another-kind"),
+        (double_guarded_within_the_block, "[outside]", "one-block-is-the-grid"),
+        (double_with_the_index_clamped, "[race]", "missing-guard"),
+        (double_round_and_round, "[race]", "missing-guard"),
+        (double_in_half_precision, "elements are wrong", "low-precision-is-enough"),
     ],
     "03.2": [
         (relu_once_a_thread, "out[8] is nan", "one-block-is-the-grid"),
@@ -598,6 +754,10 @@ WRONG = {
         (relu_in_a_round_too_many, "[outside]", "off-by-one"),
         (relu_of_positive_numbers_only, "is nan, expected 0", "memory-starts-at-zero"),
         (relu_a_piece_a_thread, "neighbouring threads take neighbouring elements", "neighbours-apart"),
+        (relu_as_the_absolute_value, "elements are wrong", "other-formula"),
+        (relu_in_strides_of_the_number_of_blocks, "[race]", "one-block-is-the-grid"),
+        (relu_of_everything_in_each_block, "[race]", "one-block-is-the-grid"),
+        (relu_that_reads_everything, "far more than it has to", "does-less-work"),
     ],
     "03.5": [
         (histogram_as_found, "[race]", "plus-equals-is-atomic"),
@@ -615,6 +775,10 @@ WRONG = {
         (histogram_of_a_block, "[race]", "plus-equals-is-atomic"),
         (histogram_added_without_an_atomic, "[race]", "plus-equals-is-atomic"),
         (histogram_of_a_thread_a_count, "Few threads do the work of many", "few-threads-work"),
+        (histogram_that_reads_by_an_atomic, "[race]", "plus-equals-is-atomic"),
+        (histogram_by_the_first_lane_of_a_warp, "Few threads do the work of many", "few-threads-work"),
+        (histogram_with_barriers_in_the_guard, "[barrier]", "barrier-not-reached-by-all"),
+        (histogram_by_an_atomic_maximum, "[race]", "plus-equals-is-atomic"),
     ],
     "03.6": [
         (saxpy_once_a_thread, "elements are wrong", "one-block-is-the-grid"),
@@ -627,6 +791,8 @@ WRONG = {
         (saxpy_by_atomic_differences, "No two threads change one element", "atomic-is-free"),
         (saxpy_by_atomics_of_odd_threads, "No two threads change one element", "atomic-is-free"),
         (saxpy_a_piece_a_thread, "neighbouring threads take neighbouring elements", "neighbours-apart"),
+        (saxpy_without_y, "elements are wrong", "other-formula"),
+        (saxpy_with_a_at_y, "elements are wrong", "pairs-mixed-up"),
     ],
     "03.7": [
         (blur_without_edges, "out[0, 0] is nan", "edges-are-ordinary"),
@@ -643,5 +809,9 @@ WRONG = {
         (blur_a_row_a_thread, "Few threads do the work of many", "few-threads-work"),
         (blur_of_a_shared_tile_too_early, "[race]", "missing-barrier"),
         (blur_by_one_thread, "Few threads do the work of many", "few-threads-work"),
+        (blur_round_the_edges, "elements are wrong", "edges-are-ordinary"),
+        (blur_of_whole_numbers, "elements are wrong", "rounding-is-cosmetic"),
+        (blur_by_atomics_over_nine, "elements are wrong", "edges-are-ordinary"),
+        (blur_along_rows_then_columns, "[race]", "missing-barrier"),
     ],
 }

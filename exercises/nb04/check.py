@@ -137,7 +137,7 @@ def matmul(answer: object) -> str:
     within(done, "numbers of a matrix read by one thread", busiest, 2 * depth // MATMUL_TILE, why)
     why = "Let neighbouring threads load neighbouring numbers of a row: threadIdx.x counts along it."
     within(done, "sectors of a and b", inputs.sectors, 2 * most * 4 // SECTOR_BYTES, why)
-    unremarked(done, "bank conflicts")
+    unremarked(done, "bank conflicts", "float64")
     right = f"Right for five sizes, with {inputs.reads:,} reads of a and b; one thread an element needs {16 * most:,}."
     return right + times(done, "4,096 x 4,096 numbers", (256, 256), longer=4096 / depth)
 

@@ -1,7 +1,7 @@
 """Plausible wrong answers of notebook 04: number -> (answer, words the check must say, misconception)."""
 
 import numpy as np
-from numba import cuda, float32
+from numba import cuda, float32, float64
 
 # -- 04.1
 
@@ -769,6 +769,231 @@ def adds_to_what_c_held(a, b, c):
         c[row, column] += acc
 
 
+def from_first_to_last(stride, offset, element_bytes):
+    first = offset * element_bytes // 32
+    last = ((offset + 31 * stride) * element_bytes + element_bytes - 1) // 32
+    return last - first + 1
+
+
+def without_the_last_lane(stride, offset, element_bytes):
+    return len({(offset + lane * stride) * element_bytes // 32 for lane in range(31)})
+
+
+def with_an_offset_in_bytes(stride, offset, element_bytes):
+    return len({(offset + lane * stride * element_bytes) // 32 for lane in range(32)})
+
+
+def distinct_places_in_a_sector(stride, offset, element_bytes):
+    return len({(offset + lane * stride) * element_bytes % 32 for lane in range(32)})
+
+
+@cuda.jit
+def reads_the_transpose(x, bias, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = x[column, row] + bias[column]
+
+
+@cuda.jit
+def strides_of_a_block_over_rows(x, bias, out):
+    column, first = cuda.grid(2)
+    if column < x.shape[1]:
+        for row in range(first, x.shape[0], 8):
+            out[row, column] = x[row, column] + bias[column]
+
+
+@cuda.jit
+def rows_as_long_as_columns(x, bias, out):
+    column, row = cuda.grid(2)
+    i = row * x.shape[0] + column
+    if i < x.size:
+        out[i // x.shape[1], i % x.shape[1]] = x[i // x.shape[1], i % x.shape[1]] + bias[i % x.shape[1]]
+
+
+@cuda.jit
+def through_the_output(x, bias, out):
+    column, row = cuda.grid(2)
+    if row < x.shape[0] and column < x.shape[1]:
+        out[row, column] = x[row, column]
+        out[row, column] += bias[column]
+
+
+@cuda.jit
+def shifted_by_half(a, out):
+    tile = cuda.shared.array((32, 32), float32)
+    x, y = (cuda.threadIdx.x, cuda.threadIdx.y)
+    column, row = (cuda.blockIdx.x * 32, cuda.blockIdx.y * 32)
+    if row + y < a.shape[0] and column + x < a.shape[1]:
+        tile[y, (x + y // 2) % 32] = a[row + y, column + x]
+    cuda.syncthreads()
+    if column + y < out.shape[0] and row + x < out.shape[1]:
+        out[column + y, row + x] = tile[x, (y + x // 2) % 32]
+
+
+@cuda.jit
+def tile_of_doubles(a, out):
+    tile = cuda.shared.array((32, 33), float64)
+    x, y = (cuda.threadIdx.x, cuda.threadIdx.y)
+    column, row = (cuda.blockIdx.x * 32, cuda.blockIdx.y * 32)
+    if row + y < a.shape[0] and column + x < a.shape[1]:
+        tile[y, x] = a[row + y, column + x]
+    cuda.syncthreads()
+    if column + y < out.shape[0] and row + x < out.shape[1]:
+        out[column + y, row + x] = tile[x, y]
+
+
+@cuda.jit
+def last_warp_without_waiting(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = (cuda.grid(1), cuda.threadIdx.x)
+    sums[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    for s in (128, 64):
+        if t < s:
+            sums[t] += sums[t + s]
+        cuda.syncthreads()
+    if t < 32:
+        for s in (32, 16, 8, 4, 2, 1):
+            sums[t] += sums[t + s]
+    if t == 0:
+        cuda.atomic.add(total, 0, sums[0])
+
+
+@cuda.jit
+def shuffles_across_warps(x, total):
+    i, t = (cuda.grid(1), cuda.threadIdx.x)
+    mine = x[i] if i < x.size else float32(0)
+    for step in (128, 64, 32, 16, 8, 4, 2, 1):
+        mine += cuda.shfl_down_sync(4294967295, mine, step)
+    if t == 0:
+        cuda.atomic.add(total, 0, mine)
+
+
+@cuda.jit
+def shared_sum_set_without_a_barrier(x, total):
+    s = cuda.shared.array(1, float32)
+    i, t = (cuda.grid(1), cuda.threadIdx.x)
+    if t == 0:
+        s[0] = 0
+    mine = x[i] if i < x.size else float32(0)
+    for step in (16, 8, 4, 2, 1):
+        mine += cuda.shfl_down_sync(4294967295, mine, step)
+    if t % 32 == 0:
+        cuda.atomic.add(s, 0, mine)
+    cuda.syncthreads()
+    if t == 0:
+        cuda.atomic.add(total, 0, s[0])
+
+
+@cuda.jit
+def adds_the_block_without_an_atomic(x, total):
+    sums = cuda.shared.array(256, float32)
+    i, t = (cuda.grid(1), cuda.threadIdx.x)
+    sums[t] = x[i] if i < x.size else float32(0)
+    cuda.syncthreads()
+    s = 128
+    while s:
+        if t < s:
+            sums[t] += sums[t + s]
+        cuda.syncthreads()
+        s //= 2
+    if t == 0:
+        total[0] = total[0] + sums[0]
+
+
+@cuda.jit
+def loads_columns_of_a(a, b, c):
+    sa = cuda.shared.array((16, 16), float32)
+    sb = cuda.shared.array((16, 16), float32)
+    x, y = (cuda.threadIdx.x, cuda.threadIdx.y)
+    col, row = cuda.grid(2)
+    acc = float32(0)
+    for f in range(0, a.shape[1], 16):
+        sa[x, y] = (
+            a[cuda.blockIdx.y * 16 + x, f + y]
+            if cuda.blockIdx.y * 16 + x < a.shape[0] and f + y < a.shape[1]
+            else float32(0)
+        )
+        sb[y, x] = b[f + y, col] if f + y < b.shape[0] and col < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            acc += sa[y, k] * sb[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and col < c.shape[1]:
+        c[row, col] = acc
+
+
+@cuda.jit
+def adds_in_float64_by_accident(a, b, c):
+    sa = cuda.shared.array((16, 16), float32)
+    sb = cuda.shared.array((16, 16), float32)
+    x, y = (cuda.threadIdx.x, cuda.threadIdx.y)
+    col, row = cuda.grid(2)
+    acc = 0.0
+    for f in range(0, a.shape[1], 16):
+        sa[y, x] = a[row, f + x] if row < a.shape[0] and f + x < a.shape[1] else 0.0
+        sb[y, x] = b[f + y, col] if f + y < b.shape[0] and col < b.shape[1] else 0.0
+        cuda.syncthreads()
+        for k in range(16):
+            acc += sa[y, k] * sb[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and col < c.shape[1]:
+        c[row, col] = acc
+
+
+@cuda.jit
+def transposes_the_tile_of_a(a, b, c):
+    sa = cuda.shared.array((16, 16), float32)
+    sb = cuda.shared.array((16, 16), float32)
+    x, y = (cuda.threadIdx.x, cuda.threadIdx.y)
+    col, row = cuda.grid(2)
+    acc = float32(0)
+    for f in range(0, a.shape[1], 16):
+        sa[x, y] = a[row, f + x] if row < a.shape[0] and f + x < a.shape[1] else float32(0)
+        sb[y, x] = b[f + y, col] if f + y < b.shape[0] and col < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            acc += sa[k, y] * sb[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and col < c.shape[1]:
+        c[row, col] = acc
+
+
+@cuda.jit
+def tiles_a_only(a, b, c):
+    sa = cuda.shared.array((16, 16), float32)
+    x, y = (cuda.threadIdx.x, cuda.threadIdx.y)
+    col, row = cuda.grid(2)
+    acc = float32(0)
+    for f in range(0, a.shape[1], 16):
+        sa[y, x] = a[row, f + x] if row < a.shape[0] and f + x < a.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            if f + k < b.shape[0] and col < b.shape[1]:
+                acc += sa[y, k] * b[f + k, col]
+        cuda.syncthreads()
+    if row < c.shape[0] and col < c.shape[1]:
+        c[row, col] = acc
+
+
+@cuda.jit
+def walks_along_the_rows_of_a(a, b, c):
+    sa = cuda.shared.array((16, 16), float32)
+    sb = cuda.shared.array((16, 16), float32)
+    x, y = (cuda.threadIdx.x, cuda.threadIdx.y)
+    col, row = cuda.grid(2)
+    acc = float32(0)
+    for f in range(0, a.shape[0], 16):
+        sa[y, x] = a[row, f + x] if row < a.shape[0] and f + x < a.shape[1] else float32(0)
+        sb[y, x] = b[f + y, col] if f + y < b.shape[0] and col < b.shape[1] else float32(0)
+        cuda.syncthreads()
+        for k in range(16):
+            acc += sa[y, k] * sb[k, x]
+        cuda.syncthreads()
+    if row < c.shape[0] and col < c.shape[1]:
+        c[row, col] = acc
+
+
 WRONG = {
     "04.1": [
         (lines_of_128, "sectors begin at multiples of 32", "neighbours-apart"),
@@ -776,6 +1001,10 @@ WRONG = {
         (only_floats, "element_bytes=8", "right-for-one-case"),
         (by_formula, "what we expect", "neighbours-apart"),
         (lambda stride, offset, element_bytes: 4, "stride=8", "hard-coded"),
+        (from_first_to_last, "what we expect", "neighbours-apart"),
+        (without_the_last_lane, "31 sectors is close", "off-by-one"),
+        (with_an_offset_in_bytes, "offset=1", "wrong-unit"),
+        (distinct_places_in_a_sector, "what we expect", "other-formula"),
     ],
     "04.2": [
         (uncoalesced_but_correct, "computes the right result, but needs", "neighbours-apart"),
@@ -788,6 +1017,10 @@ WRONG = {
         (no_guard, "outside", "missing-guard"),
         (guards_the_rows_only, "outside", "missing-guard"),
         (bias_of_the_row, "elements are wrong", "axes-swapped"),
+        (reads_the_transpose, "[outside]", "axes-swapped"),
+        (strides_of_a_block_over_rows, "[race]", "one-block-is-the-grid"),
+        (rows_as_long_as_columns, "[race]", "axes-swapped"),
+        (through_the_output, "sectors of x and out", "global-reads-repeated"),
     ],
     "04.3": [
         (naive_transpose, "sectors of a and out", "neighbours-apart"),
@@ -802,6 +1035,8 @@ WRONG = {
         (barrier_inside_the_guard, "barrier", "barrier-not-reached-by-all"),
         (multiples_of_the_tile, "outside", "missing-guard"),
         (one_guard_for_both, "outside", "missing-guard"),
+        (shifted_by_half, "rounds of shared memory", "bank-conflicts-ignored"),
+        (tile_of_doubles, "rounds of shared memory", "double-is-free"),
     ],
     "04.5": [
         (all_atomic, "2,048 atomic additions", "any-reduction-is-as-fast"),
@@ -825,6 +1060,10 @@ WRONG = {
         (full_blocks_only, "outside", "missing-guard"),
         (unset_in_the_last_block, "sums", "memory-starts-at-zero"),
         (in_half_precision, "elements are wrong", "low-precision-is-enough"),
+        (last_warp_without_waiting, "[race]", "missing-barrier"),
+        (shuffles_across_warps, "total[0] is", "one-block-is-the-grid"),
+        (shared_sum_set_without_a_barrier, "[race]", "missing-barrier"),
+        (adds_the_block_without_an_atomic, "[race]", "plus-equals-is-atomic"),
     ],
     "04.6": [
         (naive_matmul, "reads of a and b", "global-reads-repeated"),
@@ -840,5 +1079,10 @@ WRONG = {
         (transposes_the_tile_of_b(32), "bank conflicts", "bank-conflicts-ignored"),
         (one_barrier_a_step, "barrier", "missing-barrier"),
         (adds_in_half_precision, "elements are wrong", "low-precision-is-enough"),
+        (loads_columns_of_a, "sectors of a and b", "neighbours-apart"),
+        (adds_in_float64_by_accident, "has float64", "double-is-free"),
+        (transposes_the_tile_of_a, "bank conflicts", "bank-conflicts-ignored"),
+        (tiles_a_only, "reads of a and b", "global-reads-repeated"),
+        (walks_along_the_rows_of_a, "elements are wrong", "axes-swapped"),
     ],
 }

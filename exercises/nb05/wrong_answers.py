@@ -214,6 +214,58 @@ def returns_the_array(x):
     return x
 
 
+def with_one_maximum_for_all(logits, labels, xp):
+    s = logits - logits.max()
+    return (xp.log(xp.exp(s).sum(axis=1)) - s[xp.arange(len(labels)), labels]).mean()
+
+
+def with_a_binary_logarithm(logits, labels, xp):
+    s = logits - logits.max(axis=1, keepdims=True)
+    return (xp.log2(xp.exp(s).sum(axis=1)) - s[xp.arange(len(labels)), labels]).mean()
+
+
+def with_clipped_logits(logits, labels, xp):
+    s = xp.clip(logits, -80, 80)
+    return (xp.log(xp.exp(s).sum(axis=1)) - s[xp.arange(len(labels)), labels]).mean()
+
+
+def for_another_capability(builds, block):
+    def filled(build):
+        resources = {"registers": build.registers, "shared_bytes": build.shared_bytes}
+        return occupancy(block, **resources, compute_capability=(8, 6)).fraction
+
+    whole = without_spills(builds)
+    return max(whole, key=lambda cap: (filled(whole[cap]), cap))
+
+
+def registers_of_the_best(builds, block):
+    whole = without_spills(builds)
+    return whole[max(whole, key=lambda cap: (fraction(whole[cap], block), cap))].registers
+
+
+def half_full_is_enough(builds, block):
+    whole = without_spills(builds)
+    return max([cap for cap in whole if fraction(whole[cap], block) >= 0.5] or whole)
+
+
+def turned_positive(x):
+    return torch.from_dlpack(x).abs_()
+
+
+def through_a_new_tensor(x):
+    return torch.from_dlpack(x).relu()
+
+
+def flattened_first(x):
+    t = torch.from_dlpack(x)
+    t.reshape(-1).clamp_(min=0)
+    return t
+
+
+def cut_at_1(x):
+    return torch.from_dlpack(x).clamp_(min=0, max=1)
+
+
 WRONG = {
     "05.1": [
         (with_numpys_arange, "make every new array with xp", "numpy-takes-gpu-arrays"),
@@ -227,6 +279,9 @@ WRONG = {
         (sum_not_mean, "the mean over the rows", "sum-for-mean"),
         (as_a_float, "makes the CPU wait", "reading-is-free"),
         (at_the_first_label, "minus the logit at the label", "other-formula"),
+        (with_one_maximum_for_all, "take the log of the sum only", "exp-never-overflows"),
+        (with_a_binary_logarithm, "the mean over the rows", "other-formula"),
+        (with_clipped_logits, "the mean over the rows", "exp-never-overflows"),
     ],
     "05.4": [
         (parts(map="x - y", reduce="a + b * b"), "Taken one after the other it would be right", "reduce-has-one-order"),
@@ -246,6 +301,13 @@ WRONG = {
         (parts(post="z = sqrt(a);"), "where no semicolon may stand", "result-of-another-kind"),
         (parts(post="z = sqrt(-a)"), "makes NaN of it", "other-formula"),
         (parts(reduce="a - b"), "A sum of squares is never negative", "reduce-has-one-order"),
+        (
+            parts(map="(x - y) * (x - y) * 1.0f", post="z = (float)sqrt(a)"),
+            "rounds to float",
+            "low-precision-is-enough",
+        ),
+        (parts(identity="1e-300 - 1e-299"), "A sum of squares is never negative", "reduce-has-one-order"),
+        (parts(post="z = sqrt(a / n)"), 'identifier "n" is undefined', "result-of-another-kind"),
         (parts(reduce="b"), "reduce makes one of two", "reduce-has-one-order"),
         (parts(map="(int)(x - y) * (x - y)"), "map makes a number of one pair", "other-formula"),
         (parts(map="(x - y) * (x - y)); while (1); ("), "where no semicolon may stand", "attacks-the-check"),
@@ -297,6 +359,9 @@ WRONG = {
             "result-of-another-kind",
         ),
         (GELU.replace('extern "C" ', ""), 'keep extern "C"', "result-of-another-kind"),
+        (GELU.replace("0.7978845608f", "0.8f"), "Compare with the formula", "low-precision-is-enough"),
+        (GELU.replace("0.5f * ", ""), "Compare with the formula", "other-formula"),
+        (GELU.replace("tanh(inner)", "tanh(v)"), "Compare with the formula", "other-formula"),
         (IN_HALF, "16 bits", "low-precision-is-enough"),
         (GELU.replace("gelu(", "gelu2("), "one kernel called gelu", "result-of-another-kind"),
         (GELU.replace("0.5f", "0.5g"), "NVRTC rejected line", "result-of-another-kind"),
@@ -329,6 +394,9 @@ WRONG = {
             "an SM is filled to",
             "occupancy-by-one-number",
         ),
+        (for_another_capability, "an SM is filled to", "right-for-one-case"),
+        (registers_of_the_best, "none of the caps", "result-of-another-kind"),
+        (half_full_is_enough, "an SM is filled to", "occupancy-by-one-number"),
     ],
     "05.7": [
         (copied, "something was copied", "copy-or-same-memory"),
@@ -339,5 +407,9 @@ WRONG = {
         (through_numpy, "NumPy takes no array that is on a GPU", "numpy-takes-gpu-arrays"),
         (drops_small_ones, "with its negative numbers set to 0", "other-formula"),
         (returns_the_array, "expected a torch tensor", "result-of-another-kind"),
+        (turned_positive, "with its negative numbers set to 0", "other-formula"),
+        (through_a_new_tensor, "something was copied", "copy-or-same-memory"),
+        (flattened_first, "with its negative numbers set to 0", "copy-or-same-memory"),
+        (cut_at_1, "with its negative numbers set to 0", "other-formula"),
     ],
 }

@@ -175,6 +175,8 @@ def _judge_forward(fn: Any, block: _BlockCase) -> None:
     pooled, choice = got["pooled"], got["choice"]
     if np.isnan(pooled).any():
         raise NotYet(f"{where}: pooled{_first(np.isnan(pooled))} was never written, or is not a number.")
+    if (pooled < 0).any():
+        raise NotYet(f"{where}: pooled{_first(pooled < 0)} is {pooled.min():.6g}, and ReLU leaves nothing below 0.")
     why = "Take the first wrong place and work it out by hand: which pixels should it see?"
     if not _off(pooled, wanted["late"]).any():
         why = "The bias belongs to the sums, before ReLU cuts them off."

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, max_pool2d
+from torch.nn.functional import avg_pool2d, conv2d, max_pool2d
 
 
 def sizes(images, channels, outputs, size, kernel):
@@ -102,6 +102,22 @@ def forward(**wrong):
 
 def first_image_only(x, weight, bias, pooled, choice):
     forward_with(x[:1], weight, bias, pooled[:1], choice[:1])
+
+
+def leaks(x, weight, bias, pooled, choice):
+    forward_with(x, weight, bias, pooled, choice)
+    pooled[choice == 4] = -0.01
+
+
+def numbers_cells_by_columns(x, weight, bias, pooled, choice):
+    forward_with(x, weight, bias, pooled, choice)
+    choice[:] = np.array([0, 2, 1, 3, 4])[choice]
+
+
+def takes_the_mean(x, weight, bias, pooled, choice):
+    forward_with(x, weight, bias, pooled, choice)
+    sums = conv2d(*map(torch.from_numpy, (x, weight, bias))).relu()
+    pooled[:] = avg_pool2d(sums, 2).numpy()
 
 
 def changes_its_images(x, weight, bias, pooled, choice):
@@ -298,6 +314,22 @@ def operator(name, fake=fake, remember=remember, gradients=gradients, scale=1.0)
     return made
 
 
+def weights_for_each_image(images, channels, outputs, size, kernel):
+    x, w, s, p = sizes(images, channels, outputs, size, kernel)
+    return right_separate(x, images * w, s, p, outputs), right_fused(x, images * w, s, p, outputs)
+
+
+def with_an_index_of_8_bytes(images, channels, outputs, size, kernel):
+    found = (*sizes(images, channels, outputs, size, kernel), outputs)
+    return right_separate(*found), right_fused(*found) + 7 * found[3]
+
+
+def with_sums_as_large_as_the_image(images, channels, outputs, size, kernel):
+    found = (*sizes(images, channels, outputs, size, 1)[:1], outputs * channels * kernel**2)
+    found = (*found, *sizes(images, channels, outputs, size, 1)[2:], outputs)
+    return right_separate(*found), right_fused(*found)
+
+
 WRONG = {
     "06.4": [
         (in_numbers, "0.25x", "wrong-unit"),  # numbers, not bytes
@@ -330,6 +362,9 @@ WRONG = {
             "result-of-another-kind",
         ),
         (lambda *given: (224_760, 19_992), "what we expect", "hard-coded"),  # the first case only
+        (weights_for_each_image, "what does each read", "what-grows-with-batch"),
+        (with_an_index_of_8_bytes, "4 + 1 bytes", "other-formula"),
+        (with_sums_as_large_as_the_image, "what does each read", "edges-are-ordinary"),
     ],
     "06.5": [
         (
@@ -348,6 +383,9 @@ WRONG = {
         (other_parameters, "Expected the kernel's parameters", "result-of-another-kind"),
         (forward(), "not compiled", "result-of-another-kind"),
         (changes_its_images, "it has changed x, which others still need", "input-is-mine"),
+        (leaks, "ReLU leaves nothing below 0", "other-formula"),
+        (numbers_cells_by_columns, "2 * row + column of the largest", "axes-swapped"),
+        (takes_the_mean, "which pixels should it see", "other-formula"),
         (shares_its_results, "best[0, 0, 0, 0] is written for more than one index of prange", "scratch-shared"),
         (shares_its_weights, "is written for more than one index of prange", "scratch-shared"),
         (a_helper_that_races, "scratch[0, 0, 0] is written for more than one index of prange", "scratch-shared"),

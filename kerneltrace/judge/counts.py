@@ -167,8 +167,8 @@ def operations(events: Events, program: Program) -> Operations:
     total = Operations()
     for n, site in zip(times, program.sites, strict=True):
         total = total.plus(site.operations, n)
-    for n, done in zip(program.counters, program.counted, strict=True):
-        total = total.plus(done, n)
+    for (n, _, _), done in zip(program.counters, program.counted, strict=True):
+        total = total.plus(done, int(n))
     return total
 
 

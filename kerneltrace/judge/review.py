@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from kerneltrace.devices import Device, named
 from kerneltrace.errors import BadArgument
 from kerneltrace.judge.counts import Requests
 from kerneltrace.judge.demands import Demands
+from kerneltrace.judge.divergence import as_executed, divergence
 from kerneltrace.judge.estimate import MEMORY_CLOCKS, REGISTERS, Estimate, capability, estimate, rates
 from kerneltrace.judge.occupancy import occupancy
 from kerneltrace.judge.waste import MemoryWaste, Waste, float64_by_accident, needless_barriers
@@ -28,8 +30,8 @@ from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
 from kerneltrace.units import format_seconds
 
-WORTH = 0.03
-"""The share of the estimate from which on a remark is worth making."""
+WORTH = 0.05
+"""The share of the estimate from which on remarks of one kind are worth making."""
 WAVES = 8
 """How often the grid that is assumed without one fills the GPU."""
 METRICS = {
@@ -45,8 +47,6 @@ METRICS = {
 }
 """The metric of Nsight Compute that confirms a remark, by its kind (`ncu --metrics`; `ncu --query-metrics` lists those
 of a GPU). For stores and shared memory, ld and global in a name become st and shared."""
-ALWAYS = ("float64", "barrier", "needless atomics")
-"""Kinds that are remarked whatever they cost."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,18 +120,20 @@ def review(
     def seconds(registers: int | None = registers, **changes: Any) -> float:
         return estimate(dataclasses.replace(asks, **changes), chip, grid=grid, registers=registers).seconds
 
+    asks = as_executed(run, requests, asks)
     now = estimate(asks, chip, grid=grid, registers=registers)
     memory = MemoryWaste(run, requests, arrays, asks)
-    found = [*float64_by_accident(run, asks), *memory, *needless_barriers(run, asks)]
+    found = [*float64_by_accident(run, asks), *memory, *divergence(run, requests, asks)]
+    found += needless_barriers(run, asks)
     found += [*_few_in_flight(memory.busiest_load(), asks, chip, grid), *_capped(run, asks, chip, registers)]
     once: dict[tuple[str, int, str], Remark] = {}  # x[i] += 1 makes two requests
-    for waste in found:
-        cost_s = max(now.seconds - seconds(**waste.changes), 0.0)
-        if cost_s >= WORTH * now.seconds or waste.kind in ALWAYS:
-            kind = waste.kind.removeprefix("needless ")
+    costs_s = [max(now.seconds - seconds(**waste.changes), 0.0) for waste in found]
+    for waste, cost_s in zip(found, costs_s, strict=True):
+        alike = [cost for other, cost in zip(found, costs_s, strict=True) if other.kind == waste.kind]
+        if (sum(alike) >= WORTH * now.seconds and cost_s >= sum(alike) / len(alike) / 2) or waste.always:
             cost = 1e3 * cost_s, cost_s / now.seconds
-            remark = Remark(waste.line, waste.source, kind, waste.sentence, *cost, METRICS[kind])
-            once.setdefault((kind, waste.line, waste.source), remark)
+            remark = Remark(waste.line, waste.source, waste.kind, waste.sentence, *cost, METRICS[waste.kind])
+            once.setdefault((waste.kind, waste.line, waste.source), remark)
     return Review(tuple(sorted(once.values(), key=lambda remark: -remark.cost_ms)), now, grid)
 
 
@@ -148,15 +150,14 @@ def _few_in_flight(site: Site | None, asks: Demands, chip: Device, grid: Dim3) -
     """Loads that have less than half of the bandwidth times the latency under way between two waits (Little's law)."""
     if not asks.global_waits or site is None:
         return
-    sms = chip.sms or 1
-    needed = (chip.bandwidth_bytes_per_s or 0.0) / sms * MEMORY_CLOCKS / (chip.boost_hz or 1.0)
+    needed = (chip.bandwidth_bytes_per_s or 0.0) * MEMORY_CLOCKS / (chip.boost_hz or 1.0)
     needs = {"registers": REGISTERS, "shared_bytes": asks.shared_bytes}
     room = occupancy(asks.threads, **needs, compute_capability=capability(chip))
-    blocks = min(room.blocks_per_sm, math.ceil(math.prod(grid) / sms))
+    blocks = min(room.blocks_per_sm * (chip.sms or 1), math.prod(grid))
     under_way = blocks * asks.l1_miss_bytes / asks.global_waits
     if under_way < needed / 2:
         sentence = (
-            f"{under_way:,.0f} bytes are under way in an SM at a time, where this GPU's memory needs {needed:,.0f}."
+            f"{under_way:,.0f} bytes are under way at a time, where this GPU's memory needs {needed:,.0f}."
             " Let each thread load several numbers before it uses the first, or launch more threads."
         )
         changes = {"global_waits": asks.global_waits * under_way / needed}
@@ -170,7 +171,11 @@ def _capped(run: Execution, asks: Demands, chip: Device, registers: int | None) 
     if room.fraction >= 0.5:
         return
     if "shared memory" in room.limited_by:
-        site = run.sites[max(run.layout.regions, key=lambda number: run.layout.regions[number].array.nbytes)]
+        number, region = max(run.layout.regions.items(), key=lambda pair: pair[1].array.nbytes)
+        named = (site for site in run.sites if re.search(rf"\b{re.escape(region.name)}\b", site.text))
+        site = (
+            run.sites[number] if run.sites[number].kind == "array" else next(named, run.sites[0])
+        )  # in C++ its first use
         sentence = f"{asks.shared_bytes:,} bytes of shared memory a block leave {room.fraction:.0%} occupancy."
         yield Waste("occupancy", site.line, site.text, f"{sentence} Use a smaller tile.", {"shared_bytes": 0})
     elif "registers" in room.limited_by and registers:

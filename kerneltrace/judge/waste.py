@@ -22,6 +22,10 @@ from kerneltrace.log.traced_memory import Array
 
 SCATTERED = 1.5
 """Sectors by those that would do, above which a request is uncoalesced."""
+USED = 0.7
+"""The part of the sectors above which a request is for a vector, and not for one field of a record."""
+REGULAR = 3
+"""Distances between neighbouring addresses, above which they are scattered: more than a matrix's rows have."""
 _LOAD, _ATOMIC = 1, 3
 _PLAIN = "a plain read and write will do"
 
@@ -34,10 +38,13 @@ class Waste(NamedTuple):
     source: str
     sentence: str
     changes: dict[str, Any]
+    always: bool = False
+    """Whether it is remarked whatever it costs."""
 
 
-def _at(site: Site, kind: str, sentence: str, **changes: Any) -> Waste:
-    return Waste(kind, site.line, site.text, sentence, changes)
+def waste_at(site: Site, kind: str, sentence: str, *, always: bool = False, **changes: Any) -> Waste:
+    """A waste in the line of a site."""
+    return Waste(kind, site.line, site.text, sentence, changes, always)
 
 
 class MemoryWaste:
@@ -58,16 +65,19 @@ class MemoryWaste:
         yield from self._scattered()
         yield from self._contended()
         yield from self._needless_atomics()
-        yield from self._half_empty()
 
     def busiest_load(self) -> Site | None:
         """The place that makes most requests to load from global memory."""
         loads = self._requests.site[self._global & (self._kind == _LOAD)]
         return self._run.sites[np.bincount(loads).argmax()] if len(loads) else None
 
-    def _by_site(self, chosen: Array) -> Iterator[tuple[Site, Array]]:
-        for number in np.unique(self._requests.site[chosen]):
-            yield self._run.sites[number], chosen & (self._requests.site == number)
+    def _by_line(self, chosen: Array) -> Iterator[tuple[Site, Array]]:
+        """The chosen requests of one kind in one line to one array: a compiler unrolls a loop into many places."""
+        places: dict[Any, int] = {}
+        of = [places.setdefault((site.function, site.line, site.kind), n) for n, site in enumerate(self._run.sites)]
+        group = self._arrays.astype("i8") << 16 | np.array(of)[self._requests.site]
+        for number in np.unique(group[chosen]):
+            yield self._run.sites[number & 0xFFFF], chosen & (group == number)
 
     def _passes(self, mask: Array, fewest: Array) -> Array:
         return np.where(mask, np.minimum(fewest, self._asks.passes), self._asks.passes)
@@ -75,44 +85,49 @@ class MemoryWaste:
     def _bank_conflicts(self) -> Iterator[Waste]:
         requests = self._requests
         fewest = np.maximum(-(-requests.lanes * self._size // LINE_BYTES), 1)
-        for site, mask in self._by_site(self._head.shared & (self._kind != _ATOMIC) & (requests.ways > 1)):
+        for site, mask in self._by_line(self._head.shared & (self._kind != _ATOMIC) & (requests.ways > 1)):
             passes = f"{requests.wavefronts[mask].sum():,} passes where {fewest[mask].sum():,} would do"
             sentence = (
                 f"Up to {requests.ways[mask].max()} words of one bank for a request: {passes}."
                 " Pad the rows, or let lanes differ in the last index."
             )
-            yield _at(site, "bank conflicts", sentence, passes=self._passes(mask, fewest))
+            yield waste_at(site, "bank conflicts", sentence, passes=self._passes(mask, fewest))
 
     def _scattered(self) -> Iterator[Waste]:
         requests, asks = self._requests, self._asks
-        fewest = np.maximum(-(-requests.asked // SECTOR_BYTES), 1)
+        begin, end = (self._accesses.lane[requests.first + last] for last in (0, requests.lanes - 1))
+        side_by_side = np.where(requests.asked < requests.lanes * self._size, 0, (np.abs(end - begin) + 1) * self._size)
+        fewest = np.maximum(-(-np.maximum(requests.asked, side_by_side) // SECTOR_BYTES), 1)  # lanes may stand aside
         many = requests.sectors > np.maximum(SCATTERED * fewest, fewest + 1)  # a misaligned one needs one more
-        for site, mask in self._by_site(self._global & many):
-            is_load = site.kind == "load"
+        for site, mask in self._by_line(self._global & many):
+            is_load, size = site.kind == "load", int(self._size[mask].min())
             same = self._global & ((self._kind == _LOAD) == is_load)
             excess = float((requests.sectors - fewest)[mask].sum())
-            used, stride = self._used(same & (self._arrays == self._arrays[mask][0])), self._stride(mask)
+            used, apart = self._used(same & (self._arrays == self._arrays[mask][0])), self._apart(mask)
+            stride = abs(int(apart[0])) if len(apart) == 1 else 0
             changes: dict[str, Any] = {"passes": self._passes(mask, np.maximum(-(-requests.asked // LINE_BYTES), 1))}
             number = self._footprint(int(self._arrays[mask][0]), is_load)
             whole = asks.footprints[number]
-            least = replace(whole, n_bytes=whole.n_bytes * used)
+            is_vector = is_load and 0 < stride <= WIDEST and used * stride >= max(2 * size, USED * stride)
+            kept = 1.0 if is_vector else used
+            least = replace(whole, n_bytes=whole.n_bytes * kept)
             changes["footprints"] = (*asks.footprints[:number], least, *asks.footprints[number + 1 :])
             if is_load:
                 changes["load_bytes"] = asks.load_bytes * (1 - excess / requests.sectors[same].sum())
                 share = whole.n_bytes / sum(each.n_bytes for each in asks.footprints if each.is_load)
-                changes["l1_miss_bytes"] = asks.l1_miss_bytes * (1 - share) + whole.n_bytes * used
+                changes["l1_miss_bytes"] = asks.l1_miss_bytes * (1 - share) + whole.n_bytes * kept
             else:
                 parts = 2.0 * SECTOR_BYTES * requests.sectors - requests.asked
                 changes["store_bytes"] = asks.store_bytes * (1 - 2 * SECTOR_BYTES * excess / parts[same].sum())
             each = f"{requests.sectors[mask].mean():.3g} sectors a request where {fewest[mask].mean():.3g} would do"
-            apart = f"neighbouring lanes are {stride} bytes apart" if stride else "neighbouring lanes are scattered"
-            kind, mend = "uncoalesced", f"{apart}. Let them take neighbouring elements."
-            if is_load and 0 < stride <= WIDEST and used > 0.99:
+            where = f"{stride} bytes apart" if stride else "scattered"
+            kind, mend = "uncoalesced", f"neighbouring lanes are {where}. Let them take neighbouring elements."
+            if is_vector:
                 kind, mend = (
                     "narrow loads",
                     f"each thread reads neighbours, which one vector of {stride} bytes would bring.",
                 )
-            yield _at(site, kind, f"{each}: {mend}", **changes)
+            yield waste_at(site, kind, f"{each}: {mend}", always=is_vector and used * stride >= 3 * size, **changes)
 
     def _footprint(self, array: int, is_load: bool) -> int:
         pairs = zip(self._arrays[~self._head.shared].tolist(), (self._kind == _LOAD)[~self._head.shared], strict=True)
@@ -125,19 +140,21 @@ class MemoryWaste:
         asked = len(np.unique(block + address)) * int(mine.size.min())
         return min(asked / (SECTOR_BYTES * len(np.unique(block + address // SECTOR_BYTES))), 1.0)
 
-    def _stride(self, mask: Array) -> int:
-        """Bytes between neighbouring lanes of the first request, 0 where they differ."""
+    def _apart(self, mask: Array) -> Array:
+        """The distances in bytes between neighbouring lanes of the first request."""
         first = int(np.flatnonzero(mask)[0])
         begin = self._requests.first[first]
-        apart = np.unique(np.diff(self._accesses.address[begin : begin + self._requests.lanes[first]]))
-        return abs(int(apart[0])) if len(apart) == 1 else 0
+        return np.unique(np.diff(self._accesses.address[begin : begin + self._requests.lanes[first]]))
 
     def _contended(self) -> Iterator[Waste]:
         requests = self._requests
-        for site, mask in self._by_site(self._kind == _ATOMIC):
+        for site, mask in self._by_line(self._kind == _ATOMIC):
             collided, lanes = int(requests.collisions[mask].sum()), int(requests.lanes[mask].sum())
             most = int(requests.rounds[mask].max())
             changes: dict[str, Any] = {"passes": self._passes(mask & self._head.shared, np.ones(len(mask), int))}
+            region = self._run.region_of(int(self._head.address[mask][0]))[0]
+            # No compiler adds floats within a warp; what atomics on memory of one block take, no estimate knows.
+            always = bool(self._global[mask].any()) and region is not None and region.array.dtype.kind == "f"
             if self._global[mask].any():
                 changes["hottest"] = self._asks.hottest / most
             sentence = (
@@ -145,10 +162,11 @@ class MemoryWaste:
                 " one. Let the lanes add up by shuffles or in copies of their own, and one of them change the address."
             )
             if 2 * collided >= lanes:
-                yield _at(site, "atomics", sentence, **changes)
+                yield waste_at(site, "atomics", sentence, always=always, **changes)
 
     def _needless_atomics(self) -> Iterator[Waste]:
-        for site, mask in self._by_site(self._kind == _ATOMIC):
+        asks = self._asks
+        for site, mask in self._by_line(self._kind == _ATOMIC):
             if site.used:
                 continue
             mine = self._accesses.only(np.repeat(mask, self._requests.lanes))
@@ -157,51 +175,15 @@ class MemoryWaste:
             memory, thread = every.memory[order], every.thread[order]
             first = starts(memory)
             alone = (np.maximum.reduceat(thread, first) == np.minimum.reduceat(thread, first)).all()
-            if alone and len(np.unique(mine.thread)) > WARP and len(first) > WARP:
-                yield _at(
-                    site, "needless atomics", f"{len(first):,} addresses, and none is another thread's too: {_PLAIN}."
-                )
-
-    def _half_empty(self) -> Iterator[Waste]:
-        """Requests that fewer warps could make, if those lanes that take part in a block stood together."""
-        group = np.unique(np.stack([self._head.key, self._head.block]), axis=1, return_inverse=True)[1].reshape(-1)
-        made, lanes = np.bincount(group), np.bincount(group, self._requests.lanes)
-        part = (np.ceil(lanes / WARP) / made)[group]
-        by_branch: dict[Site, Array] = {}
-        for site, mask in self._by_site(part < 1):
-            leaders_only = self._requests.lanes[mask].max() == 1  # a lane of each warp hands on what the warp made
-            if not leaders_only and (branch := self._branch_of(site)) is not None:
-                by_branch[branch] = by_branch.get(branch, np.zeros(len(part), bool)) | mask
-        for branch, mask in by_branch.items():
-            weights = np.where(mask, self._asks.weights * part, self._asks.weights)
-            less = float(weights.sum() / self._asks.weights.sum())
-            changes = {name: getattr(self._asks, name) * less for name in ("instructions", "arithmetic", "special")}
-            sentence = (
-                f"Lanes of a warp part here: {mask.sum():,} requests of warps are made where"
-                f" {(part[mask]).sum():,.0f} would do. Let whole warps take the same way."
-            )
-            yield _at(branch, "divergence", sentence, weights=weights, **changes)
-
-    def _branch_of(self, site: Site) -> Site | None:
-        """The nearest branch above a site at which lanes of at least a quarter of the warps part, in each block.
-
-        In a guard at the end of the data those of a few blocks part.
-        """
-        here = [
-            one for one in enumerate(self._run.sites) if one[1].function == site.function and one[1].line <= site.line
-        ]
-        before = [one for n, one in here if one.kind in ("branch", "for") and self._parts(n)]
-        return max(before, key=lambda one: one.line, default=None)
-
-    def _parts(self, number: int) -> bool:
-        mine = self._run.others.only(self._run.others.site == number)
-        order = in_order(mine.warp, mine.key)
-        value, first = mine.value[order], starts(mine.key[order], mine.warp[order])
-        if not len(first):
-            return False
-        divergent = np.maximum.reduceat(value, first) != np.minimum.reduceat(value, first)
-        block = mine.block[order][first]
-        return bool(divergent.mean() >= 0.25) and np.isin(block, block[divergent]).all()  # type: ignore[return-value]
+            # What indices read from memory scatter may meet elsewhere in other data.
+            regular = max(len(np.unique(np.diff(memory[first]))), len(self._apart(mask))) <= REGULAR
+            if alone and len(np.unique(mine.thread)) > WARP and len(first) > WARP and regular:
+                once = len(np.unique(mine.memory)) / len(mine)  # a register adds up what goes to one address
+                yield waste_at(
+                    site, "atomics", f"{len(first):,} addresses, and none is another thread's too: {_PLAIN}.",
+                    always=True, weights=np.where(mask, asks.weights * once, asks.weights),
+                    passes=self._passes(mask & self._head.shared, np.full(len(mask), 2)),
+                )  # fmt: skip
 
 
 def float64_by_accident(run: Execution, asks: Demands) -> Iterator[Waste]:
@@ -216,7 +198,7 @@ def float64_by_accident(run: Execution, asks: Demands) -> Iterator[Waste]:
         f"It is computed in float64: a number such as 0.5 is a float64 for numba and a double in C++, and float32"
         f" with it gives float64, in numba with an integer too. Write float32(0.5), or 0.5f in C++.{others}"
     )
-    yield Waste("float64", line, source, sentence, {"double": 0.0})
+    yield Waste("float64", line, source, sentence, {"double": 0.0}, always=True)
 
 
 def needless_barriers(run: Execution, asks: Demands) -> Iterator[Waste]:
@@ -229,28 +211,37 @@ def needless_barriers(run: Execution, asks: Demands) -> Iterator[Waste]:
     if 2 * threads < run.settings.block_size * math.prod(run.settings.grid):
         return
     loops = {key: _loops(run, key) for _, key in opened.values()}
-    turns = Counter(loop for around in {pair for each in loops.values() for pair in each} for loop in around[:1])
-    for number in sorted({key % SITES for key in loops}):
-        mine = {phase: (before, key) for phase, (before, key) in opened.items() if key % SITES == number}
-        site = run.sites[number]
-        if site.call != "syncthreads" or any(turns[loop] == 1 for _, key in mine.values() for loop, _ in loops[key]):
+    lines: dict[tuple[str, int], list[int]] = {}  # with the phases that begin there: a compiler unrolls loops
+    for phase, (_, key) in sorted(opened.items()):
+        site = run.sites[key % SITES]
+        lines.setdefault((site.function, site.line), []).append(phase)
+    block_of = dict(zip(log.phases.tolist(), (log.threads // log.block_size).tolist(), strict=True))
+    turns = Counter(
+        (key % SITES, loop, block_of.get(phase)) for phase, (_, key) in opened.items() for loop, _ in loops[key]
+    )
+    once = {number for (number, *_), n in turns.items() if n == 1}
+    for mine in lines.values():
+        numbers = {opened[phase][1] % SITES for phase in mine}
+        site = run.sites[min(numbers)]
+        if site.call != "syncthreads" or numbers & once:
             continue
         joined = np.arange(max(int(log.phases.max()), *mine) + 1, dtype=log.phases.dtype)
-        for phase in sorted(mine):
-            joined[phase] = joined[mine[phase][0]]
+        for phase in mine:
+            joined[phase] = joined[opened[phase][0]]
         without = replace(log, phases=joined[log.phases])
         accesses, events = (replace(some, log=without) for some in (run.accesses, run.events))
         if not races(accesses, lambda events=events: events, run.sites):  # type: ignore[misc]
             share = len(mine) / len(opened) * asks.barriers
             sentence = "No thread reads or writes after it what another thread wrote or read before it."
-            yield _at(site, "barrier", sentence, barriers=asks.barriers - share, near_waits=asks.near_waits - share)
+            less = {"barriers": asks.barriers - share, "near_waits": asks.near_waits - share}
+            yield waste_at(site, "barrier", sentence, always=True, **less)
 
 
 def _loops(run: Execution, key: int) -> list[tuple[int, int]]:
     """The loops around a place, innermost first: their keys and the context of the turn."""
     found, owners = [], run.log.contexts_by_key.items()
     while context := key // SITES * SITES:
-        key = next(owner for owner, contexts in owners if context in contexts)
+        key = next((owner for owner, contexts in owners if context in contexts), 0)
         if run.sites[key % SITES].kind in ("for", "while"):
             found.append((key, context))
     return found

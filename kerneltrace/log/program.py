@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES, EventLog
+from kerneltrace.log.grid import WARP
 from kerneltrace.log.needs import Waits
 
 
@@ -29,6 +32,14 @@ class Operations(NamedTuple):
     def plus(self, other: Operations, times: int = 1) -> Operations:
         """These and `times` as many as `other` has."""
         return Operations(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def issues(block: Any, warp: Any) -> Any:
+    """How many threads execute something, in how many warps, and in how few those of each block would fit.
+
+    `block` and `warp` are the numbers of theirs, ascending.
+    """
+    return np.array([len(warp), np.count_nonzero(np.diff(warp, prepend=-1)), (-(-np.bincount(block) // WARP)).sum()])
 
 
 @dataclass(frozen=True)
@@ -63,10 +74,11 @@ class Program:
         """
         self.log, self.constant, self.divided_by_zero = log, constant, divided_by_zero
         self.sites = [Site("none", 0, "", "", Operations())]  # numbers start at 1: a key of 0 means a paused thread
-        self.counters: list[int] = []
-        """How often each straight run of statements was executed."""
+        self.counters: list[Any] = []
+        """How often threads executed each straight run of statements, warps did, and as few warps as possible would."""
         self.counted: list[Operations] = []
         """Operations of each such run."""
+        self.counted_at: list[tuple[str, int]] = []  # the function and the line of each
         self.files: set[str] = set()
         self.functions: dict[Any, Callable[..., Any] | None] = {}
         """Instrumented functions by their Python function and types; None while one is being instrumented."""
@@ -94,8 +106,17 @@ class Program:
         self.sites.append(Site(kind, line, function, text or ast.unparse(node), operations, call, used, waits))
         return len(self.sites) - 1
 
-    def counter(self, operations: Operations) -> int:
-        """The number of a new counter, for a run of statements that are executed together."""
-        self.counters.append(0)
+    def counter(self, operations: Operations, function: str, line: int) -> int:
+        """The number of a new counter, for a run of statements that are executed together and begin in that line."""
+        self.counters.append(np.zeros(3, int))
         self.counted.append(operations)
+        self.counted_at.append((function, line))
         return len(self.counters) - 1
+
+    def count_block(self, times: list[list[int]]) -> None:
+        """Count what the threads of a block executed, each `times` for each counter, lanes together where they can."""
+        by_thread = np.array(times)
+        by_warp, total = np.maximum.reduceat(by_thread, np.arange(0, len(times), WARP)), by_thread.sum(axis=0)
+        fewest = np.maximum(by_thread.max(axis=0), -(-total // WARP))
+        for counter, *more in zip(self.counters, total, by_warp.sum(axis=0), fewest, strict=True):
+            counter += more

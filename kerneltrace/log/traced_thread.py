@@ -85,7 +85,7 @@ class TracedThread:
     warpsize = WARP
     __slots__ = (
         "_block", "answer", "blockDim", "blockIdx", "brought", "generator", "gridDim", "in_grid", "key", "kind",
-        "laneid", "mask", "swaps", "threadIdx", "warp",
+        "laneid", "mask", "swaps", "threadIdx", "times", "warp",
     )  # fmt: skip
 
     def __init__(self, block: Any, index: Dim3, number: int) -> None:
@@ -100,6 +100,8 @@ class TracedThread:
         self.brought: Any = None
         """What it brings to a barrier, a warp operation or a pause (an access's key); `answer` is what it gets back."""
         self.answer: Any = None
+        self.times = [0] * len(block.program.counters)
+        """How often it has executed what each counter of the program counts."""
         self.swaps = 0
         """How often it has come to a compare-and-swap whose result is used."""
 

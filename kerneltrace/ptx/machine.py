@@ -55,16 +55,15 @@ class Machine:
     def _decoded(self, block: Block) -> Code:
         program, done = self._run.program, Operations()
         for one in block.code:
-            operations = operations_of(one)
-            done = done.plus(operations)
-            if operations.double:
-                program.float64.setdefault(one.line, self._source.get(one.line, one.opcode).strip())
-        code = Code(block, program.counter(done))
+            done = done.plus(operations_of(one))
+        doubles = [one for one in block.code if operations_of(one).double]
+        code = Code(block, program.counter(done, self._decoder.kernel, next((one.line for one in block.code), 0)))
+        code.doubles = {one.line: self._source.get(one.line, one.opcode).strip() for one in doubles}
         code.steps = [step for one in block.code if (step := self._step(one))]
         end = block.end
         if end is not None and end.name in ("bar", "barrier"):
-            code.site = self._decoder.site("barrier", end)
             self._decode_barrier(code, end)
+            code.site = self._decoder.site("barrier", end, "" if code.test else "syncthreads")
         elif end is not None and end.name == "brx":
             code.test = self._decoder.source(end.operands[0], TYPES["u32"])
         elif end is not None and end.guard:

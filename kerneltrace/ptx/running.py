@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.log.execution import Execution
+from kerneltrace.log.program import issues
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.decode import Result, Source, Step
 from kerneltrace.ptx.flow import EXIT, Block
@@ -38,6 +39,8 @@ class Code:
     """Of the branch, the barrier or the loop."""
     returns: bool = False
     """Whether there is a `return` in the branch's line of the source, or in the next."""
+    doubles: dict[int, str] = field(default_factory=dict)
+    """Lines that compute in float64, which count once they are executed: few ways through sinf do."""
     waits: bool = False
     """Whether it is the latch of a loop that may wait for other threads."""
 
@@ -49,6 +52,7 @@ class Running:
         self._run, self._t, self._code = run, threads, code
         self._ready: dict[int, list[Any]] = {0: [np.arange(threads.size)]}
         self._held = np.full(threads.size, -1)  # the place of the barrier where a thread waits
+        self._keys = np.zeros(threads.size, "i8")  # in the log, of that barrier
         self._brought = np.zeros(threads.size, bool)  # the predicate that each brings there
         self._passed_by = np.zeros(threads.size, bool)  # has come to the kernel's end without a `return`
         self._returning = np.zeros(threads.size, bool)  # whether its latest branch stands in a line with a `return`
@@ -86,12 +90,13 @@ class Running:
         self._turning = -1
         t.loop = self._loop_contexts(block)
         t.begin()
-        self._run.program.counters[code.counter] += t.n
+        self._run.program.float64 |= code.doubles
+        self._run.program.counters[code.counter] += issues(t.those(t.block), t.those(t.warp))
         for step in code.steps:
             step(t)
         test = None if code.test is None else np.broadcast_to(code.test(t), t.n)
         if block.end is not None and block.end.name in ("bar", "barrier"):
-            self._held[numbers] = place
+            self._held[numbers], self._keys[numbers] = place, code.site + self._run.log.fresh
             if test is not None:
                 self._brought[numbers] = test
         elif test is None:
@@ -155,7 +160,9 @@ class Running:
         for number in np.flatnonzero(wrong):
             self._report_partial(int(number))
         for number in np.flatnonzero(opened):
-            t.phase[number] = self._run.log.new_phase()
+            key, before = int(self._keys[going[t.block[going] == number][0]]), int(t.phase[number])
+            t.phase[number] = new = self._run.log.new_phase()
+            self._run.log.opened_by[new] = before, key
         self._run.log.barriers += int(opened.sum())
         for place in np.unique(held[going]).tolist():
             code, mine = self._code[place], going[held[going] == place]

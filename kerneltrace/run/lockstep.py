@@ -53,6 +53,7 @@ class Lanes(LaneLog):
         self._block = np.repeat(np.arange(blocks), self._of_block)
         self.threadIdx, self.blockIdx = place(inside, self.blockDim), place(self._block + first, self.gridDim)
         self.laneid = inside % WARP
+        self.places = self._block, self._block * -(-self._of_block // WARP) + inside // WARP  # blocks and warps
         self._begin()
         self._memory = SharedMemory(self._run.layout, self._run.memory)
         self._shared: dict[int, LaneArray] = {}

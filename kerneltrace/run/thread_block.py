@@ -56,17 +56,20 @@ class ThreadBlock:
         else:  # the kernel waits nowhere: a plain call is faster
             turn = functools.partial(_run_to_end, kernel, args)
         ready = self.threads
-        while ready:
-            if order:
-                ready = order(ready)
-            self._turns(ready, turn)
-            if any(thread.key < 0 for thread in ready):
-                self.alive = [thread for thread in self.alive if thread.key >= 0]
-            ready = self._released()
-            if ready and not any(thread.key for thread in ready):
-                yield
-        if self.alive:
-            self._deadlock()
+        try:
+            while ready:
+                if order:
+                    ready = order(ready)
+                self._turns(ready, turn)
+                if any(thread.key < 0 for thread in ready):
+                    self.alive = [thread for thread in self.alive if thread.key >= 0]
+                ready = self._released()
+                if ready and not any(thread.key for thread in ready):
+                    yield
+            if self.alive:
+                self._deadlock()
+        finally:
+            self.program.count_block([thread.times for thread in self.threads])
         for thread in self.threads:
             thread.detach()
 

@@ -106,7 +106,11 @@ class ExpressionRewriter(ast.NodeTransformer):
     def _counted(self, node: ast.expr) -> ast.expr:
         work = self.arithmetic.operations(node)
         made: ast.expr = self.visit(node)
-        return call("tick", ast.Constant(self.program.counter(work)), made) if any(work) else made
+        return self._tick(work, node, made) if any(work) else made
+
+    def _tick(self, work: Operations, node: Any, value: ast.expr) -> ast.expr:
+        """`value`, with the operations counted that begin at `node`."""
+        return call("tick", load("t"), ast.Constant(self.program.counter(work, self.label, node.lineno)), value)
 
     def _index(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Tuple):

@@ -96,12 +96,12 @@ def _helpers(program: Program) -> dict[str, Any]:
         add(-2 * key - 1 if value else -2 * key)
         return value
 
-    def tick(counter: int, value: Any) -> Any:
-        program.counters[counter] += 1
+    def tick(thread: Any, counter: int, value: Any) -> Any:
+        thread.times[counter] += 1
         return value
 
     loops = {"loop": log.loop, "steps": log.steps, "inside": log.inside}
-    parts = {"br": branch, "next": next, "n": program.counters, "tick": tick, "tuple": TracedTuple, "slice": slice}
+    parts = {"br": branch, "next": next, "tick": tick, "tuple": TracedTuple, "slice": slice}
     kinds = {kind.__name__: stand_in(kind) for code in "efdFDbhilBHIL" for kind in [np.dtype(code).type]} | {"int": int}
     plain = loops | parts | kinds | arithmetic_helpers(program.divided_by_zero)
     if not program.lanes:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.log.numba_types import IntegerType, stand_in
-from kerneltrace.log.program import Operations
+from kerneltrace.log.program import Operations, issues
 from kerneltrace.log.traced_thread import KEYED
 from kerneltrace.source.expressions import call, load, method
 from kerneltrace.source.rewriter import Rewriter, let
@@ -48,9 +48,9 @@ class LockstepRewriter(Rewriter):
         inside = ast.With([ast.withitem(_do("calls"))], [*begin, *self.block(tree.body), end])
         return [inside]
 
-    def _count(self, done: list[ast.stmt], begin: int, run: Operations) -> None:
+    def _count(self, done: list[ast.stmt], begin: int, run: Operations, first: ast.stmt) -> None:
         if any(run):
-            done.insert(begin, ast.Expr(call("tick", ast.Constant(self.program.counter(run)), ast.Constant(None))))
+            done.insert(begin, ast.Expr(self._tick(run, first, ast.Constant(None))))
 
     def _put(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
         """Assign a value, which may be evaluated several times, for the threads that take part."""
@@ -219,11 +219,11 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 """Functions of Python's that take arrays here. All others, of NumPy, take them anyway."""
 
 
-def helpers(lanes: Any, counters: list[int]) -> dict[str, Any]:
+def helpers(lanes: Any, counters: list[Any]) -> dict[str, Any]:
     """What the rewritten source calls, where it differs from what single threads call."""
 
-    def tick(counter: int, value: Any) -> Any:
-        counters[counter] += lanes.active
+    def tick(lanes: Any, counter: int, value: Any) -> Any:
+        counters[counter] += issues(*map(lanes.those, lanes.places))
         return value
 
     def divided(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, int], Any]:

@@ -31,24 +31,25 @@ class Rewriter(ExpressionRewriter):
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """Rewrite statements, with a counter before each run of them that is executed together."""
         done: list[ast.stmt] = []
-        begin, run = 0, Operations()
+        begin, run, first = 0, Operations(), next(iter(body), ast.Pass())
         for statement in body:
             compound = isinstance(statement, ast.If | ast.While | ast.For)
             # A condition is counted by its branch; the range of a `for` is evaluated once, with what stands before it.
             once = statement.iter if isinstance(statement, ast.For) else None if compound else statement
             run = run.plus(self.arithmetic.operations(once))
             if compound:
-                self._count(done, begin, run)
+                self._count(done, begin, run, first)
             made = self.visit(statement)
             done += [ast.copy_location(s, statement) for s in (made if isinstance(made, list) else [made])]
             if compound:
-                begin, run = len(done), Operations()
-        self._count(done, begin, run)
+                begin, run, first = len(done), Operations(), statement
+        self._count(done, begin, run, first)
         return done or [ast.Pass()]
 
-    def _count(self, done: list[ast.stmt], begin: int, run: Operations) -> None:
+    def _count(self, done: list[ast.stmt], begin: int, run: Operations, first: ast.stmt) -> None:
         if any(run):
-            done[begin:begin] = ast.parse(f"{PREFIX}n[{self.program.counter(run)}] += 1").body
+            number = self.program.counter(run, self.label, first.lineno)
+            done[begin:begin] = ast.parse(f"{PREFIX}t.times[{number}] += 1").body
 
     def visit_If(self, node: ast.If) -> Any:
         key = self._key("branch", node.test, self.arithmetic.operations(node.test))

@@ -19,7 +19,7 @@ import numpy as np
 
 from kerneltrace.log.program import Operations
 from kerneltrace.source.front_end import annotation, is_simulator, reason
-from kerneltrace.source.kernel_scope import KernelScope, refusal
+from kerneltrace.source.kernel_scope import MISSING, KernelScope, refusal
 
 _NUMBERS = {str(np.dtype(code)): np.dtype(code) for code in "?bhilqBHILQefdFD"}
 
@@ -178,7 +178,7 @@ class Arithmetic:
     def _instructions(self, node: ast.AST, found: Operations) -> dict[str, int]:
         """The instructions that an operation becomes, by the fields of Operations."""
         typed = self.types.of(node)
-        if typed is None or not (found.flop or found.integer):
+        if typed is None or not (found.flop or found.integer) or self._is_constant(node):
             return {}
         op = getattr(node, "op", None)
         if found.integer:
@@ -187,13 +187,19 @@ class Arithmetic:
             slow = isinstance(op, ast.FloorDiv | ast.Mod) and not known
             return {"instructions": INTEGER_DIVISION if slow else 1}
         parts = [getattr(node, name, None) for name in ("left", "right", "value")]
-        if isinstance(op, ast.Add | ast.Sub) and any(isinstance(getattr(part, "op", None), ast.Mult) for part in parts):
+        products = [self.types.of(part) for part in parts if part and isinstance(getattr(part, "op", None), ast.Mult)]
+        if isinstance(op, ast.Add | ast.Sub) and any(one and one.result == typed.result for one in products):
             return {}  # fused with the product
         slow = isinstance(op, ast.Div) or (isinstance(node, ast.Call) and self._is_function(node.func))
         is_double = any(kind is not None and kind == np.float64 for kind in (typed.result, *typed.converted))
         if is_double:
             self.float64.setdefault(node.lineno, ast.unparse(node))  # type: ignore[attr-defined]  # operations have it
         return {"instructions": 1, "double": int(is_double), "special": int(slow and not is_double)}
+
+    def _is_constant(self, node: ast.AST) -> bool:
+        """Whether the compiler works it out: an expression of literals and of names from outside the kernel."""
+        values = (self._scope.resolve(part) for part in ast.walk(node) if isinstance(part, ast.Name))
+        return not any(v is MISSING or str(getattr(v, "__name__", "")).startswith("numba.cuda") for v in values)
 
     def _is_function(self, function: ast.expr) -> bool:
         """Whether a call is of a function such as exp, not of abs, min or fma, which are single instructions."""

@@ -226,6 +226,8 @@ EXPECTED = {  # of the textbook, which has kernels that show a waste
     "one field of a struct": "uncoalesced",
     "stencil of 3": "float64",
     "grid-stride loop": "float64",
+    "array of structs": "narrow loads",
+    "atomic add, an element a warp": "atomics",
     "atomics at one address": "atomics",
     "histogram": "atomics",
     "transpose, tile unpadded": "bank conflicts",
