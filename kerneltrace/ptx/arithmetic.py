@@ -122,6 +122,13 @@ def _dp4a(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
     return ((x.astype(np.int64) * y).sum(axis=1) + c).astype(c.dtype)
 
 
+def _differences(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
+    """vabsdiff4: those of four bytes, or c and their sum."""
+    x, y = (np.ascontiguousarray(v).reshape(-1).view("i1" if "s32" in parts[1:] else "u1") for v in np.broadcast_arrays(a, b))
+    apart = np.abs(x.astype("i2") - y).astype("u1")
+    return apart.reshape(-1, 4).sum(axis=1, dtype="u4") + c if "add" in parts else apart.view("u4")
+
+
 def _count_bits(a: Any) -> Any:
     return np.bitwise_count(a).astype(np.uint32)
 
@@ -182,6 +189,8 @@ def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dty
     kind = one.parts[-1] if one.parts else ""
     if one.name == "dp4a":
         return lambda a, b, c: _dp4a(a, b, c, one.parts), [TYPES["b32"]] * 2 + [TYPES[kind]], TYPES[kind]
+    if one.name == "vabsdiff4":
+        return lambda a, b, c: _differences(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
     if one.name == "shf":
         return lambda a, b, c: _funnel(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
     if one.parts[:1] == ("shiftamt",):

@@ -25,6 +25,7 @@ from kerneltrace.ptx.values import (
     converted,
     joined,
     narrowed,
+    numbers_of,
     to_tf32,
     widened,
 )
@@ -199,16 +200,37 @@ class Decoder:
 
     def _setp(self, one: Instruction) -> Step:
         """Compare two numbers, and combine that with a third operand where there is one."""
-        names, dtype = one.operands[0].split("|"), TYPES[one.parts[-1]]
-        a, b = (self.source(word, dtype) for word in one.operands[1:3])
-        writes, compare = [self.result(name) for name in names], compared(one.parts[0], dtype)
+        writes = [self.result(name) for name in one.operands[0].split("|")]
+        compare = self._comparison(one)
         other = self.source(one.operands[3], TYPES["pred"]) if len(one.operands) > 3 else None
         combine = FUNCTIONS.get(one.parts[1], np.bitwise_and)
 
         def step(t: Threads) -> None:
-            truth = compare(a(t), b(t))
-            for write, value in zip(writes, (truth, ~truth), strict=False):
+            truths = compare(t)
+            for write, value in zip(writes, (*truths, ~truths[0]), strict=False):  # of a pair both, of one its opposite
                 write(t, value if other is None else combine(value, other(t)))
+
+        return step
+
+    def _comparison(self, one: Instruction) -> Callable[[Threads], list[Any]]:
+        """A function that compares two operands: a truth value for each number, two for a pair of 16 bits."""
+        kind = one.parts[-1]
+        a, b = (self.source(word, TYPES[kind]) for word in one.operands[1:3])
+        dtype = np.dtype("f4") if kind in ("bf16", "bf16x2", "f16x2") else TYPES[kind]
+        compare = compared(one.parts[0], dtype)
+        return lambda t: [compare(*both) for both in zip(numbers_of(a(t), kind), numbers_of(b(t), kind), strict=True)]
+
+    def _set(self, one: Instruction) -> Step:
+        """Compare, and give 1.0 or all bits where it is true."""
+        into, compare, write = one.parts[-2], self._comparison(one), self.result(one.operands[0])
+        yes = {"f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80, "f32": 0x3F800000}.get(into, -1)
+
+        def step(t: Threads) -> None:
+            found = [np.where(truth, yes, 0) for truth in compare(t)]
+            if len(found) == 2:
+                write(t, joined(*(one.astype("u2") for one in found)))
+            else:
+                write(t, found[0].astype(f"u{TYPES[into].itemsize}"))
 
         return step
 

@@ -6,6 +6,7 @@ Source: NVIDIA, Parallel Thread Execution ISA, "Syntax" and "State Spaces, Types
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -21,11 +22,13 @@ _VARIABLE = re.compile(
     r"\.(const|global|shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)((?:\[\d*\])*)(?:\s*=\s*([^;]*))?\s*$"
 )
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)[^,]*?([\w$]+)(?:\[(\d+)\])?\s*(?:,|$)")
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
+_REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.DOTALL)
+_OWN = re.compile(r"\.reg\s*\.\w+\s+([^;<]*);|(?:^|[;{}])\s*([\w$]+)\s*:(?!:)")  # names that a block `{ }` declares
 _INSTRUCTION = re.compile(r"(?:@(!?)(%?[\w$]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"<[^>]*>|\[[^\]]*\]|\([^()]*\)|[^,<\[(\s]+")
 _LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _WORD = re.compile(r"[%$\w]+(?:\.[xyz]\b)?")
+_INNERMOST = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Variable:
     n_bytes: int
     """0 for one whose size the launch gives: dynamic shared memory."""
     initial: bytes
+    refers: dict[int, str] = field(default_factory=dict)
+    """The variables and functions whose addresses it holds, by their offsets in bytes."""
 
 
 @dataclass(frozen=True)
@@ -117,18 +122,19 @@ def _variable(statement: str) -> Variable | None:
     size = SIZES[kind]
     counts = [int(n or 0) for n in re.findall(r"\[(\d*)\]", extents)]
     n_bytes = size * int(np.prod(counts, dtype=int)) if counts else size
-    given = [_number(one) for one in re.findall(r"[-\w.]+", value or "")]
-    initial = b"".join(int(one % (1 << 8 * size)).to_bytes(size, "little") for one in given)
-    return Variable(space, name, int(align or size), n_bytes, initial)
+    given = re.findall(r"(?<!\w)[-\w$.]+(?=[^(\w]|$)", value or "")
+    numbers = [int(one[2:], 16) if one[:2] in ("0f", "0d") else _whole(one) for one in given]
+    initial = b"".join(int((one or 0) % (1 << 8 * size)).to_bytes(size, "little") for one in numbers)
+    refers = {size * i: word for i, (word, number) in enumerate(zip(given, numbers, strict=True)) if number is None}
+    return Variable(space, name, int(align or size), n_bytes, initial, refers)
 
 
-def _number(word: str) -> int:
-    if word[:2] in ("0f", "0d"):
-        return int(word[2:], 16)
+def _whole(word: str) -> int | None:
+    """A whole number; None for a name."""
     try:
         return int(word.rstrip("U"), 0)
     except ValueError:
-        return 0  # the address of another variable
+        return None
 
 
 def _function(name: str, returned: tuple[str, ...], parameters: dict[str, tuple[str, int]], body: str) -> Function:
@@ -136,8 +142,11 @@ def _function(name: str, returned: tuple[str, ...], parameters: dict[str, tuple[
     registers: dict[str, str] = {}
     tables: dict[str, tuple[str, ...]] = {}
     variables, line, own_file = [], 0, ""
-    for statement in map(str.strip, re.split(r"[;{}]", body)):
-        *labels, rest = re.split(r"(?<=[\w$]):(?!:)\s*", statement)
+    blocks = itertools.count()
+    while "{" in body:
+        body = _INNERMOST.sub(lambda match: _renamed(match[1], next(blocks)), body)
+    for statement in map(str.strip, body.split(";")):
+        *labels, rest = re.split(r"(?<=[\w$])\s*:(?!:)\s*", statement)
         if match := _LOCATION.match(rest):
             own_file = own_file or match[1]
             line = _line(match, own_file) or line
@@ -153,6 +162,12 @@ def _function(name: str, returned: tuple[str, ...], parameters: dict[str, tuple[
             split = tuple(re.split(r"\.|::", parts))[1:]
             code.append(Instruction(opcode, split, tuple(_OPERAND.findall(operands)), line, guard, bool(negated)))
     return Function(name, returned, parameters, tuple(code), registers, tuple(variables), tables)
+
+
+def _renamed(block: str, number: int) -> str:
+    """What stands in a block `{ }`, its own registers and labels under names that no other block has."""
+    own = {name.strip() for match in _OWN.finditer(block) for name in (match[1] or match[2]).split(",")}
+    return f";{_WORD.sub(lambda match: f'{match[0]}${number}b' if match[0] in own else match[0], block)};"
 
 
 def _line(match: re.Match[str], own_file: str) -> int:
@@ -171,30 +186,59 @@ def inlined(module: Module, name: str) -> Function:
 
     def expanded(one: Function, calling: tuple[str, ...]) -> Iterator[Instruction | str]:
         for item in one.code:
-            called = _called(item, module)
-            if called is None:
+            if isinstance(item, str) or item.name != "call":
                 yield item
                 continue
-            if called.name in calling:
-                raise KernelError(f"{called.name} calls itself, which kerneltrace can't follow. Write it as a loop.")
-            copy, after = _copied(called, item, next(copies))  # type: ignore[arg-type]
-            registers.update(copy.registers)
-            tables.update(copy.tables)
-            variables.extend(copy.variables)
-            yield from expanded(copy, (*calling, called.name))
-            yield after
+            names = [word for operand in item.operands for word in _WORD.findall(operand)]
+            called = next((module.functions[word] for word in names if word in module.functions), None)
+            pointer = next((word for word in item.operands if word[0] == "%"), "")
+            if called:
+                yield from put_in(called, item, calling)
+            elif pointer:
+                number = next(copies)
+                for other in taken:
+                    yield from if_called(other, item, pointer, f"after${number}", calling)
+                yield replace(item, name="trap", parts=(), operands=())  # there is no function at that address
+                yield f"after${number}"
+            else:
+                yield item
 
+    def put_in(called: Function, call: Instruction, calling: tuple[str, ...]) -> Iterator[Instruction | str]:
+        if called.name in calling:
+            raise KernelError(
+                f"Line {call.line}: {called.name} calls itself, which kerneltrace can't follow. Write it as a loop."
+            )
+        copy, after = _copied(called, call, next(copies))
+        registers.update(copy.registers)
+        tables.update(copy.tables)
+        variables.extend(copy.variables)
+        yield from expanded(copy, (*calling, called.name))
+        yield after
+
+    def if_called(
+        called: Function, call: Instruction, pointer: str, after: str, calling: tuple[str, ...]
+    ) -> Iterator[Instruction | str]:
+        """A function for the threads whose pointer it is, in the place of a call by that pointer."""
+        test, other = f"%is${(number := next(copies))}", f"other${number}"
+        registers[test] = "pred"
+        yield Instruction("setp", ("ne", "u64"), (test, pointer, called.name), call.line)
+        yield Instruction("bra", (), (other,), call.line, test)
+        operands = tuple(called.name if word == pointer else word for word in call.operands)
+        yield from put_in(called, replace(call, operands=operands), calling)
+        yield Instruction("bra", (), (after,), call.line)
+        yield other
+
+    held = {name for variable in module.variables for name in variable.refers.values()}
+    held |= {
+        word for one in module.functions.values() for item in one.code
+        if not isinstance(item, str) and item.name == "mov" for word in item.operands
+    }  # fmt: skip
+    taken = [one for one in module.functions.values() if one.name in held]
+    variables += [Variable("func", one.name, 16, 16, b"") for one in taken]
     return replace(
         function, code=tuple(expanded(function, (name,))), registers=registers, tables=tables,
         variables=tuple(variables),
     )  # fmt: skip
-
-
-def _called(item: Instruction | str, module: Module) -> Function | None:
-    if isinstance(item, str) or item.name != "call":
-        return None
-    names = [word for operand in item.operands for word in _WORD.findall(operand)]
-    return next((module.functions[word] for word in names if word in module.functions), None)
 
 
 def _copied(called: Function, call: Instruction, number: int) -> tuple[Function, str]:

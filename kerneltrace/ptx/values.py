@@ -65,6 +65,13 @@ def halves(pair: Any) -> tuple[Any, Any]:
     return pair.astype(np.uint16), (pair >> np.uint32(16)).astype(np.uint16)
 
 
+def numbers_of(value: Any, kind: str) -> list[Any]:
+    """The numbers that bits of a type stand for: one, or two of a pair."""
+    if kind.endswith("x2"):
+        return [number for half in halves(value) for number in numbers_of(np.asarray(half), kind[:-2])]
+    return [widened(value) if kind == "bf16" else value.view("f2") if kind == "f16" else value]
+
+
 def joined(low: Any, high: Any) -> Any:
     """A pair of 16 bits each."""
     return low.astype(np.uint32) | high.astype(np.uint32) << np.uint32(16)
