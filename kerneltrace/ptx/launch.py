@@ -181,9 +181,9 @@ def _used(variables: Sequence[Variable], function: Function) -> list[Variable]:
 
 def _plain(entry: str) -> str:
     """The name of a function in its source whose name in PTX is mangled: `copy` for _Z4copyPfi, numba's too."""
-    at = 3 if entry.startswith("_ZN") else 2
-    name = entry
-    while entry.startswith("_Z") and (match := re.compile(r"\d+").match(entry, at)):
+    nested = entry.startswith("_ZN")
+    name, at = entry, 2 + nested
+    while entry.startswith("_Z") and (nested or name == entry) and (match := re.compile(r"\d+").match(entry, at)):
         at = match.end() + int(match[0])
         name = entry[match.end() : at]
     return name

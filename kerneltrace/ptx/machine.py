@@ -138,6 +138,7 @@ class Machine:
                 self._copies.begin(threads)
                 try:
                     Running(self._run, threads, self._code).to_the_end()
+                    self._warps.finish(threads)
                 except Ended:
                     threads.write_log()
                     return

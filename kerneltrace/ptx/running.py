@@ -50,7 +50,6 @@ class Running:
         self._ready: dict[int, list[Any]] = {0: [np.arange(threads.size)]}
         self._held = np.full(threads.size, -1)  # the place of the barrier where a thread waits
         self._brought = np.zeros(threads.size, bool)  # the predicate that each brings there
-        self._passed_by = np.zeros(threads.size, bool)  # has come to the kernel's end without a `return`
         self._returning = np.zeros(threads.size, bool)  # whether its latest branch stands in a line with a `return`
         self._turns: dict[int, int] = {}  # of loops, by the place of their latch
         self._latches = {one.block.latch_of: i for i, one in enumerate(code) if one.block.latch_of is not None}
@@ -114,7 +113,7 @@ class Running:
             self._ready.setdefault(place, []).append(numbers)
             return
         self._t.alive[numbers] = False
-        self._passed_by[numbers] = ~self._returning[numbers]
+        self._t.passed_by[numbers] = ~self._returning[numbers]
 
     # -- loops
 
@@ -151,7 +150,7 @@ class Running:
             np.where(waiting, held.reshape(t.blocks, -1), -1).max(axis=1)
             != np.where(waiting, held.reshape(t.blocks, -1), len(self._code)).min(axis=1)
         )
-        wrong |= opened & self._passed_by.reshape(t.blocks, -1).any(axis=1)
+        wrong |= opened & t.passed_by.reshape(t.blocks, -1).any(axis=1)
         for number in np.flatnonzero(wrong):
             self._report_partial(int(number))
         for number in np.flatnonzero(opened):
@@ -187,7 +186,7 @@ class Running:
         words = f"{{}} and {len(here) - 1:,} others wait here" if len(here) > 1 else "{} waits here"
         for other, threads in others:
             words += f", {len(threads):,} threads wait at line {other} instead"
-        gone = mine[self._passed_by[mine]]
+        gone = mine[t.passed_by[mine]]
         if len(gone):
             have = "has" if len(gone) == 1 else "have"
             where = self._run.settings.where(t.first + int(gone[0]))

