@@ -80,21 +80,22 @@ def _rechecked(accesses: Events, sites: list[Site]) -> Array:
     """First words of reads whose thread goes on to compare and swap the same element: a stale value does no harm.
 
     The loop around a compare-and-swap begins with such a read (CUDA C++ Programming Guide, "Atomic Functions"). Who
-    doesn't look at what the swap returns does not notice that it failed. With them, accesses that are `volatile` in
-    compiled code, which do not race with atomics (PTX ISA, "Memory Consistency Model").
+    doesn't look at what the swap returns does not notice that it failed. With them, of compiled code, accesses that are
+    `relaxed`, which don't race (PTX ISA, "Memory Consistency Model"), and `volatile` ones to what threads poll: a flag.
     """
-    volatile = [number for number, site in enumerate(sites) if site.call == "volatile"]
-    if volatile:
-        return accesses.at[np.isin(accesses.site, volatile)].astype("i8")
-    swaps = [number for number, site in enumerate(sites) if site.used and site.call == "atomic.cas"]
-    if not swaps:
+    swaps, relaxed, volatile, polled = (
+        [number for number, site in enumerate(sites) if site.call in calls and site.used]
+        for calls in (("atomic.cas",), ("relaxed",), ("volatile", "polled"), ("polled",))
+    )
+    if not swaps and not relaxed and not volatile:
         return np.zeros(0, "i8")
-    memory = accesses.memory
-    some = accesses.only(np.isin(memory, memory[np.isin(accesses.site, swaps)]))
+    memory, site = accesses.memory, accesses.site
+    flags = np.isin(site, volatile) & np.isin(memory, memory[np.isin(site, polled)])
+    some = accesses.only(np.isin(memory, memory[np.isin(site, swaps)]))
     some = some.only(np.lexsort((some.at, some.thread, some.memory)))
     same = (some.thread[1:] == some.thread[:-1]) & (some.memory[1:] == some.memory[:-1])
-    found: Array = some.at[:-1][same & np.isin(some.site[1:], swaps) & ~some.write[:-1]]
-    return found
+    rechecked = some.at[:-1][same & np.isin(some.site[1:], swaps) & ~some.write[:-1]]
+    return np.concatenate([rechecked.astype("i8"), accesses.at[flags | np.isin(site, relaxed)]])
 
 
 class _Search:
@@ -222,10 +223,17 @@ def elements_read(accesses: Events, region: Region) -> Array | None:
 
 
 def _letter(site: Site) -> str:
-    """What a site orders: f and b are fences of all and of the block, s syncwarps, r and a atomics, r if it's used."""
-    if site.kind == "atomic":
-        return "r" if site.used else "a"
-    return {"threadfence": "f", "threadfence_system": "f", "threadfence_block": "b", "syncwarp": "s"}.get(site.call, "")
+    """What a site orders: f and b are fences of all and of the block, s syncwarps, r and a atomics, r if it's used.
+
+    Volatile and relaxed accesses are like atomics; m and w arrive at an mbarrier and wait there.
+    """
+    if site.kind == "atomic" or site.call in ("relaxed", "volatile", "polled"):
+        return "r" if site.used and site.kind != "store" else "a"
+    return _LETTERS.get(site.call, "")
+
+
+_LETTERS = {"threadfence": "f", "threadfence_system": "f", "threadfence_block": "b", "syncwarp": "s", "arrive": "m",
+            "wait": "w"}  # fmt: skip
 
 
 def follow(those: Events, events: Events) -> Array:
@@ -258,7 +266,7 @@ class Ordering:
         """`events()` gives all events of the run."""
         self._events = events
         self._letters = np.array([_letter(site) for site in sites])
-        self.none = not np.isin(self._letters, list("fbs")).any()
+        self.none = not np.isin(self._letters, list("fbsm")).any()
         """Whether the kernel has nothing but barriers."""
 
     @cached_property
@@ -278,8 +286,13 @@ class Ordering:
         everywhere = np.unique(events.memory, return_inverse=True)[1]  # a number for each address, or partial syncwarp
         in_block = np.unique(np.stack([events.memory, events.block]), axis=1, return_inverse=True)[1]
         know = follow(first, events)
+        if first.atomic[0]:  # who later changes the same element by an atomic comes after it
+            drawn = (letter == "r") & events.atomic & (events.memory == first.memory[0]) & (at > first.at[0])
+            know |= follow(events.only(drawn), events)
+            found |= follow(events.only(drawn), later)
         while True:
             new = (letter == "s") & np.isin(everywhere, everywhere[know & (letter == "s")])
+            new |= (letter == "w") & np.isin(everywhere, everywhere[know & (letter == "m")])
             for fences, place in (["f"], everywhere), (["f", "b"], in_block):
                 fenced = events.only(know & np.isin(letter, fences))
                 released = np.isin(letter, ["r", "a"]) & follow(fenced, events)

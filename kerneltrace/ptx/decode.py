@@ -53,6 +53,10 @@ class Decoder:
             word for one in function.code if isinstance(one, Instruction) for text in one.operands
             for word in _WORD.findall(text)
         )  # fmt: skip
+        self.compared = {
+            word for one in function.code if isinstance(one, Instruction) and one.name == "setp" for word in one.operands
+        }  # fmt: skip
+        """Registers that are compared with something."""
         self._origins: dict[str, set[str]] = {}  # for each register the arrays whose addresses it is worked out from
         self._find_origins()
 

@@ -17,6 +17,7 @@ from kerneltrace.ptx.copies import Copies
 from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.flow import Block, blocks_of
 from kerneltrace.ptx.memory import Memory
+from kerneltrace.ptx.printing import printed
 from kerneltrace.ptx.running import Code, Ended, Running
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Order, Threads
@@ -27,6 +28,16 @@ LANES = 4096
 """Threads that run together, in whole blocks."""
 _NOTHING = ("prefetch", "prefetchu", "nanosleep", "griddepcontrol", "discard", "applypriority", "setmaxnreg", "pmevent")
 _WAITS = ("atom", "nanosleep")
+_LEAVE_OUT = "Leave it out to trace the rest."
+_ADVICE = {
+    **dict.fromkeys(("vprintf", "__assertfail"), ""),
+    **dict.fromkeys(("malloc", "free"), "Pass an array for it, or use a local array."),
+    **dict.fromkeys(("wgmma", "tcgen05"), "Compile for 8.0, or write that part with mma.sync or nvcuda::wmma."),
+    "cp.async.bulk.tensor": "Copy the tile with cp.async or cp.async.bulk instead of a tensor map.",
+    **dict.fromkeys(("tex", "tld4", "suld", "sust"), "Read an array instead of a texture or a surface."),
+    **dict.fromkeys(("barrier.cluster", "mapa", "getctarank"), "Trace it without clusters: a block alone."),
+}
+"""What to do instead of what is not run, by how it begins."""
 
 
 class Machine:
@@ -88,10 +99,6 @@ class Machine:
     def _step(self, one: Instruction) -> Step | None:
         if one.name in _NOTHING:
             return None
-        if one.name in ("membar", "fence"):
-            in_block = {"cta"} & set(one.parts)
-            site = self._decoder.site("fence", one, "threadfence_block" if in_block else "threadfence")
-            return lambda t: t.add(site + t.log.fresh, 0)
         try:
             makers = (self._decoder.arithmetic, self._accesses.step, self._copies.step, self._warps.step)
             known = next((step for make in makers if (step := make(one))), None)
@@ -112,15 +119,25 @@ class Machine:
 
     def _stops(self, one: Instruction) -> Step:
         """The step of an instruction with which a run ends: a trap, a failed assertion, or one that is not run here."""
-        called = " ".join(one.operands)
+        called = next((word for word in one.operands if word in _ADVICE), one.opcode)
+        advice = next((words for name, words in _ADVICE.items() if called.startswith(name)), _LEAVE_OUT)
+        given = [self._decoder.source(f"param{i}+0", TYPES["u64"]) for i in range(2)]
 
         def step(t: Threads) -> None:
-            if one.name in ("trap", "brkpt") or "__assertfail" in called:
-                what = "failed an assertion" if "__assertfail" in called else f"stopped the kernel ({one.name})"
-                t.report("raised", one.line, f"{{}} {what}.", t.numbers[0], times=t.n)
+            first = t.numbers[0]
+            if called == "vprintf":
+                with t.only(t.numbers == first):
+                    text, arguments = (int(np.ravel(one(t))[0]) for one in given)
+                    words = f"{{}} prints: {printed(self._memory, t, text, arguments).strip()}"
+                t.report("printed", one.line, words, first, times=t.n)
+                return
+            if one.name in ("trap", "brkpt") or called == "__assertfail":
+                what = f"stops the kernel ({one.name})."
+                if called == "__assertfail":
+                    what = f"fails the assertion: {self._memory.text_at(t, int(np.ravel(given[0](t))[0]))}."
+                t.report("raised", one.line, f"{{}} {what}", first, times=t.n)
                 raise Ended
-            what = "printf" if "vprintf" in called else f"{one.opcode} {called}".strip()
-            raise KernelError(f"Line {one.line}: {what} can't be run without a GPU. Leave it out to trace the rest.")
+            raise KernelError(f"Line {one.line}: {called} can't be run without a GPU. {advice}")
 
         return step
 

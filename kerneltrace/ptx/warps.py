@@ -183,7 +183,7 @@ class Warps:
             if not whole.all():
                 _, number = np.unique(warp[~whole].astype("i8") << 32 | named[~whole], return_inverse=True)
                 with t.only(~whole):
-                    t.add(site + t.log.fresh, number + 1 + t.log.partial_syncs)
+                    t.add(site + t.log.fresh, 8 * (number + 1 + t.log.partial_syncs))
                 t.log.partial_syncs += int(number.max()) + 1
 
         return step

@@ -127,7 +127,8 @@ CASES(
     1, 4, N % 10, zeros(4, dtype=np.int32), 16,
     want={1: [int(np.bincount(row, minlength=10).argmax()) for row in (N % 10).reshape(4, 16)]},
     flaws=[
-        Flaw("unset", "count[x[threadIdx.x * n + i]]++", "b = 0; b < 10; ++b) count[b] = 0", "b = 0; b < 9; ++b) count[b] = 0"),
+        Flaw("unset", "count[x[threadIdx.x * n + i]]++", "int b = 0; b < 10; ++b) count[b] = 0", "int b = 0; b < 9; ++b) count[b] = 0",
+             "local array"),
         Flaw("outside", "count[x[threadIdx.x * n + i]]++", "int count[10]", "int count[9]"),
     ],
 )  # fmt: skip

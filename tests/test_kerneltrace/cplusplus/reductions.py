@@ -109,7 +109,7 @@ reduction(
     }
     if (tid < 32) warpReduce(sdata, tid);
 """,
-    Flaw("race", "v += sdata[tid + 8]", "sdata[tid] = v; __syncwarp();\n    v += sdata[tid + 8]",
+    Flaw("race", "v += sdata[tid + 16]", "sdata[tid] = v; __syncwarp();\n    v += sdata[tid + 8]",
          "sdata[tid] = v;\n    v += sdata[tid + 8]"),
     begin=WARP_REDUCE + TWO_EACH, x=X2, sums=SUMS2, shared_bytes=4 * 96,
 )  # fmt: skip
