@@ -43,8 +43,7 @@ class Copies:
         (to, to_names), (of, names) = (self._accesses.address(word, size) for word in one.operands[:2])
         has_size = len(one.operands) > 3 + ("cache_hint" in one.parts)
         read = decoder.source(one.operands[3] if has_size else str(size), TYPES["u32"])
-        arrival = decoder.site("store", one)
-        load = decoder.site("load", one)
+        arrival, load = decoder.site("store", one), decoder.site("load", one)
 
         def issue(t: Threads, target: Array) -> None:
             n = np.minimum(np.broadcast_to(read(t), t.n), size).astype(int)
@@ -59,12 +58,23 @@ class Copies:
                 if some:
                     self._accesses.checked(one, load, of, names, size, fetch, lambda u: None)(t)
             data[np.arange(size) >= n[:, None]] = 0
-            place = memory.bytes_at(t, target)[1]
-            memory.arriving[place[:, None] + np.arange(size)] = True
-            memory.any_arriving = True
-            self._copies.append(Copy(t.numbers, target, place, data, self._closed[t.at].copy(), arrival))
+            self._copies.append(self.issued(t, target, data, arrival))
 
-        return self._accesses.checked(one, 0, to, to_names, size, issue)  # it is logged when it arrives
+        return self._accesses.checked(one, decoder.site("store", one, "issue"), to, to_names, size, issue)
+
+    def issued(self, t: Threads, target: Array, data: Array, site: int) -> Copy:
+        """A copy of the threads that take part, which has yet to arrive."""
+        place = self._memory.bytes_at(t, target)[1]
+        shared = self._memory.is_shared(target)
+        self._memory.arriving[place[:, None] + np.arange(data.shape[1])] |= shared
+        self._memory.any_arriving |= shared
+        return Copy(t.numbers, target, place, data, self._closed[t.at].copy(), site)
+
+    def taken(self, number: int) -> list[Copy]:
+        """The copies of a thread that no group's end has waited for, which from now on something else waits for."""
+        mine = [copy.only(copy.threads == number) for copy in self._copies]
+        self._copies = [rest for copy in self._copies if len((rest := copy.only(copy.threads != number)).threads)]
+        return [copy for copy in mine if len(copy.threads)]
 
     def _close(self, t: Threads) -> None:
         self._closed[t.at] += 1
@@ -84,7 +94,7 @@ class Copies:
             if len(copy.threads):
                 kept.append(copy)
         self._copies = kept
-        self._memory.any_arriving = bool(kept)
+        self._memory.any_arriving = bool(self._memory.arriving.any())
 
 
 @dataclass(frozen=True)
@@ -111,4 +121,5 @@ class Copy:
         t.add(self.site + t.log.fresh, 8 * mine.address + size.bit_length() - 1)
         where = mine.place[:, None] + np.arange(size)
         memory.bytes_at(t, mine.address)[0][where] = mine.data
-        memory.arriving[where] = False
+        if memory.is_shared(mine.address):
+            memory.arriving[where] = False

@@ -13,12 +13,13 @@ from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.arithmetic import operations_of
+from kerneltrace.ptx.barriers import Barriers
 from kerneltrace.ptx.copies import Copies
 from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.flow import Block, blocks_of
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.printing import printed
-from kerneltrace.ptx.running import Code, Ended, Running
+from kerneltrace.ptx.running import PATIENCE, Code, Ended, Running
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Order, Threads
 from kerneltrace.ptx.values import TYPES
@@ -27,7 +28,7 @@ from kerneltrace.ptx.warps import Warps
 LANES = 4096
 """Threads that run together, in whole blocks."""
 _NOTHING = ("prefetch", "prefetchu", "nanosleep", "griddepcontrol", "discard", "applypriority", "setmaxnreg", "pmevent")
-_WAITS = ("atom", "nanosleep")
+_WAITS = ("atom", "nanosleep", "mbarrier")
 _LEAVE_OUT = "Leave it out to trace the rest."
 _ADVICE = {
     **dict.fromkeys(("vprintf", "__assertfail"), ""),
@@ -53,13 +54,14 @@ class Machine:
         execution.program.names_float64 = any(re.search(r"\b(double|float64)\b", line) for line in source.values())
         self._accesses = Accesses(self._decoder, stores_once=stores_once)
         self._copies = Copies(self._decoder, self._accesses)
+        self._barriers = Barriers(self._decoder, self._accesses, self._copies)
         self._warps = Warps(self._decoder, self._accesses)
         self._code = [self._decoded(block) for block in blocks_of(function)]
         memory.know_items(self._accesses.items)
         for code in self._code:
             if code.block.latch_of is not None:
                 inside = [c.block for c in self._code if code.block.latch_of in c.block.loops]
-                code.waits = any(_may_wait(one) for block in inside for one in block.code)
+                code.patience = _patience([one for block in inside for one in block.code])
 
     # -- decoding
 
@@ -100,8 +102,8 @@ class Machine:
         if one.name in _NOTHING:
             return None
         try:
-            makers = (self._decoder.arithmetic, self._accesses.step, self._copies.step, self._warps.step)
-            known = next((step for make in makers if (step := make(one))), None)
+            parts = self._decoder.arithmetic, self._accesses.step, self._copies.step, self._barriers.step, self._warps.step
+            known = next((step for make in parts if (step := make(one))), None)
         except (KeyError, ValueError, IndexError):
             known = None
         step = known or self._stops(one)
@@ -153,6 +155,7 @@ class Machine:
                 threads = Threads(self._run, first, min(at_once, blocks - first), order)
                 self._memory.begin(threads)
                 self._copies.begin(threads)
+                self._barriers.begin()
                 try:
                     Running(self._run, threads, self._code).to_the_end()
                     self._warps.finish(threads)
@@ -161,5 +164,10 @@ class Machine:
                     return
 
 
-def _may_wait(one: Instruction) -> bool:
-    return one.name in _WAITS or (one.name == "ld" and bool({"volatile", "relaxed", "acquire"} & set(one.parts)))
+def _patience(code: list[Instruction]) -> int:
+    """The turns of a loop after which other threads go on: few if it waits at an mbarrier, 0 if it waits for nobody."""
+    may_wait = any(
+        one.name in _WAITS or (one.name == "ld" and {"volatile", "relaxed", "acquire"} & set(one.parts)) for one in code
+    )
+    at_barrier = any(one.name == "mbarrier" and one.parts[0][-4:] == "wait" for one in code)
+    return 4 if at_barrier and not any(one.name in ("atom", "ld") for one in code) else PATIENCE * may_wait

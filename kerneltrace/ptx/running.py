@@ -14,7 +14,7 @@ from kerneltrace.ptx.flow import EXIT, Block
 from kerneltrace.ptx.threads import Threads
 
 PATIENCE = 64
-"""Turns of a loop that waits for other threads, after which these go on."""
+"""Turns of a loop that waits for other threads, after which these go on; fewer where they have to."""
 
 
 class Ended(Exception):
@@ -38,8 +38,8 @@ class Code:
     """Of the branch, the barrier or the loop."""
     returns: bool = False
     """Whether there is a `return` in the branch's line of the source, or in the next."""
-    waits: bool = False
-    """Whether it is the latch of a loop that may wait for other threads."""
+    patience: int = 0
+    """Of the latch of a loop that may wait for other threads, the turns after which these go on."""
 
 
 class Running:
@@ -64,11 +64,13 @@ class Running:
                 continue
             place = min(self._ready)
             code = self._code[place]
-            if code.waits and self._turns.get(place, 0) % PATIENCE == PATIENCE - 1:
-                self._release()
-                place = max(self._ready)
-                if place != min(self._ready):
-                    self._turns[min(self._ready)] += 1
+            if code.patience and self._turns.get(place, 0) % code.patience == code.patience - 1:
+                is_released = self._release()
+                self._turns[place] += 1
+                others = sorted(self._ready.keys() - {place})
+                if not (others or is_released) and code.patience < PATIENCE < self._turns[place]:
+                    self._report_alone(code)
+                place = others[self._turns[place] // code.patience % len(others)] if others else place
                 code = self._code[place]
             parts = self._ready.pop(place)
             numbers = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
@@ -124,11 +126,17 @@ class Running:
         if turns > self._run.log.max_steps:
             line = code.block.last_line or self._code[head].block.last_line
             words = f"{{}} is still in this loop after {turns - 1:,} turns, and the trace ends here."
-            words += " Does it wait for a thread that can't go on, or for a later block?" * code.waits
+            words += " Does it wait for a thread that can't go on, or for a later block?" * bool(code.patience)
             self._t.report("endless", line, words, numbers[0])
             raise Ended
         self._turning = head
         self._leave(head, numbers)
+
+    def _report_alone(self, code: Code) -> None:
+        thread = self._ready[min(self._ready)][0][0]
+        words = "{} waits in this loop at an mbarrier, and no thread is left that could arrive there."
+        self._t.report("deadlock", self._code[code.block.targets[0]].block.last_line, words, thread)
+        raise Ended
 
     def _loop_contexts(self, block: Block) -> list[int] | None:
         """The list of the contexts of the outermost loop around a block."""

@@ -61,13 +61,20 @@ class Threads:
     @contextmanager
     def only(self, mask: Array) -> Iterator[bool]:
         """Let those go on for which the mask is true, of those that take part; whether there are any."""
-        kept, chosen = (self.at, self.n), int(np.count_nonzero(mask))
+        chosen = int(np.count_nonzero(mask))
         if chosen == self.n:
             yield True
             return
+        with self.these(self.numbers[mask]):
+            yield chosen > 0
+
+    @contextmanager
+    def these(self, numbers: Array) -> Iterator[None]:
+        """Let the threads of some numbers take part instead."""
+        kept = self.at, self.n
         self.write_log()
-        self.take(self.numbers[mask], chosen)
-        yield chosen > 0
+        self.take(numbers, len(numbers))
+        yield
         self.write_log()
         self.take(*kept)
 
@@ -128,7 +135,7 @@ class Threads:
             if value is not None:
                 words[:, at + 1] = value
             at += 1 if value is None else 2
-        drawn, width = self.drawn(), words.shape[1]
+        drawn, width = self.drawn() if self.order else slice(None), words.shape[1]
         words, log, thread = words[drawn], self.log, (self.first + self.numbers[drawn]).astype("i4")
         log.starts.frombytes((len(log.words) + width * np.arange(self.n)).tobytes())
         log.words.frombytes(words.tobytes())
