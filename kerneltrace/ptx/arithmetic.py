@@ -6,6 +6,7 @@ flush them. Source: NVIDIA, Parallel Thread Execution ISA, "Integer Arithmetic I
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -272,8 +273,8 @@ _BITS = {"tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
 def operations_of(one: Instruction) -> Operations:
     """What one thread does with it: FLOP and operations on whole numbers; those on 64 bits compute addresses."""
     kind = one.parts[-1] if one.parts else ""
-    if one.name == "mma":
-        m, n, k = (int(n) for n in one.parts[2][1:].replace("n", " ").replace("k", " ").split())
+    if "mma" in (one.name, *one.parts[:1]):
+        m, n, k = (int(n) for part in one.parts if part[0] == "m" and "k" in part for n in re.findall(r"\d+", part))
         flop, bits = 2 * m * n * k // 32, _BITS.get(one.parts[6], 16)
         return Operations(flop, instructions=1, double=int(kind == "f64"), tensor=flop * bits // 16 * (kind != "f64"))
     if one.name in ("atom", "red") and set(one.parts) & {"add", "min", "max", "and", "or", "xor", "inc", "dec"}:

@@ -24,6 +24,7 @@ from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Order, Threads
 from kerneltrace.ptx.values import TYPES
 from kerneltrace.ptx.warps import Warps
+from kerneltrace.ptx.wmma import wmma_step
 
 LANES = 4096
 """Threads that run together, in whole blocks."""
@@ -103,7 +104,7 @@ class Machine:
             return None
         try:
             parts = self._decoder.arithmetic, self._accesses.step, self._copies.step, self._barriers.step, self._warps.step
-            known = next((step for make in parts if (step := make(one))), None)
+            known = wmma_step(one, self._decoder, self._accesses) or next((step for make in parts if (step := make(one))), None)
         except (KeyError, ValueError, IndexError):
             known = None
         step = known or self._stops(one)

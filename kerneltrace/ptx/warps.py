@@ -25,7 +25,7 @@ from kerneltrace.ptx.values import TYPES, to_tf32, widened
 _SUMS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
          "xor": np.bitwise_xor}  # fmt: skip
 _ALL = (1 << WARP) - 1
-_ELEMENTS: dict[str, np.dtype[Any]] = {
+ELEMENTS: dict[str, np.dtype[Any]] = {
     kind: np.dtype(code)
     for kind, code in (("f16", "f2"), ("bf16", "u2"), ("tf32", "f4"), ("f64", "f8"), ("s8", "i1"), ("u8", "u1"))
 }
@@ -199,7 +199,7 @@ class Warps:
         many, site = len(writes), self._decoder.site("load", one)
 
         def step(t: Threads) -> None:
-            lane, address = _whole_warps(t, one), at(t)
+            lane, address = whole_warps(t, one), at(t)
             rows = np.zeros((t.n // WARP, 4, 8, 16), "u1")
 
             def fetch(u: Threads, address: Array) -> None:
@@ -226,7 +226,7 @@ class Warps:
         """D = a b + c of matrices whose parts lie in the registers of a warp's lanes."""
         shape = re.fullmatch(r"m(\d+)n8k(\d+)", one.parts[2]) if len(one.parts) > 2 else None
         kinds = [part for part in one.parts if part in TYPES]
-        if shape is None or len(kinds) != 4 or kinds[1] not in _ELEMENTS or kinds[2] not in _ELEMENTS:
+        if shape is None or len(kinds) != 4 or kinds[1] not in ELEMENTS or kinds[2] not in ELEMENTS:
             return None
         if shape[1] not in ("8", "16") or (shape[1] == "8") != (kinds[1] == "f64"):
             return None
@@ -239,7 +239,7 @@ class Warps:
         exact = np.dtype({"s32": "i8", "f64": "f8"}.get(kinds[0], "f4"))
 
         def step(t: Threads) -> None:
-            _whole_warps(t, one)
+            whole_warps(t, one)
             left, right, sums = (
                 np.stack([np.broadcast_to(source(t), t.n) for source in sources], axis=-1) for sources in (a, b, c)
             )
@@ -249,7 +249,7 @@ class Warps:
             rows, columns = _sum_places(m)
             mine = whole[:, rows, columns].reshape(t.n, -1)
             added = sums.view("f2") if kinds[3] == "f16" else sums
-            totals = (mine + added).astype(_ELEMENTS.get(kinds[0], TYPES[kinds[0]]))
+            totals = (mine + added).astype(ELEMENTS.get(kinds[0], TYPES[kinds[0]]))
             totals = np.ascontiguousarray(totals).view("u4") if kinds[0] == "f16" else totals
             for i, write in enumerate(writes):
                 write(t, totals[:, i].copy())
@@ -265,7 +265,7 @@ def _by_lane(t: Threads, group: Array, values: Array) -> tuple[Array, Array]:
     return table, present
 
 
-def _whole_warps(t: Threads, one: Instruction) -> Array:
+def whole_warps(t: Threads, one: Instruction) -> Array:
     """The lanes of the threads that take part, which have to be all of each warp."""
     lane = t.those(t.lane)
     if t.n % WARP or not np.array_equal(lane, np.arange(t.n) % WARP):
@@ -277,13 +277,17 @@ def _whole_warps(t: Threads, one: Instruction) -> Array:
 
 def _matrix(parts: Array, kind: str, m: int, k: int, exact: np.dtype[Any]) -> Array:
     """The matrices (warps, m, k) whose elements lie in the lanes' registers (threads, registers); of b, its columns."""
-    dtype: np.dtype[Any] = _ELEMENTS[kind]
-    elements = np.ascontiguousarray(parts).view(dtype).reshape(len(parts) // WARP, WARP, -1)
-    value = widened(elements) if kind == "bf16" else to_tf32(elements) if kind == "tf32" else elements
-    rows, columns = _places(m, k, max(4 // dtype.itemsize, 1))
+    value = numbers_in(parts, kind).reshape(len(parts) // WARP, WARP, -1)
+    rows, columns = _places(m, k, max(4 // ELEMENTS[kind].itemsize, 1))
     matrices = np.zeros((len(value), m, k), exact)
     matrices[:, rows, columns] = value
     return matrices
+
+
+def numbers_in(parts: Array, kind: str) -> Array:
+    """The numbers (threads, elements) that registers (threads, registers) hold."""
+    elements = np.ascontiguousarray(parts).view(ELEMENTS.get(kind, TYPES[kind]))
+    return widened(elements) if kind == "bf16" else to_tf32(elements) if kind == "tf32" else elements
 
 
 @functools.cache

@@ -107,14 +107,28 @@ def test_reading_before_an_asynchronous_copy_has_arrived_is_a_mistake(wait):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ('printf("%d", t);', "Line 4: printf can't be run without a GPU"),
-        ('asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(0));', r"Line 4: mbarrier\.init\S* .* can't be run"),
+        ("y[t] = *(float*)malloc(4);", "Line 4: malloc can't be run without a GPU. Pass an array for it"),
+        ("y[t] = tex1Dfetch<float>(*(cudaTextureObject_t*)x, t);",
+         r"Line 4: tex\S* can't be run without a GPU. Read an array"),
         ("extern __shared__ float s[]; s[t] = 1; y[t] = s[t];", "s is dynamic shared memory"),
     ],
 )  # fmt: skip
 def test_what_is_not_run_is_named(body, words):
     with pytest.raises(KernelError, match=words):
         traced(body)
+
+
+def test_a_function_that_calls_itself_is_refused_with_the_line():
+    calls = "__device__ __noinline__ int f(int n) { return n < 2 ? n : f(n - 1) + f(n - 2); }\n"
+    with pytest.raises(KernelError, match="Line 1: .*f.* calls itself"):
+        trace(calls + "__global__ void k(int* y) { *y = f(*y); }", 1, 1, np.zeros(1, np.int32))
+
+
+def test_what_a_kernel_prints_is_a_note():
+    done = traced('if (t < 2) printf("%d of %5.2f|%s|%-4x|%llu%%\\n", t, x[t] / 3, "text", 255, 1ull << 40);')
+    assert done.findings == ()
+    assert [note.line for note in done.notes if note.kind == "printed"] == [4]
+    assert "thread 0 prints: 0 of  0.33|text|ff  |1099511627776%" in str(done)
 
 
 def test_a_kernel_is_chosen_by_its_name():

@@ -90,7 +90,7 @@ __global__ void k(const float* x, float* y, int n) {
     1, 64, X, zeros(32), 8, want={1: X.reshape(8, 32).sum(0)[::-1]},
     flaws=[
         Flaw("race", "sum += buffer", "            ready[i % 2].arrive_and_wait();\n", ""),
-        Flaw("race", "sum += buffer", "            filled[i % 2].arrive_and_wait();\n", ""),
+        Flaw("unset", "sum += buffer", "            filled[i % 2].arrive_and_wait();\n", ""),
     ],
 )  # fmt: skip
 PIPELINE = """#include <cooperative_groups.h>

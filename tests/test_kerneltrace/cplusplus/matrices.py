@@ -119,7 +119,7 @@ CASES(
     "wmma 16 x 16 x 16", WMMA, 1, (64, 2), WA, WB.T.copy(), WC, zeros(32, 32), 32, 32, 48, 2.0, 0.5, rtol=1e-4,
     want={3: 2 * (WA.astype("f4") @ WB.astype("f4")) + 0.5 * WC},
     # 4 warps, 3 steps: 16 rows of 32 bytes, a sector each; of d 16 rows of 64 bytes.
-    counts={"a load": Want(0, 4 * 3 * 16), "d store": Want(0, 4 * 32)},
+    counts={"a load": Want(12, 4 * 3 * 16), "d store": Want(8, 4 * 32)},
     flaws=[Flaw("outside", "load_matrix_sync(a_frag", "a + warpM * 16 * K + i", "a + (warpM * 16 + 1) * K + i", "a[")],
 )  # fmt: skip
 for name, element, shape in (
@@ -161,5 +161,6 @@ __global__ void k(const {stored}* a, const {stored}* b, {total}* d) {{
 }}""",
         1, 32, *given, zeros(n, m, dtype=full), rtol=1e-2 if full is np.float16 else 1e-4,
         want={2: (a.astype("f8") @ b.astype("f8") + 1).T},
-        flaws=[Flaw("race", "load_matrix_sync(fa", "    __syncwarp();\n", "")],
+        # Of doubles each lane loads here what it stored itself.
+        flaws=[Flaw("race", "load_matrix_sync(fa", "    __syncwarp();\n", "")] if element != "double" else [],
     )  # fmt: skip
