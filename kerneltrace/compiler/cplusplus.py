@@ -93,7 +93,9 @@ def _rejected(api: ModuleType, source: str, architecture: str, log: str, status:
         text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
         more = len(_ERROR.findall(log)) - 1
         also = f" ({more} more: they often follow from the first.)" if more else ""
-        host = " NVRTC compiles no host code: put it between #ifndef __CUDACC_RTC__ and #endif." * ("host f" in found[2])
+        host = " NVRTC compiles no host code: put it between #ifndef __CUDACC_RTC__ and #endif." * (
+            "host f" in found[2]
+        )
         return CompileError(
             f"NVRTC rejected line {number}, `{text}`: {found[2].strip()}.{also}{host} "
             f"Correct that line, then compile again. The whole log:\n{log}"

@@ -26,7 +26,8 @@ class Finding(Shown):
     """One mistake at one place of a kernel."""
 
     kind: str
-    """outside, race, barrier, unset, undefined, deadlock, endless, raised, untouched, unwritten, lane, order, printed."""
+    """outside, race, barrier, unset, undefined, deadlock, endless, raised, untouched, unwritten, lane, order
+    or printed."""
     line: int
     """Of the source file or cell; 0 where the finding has no line."""
     words: str

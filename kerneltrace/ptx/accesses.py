@@ -119,11 +119,11 @@ class Accesses:
             if memory.any_arriving and memory.is_shared(address):
                 self.check_arrived(t, one, place, address, size)
             if buffer is memory.local:
-                unset = ~memory.written[place[:, None] + np.arange(size)].reshape(t.n, len(writes), -1).any(axis=2)
+                bytes_ = memory.written[place[:, None] + np.arange(size)]
+                unset = ~bytes_.reshape(t.n, len(writes), -1).any(axis=2).all(axis=1)
                 if unset.any():
                     words = "{} reads an element of a local array that it has not written."
-                    first = int(np.argmax(unset.any(axis=1)))
-                    t.report("unset", one.line, words, t.numbers[first], times=int(unset.any(axis=1).sum()))
+                    t.report("unset", one.line, words, t.numbers[unset][0], times=int(unset.sum()))
             items, first = buffer.view(dtype), place >> shift
             for i, write in enumerate(writes):
                 write(t, items[first + i if i else first])

@@ -125,7 +125,10 @@ def _dp4a(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
 
 def _differences(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
     """vabsdiff4: those of four bytes, or c and their sum."""
-    x, y = (np.ascontiguousarray(v).reshape(-1).view("i1" if "s32" in parts[1:] else "u1") for v in np.broadcast_arrays(a, b))
+    x, y = (
+        np.ascontiguousarray(v).reshape(-1).view("i1" if "s32" in parts[1:] else "u1")
+        for v in np.broadcast_arrays(a, b)
+    )
     apart = np.abs(x.astype("i2") - y).astype("u1")
     return apart.reshape(-1, 4).sum(axis=1, dtype="u4") + c if "add" in parts else apart.view("u4")
 
@@ -179,10 +182,6 @@ _COUNTED = {"fma": 2, "mad": 2, **dict.fromkeys(
     ("add", "sub", "mul", "div", "rem", "neg", "abs", "min", "max", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos",
      "tanh"), 1)}  # fmt: skip
 _SPECIAL = ("div", "rem", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
-COMPARISONS: dict[str, Function] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
-}  # fmt: skip
 
 
 def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]] | None:

@@ -58,17 +58,12 @@ class Copies:
                 if some:
                     self._accesses.checked(one, load, of, names, size, fetch, lambda u: None)(t)
             data[np.arange(size) >= n[:, None]] = 0
-            self._copies.append(self.issued(t, target, data, arrival))
+            place = memory.bytes_at(t, target)[1]
+            memory.arriving[place[:, None] + np.arange(size)] = True
+            memory.any_arriving = True
+            self._copies.append(Copy(t.numbers, target, place, data, self._closed[t.at].copy(), arrival))
 
         return self._accesses.checked(one, decoder.site("store", one, "issue"), to, to_names, size, issue)
-
-    def issued(self, t: Threads, target: Array, data: Array, site: int) -> Copy:
-        """A copy of the threads that take part, which has yet to arrive."""
-        place = self._memory.bytes_at(t, target)[1]
-        shared = self._memory.is_shared(target)
-        self._memory.arriving[place[:, None] + np.arange(data.shape[1])] |= shared
-        self._memory.any_arriving |= shared
-        return Copy(t.numbers, target, place, data, self._closed[t.at].copy(), site)
 
     def taken(self, number: int) -> list[Copy]:
         """The copies of a thread that no group's end has waited for, which from now on something else waits for."""
@@ -121,5 +116,4 @@ class Copy:
         t.add(self.site + t.log.fresh, 8 * mine.address + size.bit_length() - 1)
         where = mine.place[:, None] + np.arange(size)
         memory.bytes_at(t, mine.address)[0][where] = mine.data
-        if memory.is_shared(mine.address):
-            memory.arriving[where] = False
+        memory.arriving[where] = False

@@ -13,7 +13,7 @@ from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations, Site
-from kerneltrace.ptx.arithmetic import COMPARISONS, FUNCTIONS, function_of
+from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Threads
@@ -21,6 +21,7 @@ from kerneltrace.ptx.values import (
     REGISTERS,
     TYPES,
     as_type,
+    compared,
     constant,
     converted,
     joined,
@@ -53,9 +54,8 @@ class Decoder:
             word for one in function.code if isinstance(one, Instruction) for text in one.operands
             for word in _WORD.findall(text)
         )  # fmt: skip
-        self.compared = {
-            word for one in function.code if isinstance(one, Instruction) and one.name == "setp" for word in one.operands
-        }  # fmt: skip
+        tests = [one for one in function.code if isinstance(one, Instruction) and one.name == "setp"]
+        self.compared = {word for one in tests for word in one.operands}
         """Registers that are compared with something."""
         self._origins: dict[str, set[str]] = {}  # for each register the arrays whose addresses it is worked out from
         self._find_origins()
@@ -288,18 +288,3 @@ def parameter_place(operand: str) -> str:
     """`name+8` for `[name+8]`, `name+0` for `[name]`."""
     match = _PLACE.fullmatch(operand)
     return f"{match[1]}+{int(match[2] or '0', 0)}" if match else operand
-
-
-def compared(name: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
-    """A comparison; with NaN all are false but those whose names end in u, `ne` too."""
-    if dtype.kind != "f":
-        return COMPARISONS[name]
-
-    def compare(a: Any, b: Any) -> Any:
-        has_nan = np.isnan(a) | np.isnan(b)
-        if name in ("num", "nan"):
-            return has_nan == (name == "nan")
-        truth = COMPARISONS[name.removesuffix("u")](a, b)
-        return truth | has_nan if name.endswith("u") else truth & ~has_nan
-
-    return compare

@@ -124,7 +124,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _struct(value: tuple[Any, ...], size: int) -> bytes | None:
-    """A struct by value, with numbers of 4 bytes where these give its size, else with those of 8; None where none do."""
+    """A struct by value, with numbers of 4 bytes where these give its size, else of 8; None where neither does."""
     for whole, real in itertools.product("48", repeat=2):
         made = b""
         for part in map(_pointer, _leaves(value)):
@@ -170,13 +170,12 @@ def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:
 
 
 def _used(variables: Sequence[Variable], function: Function) -> list[Variable]:
-    """Those of a module's variables that a kernel names, or that one of these refers to."""
+    """Those of a module's variables that a kernel names."""
     words = {
         word for one in function.code if isinstance(one, Instruction) for text in one.operands
         for word in re.findall(r"[%$\w]+", text)
     }  # fmt: skip
-    names = words | {name for one in variables for name in one.refers.values()}
-    return [one for one in variables if one.name in names]
+    return [one for one in variables if one.name in words]
 
 
 def _plain(entry: str) -> str:

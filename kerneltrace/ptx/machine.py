@@ -35,7 +35,8 @@ _ADVICE = {
     **dict.fromkeys(("vprintf", "__assertfail"), ""),
     **dict.fromkeys(("malloc", "free"), "Pass an array for it, or use a local array."),
     **dict.fromkeys(("wgmma", "tcgen05"), "Compile for 8.0, or write that part with mma.sync or nvcuda::wmma."),
-    "cp.async.bulk.tensor": "Copy the tile with cp.async or cp.async.bulk instead of a tensor map.",
+    **dict.fromkeys(("cp.async.bulk", "mbarrier"), "Copy the tile with cp.async or cuda::memcpy_async, for 8.0."),
+    **dict.fromkeys(("call", "prototype"), "Call the function by its name, in a switch."),
     **dict.fromkeys(("tex", "tld4", "suld", "sust"), "Read an array instead of a texture or a surface."),
     **dict.fromkeys(("barrier.cluster", "mapa", "getctarank"), "Trace it without clusters: a block alone."),
 }
@@ -103,8 +104,16 @@ class Machine:
         if one.name in _NOTHING:
             return None
         try:
-            parts = self._decoder.arithmetic, self._accesses.step, self._copies.step, self._barriers.step, self._warps.step
-            known = wmma_step(one, self._decoder, self._accesses) or next((step for make in parts if (step := make(one))), None)
+            parts = (
+                self._decoder.arithmetic,
+                self._accesses.step,
+                self._copies.step,
+                self._barriers.step,
+                self._warps.step,
+            )
+            known = wmma_step(one, self._decoder, self._accesses) or next(
+                (step for make in parts if (step := make(one))), None
+            )
         except (KeyError, ValueError, IndexError):
             known = None
         step = known or self._stops(one)

@@ -24,8 +24,6 @@ from kerneltrace.ptx.threads import Threads
 
 LOCAL = 1 << 44
 """Above all addresses that threads share lie those of each thread's own memory."""
-FUNCTIONS = 1 << 46
-"""Above those lie functions, of which nothing but the address is there."""
 UNWRITTEN = 0xCD
 """What each byte of shared and local memory begins with."""
 
@@ -57,7 +55,7 @@ class Memory:
                 self._owners[first] = start, np.ctypeslib.as_array((ctypes.c_ubyte * (end - first)).from_address(first))
         top = max((span.high for span in self.spans.values()), default=GLOBAL)
         tops = {"global": max(top, *(at + len(b) for at, b in self._owners.values()), GLOBAL), "const": CONSTANT}
-        tops |= {"shared": ALIGNMENT, "local": LOCAL, "func": FUNCTIONS}
+        tops |= {"shared": ALIGNMENT, "local": LOCAL}
         for one in variables:
             self._place(one, tops)
         self.shared_bytes = tops["shared"] + execution.layout.dynamic_bytes
@@ -74,8 +72,6 @@ class Memory:
                 at = self.spans[one.name].low
                 buffer, base = (self._constant, CONSTANT) if one.space == "const" else (self._global, GLOBAL)
                 buffer[at - base : at - base + len(one.initial)] = np.frombuffer(one.initial, "u1")
-                for offset, name in one.refers.items():
-                    buffer[at - base + offset :][:8].view("u8")[0] = self.spans[name].low if name in self.spans else 0
 
     def _place(self, one: Variable, tops: dict[str, int]) -> None:
         layout, name = self.execution.layout, plain_name(one.name)
@@ -87,11 +83,11 @@ class Memory:
                 )
             low, n_bytes = DYNAMIC_SHARED, layout.dynamic_bytes
         else:
-            align = ALIGNMENT if one.space not in ("local", "func") else one.align
+            align = ALIGNMENT if one.space != "local" else one.align
             low, n_bytes = -(-tops[one.space] // align) * align, one.n_bytes
             tops[one.space] = -(-(low + n_bytes) // 16) * 16
         region = None
-        if one.space not in ("local", "func"):
+        if one.space != "local":
             region = Region(name, {"const": "constant", "global": "module"}.get(one.space, "shared"), low,
                             np.zeros(n_bytes, "u1"))  # fmt: skip
         if one.space == "shared":

@@ -60,8 +60,6 @@ class Variable:
     n_bytes: int
     """0 for one whose size the launch gives: dynamic shared memory."""
     initial: bytes
-    refers: dict[int, str] = field(default_factory=dict)
-    """The variables and functions whose addresses it holds, by their offsets in bytes."""
 
 
 @dataclass(frozen=True)
@@ -122,19 +120,18 @@ def _variable(statement: str) -> Variable | None:
     size = SIZES[kind]
     counts = [int(n or 0) for n in re.findall(r"\[(\d*)\]", extents)]
     n_bytes = size * int(np.prod(counts, dtype=int)) if counts else size
-    given = re.findall(r"(?<!\w)[-\w$.]+(?=[^(\w]|$)", value or "")
-    numbers = [int(one[2:], 16) if one[:2] in ("0f", "0d") else _whole(one) for one in given]
-    initial = b"".join(int((one or 0) % (1 << 8 * size)).to_bytes(size, "little") for one in numbers)
-    refers = {size * i: word for i, (word, number) in enumerate(zip(given, numbers, strict=True)) if number is None}
-    return Variable(space, name, int(align or size), n_bytes, initial, refers)
+    given = [_number(one) for one in re.findall(r"[-\w.]+", value or "")]
+    initial = b"".join(int(one % (1 << 8 * size)).to_bytes(size, "little") for one in given)
+    return Variable(space, name, int(align or size), n_bytes, initial)
 
 
-def _whole(word: str) -> int | None:
-    """A whole number; None for a name."""
+def _number(word: str) -> int:
+    if word[:2] in ("0f", "0d"):
+        return int(word[2:], 16)
     try:
         return int(word.rstrip("U"), 0)
     except ValueError:
-        return None
+        return 0  # the address of another variable
 
 
 def _function(name: str, returned: tuple[str, ...], parameters: dict[str, tuple[str, int]], body: str) -> Function:
@@ -186,59 +183,31 @@ def inlined(module: Module, name: str) -> Function:
 
     def expanded(one: Function, calling: tuple[str, ...]) -> Iterator[Instruction | str]:
         for item in one.code:
-            if isinstance(item, str) or item.name != "call":
+            called = _called(item, module)
+            if called is None:
                 yield item
                 continue
-            names = [word for operand in item.operands for word in _WORD.findall(operand)]
-            called = next((module.functions[word] for word in names if word in module.functions), None)
-            pointer = next((word for word in item.operands if word[0] == "%"), "")
-            if called:
-                yield from put_in(called, item, calling)
-            elif pointer:
-                number = next(copies)
-                for other in taken:
-                    yield from if_called(other, item, pointer, f"after${number}", calling)
-                yield replace(item, name="trap", parts=(), operands=())  # there is no function at that address
-                yield f"after${number}"
-            else:
-                yield item
+            if called.name in calling:
+                words = f"Line {item.line}: {called.name} calls itself, which kerneltrace can't follow."  # type: ignore[union-attr]
+                raise KernelError(f"{words} Write it as a loop.")
+            copy, after = _copied(called, item, next(copies))  # type: ignore[arg-type]
+            registers.update(copy.registers)
+            tables.update(copy.tables)
+            variables.extend(copy.variables)
+            yield from expanded(copy, (*calling, called.name))
+            yield after
 
-    def put_in(called: Function, call: Instruction, calling: tuple[str, ...]) -> Iterator[Instruction | str]:
-        if called.name in calling:
-            raise KernelError(
-                f"Line {call.line}: {called.name} calls itself, which kerneltrace can't follow. Write it as a loop."
-            )
-        copy, after = _copied(called, call, next(copies))
-        registers.update(copy.registers)
-        tables.update(copy.tables)
-        variables.extend(copy.variables)
-        yield from expanded(copy, (*calling, called.name))
-        yield after
-
-    def if_called(
-        called: Function, call: Instruction, pointer: str, after: str, calling: tuple[str, ...]
-    ) -> Iterator[Instruction | str]:
-        """A function for the threads whose pointer it is, in the place of a call by that pointer."""
-        test, other = f"%is${(number := next(copies))}", f"other${number}"
-        registers[test] = "pred"
-        yield Instruction("setp", ("ne", "u64"), (test, pointer, called.name), call.line)
-        yield Instruction("bra", (), (other,), call.line, test)
-        operands = tuple(called.name if word == pointer else word for word in call.operands)
-        yield from put_in(called, replace(call, operands=operands), calling)
-        yield Instruction("bra", (), (after,), call.line)
-        yield other
-
-    held = {name for variable in module.variables for name in variable.refers.values()}
-    held |= {
-        word for one in module.functions.values() for item in one.code
-        if not isinstance(item, str) and item.name == "mov" for word in item.operands
-    }  # fmt: skip
-    taken = [one for one in module.functions.values() if one.name in held]
-    variables += [Variable("func", one.name, 16, 16, b"") for one in taken]
     return replace(
         function, code=tuple(expanded(function, (name,))), registers=registers, tables=tables,
         variables=tuple(variables),
     )  # fmt: skip
+
+
+def _called(item: Instruction | str, module: Module) -> Function | None:
+    if isinstance(item, str) or item.name != "call":
+        return None
+    names = [word for operand in item.operands for word in _WORD.findall(operand)]
+    return next((module.functions[word] for word in names if word in module.functions), None)
 
 
 def _copied(called: Function, call: Instruction, number: int) -> tuple[Function, str]:

@@ -20,15 +20,11 @@ from kerneltrace.ptx.decode import Decoder, Source, Step, words_of
 from kerneltrace.ptx.running import Ended
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
-from kerneltrace.ptx.values import TYPES, to_tf32, widened
+from kerneltrace.ptx.values import ELEMENTS, TYPES, numbers_in
 
 _SUMS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
          "xor": np.bitwise_xor}  # fmt: skip
 _ALL = (1 << WARP) - 1
-ELEMENTS: dict[str, np.dtype[Any]] = {
-    kind: np.dtype(code)
-    for kind, code in (("f16", "f2"), ("bf16", "u2"), ("tf32", "f4"), ("f64", "f8"), ("s8", "i1"), ("u8", "u1"))
-}
 
 
 class Warps:
@@ -282,12 +278,6 @@ def _matrix(parts: Array, kind: str, m: int, k: int, exact: np.dtype[Any]) -> Ar
     matrices = np.zeros((len(value), m, k), exact)
     matrices[:, rows, columns] = value
     return matrices
-
-
-def numbers_in(parts: Array, kind: str) -> Array:
-    """The numbers (threads, elements) that registers (threads, registers) hold."""
-    elements = np.ascontiguousarray(parts).view(ELEMENTS.get(kind, TYPES[kind]))
-    return widened(elements) if kind == "bf16" else to_tf32(elements) if kind == "tf32" else elements
 
 
 @functools.cache

@@ -18,8 +18,8 @@ from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.decode import Decoder, Step, words_of
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
-from kerneltrace.ptx.values import TYPES
-from kerneltrace.ptx.warps import ELEMENTS, numbers_in, whole_warps
+from kerneltrace.ptx.values import ELEMENTS, TYPES, numbers_in
+from kerneltrace.ptx.warps import whole_warps
 
 _PIECE = 16
 """Bytes that a lane loads or stores at once, where that many of its elements are neighbours."""
@@ -79,9 +79,8 @@ def _move(one: Instruction, decoder: Decoder, accesses: Accesses, rows: int, col
 
             t.begin()
             places = base + offset[:, first] * dtype.itemsize
-            accesses.checked(
-                one, site, lambda _, places=places: places, names, size, perform, (lambda _: None) if is_load else None
-            )(t)
+            instead = (lambda _: None) if is_load else None
+            accesses.checked(one, site, lambda _, its=places: its, names, size, perform, instead)(t)  # type: ignore[misc]
         held[:] = held[:, np.arange(many) % once]
         for i, write in enumerate(writes if is_load else ()):
             write(t, held.view(register)[:, i].copy())

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kerneltrace.errors import KernelTraceError
-from kerneltrace.log.diagnostics import NOT_MET, OUTSIDER
 from kerneltrace.log.address_space import SharedMemory
+from kerneltrace.log.diagnostics import NOT_MET, OUTSIDER
 from kerneltrace.log.event_log import SITES, EndlessLoop
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import WARP, place

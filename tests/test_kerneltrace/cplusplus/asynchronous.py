@@ -1,6 +1,4 @@
-"""Copies that arrive later: cp.async, cuda::pipeline, cuda::barrier, groups, bulk copies of 9.0."""
-
-import numpy as np
+"""Copies that arrive later: cp.async, cuda::pipeline, cuda::barrier, groups."""
 
 from tests.test_kerneltrace.cplusplus.case import Cases, Flaw, random, zeros
 
@@ -30,7 +28,8 @@ CASES(
     "two stages of cp.async", STAGES, 1, 64, X, zeros(64), 4, want={1: X.reshape(4, 64).sum(0)[::-1]},
     flaws=[
         Flaw("unset", "sum += ", "__pipeline_wait_prior(1)", "__pipeline_wait_prior(2)", "asynchronous copy"),
-        Flaw("race", "sum += ", "        __pipeline_wait_prior(1);\n        __syncthreads();", "        __pipeline_wait_prior(1);"),
+        Flaw("race", "sum += ", "        __pipeline_wait_prior(1);\n        __syncthreads();",
+             "        __pipeline_wait_prior(1);"),
         Flaw("race", "__pipeline_memcpy_async", "63 - t];\n        __syncthreads();", "63 - t];"),
         Flaw("outside", "__pipeline_memcpy_async", "if (tile + 1 < tiles) fetch", "if (tile < tiles) fetch"),
     ],
@@ -119,7 +118,8 @@ __global__ void k(const float* x, float* y, int batches) {
 }"""
 CASES(
     "cuda::pipeline of a block", PIPELINE, 1, 64, X, zeros(64), 4, want={1: X.reshape(4, 64).sum(0)[::-1]},
-    flaws=[Flaw("unset", "sum += s[(i - 1)", "        pipe.consumer_wait();\n        sum += s[(i", "        sum += s[(i",
+    flaws=[Flaw("unset", "sum += s[(i - 1)", "        pipe.consumer_wait();\n        sum += s[(i",
+             "        sum += s[(i",
                 "asynchronous copy")],
 )  # fmt: skip
 CASES(
@@ -162,41 +162,4 @@ __global__ void k(const float* x, float* y, int n) {
         Flaw("unset", "sum += s", "        cg::wait(block);\n", "        block.sync();\n", "asynchronous copy"),
         Flaw("race", "memcpy_async(block", "        block.sync();\n", ""),
     ],
-)  # fmt: skip
-BULK = """#include <cuda/barrier>
-#include <cuda/ptx>
-namespace ptx = cuda::ptx;
-__global__ void k(const int* x, int* y) {
-    __shared__ alignas(16) int s[64];
-    __shared__ unsigned long long bar;
-    int t = threadIdx.x;
-    if (t == 0) {
-        ptx::mbarrier_init(&bar, blockDim.x);
-        ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster);
-    }
-    __syncthreads();
-    unsigned long long token;
-    if (t == 0) {
-        ptx::cp_async_bulk(ptx::space_cluster, ptx::space_global, s, x + 64 * blockIdx.x, sizeof(s), &bar);
-        token = ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, &bar, sizeof(s));
-    } else {
-        token = ptx::mbarrier_arrive(&bar);
-    }
-    while (!ptx::mbarrier_try_wait(&bar, token)) {}
-    int v = s[63 - t] + 1;
-    __syncthreads();
-    s[t] = v;
-    ptx::fence_proxy_async(ptx::space_shared);
-    __syncthreads();
-    if (t == 0) {
-        ptx::cp_async_bulk(ptx::space_global, ptx::space_shared, y + 64 * blockIdx.x, s, sizeof(s));
-        ptx::cp_async_bulk_commit_group();
-        ptx::cp_async_bulk_wait_group_read(ptx::n32_t<0>());
-    }
-}"""
-I = np.arange(128, dtype=np.int32)  # noqa: E741
-CASES(
-    "a bulk copy there and back (9.0)", BULK, 2, 64, I, zeros(128, dtype=np.int32), capability=(9, 0),
-    want={1: I.reshape(2, 64)[:, ::-1].ravel() + 1},
-    flaws=[Flaw("unset", "int v = s[63 - t]", "    while (!ptx::mbarrier_try_wait(&bar, token)) {}\n", "", "copy")],
 )  # fmt: skip

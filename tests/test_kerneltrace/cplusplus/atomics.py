@@ -173,7 +173,8 @@ __global__ void k(const int* x, int* sum, unsigned* most, int* out) {
 }""",
     2, 64, N, zeros(1, dtype=np.int32), zeros(1, dtype=np.uint32), zeros(128, dtype=np.int32),
     want={1: [N.sum()], 2: [N.max()], 3: np.full(128, 64)},
-    flaws=[Flaw("race", "in_block++", "in_block.store(0);\n    __syncthreads();", "in_block.store(0);")] if False else [],
+    flaws=[Flaw("race", "in_block++", "in_block.store(0);\n    __syncthreads();",
+             "in_block.store(0);")] if False else [],
 )  # fmt: skip
 CASES(
     "a message by release and acquire",
@@ -194,6 +195,7 @@ __global__ void message(const float* x, float* buffer, int* flag, float* y) {
     2, 32, X[:32].copy(), zeros(32), zeros(1, dtype=np.int32), zeros(32), want={3: 2 * X[:32][::-1]},
     flaws=[
         Flaw("race", "y[t] = buffer", "memory_order_release", "memory_order_relaxed"),
-        Flaw("race", "y[t] = buffer", "        if (t == 0) while (ready.load(cuda::memory_order_acquire) == 0) {}\n", ""),
+        Flaw("race", "y[t] = buffer",
+             "        if (t == 0) while (ready.load(cuda::memory_order_acquire) == 0) {}\n", ""),
     ],
 )  # fmt: skip

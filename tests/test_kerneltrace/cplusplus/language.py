@@ -127,7 +127,8 @@ CASES(
     1, 4, N % 10, zeros(4, dtype=np.int32), 16,
     want={1: [int(np.bincount(row, minlength=10).argmax()) for row in (N % 10).reshape(4, 16)]},
     flaws=[
-        Flaw("unset", "count[x[threadIdx.x * n + i]]++", "int b = 0; b < 10; ++b) count[b] = 0", "int b = 0; b < 9; ++b) count[b] = 0",
+        Flaw("unset", "count[x[threadIdx.x * n + i]]++", "int b = 0; b < 10; ++b) count[b] = 0",
+             "int b = 0; b < 9; ++b) count[b] = 0",
              "local array"),
         Flaw("outside", "count[x[threadIdx.x * n + i]]++", "int count[10]", "int count[9]"),
     ],
@@ -193,27 +194,6 @@ def _loops(i):
 
 
 CASES.found["loops with break, continue and goto"].want[1] = [_loops(i) for i in range(64)]
-CASES(
-    "pointers to functions",
-    """typedef float (*Op)(float);
-__device__ float half_(float v) { return v / 2; }
-__device__ float next_(float v) { return v + 1; }
-__device__ Op table[2] = {half_, next_};
-__global__ void k(const float* x, float* y, int which) { y[threadIdx.x] = table[which](x[threadIdx.x]); }""",
-    1, 64, X, zeros(64), 1, want={1: X + 1},
-)  # fmt: skip
-CASES(
-    "virtual functions",
-    """struct Shape { __device__ virtual float area(float s) const = 0; };
-struct Square : Shape { __device__ float area(float s) const override { return s * s; } };
-struct Circle : Shape { __device__ float area(float s) const override { return 3.0f * s * s; } };
-__global__ void k(const float* x, float* y) {
-    Square square; Circle circle;
-    const Shape* shape = threadIdx.x % 2 ? (const Shape*)&square : (const Shape*)&circle;
-    y[threadIdx.x] = shape->area(x[threadIdx.x]);
-}""",
-    1, 64, X, zeros(64), want={1: np.where(np.arange(64) % 2, X**2, 3 * X**2)},
-)  # fmt: skip
 CASES(
     "text for people",
     """#include <cstdio>

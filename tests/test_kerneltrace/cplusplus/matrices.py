@@ -14,7 +14,9 @@ SUM = """    d[g * 8 + 2 * t] = c[0]; d[g * 8 + 2 * t + 1] = c[1];
 }"""
 for kind, code, dtype in (("f16", "half", np.float16), ("bf16", "__nv_bfloat16", None)):
     a, b = (m.astype(dtype) if dtype else (bf16(m).view(np.uint32) >> 16).astype(np.uint16) for m in (A16, B16))
-    exact = [m.astype("f4") if dtype else bf16(m) for m in (A16, B16)] if not dtype else [a.astype("f4"), b.astype("f4")]
+    exact = (
+        [m.astype("f4") if dtype else bf16(m) for m in (A16, B16)] if not dtype else [a.astype("f4"), b.astype("f4")]
+    )
     CASES(
         f"mma.sync m16n8k16 of {kind}",
         f"""#include <cuda_fp16.h>
@@ -91,7 +93,8 @@ __global__ void k(const half* a, const half* b, float* d) {
     1, 32, H, H.T.copy(), zeros(16, 16), want={2: H.astype("f4") @ H.T.astype("f4")}, rtol=1e-4,
     flaws=[
         Flaw("race", "ldmatrix.sync.aligned.m8n8.x4.shared", "    __syncwarp();\n", ""),
-        Flaw("unset", "ldmatrix.sync.aligned.m8n8.x4.shared", "((uint4*)sa)[lane] =", "if (lane < 31) ((uint4*)sa)[lane] ="),
+        Flaw("unset", "ldmatrix.sync.aligned.m8n8.x4.shared", "((uint4*)sa)[lane] =",
+             "if (lane < 31) ((uint4*)sa)[lane] ="),
     ],
 )  # fmt: skip
 WMMA = """#include <mma.h>

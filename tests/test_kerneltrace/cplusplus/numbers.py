@@ -45,7 +45,8 @@ CASES(
     half r = hexp(v) + hsqrt(__habs(v)) - hsin(v);
     if (__hlt(v, __float2half(0.f)) || __hisnan(v)) r = -r;
     y[i] = r;
-    z[i] = __half2float(hrcp(__hadd(__habs(v), __float2half(1.f)))) + __half2int_rn(v) + __half2float(hlog2(__habs(v) + half(1)));
+    z[i] = __half2float(hrcp(__hadd(__habs(v), __float2half(1.f)))) + __half2int_rn(v)
+           + __half2float(hlog2(__habs(v) + half(1)));
 }""",
     1, 64, H, zeros(64, dtype=np.float16), zeros(64), rtol=1e-2,
     want={2: 1 / (np.abs(H.astype("f4")) + 1) + np.rint(H) + np.log2(np.abs(H.astype("f4")) + 1)},
@@ -145,7 +146,8 @@ CASES(
     "functions of doubles",
     """__global__ void k(const double* x, double* y) {
     double v = x[threadIdx.x] + 0.25;
-    y[threadIdx.x] = exp(v) + log(v) + sin(v) + cos(9 * v) + pow(v, 1.7) + sqrt(v) / v + rsqrt(v) + cbrt(v) + atan2(v, 2.0)
+    y[threadIdx.x] = exp(v) + log(v) + sin(v) + cos(9 * v) + pow(v, 1.7) + sqrt(v) / v + rsqrt(v) + cbrt(v)
+                     + atan2(v, 2.0)
                      + erf(v) + tgamma(v + 1) + hypot(v, 3.0) + fmod(v * 7, 2.0) + floor(v * 5) + log1p(v) + expm1(v)
                      + fma(v, v, v) + fmax(v, 0.7) + __double2int_rz(v * 9) + asin(v / 2) + sinh(v) + nearbyint(v * 3);
 }""",
@@ -174,7 +176,8 @@ __global__ void k(const float* x, float* y, unsigned* z) {
     z[i] = w + lane_id();
 }""",
     1, 64, X, zeros(64), zeros(64, dtype=np.uint32),
-    want={1: np.where(X > 0.5, 2 * X, X), 2: [(w := i ^ 255 ^ i << 4) + 2 * (w >> 3 & 127) + i % 32 for i in range(64)]},
+    want={1: np.where(X > 0.5, 2 * X, X),
+          2: [(w := i ^ 255 ^ i << 4) + 2 * (w >> 3 & 127) + i % 32 for i in range(64)]},
     flaws=[Flaw("outside", "st.global.f32", '::"l"(y + i)', '::"l"(y + i + 1)', "y[64]")],
 )  # fmt: skip
 CASES(

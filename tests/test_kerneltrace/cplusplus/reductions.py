@@ -146,7 +146,8 @@ CASES(
     2, 128, X7, zeros(2), 1000, shared_bytes=512,
     want={1: np.pad(X7, (0, 24)).reshape(-1, 2, 256).sum(axis=(0, 2))},
     flaws=[
-        Flaw("outside", "sdata[tid] += g_in", "(i + blockSize < n ? g_in[i + blockSize] : 0.0f)", "g_in[i + blockSize]"),
+        Flaw("outside", "sdata[tid] += g_in", "(i + blockSize < n ? g_in[i + blockSize] : 0.0f)",
+             "g_in[i + blockSize]"),
         Flaw("race", "v += sdata[tid + 16]", "sdata[tid + 64]; __syncthreads(); }", "sdata[tid + 64]; }"),
     ],
 )  # fmt: skip

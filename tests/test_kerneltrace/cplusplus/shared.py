@@ -180,11 +180,14 @@ CASES(
     # 16 blocks x 4 tiles x 8 warps; a warp holds two rows of 16, of which each is two sectors.
     counts={"A load": Want(512, 2048), "B load": Want(512, 2048), "C store": Want(128, 512)},
     flaws=[
-        Flaw("race", "Bs[threadIdx.y][threadIdx.x] =", "Bs[i][threadIdx.x];\n        __syncthreads();", "Bs[i][threadIdx.x];"),
+        Flaw("race", "Bs[threadIdx.y][threadIdx.x] =", "Bs[i][threadIdx.x];\n        __syncthreads();",
+             "Bs[i][threadIdx.x];"),
         Flaw("race", "acc += As", ": 0.0f;\n        __syncthreads();", ": 0.0f;"),
-        Flaw("outside", "As[threadIdx.y][threadIdx.x] =", "row * K + k + threadIdx.x]", "row * K + k + threadIdx.x + 1]",
+        Flaw("outside", "As[threadIdx.y][threadIdx.x] =", "row * K + k + threadIdx.x]",
+             "row * K + k + threadIdx.x + 1]",
              "A[4096]"),
-        Flaw("barrier", "__syncthreads", "        __syncthreads();\n        for", "        if (threadIdx.y < 8) __syncthreads();\n"
+        Flaw("barrier", "__syncthreads", "        __syncthreads();\n        for",
+             "        if (threadIdx.y < 8) __syncthreads();\n"
              "        for"),
     ],
 )  # fmt: skip

@@ -31,7 +31,8 @@ __global__ void sum_kernel_block(float *sum, float *input) {
     if (g.thread_rank() == 0) sum[blockIdx.x] = block_sum;
 }""",
     2, 64, zeros(2), X, shared_bytes=256, want={0: X.reshape(2, 64).sum(axis=1)},
-    flaws=[Flaw("race", "val += temp[lane + i]", "        temp[lane] = val;\n        g.sync();", "        temp[lane] = val;")],
+    flaws=[Flaw("race", "val += temp[lane + i]", "        temp[lane] = val;\n        g.sync();",
+             "        temp[lane] = val;")],
 )  # fmt: skip
 CASES(
     "groups: a reduction of a tile",
