@@ -23,6 +23,8 @@ from kerneltrace.ptx.machine import Machine
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Function, Instruction, Variable, inlined, read_ptx
 
+_TYPES = {"float": "f4", "double": "f8", **dict.fromkeys(("int", "unsigned", "unsigned int"), "i4"),
+          **dict.fromkeys(("long long", "unsigned long long"), "i8")}  # fmt: skip
 _IDENTIFIER = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)?(?:=[^,]*)?$")
 
 
@@ -50,6 +52,7 @@ class Kernel:
         self._function: Function = inlined(module, chosen[0])
         self._variables = (*_used(module.variables, self._function), *self._function.variables)
         self.name = name or _plain(chosen[0])
+        self._declared: dict[str, str] = {}  # the types of the parameters in C++, where the source shows them
         self._names = list(parameters) or self._names_in_source()
 
     def signature(self) -> types.FunctionType:
@@ -70,7 +73,8 @@ class Kernel:
         for match in re.finditer(rf"\b{re.escape(self.name)}\s*\(([^()]*)\)", text):
             parts = [_IDENTIFIER.search(part.strip()) for part in match[1].split(",")]
             if len(parts) == len(self._function.parameters) and all(parts):
-                return [part[1] for part in parts if part]
+                self._declared = {part[1]: " ".join(part.string[: part.start()].split()) for part in parts if part}
+                return list(self._declared)
         return list(self._function.parameters)
 
     def run(self, settings: LaunchSettings, arguments: Any, order: Any = None, watch: Any = None) -> Execution:
@@ -84,6 +88,7 @@ class Kernel:
         program = Program(log, space.constant, diagnostics.divided_by_zero)
         execution = Execution(settings, log, program, diagnostics, space, SharedLayout(settings.shared_bytes))
         placed = {name: space.argument(value, name) for name, value in arguments.values.items()}
+        self._check(placed)
         parameters, pointers = self._parameters(placed)
         memory = Memory(execution, self._variables)
         machine = Machine(
@@ -92,6 +97,17 @@ class Kernel:
         machine.run(order and (lambda numbers: np.array(order(numbers.tolist()), int)))
         memory.finish()
         return execution
+
+    def _check(self, placed: dict[str, Any]) -> None:
+        """KernelError for an array of other numbers than the kernel takes, or for a number in the place of one."""
+        for name, declared in self._declared.items():
+            known = _TYPES.get(re.sub(r"\b(const|volatile|__restrict__)\b|\*", "", declared).strip())
+            array = placed[name].array if isinstance(placed[name], TracedArray) else None
+            letter = "" if array is None else array.dtype.kind.replace("u", "i")
+            kind = "" if array is None else f"{letter}{array.itemsize}"
+            if known and kind != known * ("*" in declared):
+                what = "a number" if array is None else f"an array of {array.dtype}"
+                raise KernelError(f"{self.name} takes {declared} for {name!r}, got {what}.")
 
     def _parameters(self, placed: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
         """The bytes of each parameter, and the arrays to which the parameters at each offset point."""

@@ -124,6 +124,32 @@ def test_a_function_that_calls_itself_is_refused_with_the_line():
         trace(calls + "__global__ void k(int* y) { *y = f(*y); }", 1, 1, np.zeros(1, np.int32))
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((np.ones(64), np.zeros(64, np.float32), 64), r"k takes const float\* for 'x', got an array of float64"),
+        ((np.ones(64, np.float32), 5, 64), r"k takes float\* for 'y', got a number"),
+        (
+            (np.ones(64, np.float32), np.zeros(64, np.float32), np.zeros(4)),
+            "k takes int for 'n', got an array",
+        ),
+        ((np.ones(64, np.float32), np.zeros(64, np.float32), 1.5), "takes 4 bytes .* for 'n'"),
+        ((np.ones(64, np.float32), np.zeros(64, np.float32)), "takes 3 arguments, got 2"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(args, words):
+    with pytest.raises(KernelError, match=words):
+        trace(HEAD + "y[t] = x[t];\n}\n", 1, 64, *args)
+
+
+def test_a_raw_kernel_of_cupy_is_traced():
+    class RawKernel:
+        code, name, options = HEAD + "y[t] = TWICE * x[t];\n}\n", "k", ("-DTWICE=2",)
+
+    trace(RawKernel(), 1, 64, np.ones(64, np.float32), y := np.zeros(64, np.float32), 64)
+    assert y.tolist() == [2] * 64
+
+
 def test_what_a_kernel_prints_is_a_note():
     done = traced('if (t < 2) printf("%d of %5.2f|%s|%-4x|%llu%%\\n", t, x[t] / 3, "text", 255, 1ull << 40);')
     assert [finding.kind for finding in done.findings] == ["untouched"]
