@@ -47,7 +47,8 @@ def trace(
     `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; or the text of a CUDA C++ file or
     the path of one, of which `name` is the kernel to run, if there are several, and `options` are NVRTC's; or CuPy's
     RawKernel; or what `compile_cuda` or `compile_numba` returned; or a function under @triton.jit, whose tl.constexpr
-    are `constants`. All but the first run as PTX. `grid` and `block` are integers or tuples of up to three. Results land in the arrays that
+    are `constants`. All but the first run as PTX. `grid` and `block` are integers or tuples of up to three. Results
+    land in the arrays that
     are passed. `shared_bytes` is the dynamic shared memory of a block. A kernel in which the order of the threads can
     matter (one without races that uses what atomics return) runs in as many orders as `schedules` says: first in order,
     then in reverse, then shuffled. A loop of more than `max_steps` iterations counts as endless, and the log may take

@@ -119,8 +119,7 @@ class Accesses:
             if memory.any_arriving and memory.is_shared(address):
                 self.check_arrived(t, one, place, address, size)
             if buffer is memory.local:
-                bytes_ = memory.written[place[:, None] + np.arange(size)]
-                unset = ~bytes_.reshape(t.n, len(writes), -1).any(axis=2).all(axis=1)
+                unset: Array = ~np.any(memory.written[place[:, None] + np.arange(size)], axis=1)
                 if unset.any():
                     words = "{} reads an element of a local array that it has not written."
                     t.report("unset", one.line, words, t.numbers[unset][0], times=int(unset.sum()))
