@@ -45,9 +45,10 @@ def trace(
     """Run `kernel[grid, block](*args)` on the CPU, thread by thread, and return what a GPU would be asked to do.
 
     `kernel` is a function written against numba's `cuda`, with or without @cuda.jit; or the text of a CUDA C++ file or
-    the path of one, of which `name` is the kernel to run, if there are several, and `options` are NVRTC's; or what
-    `compile_cuda` or `compile_numba` returned; or a function under @triton.jit, whose tl.constexpr are `constants`. All
-    but the first run as PTX. `grid` and `block` are integers or tuples of up to three. Results land in the arrays that
+    the path of one, of which `name` is the kernel to run, if there are several, and `options` are NVRTC's; or CuPy's
+    RawKernel; or what `compile_cuda` or `compile_numba` returned; or a function under @triton.jit, whose tl.constexpr
+    are `constants`. All but the first run as PTX. `grid` and `block` are integers or tuples of up to three. Results
+    land in the arrays that
     are passed. `shared_bytes` is the dynamic shared memory of a block. A kernel in which the order of the threads can
     matter (one without races that uses what atomics return) runs in as many orders as `schedules` says: first in order,
     then in reverse, then shuffled. A loop of more than `max_steps` iterations counts as endless, and the log may take
@@ -106,6 +107,8 @@ def _compiled(
         )
     if is_triton(kernel):
         return compile_triton(kernel, args, constants, math.prod(as_dim3("block", block, MAX_BLOCK)))
+    if type(kernel).__name__ == "RawKernel":  # CuPy's
+        kernel, name, options = kernel.code, kernel.name, kernel.options
     if isinstance(kernel, Path) or (isinstance(kernel, str) and kernel.endswith(".cu") and "\n" not in kernel):
         try:
             kernel = Path(kernel).read_text(encoding="utf-8")

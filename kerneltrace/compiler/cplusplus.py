@@ -15,6 +15,17 @@ from kerneltrace.errors import BadArgument, CompileError
 
 _FILE = "kernel.cu"
 _ERROR = re.compile(rf"{re.escape(_FILE)}\((\d+)\): (?:catastrophic )?error\S*:? (.*)")
+_NUMBERS = "".join(f"using cuda::std::{u}int{bits}_t;\n" for u in ("", "u") for bits in (8, 16, 32, 64))
+_HOST_HEADERS = {
+    "float": "#include <cuda/std/cfloat>\n",
+    "limits": "#include <cuda/std/climits>\n",
+    "stdint": f"#include <cuda/std/cstdint>\n{_NUMBERS}",
+    "math": "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"
+    "#define M_PI 3.14159265358979323846\n",
+    **dict.fromkeys(("assert", "stddef", "stdio", "stdlib", "string", "time"), ""),  # NVRTC knows what kernels use
+}
+"""C's own headers, which NVRTC has not, as far as kernels use them."""
+_HEADERS = {name: text for one, text in _HOST_HEADERS.items() for name in (f"{one}.h", f"c{one}")} | {"iostream": ""}
 
 
 def compile_cuda(
@@ -46,7 +57,8 @@ def compile_cuda(
 
 def _run(api: ModuleType, source: str, architecture: str, command: list[str]) -> tuple[str, str, bytes]:
     """Compile to PTX, log and machine code. Each function of NVRTC returns its status first."""
-    program = _value(api.nvrtcCreateProgram(source.encode(), _FILE.encode(), 0, [], []))
+    headers = [text.encode() for text in _HEADERS.values()], [name.encode() for name in _HEADERS]
+    program = _value(api.nvrtcCreateProgram(source.encode(), _FILE.encode(), len(_HEADERS), *headers))
     try:
         (status,) = api.nvrtcCompileProgram(program, len(command), [option.encode() for option in command])
         log = _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).decode(errors="replace").strip("\0 \n")
@@ -81,8 +93,11 @@ def _rejected(api: ModuleType, source: str, architecture: str, log: str, status:
         text = lines[number - 1].strip() if 0 < number <= len(lines) else ""
         more = len(_ERROR.findall(log)) - 1
         also = f" ({more} more: they often follow from the first.)" if more else ""
+        host = " NVRTC compiles no host code: put it between #ifndef __CUDACC_RTC__ and #endif." * (
+            "host f" in found[2]
+        )
         return CompileError(
-            f"NVRTC rejected line {number}, `{text}`: {found[2].strip()}.{also} "
+            f"NVRTC rejected line {number}, `{text}`: {found[2].strip()}.{also}{host} "
             f"Correct that line, then compile again. The whole log:\n{log}"
         )
     known = [str(one) for one in _value(api.nvrtcGetSupportedArchs())]

@@ -17,7 +17,7 @@ from kerneltrace.arguments import whole_pair
 from kerneltrace.errors import BadArgument, CompileError, MissingCompiler
 from kerneltrace.source.front_end import DEFAULT_CAPABILITY, is_simulator
 
-_HEADERS = ("cuda_fp16.h", "nv/target", "crt/mma.h")  # one header of each folder that is needed
+_HEADERS = ("cuda_fp16.h", "nv/target", "crt/mma.h", "cuda/std/version")  # one of each folder that is needed
 _NOT_LOADED = ("DynamicLibNotFoundError", "NvvmSupportError")
 
 
@@ -88,7 +88,8 @@ def bindings(name: str, version: str, what: str) -> Any:
 
 def header_folders() -> list[str]:
     """Folders with CUDA's own headers, such as cuda_fp16.h and mma.h, and those that they include, if there are any."""
-    found = [_wheel_headers(library) for library in ("cudart", "cccl", "nvcc", "crt")]
+    wheels = [_wheel_headers(library) for library in ("cudart", "cccl", "nvcc", "crt")]
+    found = [folder and folder / tail for folder in wheels for tail in ("", "cccl")]
     toolkits = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
     compiler = shutil.which("nvcc")
     toolkits += [Path(compiler).resolve().parents[1]] if compiler else []

@@ -48,7 +48,7 @@ def atomic_clocks(run: Execution, requests: Requests, accesses: Events, times: A
     for site, first in zip(*np.unique(requests.site[chosen], return_index=True), strict=True):
         number = chosen[first]
         region = run.region_of(int(head.address[number]))[0]
-        floating = region is not None and region.array.dtype.kind == "f"
+        floating = run.sites[site].call.endswith(".float") or (region is not None and region.array.dtype.kind == "f")
         gathered[site] = not floating and _is_gathered(run.sites[site])
         kinds = (LOOP_CLOCKS, SHARED_CLOCKS) if head.shared[number] else (FLOAT_CLOCKS, INTEGER_CLOCKS)
         cost[site] = kinds[not floating]

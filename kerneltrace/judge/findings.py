@@ -26,7 +26,8 @@ class Finding(Shown):
     """One mistake at one place of a kernel."""
 
     kind: str
-    """outside, race, barrier, unset, undefined, deadlock, endless, raised, untouched, unwritten, lane or order."""
+    """outside, race, barrier, unset, undefined, deadlock, endless, raised, untouched, unwritten, lane, order
+    or printed."""
     line: int
     """Of the source file or cell; 0 where the finding has no line."""
     words: str
@@ -60,7 +61,7 @@ def find_mistakes(run: Execution, again: Callable[[Any], object]) -> tuple[Findi
 def _met(run: Execution) -> Iterator[Finding]:
     """The mistakes met while the kernel ran, in that order."""
     for (kind, line, array), (count, words, thread) in run.diagnostics.found.items():
-        yield Finding(kind, line, words, count, thread, array)
+        yield Finding(kind, line, words, count, thread, array, kind != "printed")
 
 
 def order_matters(run: Execution, found: tuple[Finding, ...]) -> bool:

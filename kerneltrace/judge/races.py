@@ -6,10 +6,10 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
+from kerneltrace.judge.ordering import Ordering
 from kerneltrace.log.address_space import Region
 from kerneltrace.log.events import Events, in_order, starts
 from kerneltrace.log.program import Site
@@ -22,7 +22,6 @@ MAX_QUESTIONS = 1000
 MAX_ALIKE = 8
 """Addresses examined that the same lines access, where only barriers order: what is found at one is found at all."""
 READ, WRITE, ATOMIC = 0, 1, 2
-NEVER = np.iinfo("i8").max
 
 
 @dataclass(frozen=True)
@@ -80,21 +79,22 @@ def _rechecked(accesses: Events, sites: list[Site]) -> Array:
     """First words of reads whose thread goes on to compare and swap the same element: a stale value does no harm.
 
     The loop around a compare-and-swap begins with such a read (CUDA C++ Programming Guide, "Atomic Functions"). Who
-    doesn't look at what the swap returns does not notice that it failed. With them, accesses that are `volatile` in
-    compiled code, which do not race with atomics (PTX ISA, "Memory Consistency Model").
+    doesn't look at what the swap returns does not notice that it failed. With them, of compiled code, accesses that are
+    `relaxed`, which don't race (PTX ISA, "Memory Consistency Model"), and `volatile` ones to what threads poll: a flag.
     """
-    volatile = [number for number, site in enumerate(sites) if site.call == "volatile"]
-    if volatile:
-        return accesses.at[np.isin(accesses.site, volatile)].astype("i8")
-    swaps = [number for number, site in enumerate(sites) if site.used and site.call == "atomic.cas"]
-    if not swaps:
+    swaps, relaxed, volatile, polled = (
+        [number for number, site in enumerate(sites) if site.call in calls and site.used]
+        for calls in (("atomic.cas",), ("relaxed",), ("volatile", "polled"), ("polled",))
+    )
+    if not swaps and not relaxed and not volatile:
         return np.zeros(0, "i8")
-    memory = accesses.memory
-    some = accesses.only(np.isin(memory, memory[np.isin(accesses.site, swaps)]))
+    memory, site = accesses.memory, accesses.site
+    flags = np.isin(site, volatile) & np.isin(memory, memory[np.isin(site, polled)])
+    some = accesses.only(np.isin(memory, memory[np.isin(site, swaps)]))
     some = some.only(np.lexsort((some.at, some.thread, some.memory)))
     same = (some.thread[1:] == some.thread[:-1]) & (some.memory[1:] == some.memory[:-1])
-    found: Array = some.at[:-1][same & np.isin(some.site[1:], swaps) & ~some.write[:-1]]
-    return found
+    rechecked = some.at[:-1][same & np.isin(some.site[1:], swaps) & ~some.write[:-1]]
+    return np.concatenate([rechecked.astype("i8"), accesses.at[flags | np.isin(site, relaxed)]])
 
 
 class _Search:
@@ -219,77 +219,3 @@ def elements_read(accesses: Events, region: Region) -> Array | None:
     found = np.zeros(region.array.size, bool)
     found[element] = True
     return np.flatnonzero(found)
-
-
-def _letter(site: Site) -> str:
-    """What a site orders: f and b are fences of all and of the block, s syncwarps, r and a atomics, r if it's used."""
-    if site.kind == "atomic":
-        return "r" if site.used else "a"
-    return {"threadfence": "f", "threadfence_system": "f", "threadfence_block": "b", "syncwarp": "s"}.get(site.call, "")
-
-
-def follow(those: Events, events: Events) -> Array:
-    """Which events one of `those` precedes in its own thread, or before a barrier or a syncwarp of its whole warp."""
-    found = np.zeros(len(events), bool)
-    if not len(those):
-        return found
-    of_those, of_events = (
-        ((one.thread, one.at), (one.block, one.phase), (one.warp, one.step)) for one in (those, events)
-    )
-    for (group, since), (its_group, when) in zip(of_those, of_events, strict=True):
-        groups, number = np.unique(group, return_inverse=True)
-        first = np.full(len(groups), NEVER)
-        np.minimum.at(first, number, since)
-        place = np.minimum(np.searchsorted(groups, its_group), len(groups) - 1)
-        found |= (groups[place] == its_group) & (when > first[place])
-    return found | np.isin(events.at, those.at)
-
-
-class Ordering:
-    """What fences, atomics and syncwarps of a part of a warp put in order, beside barriers and whole syncwarps.
-
-    A thread that fences and then changes an address by an atomic hands on what it knows to every thread that later
-    reads that address by an atomic whose result it uses. What a thread knows are its own accesses and, after a barrier
-    or a syncwarp, those of the others. A fence of `threadfence_block` works within its block. (CUDA C++ Programming
-    Guide, "Memory Fence Functions"; release and acquire patterns in the PTX ISA, "Memory Consistency Model".)
-    """
-
-    def __init__(self, events: Callable[[], Events], sites: list[Site]) -> None:
-        """`events()` gives all events of the run."""
-        self._events = events
-        self._letters = np.array([_letter(site) for site in sites])
-        self.none = not np.isin(self._letters, list("fbs")).any()
-        """Whether the kernel has nothing but barriers."""
-
-    @cached_property
-    def _synced(self) -> Events:
-        events = self._events()
-        return events.only(self._letters[events.site] != "")
-
-    def after(self, first: Events, later: Events) -> Array:
-        """Which of the `later` accesses come after the `first` in every run."""
-        found = follow(first, later)
-        if self.none or found.all():
-            return found
-        # The lanes that meet at a syncwarp log it one after another, when they go on.
-        end = NEVER if "s" in self._letters else int(later.at.max()) + 1
-        events = self._synced.only(slice(*np.searchsorted(self._synced.at, [first.at[0], end])))
-        letter, at = self._letters[events.site], events.at
-        everywhere = np.unique(events.memory, return_inverse=True)[1]  # a number for each address, or partial syncwarp
-        in_block = np.unique(np.stack([events.memory, events.block]), axis=1, return_inverse=True)[1]
-        know = follow(first, events)
-        while True:
-            new = (letter == "s") & np.isin(everywhere, everywhere[know & (letter == "s")])
-            for fences, place in (["f"], everywhere), (["f", "b"], in_block):
-                fenced = events.only(know & np.isin(letter, fences))
-                released = np.isin(letter, ["r", "a"]) & follow(fenced, events)
-                handed_on = np.full(len(events), NEVER)
-                np.minimum.at(handed_on, place[released], at[released])
-                new |= (letter == "r") & (at > handed_on[place])
-            new &= ~know
-            if not new.any():
-                return found
-            know |= follow(events.only(new), events)
-            found |= follow(events.only(new), later)
-            if found.all():
-                return found

@@ -8,6 +8,8 @@ from typing import Any
 
 ENDINGS = ("raised", "deadlock", "endless")
 """Kinds of mistakes with which a run ends."""
+NOT_MET = "the mask {:#x} names {} lanes that don't come here (the first: lane {}). Name those that do: {:#x}."
+OUTSIDER = "{}, lane {}, is not in the mask that it passes itself."
 ABSENT_LANE = "{} reads the value of lane {}, which does not take part: it is undefined."
 
 

@@ -71,18 +71,21 @@ class Execution:
         return Events.of(self.log, self.sites, self.settings.block_size)
 
     @cached_property
-    def _parts(self) -> tuple[Events, Events]:
-        events = self.events
+    def _parts(self) -> tuple[Events, Events, Events]:
+        events, issued = self.events, np.array([site.call == "issue" for site in self.sites])
         accessing = events.log.kinds[events.site] > 0
-        return events.only(accessing), events.only(~accessing)
+        return events.only(accessing & ~issued[events.site]), events.only(~accessing), events.only(accessing)
 
     accesses = property(lambda self: self._parts[0], doc="The events that access memory.")
     others = property(lambda self: self._parts[1], doc="All other events: branches, loops, fences.")
 
     @cached_property
     def pieces(self) -> Events:
-        """The accesses, those of several sizes to one array in pieces of one size, so that they can be compared."""
-        pieces: Events = self.accesses.in_pieces(self.regions)
+        """The accesses, those of several sizes to one array in pieces of one size, so that they can be compared.
+
+        With them the beginnings of asynchronous copies, which may write from then on.
+        """
+        pieces: Events = self._parts[2].in_pieces(self.regions)
         return pieces
 
     @property

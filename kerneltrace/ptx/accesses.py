@@ -15,7 +15,7 @@ from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
 from kerneltrace.ptx.decode import Decoder, Source, Step, words_of
 from kerneltrace.ptx.text import Instruction
-from kerneltrace.ptx.threads import Order, Threads
+from kerneltrace.ptx.threads import Threads
 from kerneltrace.ptx.values import TYPES
 
 Perform = Callable[[Threads, Array], None]
@@ -42,16 +42,29 @@ class Accesses:
 
     def step(self, one: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
+        parts = set(one.parts)
+        if one.name in ("membar", "fence"):
+            return self._fence(one)
         if one.name in ("ld", "ldu"):
             return self._load(one)
-        if one.name == "st":
-            return self._store(one)
-        if one.name in ("atom", "red") and not {"vec", "async", "v2", "v4", "v8"} & set(one.parts):
-            return self._atomic(one)
-        return None
+        is_plain = one.name == "st" or (one.name in ("atom", "red") and not {"vec", "async", "v2", "v4", "v8"} & parts)
+        step = (self._store(one) if one.name == "st" else self._atomic(one)) if is_plain else None
+        if step is None or not {"release", "acq_rel"} & parts:
+            return step
+        fence, access = self._fence(one), step
+        return lambda t: (fence(t), access(t))[1]
+
+    def _fence(self, one: Instruction) -> Step:
+        site = self._decoder.site("fence", one, "threadfence_block" if "cta" in one.parts else "threadfence")
+        return lambda t: t.add(site + t.log.fresh, 0)
 
     def _site(self, kind: str, one: Instruction) -> int:
-        return self._decoder.site(kind, one, "volatile" if {"volatile", "relaxed"} & set(one.parts) else "")
+        """The place of a load or a store, of which some are as good as atomics."""
+        call = "relaxed" if {"relaxed", "acquire", "release"} & set(one.parts) else ""
+        if "volatile" in one.parts:
+            is_polled = kind == "load" and not self._decoder.compared.isdisjoint(one.operands)
+            call = "polled" if is_polled else "volatile"
+        return self._decoder.site(kind, one, call)
 
     def checked(
         self, one: Instruction, site: int, at: Source, names: tuple[str, ...], size: int, perform: Perform,
@@ -99,11 +112,17 @@ class Accesses:
         at, names = self.address(one.operands[1], dtype.itemsize)
         shift, memory = dtype.itemsize.bit_length() - 1, self.memory
         nothing = np.array("nan" if dtype.kind == "f" else 0).astype(dtype)
+        size = dtype.itemsize * len(writes)
 
         def perform(t: Threads, address: Array) -> None:
             buffer, place = memory.bytes_at(t, address)
             if memory.any_arriving and memory.is_shared(address):
-                self.check_arrived(t, one, place, address, dtype.itemsize * len(writes))
+                self.check_arrived(t, one, place, address, size)
+            if buffer is memory.local:
+                unset: Array = ~np.any(memory.written[place[:, None] + np.arange(size)], axis=1)
+                if unset.any():
+                    words = "{} reads an element of a local array that it has not written."
+                    t.report("unset", one.line, words, t.numbers[unset][0], times=int(unset.sum()))
             items, first = buffer.view(dtype), place >> shift
             for i, write in enumerate(writes):
                 write(t, items[first + i if i else first])
@@ -112,7 +131,6 @@ class Accesses:
             for write in writes:
                 write(t, nothing)
 
-        size = dtype.itemsize * len(writes)
         return self.checked(one, self._site("load", one), at, names, size, perform, instead)
 
     def check_arrived(self, t: Threads, one: Instruction, place: Array, address: Array, size: int) -> None:
@@ -134,6 +152,8 @@ class Accesses:
 
         def perform(t: Threads, address: Array) -> None:
             buffer, place = memory.bytes_at(t, address)
+            if buffer is memory.local:
+                memory.written[place[:, None] + np.arange(dtype.itemsize * len(sources))] = True
             items, first = buffer.view(dtype), place >> shift
             for i, source in enumerate(sources):
                 items[first + i] = source(t)
@@ -174,22 +194,18 @@ class Accesses:
             items, place = buffer.view(dtype), place >> shift
             brought = [np.broadcast_to(value(t), t.n) for value in values]
             if vectorised and write is None:
-                order = _in_order(t.n, t.order)
+                order = t.drawn()
                 _UFUNCS[op].at(items, place[order], brought[0][order])
                 return
-            old = one_by_one(items, place, brought, change, _in_order(t.n, t.order))
+            old = one_by_one(items, place, brought, change, t.drawn())
             if write:
                 write(t, old)
 
-        site = self._decoder.site("atomic", one, f"atomic.{_NAMES.get(op, op)}", used=used)
+        of_floats = ".float" * ("f" in one.parts[-1])  # shared memory has no type of its own in PTX
+        site = self._decoder.site("atomic", one, f"atomic.{_NAMES.get(op, op)}{of_floats}", used=used)
         nothing = np.array(0).astype(dtype)
         instead = (lambda t: write(t, nothing)) if write else None
         return self.checked(one, site, at, names, dtype.itemsize, perform, instead)
-
-
-def _in_order(n: int, order: Order | None) -> Array:
-    numbers = np.arange(n)
-    return order(numbers) if order else numbers
 
 
 def _change(op: str, one: Instruction) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ flush them. Source: NVIDIA, Parallel Thread Execution ISA, "Integer Arithmetic I
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -122,6 +123,16 @@ def _dp4a(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
     return ((x.astype(np.int64) * y).sum(axis=1) + c).astype(c.dtype)
 
 
+def _differences(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
+    """vabsdiff4: those of four bytes, or c and their sum."""
+    x, y = (
+        np.ascontiguousarray(v).reshape(-1).view("i1" if "s32" in parts[1:] else "u1")
+        for v in np.broadcast_arrays(a, b)
+    )
+    apart = np.abs(x.astype("i2") - y).astype("u1")
+    return apart.reshape(-1, 4).sum(axis=1, dtype="u4") + c if "add" in parts else apart.view("u4")
+
+
 def _count_bits(a: Any) -> Any:
     return np.bitwise_count(a).astype(np.uint32)
 
@@ -171,10 +182,6 @@ _COUNTED = {"fma": 2, "mad": 2, **dict.fromkeys(
     ("add", "sub", "mul", "div", "rem", "neg", "abs", "min", "max", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos",
      "tanh"), 1)}  # fmt: skip
 _SPECIAL = ("div", "rem", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
-COMPARISONS: dict[str, Function] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
-}  # fmt: skip
 
 
 def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]] | None:
@@ -182,6 +189,8 @@ def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dty
     kind = one.parts[-1] if one.parts else ""
     if one.name == "dp4a":
         return lambda a, b, c: _dp4a(a, b, c, one.parts), [TYPES["b32"]] * 2 + [TYPES[kind]], TYPES[kind]
+    if one.name == "vabsdiff4":
+        return lambda a, b, c: _differences(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
     if one.name == "shf":
         return lambda a, b, c: _funnel(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
     if one.parts[:1] == ("shiftamt",):
@@ -263,8 +272,8 @@ _BITS = {"tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
 def operations_of(one: Instruction) -> Operations:
     """What one thread does with it: FLOP and operations on whole numbers; those on 64 bits compute addresses."""
     kind = one.parts[-1] if one.parts else ""
-    if one.name == "mma":
-        m, n, k = (int(n) for n in one.parts[2][1:].replace("n", " ").replace("k", " ").split())
+    if "mma" in (one.name, *one.parts[:1]):
+        m, n, k = (int(n) for part in one.parts if part[0] == "m" and "k" in part for n in re.findall(r"\d+", part))
         flop, bits = 2 * m * n * k // 32, _BITS.get(one.parts[6], 16)
         return Operations(flop, instructions=1, double=int(kind == "f64"), tensor=flop * bits // 16 * (kind != "f64"))
     if one.name in ("atom", "red") and set(one.parts) & {"add", "min", "max", "and", "or", "xor", "inc", "dec"}:

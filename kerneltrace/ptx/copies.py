@@ -43,8 +43,7 @@ class Copies:
         (to, to_names), (of, names) = (self._accesses.address(word, size) for word in one.operands[:2])
         has_size = len(one.operands) > 3 + ("cache_hint" in one.parts)
         read = decoder.source(one.operands[3] if has_size else str(size), TYPES["u32"])
-        arrival = decoder.site("store", one)
-        load = decoder.site("load", one)
+        arrival, load = decoder.site("store", one), decoder.site("load", one)
 
         def issue(t: Threads, target: Array) -> None:
             n = np.minimum(np.broadcast_to(read(t), t.n), size).astype(int)
@@ -64,7 +63,13 @@ class Copies:
             memory.any_arriving = True
             self._copies.append(Copy(t.numbers, target, place, data, self._closed[t.at].copy(), arrival))
 
-        return self._accesses.checked(one, 0, to, to_names, size, issue)  # it is logged when it arrives
+        return self._accesses.checked(one, decoder.site("store", one, "issue"), to, to_names, size, issue)
+
+    def taken(self, number: int) -> list[Copy]:
+        """The copies of a thread that no group's end has waited for, which from now on something else waits for."""
+        mine = [copy.only(copy.threads == number) for copy in self._copies]
+        self._copies = [rest for copy in self._copies if len((rest := copy.only(copy.threads != number)).threads)]
+        return [copy for copy in mine if len(copy.threads)]
 
     def _close(self, t: Threads) -> None:
         self._closed[t.at] += 1
@@ -84,7 +89,7 @@ class Copies:
             if len(copy.threads):
                 kept.append(copy)
         self._copies = kept
-        self._memory.any_arriving = bool(kept)
+        self._memory.any_arriving = bool(self._memory.arriving.any())
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from kerneltrace.errors import KernelError
 from kerneltrace.log.event_log import SITES
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations, Site
-from kerneltrace.ptx.arithmetic import COMPARISONS, FUNCTIONS, function_of
+from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
 from kerneltrace.ptx.flow import WORD, waits_of_loads
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Function, Instruction
@@ -22,10 +22,12 @@ from kerneltrace.ptx.values import (
     REGISTERS,
     TYPES,
     as_type,
+    compared,
     constant,
     converted,
     joined,
     narrowed,
+    numbers_of,
     to_tf32,
     widened,
 )
@@ -52,6 +54,9 @@ class Decoder:
             word for one in function.code if isinstance(one, Instruction) for text in one.operands
             for word in WORD.findall(text)
         )  # fmt: skip
+        tests = [one for one in function.code if isinstance(one, Instruction) and one.name == "setp"]
+        self.compared = {word for one in tests for word in one.operands}
+        """Registers that are compared with something."""
         self._origins: dict[str, set[str]] = {}  # for each register the arrays whose addresses it is worked out from
         self._find_origins()
         self._waits = waits_of_loads(function)
@@ -200,16 +205,37 @@ class Decoder:
 
     def _setp(self, one: Instruction) -> Step:
         """Compare two numbers, and combine that with a third operand where there is one."""
-        names, dtype = one.operands[0].split("|"), TYPES[one.parts[-1]]
-        a, b = (self.source(word, dtype) for word in one.operands[1:3])
-        writes, compare = [self.result(name) for name in names], compared(one.parts[0], dtype)
+        writes = [self.result(name) for name in one.operands[0].split("|")]
+        compare = self._comparison(one)
         other = self.source(one.operands[3], TYPES["pred"]) if len(one.operands) > 3 else None
         combine = FUNCTIONS.get(one.parts[1], np.bitwise_and)
 
         def step(t: Threads) -> None:
-            truth = compare(a(t), b(t))
-            for write, value in zip(writes, (truth, ~truth), strict=False):
+            truths = compare(t)
+            for write, value in zip(writes, (*truths, ~truths[0]), strict=False):  # of a pair both, of one its opposite
                 write(t, value if other is None else combine(value, other(t)))
+
+        return step
+
+    def _comparison(self, one: Instruction) -> Callable[[Threads], list[Any]]:
+        """A function that compares two operands: a truth value for each number, two for a pair of 16 bits."""
+        kind = one.parts[-1]
+        a, b = (self.source(word, TYPES[kind]) for word in one.operands[1:3])
+        dtype = np.dtype("f4") if kind in ("bf16", "bf16x2", "f16x2") else TYPES[kind]
+        compare = compared(one.parts[0], dtype)
+        return lambda t: [compare(*both) for both in zip(numbers_of(a(t), kind), numbers_of(b(t), kind), strict=True)]
+
+    def _set(self, one: Instruction) -> Step:
+        """Compare, and give 1.0 or all bits where it is true."""
+        into, compare, write = one.parts[-2], self._comparison(one), self.result(one.operands[0])
+        yes = {"f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80, "f32": 0x3F800000}.get(into, -1)
+
+        def step(t: Threads) -> None:
+            found = [np.where(truth, yes, 0) for truth in compare(t)]
+            if len(found) == 2:
+                write(t, joined(*(one.astype("u2") for one in found)))
+            else:
+                write(t, found[0].astype(f"u{TYPES[into].itemsize}"))
 
         return step
 
@@ -263,18 +289,3 @@ def parameter_place(operand: str) -> str:
     """`name+8` for `[name+8]`, `name+0` for `[name]`."""
     match = _PLACE.fullmatch(operand)
     return f"{match[1]}+{int(match[2] or '0', 0)}" if match else operand
-
-
-def compared(name: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
-    """A comparison; with NaN all are false but those whose names end in u, `ne` too."""
-    if dtype.kind != "f":
-        return COMPARISONS[name]
-
-    def compare(a: Any, b: Any) -> Any:
-        has_nan = np.isnan(a) | np.isnan(b)
-        if name in ("num", "nan"):
-            return has_nan == (name == "nan")
-        truth = COMPARISONS[name.removesuffix("u")](a, b)
-        return truth | has_nan if name.endswith("u") else truth & ~has_nan
-
-    return compare

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import keyword
+import itertools
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ from kerneltrace.log.program import Program
 from kerneltrace.log.traced_memory import TracedArray
 from kerneltrace.ptx.machine import Machine
 from kerneltrace.ptx.memory import Memory
-from kerneltrace.ptx.text import Function, inlined, read_ptx
+from kerneltrace.ptx.text import Function, Instruction, Variable, inlined, read_ptx
 
+_TYPES = {"float": "f4", "double": "f8", **dict.fromkeys(("int", "unsigned", "unsigned int"), "i4"),
+          **dict.fromkeys(("long long", "unsigned long long"), "i8")}  # fmt: skip
 _IDENTIFIER = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)?(?:=[^,]*)?$")
 
 
@@ -48,8 +50,9 @@ class Kernel:
             known = ", ".join(map(_plain, entries)) or "no kernel"
             raise KernelError(f"Expected name to be that of one of the kernels, got {name!r}. There is {known}.")
         self._function: Function = inlined(module, chosen[0])
-        self._variables = (*module.variables, *self._function.variables)
+        self._variables = (*_used(module.variables, self._function), *self._function.variables)
         self.name = name or _plain(chosen[0])
+        self._declared: dict[str, str] = {}  # the types of the parameters in C++, where the source shows them
         self._names = list(parameters) or self._names_in_source()
 
     def signature(self) -> types.FunctionType:
@@ -59,8 +62,8 @@ class Kernel:
             pass
 
         kernel.__name__ = self.name
-        names = [name + "_" * keyword.iskeyword(name) for name in self._names]  # C++ may call an array `in`
-        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        # C++ may call an array `in`, which Python allows for a parameter that is given by its position.
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in self._names]
         kernel.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return kernel  # type: ignore[return-value]  # a nested function is one
 
@@ -70,7 +73,8 @@ class Kernel:
         for match in re.finditer(rf"\b{re.escape(self.name)}\s*\(([^()]*)\)", text):
             parts = [_IDENTIFIER.search(part.strip()) for part in match[1].split(",")]
             if len(parts) == len(self._function.parameters) and all(parts):
-                return [part[1] for part in parts if part]
+                self._declared = {part[1]: " ".join(part.string[: part.start()].split()) for part in parts if part}
+                return list(self._declared)
         return list(self._function.parameters)
 
     def run(self, settings: LaunchSettings, arguments: Any, order: Any = None, watch: Any = None) -> Execution:
@@ -84,6 +88,7 @@ class Kernel:
         program = Program(log, space.constant, diagnostics.divided_by_zero)
         execution = Execution(settings, log, program, diagnostics, space, SharedLayout(settings.shared_bytes))
         placed = {name: space.argument(value, name) for name, value in arguments.values.items()}
+        self._check(placed)
         parameters, pointers = self._parameters(placed)
         memory = Memory(execution, self._variables)
         machine = Machine(
@@ -93,12 +98,23 @@ class Kernel:
         memory.finish()
         return execution
 
+    def _check(self, placed: dict[str, Any]) -> None:
+        """KernelError for an array of other numbers than the kernel takes, or for a number in the place of one."""
+        for name, declared in self._declared.items():
+            known = _TYPES.get(re.sub(r"\b(const|volatile|__restrict__)\b|\*", "", declared).strip())
+            array = placed[name].array if isinstance(placed[name], TracedArray) else None
+            letter = "" if array is None else array.dtype.kind.replace("u", "i")
+            kind = "" if array is None else f"{letter}{array.itemsize}"
+            if known and kind != known * ("*" in declared):
+                what = "a number" if array is None else f"an array of {array.dtype}"
+                raise KernelError(f"{self.name} takes {declared} for {name!r}, got {what}.")
+
     def _parameters(self, placed: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, str]]:
         """The bytes of each parameter, and the arrays to which the parameters at each offset point."""
         parameters = self._function.parameters
         flat = [pair for name, value in placed.items() for pair in _numba_parts(name, value)]
         if len(parameters) != len(flat):  # C++ and Triton take an array as a pointer
-            flat = [(name, _pointer(value)) for name, value in placed.items()] + [("", 0)] * self._hidden
+            flat = [*((name, _pointer(value)) for name, value in placed.items()), *[("", 0)] * self._hidden]
         if len(flat) != len(parameters):
             raise KernelError(f"{self.name} takes {len(parameters)} parameters, got {len(placed)}.")
         pointers = {
@@ -106,7 +122,34 @@ class Kernel:
             if isinstance(value, np.uint64) and name
         }  # fmt: skip
         given = zip(parameters.items(), flat, strict=True)
-        return {parameter: _bytes(name, value, *kind) for (parameter, kind), (name, value) in given}, pointers
+        made = {parameter: _bytes(name, value, *kind) for (parameter, kind), (name, value) in given}
+        bases = {value.base: value.name for value in _leaves(tuple(placed.values())) if isinstance(value, TracedArray)}
+        for parameter, (_, value) in zip(parameters, flat, strict=True):
+            for at in range(0, len(made[parameter]) if isinstance(value, tuple) else 0, 8):  # pointers in a struct
+                base = int.from_bytes(made[parameter][at : at + 8], "little")
+                pointers.update({f"{parameter}+{at}": bases[base]} if base in bases else {})
+        return made, pointers
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _struct(value: tuple[Any, ...], size: int) -> bytes | None:
+    """A struct by value, with numbers of 4 bytes where these give its size, else of 8; None where neither does."""
+    for whole, real in itertools.product("48", repeat=2):
+        made = b""
+        for part in map(_pointer, _leaves(value)):
+            kind = f"i{whole}" if isinstance(part, int) else f"f{real}" if isinstance(part, np.float64) else part.dtype
+            item = np.array(part).astype(kind).tobytes()
+            made += bytes(-len(made) % len(item)) + item
+        if -(-len(made) // 4) * 4 == size or -(-len(made) // 8) * 8 == size:
+            return made.ljust(size, b"\0")
+    return None
 
 
 def _pointer(value: Any) -> Any:
@@ -134,14 +177,28 @@ def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:
         return int(int(value) % 2 ** (8 * size)).to_bytes(size, "little")
     if isinstance(value, np.generic) and value.nbytes == size and kind[0] == "b":
         return value.tobytes()
-    raise KernelError(f"The kernel takes {size} bytes ({kind}) for {name!r}, which {brief_repr(value)} is not.")
+    if isinstance(value, tuple) and (made := _struct(value, size)) is not None:
+        return made
+    words = f"The kernel takes {size} bytes ({kind}) for {name!r}, which {brief_repr(value)} is not."
+    if kind[0] == "b" and size > 1:
+        words += " A struct is a tuple of its numbers and arrays, or a scalar of np.dtype([...], align=True)."
+    raise KernelError(words)
+
+
+def _used(variables: Sequence[Variable], function: Function) -> list[Variable]:
+    """Those of a module's variables that a kernel names."""
+    words = {
+        word for one in function.code if isinstance(one, Instruction) for text in one.operands
+        for word in re.findall(r"[%$\w]+", text)
+    }  # fmt: skip
+    return [one for one in variables if one.name in words]
 
 
 def _plain(entry: str) -> str:
     """The name of a function in its source whose name in PTX is mangled: `copy` for _Z4copyPfi, numba's too."""
-    at = 3 if entry.startswith("_ZN") else 2
-    name = entry
-    while entry.startswith("_Z") and (match := re.compile(r"\d+").match(entry, at)):
+    nested = entry.startswith("_ZN")
+    name, at = entry, 2 + nested
+    while entry.startswith("_Z") and (nested or name == entry) and (match := re.compile(r"\d+").match(entry, at)):
         at = match.end() + int(match[0])
         name = entry[match.end() : at]
     return name

@@ -13,20 +13,34 @@ from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.arithmetic import operations_of
+from kerneltrace.ptx.barriers import Barriers
 from kerneltrace.ptx.copies import Copies
 from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.flow import Block, blocks_of
 from kerneltrace.ptx.memory import Memory
-from kerneltrace.ptx.running import Code, Ended, Running
+from kerneltrace.ptx.printing import printed
+from kerneltrace.ptx.running import PATIENCE, Code, Ended, Running
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Order, Threads
 from kerneltrace.ptx.values import TYPES
 from kerneltrace.ptx.warps import Warps
+from kerneltrace.ptx.wmma import wmma_step
 
 LANES = 4096
 """Threads that run together, in whole blocks."""
 _NOTHING = ("prefetch", "prefetchu", "nanosleep", "griddepcontrol", "discard", "applypriority", "setmaxnreg", "pmevent")
-_WAITS = ("atom", "nanosleep")
+_WAITS = ("atom", "nanosleep", "mbarrier")
+_LEAVE_OUT = "Leave it out to trace the rest."
+_ADVICE = {
+    **dict.fromkeys(("vprintf", "__assertfail"), ""),
+    **dict.fromkeys(("malloc", "free"), "Pass an array for it, or use a local array."),
+    **dict.fromkeys(("wgmma", "tcgen05"), "Compile for 8.0, or write that part with mma.sync or nvcuda::wmma."),
+    **dict.fromkeys(("cp.async.bulk", "mbarrier"), "Copy the tile with cp.async or cuda::memcpy_async, for 8.0."),
+    **dict.fromkeys(("call", "prototype"), "Call the function by its name, in a switch."),
+    **dict.fromkeys(("tex", "tld4", "suld", "sust"), "Read an array instead of a texture or a surface."),
+    **dict.fromkeys(("barrier.cluster", "mapa", "getctarank"), "Trace it without clusters: a block alone."),
+}
+"""What to do instead of what is not run, by how it begins."""
 
 
 class Machine:
@@ -42,13 +56,14 @@ class Machine:
         execution.program.names_float64 = any(re.search(r"\b(double|float64)\b", line) for line in source.values())
         self._accesses = Accesses(self._decoder, stores_once=stores_once)
         self._copies = Copies(self._decoder, self._accesses)
+        self._barriers = Barriers(self._decoder, self._accesses, self._copies)
         self._warps = Warps(self._decoder, self._accesses)
         self._code = [self._decoded(block) for block in blocks_of(function)]
         memory.know_items(self._accesses.items)
         for code in self._code:
             if code.block.latch_of is not None:
                 inside = [c.block for c in self._code if code.block.latch_of in c.block.loops]
-                code.waits = any(_may_wait(one) for block in inside for one in block.code)
+                code.patience = _patience([one for block in inside for one in block.code])
 
     # -- decoding
 
@@ -87,13 +102,17 @@ class Machine:
     def _step(self, one: Instruction) -> Step | None:
         if one.name in _NOTHING:
             return None
-        if one.name in ("membar", "fence"):
-            in_block = {"cta"} & set(one.parts)
-            site = self._decoder.site("fence", one, "threadfence_block" if in_block else "threadfence")
-            return lambda t: t.add(site + t.log.fresh, 0)
         try:
-            makers = (self._decoder.arithmetic, self._accesses.step, self._copies.step, self._warps.step)
-            known = next((step for make in makers if (step := make(one))), None)
+            parts = (
+                self._decoder.arithmetic,
+                self._accesses.step,
+                self._copies.step,
+                self._barriers.step,
+                self._warps.step,
+            )
+            known = wmma_step(one, self._decoder, self._accesses) or next(
+                (step for make in parts if (step := make(one))), None
+            )
         except (KeyError, ValueError, IndexError):
             known = None
         step = known or self._stops(one)
@@ -111,15 +130,25 @@ class Machine:
 
     def _stops(self, one: Instruction) -> Step:
         """The step of an instruction with which a run ends: a trap, a failed assertion, or one that is not run here."""
-        called = " ".join(one.operands)
+        called = next((word for word in one.operands if word in _ADVICE), one.opcode)
+        advice = next((words for name, words in _ADVICE.items() if called.startswith(name)), _LEAVE_OUT)
+        given = [self._decoder.source(f"param{i}+0", TYPES["u64"]) for i in range(2)]
 
         def step(t: Threads) -> None:
-            if one.name in ("trap", "brkpt") or "__assertfail" in called:
-                what = "failed an assertion" if "__assertfail" in called else f"stopped the kernel ({one.name})"
-                t.report("raised", one.line, f"{{}} {what}.", t.numbers[0], times=t.n)
+            first = t.numbers[0]
+            if called == "vprintf":
+                with t.only(t.numbers == first):
+                    text, arguments = (int(np.ravel(one(t))[0]) for one in given)
+                    words = f"{{}} prints: {printed(self._memory, t, text, arguments).strip()}"
+                t.report("printed", one.line, words, first, times=t.n)
+                return
+            if one.name in ("trap", "brkpt") or called == "__assertfail":
+                what = f"stops the kernel ({one.name})."
+                if called == "__assertfail":
+                    what = f"fails the assertion: {self._memory.text_at(t, int(np.ravel(given[0](t))[0]))}."
+                t.report("raised", one.line, f"{{}} {what}", first, times=t.n)
                 raise Ended
-            what = "printf" if "vprintf" in called else f"{one.opcode} {called}".strip()
-            raise KernelError(f"Line {one.line}: {what} can't be run without a GPU. Leave it out to trace the rest.")
+            raise KernelError(f"Line {one.line}: {called} can't be run without a GPU. {advice}")
 
         return step
 
@@ -135,12 +164,19 @@ class Machine:
                 threads = Threads(self._run, first, min(at_once, blocks - first), order)
                 self._memory.begin(threads)
                 self._copies.begin(threads)
+                self._barriers.begin()
                 try:
                     Running(self._run, threads, self._code).to_the_end()
+                    self._warps.finish(threads)
                 except Ended:
                     threads.write_log()
                     return
 
 
-def _may_wait(one: Instruction) -> bool:
-    return one.name in _WAITS or (one.name == "ld" and bool({"volatile", "relaxed", "acquire"} & set(one.parts)))
+def _patience(code: list[Instruction]) -> int:
+    """The turns of a loop after which other threads go on: few if it waits at an mbarrier, 0 if it waits for nobody."""
+    may_wait = any(
+        one.name in _WAITS or (one.name == "ld" and {"volatile", "relaxed", "acquire"} & set(one.parts)) for one in code
+    )
+    at_barrier = any(one.name == "mbarrier" and one.parts[0][-4:] == "wait" for one in code)
+    return 4 if at_barrier and not any(one.name in ("atom", "ld") for one in code) else PATIENCE * may_wait

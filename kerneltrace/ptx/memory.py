@@ -115,7 +115,9 @@ class Memory:
         self._stride = -(-self.shared_bytes // 16) * 16
         self._shared = np.full(threads.blocks * self._stride + 16, UNWRITTEN, "u1")
         self._local_stride = -(-self.local_bytes // 16) * 16
-        self._local = np.full(threads.size * self._local_stride + 16, UNWRITTEN, "u1")
+        self.local = np.full(threads.size * self._local_stride + 16, UNWRITTEN, "u1")
+        self.written = np.zeros(len(self.local), bool)
+        """Bytes of local memory that their thread has written."""
         self._of_block = threads.block * self._stride
         self._of_thread = np.arange(threads.size) * self._local_stride
         self.arriving = np.zeros(len(self._shared) if threads.blocks else 0, bool)
@@ -137,7 +139,7 @@ class Memory:
         """The bytes of the space that addresses lie in, and where in them; of one space for all."""
         lowest = int(address.min())
         if lowest >= LOCAL:
-            return self._local, address - LOCAL + threads.those(self._of_thread)
+            return self.local, address - LOCAL + threads.those(self._of_thread)
         if lowest >= GLOBAL:
             return self._global, address - GLOBAL
         if lowest >= CONSTANT:
@@ -147,6 +149,11 @@ class Memory:
         elif int(address.max()) >= DYNAMIC_SHARED:
             address = np.where(address < DYNAMIC_SHARED, address, address - (DYNAMIC_SHARED - self._dynamic_at))
         return self._shared, address + threads.those(self._of_block)
+
+    def text_at(self, threads: Threads, address: int) -> str:
+        """The text that begins at an address, up to its first zero."""
+        buffer, place = self.bytes_at(threads, np.array([address]))
+        return bytes(buffer[int(place[0]) :][:1000]).partition(b"\0")[0].decode(errors="replace")
 
     def is_logged(self, address: Array) -> bool:
         """Whether accesses at these addresses are logged: those of memory that threads share."""

@@ -15,7 +15,7 @@ from kerneltrace.ptx.flow import EXIT, Block
 from kerneltrace.ptx.threads import Threads
 
 PATIENCE = 64
-"""Turns of a loop that waits for other threads, after which these go on."""
+"""Turns of a loop that waits for other threads, after which these go on; fewer where they have to."""
 
 
 class Ended(Exception):
@@ -41,8 +41,8 @@ class Code:
     """Whether there is a `return` in the branch's line of the source, or in the next."""
     doubles: dict[int, str] = field(default_factory=dict)
     """Lines that compute in float64, which count once they are executed: few ways through sinf do."""
-    waits: bool = False
-    """Whether it is the latch of a loop that may wait for other threads."""
+    patience: int = 0
+    """Of the latch of a loop that may wait for other threads, the turns after which these go on."""
 
 
 class Running:
@@ -54,7 +54,6 @@ class Running:
         self._held = np.full(threads.size, -1)  # the place of the barrier where a thread waits
         self._keys = np.zeros(threads.size, "i8")  # in the log, of that barrier
         self._brought = np.zeros(threads.size, bool)  # the predicate that each brings there
-        self._passed_by = np.zeros(threads.size, bool)  # has come to the kernel's end without a `return`
         self._returning = np.zeros(threads.size, bool)  # whether its latest branch stands in a line with a `return`
         self._turns: dict[int, int] = {}  # of loops, by the place of their latch
         self._latches = {one.block.latch_of: i for i, one in enumerate(code) if one.block.latch_of is not None}
@@ -69,11 +68,13 @@ class Running:
                 continue
             place = min(self._ready)
             code = self._code[place]
-            if code.waits and self._turns.get(place, 0) % PATIENCE == PATIENCE - 1:
-                self._release()
-                place = max(self._ready)
-                if place != min(self._ready):
-                    self._turns[min(self._ready)] += 1
+            if code.patience and self._turns.get(place, 0) % code.patience == code.patience - 1:
+                is_released = self._release()
+                self._turns[place] += 1
+                others = sorted(self._ready.keys() - {place})
+                if not (others or is_released) and code.patience < PATIENCE < self._turns[place]:
+                    self._report_alone(code)
+                place = others[self._turns[place] // code.patience % len(others)] if others else place
                 code = self._code[place]
             parts = self._ready.pop(place)
             numbers = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
@@ -119,7 +120,7 @@ class Running:
             self._ready.setdefault(place, []).append(numbers)
             return
         self._t.alive[numbers] = False
-        self._passed_by[numbers] = ~self._returning[numbers]
+        self._t.passed_by[numbers] = ~self._returning[numbers]
 
     # -- loops
 
@@ -130,11 +131,17 @@ class Running:
         if turns > self._run.log.max_steps:
             line = code.block.last_line or self._code[head].block.last_line
             words = f"{{}} is still in this loop after {turns - 1:,} turns, and the trace ends here."
-            words += " Does it wait for a thread that can't go on, or for a later block?" * code.waits
+            words += " Does it wait for a thread that can't go on, or for a later block?" * bool(code.patience)
             self._t.report("endless", line, words, numbers[0])
             raise Ended
         self._turning = head
         self._leave(head, numbers)
+
+    def _report_alone(self, code: Code) -> None:
+        thread = self._ready[min(self._ready)][0][0]
+        words = "{} waits in this loop at an mbarrier, and no thread is left that could arrive there."
+        self._t.report("deadlock", self._code[code.block.targets[0]].block.last_line, words, thread)
+        raise Ended
 
     def _loop_contexts(self, block: Block) -> list[int] | None:
         """The list of the contexts of the outermost loop around a block."""
@@ -156,7 +163,7 @@ class Running:
             np.where(waiting, held.reshape(t.blocks, -1), -1).max(axis=1)
             != np.where(waiting, held.reshape(t.blocks, -1), len(self._code)).min(axis=1)
         )
-        wrong |= opened & self._passed_by.reshape(t.blocks, -1).any(axis=1)
+        wrong |= opened & t.passed_by.reshape(t.blocks, -1).any(axis=1)
         for number in np.flatnonzero(wrong):
             self._report_partial(int(number))
         for number in np.flatnonzero(opened):
@@ -194,7 +201,7 @@ class Running:
         words = f"{{}} and {len(here) - 1:,} others wait here" if len(here) > 1 else "{} waits here"
         for other, threads in others:
             words += f", {len(threads):,} threads wait at line {other} instead"
-        gone = mine[self._passed_by[mine]]
+        gone = mine[t.passed_by[mine]]
         if len(gone):
             have = "has" if len(gone) == 1 else "have"
             where = self._run.settings.where(t.first + int(gone[0]))

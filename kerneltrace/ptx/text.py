@@ -6,6 +6,7 @@ Source: NVIDIA, Parallel Thread Execution ISA, "Syntax" and "State Spaces, Types
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -21,11 +22,13 @@ _VARIABLE = re.compile(
     r"\.(const|global|shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)((?:\[\d*\])*)(?:\s*=\s*([^;]*))?\s*$"
 )
 _PARAMETER = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)[^,]*?([\w$]+)(?:\[(\d+)\])?\s*(?:,|$)")
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)", re.DOTALL)
+_REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.DOTALL)
+_OWN = re.compile(r"\.reg\s*\.\w+\s+([^;<]*);|(?:^|[;{}])\s*([\w$]+)\s*:(?!:)")  # names that a block `{ }` declares
 _INSTRUCTION = re.compile(r"(?:@(!?)(%?[\w$]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"<[^>]*>|\[[^\]]*\]|\([^()]*\)|[^,<\[(\s]+")
 _LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _WORD = re.compile(r"[%$\w]+(?:\.[xyz]\b)?")
+_INNERMOST = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,11 @@ def _function(name: str, returned: tuple[str, ...], parameters: dict[str, tuple[
     registers: dict[str, str] = {}
     tables: dict[str, tuple[str, ...]] = {}
     variables, line, own_file = [], 0, ""
-    for statement in map(str.strip, re.split(r"[;{}]", body)):
-        *labels, rest = re.split(r"(?<=[\w$]):(?!:)\s*", statement)
+    blocks = itertools.count()
+    while "{" in body:
+        body = _INNERMOST.sub(lambda match: _renamed(match[1], next(blocks)), body)
+    for statement in map(str.strip, body.split(";")):
+        *labels, rest = re.split(r"(?<=[\w$])\s*:(?!:)\s*", statement)
         if match := _LOCATION.match(rest):
             own_file = own_file or match[1]
             line = _line(match, own_file) or line
@@ -153,6 +159,12 @@ def _function(name: str, returned: tuple[str, ...], parameters: dict[str, tuple[
             split = tuple(re.split(r"\.|::", parts))[1:]
             code.append(Instruction(opcode, split, tuple(_OPERAND.findall(operands)), line, guard, bool(negated)))
     return Function(name, returned, parameters, tuple(code), registers, tuple(variables), tables)
+
+
+def _renamed(block: str, number: int) -> str:
+    """What stands in a block `{ }`, its own registers and labels under names that no other block has."""
+    own = {name.strip() for match in _OWN.finditer(block) for name in (match[1] or match[2]).split(",")}
+    return f";{_WORD.sub(lambda match: f'{match[0]}${number}b' if match[0] in own else match[0], block)};"
 
 
 def _line(match: re.Match[str], own_file: str) -> int:
@@ -176,7 +188,8 @@ def inlined(module: Module, name: str) -> Function:
                 yield item
                 continue
             if called.name in calling:
-                raise KernelError(f"{called.name} calls itself, which kerneltrace can't follow. Write it as a loop.")
+                words = f"Line {item.line}: {called.name} calls itself, which kerneltrace can't follow."  # type: ignore[union-attr]
+                raise KernelError(f"{words} Write it as a loop.")
             copy, after = _copied(called, item, next(copies))  # type: ignore[arg-type]
             registers.update(copy.registers)
             tables.update(copy.tables)

@@ -23,6 +23,7 @@ class Threads:
     at: Any
     """Their numbers, to index with: a slice for all."""
     n: int
+    _drawn: Array | None
 
     def __init__(self, execution: Execution, first: int, blocks: int, order: Order | None) -> None:
         settings = execution.settings
@@ -38,6 +39,7 @@ class Threads:
         """The warp of each, counted from the first of `first`."""
         self.epoch = np.zeros(int(self.warp[-1]) + 1, "i4")  # syncwarps of whole warps, warp by warp
         self.alive = np.ones(self.size, bool)
+        self.passed_by = np.zeros(self.size, bool)  # has come to the kernel's end without a `return`
         self.phase = np.array([self.log.new_phase() for _ in range(blocks)], "i4")
         self.registers: dict[str, Any] = _kept_by_gpu(settings, inside, self.block + first, self.lane)
         self.loop: list[int] | None = None
@@ -47,18 +49,32 @@ class Threads:
 
     def take(self, at: Any, n: int) -> None:
         """Let these threads take part."""
-        self.at, self.n, self.all = at, n, n == self.size
+        self.at, self.n, self.all, self._drawn = at, n, n == self.size, None
+
+    def drawn(self) -> Array:
+        """Those that take part, counted from 0, in the order in which they change memory by atomics, and log it."""
+        if self._drawn is None:
+            numbers = np.arange(self.n)
+            self._drawn = self.order(numbers) if self.order else numbers
+        return self._drawn
 
     @contextmanager
     def only(self, mask: Array) -> Iterator[bool]:
         """Let those go on for which the mask is true, of those that take part; whether there are any."""
-        kept, chosen = (self.at, self.n), int(np.count_nonzero(mask))
+        chosen = int(np.count_nonzero(mask))
         if chosen == self.n:
             yield True
             return
+        with self.these(self.numbers[mask]):
+            yield chosen > 0
+
+    @contextmanager
+    def these(self, numbers: Array) -> Iterator[None]:
+        """Let the threads of some numbers take part instead."""
+        kept = self.at, self.n
         self.write_log()
-        self.take(self.numbers[mask], chosen)
-        yield chosen > 0
+        self.take(numbers, len(numbers))
+        yield
         self.write_log()
         self.take(*kept)
 
@@ -119,12 +135,13 @@ class Threads:
             if value is not None:
                 words[:, at + 1] = value
             at += 1 if value is None else 2
-        log, thread, width = self.log, (self.first + self.numbers).astype("i4"), words.shape[1]
+        drawn, width = self.drawn() if self.order else slice(None), words.shape[1]
+        words, log, thread = words[drawn], self.log, (self.first + self.numbers[drawn]).astype("i4")
         log.starts.frombytes((len(log.words) + width * np.arange(self.n)).tobytes())
         log.words.frombytes(words.tobytes())
         log.threads.frombytes(thread.tobytes())
-        log.phases.frombytes(self.phase[self.those(self.block)].tobytes())
-        log.warp_epochs.frombytes(self.epoch[self.those(self.warp)].tobytes())
+        log.phases.frombytes(self.phase[self.those(self.block)][drawn].tobytes())
+        log.warp_epochs.frombytes(self.epoch[self.those(self.warp)][drawn].tobytes())
         if len(log.words) > 2 * log.max_events:
             raise too_large(f"{len(log.words) // 2:,} logged accesses need", log.max_events)
 

@@ -5,6 +5,7 @@ Source: NVIDIA, Parallel Thread Execution ISA, "Fundamental Types" and "Operand 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,13 @@ TYPES: dict[str, np.dtype[Any]] = {
 """Types of instructions as NumPy's; NumPy has no bfloat16 and no pairs, which stay the bits that they are."""
 REGISTERS = TYPES | {"f16": np.dtype("u2"), **{f"s{bits}": np.dtype(f"u{bits // 8}") for bits in (16, 32, 64)}}
 """Types of registers: they hold bits."""
+
+
+ELEMENTS: dict[str, np.dtype[Any]] = {
+    kind: np.dtype(code)
+    for kind, code in (("f16", "f2"), ("bf16", "u2"), ("tf32", "f4"), ("f64", "f8"), ("s8", "i1"), ("u8", "u1"))
+}
+"""Types of the elements of matrices."""
 
 
 def as_type(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -63,6 +71,13 @@ def narrowed(value: Any) -> Any:
 def halves(pair: Any) -> tuple[Any, Any]:
     """The lower and the upper 16 bits."""
     return pair.astype(np.uint16), (pair >> np.uint32(16)).astype(np.uint16)
+
+
+def numbers_of(value: Any, kind: str) -> list[Any]:
+    """The numbers that bits of a type stand for: one, or two of a pair."""
+    if kind.endswith("x2"):
+        return [number for half in halves(value) for number in numbers_of(np.asarray(half), kind[:-2])]
+    return [widened(value) if kind == "bf16" else value.view("f2") if kind == "f16" else value]
 
 
 def joined(low: Any, high: Any) -> Any:
@@ -112,3 +127,30 @@ def converted(value: Any, dtype: np.dtype[Any], parts: tuple[str, ...]) -> Any:
 def saturated(value: Any) -> Any:
     """Between 0 and 1; NaN becomes 0."""
     return np.clip(np.nan_to_num(value, nan=0.0, posinf=1.0, neginf=0.0), 0, 1).astype(value.dtype)
+
+
+COMPARISONS: dict[str, Callable[..., Any]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip
+
+
+def compared(name: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
+    """A comparison; with NaN all are false but those whose names end in u, `ne` too."""
+    if dtype.kind != "f":
+        return COMPARISONS[name]
+
+    def compare(a: Any, b: Any) -> Any:
+        has_nan = np.isnan(a) | np.isnan(b)
+        if name in ("num", "nan"):
+            return has_nan == (name == "nan")
+        truth = COMPARISONS[name.removesuffix("u")](a, b)
+        return truth | has_nan if name.endswith("u") else truth & ~has_nan
+
+    return compare
+
+
+def numbers_in(parts: Array, kind: str) -> Array:
+    """The numbers (threads, elements) that registers (threads, registers) hold."""
+    elements = np.ascontiguousarray(parts).view(ELEMENTS.get(kind, TYPES[kind]))
+    return widened(elements) if kind == "bf16" else to_tf32(elements) if kind == "tf32" else elements

@@ -12,22 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.errors import KernelError
-from kerneltrace.log.diagnostics import ABSENT_LANE
+from kerneltrace.log.diagnostics import ABSENT_LANE, NOT_MET, OUTSIDER
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.accesses import Accesses
-from kerneltrace.ptx.decode import Decoder, Step, words_of
+from kerneltrace.ptx.decode import Decoder, Source, Step, words_of
+from kerneltrace.ptx.running import Ended
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
-from kerneltrace.ptx.values import TYPES, to_tf32, widened
+from kerneltrace.ptx.values import ELEMENTS, TYPES, numbers_in
 
 _SUMS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
          "xor": np.bitwise_xor}  # fmt: skip
-_ELEMENTS: dict[str, np.dtype[Any]] = {
-    kind: np.dtype(code)
-    for kind, code in (("f16", "f2"), ("bf16", "u2"), ("tf32", "f4"), ("f64", "f8"), ("s8", "i1"), ("u8", "u1"))
-}
+_ALL = (1 << WARP) - 1
 
 
 class Warps:
@@ -35,6 +32,44 @@ class Warps:
 
     def __init__(self, decoder: Decoder, accesses: Accesses) -> None:
         self._decoder, self._accesses = decoder, accesses
+        self._awaited: dict[tuple[int, int], tuple[int, Instruction, int, int]] = {}
+
+    def finish(self, t: Threads) -> None:
+        """Report masks with lanes that came to the kernel's end, by no `return`, without the others' operation."""
+        for (warp, mask), (absent, one, present, thread) in self._awaited.items():
+            here = np.flatnonzero((t.warp == warp) & t.passed_by)
+            gone = [lane for lane in t.lane[here].tolist() if absent >> lane & 1]
+            if gone:
+                words = NOT_MET.format(mask, len(gone), gone[0], present)
+                t.report("lane", one.line, words, thread)
+        self._awaited.clear()
+
+    def _meet(self, t: Threads, one: Instruction, mask: Source | None) -> Array:
+        """A number for each thread that those lanes of its warp share which come together and name the same mask.
+
+        All lanes in a mask that have not returned execute the same operation (CUDA C++ Programming Guide, "Warp Shuffle
+        Functions"), perhaps in another line.
+        """
+        warp, lane = t.those(t.warp), t.those(t.lane)
+        named = np.broadcast_to(mask(t) if mask else _ALL, t.n)
+        if mask is None or (t.all and t.alive.all() and (named == _ALL).all()):
+            return warp
+        outside = ~(named >> lane.astype("u4") & 1).astype(bool)
+        if outside.any():
+            first = int(np.argmax(outside))
+            words = OUTSIDER.format("{}", int(lane[first]))
+            t.report("lane", one.line, words, t.numbers[first], times=int(outside.sum()))
+        keys, at, group = np.unique(warp.astype("i8") << 32 | named, return_index=True, return_inverse=True)
+        present = np.bincount(group, 2.0**lane).astype("i8")
+        living = np.bincount(t.warp[t.alive | t.passed_by], 2.0 ** t.lane[t.alive | t.passed_by], len(t.epoch))
+        absent = keys & _ALL & ~present & living.astype("i8")[keys >> 32]
+        for number in np.flatnonzero(absent | [tuple(divmod(key, 1 << 32)) in self._awaited for key in keys.tolist()]):
+            key, here, thread = divmod(int(keys[number]), 1 << 32), int(present[number]), int(t.numbers[at[number]])
+            before = self._awaited.pop(key, (0, one, 0, 0))
+            left = before[0] & ~here if here & ~before[0] == 0 else int(absent[number])
+            if left:
+                self._awaited[key] = left, one, here, thread
+        return group
 
     def step(self, one: Instruction) -> Step | None:
         """The step of an instruction; None where it is not known here."""
@@ -47,11 +82,11 @@ class Warps:
     def _shuffle(self, one: Instruction) -> Step:
         mode, decoder = one.parts[1], self._decoder
         write, *met = (decoder.result(word) for word in one.operands[0].split("|"))
-        value, by, clamp = (decoder.source(word, TYPES["u32"]) for word in one.operands[1:4])
+        value, by, clamp, mask = (decoder.source(word, TYPES["u32"]) for word in one.operands[1:5])
 
         def step(t: Threads) -> None:
             mine, b = np.broadcast_to(value(t), t.n), by(t).astype(int) & 31
-            lane, warp, c = t.those(t.lane), t.those(t.warp), clamp(t).astype(int)
+            lane, group, c = t.those(t.lane), self._meet(t, one, mask), clamp(t).astype(int)
             last, segment = c & 31, c >> 8 & 31
             end = (lane & segment) | (last & ~segment)
             wanted = {
@@ -59,8 +94,8 @@ class Warps:
             }[mode]  # fmt: skip
             inside = wanted >= end if mode == "up" else wanted <= end
             wanted = np.where(inside, wanted, lane)
-            table, present = _by_lane(t, mine)
-            values, absent = table[warp, wanted], ~present[warp, wanted]
+            table, present = _by_lane(t, group, mine)
+            values, absent = table[group, wanted], ~present[group, wanted]
             if absent.any():
                 values[absent] = np.array(t.execution.settings.undefined).astype(values.dtype)
                 first = int(np.argmax(absent))
@@ -69,7 +104,7 @@ class Warps:
             write(t, values)
             for result in met:
                 result(t, inside)
-            t.log.shuffles += len(np.unique(warp))
+            t.log.shuffles += len(np.unique(t.those(t.warp)))
 
         return step
 
@@ -77,32 +112,34 @@ class Warps:
         write = self._decoder.result(one.operands[0])
         mode = one.parts[1] if one.name == "vote" else ""
         test = self._decoder.source(one.operands[1], TYPES["pred"]) if mode else None
+        mask = self._decoder.source(one.operands[2], TYPES["u32"]) if mode else None
 
         def step(t: Threads) -> None:
-            warp, bit = t.those(t.warp), 2.0 ** t.those(t.lane)  # sums of 32 bits are exact in float64
-            active = np.bincount(warp, bit)
+            group, bit = self._meet(t, one, mask), 2.0 ** t.those(t.lane)  # sums of 32 bits are exact in float64
+            active = np.bincount(group, bit)
             if test is None:
-                write(t, active.astype("u4")[warp])
+                write(t, active.astype("u4")[group])
                 return
-            yes = np.bincount(warp, bit * np.broadcast_to(test(t), t.n), len(active))
+            yes = np.bincount(group, bit * np.broadcast_to(test(t), t.n), len(active))
             if mode == "ballot":
-                write(t, yes.astype("u4")[warp])
+                write(t, yes.astype("u4")[group])
                 return
             votes = {"all": yes == active, "any": yes > 0, "uni": (yes == active) | (yes == 0)}[mode]
-            write(t, votes[warp])
+            write(t, votes[group])
 
         return step
 
     def _match(self, one: Instruction) -> Step:
         write, *met = (self._decoder.result(word) for word in one.operands[0].split("|"))
         value = self._decoder.source(one.operands[1], TYPES[one.parts[-1]])
+        mask = self._decoder.source(one.operands[2], TYPES["u32"])
 
         def step(t: Threads) -> None:
-            mine, warp = np.broadcast_to(value(t), t.n), t.those(t.warp)
-            table, present = _by_lane(t, mine)
-            same = (table[warp] == mine[:, None]) & present[warp]
+            mine, group = np.broadcast_to(value(t), t.n), self._meet(t, one, mask)
+            table, present = _by_lane(t, group, mine)
+            same = (table[group] == mine[:, None]) & present[group]
             if one.parts[0] == "all":
-                every = (same == present[warp]).all(axis=1)
+                every = (same == present[group]).all(axis=1)
                 same &= every[:, None]
                 for result in met:
                     result(t, every)
@@ -113,11 +150,13 @@ class Warps:
     def _sum(self, one: Instruction) -> Step:
         write, function = self._decoder.result(one.operands[0]), _SUMS[one.parts[1]]
         value = self._decoder.source(one.operands[1], TYPES[one.parts[-1]])
+        mask = self._decoder.source(one.operands[2], TYPES["u32"])
 
         def step(t: Threads) -> None:
-            mine, warp = np.broadcast_to(value(t), t.n), t.those(t.warp)
-            first = np.flatnonzero(np.diff(warp, prepend=-1))
-            write(t, function.reduceat(mine, first).repeat(np.diff(np.append(first, t.n))))
+            mine, group = np.broadcast_to(value(t), t.n), self._meet(t, one, mask)
+            order = np.argsort(group, kind="stable")
+            first = np.flatnonzero(np.diff(group[order], prepend=-1))
+            write(t, function.reduceat(mine[order], first)[np.unique(group, return_inverse=True)[1]])
 
         return step
 
@@ -129,6 +168,7 @@ class Warps:
 
         def step(t: Threads) -> None:
             t.write_log()
+            self._meet(t, one, mask)
             warp, named = t.those(t.warp), np.broadcast_to(mask(t), t.n)
             count = len(t.epoch)
             living = np.bincount(t.warp[t.alive], minlength=count)
@@ -139,7 +179,7 @@ class Warps:
             if not whole.all():
                 _, number = np.unique(warp[~whole].astype("i8") << 32 | named[~whole], return_inverse=True)
                 with t.only(~whole):
-                    t.add(site + t.log.fresh, number + 1 + t.log.partial_syncs)
+                    t.add(site + t.log.fresh, 8 * (number + 1 + t.log.partial_syncs))
                 t.log.partial_syncs += int(number.max()) + 1
 
         return step
@@ -155,7 +195,7 @@ class Warps:
         many, site = len(writes), self._decoder.site("load", one)
 
         def step(t: Threads) -> None:
-            lane, address = _whole_warps(t, one), at(t)
+            lane, address = whole_warps(t, one), at(t)
             rows = np.zeros((t.n // WARP, 4, 8, 16), "u1")
 
             def fetch(u: Threads, address: Array) -> None:
@@ -182,7 +222,7 @@ class Warps:
         """D = a b + c of matrices whose parts lie in the registers of a warp's lanes."""
         shape = re.fullmatch(r"m(\d+)n8k(\d+)", one.parts[2]) if len(one.parts) > 2 else None
         kinds = [part for part in one.parts if part in TYPES]
-        if shape is None or len(kinds) != 4 or kinds[1] not in _ELEMENTS or kinds[2] not in _ELEMENTS:
+        if shape is None or len(kinds) != 4 or kinds[1] not in ELEMENTS or kinds[2] not in ELEMENTS:
             return None
         if shape[1] not in ("8", "16") or (shape[1] == "8") != (kinds[1] == "f64"):
             return None
@@ -195,7 +235,7 @@ class Warps:
         exact = np.dtype({"s32": "i8", "f64": "f8"}.get(kinds[0], "f4"))
 
         def step(t: Threads) -> None:
-            _whole_warps(t, one)
+            whole_warps(t, one)
             left, right, sums = (
                 np.stack([np.broadcast_to(source(t), t.n) for source in sources], axis=-1) for sources in (a, b, c)
             )
@@ -205,7 +245,7 @@ class Warps:
             rows, columns = _sum_places(m)
             mine = whole[:, rows, columns].reshape(t.n, -1)
             added = sums.view("f2") if kinds[3] == "f16" else sums
-            totals = (mine + added).astype(_ELEMENTS.get(kinds[0], TYPES[kinds[0]]))
+            totals = (mine + added).astype(ELEMENTS.get(kinds[0], TYPES[kinds[0]]))
             totals = np.ascontiguousarray(totals).view("u4") if kinds[0] == "f16" else totals
             for i, write in enumerate(writes):
                 write(t, totals[:, i].copy())
@@ -213,28 +253,28 @@ class Warps:
         return step
 
 
-def _by_lane(t: Threads, values: Array) -> tuple[Array, Array]:
-    """A value for each warp and lane, and whether that lane takes part."""
-    table, present = np.zeros((len(t.epoch), WARP), values.dtype), np.zeros((len(t.epoch), WARP), bool)
-    warp, lane = t.those(t.warp), t.those(t.lane)
-    table[warp, lane], present[warp, lane] = values, True
+def _by_lane(t: Threads, group: Array, values: Array) -> tuple[Array, Array]:
+    """A value for each group and lane, and whether that lane takes part."""
+    many, lane = int(group.max()) + 1, t.those(t.lane)
+    table, present = np.zeros((many, WARP), values.dtype), np.zeros((many, WARP), bool)
+    table[group, lane], present[group, lane] = values, True
     return table, present
 
 
-def _whole_warps(t: Threads, one: Instruction) -> Array:
+def whole_warps(t: Threads, one: Instruction) -> Array:
     """The lanes of the threads that take part, which have to be all of each warp."""
     lane = t.those(t.lane)
     if t.n % WARP or not np.array_equal(lane, np.arange(t.n) % WARP):
-        raise KernelError(f"Line {one.line}: all 32 lanes of a warp have to come to {one.opcode} together.")
+        words = f"{{}} comes to {one.opcode} without all 32 lanes of its warp, which it needs. The trace ends here."
+        t.report("raised", one.line, words, t.numbers[0])
+        raise Ended
     return lane
 
 
 def _matrix(parts: Array, kind: str, m: int, k: int, exact: np.dtype[Any]) -> Array:
     """The matrices (warps, m, k) whose elements lie in the lanes' registers (threads, registers); of b, its columns."""
-    dtype: np.dtype[Any] = _ELEMENTS[kind]
-    elements = np.ascontiguousarray(parts).view(dtype).reshape(len(parts) // WARP, WARP, -1)
-    value = widened(elements) if kind == "bf16" else to_tf32(elements) if kind == "tf32" else elements
-    rows, columns = _places(m, k, max(4 // dtype.itemsize, 1))
+    value = numbers_in(parts, kind).reshape(len(parts) // WARP, WARP, -1)
+    rows, columns = _places(m, k, max(4 // ELEMENTS[kind].itemsize, 1))
     matrices = np.zeros((len(value), m, k), exact)
     matrices[:, rows, columns] = value
     return matrices

@@ -87,7 +87,7 @@ def _value(name: str, arg: Any, back: list[Callable[[], object]]) -> Any:
         return bool(arg)
     if not getattr(arg, "shape", ()) and not isinstance(arg, np.ndarray) and is_whole(arg):
         return int(arg)
-    if isinstance(arg, np.floating | np.complexfloating | complex):
+    if isinstance(arg, np.floating | np.complexfloating | complex | np.void):
         return arg
     if isinstance(arg, float):
         return np.float64(arg)

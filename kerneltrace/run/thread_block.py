@@ -12,6 +12,7 @@ from typing import Any
 
 from kerneltrace.errors import KernelTraceError
 from kerneltrace.log.address_space import SharedMemory
+from kerneltrace.log.diagnostics import NOT_MET, OUTSIDER
 from kerneltrace.log.event_log import SITES, EndlessLoop
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.grid import WARP, place
@@ -180,7 +181,7 @@ class ThreadBlock:
         outsider = next((thread for thread in lanes if mask != ANY_LANES and not mask >> thread.laneid & 1), None)
         if outsider is not None:
             where = diagnostics.where(outsider.in_grid)
-            words = f"{where}, lane {outsider.laneid}, is not in the mask that it passes itself."
+            words = OUTSIDER.format(where, outsider.laneid)
             diagnostics.add("lane", met[0].line, words, thread=outsider.in_grid)
         if met[0].call.startswith("shfl"):
             wide = getattr(lanes[0].brought, "itemsize", 4) > 4  # two of 4 bytes each
@@ -196,10 +197,7 @@ class ThreadBlock:
         gone = [thread for thread in warp if absent >> thread.laneid & 1 and thread.kind != RETURNED]
         if gone:
             site, present = self.program.sites[lanes[0].key % SITES], sum(1 << thread.laneid for thread in lanes)
-            words = (
-                f"the mask {lanes[0].mask:#x} names {len(gone)} lanes that don't come here (the first: lane"
-                f" {gone[0].laneid}). Name those that do: {present:#x}."
-            )
+            words = NOT_MET.format(lanes[0].mask, len(gone), gone[0].laneid, present)
             self.execution.diagnostics.add("lane", site.line, words, thread=lanes[0].in_grid)
 
     def _synced(self, mask: int, lanes: list[TracedThread]) -> int:

@@ -107,14 +107,54 @@ def test_reading_before_an_asynchronous_copy_has_arrived_is_a_mistake(wait):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ('printf("%d", t);', "Line 4: printf can't be run without a GPU"),
-        ('asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(0));', r"Line 4: mbarrier\.init\S* .* can't be run"),
+        ("y[t] = *(float*)malloc(4);", "Line 4: malloc can't be run without a GPU. Pass an array for it"),
+        ("y[t] = tex1Dfetch<float>(*(cudaTextureObject_t*)x, t);",
+         r"Line 4: tex\S* can't be run without a GPU. Read an array"),
         ("extern __shared__ float s[]; s[t] = 1; y[t] = s[t];", "s is dynamic shared memory"),
     ],
 )  # fmt: skip
 def test_what_is_not_run_is_named(body, words):
     with pytest.raises(KernelError, match=words):
         traced(body)
+
+
+def test_a_function_that_calls_itself_is_refused_with_the_line():
+    calls = "__device__ __noinline__ int f(int n) { return n < 2 ? n : f(n - 1) + f(n - 2); }\n"
+    with pytest.raises(KernelError, match=r"Line 2: \S+ calls itself"):
+        trace(calls + "__global__ void k(int* y) { *y = f(*y); }", 1, 1, np.zeros(1, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((np.ones(64), np.zeros(64, np.float32), 64), r"k takes const float\* for 'x', got an array of float64"),
+        ((np.ones(64, np.float32), 5, 64), r"k takes float\* for 'y', got a number"),
+        (
+            (np.ones(64, np.float32), np.zeros(64, np.float32), np.zeros(4)),
+            "k takes int for 'n', got an array",
+        ),
+        ((np.ones(64, np.float32), np.zeros(64, np.float32), 1.5), "takes 4 bytes .* for 'n'"),
+        ((np.ones(64, np.float32), np.zeros(64, np.float32)), "takes 3 arguments, got 2"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(args, words):
+    with pytest.raises(KernelError, match=words):
+        trace(HEAD + "y[t] = x[t];\n}\n", 1, 64, *args)
+
+
+def test_a_raw_kernel_of_cupy_is_traced():
+    class RawKernel:
+        code, name, options = HEAD + "y[t] = TWICE * x[t];\n}\n", "k", ("-DTWICE=2",)
+
+    trace(RawKernel(), 1, 64, np.ones(64, np.float32), y := np.zeros(64, np.float32), 64)
+    assert y.tolist() == [2] * 64
+
+
+def test_what_a_kernel_prints_is_a_note():
+    done = traced('if (t < 2) printf("%d of %5.2f|%s|%-4x|%llu%%\\n", t, x[t] / 3, "text", 255, 1ull << 40);')
+    assert [finding.kind for finding in done.findings] == ["untouched"]
+    assert [note.line for note in done.notes if note.kind == "printed"] == [4]
+    assert "thread 0 prints: 0 of  0.33|text|ff  |1099511627776%" in str(done)
 
 
 def test_a_kernel_is_chosen_by_its_name():
