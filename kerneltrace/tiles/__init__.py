@@ -1,0 +1,26 @@
+"""Trace and compile Triton kernels, programs of tiles, without a GPU; `tl` and `triton` are Triton's where it is there."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import SimpleNamespace
+from typing import Any
+
+from kerneltrace.tiles.language import Language
+from kerneltrace.tiles.running import Jit, next_power_of_2
+from kerneltrace.tiles.tile_trace import TileCounts as TileCounts, TileTrace as TileTrace, trace as trace
+
+
+def __getattr__(name: str) -> Any:
+    """`tl` and `triton`: Triton's modules, loaded when first asked for, or what stands in for them."""
+    if name not in ("tl", "triton"):
+        raise AttributeError(f"module 'kerneltrace.tiles' has no attribute {name!r}")
+    if importlib.util.find_spec("triton"):
+        return importlib.import_module("triton" if name == "triton" else "triton.language")
+    if name == "tl":
+        return _LANGUAGE
+    return SimpleNamespace(jit=Jit, cdiv=lambda a, b: -(-a // b), next_power_of_2=next_power_of_2, language=_LANGUAGE)
+
+
+_LANGUAGE = Language()

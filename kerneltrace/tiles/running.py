@@ -1,0 +1,322 @@
+"""Run a Triton kernel's Python on NumPy, program by program, and note what it asks and what it does wrong."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+import functools
+import inspect
+import math
+import sys
+import textwrap
+import types
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.arguments import as_number, brief_repr
+from kerneltrace.errors import KernelError
+from kerneltrace.judge.findings import Finding
+from kerneltrace.log.grid import Dim3, place, place_name
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.tiles.language import Constexpr, Language
+from kerneltrace.tiles.memory import KINDS, SLOT, Log, TileArray
+from kerneltrace.tiles.tensors import Refused, Tile, constant, pointer_to
+
+MAX_DECISIONS = 100_000
+"""Of a program by numbers that it computed: more are taken for an endless loop."""
+_UNKNOWN_SYNTAX = {
+    ast.Break: "break", ast.Continue: "continue", ast.Lambda: "lambda", ast.Try: "try", ast.Yield: "yield",
+    ast.Dict: "a dict", ast.Set: "a set", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
+    ast.Delete: "del", ast.Raise: "raise", ast.ClassDef: "class",
+}  # fmt: skip
+
+
+class Ended(Exception):
+    """The run ended early, and a finding says why."""
+
+
+class Run:
+    """One launch: the arrays, the place in the grid, the log, and the mistakes met."""
+
+    def __init__(self, function: Any, grid: Dim3) -> None:
+        self.name, self.grid, self.programs = function.__name__, grid, math.prod(grid)
+        self.tl, self.log = Language(self), Log()
+        self.arrays: list[TileArray] = []
+        self.codes: dict[types.CodeType, Any] = {}
+        self.found: dict[tuple[str, int, str], list[Any]] = {}
+        self.flop = self.special = self.decisions = 0
+        self.dot_flop: Counter[str] = Counter()
+        self.program, self.place, self.began = 0, Dim3(0, 0, 0), 0
+        self.births: list[tuple[int, str]] = []
+        self.clocks: dict[tuple[int, int], dict[int, int]] = {}
+        self.known: dict[int, int] = {}
+        self.first_access: list[int] = []
+
+    # -- the kernel's own names
+
+    def bound(self, function: Any) -> Any:
+        """A kernel's function, or a device function's, whose names of Triton are those of this run."""
+        code = function.__code__
+        if code not in self.codes:
+            self.codes[code] = function
+            _refuse_syntax(function)
+            used = {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"}
+            names = {name: value for name, value in function.__globals__.items() if name in used}
+            names |= dict(zip(code.co_freevars, (cell.cell_contents for cell in function.__closure__ or ()), strict=True))
+            mine = {name: self._replaced(name, value) for name, value in names.items()}
+            mine |= {"__builtins__": {**vars(builtins), "range": self.tl.range, "print": self.tl.print}}
+            cells = tuple(types.CellType(mine.get(name)) for name in code.co_freevars) or None
+            self.codes[code] = types.FunctionType(code, mine, function.__name__, function.__defaults__, cells)
+            self.codes[code].__kwdefaults__ = function.__kwdefaults__
+        return self.codes[code]
+
+    def _replaced(self, name: str, value: Any) -> Any:
+        module = getattr(value, "__module__", "") or ""
+        if isinstance(value, Language) or getattr(value, "__name__", "").startswith("triton.language"):
+            return self.tl
+        if isinstance(value, types.ModuleType | types.SimpleNamespace) and name == "triton":
+            return types.SimpleNamespace(language=self.tl, cdiv=self.tl.cdiv, next_power_of_2=next_power_of_2)
+        if hasattr(value, "fn") and inspect.isfunction(plain_function(value)):
+            return self.bound(plain_function(value))
+        if isinstance(value, Constexpr) or (module.startswith("triton.") and hasattr(value, "value")):
+            return value.value
+        if module.startswith("triton.language") or isinstance(value, functools.partial):
+            return getattr(self.tl, getattr(value, "__name__", "") or getattr(value, "name", name))
+        if as_number(value) is not None:
+            raise Refused(f"{name} is a number of the module: write {name} = tl.constexpr({value}), or pass it.")
+        return value
+
+    def line(self) -> int:
+        """The line of the kernel that runs."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_code not in self.codes:
+            frame = frame.f_back
+        return frame.f_lineno if frame else 0
+
+    # -- one program after another
+
+    def all(self, function: Any, args: dict[str, Any], programs: int) -> None:
+        """Run the first `programs` programs."""
+        with np.errstate(all="ignore"):
+            try:
+                bound = self.bound(function)
+            except Refused as refused:
+                self.mistake("refused", str(refused), 0)
+                raise Ended from None
+            for program in range(programs):
+                self.program, self.place = program, place(program, self.grid)
+                self.began = len(self.log.rows)
+                self.first_access.append(self.began)
+                self.known, self.births, self.decisions = {}, [], 0
+                try:
+                    bound(**args)
+                except Refused as refused:
+                    self.mistake("refused", str(refused), self._line_of(refused))
+                    raise Ended from None
+                except (KernelError, Ended):
+                    raise
+                except Exception as error:
+                    line = self._line_of(error)
+                    raise KernelError(f"line {line} of {self.name} can't be traced: {error}.") from error
+
+    def _line_of(self, error: BaseException) -> int:
+        trace, line = error.__traceback__, 0
+        while trace is not None:
+            line = trace.tb_lineno if trace.tb_frame.f_code in self.codes else line
+            trace = trace.tb_next
+        return line
+
+    def where(self) -> str:
+        """The program that runs, in words."""
+        return f"program {place_name(self.place, self.grid)}"
+
+    def mistake(self, kind: str, words: str, line: int, array: str = "") -> None:
+        """Note a mistake: the first of its kind in its line has the words."""
+        self.found.setdefault((kind, line, array), [0, words, self.program])[0] += 1
+
+    def decided(self) -> None:
+        """Count a decision of Python by a number of the kernel."""
+        self.decisions += 1
+        if self.decisions > MAX_DECISIONS:
+            words = f"{self.where()} loops without end: it may wait for a program that runs after it."
+            self.mistake("endless", words, self.line())
+            raise Ended
+
+    def computed(self, name: str, out: Tile, *sources: Tile, flop: int = -1, special: bool = False) -> None:
+        """Count an operation on floats, and note where NaN comes from."""
+        self.flop += out.numel if flop < 0 else flop
+        self.special += out.numel * special
+        if np.isnan(out.data).any() and not any(np.isnan(source.data).any() for source in sources):
+            self.births.append((self.line(), name))
+
+    def multiplied(self, dtype: str, flop: int) -> None:
+        """Count a product of tiles."""
+        self.dot_flop[dtype] += flop
+
+    # -- memory
+
+    def load(self, pointer: Tile, active: Array) -> Array:
+        """Values for the active lanes; 0 outside of arrays."""
+        array, at, good = self._reached("load", pointer, active)
+        values = np.zeros(len(at), pointer.dtype.element_ty.numpy)
+        if array:
+            values[good] = array.read(at[good])
+        return values
+
+    def store(self, pointer: Tile, value: Tile, active: Array) -> None:
+        """Store the values of the active lanes."""
+        array, at, good = self._reached("store", pointer, active)
+        if array:
+            self._judge(array, value, active)
+            at, values = at[good], value.data[active][good]
+            array.write(at, values)
+            kept = array.read(at)
+            if ((kept != values) & ~np.isnan(values) if value.dtype.is_floating() else kept != values).any():
+                words = f"lanes of one tl.store in {self.where()} store different values to one element of {array.name}."
+                self.mistake("race", words, self.line(), array.name)
+
+    def atomic(self, pointer: Tile, value: Tile, active: Array, change: Callable[..., Any], sem: Any) -> Array:
+        """Change elements, and return what they were."""
+        array, at, good = self._reached("atomic", pointer, active)
+        old = np.zeros(len(at), value.dtype.numpy)
+        if array:
+            self._judge(array, value, active)
+            new = value.data[active]
+            for lane in np.flatnonzero(good):
+                old[lane] = array.read(at[lane])
+                array.write(at[lane], np.asarray(change(old[lane], new[lane]), value.dtype.numpy))
+            if not pointer.shape and sem != "relaxed" and good.all():
+                clock = self.clocks.setdefault((array.base, int(at[0])), {})
+                for program, time in clock.items():
+                    self.known[program] = max(self.known.get(program, 0), time)
+                clock.update(self.known)
+                clock[self.program] = len(self.log.rows)
+        return old
+
+    def _judge(self, array: TileArray, value: Tile, active: Array) -> None:
+        """Note values that no load made, and NaN that the kernel made."""
+        if value.undefined is not None and (np.broadcast_to(value.undefined, active.shape) & active).any():
+            words = (
+                f"{self.where()} stores to {array.name} what a masked load left undefined: give that tl.load"
+                " other=..., or mask this store."
+            )
+            self.mistake("undefined", words, self.line(), array.name)
+        elif self.births and value.dtype.is_floating() and np.isnan(value.data[active]).any():
+            line, name = self.births[0]
+            words = f"{name} makes NaN of numbers that are none, and {self.where()} stores it in line {self.line()}."
+            self.mistake("nan", words, line, array.name)
+
+    def _reached(self, kind: str, pointer: Tile, active: Array) -> tuple[TileArray | None, Array, Array]:
+        """The array that a tile's active lanes reach, their places in it, and which of them lie in it."""
+        addresses, line = pointer.data[active], self.line()
+        slots = np.unique(addresses >> SLOT)
+        if not len(slots):
+            return None, addresses, addresses == 0
+        if len(slots) > 1 or not 0 <= slots[0] < len(self.arrays):
+            raise Refused(f"This {kind} has pointers that belong to no array, or to several.")
+        array = self.arrays[int(slots[0])]
+        at = (addresses - array.base) // array.array.itemsize
+        good = (at >= 0) & (at < array.span)
+        good[good] = array.inside[at[good]]
+        if pointer.wrapped:
+            words = f"a number of type int32 leaves its range, and {kind}s of {array.name} in line {line} depend on it:"
+            self.mistake("overflow", f"{words} cast to tl.int64 before.", pointer.wrapped, array.name)
+        if not good.all():
+            words = f"{self.where()} {kind}s {int((~good).sum()):,} elements outside of {array.name}, the first at"
+            words += f" {int(at[~good][0]):,} of {array.span:,}: mask them out."
+            self.mistake("outside", words, line, array.name)
+        self._order(kind, array, at[good], line)
+        self.log.add(self.program, line, kind, array.base >> SLOT, at[good])
+        return array, at, good
+
+    def _order(self, kind: str, array: TileArray, at: Array, line: int) -> None:
+        """Find accesses of other programs that conflict with this one and that nothing orders, and note this one."""
+        now, mine = len(self.log.rows) + 1, KINDS.index(kind)
+        others = {"load": ("store", "atomic"), "store": KINDS, "atomic": ("load", "store")}[kind]
+        rows = {"store": 0, "load": 1, "atomic": 2}
+        for other in others:
+            last = array.last[rows[other], at]
+            clash = (last > 0) & (last <= self.began)
+            if clash.any() and self.known:
+                programs = np.searchsorted(self.first_access, last, side="left") - 1
+                clash &= last > np.array([self.known.get(program, 0) for program in programs.tolist()])
+            if clash.any():
+                i = int(np.flatnonzero(clash)[0])
+                program, before = self.log.rows[int(last[i]) - 1][:2]
+                words = (
+                    f"program {place_name(place(program, self.grid), self.grid)} {other}s {array.element(int(at[i]))}"
+                    f" (line {before}), {self.where()} {kind}s it (line {line}); programs run in any order."
+                )
+                self.mistake("race", words, line, array.name)
+        row = array.last[rows[KINDS[mine]]]
+        row[at] = now if kind == "store" else np.where(row[at], row[at], now)
+
+
+def next_power_of_2(n: int) -> int:
+    """The least power of two that is no less than n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def plain_function(kernel: Any) -> Any:
+    """The Python function under @triton.jit and what else decorates a kernel."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel
+
+
+def _refuse_syntax(function: Any) -> None:
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError):
+        return
+    for node in ast.walk(tree):
+        word = _UNKNOWN_SYNTAX.get(type(node))
+        if isinstance(node, ast.Compare) and len(node.ops) > 1:
+            word = "a chain of comparisons such as 0 <= i < n (use &)"
+        if word:
+            raise Refused(f"line {first + node.lineno - 1}: Triton has no {word} in a kernel.")
+
+
+def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    """The kernel's arguments as its programs see them: pointers, numbers as tiles, constants as they are."""
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(*args, **named)
+    except TypeError as error:
+        raise KernelError(f"{run.name}{signature} was called otherwise: {error}.") from error
+    bound.apply_defaults()
+    shared: dict[Any, Array] = {}
+    made: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        if "constexpr" in str(signature.parameters[name].annotation).lower():
+            value = getattr(value, "value", value)
+            known = type(value).__module__.startswith("triton.language") and getattr(run.tl, f"{value}", None)
+            made[name] = known or value
+        elif hasattr(value, "dtype") and getattr(value, "shape", ()):
+            run.arrays.append(TileArray(name, value, len(run.arrays), shared))
+            made[name] = Tile(run.tl, run.arrays[-1].base, pointer_to(run.arrays[-1].dtype))
+        elif value is None or isinstance(value, bool):
+            made[name] = value if value is None else constant(run.tl, value)
+        elif (number := as_number(value)) is not None:
+            made[name] = constant(run.tl, number)
+        else:
+            raise KernelError(f"A kernel takes arrays, numbers and tl.constexpr; {name} is {brief_repr(value)}.")
+    return made
+
+
+def findings(run: Run) -> tuple[Finding, ...]:
+    """The mistakes met, in the order of their first times."""
+    return tuple(Finding(kind, line, words, n, p, array) for (kind, line, array), (n, words, p) in run.found.items())
+
+
+class Jit:
+    """What @triton.jit makes where Triton is not installed: a kernel for tiles.trace, or a function that one calls."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+        functools.update_wrapper(self, fn)

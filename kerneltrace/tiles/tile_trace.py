@@ -1,0 +1,173 @@
+"""`tiles.trace`: what a Triton kernel asks of memory and arithmetic, tile by tile, and its mistakes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.arguments import brief_repr, nearest, whole
+from kerneltrace.errors import KernelError
+from kerneltrace.judge.findings import Finding
+from kerneltrace.log.events import SECTOR_BYTES
+from kerneltrace.log.grid import MAX_GRID, as_dim3
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.tables import Shown, ShownAsTable, Table
+from kerneltrace.tiles.memory import KINDS, TileArray
+from kerneltrace.tiles.running import Ended, Run, arguments, findings, plain_function
+from kerneltrace.units import format_bytes
+
+
+@dataclass(frozen=True, repr=False)
+class TileCounts(Shown):
+    """Sums over the accesses of programs, which are one tl.load, tl.store or atomic each."""
+
+    elements: int
+    bytes: int
+    """Asked for, by all programs together."""
+    distinct_bytes: int
+    """Each byte of an array once."""
+    sectors: int
+    """Of 32 bytes: the distinct ones of each access."""
+
+    @property
+    def reuse(self) -> float:
+        """How often a byte is asked for on average; NaN where none is."""
+        return self.bytes / self.distinct_bytes if self.distinct_bytes else math.nan
+
+    def __str__(self) -> str:
+        return (
+            f"{self.elements:,} elements, {format_bytes(self.bytes)} asked for, {format_bytes(self.distinct_bytes)}"
+            f" distinct: {self.reuse:.3g} times each; {self.sectors:,} sectors"
+        )
+
+
+class TileTrace(ShownAsTable):
+    """What the programs of a launch asked for, and the mistakes found."""
+
+    def __init__(self, run: Run, ran: int, ended: bool) -> None:
+        self._run, self.grid, self.kernel = run, run.grid, run.name
+        self.programs = run.programs
+        self.traced = ran
+        """Programs that ran; fewer than `programs` where trace was asked for fewer."""
+        self.findings = findings(run)
+        self.notes = () if ended or ran < run.programs else tuple(self._unwritten())
+        self.flop, self.dot_flop = run.flop, dict(run.dot_flop)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no mistake was found."""
+        return not self.findings
+
+    @property
+    def flop_per_byte(self) -> float:
+        """FLOP, those of tl.dot too, for each byte asked for."""
+        return (self.flop + sum(self.dot_flop.values())) / max(self.count().bytes, 1)
+
+    @cached_property
+    def _rows(self) -> Array:
+        return np.array(self._run.log.rows, np.int64).reshape(-1, 4)
+
+    def _picked(self, array: str = "", line: int = 0, kind: str = "", program: int | None = None) -> Array:
+        """Numbers of the accesses that these arguments leave."""
+        names = [one.name for one in self._run.arrays]
+        for what, given, known in (("array", array, names), ("kind", kind, KINDS)):
+            if given and given not in known:
+                raise KernelError(f"There is no {what} {brief_repr(given)}; known are {', '.join(nearest(given, known))}.")
+        wanted = program, line or None, KINDS.index(kind) if kind else None, names.index(array) if array else None
+        mask = np.ones(len(self._rows), bool)
+        for column, value in enumerate(wanted):
+            mask &= True if value is None else self._rows[:, column] == value
+        return np.flatnonzero(mask)
+
+    def count(self, array: str = "", line: int = 0, kind: str = "") -> TileCounts:
+        """Counts of the accesses to one array, of one line, of one kind (load, store or atomic)."""
+        picked = self._picked(array, line, kind)
+        elements = n_bytes = distinct = sectors = 0
+        for number, one in enumerate(self._run.arrays):
+            mine = picked[self._rows[picked, 3] == number]
+            asked = sum(int(self._run.log.lengths[i].sum()) for i in mine)
+            elements, n_bytes = elements + asked, n_bytes + asked * one.array.itemsize
+            distinct += int((self._hits(one, mine) > 0).sum()) * one.array.itemsize
+            sectors += sum(len(self._sectors(int(i))) for i in mine)
+        return TileCounts(elements, n_bytes, distinct, sectors)
+
+    def _hits(self, one: TileArray, picked: Array) -> Array:
+        """How often each place of an array was touched by some accesses."""
+        change, log = np.zeros(one.span + 1, np.int64), self._run.log
+        if len(picked):
+            starts = np.concatenate([log.starts[i] for i in picked])
+            np.add.at(change, starts, 1)
+            np.add.at(change, starts + np.concatenate([log.lengths[i] for i in picked]), -1)
+        return change.cumsum()[:-1]
+
+    def _sectors(self, access: int) -> Array:
+        """The distinct sectors that an access touches, by number within their array."""
+        log, size = self._run.log, self._run.arrays[self._rows[access, 3]].array.itemsize
+        first = log.starts[access] * size // SECTOR_BYTES
+        n = (log.starts[access] + log.lengths[access]) * size
+        n = -(-n // SECTOR_BYTES) - first
+        each = np.repeat(first - np.append(0, n.cumsum()[:-1]), n) + np.arange(n.sum())
+        return each[np.flatnonzero(np.diff(each, prepend=-1))] if len(each) < 2 or (np.diff(each) >= 0).all() else np.unique(each)
+
+    def touched(self, array: str, program: Any = None, kind: str = "load") -> Array:
+        """How often each element of an array was touched: by one program, given by its place or number, or by all."""
+        if isinstance(program, tuple):
+            at = (*program, 0, 0)[:3]
+            program = at[0] + self.grid.x * (at[1] + self.grid.y * at[2])
+        one = next((one for one in self._run.arrays if one.name == array), None)
+        picked = self._picked(array, 0, kind, program)
+        assert one is not None
+        return one.shaped(self._hits(one, picked)).copy()
+
+    def _unwritten(self) -> Any:
+        """Arrays that programs store to, but not to all elements."""
+        for one in self._run.arrays:
+            written = self._picked(one.name, kind="store")
+            left = one.shaped(self._hits(one, written)) == 0
+            if len(written) and left.any():
+                first = ", ".join(str(i[0]) for i in np.nonzero(left))
+                words = f"{int(left.sum()):,} of the {left.size:,} elements of {one.name} are never stored, the first is"
+                yield Finding("unwritten", 0, f"{words} {one.name}[{first}].", array=one.name, mistake=False)
+
+    def table(self) -> Table:
+        """What a cell shows."""
+        rows = []
+        for one in self._run.arrays:
+            loads, stores, both = (self.count(one.name, kind=kind) for kind in ("load", "store", ""))
+            used = f"{both.bytes / max(both.sectors * SECTOR_BYTES, 1):.0%}" if both.bytes else ""
+            asked = [format_bytes(counts.bytes) if counts.bytes else "" for counts in (loads, stores)]
+            shape = " x ".join(map(str, one.array.shape))
+            rows.append((one.name, f"{one.dtype} {shape}", *asked, format_bytes(both.distinct_bytes),
+                         f"{both.reuse:.3g}" if both.bytes else "", used))  # fmt: skip
+        dots = "".join(f", {flop:,} FLOP of tl.dot on {dtype}" for dtype, flop in self.dot_flop.items())
+        some = f" of which {self.traced:,} ran" if self.traced < self.programs else ""
+        title = f"{self.kernel}: {self.programs:,} programs{some}"
+        work = f"{self.flop:,} FLOP{dots}; {self.flop_per_byte:.3g} FLOP a byte."
+        found = *(map(str, self.findings) if self.findings else ("No mistakes found.",)), *map(str, self.notes)
+        headings = ("array", "elements", "loads", "stores", "distinct", "times each", "asked/moved")
+        return Table(tuple(rows), headings, title, (work, *found))
+
+
+def trace(
+    kernel: Any, grid: Any, *args: Any, num_warps: int = 4, num_stages: int = 3, programs: int | None = None, **named: Any
+) -> TileTrace:  # fmt: skip
+    """Run a kernel under @triton.jit on NumPy arrays or torch tensors, and return what it asks for and its mistakes.
+
+    `grid` is a number, a tuple of up to three, or a function of the constants; arguments follow as at a launch,
+    tl.constexpr by name. Results land in the arrays. With `programs` only so many run, the first ones.
+    """
+    function = plain_function(kernel)
+    if callable(grid):
+        grid = grid(named)
+    run = Run(function, as_dim3("grid", grid, MAX_GRID))
+    ran = run.programs if programs is None else min(whole("programs", programs, KernelError, least=1), run.programs)
+    ended = False
+    try:
+        run.all(function, arguments(run, function, args, named), ran)
+    except Ended:
+        ended = True
+    return TileTrace(run, ran, ended)
