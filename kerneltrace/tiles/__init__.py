@@ -1,4 +1,4 @@
-"""Trace and compile Triton kernels, programs of tiles, without a GPU; `tl` and `triton` are Triton's where it is there."""
+"""Trace and compile Triton's kernels without a GPU; `tl` and `triton` are Triton's own where it is installed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib.util
 from types import SimpleNamespace
 from typing import Any
 
+from kerneltrace.tiles.compiling import TileCode as TileCode, compile as compile, occupancy as occupancy
 from kerneltrace.tiles.language import Language
 from kerneltrace.tiles.running import Jit, next_power_of_2
 from kerneltrace.tiles.tile_trace import TileCounts as TileCounts, TileTrace as TileTrace, trace as trace

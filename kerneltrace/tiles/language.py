@@ -9,7 +9,6 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -440,7 +439,8 @@ def _dot(
     out = Tile(tl, product if acc is None else acc.data + product, dtype, undefined)
     if acc is not None:
         out.undefined = undefined_of(out, acc)
-    tl.run.multiplied("tf32" if tf32 else a.dtype.name, 2 * product.size * a.shape[-1])
+    staged = (a.numel + b.numel) * a.dtype.primitive_bitwidth // 8
+    tl.run.multiplied("tf32" if tf32 else a.dtype.name, 2 * product.size * a.shape[-1], staged)
     tl.run.computed("dot", out, a, b, flop=0)
     return out
 

@@ -48,7 +48,7 @@ class Run:
         self.arrays: list[TileArray] = []
         self.codes: dict[types.CodeType, Any] = {}
         self.found: dict[tuple[str, int, str], list[Any]] = {}
-        self.flop = self.special = self.decisions = 0
+        self.flop = self.special = self.decisions = self.widest = self.staged = 0
         self.dot_flop: Counter[str] = Counter()
         self.program, self.place, self.began = 0, Dim3(0, 0, 0), 0
         self.births: list[tuple[int, str]] = []
@@ -149,13 +149,15 @@ class Run:
     def computed(self, name: str, out: Tile, *sources: Tile, flop: int = -1, special: bool = False) -> None:
         """Count an operation on floats, and note where NaN comes from."""
         self.flop += out.numel if flop < 0 else flop
+        self.widest = max(self.widest, out.data.nbytes)
         self.special += out.numel * special
         if np.isnan(out.data).any() and not any(np.isnan(source.data).any() for source in sources):
             self.births.append((self.line(), name))
 
-    def multiplied(self, dtype: str, flop: int) -> None:
-        """Count a product of tiles."""
+    def multiplied(self, dtype: str, flop: int, staged: int) -> None:
+        """Count a product of tiles, whose operands have `staged` bytes."""
         self.dot_flop[dtype] += flop
+        self.staged = max(self.staged, staged)
 
     # -- memory
 

@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.arguments import brief_repr, nearest, whole
+from kerneltrace.devices import Device, named
 from kerneltrace.errors import KernelError
+from kerneltrace.judge.estimate import Estimate
 from kerneltrace.judge.findings import Finding
+from kerneltrace.judge.occupancy import Occupancy
 from kerneltrace.log.events import SECTOR_BYTES
 from kerneltrace.log.grid import MAX_GRID, as_dim3
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
+from kerneltrace.tiles.compiling import TileCode, occupancy
 from kerneltrace.tiles.memory import KINDS, TileArray
 from kerneltrace.tiles.running import Ended, Run, arguments, findings, plain_function
+from kerneltrace.tiles.traffic import Traffic, assumed, moved, room, time
 from kerneltrace.units import format_bytes
 
 
@@ -48,8 +53,8 @@ class TileCounts(Shown):
 class TileTrace(ShownAsTable):
     """What the programs of a launch asked for, and the mistakes found."""
 
-    def __init__(self, run: Run, ran: int, ended: bool) -> None:
-        self._run, self.grid, self.kernel = run, run.grid, run.name
+    def __init__(self, run: Run, ran: int, ended: bool, options: tuple[int, int]) -> None:
+        self._run, self.grid, self.kernel, self._options = run, run.grid, run.name, options
         self.programs = run.programs
         self.traced = ran
         """Programs that ran; fewer than `programs` where trace was asked for fewer."""
@@ -123,6 +128,47 @@ class TileTrace(ShownAsTable):
         assert one is not None
         return one.shaped(self._hits(one, picked)).copy()
 
+    def _room(self, chip: Device, code: TileCode | None) -> tuple[Occupancy, tuple[str, ...]]:
+        if code is not None:
+            return occupancy(code, chip), ()
+        warps, stages = self._options
+        registers, shared = assumed(self._run.widest, self._run.staged, warps, stages)
+        words = f"{min(registers, 255)} registers a thread and {shared:,} B of shared memory a program are assumed: pass"
+        return room(chip, warps, registers, shared), (f"{words} code=tiles.compile(...) for the compiler's.",)
+
+    def traffic(self, device: str | Device, code: TileCode | None = None) -> Traffic:
+        """Bytes through L2 and DRAM on a GPU of the catalogue, in the order in which its programs start.
+
+        As many programs run at a time as fit, by `code` or by what is assumed without it.
+        """
+        chip = named(device)
+        fit, _ = self._room(chip, code)
+        together = fit.blocks_per_sm * (chip.sms or 0)
+        program = self._rows[:, 0]
+        step = np.arange(len(program)) - np.searchsorted(program, program)
+        accesses = [(row[3], KINDS[row[2]], self._sectors(i)) for i, row in enumerate(self._rows.tolist())]
+        arrays = self._run.arrays
+        sizes = [one.span * one.array.itemsize for one in arrays]
+        bytes_of = moved(accesses, sizes, chip, np.stack([program // together, step, program], 1))
+        by_array = [{one.name: int(n) for one, n in zip(arrays, column, strict=True)} for column in bytes_of.T]
+        return Traffic(chip.name, min(together, self.programs), *by_array)
+
+    def estimate(self, device: str | Device, *, grid: Any = None, code: TileCode | None = None) -> Estimate:
+        """Calculate the time on a GPU of the catalogue: of DRAM, L2, tensor cores and other arithmetic the longest.
+
+        With a `grid` its programs are taken to do what those that ran did on average, and `programs` of trace lets few
+        of a large grid run. UnknownDevice for a GPU whose rates are unknown.
+        """
+        chip = named(device)
+        fit, notes = self._room(chip, code)
+        programs = self.programs if grid is None else math.prod(as_dim3("grid", grid, MAX_GRID))
+        scale, traffic = programs / self.traced, self.traffic(chip, code)
+        asked = {"memory": traffic.dram_bytes, "L2 cache": sum(traffic.l2_bytes.values())}
+        asked |= {"arithmetic": self.flop - self._run.special, "special": self._run.special}
+        dots = {dtype: flop * scale for dtype, flop in self.dot_flop.items()}
+        scaled = {name: n * scale for name, n in asked.items()}
+        return time(self.kernel, chip, scaled, dots, fit, programs, notes)
+
     def _unwritten(self) -> Any:
         """Arrays that programs store to, but not to all elements."""
         for one in self._run.arrays:
@@ -170,4 +216,4 @@ def trace(
         run.all(function, arguments(run, function, args, named), ran)
     except Ended:
         ended = True
-    return TileTrace(run, ran, ended)
+    return TileTrace(run, ran, ended, (num_warps, num_stages))
