@@ -1,0 +1,53 @@
+"""Compile notebook 18's kernels with Triton and cuTile, and write what they became into data/tile_code.csv.
+
+usage: python -m scripts.tile_code
+
+It runs the notebook's cells that define or compile kernels. Needs Linux, triton and cuda-tile[tileiras]; no GPU.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import linecache
+from typing import Any
+
+from exercises.nb18 import compiled
+from labkit.core.paths import ROOT
+
+NOTEBOOK = ROOT / "notebooks" / "18_can_a_kernel_think_in_tiles.ipynb"
+_COMPILE = "compiled.code("
+
+
+def codes() -> list[compiled.Code]:
+    """What the notebook compiles, in its order."""
+    made: list[compiled.Code] = []
+    names: dict[str, Any] = {}
+    for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code" and ("@triton.jit" in source or "import tiles" in source or _COMPILE in source):
+            lines = source.split("\nprint(")[0].replace(_COMPILE, "note(")
+            file = f"<{cell['id']}>"  # Triton reads a kernel's source by its file
+            linecache.cache[file] = len(lines), None, lines.splitlines(True), file
+            names["note"] = lambda *args, **named: made.append(compiled.code(*args, **named)) or made[-1]
+            exec(compile(lines, file, "exec"), names)
+    return made
+
+
+def main() -> None:
+    """Write the table."""
+    rows = [
+        (one.name, one.capability, what, n, f"Triton {one.origin.split()[-1]}")
+        for one in codes()
+        for what, n in one.counts.items()
+    ]
+    by = compiled.cutile_version()
+    rows += [("cutile", each, "B of cubin", compiled.cutile_bytes(each), by) for each in (80, 90, 100)]
+    with compiled.RECORDED.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("name", "capability", "what", "value", "compiler"))
+        table.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
