@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +16,8 @@ from labkit.core.display import Shown, Table
 from labkit.core.errors import KernelError
 from labkit.core.paths import DATA
 from labkit.core.units import format_bytes
+from labkit.lesson.boards import SpeedBoard
+from labkit.measure.bench import Comparison
 from labkit.measure.machine import machine
 
 NEEDS = "a CUDA GPU and Triton"
@@ -37,6 +39,16 @@ def with_triton() -> bool:
 def launches() -> bool:
     """Whether kernels of Triton can be launched here."""
     return bool(machine().gpus) and with_triton()
+
+
+def race(
+    board: SpeedBoard, ways: Mapping[str, Callable[[], object]], yours: Callable[[], object] | None, **timing: Any
+) -> Comparison:
+    """Time ways in turn on a board, the reader's kernel among them where it is solved and can be launched."""
+    if not launches():
+        board.absent("yours", NEEDS)
+    mine = {"yours": yours} if yours and launches() else {}
+    return board.compare({**ways, **mine}, **timing)
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,6 +92,20 @@ def code(name: str, kernel: Any, *args: Any, capability: int = 90, **constants: 
     return Code(
         name, capability, {row["what"]: int(row["value"]) for row in rows}, f"recorded, by {rows[0]['compiler']}"
     )
+
+
+def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
+    """The notebook's two matmuls, for numbers of float16: with pointers, and with descriptors and specialised warps."""
+    import torch
+
+    half, made = torch.empty(16, dtype=torch.float16), []
+    versions = {"pointers": (pointers, {"GROUP": 0}, (80, 90, 100))}
+    versions["descriptors"] = descriptors, {"SPECIAL": False}, (90, 100)
+    versions["specialised"] = descriptors, {"SPECIAL": True}, (90, 100)
+    for name, (kernel, constants, capabilities) in versions.items():
+        for each in capabilities:
+            made.append(code(name, kernel, half, half, half, 4096, capability=each, **constants, **shape))
+    return made
 
 
 def counted(made: tiles.TileCode) -> dict[str, int]:

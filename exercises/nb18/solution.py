@@ -17,7 +17,7 @@ def softmax(x, out, columns, BLOCK: tl.constexpr):
 # %% 18.3
 @triton.jit
 def grouped(program, rows, columns, GROUP: tl.constexpr):
-    """(row, column) of a program's tile: down GROUP rows, then the next column, then the next group."""
+    """(row, column) of a program's tile: down GROUP rows, then the next column, and so on."""
     first = program // (GROUP * columns) * GROUP  # the group's top row
     height = min(rows - first, GROUP)  # the last group may be lower
     inside = program % (GROUP * columns)
