@@ -18,7 +18,7 @@ from exercises.nb18 import compiled
 from labkit.core.paths import ROOT
 
 NOTEBOOK = ROOT / "notebooks" / "18_can_a_kernel_think_in_tiles.ipynb"
-_COMPILES = re.compile(r"@triton\.jit|import tiles|compiled\.(?!race|launches)")
+_COMPILES = re.compile(r"@triton\.jit|import tiles|compiled\.(code|generations)\(")
 
 
 def codes() -> list[compiled.Code]:
