@@ -215,12 +215,12 @@ class Run:
     def _reached(self, kind: str, pointer: Tile, active: Array) -> tuple[TileArray | None, Array, Array]:
         """The array that a tile's active lanes reach, their places in it, and which of them lie in it."""
         addresses, line = pointer.data[active], self.line()
-        slots = np.unique(addresses >> SLOT)
-        if not len(slots):
+        if not addresses.size:
             return None, addresses, addresses == 0
-        if len(slots) > 1 or not 0 <= slots[0] < len(self.arrays):
+        slot = int(addresses.min()) >> SLOT
+        if slot != int(addresses.max()) >> SLOT or not 0 <= slot < len(self.arrays):
             raise Refused(f"This {kind} has pointers that belong to no array, or to several.")
-        array = self.arrays[int(slots[0])]
+        array = self.arrays[slot]
         at = (addresses - array.base) // array.array.itemsize
         good = (at >= 0) & (at < array.span)
         good[good] = array.inside[at[good]]
