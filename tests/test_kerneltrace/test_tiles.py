@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import pytest
 from kerneltrace import tiles
 from labkit.core.paths import ROOT
 from tests.test_kerneltrace.tile_kernels import launches
+from tests.test_kerneltrace.tile_mistakes import PLANTED, WRONG, launch_of, line_of
 
 LAUNCHES = launches()
 
@@ -50,3 +52,21 @@ def test_the_results_are_those_of_triton_s_interpreter(name, interpreted):
     close = OTHERWISE.get(name, max(launch.tolerance / 10, 1e-6))
     for position in launch.expected:
         np.testing.assert_allclose(launch.args[position], interpreted[f"{name}/{position}"], rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_is_found_in_its_line(name):
+    kernel, grid, args, constants = launch_of(name)
+    trace = tiles.trace(kernel, grid, *args, **constants)
+    _, kind, words, *_ = PLANTED[name]
+    found = [one for one in trace.findings if one.kind == kind and one.line == line_of(name)]
+    assert found, trace
+    assert re.search(words, found[0].words), found[0]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_result_without_a_finding_differs_from_the_right_one(name):
+    kernel, (x, out, n), right = WRONG[name]
+    out = out.copy()
+    assert tiles.trace(kernel, 4, x, out, n, BLOCK=16).ok
+    assert not np.allclose(out, right(x), rtol=1e-2)

@@ -108,7 +108,7 @@ def matmul(
     left = a + rows[:, None] * stride_am + inner[None, :] * stride_ak
     right = b + inner[:, None] * stride_bk + columns[None, :] * stride_bn
     total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in range(0, tl.cdiv(K, BK)):
+    for k in range(tl.cdiv(K, BK)):
         x = tl.load(left, mask=inner[None, :] < K - k * BK, other=0.0)
         y = tl.load(right, mask=inner[:, None] < K - k * BK, other=0.0)
         total = tl.dot(x, y, total)
@@ -257,7 +257,8 @@ def _matmul(m, n, k, tile, group, dtype, out, tolerance):
     strides = k, 1, 1, k, n, 1
     args = a, b, np.zeros((m, n), out), m, n, k, *strides
     grid = (-(-m // tile) * -(-n // tile),)
-    exact = (tf32(a) if dtype == np.float32 else a).astype(float) @ (tf32(b) if dtype == np.float32 else b).astype(float)
+    as_taken = tf32 if dtype == np.float32 else lambda x: x.astype(float)
+    exact = as_taken(a) @ as_taken(b)
     return Launch(
         matmul, grid, args, {"BM": tile, "BN": tile, "BK": 32, "GROUP": group}, {2: exact}, tolerance,
     )  # fmt: skip
@@ -338,7 +339,8 @@ def launches() -> dict[str, Callable[[], Launch]]:
             {1: (whole % 97).reshape(5, 20).argmax(1)},
         ),
         "sum under a lock": lambda: Launch(
-            locked_sum, (8,), (x, np.zeros(1, np.float32), np.zeros(1, np.int32), n), {"BLOCK": 128}, {1: [x.sum()]}, 1e-4
+            locked_sum, (8,), (x, np.zeros(1, np.float32), np.zeros(1, np.int32), n), {"BLOCK": 128},
+            {1: [x.sum()]}, 1e-4
         ),
         "the last program sums": lambda: Launch(
             last_one_sums, (8,),
