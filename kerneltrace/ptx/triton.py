@@ -51,9 +51,9 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
 
 
 def triton_code(
-    kernel: Any, args: tuple[Any, ...], constants: Mapping[str, Any], capability: int, warps: int, stages: int | None = None
+    kernel: Any, args: tuple[Any, ...], constants: Mapping[str, Any], capability: int, warps: int, stages: int = 0
 ) -> Any:  # fmt: skip
-    """What Triton's compiler makes of a kernel for a compute capability (80 is 8.0), with `stages` of its loops' loads."""
+    """What Triton makes of a kernel for a compute capability (80 is 8.0); `stages` of loads in loops, 0 for its own."""
     triton: Any = importlib.import_module("triton")
     backend: Any = importlib.import_module("triton.backends.compiler")
     names = [name for name in kernel.arg_names if name not in constants]

@@ -7,9 +7,9 @@ import importlib.util
 from types import SimpleNamespace
 from typing import Any
 
-from kerneltrace.tiles.compiling import TileCode as TileCode, compile as compile, occupancy as occupancy
+from kerneltrace.tiles.binding import Jit, next_power_of_2
+from kerneltrace.tiles.compiling import TileCode as TileCode, compile as compile, occupancy as occupancy  # noqa: A004
 from kerneltrace.tiles.language import Language
-from kerneltrace.tiles.running import Jit, next_power_of_2
 from kerneltrace.tiles.tile_trace import TileCounts as TileCounts, TileTrace as TileTrace, trace as trace
 
 

@@ -30,13 +30,15 @@ class TileArray:
         self.array, self.dtype = _viewed(name, given)
         size = self.array.itemsize
         if any(stride < 0 or stride % size for stride in self.array.strides):
-            raise KernelError(f"{name} has strides {self.array.strides}: pass a copy, whose strides are no less than 0.")
+            raise KernelError(f"{name} has strides {self.array.strides}: pass a copy, which has none below 0.")
         self.steps = tuple(stride // size for stride in self.array.strides)
         span = 1 + sum((n - 1) * step for n, step in zip(self.array.shape, self.steps, strict=True))
         self.span = span if self.array.size else 0
         self.flat = np.lib.stride_tricks.as_strided(self.array, (self.span,), (size,))
         self.inside = np.zeros(self.span, bool)
         self.shaped(self.inside)[...] = True
+        self.unset = bool(self.array.size) and self.array.dtype.kind == "f" and bool(np.isnan(self.array).all())
+        """Whether nothing has written it: all of its elements are NaN."""
         key = self.array.__array_interface__["data"][0], self.span, size
         self.last = shared.setdefault(key, np.zeros((3, self.span), np.int32))
 

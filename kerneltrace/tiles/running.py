@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
-import dis
-import functools
 import inspect
 import math
 import sys
-import textwrap
-import types
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -22,17 +16,13 @@ from kerneltrace.errors import KernelError
 from kerneltrace.judge.findings import Finding
 from kerneltrace.log.grid import Dim3, place, place_name
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.tiles.language import Constexpr, Language
+from kerneltrace.tiles.binding import Names
+from kerneltrace.tiles.language import Language
 from kerneltrace.tiles.memory import KINDS, SLOT, Log, TileArray
 from kerneltrace.tiles.tensors import Refused, Tile, constant, pointer_to
 
-MAX_DECISIONS = 100_000
+MAX_DECISIONS = 10_000
 """Of a program by numbers that it computed: more are taken for an endless loop."""
-_UNKNOWN_SYNTAX = {
-    ast.Break: "break", ast.Continue: "continue", ast.Lambda: "lambda", ast.Try: "try", ast.Yield: "yield",
-    ast.Dict: "a dict", ast.Set: "a set", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
-    ast.Delete: "del", ast.Raise: "raise", ast.ClassDef: "class",
-}  # fmt: skip
 
 
 class Ended(Exception):
@@ -46,7 +36,7 @@ class Run:
         self.name, self.grid, self.programs = function.__name__, grid, math.prod(grid)
         self.tl, self.log = Language(self), Log()
         self.arrays: list[TileArray] = []
-        self.codes: dict[types.CodeType, Any] = {}
+        self.names = Names(self.tl)
         self.found: dict[tuple[str, int, str], list[Any]] = {}
         self.flop = self.special = self.decisions = self.widest = self.staged = 0
         self.dot_flop: Counter[str] = Counter()
@@ -56,44 +46,10 @@ class Run:
         self.known: dict[int, int] = {}
         self.first_access: list[int] = []
 
-    # -- the kernel's own names
-
-    def bound(self, function: Any) -> Any:
-        """A kernel's function, or a device function's, whose names of Triton are those of this run."""
-        code = function.__code__
-        if code not in self.codes:
-            self.codes[code] = function
-            _refuse_syntax(function)
-            used = {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"}
-            names = {name: value for name, value in function.__globals__.items() if name in used}
-            names |= dict(zip(code.co_freevars, (cell.cell_contents for cell in function.__closure__ or ()), strict=True))
-            mine = {name: self._replaced(name, value) for name, value in names.items()}
-            mine |= {"__builtins__": {**vars(builtins), "range": self.tl.range, "print": self.tl.print}}
-            cells = tuple(types.CellType(mine.get(name)) for name in code.co_freevars) or None
-            self.codes[code] = types.FunctionType(code, mine, function.__name__, function.__defaults__, cells)
-            self.codes[code].__kwdefaults__ = function.__kwdefaults__
-        return self.codes[code]
-
-    def _replaced(self, name: str, value: Any) -> Any:
-        module = getattr(value, "__module__", "") or ""
-        if isinstance(value, Language) or getattr(value, "__name__", "").startswith("triton.language"):
-            return self.tl
-        if isinstance(value, types.ModuleType | types.SimpleNamespace) and name == "triton":
-            return types.SimpleNamespace(language=self.tl, cdiv=self.tl.cdiv, next_power_of_2=next_power_of_2)
-        if hasattr(value, "fn") and inspect.isfunction(plain_function(value)):
-            return self.bound(plain_function(value))
-        if isinstance(value, Constexpr) or (module.startswith("triton.") and hasattr(value, "value")):
-            return value.value
-        if module.startswith("triton.language") or isinstance(value, functools.partial):
-            return getattr(self.tl, getattr(value, "__name__", "") or getattr(value, "name", name))
-        if as_number(value) is not None:
-            raise Refused(f"{name} is a number of the module: write {name} = tl.constexpr({value}), or pass it.")
-        return value
-
     def line(self) -> int:
         """The line of the kernel that runs."""
         frame: Any = sys._getframe(1)
-        while frame is not None and frame.f_code not in self.codes:
+        while frame is not None and frame.f_code not in self.names.functions:
             frame = frame.f_back
         return frame.f_lineno if frame else 0
 
@@ -103,9 +59,9 @@ class Run:
         """Run the first `programs` programs."""
         with np.errstate(all="ignore"):
             try:
-                bound = self.bound(function)
+                bound = self.names.bound(function)
             except Refused as refused:
-                self.mistake("refused", str(refused), 0)
+                self.mistake("refused", str(refused), refused.line)
                 raise Ended from None
             for program in range(programs):
                 self.program, self.place = program, place(program, self.grid)
@@ -126,7 +82,7 @@ class Run:
     def _line_of(self, error: BaseException) -> int:
         trace, line = error.__traceback__, 0
         while trace is not None:
-            line = trace.tb_lineno if trace.tb_frame.f_code in self.codes else line
+            line = trace.tb_lineno if trace.tb_frame.f_code in self.names.functions else line
             trace = trace.tb_next
         return line
 
@@ -178,7 +134,9 @@ class Run:
             array.write(at, values)
             kept = array.read(at)
             if ((kept != values) & ~np.isnan(values) if value.dtype.is_floating() else kept != values).any():
-                words = f"lanes of one tl.store in {self.where()} store different values to one element of {array.name}."
+                words = (
+                    f"lanes of one tl.store in {self.where()} store different values to one element of {array.name}."
+                )
                 self.mistake("race", words, self.line(), array.name)
 
     def atomic(self, pointer: Tile, value: Tile, active: Array, change: Callable[..., Any], sem: Any) -> Array:
@@ -215,12 +173,12 @@ class Run:
     def _reached(self, kind: str, pointer: Tile, active: Array) -> tuple[TileArray | None, Array, Array]:
         """The array that a tile's active lanes reach, their places in it, and which of them lie in it."""
         addresses, line = pointer.data[active], self.line()
-        slots = np.unique(addresses >> SLOT)
-        if not len(slots):
+        if not addresses.size:
             return None, addresses, addresses == 0
-        if len(slots) > 1 or not 0 <= slots[0] < len(self.arrays):
+        slot = int(addresses.min()) >> SLOT
+        if slot != int(addresses.max()) >> SLOT or not 0 <= slot < len(self.arrays):
             raise Refused(f"This {kind} has pointers that belong to no array, or to several.")
-        array = self.arrays[int(slots[0])]
+        array = self.arrays[slot]
         at = (addresses - array.base) // array.array.itemsize
         good = (at >= 0) & (at < array.span)
         good[good] = array.inside[at[good]]
@@ -231,6 +189,9 @@ class Run:
             words = f"{self.where()} {kind}s {int((~good).sum()):,} elements outside of {array.name}, the first at"
             words += f" {int(at[~good][0]):,} of {array.span:,}: mask them out."
             self.mistake("outside", words, line, array.name)
+        if kind != "store" and array.unset and (n := int((array.last[0, at[good]] == 0).sum())):
+            words = f"{self.where()} reads {n:,} elements of {array.name} before anything wrote them."
+            self.mistake("unset", words, line, array.name)
         self._order(kind, array, at[good], line)
         self.log.add(self.program, line, kind, array.base >> SLOT, at[good])
         return array, at, good
@@ -256,32 +217,6 @@ class Run:
                 self.mistake("race", words, line, array.name)
         row = array.last[rows[KINDS[mine]]]
         row[at] = now if kind == "store" else np.where(row[at], row[at], now)
-
-
-def next_power_of_2(n: int) -> int:
-    """The least power of two that is no less than n."""
-    return 1 << max(n - 1, 0).bit_length()
-
-
-def plain_function(kernel: Any) -> Any:
-    """The Python function under @triton.jit and what else decorates a kernel."""
-    while hasattr(kernel, "fn"):
-        kernel = kernel.fn
-    return kernel
-
-
-def _refuse_syntax(function: Any) -> None:
-    try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError):
-        return
-    for node in ast.walk(tree):
-        word = _UNKNOWN_SYNTAX.get(type(node))
-        if isinstance(node, ast.Compare) and len(node.ops) > 1:
-            word = "a chain of comparisons such as 0 <= i < n (use &)"
-        if word:
-            raise Refused(f"line {first + node.lineno - 1}: Triton has no {word} in a kernel.")
 
 
 def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
@@ -314,11 +249,3 @@ def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, A
 def findings(run: Run) -> tuple[Finding, ...]:
     """The mistakes met, in the order of their first times."""
     return tuple(Finding(kind, line, words, n, p, array) for (kind, line, array), (n, words, p) in run.found.items())
-
-
-class Jit:
-    """What @triton.jit makes where Triton is not installed: a kernel for tiles.trace, or a function that one calls."""
-
-    def __init__(self, fn: Any) -> None:
-        self.fn = fn
-        functools.update_wrapper(self, fn)

@@ -17,7 +17,11 @@ from kerneltrace.ptx.values import narrowed, widened
 
 
 class Refused(Exception):
-    """What Triton would not compile, in a learner's words; the run adds the line."""
+    """What Triton would not compile, in a learner's words; the run finds the line where none is given."""
+
+    def __init__(self, words: str, line: int = 0) -> None:
+        super().__init__(words)
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,7 @@ class Tile:
         if self.dtype.pointee and not self.shape:
             raise Refused("A pointer isn't indexed: read with tl.load(pointer + offsets).")
         if any(key is not None and key != slice(None) for key in keys):
-            raise Refused("A tile has no elements to pick by [...], only x[:, None] and x[None, :]: use tl.where or masks.")
+            raise Refused("A tile has no elements to pick, only x[:, None] and x[None, :]: use tl.where or masks.")
         return self.reshaped(lambda data: data[keys])
 
     def __setitem__(self, keys: Any, value: Any) -> None:

@@ -19,9 +19,10 @@ from kerneltrace.log.events import SECTOR_BYTES
 from kerneltrace.log.grid import MAX_GRID, as_dim3
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
+from kerneltrace.tiles.binding import python_of
 from kerneltrace.tiles.compiling import TileCode, occupancy
 from kerneltrace.tiles.memory import KINDS, TileArray
-from kerneltrace.tiles.running import Ended, Run, arguments, findings, plain_function
+from kerneltrace.tiles.running import Ended, Run, arguments, findings
 from kerneltrace.tiles.traffic import Traffic, assumed, moved, room, time
 from kerneltrace.units import format_bytes
 
@@ -81,7 +82,9 @@ class TileTrace(ShownAsTable):
         names = [one.name for one in self._run.arrays]
         for what, given, known in (("array", array, names), ("kind", kind, KINDS)):
             if given and given not in known:
-                raise KernelError(f"There is no {what} {brief_repr(given)}; known are {', '.join(nearest(given, known))}.")
+                raise KernelError(
+                    f"There is no {what} {brief_repr(given)}; known are {', '.join(nearest(given, known))}."
+                )
         wanted = program, line or None, KINDS.index(kind) if kind else None, names.index(array) if array else None
         mask = np.ones(len(self._rows), bool)
         for column, value in enumerate(wanted):
@@ -116,7 +119,7 @@ class TileTrace(ShownAsTable):
         n = (log.starts[access] + log.lengths[access]) * size
         n = -(-n // SECTOR_BYTES) - first
         each = np.repeat(first - np.append(0, n.cumsum()[:-1]), n) + np.arange(n.sum())
-        return each[np.flatnonzero(np.diff(each, prepend=-1))] if len(each) < 2 or (np.diff(each) >= 0).all() else np.unique(each)
+        return each[np.flatnonzero(np.diff(each, prepend=-1) > 0)]
 
     def touched(self, array: str, program: Any = None, kind: str = "load") -> Array:
         """How often each element of an array was touched: by one program, given by its place or number, or by all."""
@@ -133,7 +136,9 @@ class TileTrace(ShownAsTable):
             return occupancy(code, chip), ()
         warps, stages = self._options
         registers, shared = assumed(self._run.widest, self._run.staged, warps, stages)
-        words = f"{min(registers, 255)} registers a thread and {shared:,} B of shared memory a program are assumed: pass"
+        words = (
+            f"{min(registers, 255)} registers a thread and {shared:,} B of shared memory a program are assumed: pass"
+        )
         return room(chip, warps, registers, shared), (f"{words} code=tiles.compile(...) for the compiler's.",)
 
     def traffic(self, device: str | Device, code: TileCode | None = None) -> Traffic:
@@ -176,7 +181,9 @@ class TileTrace(ShownAsTable):
             left = one.shaped(self._hits(one, written)) == 0
             if len(written) and left.any():
                 first = ", ".join(str(i[0]) for i in np.nonzero(left))
-                words = f"{int(left.sum()):,} of the {left.size:,} elements of {one.name} are never stored, the first is"
+                words = (
+                    f"{int(left.sum()):,} of the {left.size:,} elements of {one.name} are never stored, the first is"
+                )
                 yield Finding("unwritten", 0, f"{words} {one.name}[{first}].", array=one.name, mistake=False)
 
     def table(self) -> Table:
@@ -199,14 +206,15 @@ class TileTrace(ShownAsTable):
 
 
 def trace(
-    kernel: Any, grid: Any, *args: Any, num_warps: int = 4, num_stages: int = 3, programs: int | None = None, **named: Any
+    kernel: Any, grid: Any, *args: Any, num_warps: int = 4, num_stages: int = 3, programs: int | None = None,
+    **named: Any,
 ) -> TileTrace:  # fmt: skip
     """Run a kernel under @triton.jit on NumPy arrays or torch tensors, and return what it asks for and its mistakes.
 
     `grid` is a number, a tuple of up to three, or a function of the constants; arguments follow as at a launch,
     tl.constexpr by name. Results land in the arrays. With `programs` only so many run, the first ones.
     """
-    function = plain_function(kernel)
+    function = python_of(kernel)
     if callable(grid):
         grid = grid(named)
     run = Run(function, as_dim3("grid", grid, MAX_GRID))

@@ -1,0 +1,72 @@
+"""Correct kernels of tiles leave the right results without a finding, and are counted."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from kerneltrace import tiles
+from labkit.core.paths import ROOT
+from tests.test_kerneltrace.tile_kernels import launches
+from tests.test_kerneltrace.tile_mistakes import PLANTED, WRONG, launch_of, line_of
+
+LAUNCHES = launches()
+
+
+def traced(name):
+    launch = LAUNCHES[name]()
+    return launch, tiles.trace(launch.kernel, launch.grid, *launch.args, **launch.constants)
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_correct_kernel_leaves_the_right_result_without_a_finding(name):
+    launch, trace = traced(name)
+    for position, expected in launch.expected.items():
+        np.testing.assert_allclose(launch.args[position], expected, rtol=launch.tolerance, atol=launch.tolerance)
+    assert trace.ok, trace
+    assert trace.notes == (), trace
+
+
+TRITON = pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="Triton is not installed")
+OTHERWISE = {"matmul of float32": 2e-2}  # the interpreter takes the whole float32, tensor cores 10 bits of its fraction
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory):
+    """The results of Triton's own interpreter, which runs in a process of its own."""
+    path = tmp_path_factory.mktemp("interpreted") / "results.npz"
+    command = [sys.executable, "-m", "tests.test_kerneltrace.tile_kernels", str(path)]
+    subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=ROOT, check=True)
+    return np.load(path)
+
+
+@TRITON
+@pytest.mark.slow  # starts Triton
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_the_results_are_those_of_triton_s_interpreter(name, interpreted):
+    launch, _ = traced(name)
+    close = OTHERWISE.get(name, max(launch.tolerance / 10, 1e-6))
+    for position in launch.expected:
+        np.testing.assert_allclose(launch.args[position], interpreted[f"{name}/{position}"], rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_is_found_in_its_line(name):
+    kernel, grid, args, constants = launch_of(name)
+    trace = tiles.trace(kernel, grid, *args, **constants)
+    _, kind, words, *_ = PLANTED[name]
+    found = [one for one in trace.findings if one.kind == kind and one.line == line_of(name)]
+    assert found, trace
+    assert re.search(words, found[0].words), found[0]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_result_without_a_finding_differs_from_the_right_one(name):
+    kernel, (x, out, n), right = WRONG[name]
+    out = out.copy()
+    assert tiles.trace(kernel, 4, x, out, n, BLOCK=16).ok
+    assert not np.allclose(out, right(x), rtol=1e-2)
