@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from kerneltrace import tiles
-from kerneltrace.tiles.compiling import FAMILIES
 from labkit.core.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
 from labkit.core.errors import KernelError
@@ -24,6 +23,7 @@ NEEDS = "a CUDA GPU and Triton"
 RECORDED = DATA / "tile_code.csv"  # scripts/tile_code.py
 _WARP = 32
 _VECTORS = {"ld.global.v4.b32": 4, "ld.global.v2.b32": 2, "ld.global.b32": 1}
+_SHOWN = ("mma.sync", "wgmma", "tcgen05", "ldmatrix", "cp.async", "TMA (cp.async.bulk)", "mbarrier", "bar.sync")
 _OTHER = {"setmaxnreg": "setmaxnreg", "cluster": "barrier.cluster"}
 _WHAT = ("threads", "registers", "B of shared memory", "numbers a load")
 CUTILE_TEXT = (
@@ -95,13 +95,17 @@ def code(name: str, kernel: Any, *args: Any, capability: int = 90, **constants: 
 
 
 def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
-    """The notebook's two matmuls, for numbers of float16: with pointers, and with descriptors and specialised warps."""
+    """The notebook's two matmuls for float16: with pointers, and with descriptors in three ways.
+
+    These are plain, with specialised warps, and in clusters of two blocks.
+    """
     import torch
 
     half, made = torch.empty(16, dtype=torch.float16), []
     versions = {"pointers": (pointers, {"GROUP": 0}, (80, 90, 100))}
     versions["descriptors"] = descriptors, {"SPECIAL": False}, (90, 100)
     versions["specialised"] = descriptors, {"SPECIAL": True}, (90, 100)
+    versions["in pairs"] = descriptors, {"SPECIAL": False, "num_ctas": 2}, (90, 100)
     for name, (kernel, constants, capabilities) in versions.items():
         for each in capabilities:
             made.append(code(name, kernel, half, half, half, 4096, capability=each, **constants, **shape))
@@ -118,9 +122,8 @@ def counted(made: tiles.TileCode) -> dict[str, int]:
 
 
 def table(codes: Sequence[Code]) -> Table:
-    """A column for each compiled kernel, a row for each family of instructions that one of them has."""
-    families = [*FAMILIES, *_OTHER, *_WHAT[:-1]]
-    there = [what for what in families if any(what in one.counts for one in codes)]
+    """A column for each compiled kernel, a row for each family of instructions that copy, multiply or wait."""
+    there = [what for what in (*_SHOWN, *_OTHER, *_WHAT[:-1]) if any(what in one.counts for one in codes)]
     rows = tuple((what, *(f"{one.counts[what]:,}" if what in one.counts else "" for one in codes)) for what in there)
     headings = ("instructions", *(f"{one.name} {one.capability / 10:.1f}" for one in codes))
     return Table(rows, headings, notes=tuple(dict.fromkeys(one.origin for one in codes)))

@@ -51,9 +51,13 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
 
 
 def triton_code(
-    kernel: Any, args: tuple[Any, ...], constants: Mapping[str, Any], capability: int, warps: int, stages: int = 0
+    kernel: Any, args: tuple[Any, ...], constants: Mapping[str, Any], capability: int, warps: int, stages: int = 0,
+    ctas: int = 1,
 ) -> Any:  # fmt: skip
-    """What Triton makes of a kernel for a compute capability (80 is 8.0); `stages` of loads in loops, 0 for its own."""
+    """What Triton makes of a kernel for a compute capability (80 is 8.0), for clusters of `ctas` blocks.
+
+    `stages` are those of loads in loops, 0 for Triton's own.
+    """
     triton: Any = importlib.import_module("triton")
     backend: Any = importlib.import_module("triton.backends.compiler")
     names = [name for name in kernel.arg_names if name not in constants]
@@ -68,7 +72,9 @@ def triton_code(
     }
     signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
     source = triton.compiler.ASTSource(kernel, signature, dict(constants), aligned)
-    options = {"num_warps": warps, "enable_fp_fusion": True} | ({"num_stages": stages} if stages else {})
+    options = {"num_warps": warps, "num_ctas": ctas, "enable_fp_fusion": True} | (
+        {"num_stages": stages} if stages else {}
+    )
     try:
         return triton.compile(source, target=backend.GPUTarget("cuda", capability, WARP), options=options)
     except Exception as error:

@@ -69,12 +69,13 @@ class TileCode(ShownAsTable):
 
 
 def compile(  # noqa: A001 - the name that the package shows
-    kernel: Any, *args: Any, capability: int = 80, num_warps: int = 4, num_stages: int = 3, **constants: Any
-) -> TileCode:
+    kernel: Any, *args: Any, capability: int = 80, num_warps: int = 4, num_stages: int = 3, num_ctas: int = 1,
+    **constants: Any,
+) -> TileCode:  # fmt: skip
     """Compile a kernel under @triton.jit for example arguments, and its tl.constexpr by name; needs no GPU.
 
-    `capability` is 80, 90 or 100. MissingCompiler where Triton is not installed, KernelError in Triton's words for what
-    it can't compile.
+    `capability` is 80, 90 or 100, `num_ctas` the blocks of a cluster. MissingCompiler where Triton is not installed,
+    KernelError in Triton's words for what it can't compile.
     """
     if capability not in CAPABILITIES:
         raise KernelError(f"Expected capability to be one of {', '.join(map(str, CAPABILITIES))}, got {capability!r}.")
@@ -88,7 +89,7 @@ def compile(  # noqa: A001 - the name that the package shows
     ones = {name: 1 for name, value in zip(names, args, strict=False) if type(value) is int and value == 1}
     rest = tuple(value for name, value in zip(names, args, strict=False) if name not in ones)
     # A launch makes constants of numbers that are 1, such as the stride of a matrix's columns.
-    code = triton_code(kernel, rest, constants | ones, capability, num_warps, num_stages)
+    code = triton_code(kernel, rest, constants | ones, capability, num_warps, num_stages, num_ctas)
     ptx = code.asm["ptx"]
     used = _assembled(ptx, capability)
     lines: dict[str, Counter[int]] = {}
