@@ -38,7 +38,7 @@ def with_triton() -> bool:
 
 def launches() -> bool:
     """Whether kernels of Triton can be launched here."""
-    return bool(machine().gpus) and with_triton()
+    return bool(machine().gpus) and hasattr(tiles.triton, "runtime")
 
 
 def race(
