@@ -16,6 +16,7 @@ from unittest import mock
 
 from exercises.nb18 import compiled
 from labkit.core.paths import ROOT
+from labkit.lesson import exercise_files, notebook_files
 
 NOTEBOOK = ROOT / "notebooks" / "18_can_a_kernel_think_in_tiles.ipynb"
 _COMPILES = re.compile(r"@triton\.jit|import tiles|compiled\.(code|generations)\(")
@@ -24,7 +25,6 @@ _COMPILES = re.compile(r"@triton\.jit|import tiles|compiled\.(code|generations)\
 def codes() -> list[compiled.Code]:
     """What the notebook compiles, in its order."""
     made: list[compiled.Code] = []
-    names: dict[str, Any] = {}
     compile_one = compiled.code
 
     def noted(*args: Any, **named: Any) -> compiled.Code:
@@ -32,13 +32,21 @@ def codes() -> list[compiled.Code]:
         return made[-1]
 
     with mock.patch.object(compiled, "code", noted):
-        for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
-            source = "".join(cell["source"]).split("\nprint(")[0]
-            if cell["cell_type"] == "code" and _COMPILES.search(source):
-                file = f"<{cell['id']}>"  # Triton reads a kernel's source by its file
-                linecache.cache[file] = len(source), None, source.splitlines(True), file
-                exec(compile(source, file, "exec"), names)
+        kernels()
     return made
+
+
+def kernels() -> dict[str, Any]:
+    """The names that the solved notebook's cells give to kernels and to what they compile."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    for cell in notebook_files.solved(notebook, exercise_files.solutions("18"))["cells"]:
+        source = "".join(cell["source"]).split("\nprint(")[0]
+        if cell["cell_type"] == "code" and _COMPILES.search(source):
+            file = f"<{cell['id']}>"  # Triton reads a kernel's source by its file
+            linecache.cache[file] = len(source), None, source.splitlines(True), file
+            exec(compile(source, file, "exec"), names)
+    return names
 
 
 def main() -> None:

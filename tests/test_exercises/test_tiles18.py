@@ -6,10 +6,12 @@ import csv
 import importlib.util
 
 import pytest
+import torch
 
 from exercises.nb18 import compiled, figures
 from exercises.nb18.kernels import load_rows, store_rows
 from exercises.nb18.wrong_answers import merge
+from kerneltrace import tiles
 from kerneltrace.tiles import tl, triton
 from labkit.plot import to_png
 from scripts import tile_code
@@ -74,6 +76,22 @@ def test_the_compiler_makes_the_same_families_as_were_recorded():
         for row in csv.DictReader(file):
             if row["what"] in monitored:
                 assert row["what"] in made[row["name"], int(row["capability"])], row
+
+
+@with_triton
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90, 100])
+def test_triton_compiles_the_solutions_and_their_notebooks_kernels(capability):
+    x = torch.empty(16, dtype=torch.float16)
+    names = tile_code.kernels()
+    launches = {
+        "softmax": ((x, x, 1000), {"BLOCK": 1024}),
+        "matmul": ((x, x, x, 4096), {"GROUP": 8, "TILE": 128, "DEPTH": 64, "num_warps": 8}),
+        "attention": ((x, x, x, x, 1000, 0.125), {"WIDTH": 64, "TILE": 64}),
+    }
+    for name, (args, constants) in launches.items():
+        code = tiles.compile(names[name], *args, capability=capability, **constants)
+        assert code.spills == 0, name
 
 
 @triton.jit
