@@ -12,7 +12,7 @@ import numpy as np
 from kerneltrace.arguments import brief_repr, nearest, positive, whole
 from kerneltrace.devices import Device, named
 from kerneltrace.errors import BadArgument, KernelError
-from kerneltrace.judge.estimate import Estimate
+from kerneltrace.judge.estimate import Estimate, rates
 from kerneltrace.judge.findings import Finding
 from kerneltrace.judge.occupancy import Occupancy
 from kerneltrace.log.events import SECTOR_BYTES
@@ -132,6 +132,7 @@ class TileTrace(ShownAsTable):
         return one.shaped(self._hits(one, picked)).copy()
 
     def _room(self, chip: Device, code: TileCode | None) -> tuple[Occupancy, tuple[str, ...]]:
+        rates(chip)  # or UnknownDevice
         if code is not None:
             return occupancy(code, chip), ()
         warps, stages = self._options

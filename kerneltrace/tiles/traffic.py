@@ -103,8 +103,8 @@ def time(
     """The time of a launch of `programs`: the part that takes longest, and the launch.
 
     Of one program tensor cores and other arithmetic wait for each other, so that only programs that share an SM use
-    both at once. `asked` has the whole launch's bytes of "memory" and "L2 cache", and its operations, "arithmetic" and "special";
-    `dots` the FLOP of tl.dot by type.
+    both at once. `asked` has the whole launch's bytes of "memory" and "L2 cache", and its operations, "arithmetic" and
+    "special"; `dots` the FLOP of tl.dot by type.
     """
     chip = named(device)
     sm, sms, hz = rates(chip), chip.sms or 0, chip.boost_hz or 0.0
