@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.arguments import brief_repr, nearest, whole
+from kerneltrace.arguments import brief_repr, nearest, positive, whole
 from kerneltrace.devices import Device, named
-from kerneltrace.errors import KernelError
-from kerneltrace.judge.estimate import Estimate
+from kerneltrace.errors import BadArgument, KernelError
+from kerneltrace.judge.estimate import Estimate, rates
 from kerneltrace.judge.findings import Finding
 from kerneltrace.judge.occupancy import Occupancy
 from kerneltrace.log.events import SECTOR_BYTES
@@ -132,6 +132,7 @@ class TileTrace(ShownAsTable):
         return one.shaped(self._hits(one, picked)).copy()
 
     def _room(self, chip: Device, code: TileCode | None) -> tuple[Occupancy, tuple[str, ...]]:
+        rates(chip)  # or UnknownDevice
         if code is not None:
             return occupancy(code, chip), ()
         warps, stages = self._options
@@ -141,38 +142,48 @@ class TileTrace(ShownAsTable):
         )
         return room(chip, warps, registers, shared), (f"{words} code=tiles.compile(...) for the compiler's.",)
 
+    def _moved(self, chip: Device, together: int) -> Array:
+        """Bytes asked of L2, read from DRAM and written to it, by access, with so many programs at a time."""
+        program = self._rows[:, 0]
+        step = np.arange(len(program)) - np.searchsorted(program, program)
+        accesses = [(row[3], KINDS[row[2]], self._sectors(i)) for i, row in enumerate(self._rows.tolist())]
+        sizes = [one.span * one.array.itemsize for one in self._run.arrays]
+        return moved(accesses, sizes, chip, np.stack([program // together, step, program], 1))
+
     def traffic(self, device: str | Device, code: TileCode | None = None) -> Traffic:
         """Bytes through L2 and DRAM on a GPU of the catalogue, in the order in which its programs start.
 
         As many programs run at a time as fit, by `code` or by what is assumed without it.
         """
         chip = named(device)
-        fit, _ = self._room(chip, code)
-        together = fit.blocks_per_sm * (chip.sms or 0)
-        program = self._rows[:, 0]
-        step = np.arange(len(program)) - np.searchsorted(program, program)
-        accesses = [(row[3], KINDS[row[2]], self._sectors(i)) for i, row in enumerate(self._rows.tolist())]
-        arrays = self._run.arrays
-        sizes = [one.span * one.array.itemsize for one in arrays]
-        bytes_of = moved(accesses, sizes, chip, np.stack([program // together, step, program], 1))
-        by_array = [{one.name: int(n) for one, n in zip(arrays, column, strict=True)} for column in bytes_of.T]
+        together = self._room(chip, code)[0].blocks_per_sm * (chip.sms or 0)
+        found, arrays = self._moved(chip, together), self._run.arrays
+        by_array = [
+            {one.name: int(column[self._rows[:, 3] == i].sum()) for i, one in enumerate(arrays)} for column in found.T
+        ]
         return Traffic(chip.name, min(together, self.programs), *by_array)
 
-    def estimate(self, device: str | Device, *, grid: Any = None, code: TileCode | None = None) -> Estimate:
+    def estimate(
+        self, device: str | Device, *, grid: Any = None, longer: float = 1.0, code: TileCode | None = None
+    ) -> Estimate:  # fmt: skip
         """Calculate the time on a GPU of the catalogue: of DRAM, L2, tensor cores and other arithmetic the longest.
 
         With a `grid` its programs are taken to do what those that ran did on average, and `programs` of trace lets few
-        of a large grid run. UnknownDevice for a GPU whose rates are unknown.
+        of a large grid run. `longer` is how many times as many turns the loops make that load and compute: 8 for 64
+        turns of which 8 were traced. UnknownDevice for a GPU whose rates are unknown.
         """
         chip = named(device)
         fit, notes = self._room(chip, code)
         programs = self.programs if grid is None else math.prod(as_dim3("grid", grid, MAX_GRID))
-        scale, traffic = programs / self.traced, self.traffic(chip, code)
-        asked = {"memory": traffic.dram_bytes, "L2 cache": sum(traffic.l2_bytes.values())}
-        asked |= {"arithmetic": self.flop - self._run.special, "special": self._run.special}
-        dots = {dtype: flop * scale for dtype, flop in self.dot_flop.items()}
-        scaled = {name: n * scale for name, n in asked.items()}
-        return time(self.kernel, chip, scaled, dots, fit, programs, notes)
+        each, longer = programs / self.traced, positive("longer", longer, BadArgument)
+        found, turns = self._moved(chip, fit.blocks_per_sm * (chip.sms or 0)), each * longer
+        # What a program comes to more than once is in a loop.
+        _, same, times = np.unique(self._rows[:, :2], axis=0, return_inverse=True, return_counts=True)
+        n_bytes = np.where(times[same] > 1, turns, each) @ found
+        asked = {"L2 cache": n_bytes[0], "memory": n_bytes[1] + n_bytes[2]}
+        asked |= {"arithmetic": turns * (self.flop - self._run.special), "special": turns * self._run.special}
+        dots = {dtype: flop * turns for dtype, flop in self.dot_flop.items()}
+        return time(self.kernel, chip, asked, dots, fit, programs, notes)
 
     def _unwritten(self) -> Any:
         """Arrays that programs store to, but not to all elements."""

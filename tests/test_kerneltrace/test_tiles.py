@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from kerneltrace import tiles
+from kerneltrace.tiles.traffic import SPAN
 from labkit.core.paths import ROOT
+from tests.selection import sampled
+from tests.test_kerneltrace import published_tiles
 from tests.test_kerneltrace.tile_kernels import launches
 from tests.test_kerneltrace.tile_mistakes import PLANTED, WRONG, launch_of, line_of
 
@@ -70,3 +73,20 @@ def test_a_wrong_result_without_a_finding_differs_from_the_right_one(name):
     out = out.copy()
     assert tiles.trace(kernel, 4, x, out, n, BLOCK=16).ok
     assert not np.allclose(out, right(x), rtol=1e-2)
+
+
+@pytest.mark.slow  # traces a wave of programs of each kernel
+@pytest.mark.parametrize("row", sampled(published_tiles.rows(), 3), ids=lambda row: f"{row['kernel']} {row['m']:g}")
+def test_the_table_of_published_times_holds_what_is_calculated(row):
+    done = published_tiles.estimated(row)
+    assert 1e3 * done.seconds == pytest.approx(row["calculated_ms"], rel=1e-3)
+    low, high = done.interval_s
+    assert low <= published_tiles.published_s(row) <= high
+
+
+def test_the_span_of_an_estimate_is_that_of_the_published_times():
+    shares = [1e3 * published_tiles.published_s(row) / row["calculated_ms"] for row in published_tiles.rows()]
+    assert len(shares) >= 15
+    low, high = SPAN
+    assert low <= min(shares) < low + 0.01
+    assert high - 0.01 < max(shares) <= high

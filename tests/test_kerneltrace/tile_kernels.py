@@ -153,23 +153,24 @@ def _tiles_of(acc, total, most, q, k, v, start, low, high, scale, D: tl.constexp
 
 
 @triton.jit
-def attention(q, k, v, out, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+def attention(q, k, v, out, n, keys, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
     start, head = tl.program_id(0), tl.program_id(1).to(tl.int64) * n * D
+    of_keys = tl.program_id(1).to(tl.int64) * keys * D
     at = (start * BM + tl.arange(0, BM))[:, None] * D + tl.arange(0, D)[None, :]
     queries = tl.load(q + head + at)
     acc = tl.zeros([BM, D], dtype=tl.float32)
     most = tl.full([BM], -float("inf"), tl.float32)
     total = tl.zeros([BM], dtype=tl.float32)
     scale *= LOG2_E
-    high = n
+    high = keys
     if CAUSAL:
         high = start * BM
     acc, total, most = _tiles_of(
-        acc, total, most, queries, k + head, v + head, start, 0, high, scale, D, BM, BN, False
+        acc, total, most, queries, k + of_keys, v + of_keys, start, 0, high, scale, D, BM, BN, False
     )  # fmt: skip
     if CAUSAL:
         acc, total, most = _tiles_of(
-            acc, total, most, queries, k + head, v + head, start, high, high + BM, scale, D, BM, BN, True
+            acc, total, most, queries, k + of_keys, v + of_keys, start, high, high + BM, scale, D, BM, BN, True
         )  # fmt: skip
     tl.store(out + head + at, (acc / total[:, None]).to(out.dtype.element_ty))
 
@@ -275,7 +276,7 @@ def _attention(causal):
     q, k, v = (random(heads, n, d, dtype=np.float16, seed=i) for i in range(3))
     scores = q.astype(float) @ k.astype(float).transpose(0, 2, 1) * d**-0.5
     scores = np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf) if causal else scores
-    args = q, k, v, np.zeros_like(q), n, d**-0.5
+    args = q, k, v, np.zeros_like(q), n, n, d**-0.5
     constants = {"D": d, "BM": 32, "BN": 16, "CAUSAL": causal}
     return Launch(attention, (n // 32, heads), args, constants, {3: softmax_of(scores) @ v}, 2e-3)
 
