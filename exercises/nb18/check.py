@@ -1,5 +1,6 @@
 """Checks of notebook 18, programs of tiles: a fused softmax, an order of tiles, online softmax, and attention."""
 
+# mypy: disable-error-code="untyped-decorator"
 # ruff: noqa: N803 - kernels write constants in capitals
 
 from __future__ import annotations
@@ -215,7 +216,8 @@ def _attended(kernel: Any, heads: int, tokens: int, scale: float) -> tiles.TileT
 
 def _mixed(scores: Array, values: Array) -> Array:
     powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return (powers @ values.astype(float) / powers.sum(-1, keepdims=True)).astype(np.float32)
+    mixed: Array = powers @ values.astype(float) / powers.sum(-1, keepdims=True)
+    return mixed.astype(np.float32)
 
 
 def _attention_advice(kernel: Any, case: Case, others: Mapping[str, Array]) -> str:

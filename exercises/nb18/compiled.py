@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,8 @@ def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
     import torch
 
     half, made = torch.empty(16, dtype=torch.float16), []
-    versions = {"pointers": (pointers, {"GROUP": 0}, (80, 90, 100))}
+    versions: dict[str, tuple[Any, dict[str, int], tuple[int, ...]]] = {}
+    versions["pointers"] = pointers, {"GROUP": 0}, (80, 90, 100)
     versions["descriptors"] = descriptors, {"SPECIAL": False}, (90, 100)
     versions["specialised"] = descriptors, {"SPECIAL": True}, (90, 100)
     versions["in pairs"] = descriptors, {"SPECIAL": False, "num_ctas": 2}, (90, 100)
@@ -152,11 +154,9 @@ def cutile_version() -> str:
 
 def cutile_bytes(capability: int) -> int:
     """Bytes of the program that cuTile's compiler makes of `cutile_matmul.py` for 80, 90 or 100."""
-    from cuda import tile as ct
-    from cuda.tile import compilation as ways
-
-    from exercises.nb18.cutile_matmul import matmul
-
+    ct: Any = importlib.import_module("cuda.tile")
+    ways: Any = importlib.import_module("cuda.tile.compilation")
+    matmul = importlib.import_module("exercises.nb18.cutile_matmul").matmul
     matrix = ways.ArrayConstraint(
         ct.float16, 2, index_dtype=ct.int32, stride_lower_bound_incl=0, alias_groups=(), may_alias_internally=False,
         stride_constant=(None, 1), stride_divisible_by=(16, 1), base_addr_divisible_by=16,
