@@ -41,7 +41,8 @@ def _traced(kernel: Any, case: Case, within: float = 1e-5, advice: str = "", **c
     try:
         done = tiles.trace(kernel, case.grid, *args, **constants)
     except KernelError as error:
-        raise NotYet(f"With {case.given}: {error}") from error
+        returned = " Does it return all that is asked for?" if "unpack" in str(error) else ""
+        raise NotYet(f"With {case.given}: {error}{returned}") from error
     if done.findings:
         of_numbers = advice if done.findings[0].kind == "nan" else ""
         raise NotYet(f"With {case.given}: {done.findings[0]} {of_numbers}".rstrip())
@@ -98,6 +99,8 @@ def order(answer: object) -> str:
         try:
             _traced(places, case, GROUP=group)
         except NotYet as error:
+            if isinstance(error.__cause__, KernelError):
+                raise
             tiles.trace(places, case.grid, found, rows, columns, GROUP=group)
             raise NotYet(f"{error} {_order_advice(found, expected, rows)}".rstrip()) from None
     return "Every tile has one program, group after group, also where the last group is lower."
@@ -145,8 +148,9 @@ def merge(answer: object) -> str:
     scores = np.sort(draw.normal(size=(SIDE, 4 * SIDE)), axis=1) * 2
     masked = scores.copy()
     masked[:, 2 * SIDE : 3 * SIDE] = -np.inf
+    first = "Weights are exp(score - top); mixed adds weights × values by tl.dot, undivided until the end."
     cases = {
-        "one tile": (scores[:, :SIDE], "Weights are exp(score - top), and mixed stays undivided until the end."),
+        "one tile": (scores[:, :SIDE], first),
         "falling scores": (scores[:, ::-1], "What comes later is added to what is there."),
         "rising scores": (scores, "When top rises, what was added up before is too large by exp(top - higher)."),
         "queries whose scores lie far apart": (scores + 20 * np.arange(SIDE)[:, None] % 300 - 150,
@@ -204,6 +208,9 @@ def _attended(kernel: Any, heads: int, tokens: int, scale: float) -> tiles.TileT
         "A masked score of 0 has the weight exp(0): take -inf.": _mixed(np.where(earlier, scores * scale, 0), v),
         "The mask is the other way round: earlier keys count.": _mixed(np.where(earlier.T, scores * scale, -np.inf), v),
     }
+    if tokens == SIDE:
+        turned = np.where(earlier, q.astype(float) @ k.astype(float) * scale, -np.inf)
+        others["Scores are queries × keys, so keys are transposed: tl.trans."] = _mixed(turned, v)
     right = _mixed(np.where(earlier, scores * scale, -np.inf), v)
     out = unwritten(heads, tokens, SIDE)
     grid = (-(-tokens // SIDE), heads)

@@ -222,6 +222,14 @@ def divides_in_every_tile(top, total, mixed, scores, values):
     return higher, total, mixed / total[:, None]
 
 
+@triton.jit
+def nothing_is_returned(top, total, mixed, scores, values):
+    higher = tl.maximum(top, tl.max(scores, 1))
+    weights = tl.exp(scores - higher[:, None])
+    total = total * tl.exp(top - higher) + tl.sum(weights, 1)
+    mixed = tl.dot(weights.to(values.dtype), values, mixed * tl.exp(top - higher)[:, None])
+
+
 # -- 18.5, and the merge of 18.4
 
 
@@ -333,6 +341,20 @@ def masked_scores_are_zero(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TIL
 
 
 @triton.jit
+def keys_not_transposed(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    query = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, WIDTH), tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * TILE, TILE):
+        key = start + tl.arange(0, TILE)
+        scores = tl.dot(mine, load_rows(k, key, tokens, WIDTH)) * scale
+        scores = tl.where(key[None, :] <= query[:, None], scores, -float("inf"))
+        top, total, mixed = merge(top, total, mixed, scores, load_rows(v, key, tokens, WIDTH))
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+@triton.jit
 def queries_in_every_turn(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
@@ -393,6 +415,7 @@ WRONG = {
         (one_top_for_all, "a top of its own", "one-scale-fits-all"),
         (along_the_queries, "a top of its own", "axes-swapped"),
         (operands_of_two_types, "two tiles of one type", "kernel-takes-any-python"),
+        (nothing_is_returned, "Does it return all", "result-of-another-kind"),
         (divides_in_every_tile, "undivided", "sum-for-mean"),
     ],
     "18.5": [
@@ -403,6 +426,7 @@ WRONG = {
         (scale_is_forgotten, "multiplied by scale", "other-formula"),
         (later_keys_count, "earlier keys count", "order-is-free"),
         (masked_scores_are_zero, "the weight exp(0)", "masked-lanes-are-absent"),
+        (keys_not_transposed, "keys are transposed", "axes-swapped"),
         (queries_in_every_turn, "before the loop", "global-reads-repeated"),
         (a_softmax_for_each_tile, "expected", "old-sums-stay-right"),
     ],
