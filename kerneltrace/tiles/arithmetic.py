@@ -99,7 +99,7 @@ def _reduced(
     x = _widened(name, constant(tl, x), dtype)
     if axis is not None and not -len(x.shape) <= axis < len(x.shape):
         raise Refused(f"A tile of shape {x.shape} has no axis {axis}.")
-    undefined = None
+    undefined: Any = None
     if x.undefined is not None:
         undefined = np.broadcast_to(x.undefined, x.shape).any(axis=axis, keepdims=keep_dims)
     found = _REDUCTIONS[name](x.data, axis=axis, keepdims=keep_dims)
@@ -155,10 +155,10 @@ def _dot(
     product = np.matmul(to_tf32(left), to_tf32(right)) if tf32 else np.matmul(left, right)
     if acc is not None and (acc.shape != product.shape or acc.dtype != dtype):
         raise Refused(f"tl.dot adds to {dtype} of shape {product.shape}, and its accumulator is {kind_of(acc)}.")
-    undefined = None
+    undefined: Any = None
     if undefined_of(a, b) is not None:
         rows, columns = (np.broadcast_to(False if x.undefined is None else x.undefined, x.shape) for x in (a, b))
-        undefined = rows.any(-1)[..., :, None] | columns.any(-2)[..., None, :]
+        undefined = rows.any(-1, keepdims=True) | columns.any(-2, keepdims=True)
     out = Tile(tl, product if acc is None else acc.data + product, dtype, undefined)
     if acc is not None:
         out.undefined = undefined_of(out, acc)

@@ -27,8 +27,7 @@ class Jit:
     """What @triton.jit makes where Triton is not installed: a kernel for tiles.trace, or a function that one calls."""
 
     def __init__(self, fn: Any) -> None:
-        self.fn = fn
-        functools.update_wrapper(self, fn)
+        self.fn, self.__name__, self.__doc__ = fn, fn.__name__, fn.__doc__
 
 
 def next_power_of_2(n: int) -> int:

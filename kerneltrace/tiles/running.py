@@ -234,7 +234,7 @@ def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, A
             value = getattr(value, "value", value)
             known = type(value).__module__.startswith("triton.language") and getattr(run.tl, f"{value}", None)
             made[name] = known or value
-        elif hasattr(value, "dtype") and getattr(value, "shape", ()):
+        elif getattr(value, "shape", None):
             run.arrays.append(TileArray(name, value, len(run.arrays), shared))
             made[name] = Tile(run.tl, run.arrays[-1].base, pointer_to(run.arrays[-1].dtype))
         elif value is None or isinstance(value, bool):

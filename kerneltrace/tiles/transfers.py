@@ -114,7 +114,7 @@ class Descriptor:
 
     def load(self, offsets: Any) -> Tile:
         """The box at these offsets."""
-        return _load(self.tl, *self._box(offsets), 0)  # type: ignore[no-any-return]
+        return _load(self.tl, *self._box(offsets), 0)
 
     def store(self, offsets: Any, value: Any) -> None:
         """Store a tile at these offsets."""

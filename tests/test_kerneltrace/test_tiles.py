@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import statistics
 import subprocess
 import sys
 
@@ -90,3 +91,22 @@ def test_the_span_of_an_estimate_is_that_of_the_published_times():
     low, high = SPAN
     assert low <= min(shares) < low + 0.01
     assert high - 0.01 < max(shares) <= high
+
+
+def test_the_readme_says_how_many_kernels_and_how_far_published_times_are_off():
+    said = " ".join((ROOT / "kerneltrace" / "README.md").read_text(encoding="utf-8").split())
+    shares = [1e3 * published_tiles.published_s(row) / row["calculated_ms"] for row in published_tiles.rows()]
+    assert f"{len(PLANTED)} kernels of tiles with a planted mistake each" in said
+    assert f"and {len(LAUNCHES)} correct ones, in which none may be" in said
+    assert f"are {min(shares):.2f} to {max(shares):.2f} times those calculated" in said
+    assert f"{len(shares)} published times of Triton kernels" in said
+    assert f"with a median of {statistics.median(shares):.2f}" in said
+
+
+def test_the_example_of_the_readme_shows_its_mistake(tmp_path):
+    text = (ROOT / "kerneltrace" / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"(?ms)^## Triton, tile by tile$.*?^```python\n(.*?)^```$", text)
+    (tmp_path / "example.py").write_text(code, encoding="utf-8")
+    run = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True, check=True)
+    assert "[undefined] line 13: program 0 stores to out" in run.stdout
+    assert "softmax on A100 SXM4 80GB: " in run.stdout
