@@ -16,7 +16,7 @@ from kerneltrace.judge.estimate import Estimate, rates
 from kerneltrace.judge.findings import Finding
 from kerneltrace.judge.occupancy import Occupancy
 from kerneltrace.log.events import SECTOR_BYTES
-from kerneltrace.log.grid import MAX_GRID, as_dim3
+from kerneltrace.log.grid import MAX_GRID, WARP, as_dim3
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
 from kerneltrace.tiles.binding import python_of
@@ -60,7 +60,7 @@ class TileTrace(ShownAsTable):
         self.traced = ran
         """Programs that ran; fewer than `programs` where trace was asked for fewer."""
         self.findings = findings(run)
-        self.notes = () if ended or ran < run.programs else tuple(self._unwritten())
+        self.notes = () if ended or ran < run.programs else (*self._unwritten(), *self._spread())
         self.flop, self.dot_flop = run.flop, dict(run.dot_flop)
 
     @property
@@ -197,6 +197,18 @@ class TileTrace(ShownAsTable):
                 )
                 yield Finding("unwritten", 0, f"{words} {one.name}[{first}].", array=one.name, mistake=False)
 
+    def _spread(self) -> Any:
+        """Accesses of which at least half of each sector goes unused: neighbours in a tile aren't in memory."""
+        for line, kind, number in np.unique(self._rows[:, 1:], axis=0).tolist():
+            name, kind = self._run.arrays[number].name, KINDS[kind]
+            counts, n = self.count(name, line, kind), len(self._picked(name, line, kind))
+            moved_bytes = counts.sectors * SECTOR_BYTES
+            if counts.elements >= WARP * n and moved_bytes >= 2 * counts.bytes:
+                words = (
+                    f"each {kind} of {name} moves {moved_bytes / counts.bytes:.3g} times the bytes that it asks for:"
+                )
+                yield Finding("spread", line, f"{words} its elements lie apart.", array=name, mistake=False)
+
     def table(self) -> Table:
         """What a cell shows."""
         rows = []
@@ -223,9 +235,10 @@ def trace(
     """Run a kernel under @triton.jit on NumPy arrays or torch tensors, and return what it asks for and its mistakes.
 
     `grid` is a number, a tuple of up to three, or a function of the constants; arguments follow as at a launch,
-    tl.constexpr by name. Results land in the arrays. With `programs` only so many run, the first ones.
+    tl.constexpr by name; those of @triton.autotune default to its first configuration. Results land in the arrays. With `programs` only so many run, the first ones.
     """
-    function = python_of(kernel)
+    function, tuned = python_of(kernel), getattr(kernel, "configs", [])
+    named = {**(tuned[0].kwargs if tuned else {}), **named}
     if callable(grid):
         grid = grid(named)
     run = Run(function, as_dim3("grid", grid, MAX_GRID))

@@ -51,13 +51,16 @@ def _load(tl: Language, pointer: Any, mask: Any = None, other: Any = None, *_: A
 def _stored(tl: Language, pointer: Any, value: Any, mask: Any, what: str) -> tuple[Tile, Tile, Array]:
     """Pointers, the values for them, and which of them take part."""
     shape = getattr(pointer, "shape", ())
-    pointer, active, _ = _masked(tl, pointer, mask, what)
+    pointer, active, undefined = _masked(tl, pointer, mask, what)
     value = constant(tl, value).to(pointer.dtype.element_ty)
     if shape != pointer.shape or (value.shape and np.broadcast_shapes(shape, value.shape) != shape):
         raise Refused(
             f"tl.{what} has pointers of shape {shape} and values of {value.shape}: the pointers' shape counts."
         )
-    return pointer, broadcast(tl, value, shape), active
+    value = broadcast(tl, value, shape)
+    if undefined is not None:  # so is where it lands
+        value = Tile(tl, value.data, value.dtype, undefined if value.undefined is None else undefined | value.undefined)
+    return pointer, value, active
 
 
 @as_function

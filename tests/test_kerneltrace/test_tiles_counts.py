@@ -262,3 +262,36 @@ class TestCompiled:
 
 def test_reuse_of_nothing_is_no_number():
     assert math.isnan(product(64, 32, 1).count("c", kind="load").reuse)
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])
+@triton.jit
+def tuned(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) * 2, at < n)
+
+
+def test_the_constants_of_autotune_are_those_of_its_first_configuration():
+    x, out = random(100), np.zeros(100, np.float32)
+    assert tiles.trace(tuned, lambda meta: triton.cdiv(100, meta["BLOCK"]), x, out, 100).programs == 4
+    assert tiles.trace(tuned, 2, x, out, 100, BLOCK=64).ok
+    np.testing.assert_array_equal(out, 2 * x)
+
+
+@triton.jit
+def column(x, out, n, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    tl.store(out + at, tl.load(x + at * n))
+
+
+def test_a_column_of_a_matrix_is_a_note_in_its_line():
+    trace = tiles.trace(column, 1, random(64, 64), np.zeros(64, np.float32), 64, TILE=64)
+    line = column.fn.__code__.co_firstlineno + 3
+    assert [(note.kind, note.line, note.array) for note in trace.notes] == [("spread", line, "x")]
+    assert "each load of x moves 8 times the bytes" in trace.notes[0].words
+
+
+@pytest.mark.skipif(TRITON, reason="Triton is installed")
+def test_a_launch_without_triton_says_how_to_trace():
+    with pytest.raises(KernelError, match=r"tiles\.trace\(add, \(4,\), \.\.\.\)"):
+        add[(4,)](1, 2)
