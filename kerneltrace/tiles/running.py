@@ -198,10 +198,12 @@ class Run:
 
     def _order(self, kind: str, array: TileArray, at: Array, line: int) -> None:
         """Find accesses of other programs that conflict with this one and that nothing orders, and note this one."""
-        now, mine = len(self.log.rows) + 1, KINDS.index(kind)
+        now = len(self.log.rows) + 1
         others = {"load": ("store", "atomic"), "store": KINDS, "atomic": ("load", "store")}[kind]
         rows = {"store": 0, "load": 1, "atomic": 2}
         for other in others:
+            if other not in array.seen:
+                continue
             last = array.last[rows[other], at]
             clash = (last > 0) & (last <= self.began)
             if clash.any() and self.known:
@@ -215,7 +217,8 @@ class Run:
                     f" (line {before}), {self.where()} {kind}s it (line {line}); programs run in any order."
                 )
                 self.mistake("race", words, line, array.name)
-        row = array.last[rows[KINDS[mine]]]
+        array.seen.add(kind)
+        row = array.last[rows[kind]]
         row[at] = now if kind == "store" else np.where(row[at], row[at], now)
 
 
@@ -227,7 +230,7 @@ def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, A
     except TypeError as error:
         raise KernelError(f"{run.name}{signature} was called otherwise: {error}.") from error
     bound.apply_defaults()
-    shared: dict[Any, Array] = {}
+    shared: dict[Any, Any] = {}
     made: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         if "constexpr" in str(signature.parameters[name].annotation).lower():

@@ -241,10 +241,11 @@ def constant(tl: Any, value: Any, dtype: DType | None = None) -> Tile:
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide,
-    "floordiv": lambda a, b: (a - np.fmod(a, b)) // b, "mod": np.fmod, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal, "maximum": np.fmax, "minimum": np.fmin,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "mod": np.fmod,
+    "floordiv": lambda a, b: (a - np.fmod(a, b)) // b, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "maximum": np.fmax,
+    "minimum": np.fmin,
 }  # fmt: skip
 """Operators and functions of two operands, by the names of Python's methods; // cuts, as C does."""
 WHOLE = ("floordiv", "and", "or", "xor", "lshift", "rshift")

@@ -204,10 +204,9 @@ class TileTrace(ShownAsTable):
             counts, n = self.count(name, line, kind), len(self._picked(name, line, kind))
             moved_bytes = counts.sectors * SECTOR_BYTES
             if counts.elements >= WARP * n and moved_bytes >= 2 * counts.bytes:
-                words = (
-                    f"each {kind} of {name} moves {moved_bytes / counts.bytes:.3g} times the bytes that it asks for:"
-                )
-                yield Finding("spread", line, f"{words} its elements lie apart.", array=name, mistake=False)
+                times = moved_bytes / counts.bytes
+                words = f"each {kind} of {name} moves {times:.3g} times the bytes it asks for: its elements lie apart."
+                yield Finding("spread", line, words, array=name, mistake=False)
 
     def table(self) -> Table:
         """What a cell shows."""
@@ -235,7 +234,8 @@ def trace(
     """Run a kernel under @triton.jit on NumPy arrays or torch tensors, and return what it asks for and its mistakes.
 
     `grid` is a number, a tuple of up to three, or a function of the constants; arguments follow as at a launch,
-    tl.constexpr by name; those of @triton.autotune default to its first configuration. Results land in the arrays. With `programs` only so many run, the first ones.
+    tl.constexpr by name; those of @triton.autotune default to its first configuration. Results land in the arrays. With
+    `programs` only so many run, the first ones.
     """
     function, tuned = python_of(kernel), getattr(kernel, "configs", [])
     named = {**(tuned[0].kwargs if tuned else {}), **named}

@@ -288,7 +288,7 @@ def test_a_column_of_a_matrix_is_a_note_in_its_line():
     trace = tiles.trace(column, 1, random(64, 64), np.zeros(64, np.float32), 64, TILE=64)
     line = column.fn.__code__.co_firstlineno + 3
     assert [(note.kind, note.line, note.array) for note in trace.notes] == [("spread", line, "x")]
-    assert "each load of x moves 8 times the bytes" in trace.notes[0].words
+    assert "each load of x moves 8 times the bytes it asks for" in trace.notes[0].words
 
 
 @pytest.mark.skipif(TRITON, reason="Triton is installed")
