@@ -77,6 +77,12 @@ class TileTrace(ShownAsTable):
     def _rows(self) -> Array:
         return np.array(self._run.log.rows, np.int64).reshape(-1, 4)
 
+    @cached_property
+    def _sizes(self) -> Array:
+        """Elements and distinct sectors of each access."""
+        sizes = [(int(n.sum()), len(self._sectors(i))) for i, n in enumerate(self._run.log.lengths)]
+        return np.array(sizes, np.int64).reshape(-1, 2)
+
     def _picked(self, array: str = "", line: int = 0, kind: str = "", program: int | None = None) -> Array:
         """Numbers of the accesses that these arguments leave."""
         names = [one.name for one in self._run.arrays]
@@ -97,10 +103,9 @@ class TileTrace(ShownAsTable):
         elements = n_bytes = distinct = sectors = 0
         for number, one in enumerate(self._run.arrays):
             mine = picked[self._rows[picked, 3] == number]
-            asked = sum(int(self._run.log.lengths[i].sum()) for i in mine)
-            elements, n_bytes = elements + asked, n_bytes + asked * one.array.itemsize
+            asked, of_sectors = (int(n) for n in self._sizes[mine].sum(axis=0))
+            elements, n_bytes, sectors = elements + asked, n_bytes + asked * one.array.itemsize, sectors + of_sectors
             distinct += int((self._hits(one, mine) > 0).sum()) * one.array.itemsize
-            sectors += sum(len(self._sectors(int(i))) for i in mine)
         return TileCounts(elements, n_bytes, distinct, sectors)
 
     def _hits(self, one: TileArray, picked: Array) -> Array:

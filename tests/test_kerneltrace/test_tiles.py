@@ -1,23 +1,27 @@
 """Correct kernels of tiles leave the right results without a finding, and are counted."""
 
+import contextlib
 import importlib.util
 import os
 import re
 import statistics
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 
 from kerneltrace import tiles
+from kerneltrace.errors import KernelError
 from kerneltrace.tiles.traffic import SPAN
 from labkit.core.paths import ROOT
 from tests.selection import sampled
 from tests.test_kerneltrace import published_tiles
-from tests.test_kerneltrace.tile_kernels import launches
+from tests.test_kerneltrace.tile_kernels import add, launches, random
 from tests.test_kerneltrace.tile_mistakes import PLANTED, WRONG, launch_of, line_of
 
+pytestmark = pytest.mark.slow  # runs sixty kernels
 LAUNCHES = launches()
 
 
@@ -49,7 +53,6 @@ def interpreted(tmp_path_factory):
 
 
 @TRITON
-@pytest.mark.slow  # starts Triton
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_the_results_are_those_of_triton_s_interpreter(name, interpreted):
     launch, _ = traced(name)
@@ -68,6 +71,33 @@ def test_a_planted_mistake_is_found_in_its_line(name):
     assert re.search(words, found[0].words), found[0]
 
 
+WARNED = {"and_of_masks"}  # Triton compiles it with a warning that it won't for long
+
+
+@TRITON
+@pytest.mark.parametrize("name", [*PLANTED, *LAUNCHES])
+def test_what_is_refused_is_what_triton_refuses(name):
+    if name in PLANTED:
+        kernel, _, args, constants = launch_of(name)
+    else:
+        launch = LAUNCHES[name]()
+        kernel, args, constants = launch.kernel, launch.args, launch.constants
+    refused = name in PLANTED and PLANTED[name][1] == "refused" and name not in WARNED
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(KernelError, match="Triton can't compile") if refused else contextlib.nullcontext(),
+    ):
+        tiles.compile(kernel, *args, **constants)
+
+
+@pytest.mark.parametrize("n", [0, 1, 1023])
+def test_sizes_that_fill_no_tile(n):
+    x, out = random(n), np.zeros(n, np.float32)
+    trace = tiles.trace(add, 2, x, x, out, n, BLOCK=512)
+    assert trace.ok, trace
+    np.testing.assert_array_equal(out, x + x)
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_result_without_a_finding_differs_from_the_right_one(name):
     kernel, (x, out, n), right = WRONG[name]
@@ -76,7 +106,6 @@ def test_a_wrong_result_without_a_finding_differs_from_the_right_one(name):
     assert not np.allclose(out, right(x), rtol=1e-2)
 
 
-@pytest.mark.slow  # traces a wave of programs of each kernel
 @pytest.mark.parametrize("row", sampled(published_tiles.rows(), 3), ids=lambda row: f"{row['kernel']} {row['m']:g}")
 def test_the_table_of_published_times_holds_what_is_calculated(row):
     done = published_tiles.estimated(row)

@@ -19,6 +19,7 @@ from kerneltrace.tiles import tl, triton
 from tests.test_kerneltrace import tile_kernels
 from tests.test_kerneltrace.tile_kernels import add, launches, matmul, random, softmax, transpose
 
+pytestmark = pytest.mark.slow  # runs kernels, and starts Python
 TRITON = importlib.util.find_spec("triton") is not None
 
 
@@ -220,7 +221,6 @@ def test_without_triton_compiling_says_how_to_get_it():
         tiles.compile(add, *(np.zeros(4, np.float32),) * 3, 4, BLOCK=4)
 
 
-@pytest.mark.slow  # compiles kernels with Triton
 @pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 class TestCompiled:
     def code(self, capability):
