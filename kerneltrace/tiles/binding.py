@@ -94,10 +94,9 @@ def _refuse_syntax(function: Any) -> None:
     try:
         lines, first = inspect.getsourcelines(function)
         (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
-        assert isinstance(tree, ast.FunctionDef)
     except (OSError, SyntaxError, ValueError):
         return  # typed into a prompt
-    for node in itertools.chain.from_iterable(map(ast.walk, tree.body)):
+    for node in itertools.chain.from_iterable(map(ast.walk, getattr(tree, "body", []))):
         word = _UNKNOWN_SYNTAX.get(type(node))
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
             word = "chain of comparisons such as 0 <= i < n: join two with &"

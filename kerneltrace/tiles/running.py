@@ -77,7 +77,8 @@ class Run:
                     raise
                 except Exception as error:
                     line = self._line_of(error)
-                    raise KernelError(f"line {line} of {self.name} can't be traced: {error}.") from error
+                    words = str(error).replace("_load()", "tl.load").replace("_store()", "tl.store").rstrip(".")
+                    raise KernelError(f"line {line} of {self.name} can't be traced: {words}.") from error
 
     def _line_of(self, error: BaseException) -> int:
         trace, line = error.__traceback__, 0
@@ -228,7 +229,7 @@ def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, A
     try:
         bound = signature.bind(*args, **named)
     except TypeError as error:
-        raise KernelError(f"{run.name}{signature} was called otherwise: {error}.") from error
+        raise KernelError(f"{run.name} takes {', '.join(signature.parameters)}: {error}.") from error
     bound.apply_defaults()
     shared: dict[Any, Any] = {}
     made: dict[str, Any] = {}

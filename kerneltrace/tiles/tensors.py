@@ -124,6 +124,7 @@ class Tile:
     """
 
     __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # np.exp and the like are none of Triton's
 
     def __init__(self, tl: Any, data: Any, dtype: DType, undefined: Array | None = None, wrapped: int = 0) -> None:
         self.tl, self.data, self.dtype = tl, rounded(data, dtype), dtype
@@ -178,7 +179,7 @@ class Tile:
         keys = keys if isinstance(keys, tuple) else (keys,)
         if self.dtype.pointee and not self.shape:
             raise Refused("A pointer isn't indexed: read with tl.load(pointer + offsets).")
-        if any(key is not None and key != slice(None) for key in keys):
+        if not all(key is None or (isinstance(key, slice) and key == slice(None)) for key in keys):
             raise Refused("A tile has no elements to pick, only x[:, None] and x[None, :]: use tl.where or masks.")
         return self.reshaped(lambda data: data[keys])
 

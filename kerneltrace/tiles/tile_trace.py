@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -142,9 +143,7 @@ class TileTrace(ShownAsTable):
             return occupancy(code, chip), ()
         warps, stages = self._options
         registers, shared = assumed(self._run.widest, self._run.staged, warps, stages)
-        words = (
-            f"{min(registers, 255)} registers a thread and {shared:,} B of shared memory a program are assumed: pass"
-        )
+        words = f"{registers} registers a thread and {shared:,} B of shared memory a program are assumed: pass"
         return room(chip, warps, registers, shared), (f"{words} code=tiles.compile(...) for the compiler's.",)
 
     def _moved(self, chip: Device, together: int) -> Array:
@@ -244,6 +243,8 @@ def trace(
     """
     function, tuned = python_of(kernel), getattr(kernel, "configs", [])
     named = {**(tuned[0].kwargs if tuned else {}), **named}
+    if not inspect.isfunction(function):
+        raise KernelError(f"Expected a function under @triton.jit, got {brief_repr(kernel)}.")
     if callable(grid):
         grid = grid(named)
     run = Run(function, as_dim3("grid", grid, MAX_GRID))

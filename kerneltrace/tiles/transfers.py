@@ -34,7 +34,10 @@ def _masked(tl: Language, pointer: Any, mask: Any, what: str) -> tuple[Tile, Arr
 
 
 @as_function
-def _load(tl: Language, pointer: Any, mask: Any = None, other: Any = None, *_: Any, **__: Any) -> Tile:
+def _load(
+    tl: Language, pointer: Any, mask: Any = None, other: Any = None, *, cache_modifier: str = "",
+    eviction_policy: str = "", volatile: bool = False,
+) -> Tile:  # fmt: skip
     if mask is None and other is not None:
         raise Refused("`other` is for lanes that a mask leaves out: pass mask too, or leave `other` out.")
     pointer, active, undefined = _masked(tl, pointer, mask, "load")
@@ -64,7 +67,9 @@ def _stored(tl: Language, pointer: Any, value: Any, mask: Any, what: str) -> tup
 
 
 @as_function
-def _store(tl: Language, pointer: Any, value: Any, mask: Any = None, *_: Any, **__: Any) -> None:
+def _store(
+    tl: Language, pointer: Any, value: Any, mask: Any = None, *, cache_modifier: str = "", eviction_policy: str = ""
+) -> None:  # fmt: skip
     tl.run.store(*_stored(tl, pointer, value, mask, "store"))
 
 

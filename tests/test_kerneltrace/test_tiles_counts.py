@@ -179,17 +179,40 @@ def unknown_function(x, out):
     tl.store(out, tl.something_else(x))
 
 
-def test_what_is_not_known_is_refused_with_its_line():
+@triton.jit
+def function_of_numpy(x, out):
+    tl.store(out, np.exp(tl.load(x)))
+
+
+@triton.jit
+def unknown_keyword(x, out):
+    tl.store(out, tl.load(x, masked=None))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        (unknown_function, "tl.something_else is not known here"),
+        (function_of_numpy, "operand 'Tile' does not support ufuncs"),
+        (unknown_keyword, "tl.load got an unexpected keyword argument 'masked'"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_its_line(kernel, words):
+    line = kernel.fn.__code__.co_firstlineno + 2
+    with pytest.raises(KernelError, match=f"line {line} of {kernel.fn.__name__} can't be traced: .*{words}"):
+        tiles.trace(kernel, 1, random(4), random(4))
+
+
+def test_arguments_that_no_kernel_takes_are_refused():
     x = random(4)
-    line = unknown_function.fn.__code__.co_firstlineno + 2
-    with pytest.raises(KernelError, match=rf"line {line} of unknown_function .*tl.something_else is not known here"):
-        tiles.trace(unknown_function, 1, x, x)
     with pytest.raises(KernelError, match="x has elements of type complex64"):
         tiles.trace(unknown_function, 1, x.astype(np.complex64), x)
     with pytest.raises(KernelError, match="out is 'text'"):
         tiles.trace(unknown_function, 1, x, "text")
     with pytest.raises(KernelError, match="missing a required argument: 'out'"):
         tiles.trace(unknown_function, 1, x)
+    with pytest.raises(KernelError, match=r"Expected a function under @triton\.jit, got 5"):
+        tiles.trace(5, 1, x)
     with pytest.raises(KernelError, match="There is no array 'z'; known are"):
         product(64, 32, 1).count("z")
     with pytest.raises(KernelError, match=r"Expected grid\.x to be 1 to"):
