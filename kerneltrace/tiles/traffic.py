@@ -81,7 +81,8 @@ def moved(accesses: list[tuple[int, str, Array]], sizes: list[int], device: Devi
         array, kind, sectors = accesses[number]
         last = used[array][sectors]
         hit = last >= oldest
-        resident -= np.bincount(last[hit], minlength=len(resident)) if hit.any() else 0
+        before, times = np.unique(last[hit], return_counts=True)
+        resident[before] -= times
         out[number, 0] = len(sectors)
         misses = int((~hit).sum())
         if kind != "store":

@@ -14,8 +14,9 @@ import pytest
 
 from kerneltrace import tiles
 from kerneltrace.errors import KernelError
-from kerneltrace.tiles.traffic import SPAN
+from kerneltrace.tiles.traffic import SPAN, TENSOR_SHARE
 from labkit.core.paths import ROOT
+from labkit.measure import published
 from tests.selection import sampled
 from tests.test_kerneltrace import published_tiles
 from tests.test_kerneltrace.tile_kernels import add, launches, random
@@ -139,3 +140,14 @@ def test_the_example_of_the_readme_shows_its_mistake(tmp_path):
     run = subprocess.run([sys.executable, tmp_path / "example.py"], capture_output=True, text=True, check=True)
     assert "[undefined] line 13: program 0 stores to out" in run.stdout
     assert "softmax on A100 SXM4 80GB: " in run.stdout
+
+
+def test_the_share_of_the_tensor_cores_is_what_torch_reaches():
+    rows = published.table("matmul_efficiency")
+    reached = [
+        float(row["achieved_tflops"]) / float(row["peak_tflops"])
+        for row in rows
+        if row["gpu"].startswith("NVIDIA") and row["dtype"] == "bf16" and row["library"].startswith("torch.matmul")
+    ]
+    assert len(reached) == 7
+    assert statistics.median(reached) == pytest.approx(TENSOR_SHARE, abs=0.005)
