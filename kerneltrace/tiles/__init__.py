@@ -21,7 +21,11 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("triton" if name == "triton" else "triton.language")
     if name == "tl":
         return _LANGUAGE
-    return SimpleNamespace(jit=Jit, cdiv=lambda a, b: -(-a // b), next_power_of_2=next_power_of_2, language=_LANGUAGE)
+    return SimpleNamespace(
+        jit=Jit, cdiv=lambda a, b: -(-a // b), next_power_of_2=next_power_of_2, language=_LANGUAGE,
+        Config=lambda kwargs, **_: SimpleNamespace(kwargs=kwargs),
+        autotune=lambda configs, **_: lambda kernel: Jit(kernel.fn, configs),
+    )  # fmt: skip
 
 
 _LANGUAGE = Language()

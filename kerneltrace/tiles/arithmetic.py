@@ -14,7 +14,7 @@ import numpy as np
 
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.values import to_tf32
-from kerneltrace.tiles.language import FUNCTIONS, Language, as_function, kind_of
+from kerneltrace.tiles.language import FUNCTIONS, Language, as_function, kind_of, plain
 from kerneltrace.tiles.tensors import (
     ARITHMETIC,
     DTYPES,
@@ -33,6 +33,7 @@ from kerneltrace.tiles.tensors import (
 _LEAST_K = {8: 32, 16: 16, 32: 8, 64: 4}
 """The least inner extent of tl.dot by the bits of its operands (triton/backends/nvidia/compiler.py)."""
 _DOT_TYPES = ("int8", "float16", "bfloat16", "float32", "float64")
+_LOW, _HALF = np.uint64(2**32 - 1), np.uint64(32)
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt,
@@ -99,7 +100,7 @@ def _reduced(
     x = _widened(name, constant(tl, x), dtype)
     if axis is not None and not -len(x.shape) <= axis < len(x.shape):
         raise Refused(f"A tile of shape {x.shape} has no axis {axis}.")
-    undefined = None
+    undefined: Any = None
     if x.undefined is not None:
         undefined = np.broadcast_to(x.undefined, x.shape).any(axis=axis, keepdims=keep_dims)
     found = _REDUCTIONS[name](x.data, axis=axis, keepdims=keep_dims)
@@ -122,6 +123,26 @@ def _scanned(function: Any, tl: Language, x: Tile, axis: int = 0, reverse: bool 
     return out
 
 
+def _random(tl: Language, seed: Any, offset: Tile, n_rounds: int = 10) -> Array:
+    """32 random bits for each offset: Philox (Salmon et al. 2011) as triton/language/random.py has it."""
+    key, low = int(plain(seed)) % 2**64, offset.data.astype(np.uint64)
+    c0, c1, c2, c3 = low & _LOW, low >> _HALF, np.zeros_like(low), np.zeros_like(low)
+    k0, k1 = key % 2**32, key // 2**32
+    for _ in range(n_rounds):
+        a, b = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
+        c0, c2 = b >> _HALF ^ c1 ^ np.uint64(k0), a >> _HALF ^ c3 ^ np.uint64(k1)
+        c1, c3 = b & _LOW, a & _LOW
+        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
+    return c0.astype(np.uint32).view(np.int32)
+
+
+@as_function
+def _rand(tl: Language, seed: Any, offset: Tile, n_rounds: int = 10) -> Tile:
+    bits = _random(tl, seed, offset, n_rounds)
+    return Tile(tl, np.where(bits < 0, -bits - 1, bits).astype("f4") * np.float32(4.6566127342e-10), FLOAT32)
+
+
+FUNCTIONS["randint"] = lambda tl, *args: Tile(tl, _random(tl, *args), INT32)
 FUNCTIONS |= {name: functools.partial(_two, name) for name in ARITHMETIC}
 FUNCTIONS |= {name: functools.partial(_one, name) for name in _UNARY}
 FUNCTIONS |= {name: functools.partial(_reduced, name) for name in _REDUCTIONS}
@@ -155,10 +176,10 @@ def _dot(
     product = np.matmul(to_tf32(left), to_tf32(right)) if tf32 else np.matmul(left, right)
     if acc is not None and (acc.shape != product.shape or acc.dtype != dtype):
         raise Refused(f"tl.dot adds to {dtype} of shape {product.shape}, and its accumulator is {kind_of(acc)}.")
-    undefined = None
+    undefined: Any = None
     if undefined_of(a, b) is not None:
         rows, columns = (np.broadcast_to(False if x.undefined is None else x.undefined, x.shape) for x in (a, b))
-        undefined = rows.any(-1)[..., :, None] | columns.any(-2)[..., None, :]
+        undefined = rows.any(-1, keepdims=True) | columns.any(-2, keepdims=True)
     out = Tile(tl, product if acc is None else acc.data + product, dtype, undefined)
     if acc is not None:
         out.undefined = undefined_of(out, acc)

@@ -7,11 +7,13 @@ import builtins
 import dis
 import functools
 import inspect
+import itertools
 import textwrap
 import types
 from typing import Any
 
 from kerneltrace.arguments import as_number
+from kerneltrace.errors import KernelError
 from kerneltrace.tiles import arithmetic as arithmetic, transfers as transfers  # they enter their functions
 from kerneltrace.tiles.language import Constexpr, Language
 from kerneltrace.tiles.tensors import Refused
@@ -26,9 +28,11 @@ _UNKNOWN_SYNTAX = {
 class Jit:
     """What @triton.jit makes where Triton is not installed: a kernel for tiles.trace, or a function that one calls."""
 
-    def __init__(self, fn: Any) -> None:
-        self.fn = fn
-        functools.update_wrapper(self, fn)
+    def __init__(self, fn: Any, configs: Any = ()) -> None:
+        self.fn, self.configs, self.__name__, self.__doc__ = fn, configs, fn.__name__, fn.__doc__
+
+    def __getitem__(self, grid: Any) -> Any:
+        raise KernelError(f"Without Triton a launch is tiles.trace({self.__name__}, {grid!r}, ...), arguments as here.")
 
 
 def next_power_of_2(n: int) -> int:
@@ -89,10 +93,10 @@ class Names:
 def _refuse_syntax(function: Any) -> None:
     try:
         lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError):
+        (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
+    except (OSError, SyntaxError, ValueError):
         return  # typed into a prompt
-    for node in ast.walk(tree):
+    for node in itertools.chain.from_iterable(map(ast.walk, getattr(tree, "body", []))):
         word = _UNKNOWN_SYNTAX.get(type(node))
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
             word = "chain of comparisons such as 0 <= i < n: join two with &"

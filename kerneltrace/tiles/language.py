@@ -9,12 +9,13 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kerneltrace.tiles.tensors import DTYPES, INT32, Refused, Tile, constant, number_type, pointer_to
 
+F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Functions of tl by name; each takes the language of its run first."""
 MAX_ELEMENTS = 2**20
@@ -46,7 +47,7 @@ class Language:
         raise AttributeError(f"tl.{name} is not known here")
 
 
-def as_function(function: Callable[..., Any]) -> Callable[..., Any]:
+def as_function(function: F) -> F:
     """Enter a function under its name without the underscore."""
     FUNCTIONS[function.__name__[1:]] = function
     return function
@@ -59,7 +60,7 @@ def plain(value: Any) -> Any:
 
 def extents(shape: Any) -> tuple[int, ...]:
     """The shape of a new tile, judged."""
-    shape = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    shape = (*shape,) if isinstance(shape, tuple | list) else (shape,)
     for extent in shape:
         if isinstance(extent, Tile):
             raise Refused("A tile's extents are constants: mark the parameter as tl.constexpr, and pass it by name.")
@@ -67,7 +68,7 @@ def extents(shape: Any) -> tuple[int, ...]:
             raise Refused(f"A tile's extents are powers of two, and {extent} is none: use triton.next_power_of_2.")
     if math.prod(shape) > MAX_ELEMENTS:
         raise Refused(f"A tile has at most {MAX_ELEMENTS:,} elements, and {shape} are {math.prod(shape):,}.")
-    return shape
+    return tuple(shape)
 
 
 def kind_of(value: Any) -> str:
@@ -120,11 +121,11 @@ def _full(tl: Language, shape: Any, value: Any, dtype: Any) -> Tile:
 
 def broadcast(tl: Language, x: Any, shape: tuple[int, ...]) -> Tile:
     """A tile, or a number, in a shape."""
-    x = constant(tl, x)
+    tile = constant(tl, x)
     try:
-        return x if x.shape == shape else x.reshaped(lambda data: np.broadcast_to(data, shape))
+        return tile if tile.shape == shape else tile.reshaped(lambda data: np.broadcast_to(data, shape))
     except ValueError:
-        raise Refused(f"A tile of shape {x.shape} doesn't broadcast to {shape}.") from None
+        raise Refused(f"A tile of shape {tile.shape} doesn't broadcast to {shape}.") from None
 
 
 def _given(shape: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -22,10 +22,10 @@ class TileArray:
     """An array of the launch: its memory from the first element to the last, and who touched each element.
 
     `last` has three rows, the latest store and the earliest load and atomic of each element: numbers of accesses, from
-    1, and 0 for none.
+    1, and 0 for none. `seen` are the kinds of access so far.
     """
 
-    def __init__(self, name: str, given: Any, number: int, shared: dict[Any, Array]) -> None:
+    def __init__(self, name: str, given: Any, number: int, shared: dict[Any, Any]) -> None:
         self.name, self.base = name, (number << SLOT) + (1 << SLOT - 1)
         self.array, self.dtype = _viewed(name, given)
         size = self.array.itemsize
@@ -40,7 +40,7 @@ class TileArray:
         self.unset = bool(self.array.size) and self.array.dtype.kind == "f" and bool(np.isnan(self.array).all())
         """Whether nothing has written it: all of its elements are NaN."""
         key = self.array.__array_interface__["data"][0], self.span, size
-        self.last = shared.setdefault(key, np.zeros((3, self.span), np.int32))
+        self.last, self.seen = shared.setdefault(key, (np.zeros((3, self.span), np.int32), set()))
 
     def shaped(self, flat: Array) -> Array:
         """Numbers for each place of the memory as a view with the array's shape."""

@@ -77,7 +77,8 @@ class Run:
                     raise
                 except Exception as error:
                     line = self._line_of(error)
-                    raise KernelError(f"line {line} of {self.name} can't be traced: {error}.") from error
+                    words = str(error).replace("_load()", "tl.load").replace("_store()", "tl.store").rstrip(".")
+                    raise KernelError(f"line {line} of {self.name} can't be traced: {words}.") from error
 
     def _line_of(self, error: BaseException) -> int:
         trace, line = error.__traceback__, 0
@@ -198,10 +199,12 @@ class Run:
 
     def _order(self, kind: str, array: TileArray, at: Array, line: int) -> None:
         """Find accesses of other programs that conflict with this one and that nothing orders, and note this one."""
-        now, mine = len(self.log.rows) + 1, KINDS.index(kind)
+        now = len(self.log.rows) + 1
         others = {"load": ("store", "atomic"), "store": KINDS, "atomic": ("load", "store")}[kind]
         rows = {"store": 0, "load": 1, "atomic": 2}
         for other in others:
+            if other not in array.seen:
+                continue
             last = array.last[rows[other], at]
             clash = (last > 0) & (last <= self.began)
             if clash.any() and self.known:
@@ -215,7 +218,8 @@ class Run:
                     f" (line {before}), {self.where()} {kind}s it (line {line}); programs run in any order."
                 )
                 self.mistake("race", words, line, array.name)
-        row = array.last[rows[KINDS[mine]]]
+        array.seen.add(kind)
+        row = array.last[rows[kind]]
         row[at] = now if kind == "store" else np.where(row[at], row[at], now)
 
 
@@ -225,16 +229,16 @@ def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, A
     try:
         bound = signature.bind(*args, **named)
     except TypeError as error:
-        raise KernelError(f"{run.name}{signature} was called otherwise: {error}.") from error
+        raise KernelError(f"{run.name} takes {', '.join(signature.parameters)}: {error}.") from error
     bound.apply_defaults()
-    shared: dict[Any, Array] = {}
+    shared: dict[Any, Any] = {}
     made: dict[str, Any] = {}
     for name, value in bound.arguments.items():
         if "constexpr" in str(signature.parameters[name].annotation).lower():
             value = getattr(value, "value", value)
             known = type(value).__module__.startswith("triton.language") and getattr(run.tl, f"{value}", None)
             made[name] = known or value
-        elif hasattr(value, "dtype") and getattr(value, "shape", ()):
+        elif getattr(value, "shape", None):
             run.arrays.append(TileArray(name, value, len(run.arrays), shared))
             made[name] = Tile(run.tl, run.arrays[-1].base, pointer_to(run.arrays[-1].dtype))
         elif value is None or isinstance(value, bool):

@@ -6,6 +6,7 @@ Source: triton/language/semantic.py of Triton 3.9.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -55,10 +56,6 @@ class DType:
     def is_int(self) -> bool:
         """Whether it is a whole number's type, or a mask's."""
         return self.kind < 2
-
-    def is_ptr(self) -> bool:
-        """Whether it is a pointer's type."""
-        return self.pointee is not None
 
     def __str__(self) -> str:
         return self.name
@@ -127,6 +124,7 @@ class Tile:
     """
 
     __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # np.exp and the like are none of Triton's
 
     def __init__(self, tl: Any, data: Any, dtype: DType, undefined: Array | None = None, wrapped: int = 0) -> None:
         self.tl, self.data, self.dtype = tl, rounded(data, dtype), dtype
@@ -181,7 +179,7 @@ class Tile:
         keys = keys if isinstance(keys, tuple) else (keys,)
         if self.dtype.pointee and not self.shape:
             raise Refused("A pointer isn't indexed: read with tl.load(pointer + offsets).")
-        if any(key is not None and key != slice(None) for key in keys):
+        if not all(key is None or (isinstance(key, slice) and key == slice(None)) for key in keys):
             raise Refused("A tile has no elements to pick, only x[:, None] and x[None, :]: use tl.where or masks.")
         return self.reshaped(lambda data: data[keys])
 
@@ -202,6 +200,12 @@ class Tile:
             )
         self.tl.run.decided()
         return bool(self.data)
+
+    def __neg__(self) -> Tile:
+        return binary("sub", self.tl, constant(self.tl, 0, self.dtype), self)
+
+    def __invert__(self) -> Tile:
+        return binary("xor", self.tl, self, True if self.dtype == INT1 else -1)
 
     def __index__(self) -> int:
         if self.shape or self.dtype.kind > 1:
@@ -230,25 +234,21 @@ def paired(tl: Any, a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]
 def constant(tl: Any, value: Any, dtype: DType | None = None) -> Tile:
     """A tile in a type, or a Python number as one."""
     if isinstance(value, Tile):
-        return value if dtype in (None, value.dtype) else value.to(dtype)  # type: ignore[arg-type]
+        return value if dtype is None or dtype == value.dtype else value.to(dtype)
     dtype = dtype or number_type(value)
     if dtype.numpy.kind in "iu" and not np.iinfo(dtype.numpy).min <= value <= np.iinfo(dtype.numpy).max:
         raise Refused(f"{value} is out of the range of {dtype}.")
     return Tile(tl, np.array(value).astype(dtype.numpy), dtype)
 
 
-def cut_quotient(a: Array, b: Array) -> Any:
-    """Whole numbers divided as C does: towards zero."""
-    return (a - np.fmod(a, b)) // b
-
-
-ARITHMETIC = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": cut_quotient,
-    "mod": np.fmod, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "lshift": np.left_shift,
-    "rshift": np.right_shift, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal, "maximum": np.fmax, "minimum": np.fmin,
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "mod": np.fmod,
+    "floordiv": lambda a, b: (a - np.fmod(a, b)) // b, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "maximum": np.fmax,
+    "minimum": np.fmin,
 }  # fmt: skip
-"""Operators and functions of two operands, by the names of Python's methods."""
+"""Operators and functions of two operands, by the names of Python's methods; // cuts, as C does."""
 WHOLE = ("floordiv", "and", "or", "xor", "lshift", "rshift")
 
 
@@ -296,5 +296,3 @@ def _install(name: str) -> None:
 
 for _name in list(ARITHMETIC)[:-2]:
     _install(_name)
-Tile.__neg__ = lambda x: binary("sub", x.tl, constant(x.tl, 0, x.dtype), x)  # type: ignore[attr-defined]
-Tile.__invert__ = lambda x: binary("xor", x.tl, x, True if x.dtype == INT1 else -1)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from kerneltrace.judge.estimate import Estimate, rates
 from kerneltrace.judge.findings import Finding
 from kerneltrace.judge.occupancy import Occupancy
 from kerneltrace.log.events import SECTOR_BYTES
-from kerneltrace.log.grid import MAX_GRID, as_dim3
+from kerneltrace.log.grid import MAX_GRID, WARP, as_dim3
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
 from kerneltrace.tiles.binding import python_of
@@ -60,7 +61,7 @@ class TileTrace(ShownAsTable):
         self.traced = ran
         """Programs that ran; fewer than `programs` where trace was asked for fewer."""
         self.findings = findings(run)
-        self.notes = () if ended or ran < run.programs else tuple(self._unwritten())
+        self.notes = () if ended or ran < run.programs else (*self._unwritten(), *self._spread())
         self.flop, self.dot_flop = run.flop, dict(run.dot_flop)
 
     @property
@@ -76,6 +77,12 @@ class TileTrace(ShownAsTable):
     @cached_property
     def _rows(self) -> Array:
         return np.array(self._run.log.rows, np.int64).reshape(-1, 4)
+
+    @cached_property
+    def _sizes(self) -> Array:
+        """Elements and distinct sectors of each access."""
+        sizes = [(int(n.sum()), len(self._sectors(i))) for i, n in enumerate(self._run.log.lengths)]
+        return np.array(sizes, np.int64).reshape(-1, 2)
 
     def _picked(self, array: str = "", line: int = 0, kind: str = "", program: int | None = None) -> Array:
         """Numbers of the accesses that these arguments leave."""
@@ -97,10 +104,9 @@ class TileTrace(ShownAsTable):
         elements = n_bytes = distinct = sectors = 0
         for number, one in enumerate(self._run.arrays):
             mine = picked[self._rows[picked, 3] == number]
-            asked = sum(int(self._run.log.lengths[i].sum()) for i in mine)
-            elements, n_bytes = elements + asked, n_bytes + asked * one.array.itemsize
+            asked, of_sectors = (int(n) for n in self._sizes[mine].sum(axis=0))
+            elements, n_bytes, sectors = elements + asked, n_bytes + asked * one.array.itemsize, sectors + of_sectors
             distinct += int((self._hits(one, mine) > 0).sum()) * one.array.itemsize
-            sectors += sum(len(self._sectors(int(i))) for i in mine)
         return TileCounts(elements, n_bytes, distinct, sectors)
 
     def _hits(self, one: TileArray, picked: Array) -> Array:
@@ -137,9 +143,7 @@ class TileTrace(ShownAsTable):
             return occupancy(code, chip), ()
         warps, stages = self._options
         registers, shared = assumed(self._run.widest, self._run.staged, warps, stages)
-        words = (
-            f"{min(registers, 255)} registers a thread and {shared:,} B of shared memory a program are assumed: pass"
-        )
+        words = f"{registers} registers a thread and {shared:,} B of shared memory a program are assumed: pass"
         return room(chip, warps, registers, shared), (f"{words} code=tiles.compile(...) for the compiler's.",)
 
     def _moved(self, chip: Device, together: int) -> Array:
@@ -197,6 +201,17 @@ class TileTrace(ShownAsTable):
                 )
                 yield Finding("unwritten", 0, f"{words} {one.name}[{first}].", array=one.name, mistake=False)
 
+    def _spread(self) -> Any:
+        """Accesses of which at least half of each sector goes unused: neighbours in a tile aren't in memory."""
+        for line, kind, number in np.unique(self._rows[:, 1:], axis=0).tolist():
+            name, kind = self._run.arrays[number].name, KINDS[kind]
+            counts, n = self.count(name, line, kind), len(self._picked(name, line, kind))
+            moved_bytes = counts.sectors * SECTOR_BYTES
+            if counts.elements >= WARP * n and moved_bytes >= 2 * counts.bytes:
+                times = moved_bytes / counts.bytes
+                words = f"each {kind} of {name} moves {times:.3g} times the bytes it asks for: its elements lie apart."
+                yield Finding("spread", line, words, array=name, mistake=False)
+
     def table(self) -> Table:
         """What a cell shows."""
         rows = []
@@ -223,9 +238,13 @@ def trace(
     """Run a kernel under @triton.jit on NumPy arrays or torch tensors, and return what it asks for and its mistakes.
 
     `grid` is a number, a tuple of up to three, or a function of the constants; arguments follow as at a launch,
-    tl.constexpr by name. Results land in the arrays. With `programs` only so many run, the first ones.
+    tl.constexpr by name; those of @triton.autotune default to its first configuration. Results land in the arrays. With
+    `programs` only so many run, the first ones.
     """
-    function = python_of(kernel)
+    function, tuned = python_of(kernel), getattr(kernel, "configs", [])
+    named = {**(tuned[0].kwargs if tuned else {}), **named}
+    if not inspect.isfunction(function):
+        raise KernelError(f"Expected a function under @triton.jit, got {brief_repr(kernel)}.")
     if callable(grid):
         grid = grid(named)
     run = Run(function, as_dim3("grid", grid, MAX_GRID))

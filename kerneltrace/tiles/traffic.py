@@ -17,6 +17,7 @@ from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import ShownAsTable, Table
 from kerneltrace.units import format_bytes
 
+_SM_REGISTERS = 65_536
 _OTHER_REGISTERS = 40
 """Registers a thread besides those of the largest tile that it keeps, where no compiler says."""
 TENSOR_SHARE = 0.8
@@ -55,13 +56,14 @@ class Traffic(ShownAsTable):
 
 def room(device: Device, warps: int, registers: int, shared_bytes: int) -> Occupancy:
     """The programs that an SM holds at a time."""
-    needs = {"registers": min(registers, MAX_REGISTERS), "shared_bytes": shared_bytes}
+    needs = {"registers": registers, "shared_bytes": shared_bytes}
     return occupancy(warps * WARP, **needs, compute_capability=capability(device))
 
 
 def assumed(widest: int, staged: int, warps: int, stages: int) -> tuple[int, int]:
     """Registers a thread and bytes of shared memory, from the largest tile's and the operands of tl.dot's bytes."""
-    return widest // 4 // (warps * WARP) + _OTHER_REGISTERS, staged * stages
+    threads = warps * WARP
+    return min(widest // 4 // threads + _OTHER_REGISTERS, MAX_REGISTERS, _SM_REGISTERS // threads), staged * stages
 
 
 def moved(accesses: list[tuple[int, str, Array]], sizes: list[int], device: Device, waves: Array) -> Array:
@@ -79,7 +81,8 @@ def moved(accesses: list[tuple[int, str, Array]], sizes: list[int], device: Devi
         array, kind, sectors = accesses[number]
         last = used[array][sectors]
         hit = last >= oldest
-        resident -= np.bincount(last[hit], minlength=len(resident)) if hit.any() else 0
+        before, times = np.unique(last[hit], return_counts=True)
+        resident[before] -= times
         out[number, 0] = len(sectors)
         misses = int((~hit).sum())
         if kind != "store":

@@ -34,7 +34,10 @@ def _masked(tl: Language, pointer: Any, mask: Any, what: str) -> tuple[Tile, Arr
 
 
 @as_function
-def _load(tl: Language, pointer: Any, mask: Any = None, other: Any = None, *_: Any, **__: Any) -> Tile:
+def _load(
+    tl: Language, pointer: Any, mask: Any = None, other: Any = None, *, cache_modifier: str = "",
+    eviction_policy: str = "", volatile: bool = False,
+) -> Tile:  # fmt: skip
     if mask is None and other is not None:
         raise Refused("`other` is for lanes that a mask leaves out: pass mask too, or leave `other` out.")
     pointer, active, undefined = _masked(tl, pointer, mask, "load")
@@ -51,17 +54,22 @@ def _load(tl: Language, pointer: Any, mask: Any = None, other: Any = None, *_: A
 def _stored(tl: Language, pointer: Any, value: Any, mask: Any, what: str) -> tuple[Tile, Tile, Array]:
     """Pointers, the values for them, and which of them take part."""
     shape = getattr(pointer, "shape", ())
-    pointer, active, _ = _masked(tl, pointer, mask, what)
+    pointer, active, undefined = _masked(tl, pointer, mask, what)
     value = constant(tl, value).to(pointer.dtype.element_ty)
     if shape != pointer.shape or (value.shape and np.broadcast_shapes(shape, value.shape) != shape):
         raise Refused(
             f"tl.{what} has pointers of shape {shape} and values of {value.shape}: the pointers' shape counts."
         )
-    return pointer, broadcast(tl, value, shape), active
+    value = broadcast(tl, value, shape)
+    if undefined is not None:  # so is where it lands
+        value = Tile(tl, value.data, value.dtype, undefined if value.undefined is None else undefined | value.undefined)
+    return pointer, value, active
 
 
 @as_function
-def _store(tl: Language, pointer: Any, value: Any, mask: Any = None, *_: Any, **__: Any) -> None:
+def _store(
+    tl: Language, pointer: Any, value: Any, mask: Any = None, *, cache_modifier: str = "", eviction_policy: str = ""
+) -> None:  # fmt: skip
     tl.run.store(*_stored(tl, pointer, value, mask, "store"))
 
 
@@ -114,7 +122,7 @@ class Descriptor:
 
     def load(self, offsets: Any) -> Tile:
         """The box at these offsets."""
-        return _load(self.tl, *self._box(offsets), 0)  # type: ignore[no-any-return]
+        return _load(self.tl, *self._box(offsets), 0)
 
     def store(self, offsets: Any, value: Any) -> None:
         """Store a tile at these offsets."""

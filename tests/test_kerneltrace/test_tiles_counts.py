@@ -19,6 +19,7 @@ from kerneltrace.tiles import tl, triton
 from tests.test_kerneltrace import tile_kernels
 from tests.test_kerneltrace.tile_kernels import add, launches, matmul, random, softmax, transpose
 
+pytestmark = pytest.mark.slow  # runs kernels, and starts Python
 TRITON = importlib.util.find_spec("triton") is not None
 
 
@@ -178,17 +179,40 @@ def unknown_function(x, out):
     tl.store(out, tl.something_else(x))
 
 
-def test_what_is_not_known_is_refused_with_its_line():
+@triton.jit
+def function_of_numpy(x, out):
+    tl.store(out, np.exp(tl.load(x)))
+
+
+@triton.jit
+def unknown_keyword(x, out):
+    tl.store(out, tl.load(x, masked=None))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        (unknown_function, "tl.something_else is not known here"),
+        (function_of_numpy, "operand 'Tile' does not support ufuncs"),
+        (unknown_keyword, "tl.load got an unexpected keyword argument 'masked'"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_its_line(kernel, words):
+    line = kernel.fn.__code__.co_firstlineno + 2
+    with pytest.raises(KernelError, match=f"line {line} of {kernel.fn.__name__} can't be traced: .*{words}"):
+        tiles.trace(kernel, 1, random(4), random(4))
+
+
+def test_arguments_that_no_kernel_takes_are_refused():
     x = random(4)
-    line = unknown_function.fn.__code__.co_firstlineno + 2
-    with pytest.raises(KernelError, match=rf"line {line} of unknown_function .*tl.something_else is not known here"):
-        tiles.trace(unknown_function, 1, x, x)
     with pytest.raises(KernelError, match="x has elements of type complex64"):
         tiles.trace(unknown_function, 1, x.astype(np.complex64), x)
     with pytest.raises(KernelError, match="out is 'text'"):
         tiles.trace(unknown_function, 1, x, "text")
     with pytest.raises(KernelError, match="missing a required argument: 'out'"):
         tiles.trace(unknown_function, 1, x)
+    with pytest.raises(KernelError, match=r"Expected a function under @triton\.jit, got 5"):
+        tiles.trace(5, 1, x)
     with pytest.raises(KernelError, match="There is no array 'z'; known are"):
         product(64, 32, 1).count("z")
     with pytest.raises(KernelError, match=r"Expected grid\.x to be 1 to"):
@@ -220,7 +244,6 @@ def test_without_triton_compiling_says_how_to_get_it():
         tiles.compile(add, *(np.zeros(4, np.float32),) * 3, 4, BLOCK=4)
 
 
-@pytest.mark.slow  # compiles kernels with Triton
 @pytest.mark.skipif(not TRITON, reason="Triton is not installed")
 class TestCompiled:
     def code(self, capability):
@@ -262,3 +285,36 @@ class TestCompiled:
 
 def test_reuse_of_nothing_is_no_number():
     assert math.isnan(product(64, 32, 1).count("c", kind="load").reuse)
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["n"])
+@triton.jit
+def tuned(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) * 2, at < n)
+
+
+def test_the_constants_of_autotune_are_those_of_its_first_configuration():
+    x, out = random(100), np.zeros(100, np.float32)
+    assert tiles.trace(tuned, lambda meta: triton.cdiv(100, meta["BLOCK"]), x, out, 100).programs == 4
+    assert tiles.trace(tuned, 2, x, out, 100, BLOCK=64).ok
+    np.testing.assert_array_equal(out, 2 * x)
+
+
+@triton.jit
+def column(x, out, n, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    tl.store(out + at, tl.load(x + at * n))
+
+
+def test_a_column_of_a_matrix_is_a_note_in_its_line():
+    trace = tiles.trace(column, 1, random(64, 64), np.zeros(64, np.float32), 64, TILE=64)
+    line = column.fn.__code__.co_firstlineno + 3
+    assert [(note.kind, note.line, note.array) for note in trace.notes] == [("spread", line, "x")]
+    assert "each load of x moves 8 times the bytes it asks for" in trace.notes[0].words
+
+
+@pytest.mark.skipif(TRITON, reason="Triton is installed")
+def test_a_launch_without_triton_says_how_to_trace():
+    with pytest.raises(KernelError, match=r"tiles\.trace\(add, \(4,\), \.\.\.\)"):
+        add[(4,)](1, 2)

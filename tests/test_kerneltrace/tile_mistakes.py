@@ -342,6 +342,14 @@ def slice_with_a_range(x, out):
     tl.store(out + tl.arange(0, 16), values[0:16])  # here
 
 
+@planted("refused", "A tile has no elements to pick", "x", "out")
+@triton.jit
+def index_of_a_tile(x, out):
+    values = tl.load(x + tl.arange(0, 32))
+    for i in range(32):
+        tl.store(out + i, values[i])  # here
+
+
 @planted("refused", "A tile isn't looped over", "x", "out")
 @triton.jit
 def loop_over_a_tile(x, out):
