@@ -1,4 +1,4 @@
-"""`make bench`: the figures of run.py, gpu.py and bottlenecks.py, and at the end how long each part took.
+"""`make bench`: the figures of run.py, gpu.py, bottlenecks.py and tiles.py, and at the end how long each part took.
 
 usage: python -m benchmarks
 """
@@ -11,7 +11,7 @@ import sys
 from benchmarks import run
 from benchmarks.stopwatch import Stopwatch
 
-OTHERS = ("gpu", "bottlenecks")
+OTHERS = ("gpu", "bottlenecks", "tiles")
 
 
 def main() -> int:

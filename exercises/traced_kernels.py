@@ -92,16 +92,16 @@ def _traced(fn: Any, case: Case, names: Sequence[str]) -> Trace:
     if serious := [one for one in (*done.findings, *notes) if one.kind not in ("unwritten", "untouched")]:
         more = f" (And {len(serious) - 1} more.)" if len(serious) > 1 else ""
         raise NotYet(f"With {case.given}: {serious[0]}{more}")
-    _compare(dict(zip(names, args, strict=True)), case, "")
+    compare(dict(zip(names, args, strict=True)), case, "")
     return done
 
 
-def _compare(results: dict[str, Any], case: Case, where: str) -> None:
-    """NotYet for the first element that is off by more than 1e-5 of the largest expected one."""
+def compare(results: dict[str, Any], case: Case, where: str, *, within: float = 1e-5) -> None:
+    """NotYet for the first element that is off by more than `within` times the largest expected one."""
     for name, given in zip(results, case.args, strict=True):
         got, expected = np.asarray(results[name]), np.asarray(case.expected.get(name, given))
-        scale = float(np.abs(expected).max(initial=0.0)) if expected.dtype.kind in "fc" else 0.0
-        wrong = ~np.isclose(got, expected, rtol=0.0, atol=1e-5 * max(scale, 1e-30))
+        scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)) if expected.dtype.kind in "fc" else 0.0
+        wrong = ~np.isclose(got, expected, rtol=0.0, atol=within * max(scale, 1e-30))
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])
             place = f"{name}[{', '.join(map(str, at))}]"
@@ -124,7 +124,7 @@ def _on_gpu(fn: Any, cases: Sequence[Case], names: Sequence[str]) -> None:
             warnings.simplefilter("ignore")  # of a grid too small to fill the GPU: it is meant to be
             fn[case.grid, case.block](*args)
         back = (arg.copy_to_host() if hasattr(arg, "copy_to_host") else arg for arg in args)
-        _compare(dict(zip(names, back, strict=True)), case, " on the GPU")
+        compare(dict(zip(names, back, strict=True)), case, " on the GPU")
 
 
 def unremarked(done: Trace, *kinds: str) -> None:
@@ -144,7 +144,7 @@ def times(done: Trace, size: str, grid: Any, longer: float = 1.0) -> str:
     return f" Calculated for {size}, right within about a factor of 2: {', '.join(each)}.{still}"
 
 
-def within(done: Trace, what: str, got: float, most: float, why: str) -> None:
+def within(done: Any, what: str, got: float, most: float, why: str) -> None:
     """NotYet where a correct kernel needs more of something than its budget."""
     if got > most:
         raise NotYet(

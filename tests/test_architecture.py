@@ -87,7 +87,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"command_line", "data_table", "log", "tables"},
         {"devices", "source"},
         {"compiler", "judge", "ptx", "run"},
-        {"stepper", "tracing"},
+        {"stepper", "tiles", "tracing"},
     ],
     "ranks": [
         {"channel", "errors", "packing", "spans", "system"},

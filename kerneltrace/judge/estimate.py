@@ -77,6 +77,8 @@ class Estimate(ShownAsTable):
     occupancy: float
     assumed: tuple[str, ...]
     untested: tuple[str, ...] = ()
+    span: tuple[float, float] | None = None
+    """Published over calculated time between which the interval lies; None for that of the limit's class."""
 
     @property
     def limit(self) -> str:
@@ -85,8 +87,8 @@ class Estimate(ShownAsTable):
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        """Seconds between which the time is expected, as often as INTERVALS says."""
-        low, high = INTERVALS[CLASSES.get(self.limit, "arithmetic")]
+        """Seconds between which the time is expected, as often as INTERVALS says, or within `span`."""
+        low, high = self.span or INTERVALS[CLASSES.get(self.limit, "arithmetic")]
         return low * self.seconds, high * self.seconds
 
     def table(self) -> Table:

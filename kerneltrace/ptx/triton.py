@@ -38,14 +38,31 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
     `constants` are its parameters of the type tl.constexpr. KernelError for a wrong number of arguments, for threads
     that are no power of two of warps, and in Triton's words for what it can't compile.
     """
-    triton: Any = importlib.import_module("triton")
-    backend: Any = importlib.import_module("triton.backends.compiler")
     names = [name for name in kernel.arg_names if name not in constants]
     if len(names) != len(args) or threads % WARP or (threads // WARP).bit_count() != 1:
         raise KernelError(
             f"{kernel.__name__} takes {', '.join(names)} and 32, 64, 128, ... threads a block; got {len(args)}"
             f" arguments and {threads} threads. Pass what is tl.constexpr in constants={{...}}."
         )
+    compiled = triton_code(kernel, args, constants, _CAPABILITY, threads // WARP)
+    lines, first = inspect.getsourcelines(kernel.fn)
+    source = dict(enumerate(map(str.rstrip, lines), first))
+    return Kernel(compiled.asm["ptx"], compiled.metadata.name, source, names, compiled.metadata.shared, hidden=_HIDDEN)
+
+
+def triton_code(
+    kernel: Any, args: tuple[Any, ...], constants: Mapping[str, Any], capability: int, warps: int, stages: int = 0,
+    ctas: int = 1,
+) -> Any:  # fmt: skip
+    """What Triton makes of a kernel for a compute capability (80 is 8.0), for clusters of `ctas` blocks.
+
+    `stages` are those of loads in loops, 0 for Triton's own.
+    """
+    triton: Any = importlib.import_module("triton")
+    backend: Any = importlib.import_module("triton.backends.compiler")
+    names = [name for name in kernel.arg_names if name not in constants]
+    if len(names) != len(args):
+        raise KernelError(f"{kernel.__name__} takes {', '.join(names)}; got {len(args)} arguments besides constants.")
     types = dict(zip(names, map(_type, names, args), strict=True))
     # A pointer or number that 16 divides lets Triton load vectors, as at a launch.
     aligned = {
@@ -55,14 +72,13 @@ def compile_triton(kernel: Any, args: tuple[Any, ...], constants: Mapping[str, A
     }
     signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
     source = triton.compiler.ASTSource(kernel, signature, dict(constants), aligned)
-    options = {"num_warps": threads // WARP, "enable_fp_fusion": True}
+    options = {"num_warps": warps, "num_ctas": ctas, "enable_fp_fusion": True} | (
+        {"num_stages": stages} if stages else {}
+    )
     try:
-        compiled = triton.compile(source, target=backend.GPUTarget("cuda", _CAPABILITY, WARP), options=options)
+        return triton.compile(source, target=backend.GPUTarget("cuda", capability, WARP), options=options)
     except Exception as error:
         raise KernelError(f"Triton can't compile {kernel.__name__}: {error}") from error
-    lines, first = inspect.getsourcelines(kernel.fn)
-    source = dict(enumerate(map(str.rstrip, lines), first))
-    return Kernel(compiled.asm["ptx"], compiled.metadata.name, source, names, compiled.metadata.shared, hidden=_HIDDEN)
 
 
 def _type(name: str, value: Any) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from tests.rehearsal.torch_cuda import CAPABILITY, GPUS, NAME
 
 WITHOUT = os.environ.get("REHEARSAL_WITHOUT", "").split(",")
+TRACED_PROGRAMS = 4
 TRACED_THREADS, TRACED_NUMBERS = 2**16, 2**14  # of a launch and of its arrays; a larger one computes nothing
 
 
@@ -92,6 +93,26 @@ def nccl(module):
     module.ProcessGroupNCCL, module._NCCL_AVAILABLE = ProcessGroupNCCL, True
     module.is_nccl_available = sys.modules["torch.distributed"].is_nccl_available = lambda: True
     module._get_default_timeout = lambda backend: module.default_pg_timeout
+
+
+def tiles(module):
+    """Kernels of Triton can be launched: their first programs run in the interpreter. Its compiler is not there."""
+    if "triton" in WITHOUT:
+        return
+
+    class Launched(module.Jit):
+        def __getitem__(self, grid):
+            def launch(*args, **named):
+                host = [arg.cpu() if hasattr(arg, "cpu") else arg for arg in args]
+                module.trace(self, grid, *host, programs=TRACED_PROGRAMS, **named)
+                [arg.copy_(there) for arg, there in zip(args, host, strict=True) if hasattr(arg, "cpu")]
+
+            return launch
+
+    module.tl = module.Language()
+    module.triton = SimpleNamespace(
+        jit=Launched, cdiv=lambda a, b: -(-a // b), next_power_of_2=module.next_power_of_2, runtime="simulated"
+    )
 
 
 class DeviceArray:

@@ -17,6 +17,7 @@ AFTER = {
     "torch.distributed.distributed_c10d": libraries.nccl,
     "torch._inductor.compile_fx": libraries.inductor,
     "numba.cuda": libraries.numba_cuda,
+    "kerneltrace.tiles": libraries.tiles,
     "labkit.core.results": libraries.results,
     "steptime.chrome_trace": libraries.chrome_trace,
     "exercises.nb10.fusion": libraries.fusion,
@@ -63,6 +64,8 @@ def on():
     sys.meta_path.insert(0, Finder())
     for missing in set(libraries.WITHOUT) & {"cupy", "triton"}:
         sys.modules[missing] = None  # type: ignore[assignment]  # so that import and find_spec don't find it
-    if "triton" not in libraries.WITHOUT:  # it is looked for, and inductor replaced: nothing imports it
+    if (
+        "triton" not in libraries.WITHOUT
+    ):  # it is looked for, and inductor and kernels of tiles are replaced: nothing imports it
         usual = importlib.util.find_spec
         importlib.util.find_spec = lambda name, package=None: usual("json" if name == "triton" else name, package)

@@ -27,7 +27,7 @@ def test_at_first_nothing_is_done_and_the_first_exercise_comes_next():
     assert row("04") == ("0 of 4", "0", "", "04.2, 04.3")
     assert "Next: exercise 00.1, in section 1 of notebook 00." in progress().notes
     minutes = sum(one.minutes for one in outlines().values() if "Kernels" in one.tracks)
-    assert f"Kernels: 0 of 7 notebooks are done, {minutes} minutes are left." in progress().notes
+    assert f"Kernels: 0 of 8 notebooks are done, {minutes} minutes are left." in progress().notes
 
 
 def test_exercises_notebooks_and_tracks_are_counted():
@@ -38,7 +38,7 @@ def test_exercises_notebooks_and_tracks_are_counted():
     for number in outlines()["03"].skip:
         outcomes.note(number, "passed")
     assert row("03") == ("2 of 5", "2", "done", "")
-    assert any(note.startswith("Kernels: 1 of 7 notebooks are done, ") for note in progress().notes)
+    assert any(note.startswith("Kernels: 1 of 8 notebooks are done, ") for note in progress().notes)
     assert any("track Kernels" in note or "exercise 04.3" in note for note in progress().notes)
 
 

@@ -1,0 +1,104 @@
+"""Give a kernel's Python the names of a run: its `tl`, its `range`, and the functions that it calls."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dis
+import functools
+import inspect
+import itertools
+import textwrap
+import types
+from typing import Any
+
+from kerneltrace.arguments import as_number
+from kerneltrace.errors import KernelError
+from kerneltrace.tiles import arithmetic as arithmetic, transfers as transfers  # they enter their functions
+from kerneltrace.tiles.language import Constexpr, Language
+from kerneltrace.tiles.tensors import Refused
+
+_UNKNOWN_SYNTAX = {
+    ast.Break: "break", ast.Continue: "continue", ast.Lambda: "lambda", ast.Try: "try", ast.Yield: "yield",
+    ast.Dict: "dict", ast.Set: "set", ast.Import: "import", ast.ImportFrom: "import", ast.Global: "global",
+    ast.Delete: "del", ast.Raise: "raise", ast.ClassDef: "class",
+}  # fmt: skip
+
+
+class Jit:
+    """What @triton.jit makes where Triton is not installed: a kernel for tiles.trace, or a function that one calls."""
+
+    def __init__(self, fn: Any, configs: Any = ()) -> None:
+        self.fn, self.configs, self.__name__, self.__doc__ = fn, configs, fn.__name__, fn.__doc__
+
+    def __getitem__(self, grid: Any) -> Any:
+        raise KernelError(f"Without Triton a launch is tiles.trace({self.__name__}, {grid!r}, ...), arguments as here.")
+
+
+def next_power_of_2(n: int) -> int:
+    """The least power of two that is no less than n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def python_of(kernel: Any) -> Any:
+    """The Python function under @triton.jit and what else decorates a kernel."""
+    while hasattr(kernel, "fn"):
+        kernel = kernel.fn
+    return kernel
+
+
+class Names:
+    """The functions of a run by the code of their originals; their names of Triton are those of `tl`."""
+
+    def __init__(self, tl: Language) -> None:
+        self.tl = tl
+        self.functions: dict[types.CodeType, Any] = {}
+
+    def bound(self, function: Any) -> Any:
+        """A kernel's function, or one that it calls, in the run; Refused for what Triton would not compile."""
+        code = function.__code__
+        if code not in self.functions:
+            self.functions[code] = function
+            _refuse_syntax(function)
+            reads = [one for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"]
+            lines = {one.argval: (one.positions and one.positions.lineno) or 0 for one in reversed(reads)}
+            names = {name: value for name, value in function.__globals__.items() if name in lines}
+            closed = (cell.cell_contents for cell in function.__closure__ or ())
+            names |= dict(zip(code.co_freevars, closed, strict=True))
+            mine = {name: self._replaced(name, value, lines.get(name, 0)) for name, value in names.items()}
+            mine |= {"__builtins__": {**vars(builtins), "range": self.tl.range, "print": self.tl.print}}
+            cells = tuple(types.CellType(mine[name]) for name in code.co_freevars) or None
+            self.functions[code] = types.FunctionType(code, mine, function.__name__, function.__defaults__, cells)
+            self.functions[code].__kwdefaults__ = function.__kwdefaults__
+        return self.functions[code]
+
+    def _replaced(self, name: str, value: Any, line: int) -> Any:
+        module = getattr(value, "__module__", "") or ""
+        own_name = getattr(value, "__name__", "") or str(getattr(value, "name", name))
+        if isinstance(value, Language) or (inspect.ismodule(value) and own_name.startswith("triton.language")):
+            return self.tl
+        if name == "triton" and isinstance(value, types.ModuleType | types.SimpleNamespace):
+            return types.SimpleNamespace(language=self.tl, cdiv=self.tl.cdiv, next_power_of_2=next_power_of_2)
+        if isinstance(value, Constexpr) or (module.startswith("triton.") and hasattr(value, "value")):
+            return value.value
+        if module.startswith("triton.language") or isinstance(value, functools.partial):
+            return getattr(self.tl, own_name)
+        if hasattr(value, "fn") and inspect.isfunction(python_of(value)):
+            return self.bound(python_of(value))
+        if as_number(value) is not None:
+            raise Refused(f"{name} is a number of the module: write {name} = tl.constexpr({value}), or pass it.", line)
+        return value
+
+
+def _refuse_syntax(function: Any) -> None:
+    try:
+        lines, first = inspect.getsourcelines(function)
+        (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
+    except (OSError, SyntaxError, ValueError):
+        return  # typed into a prompt
+    for node in itertools.chain.from_iterable(map(ast.walk, getattr(tree, "body", []))):
+        word = _UNKNOWN_SYNTAX.get(type(node))
+        if isinstance(node, ast.Compare) and len(node.ops) > 1:
+            word = "chain of comparisons such as 0 <= i < n: join two with &"
+        if word:
+            raise Refused(f"A kernel of Triton has no {word}.", first + node.lineno - 1)  # type: ignore[attr-defined]

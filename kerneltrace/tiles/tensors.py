@@ -1,0 +1,298 @@
+"""Tiles of numbers with Triton's types, promotion and broadcasting, computed by NumPy.
+
+Source: triton/language/semantic.py of Triton 3.9.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.ptx.values import narrowed, widened
+
+
+class Refused(Exception):
+    """What Triton would not compile, in a learner's words; the run finds the line where none is given."""
+
+    def __init__(self, words: str, line: int = 0) -> None:
+        super().__init__(words)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class DType:
+    """A type of Triton: its name, and NumPy's type that holds it. float32 holds bfloat16."""
+
+    name: str
+    numpy: np.dtype[Any]
+    primitive_bitwidth: int
+    pointee: DType | None = None
+
+    @property
+    def kind(self) -> int:
+        """0 for a mask, 1 for whole numbers, 2 for floats, 3 for pointers."""
+        return 3 if self.pointee else "biuf".index(self.numpy.kind) - (self.numpy.kind in "uf")
+
+    @property
+    def element_ty(self) -> DType:
+        """What a pointer points to; of a number itself."""
+        return self.pointee or self
+
+    @property
+    def scalar(self) -> DType:
+        """The type of one element."""
+        return self
+
+    def is_floating(self) -> bool:
+        """Whether it is a float's type."""
+        return self.kind == 2
+
+    def is_int(self) -> bool:
+        """Whether it is a whole number's type, or a mask's."""
+        return self.kind < 2
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_CODES = {"int1": "?", "float16": "f2", "float32": "f4", "float64": "f8", "bfloat16": "f4"}
+_CODES |= {f"{sign}int{8 * size}": f"{'u' if sign else 'i'}{size}" for size in (1, 2, 4, 8) for sign in ("", "u")}
+DTYPES = {
+    name: DType(name, np.dtype(code), {"int1": 1, "bfloat16": 16}.get(name, 8 * np.dtype(code).itemsize))
+    for name, code in _CODES.items()
+}
+INT1, INT32, INT64, FLOAT32 = (DTYPES[name] for name in ("int1", "int32", "int64", "float32"))
+
+
+def pointer_to(element: DType) -> DType:
+    """The type of a pointer to numbers of a type."""
+    return DType(f"pointer<{element}>", INT64.numpy, 64, element)
+
+
+def number_type(value: Any) -> DType:
+    """The type that Triton gives a Python number."""
+    if isinstance(value, bool):
+        return INT1
+    if isinstance(value, int):
+        for name, low, high in (("int32", -(2**31), 2**31), ("uint32", 0, 2**32), ("int64", -(2**63), 2**63)):
+            if low <= value < high:
+                return DTYPES[name]
+        return DTYPES["uint64"]
+    if isinstance(value, float):
+        small = 0 < abs(value) < 2**-126 or 3.5e38 < abs(value) < float("inf")
+        return DTYPES["float64"] if small else FLOAT32
+    raise Refused(f"Expected a tile or a number, got {type(value).__name__}: a kernel computes with tiles and numbers.")
+
+
+def promoted(a: DType, b: DType, numbers: tuple[bool, bool], division: bool = False) -> DType:
+    """The type in which two types meet; `numbers` says which of them is a Python number, whose kind alone counts."""
+    if numbers[0] != numbers[1]:
+        number, tile = (a, b) if numbers[0] else (b, a)
+        if number.kind <= tile.kind:
+            a = b = tile
+    names = {a.name, b.name}
+    if "float64" in names:
+        return DTYPES["float64"]
+    if 2 in (a.kind, b.kind):
+        if division or "float32" in names:
+            return FLOAT32
+        if "float16" in names:
+            return DTYPES["float16"]
+        return DTYPES["bfloat16"] if a == b else FLOAT32
+    if division and a.numpy.kind != b.numpy.kind and "b" not in (a.numpy.kind, b.numpy.kind):
+        raise Refused(f"/, // and % don't mix {a} and {b}: cast one of them with .to().")
+    return max(a, b, key=lambda t: (t.primitive_bitwidth, t.numpy.kind == "u"))  # of equal sizes the unsigned type
+
+
+def rounded(data: Any, dtype: DType) -> Array:
+    """Numbers in a type, rounded to nearest; of a float to a whole number cut, as the GPU does."""
+    out: Array = np.asarray(data).astype(dtype.numpy, copy=False)
+    return np.asarray(widened(narrowed(out))) if dtype.name == "bfloat16" else out
+
+
+class Tile:
+    """A tile, or with shape () one number, that a kernel computes with.
+
+    `undefined` marks the elements that no load gave a value, or None; `wrapped` is the line in which whole numbers in
+    it left their type's range, or 0. `tl` is the language of the run, through which operators report themselves.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # np.exp and the like are none of Triton's
+
+    def __init__(self, tl: Any, data: Any, dtype: DType, undefined: Array | None = None, wrapped: int = 0) -> None:
+        self.tl, self.data, self.dtype = tl, rounded(data, dtype), dtype
+        self.undefined, self.wrapped = undefined, wrapped
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents."""
+        return tuple(self.data.shape)
+
+    @property
+    def numel(self) -> int:
+        """The number of elements."""
+        return int(self.data.size)
+
+    @property
+    def type(self) -> Any:
+        """Shape and type of the elements together, as Triton has it."""
+        element = self.dtype if self.shape else self.dtype.element_ty
+        return SimpleNamespace(element_ty=element, scalar=self.dtype, shape=self.shape)
+
+    @property
+    def T(self) -> Tile:  # noqa: N802 - Triton's name
+        """Transposed."""
+        return self.reshaped(np.transpose)
+
+    def reshaped(self, change: Any) -> Tile:
+        """With its elements in other places: `change` is done to the numbers, and to what says which are undefined."""
+        undefined = None if self.undefined is None else change(np.broadcast_to(self.undefined, self.shape))
+        return Tile(self.tl, change(self.data), self.dtype, undefined, self.wrapped)
+
+    def to(self, dtype: DType, bitcast: bool = False, **_: Any) -> Tile:
+        """Cast to another type, or the same bits read as another type."""
+        if bitcast:
+            if "bfloat16" in (dtype.name, self.dtype.name) or dtype.primitive_bitwidth != self.dtype.primitive_bitwidth:
+                raise Refused(f"The bits of {self.dtype} can't be read as {dtype}.")
+            return Tile(self.tl, np.ascontiguousarray(self.data).view(dtype.numpy).reshape(self.shape), dtype)
+        if self.dtype.pointee and dtype != self.dtype:
+            raise Refused(f"A {self.dtype} can't become {dtype}: pass the number in an array of that type.")
+        if dtype == INT1:
+            return Tile(self.tl, self.data != 0, dtype, self.undefined)
+        return Tile(self.tl, self.data, dtype, self.undefined, self.wrapped)
+
+    cast = to
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return functools.partial(getattr(self.tl, name), self)  # x.sum(0) is tl.sum(x, 0)
+
+    def __getitem__(self, keys: Any) -> Tile:
+        keys = keys if isinstance(keys, tuple) else (keys,)
+        if self.dtype.pointee and not self.shape:
+            raise Refused("A pointer isn't indexed: read with tl.load(pointer + offsets).")
+        if not all(key is None or (isinstance(key, slice) and key == slice(None)) for key in keys):
+            raise Refused("A tile has no elements to pick, only x[:, None] and x[None, :]: use tl.where or masks.")
+        return self.reshaped(lambda data: data[keys])
+
+    def __setitem__(self, keys: Any, value: Any) -> None:
+        raise Refused("Nothing is assigned to an element of a tile: make a new one with tl.where.")
+
+    def __iter__(self) -> Any:
+        raise Refused("A tile isn't looped over: operators work on all of its elements at once.")
+
+    def __len__(self) -> int:
+        raise Refused("A tile has no len(): its extents are tl.constexpr, such as BLOCK.")
+
+    def __bool__(self) -> bool:
+        if self.numel > 1:
+            raise Refused(
+                f"Python's if, while, and, or, not decide by one number, and this is a tile of shape {self.shape}:"
+                " use tl.where, and &, | and ~ for masks."
+            )
+        self.tl.run.decided()
+        return bool(self.data)
+
+    def __neg__(self) -> Tile:
+        return binary("sub", self.tl, constant(self.tl, 0, self.dtype), self)
+
+    def __invert__(self) -> Tile:
+        return binary("xor", self.tl, self, True if self.dtype == INT1 else -1)
+
+    def __index__(self) -> int:
+        if self.shape or self.dtype.kind > 1:
+            raise Refused(f"Expected one whole number, got a tile of {self.dtype} and shape {self.shape}.")
+        return int(self.data)
+
+
+def undefined_of(*tiles: Tile) -> Array | None:
+    """Where one of these tiles is undefined, or None."""
+    marks = [tile.undefined for tile in tiles if tile.undefined is not None]
+    return functools.reduce(np.logical_or, marks) if marks else None
+
+
+def paired(tl: Any, a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]:
+    """Two operands in the type in which they meet."""
+    is_number = not isinstance(a, Tile), not isinstance(b, Tile)
+    types = [number_type(x) if number else x.dtype for x, number in zip((a, b), is_number, strict=True)]
+    if 3 in (types[0].kind, types[1].kind):
+        if types[0] != types[1]:
+            raise Refused(f"{types[0]} and {types[1]} don't go together.")
+        return a, b
+    dtype = promoted(types[0], types[1], is_number, division)
+    return constant(tl, a, dtype), constant(tl, b, dtype)
+
+
+def constant(tl: Any, value: Any, dtype: DType | None = None) -> Tile:
+    """A tile in a type, or a Python number as one."""
+    if isinstance(value, Tile):
+        return value if dtype is None or dtype == value.dtype else value.to(dtype)
+    dtype = dtype or number_type(value)
+    if dtype.numpy.kind in "iu" and not np.iinfo(dtype.numpy).min <= value <= np.iinfo(dtype.numpy).max:
+        raise Refused(f"{value} is out of the range of {dtype}.")
+    return Tile(tl, np.array(value).astype(dtype.numpy), dtype)
+
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "mod": np.fmod,
+    "floordiv": lambda a, b: (a - np.fmod(a, b)) // b, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "maximum": np.fmax,
+    "minimum": np.fmin,
+}  # fmt: skip
+"""Operators and functions of two operands, by the names of Python's methods; // cuts, as C does."""
+WHOLE = ("floordiv", "and", "or", "xor", "lshift", "rshift")
+
+
+def binary(name: str, tl: Any, a: Any, b: Any) -> Tile:
+    """The result of an operator; `name` is one of ARITHMETIC."""
+    types = [x.dtype for x in (a, b) if isinstance(x, Tile)]
+    try:
+        if any(t.pointee for t in types) and name in ("add", "sub"):
+            return _moved(name, tl, a, b)
+        a, b = paired(tl, a, b, name in ("truediv", "floordiv", "mod"))
+        dtype = INT1 if name in ("lt", "le", "gt", "ge", "eq", "ne") else a.dtype
+        if name == "truediv" and dtype.kind < 2:
+            a, b, dtype = a.to(FLOAT32), b.to(FLOAT32), FLOAT32
+        if (name in WHOLE and a.dtype.kind > 1) or (a.dtype.pointee and dtype != INT1):
+            raise Refused(f"{name} takes whole numbers, got {a.dtype}.")
+        out = Tile(tl, ARITHMETIC[name](a.data, b.data), dtype, undefined_of(a, b), max(a.wrapped, b.wrapped))
+    except ValueError:
+        raise Refused(f"Shapes {a.shape} and {b.shape} don't fit: extents must be equal, or one of them 1.") from None
+    if dtype.kind == 2:
+        tl.run.computed(name, out, a, b)
+    elif dtype == INT32 and name in ("add", "sub", "mul"):
+        exact = ARITHMETIC[name](a.data.astype("i8"), b.data.astype("i8"))
+        if (exact != out.data).any():
+            out.wrapped = tl.run.line()
+    return out
+
+
+def _moved(name: str, tl: Any, a: Any, b: Any) -> Tile:
+    """A pointer moved by a number of elements."""
+    a, b = constant(tl, a), constant(tl, b)
+    pointer, offset = (a, b) if a.dtype.pointee else (b, a)
+    if offset.dtype.kind > 1 or (name == "sub" and pointer is b):
+        raise Refused(f"A pointer moves by whole numbers, got {offset.dtype}.")
+    assert pointer.dtype.pointee
+    step = offset.data.astype("i8") * (pointer.dtype.pointee.primitive_bitwidth + 7 >> 3)
+    data = ARITHMETIC[name](pointer.data, step)
+    return Tile(tl, data, pointer.dtype, undefined_of(a, b), max(a.wrapped, b.wrapped))
+
+
+def _install(name: str) -> None:
+    setattr(Tile, f"__{name}__", lambda a, b: binary(name, a.tl, a, b))
+    if name not in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(Tile, f"__r{name}__", lambda a, b: binary(name, a.tl, b, a))
+
+
+for _name in list(ARITHMETIC)[:-2]:
+    _install(_name)

@@ -1,0 +1,140 @@
+"""What programs of tiles move through a GPU's L2 cache, and the time that this and their arithmetic would take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kerneltrace.devices import Device, named
+from kerneltrace.errors import UnknownDevice
+from kerneltrace.judge.estimate import LAUNCH_S, MEMORY_SHARE, Estimate, capability, rates
+from kerneltrace.judge.occupancy import MAX_REGISTERS, WARP, Occupancy, occupancy
+from kerneltrace.log.events import SECTOR_BYTES
+from kerneltrace.log.traced_memory import Array
+from kerneltrace.tables import ShownAsTable, Table
+from kerneltrace.units import format_bytes
+
+_SM_REGISTERS = 65_536
+_OTHER_REGISTERS = 40
+"""Registers a thread besides those of the largest tile that it keeps, where no compiler says."""
+TENSOR_SHARE = 0.8
+"""Of the data sheet's rate of tensor cores: the median of what torch.matmul reaches in bfloat16 on seven GPUs of NVIDIA
+(data/published/matmul_efficiency.csv, 0.73 to 0.87). None of the published times of Triton kernels is in it."""
+SPAN, TESTED = (0.73, 1.49), ("8.0", "9.0")
+"""Published over calculated time of all rows of data/published/tile_times.csv, and their compute capabilities. Nothing
+else is fitted to these rows, and none is left out of the span."""
+_NOT_KNOWN = "Not known: what L1 and shared memory keep, waits between a program's steps, the clock under load."
+
+
+@dataclass(frozen=True, repr=False)
+class Traffic(ShownAsTable):
+    """Bytes by array that programs ask of L2, and that L2 moves from and to memory (DRAM)."""
+
+    device: str
+    at_a_time: int
+    """Programs that run together."""
+    l2_bytes: Mapping[str, int]
+    dram_read_bytes: Mapping[str, int]
+    dram_write_bytes: Mapping[str, int]
+
+    @property
+    def dram_bytes(self) -> int:
+        """Of all arrays, read and written."""
+        return sum(self.dram_read_bytes.values()) + sum(self.dram_write_bytes.values())
+
+    def table(self) -> Table:
+        """A row for each array."""
+        columns = self.l2_bytes, self.dram_read_bytes, self.dram_write_bytes
+        rows = tuple((name, *(format_bytes(column[name]) for column in columns)) for name in self.l2_bytes)
+        title = f"Traffic on {self.device}, {self.at_a_time:,} programs at a time, calculated"
+        note = "An L2 cache that evicts what was used longest ago (LRU), in sectors of 32 bytes; empty at first."
+        return Table(rows, ("array", "L2", "DRAM reads", "DRAM writes"), title, (note,))
+
+
+def room(device: Device, warps: int, registers: int, shared_bytes: int) -> Occupancy:
+    """The programs that an SM holds at a time."""
+    needs = {"registers": registers, "shared_bytes": shared_bytes}
+    return occupancy(warps * WARP, **needs, compute_capability=capability(device))
+
+
+def assumed(widest: int, staged: int, warps: int, stages: int) -> tuple[int, int]:
+    """Registers a thread and bytes of shared memory, from the largest tile's and the operands of tl.dot's bytes."""
+    threads = warps * WARP
+    return min(widest // 4 // threads + _OTHER_REGISTERS, MAX_REGISTERS, _SM_REGISTERS // threads), staged * stages
+
+
+def moved(accesses: list[tuple[int, str, Array]], sizes: list[int], device: Device, waves: Array) -> Array:
+    """Bytes asked of L2, read from DRAM and written to it, by access: shape (accesses, 3).
+
+    `accesses` are array, kind and sectors of each access, `waves` its wave of programs and its number within its
+    program: programs of a wave take turns. L2 evicts the access whose sectors were used longest ago.
+    """
+    capacity, total = int((device.l2_bytes or 0) // SECTOR_BYTES), 0
+    out = np.zeros((len(accesses), 3), np.int64)
+    used = [np.full(size // SECTOR_BYTES + 2, -1, np.int32) for size in sizes]  # the turn of each sector's last use
+    dirty = [np.zeros(len(one), bool) for one in used]
+    resident, oldest = np.zeros(len(accesses) + 1, np.int64), 0  # sectors by the turn of their last use
+    for turn, number in enumerate(np.lexsort(waves.T[::-1])):
+        array, kind, sectors = accesses[number]
+        last = used[array][sectors]
+        hit = last >= oldest
+        before, times = np.unique(last[hit], return_counts=True)
+        resident[before] -= times
+        out[number, 0] = len(sectors)
+        misses = int((~hit).sum())
+        if kind != "store":
+            out[number, 1] = misses
+        dirty[array][sectors[~hit]] = False
+        if kind != "load":
+            out[number, 2] = int((~dirty[array][sectors]).sum())
+            dirty[array][sectors] = True
+        used[array][sectors] = turn
+        resident[turn], total = len(sectors), total + misses
+        while total > capacity and oldest < turn:
+            total -= resident[oldest]
+            oldest += 1
+    return out * SECTOR_BYTES
+
+
+def time(
+    kernel: str, device: str | Device, asked: Mapping[str, float], dots: Mapping[str, float], fit: Occupancy,
+    programs: int, notes: tuple[str, ...],
+) -> Estimate:  # fmt: skip
+    """The time of a launch of `programs`: the part that takes longest, and the launch.
+
+    Of one program tensor cores and other arithmetic wait for each other, so that only programs that share an SM use
+    both at once. `asked` has the whole launch's bytes of "memory" and "L2 cache", and its operations, "arithmetic" and
+    "special"; `dots` the FLOP of tl.dot by type.
+    """
+    chip = named(device)
+    sm, sms, hz = rates(chip), chip.sms or 0, chip.boost_hz or 0.0
+    slots = fit.blocks_per_sm * sms
+    # SMs that have no program left idle while the last wave runs.
+    idle = math.ceil(programs / slots) * slots / programs if programs > slots else sms / min(sms, programs)
+    tensor = 0.0
+    for dtype, flop in dots.items():
+        peak = chip.peaks.get(dtype)
+        if not peak:
+            raise UnknownDevice(f"{chip.name} has no known rate for tl.dot on {dtype}. Take another GPU or dtype.")
+        tensor += flop / peak / TENSOR_SHARE
+    parts = {
+        "memory": asked["memory"] / (MEMORY_SHARE * (chip.bandwidth_bytes_per_s or 0)),
+        "L2 cache": asked["L2 cache"] / (sm.l2_bytes_per_clock * sms * hz),
+        "tensor cores": tensor * idle,
+        "arithmetic": idle / (sms * hz) * max(
+            asked["arithmetic"] / sm.float32_per_clock, asked["special"] / sm.special_per_clock
+        ),
+        "launch": LAUNCH_S,
+    }  # fmt: skip
+    in_turns = (parts["tensor cores"] + parts["arithmetic"]) / min(fit.blocks_per_sm, math.ceil(programs / sms))
+    seconds = max(*parts.values(), in_turns) + LAUNCH_S
+    filled = min(fit.fraction, programs * fit.warps_per_sm / fit.blocks_per_sm / (sms * fit.max_warps_per_sm))
+    known = {part: busy for part, busy in parts.items() if busy}
+    waits = "Tensor cores and other arithmetic wait for each other: the SM has one program at a time."
+    turns = (waits,) if in_turns > max(parts.values()) else ()
+    of_chip = f"of compute capability {chip.compute_capability}"
+    untested = () if chip.compute_capability in TESTED else (f"Untested: no published time {of_chip} was compared.",)
+    return Estimate(kernel, chip.name, seconds, known, filled, (_NOT_KNOWN, *turns, *notes), untested, SPAN)
