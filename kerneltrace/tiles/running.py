@@ -251,5 +251,10 @@ def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, A
 
 
 def findings(run: Run) -> tuple[Finding, ...]:
-    """The mistakes met, in the order of their first times."""
-    return tuple(Finding(kind, line, words, n, p, array) for (kind, line, array), (n, words, p) in run.found.items())
+    """The mistakes met, in the order of their first times; an array that is only read may be NaN."""
+    written = {array.name for array in run.arrays if array.seen - {"load"}}
+    return tuple(
+        Finding(kind, line, words, n, program, array)
+        for (kind, line, array), (n, words, program) in run.found.items()
+        if kind != "unset" or array in written
+    )

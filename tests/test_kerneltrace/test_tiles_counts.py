@@ -219,6 +219,12 @@ def test_arguments_that_no_kernel_takes_are_refused():
         tiles.trace(add, 0, x, x, x, 4, BLOCK=4)
 
 
+def test_an_input_may_be_nan():
+    x, out = np.full(64, np.nan, np.float32), np.zeros(64, np.float32)
+    assert tiles.trace(add, 1, x, x, out, 64, BLOCK=64).ok
+    assert np.isnan(out).all()
+
+
 def test_a_grid_may_be_a_function_of_the_constants():
     x, out = random(100), np.zeros(100, np.float32)
     assert tiles.trace(add, lambda meta: (triton.cdiv(100, meta["BLOCK"]),), x, x, out, 100, BLOCK=32).programs == 4
