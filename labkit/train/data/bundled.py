@@ -1,9 +1,11 @@
-"""The handwritten digits that ship with the workbook."""
+"""The handwritten digits and the text that ship with the workbook."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
+import lzma
 import os
 from pathlib import Path
 from typing import Annotated
@@ -16,14 +18,17 @@ from torch import Tensor
 from labkit.core.display import brief_repr
 from labkit.core.errors import DataError, nearest
 from labkit.core.kinds import Number
-from labkit.core.parameters import checked
+from labkit.core.parameters import Share, checked
 from labkit.core.paths import DATA
 
 Labelled = tuple[Tensor, Tensor]  # images and their labels
 
 _LARGEST = 16 << 20  # bytes: what is larger is not the file that ships
 _HELD_OUT = ("val", "valid", "validation", "dev", "eval")  # other words for what "test" is for
-DIGITS_SHA256 = "9ab2d47cfaa667c5993b68994d2c47b52d068cc4a760dcd2a4bc432486eed5bc"
+_SHA256 = {
+    "digits.npz": "9ab2d47cfaa667c5993b68994d2c47b52d068cc4a760dcd2a4bc432486eed5bc",
+    "shakespeare.txt.xz": "21b40ccf4999c004256d116655824719001352dbc22636354d9cd0c645d03a4a",
+}
 
 
 @checked(error=DataError)
@@ -55,22 +60,49 @@ def digits_of(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     if split not in known:
         near = "test" if split in _HELD_OUT else nearest(str(split), known)[0]
         raise DataError(f"split must be one of {', '.join(known)}, got {brief_repr(split)}; did you mean {near!r}?")
-    path = _data_folder() / "digits.npz"
+    content = _content("digits.npz")
+    with np.load(io.BytesIO(content)) as file:
+        pixels, labels, in_test = file["images"], file["labels"], file["in_test"]
+    rows = slice(None) if split == "all" else in_test == (split == "test")
+    return pixels[rows], labels[rows]
+
+
+@checked(error=DataError)
+def shakespeare(held_out: Share = 0.1) -> tuple[Tensor, Tensor, str]:
+    """Return 40,000 lines of Shakespeare's plays as numbers of characters: a text, a held-out text, the characters.
+
+    Both are int64 (N,), together 1,115,394; the held-out one is the last share, 0 to 1, of the plays. Character i of
+    the 65 has number i. Raises DataError for a missing or damaged file. Source: data/README.md.
+    """
+    every, characters = _numbered(str(_data_folder()))
+    first = round(len(every) * (1 - held_out))
+    return every[:first].clone(), every[first:].clone(), characters
+
+
+@functools.cache
+def _numbered(folder: str) -> tuple[Tensor, str]:
+    """The whole text as numbers int64 (N,), and its characters in order; `folder` tells one copy from another."""
+    text = np.frombuffer(lzma.decompress(_content("shakespeare.txt.xz")), np.uint8)
+    occurs = np.bincount(text, minlength=256) > 0
+    number_of = np.cumsum(occurs) - 1
+    return torch.from_numpy(number_of[text]), bytes(np.flatnonzero(occurs).tolist()).decode("ascii")
+
+
+def _content(name: str) -> bytes:
+    """The bytes of a file that ships. Raises DataError where it is missing or damaged."""
+    path = _data_folder() / name
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST)
     except OSError as error:
         raise DataError(f"Can't read {path} ({error.strerror}). Restore it with `git checkout -- {path}`.") from error
     digest = hashlib.sha256(content).hexdigest()
-    if digest != DIGITS_SHA256:
+    if digest != _SHA256[name]:
         raise DataError(
-            f"{path} is damaged: expected sha256 {DIGITS_SHA256[:12]}…, got {digest[:12]}…. "
+            f"{path} is damaged: expected sha256 {_SHA256[name][:12]}…, got {digest[:12]}…. "
             f"Restore it with `git checkout -- {path}`."
         )
-    with np.load(io.BytesIO(content)) as file:
-        pixels, labels, in_test = file["images"], file["labels"], file["in_test"]
-    rows = slice(None) if split == "all" else in_test == (split == "test")
-    return pixels[rows], labels[rows]
+    return content
 
 
 def _data_folder() -> Path:
