@@ -108,7 +108,7 @@ class Runs(ShownAsTable):
         return Ratio(self.name or "this", other.name or "the other", value, low, high, self.busy or other.busy)
 
     def chance_of(self, other: Runs, accuracy: float) -> float:
-        """Return how probable as good a result against `other` is if both are alike: Mann and Whitney's test, one-sided.
+        """Return how probable as good a result against `other` is if both are alike: Mann and Whitney, one-sided.
 
         A pair of seeds counts for this one only if it reached `accuracy` sooner. Exact for any distribution.
         """

@@ -158,7 +158,9 @@ def _judge_first_step(fn: Callable[..., Any]) -> None:
     """NotYet where a first step puts numbers in the place of weights that are the same for any images."""
     (begun, one), (_, two) = (_first_step(fn, images) for images in (1, 2))
     for mine, other in zip(one, two, strict=False):
-        new = mine.shape == other.shape and all(_likeness(mine, old) < _OTHER for old in begun if old.shape == mine.shape)
+        new = mine.shape == other.shape and all(
+            _likeness(mine, old) < _OTHER for old in begun if old.shape == mine.shape
+        )
         if new and _likeness(mine, other) > _THE_SAME:
             raise NotYet(
                 f"The first step put numbers of shape {tuple(mine.shape)} in the place of weights, the same ones for "

@@ -108,7 +108,8 @@ def test_a_missing_table_is_one_sentence(folder, name):
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "binary", "huge", "missing"])
 @pytest.mark.parametrize(
-    ("name", "read_it"), [("digits.npz", lambda: bundled.digits(split="all")), ("shakespeare.txt.xz", bundled.shakespeare)]
+    ("name", "read_it"),
+    [("digits.npz", lambda: bundled.digits(split="all")), ("shakespeare.txt.xz", bundled.shakespeare)],
 )
 def test_a_damaged_file_that_ships_is_one_sentence(folder, damage, name, read_it):
     path = folder / name
