@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import lzma
@@ -60,8 +59,7 @@ def digits_of(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     if split not in known:
         near = "test" if split in _HELD_OUT else nearest(str(split), known)[0]
         raise DataError(f"split must be one of {', '.join(known)}, got {brief_repr(split)}; did you mean {near!r}?")
-    content = _content("digits.npz")
-    with np.load(io.BytesIO(content)) as file:
+    with np.load(io.BytesIO(_content("digits.npz"))) as file:
         pixels, labels, in_test = file["images"], file["labels"], file["in_test"]
     rows = slice(None) if split == "all" else in_test == (split == "test")
     return pixels[rows], labels[rows]
@@ -71,21 +69,14 @@ def digits_of(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 def shakespeare(held_out: Share = 0.1) -> tuple[Tensor, Tensor, str]:
     """Return 40,000 lines of Shakespeare's plays as numbers of characters: a text, a held-out text, the characters.
 
-    Both are int64 (N,), together 1,115,394; the held-out one is the last share, 0 to 1, of the plays. Character i of
-    the 65 has number i. Raises DataError for a missing or damaged file. Source: data/README.md.
+    Both are int64 (N,), together 1,115,394; held out is the last share of the plays. Character i of the 65 has number
+    i. Raises DataError for a missing or damaged file. Source: data/README.md.
     """
-    every, characters = _numbered(str(_data_folder()))
-    first = round(len(every) * (1 - held_out))
-    return every[:first].clone(), every[first:].clone(), characters
-
-
-@functools.cache
-def _numbered(folder: str) -> tuple[Tensor, str]:
-    """The whole text as numbers int64 (N,), and its characters in order; `folder` tells one copy from another."""
     text = np.frombuffer(lzma.decompress(_content("shakespeare.txt.xz")), np.uint8)
     occurs = np.bincount(text, minlength=256) > 0
-    number_of = np.cumsum(occurs) - 1
-    return torch.from_numpy(number_of[text]), bytes(np.flatnonzero(occurs).tolist()).decode("ascii")
+    every = torch.from_numpy((np.cumsum(occurs) - 1)[text])
+    first = round(len(every) * (1 - held_out))
+    return every[:first], every[first:], bytes(np.flatnonzero(occurs).tolist()).decode("ascii")
 
 
 def _content(name: str) -> bytes:
@@ -96,12 +87,9 @@ def _content(name: str) -> bytes:
             content = file.read(_LARGEST)
     except OSError as error:
         raise DataError(f"Can't read {path} ({error.strerror}). Restore it with `git checkout -- {path}`.") from error
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != _SHA256[name]:
-        raise DataError(
-            f"{path} is damaged: expected sha256 {_SHA256[name][:12]}…, got {digest[:12]}…. "
-            f"Restore it with `git checkout -- {path}`."
-        )
+    if (digest := hashlib.sha256(content).hexdigest()) != (known := _SHA256[name]):
+        restore = f"Restore it with `git checkout -- {path}`."
+        raise DataError(f"{path} is damaged: expected sha256 {known[:12]}…, got {digest[:12]}…. {restore}")
     return content
 
 
