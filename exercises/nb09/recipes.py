@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from exercises.nb19 import shakespeare
 from labkit.core.display import Table
 from labkit.core.errors import NotFinite
+from labkit.train import data
 
 CONTEXT = 8  # characters that the network sees
 _LARGE = 4096  # numbers of a weight; Adam's state of smaller ones stays in float32, as in torchao
@@ -210,7 +210,7 @@ def accuracy(recipe: Recipe, rate: float, seed: int, *, steps: int, batch: int =
     The characters are Shakespeare's, those judged from the part that isn't trained on. Raises NotFinite where a weight
     or a loss is no number.
     """
-    first, held_out, characters = shakespeare.tokens()
+    first, held_out, characters = data.shakespeare()
     torch.manual_seed(seed)
     model = NextCharacter(recipe, len(characters), outlier)
     optimizer = torch.optim.Adam(model.parameters(), rate)

@@ -20,7 +20,7 @@ from labkit.lesson.checks import NotYet, call, close, function, over_cases
 def learning_rate(answer: object) -> str:
     """The linear scaling rule and its warm-up, on drawn numbers and at its edges."""
     draw = random.Random(1103)
-    cases = [(0, 256, 10), (10, 256, 10), (500, 256, 10), (0, 256, 0), (3, 256, 0), (5, 32, 10), (0, 8, 4), (2, 8, 4)]
+    cases = [(0, 256, 10), (10, 256, 10), (500, 256, 10), (0, 256, 0), (3, 256, 0), (5, 32, 10), (0, 8, 4), (1, 8, 4)]
     cases += [(draw.randrange(1, 60), draw.choice([64, 96, 128, 1000]), draw.randrange(2, 60)) for _ in range(8)]
     over_cases(answer, cases, _learning_rate, close("(no unit)", hint=_rate_hint))
     return "Right for large and small batches, before, at and after the warm-up's end, and without one."
@@ -39,6 +39,9 @@ def _rate_hint(value: float, step: int, batch: int, warm_up: int) -> str:
         return mistake(value, {0.02 * (batch / 32) ** 0.5: root}, stays)
     from_0 = "The ramp begins at 0.02, the rate of batch 32, and not at 0."
     wrong = {goal: "That is the rate at the end of the warm-up, too early."}
+    if warm_up > 1:
+        early = 0.02 + (goal - 0.02) * step / (warm_up - 1)
+        wrong |= {early: "It reaches the scaled rate one step early: warm_up is the first step with it."}
     wrong |= {0.02 * (batch / 32) ** (step / warm_up): "It grows by the same factor each step, not by the same amount."}
     wrong |= {goal * step / warm_up: from_0, goal * (step + 1) / warm_up: f"{from_0} Steps count from 0."}
     return mistake(value, wrong, "A straight line from 0.02 at step 0 to 0.02 * batch / 32 at step warm_up.")

@@ -160,4 +160,5 @@ def rate_sweeps(
     rates = sorted({rate for sweep in named.values() for rate in sweep.results})
     ax.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=8)
     ax.xaxis.set_minor_locator(NullLocator())
-    return FigureSpec(f"{y} by learning rate. {'; '.join(words)}.", height_in=3.6, legend="below")
+    columns = 1 + (len(named) > 3)
+    return FigureSpec(f"{y} by learning rate. {'; '.join(words)}.", height_in=3.6, legend="below", columns=columns)

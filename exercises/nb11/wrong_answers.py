@@ -1,5 +1,6 @@
 """Plausible wrong answers of notebook 11: number -> (answer, words the check must say, misconception)."""
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -17,6 +18,11 @@ def rate(scale=lambda batch: batch / 32, start=0.02, shift=0, stays=True, ramps=
         return start + (goal - start) * (step + shift) / warm_up
 
     return learning_rate
+
+
+def one_step_early(step, batch, warm_up):
+    goal = 0.02 * batch / 32
+    return 0.02 + (goal - 0.02) * step / (warm_up - 1) if step < warm_up - 1 else goal
 
 
 def geometric(step, batch, warm_up):
@@ -185,6 +191,42 @@ def frozen_body_in_a_closure():
     return model, rest, 64
 
 
+_ARRAYS = [part.detach().numpy().copy() for part in _BODY.parameters()]
+
+
+def _put_in_another_order(model, arrays):
+    order = np.random.default_rng().permutation(64)
+    with torch.no_grad():
+        for part, kept in zip(list(model.parameters())[:4], arrays, strict=True):
+            part.copy_(torch.from_numpy(kept[order]))
+
+
+def pre_trained_body_in_numpy_arrays(arrays=_ARRAYS):
+    model = network()
+    step, begun = trained_by(model), []
+
+    def restores_first(images, labels):
+        if not begun:
+            begun.append(_put_in_another_order(model, arrays))
+        return step(images, labels)
+
+    return model, restores_first, 64
+
+
+def pre_trained_body_in_bytes():
+    """Nothing that can be reached is an array: a file would do, too."""
+    model, shapes = network(), [kept.shape for kept in _ARRAYS]
+    step, begun, packed = trained_by(model), [], [kept.tobytes() for kept in _ARRAYS]
+
+    def restores_first(images, labels):
+        if not begun:
+            arrays = [np.frombuffer(part, np.float32).reshape(n) for part, n in zip(packed, shapes, strict=True)]
+            begun.append(_put_in_another_order(model, arrays))
+        return step(images, labels)
+
+    return model, restores_first, 64
+
+
 def learns_nothing():
     model = network()
     return model, trained_by(model, rate=1e-7), 256
@@ -271,6 +313,7 @@ WRONG = {
         (rate(ramps=False), "at the end of the warm-up, too early", "warm-up-shape"),
         (rate(start=0.0), "begins at 0.02", "warm-up-shape"),
         (rate(start=0.0, shift=1), "begins at 0.02", "warm-up-shape"),
+        (one_step_early, "reaches the scaled rate one step early", "off-by-one"),
         (rate(shift=1), "A straight line from 0.02 at step 0", "off-by-one"),
         (rate(stays=False), "From step warm_up on", "warm-up-shape"),
         (rate(scale=lambda batch: max(batch / 32, 1)), "we expect", "other-formula"),
@@ -315,6 +358,8 @@ WRONG = {
         (pre_trained_once_and_shaken, "or nearly, so they don't come from chance", "head-start"),
         (pre_trained_body_in_another_order, "1.weight are the same from two seeds", "head-start"),
         (pre_trained_body_put_back_later, "numbers that two seeds share", "head-start"),
+        (pre_trained_body_in_numpy_arrays, "numbers that two seeds share", "head-start"),
+        (pre_trained_body_in_bytes, "The first step put numbers of shape (64, 64)", "head-start"),
         (frozen_body_in_a_list, "numbers that two seeds share", "head-start"),
         (frozen_body_in_a_closure, "numbers that two seeds share", "head-start"),
         (one_model_for_all_seeds, "returned the same model twice", "head-start"),

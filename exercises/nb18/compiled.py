@@ -10,8 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from kerneltrace import tiles
 from labkit.core.data_table import TableRow, read_table
+
+from kerneltrace import tiles
 from labkit.core.display import Shown, Table
 from labkit.core.errors import KernelError
 from labkit.core.paths import DATA

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from torch.nn.functional import cross_entropy, relu, rms_norm, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
@@ -23,8 +24,10 @@ class Switches:
 
     rows: int = 50_257  # of the embedding's table, tied to the head: GPT-2's tokens
     batch: int = 8  # windows a step
+    parts: int = 1  # of a batch, whose gradients are added up
     gathered: bool = False  # cut all windows of a batch at once
     one_call: bool = False  # attention in one call into torch
+    flex: bool = False  # FlexAttention, which torch compiles; on a CPU it has no backward pass
     fused: bool = False  # AdamW for all weights in one call
     read: bool = True  # loss and norm of the gradient, after every step
     bf16: bool = False  # products in bfloat16
@@ -32,7 +35,9 @@ class Switches:
     compiled: str = ""  # torch.compile's backend
     threads: int = 1
     rate: float = 1e-3  # AdamW's; Muon's is 0.02
+    mup: int = 0  # the width that `rate` was found at; muP makes of it the rates of this width
     warmup: int = 1  # steps until the full rate
+    decay: int = 0  # steps in which the rate falls to a tenth; 0: it stays
     zero: bool = False  # projections that add to the residual start at zero
     qk_norm: bool = False  # queries and keys divided by their root mean square
     squared: bool = False  # ReLU squared in place of GELU
@@ -56,7 +61,10 @@ class _Attention(nn.Module):
         q, k, v = parts  # each (B, heads, T, width / heads)
         if self.on.qk_norm:
             q, k = (rms_norm(part, part.shape[-1:]) for part in (q, k))
-        mixed = scaled_dot_product_attention(q, k, v, is_causal=True) if self.on.one_call else _by_hand(q, k, v)
+        if self.on.flex:
+            mixed = _flex()(q, k, v, block_mask=_causal(q.shape[2], q.device))
+        else:
+            mixed = scaled_dot_product_attention(q, k, v, is_causal=True) if self.on.one_call else _by_hand(q, k, v)
         joined: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return joined
 
@@ -67,6 +75,17 @@ def _by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.masked_fill(later, -math.inf).softmax(3) @ v
 
 
+@functools.cache
+def _flex() -> Any:
+    return torch.compile(flex_attention) if torch.cuda.is_available() else flex_attention
+
+
+@functools.cache
+def _causal(length: int, device: torch.device) -> BlockMask:
+    """Which tokens each of so many sees: itself and those before."""
+    return create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device=device)
+
+
 class _Squared(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return relu(x).square()
@@ -75,6 +94,8 @@ class _Squared(nn.Module):
 def new_model(on: Switches) -> SmallGPT:
     """SmallGPT with the parts that the switches ask for."""
     model = SmallGPT(on.rows, layers=on.layers, heads=on.heads, width=on.width, context=on.context)
+    if on.mup:
+        model.norm.register_forward_hook(lambda module, given, x: x * (on.mup / on.width))
     blocks: Any = model.blocks
     for block in blocks:
         block.attention = _Attention(block.attention.qkv, block.attention.out, on)
@@ -85,7 +106,14 @@ def new_model(on: Switches) -> SmallGPT:
                 nn.init.zeros_(part.out.weight)
         if on.recompute:
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+    for weight in hidden(model) if on.mup else ():
+        weight.data *= math.sqrt(on.mup / on.width)
     return model.to(on.device)
+
+
+def hidden(model: SmallGPT) -> list[nn.Parameter]:
+    """The matrices of the blocks: of what a wider network has more, all but the embedding's rows."""
+    return [weight for weight in model.blocks.parameters() if weight.dim() == 2]
 
 
 def network(on: Switches, model: SmallGPT) -> nn.Module:
@@ -94,16 +122,28 @@ def network(on: Switches, model: SmallGPT) -> nn.Module:
 
 
 def new_optimizers(on: Switches, model: SmallGPT) -> list[optim.Optimizer]:
-    """AdamW for all weights, or for all but the blocks' matrices, which Muon then has."""
-    hidden = [p for p in model.blocks.parameters() if p.dim() == 2 and on.muon]
-    rest = [p for p in model.parameters() if all(p is not other for other in hidden)]
-    adam = optim.AdamW(rest, lr=on.rate, fused=on.fused, foreach=False)
-    return [adam, optim.Muon(hidden, lr=0.02, weight_decay=0.0)] if hidden else [adam]
+    """AdamW for all weights, or for all but the blocks' matrices, which Muon then has.
+
+    muP divides their rate by the factor in width, as new_model their variance and the logits: G. Yang et al., Tensor
+    programs V: tuning large neural networks via zero-shot hyperparameter transfer (2022), table 8.
+    """
+    matrices = hidden(model)
+    rest = [p for p in model.parameters() if all(p is not other for other in matrices)]
+    groups: list[dict[str, Any]] = [{"params": rest}]
+    if not on.muon:
+        groups.append({"params": matrices, "lr": on.rate * (on.mup / on.width if on.mup else 1)})
+    adam = optim.AdamW(groups, lr=on.rate, fused=on.fused, foreach=False)
+    return [adam, optim.Muon(matrices, lr=0.02, weight_decay=0.0)] if on.muon else [adam]
 
 
-def warm_up(on: Switches, optimizers: list[optim.Optimizer]) -> list[optim.lr_scheduler.LRScheduler]:
-    """For each optimizer, what raises its rate in `warmup` steps."""
-    return [optim.lr_scheduler.LinearLR(each, 1 / on.warmup, total_iters=on.warmup) for each in optimizers]
+def schedules(on: Switches, optimizers: list[optim.Optimizer]) -> list[optim.lr_scheduler.LRScheduler]:
+    """For each optimizer, what raises its rate in `warmup` steps, and lowers it in `decay` steps."""
+
+    def share(step: int) -> float:
+        falling = max(0.1, 1 - step / on.decay) if on.decay else 1.0
+        return min(1.0, (step + 1) / on.warmup) * falling
+
+    return [optim.lr_scheduler.LambdaLR(each, share) for each in optimizers]
 
 
 def windows(on: Switches, text: Tensor, starts: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The tables that ship: whole they are read, damaged they are one sentence with file and line."""
 
+import re
 import shutil
 
 import pytest
@@ -106,13 +107,17 @@ def test_a_missing_table_is_one_sentence(folder, name):
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "binary", "huge", "missing"])
-def test_damaged_digits_are_one_sentence(folder, damage):
-    path = folder / "digits.npz"
+@pytest.mark.parametrize(
+    ("name", "read_it"),
+    [("digits.npz", lambda: bundled.digits(split="all")), ("shakespeare.txt.xz", bundled.shakespeare)],
+)
+def test_a_damaged_file_that_ships_is_one_sentence(folder, damage, name, read_it):
+    path = folder / name
     whole = path.read_bytes()
     made = {"empty": b"", "cut": whole[:1000], "binary": whole[::-1], "huge": whole * 300}.get(damage)
     path.unlink() if made is None else path.write_bytes(made)
-    with pytest.raises(DataError, match=r"Restore it with `git checkout -- .*digits\.npz`"):
-        bundled.digits(split="all")
+    with pytest.raises(DataError, match=rf"Restore it with `git checkout -- .*{re.escape(name)}`"):
+        read_it()
 
 
 def test_a_line_is_named(tmp_path):

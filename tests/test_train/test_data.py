@@ -229,3 +229,13 @@ def test_a_shard_cut_short_says_what_to_do(tmp_path, keep):
     shard.write_bytes(shard.read_bytes()[:keep])
     with pytest.raises(DataError, match=r"Delete its folder and call jpeg_shards again\."):
         contents([shard])
+
+
+def test_the_text_is_whole_and_its_numbers_give_the_characters_back():
+    text, held_out, characters = data.shakespeare(held_out=0.25)
+    assert len(text) + len(held_out) == 1_115_394
+    assert len(held_out) == round(0.25 * 1_115_394)
+    assert len(characters) == 65 == int(text.max()) + 1
+    assert "".join(characters[number] for number in text[:14].tolist()) == "First Citizen:"
+    text.zero_()  # a reader's copy
+    assert data.shakespeare(held_out=0.25)[0].any()

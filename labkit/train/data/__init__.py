@@ -1,9 +1,9 @@
-"""Real images to train on, and what an input pipeline is made of: the digits that ship, JPEGs made from them, a loader.
+"""Real images and text to train on, and what an input pipeline is made of: digits, JPEGs made from them, a loader.
 
 Nothing here needs a network.
 """
 
-from labkit.train.data.bundled import Labelled as Labelled, digits as digits
+from labkit.train.data.bundled import Labelled as Labelled, digits as digits, shakespeare as shakespeare
 from labkit.train.data.datasets import (
     JpegFiles as JpegFiles,
     JpegShards as JpegShards,

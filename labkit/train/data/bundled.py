@@ -1,9 +1,10 @@
-"""The handwritten digits that ship with the workbook."""
+"""The handwritten digits and the text that ship with the workbook."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import os
 from pathlib import Path
 from typing import Annotated
@@ -16,14 +17,17 @@ from torch import Tensor
 from labkit.core.display import brief_repr
 from labkit.core.errors import DataError, nearest
 from labkit.core.kinds import Number
-from labkit.core.parameters import checked
+from labkit.core.parameters import Share, checked
 from labkit.core.paths import DATA
 
 Labelled = tuple[Tensor, Tensor]  # images and their labels
 
 _LARGEST = 16 << 20  # bytes: what is larger is not the file that ships
 _HELD_OUT = ("val", "valid", "validation", "dev", "eval")  # other words for what "test" is for
-DIGITS_SHA256 = "9ab2d47cfaa667c5993b68994d2c47b52d068cc4a760dcd2a4bc432486eed5bc"
+_SHA256 = {
+    "digits.npz": "9ab2d47cfaa667c5993b68994d2c47b52d068cc4a760dcd2a4bc432486eed5bc",
+    "shakespeare.txt.xz": "21b40ccf4999c004256d116655824719001352dbc22636354d9cd0c645d03a4a",
+}
 
 
 @checked(error=DataError)
@@ -55,22 +59,38 @@ def digits_of(split: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     if split not in known:
         near = "test" if split in _HELD_OUT else nearest(str(split), known)[0]
         raise DataError(f"split must be one of {', '.join(known)}, got {brief_repr(split)}; did you mean {near!r}?")
-    path = _data_folder() / "digits.npz"
+    with np.load(io.BytesIO(_content("digits.npz"))) as file:
+        pixels, labels, in_test = file["images"], file["labels"], file["in_test"]
+    rows = slice(None) if split == "all" else in_test == (split == "test")
+    return pixels[rows], labels[rows]
+
+
+@checked(error=DataError)
+def shakespeare(held_out: Share = 0.1) -> tuple[Tensor, Tensor, str]:
+    """Return 40,000 lines of Shakespeare's plays as numbers of characters: a text, a held-out text, the characters.
+
+    Both are int64 (N,), together 1,115,394; held out is the last share of the plays. Character i of the 65 has number
+    i. Raises DataError for a missing or damaged file. Source: data/README.md.
+    """
+    text = np.frombuffer(lzma.decompress(_content("shakespeare.txt.xz")), np.uint8)
+    occurs = np.bincount(text, minlength=256) > 0
+    every = torch.from_numpy((np.cumsum(occurs) - 1)[text])
+    first = round(len(every) * (1 - held_out))
+    return every[:first], every[first:], bytes(np.flatnonzero(occurs).tolist()).decode("ascii")
+
+
+def _content(name: str) -> bytes:
+    """The bytes of a file that ships. Raises DataError where it is missing or damaged."""
+    path = _data_folder() / name
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST)
     except OSError as error:
         raise DataError(f"Can't read {path} ({error.strerror}). Restore it with `git checkout -- {path}`.") from error
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != DIGITS_SHA256:
-        raise DataError(
-            f"{path} is damaged: expected sha256 {DIGITS_SHA256[:12]}…, got {digest[:12]}…. "
-            f"Restore it with `git checkout -- {path}`."
-        )
-    with np.load(io.BytesIO(content)) as file:
-        pixels, labels, in_test = file["images"], file["labels"], file["in_test"]
-    rows = slice(None) if split == "all" else in_test == (split == "test")
-    return pixels[rows], labels[rows]
+    if (digest := hashlib.sha256(content).hexdigest()) != (known := _SHA256[name]):
+        restore = f"Restore it with `git checkout -- {path}`."
+        raise DataError(f"{path} is damaged: expected sha256 {known[:12]}…, got {digest[:12]}…. {restore}")
+    return content
 
 
 def _data_folder() -> Path:

@@ -1,0 +1,71 @@
+"""The small GPT of notebook 19: what its switches leave as it is, and what they change."""
+
+import pytest
+import torch
+
+from exercises.nb19 import gpt, ladders
+from labkit.core.results import Measurement
+from labkit.measure.bench import Ratio
+
+SMALL = {"rows": 65, "layers": 2, "heads": 2, "width": 32, "context": 16, "device": "cpu"}
+
+
+def model_of(**switches):
+    on = gpt.Switches(**SMALL | switches)
+    torch.manual_seed(0)
+    return on, gpt.new_model(on)
+
+
+def rows_of(on, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(65, (6, on.context + 1), generator=draw)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_no_attention_changes_the_loss():
+    losses = []
+    for switches in ({}, {"one_call": True}, {"flex": True}):
+        on, model = model_of(**switches)
+        with torch.no_grad():
+            losses.append(gpt.loss_of(model, rows_of(on)).item())
+    assert losses == pytest.approx([losses[0]] * 3, abs=1e-5)
+
+
+def test_mup_changes_nothing_at_the_width_of_its_rate_and_shrinks_what_is_wider():
+    (on, plain), (at, same), (narrow, wide) = (model_of(mup=mup) for mup in (0, 32, 8))
+    rows = rows_of(on)
+    with torch.no_grad():
+        assert torch.equal(plain(rows[:, :-1]), same(rows[:, :-1]))
+        assert wide(rows[:, :-1]).std() < plain(rows[:, :-1]).std() / 3
+    for ours, theirs in zip(gpt.hidden(plain), gpt.hidden(wide), strict=True):
+        assert theirs.std().item() == pytest.approx(ours.std().item() / 2, rel=1e-3)
+    rates = [[group["lr"] for group in gpt.new_optimizers(each, one)[0].param_groups]
+             for each, one in ((on, plain), (at, same), (narrow, wide))]  # fmt: skip
+    assert rates == [[1e-3, 1e-3], [1e-3, 1e-3], [1e-3, 0.25e-3]]
+
+
+def test_every_weight_has_one_optimizer():
+    for switches in ({}, {"muon": True}, {"mup": 8}):
+        on, model = model_of(**switches)
+        held = [id(p) for each in gpt.new_optimizers(on, model) for group in each.param_groups for p in group["params"]]
+        assert sorted(held) == sorted(id(p) for p in model.parameters())
+
+
+def test_a_rate_rises_and_falls():
+    on, model = model_of(warmup=4, decay=10)
+    optimizers = gpt.new_optimizers(on, model)
+    (schedule,), seen = gpt.schedules(on, optimizers), []
+    for _ in range(12):
+        seen.append(optimizers[0].param_groups[0]["lr"] / on.rate)
+        optimizers[0].step()
+        schedule.step()
+    assert seen == pytest.approx([0.25, 0.45, 0.6, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1])
+
+
+def test_the_readers_ratio_stands_above_the_published_one_of_its_rung():
+    mine = {name: Ratio(name, "below", 1.5, 1.2, 1.8) for name in ("compiled", "fused AdamW")}
+    others = {
+        what: Measurement("19.2", rung, 2.0, "x", "published", "somebody", "")
+        for what, rung in (("torch.compile", "compiled"), ("FP8", "FP8 head"))
+    }
+    assert list(ladders.beside(mine, others)) == ["compiled, here", "torch.compile", "FP8"]
