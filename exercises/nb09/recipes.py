@@ -6,6 +6,7 @@ recipe's own. Its speed is not emulated.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from labkit.core.display import Table
 from labkit.core.errors import NotFinite
 from labkit.train import data
 
+_text = functools.cache(data.shakespeare)
 CONTEXT = 8  # characters that the network sees
 _LARGE = 4096  # numbers of a weight; Adam's state of smaller ones stays in float32, as in torchao
 _EXACT = 2.0**-126  # a scale's reciprocal stays finite
@@ -210,7 +212,7 @@ def accuracy(recipe: Recipe, rate: float, seed: int, *, steps: int, batch: int =
     The characters are Shakespeare's, those judged from the part that isn't trained on. Raises NotFinite where a weight
     or a loss is no number.
     """
-    first, held_out, characters = data.shakespeare()
+    first, held_out, characters = _text()
     torch.manual_seed(seed)
     model = NextCharacter(recipe, len(characters), outlier)
     optimizer = torch.optim.Adam(model.parameters(), rate)
