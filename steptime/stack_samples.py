@@ -7,8 +7,8 @@ import os
 import sys
 import sysconfig
 import threading
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, sleep
 from types import FrameType
@@ -17,7 +17,7 @@ _EVERY_S = 5e-3  # a sample takes about 20 microseconds
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None})
 _OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
 
-Lines = Mapping[tuple[str, str, int], float]  # function, file and line -> seconds
+Lines = Counter[tuple[str, str, int]]  # function, file and line -> seconds
 
 
 class StackSamples:
@@ -27,7 +27,7 @@ class StackSamples:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[tuple[str, str], int, float]] = []
+        self._seconds = Lines()
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
@@ -54,31 +54,31 @@ class StackSamples:
     def take(self, frame: FrameType | None, lasted_s: float) -> None:
         """Take one sample: `frame` is the thread's innermost, `lasted_s` the seconds since the sample before."""
         if place := place_of(frame):
-            self._waiting.append((*place, lasted_s))
+            self._seconds[place] += lasted_s  # type: ignore[assignment]  # a Counter of seconds
 
-    def drop(self) -> list[tuple[tuple[str, str], int, float]]:
-        """The samples since the last call, each with its function and file, its line and its seconds."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
+    def drop(self) -> Lines:
+        """The seconds of each place since the last call."""
+        seconds, self._seconds = self._seconds, Lines()
+        return seconds
 
 
-def longest(lines: Lines) -> tuple[str, float]:
-    """The function with the most seconds and its longest line, "name (file, line 3)", and its share of all."""
-    functions: dict[tuple[str, str], float] = defaultdict(float)
+def longest(lines: Lines) -> str:
+    """The function with the most seconds and its longest line, "name (file, line 3)"; "" without any."""
+    functions = Counter[tuple[str, str]]()
     for (function, file, _), seconds in lines.items():
         functions[function, file] += seconds
     if not functions:
-        return "", 0.0
+        return ""
     name = max(functions, key=lambda each: functions[each])
     line = max((line for line in lines if line[:2] == name), key=lambda each: lines[each])
-    return f"{name[0]} ({name[1]}, line {line[2]})", functions[name] / sum(functions.values())
+    return f"{name[0]} ({name[1]}, line {line[2]})"
 
 
-def place_of(frame: FrameType | None) -> tuple[tuple[str, str], int] | None:
+def place_of(frame: FrameType | None) -> tuple[str, str, int] | None:
     """The function, its file and the line; None if the thread is in no code that the experiment has called."""
     while frame is not None and not (path := frame.f_code.co_filename).startswith(_OWN):
         name = frame.f_code.co_name
         if not path.startswith((*_LIBRARIES, "<frozen")) and not name.endswith(("comp>", "genexpr>")):
-            return (name, "a cell" if "ipykernel_" in path else Path(path).name), frame.f_lineno
+            return name, "a cell" if "ipykernel_" in path else Path(path).name, frame.f_lineno
         frame = frame.f_back
     return None
