@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is offered to others
     from kerneltrace import trace as trace
-    from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
+    from kerneltrace.compiler import compile_cuda as compile_cuda
     from kerneltrace.judge.occupancy import occupancy as occupancy
     from labkit import plot as plot
     from labkit.core import errors as errors, units as units
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
     )
     from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
     from labkit.measure.ceilings import measure_ceilings as measure_ceilings
+    from labkit.measure.diagnosis import diagnose as diagnose
     from labkit.measure.dist import launch as launch
     from labkit.measure.machine import pick as pick, threads as threads
     from labkit.measure.memory import peak_memory as peak_memory
@@ -48,7 +49,7 @@ if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is o
 # The module that holds each public name.
 _NAMES = {
     "kerneltrace": ("trace",),
-    "kerneltrace.compiler": ("compile_cuda", "compile_numba"),
+    "kerneltrace.compiler": ("compile_cuda",),
     "kerneltrace.judge.occupancy": ("occupancy",),
     "ranks": ("report",),
     "labkit.core.display": ("Table",),
@@ -64,6 +65,7 @@ _NAMES = {
     "labkit.lesson.stepper": ("Stepper",),
     "labkit.measure.bench": ("Timing", "compare", "speedup", "time_call"),
     "labkit.measure.ceilings": ("measure_ceilings",),
+    "labkit.measure.diagnosis": ("diagnose",),
     "labkit.measure.dist": ("launch",),
     "labkit.measure.machine": ("pick", "threads"),
     "labkit.measure.memory": ("peak_memory",),

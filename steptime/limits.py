@@ -90,11 +90,15 @@ class Limit(Shown):
         return self.loop_s / rest_s if rest_s > 0 else math.inf
 
     def words(self, limit: str) -> str:
-        """The bound in words: "at most 2.50x", "about 2.50x" where it is an estimate; none for work that is needed."""
+        """The bound in words: "at most 2.50x", "about 2.50x" where it is an estimate, "-" for work that is needed."""
         if limit in _NEEDED:
-            return "fewer operations"
+            return "-"
         bound = significant(self.bound(limit))
         return f"{'about' if limit in _ESTIMATED else 'at most'} {bound}x"
+
+    def without(self, limit: str) -> str:
+        """What would be gained without it, as part of a sentence."""
+        return "only fewer operations help" if limit in _NEEDED else f"without it {self.words(limit)}"
 
     @property
     def line(self) -> str:
@@ -142,9 +146,9 @@ class Limit(Shown):
             )
         elif self.dominant:
             often = f", every {self.every} steps," if self.every and largest == OCCASIONAL else ""
-            title = f"{largest.capitalize()}{often} limits this loop: without it, {self.words(largest)}."
+            title = f"{largest.capitalize()}{often} limits this loop: {self.without(largest)}."
         else:
-            title = f"Nothing dominates: without {largest}, the largest, {self.words(largest)}."
+            title = f"Nothing dominates. The largest is {largest}: {self.without(largest)}."
         return f"{title} Most of it: {self.line}." if self.line else title
 
     def __str__(self) -> str:

@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 
 from steptime import gains
 from tests.test_steptime.planted_loops import (
-    BYTES_PER_S,
     Decoded,
     labels,
     on_kept_memory,
