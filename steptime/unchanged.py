@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-_PLAIN = (int, float, bool, str, bytes, type(None))
 _STATEFUL = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 Undo = Callable[[], object]
 
@@ -106,8 +105,7 @@ def _names_of(value: Any, known: set[int], depth: int) -> Iterator[Undo]:
             with contextlib.suppress(ValueError):  # it has no value yet
                 fields[name] = cell.cell_contents
                 yield from _content(cell.cell_contents)
-                if type(cell.cell_contents) in _PLAIN:
-                    yield partial(setattr, cell, "cell_contents", cell.cell_contents)
+                yield partial(setattr, cell, "cell_contents", cell.cell_contents)
     else:
         yield from _fields(fields)
     for inner in list(fields.values()):
@@ -115,9 +113,9 @@ def _names_of(value: Any, known: set[int], depth: int) -> Iterator[Undo]:
 
 
 def _fields(fields: dict[str, Any], names: Any = None) -> Iterator[Undo]:
-    """Plain values are set again; lists, dicts, sets and tensors get their content back."""
+    """Names refer to what they did; lists, dicts, sets and tensors get their content back."""
     chosen = {name: fields[name] for name in (fields if names is None else names)}
-    yield partial(fields.update, {name: value for name, value in chosen.items() if type(value) in _PLAIN})
+    yield partial(fields.update, chosen)
     for value in chosen.values():
         yield from _content(value)
 
