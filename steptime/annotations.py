@@ -47,6 +47,7 @@ class Supply:
             )
 
     def __call__(self) -> Batch:
+        """The next batch."""
         return self._next()
 
     def _again(self, batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from steptime import operator_timing
 from steptime.annotations import Batch, Supply, is_batch, supply
@@ -22,15 +21,15 @@ from steptime.gains import REFUSALS, cores, measured, tried
 from steptime.limits import LIMITS, Limit
 from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
 from steptime.operator_timing import OperatorCall, low, usual_runs
-from steptime.own_loop import OwnLoop, leave, run_watched
-from steptime.pace import Pace, TinyStep, divide_gaps, split_by_limit
+from steptime.own_loop import OwnLoop, doubled_batch, leave, prefetched, run_watched, watch_loop
+from steptime.pace import Pace, TinyStep, divide_gaps, explained, split_by_limit
 from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL, RANKS, THREADS
 from steptime.step import profile_step
 from steptime.stopwatch import worked_and_slept
 from steptime.torch_calls import compiled_anything, kept_as_compiled
 from steptime.unchanged import unchanged
 from steptime.units import format_seconds, significant
-from steptime.watched_steps import Step, StepWatch, seen, watch_loop
+from steptime.watched_steps import Step, StepWatch, seen
 
 _READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
 _RUNS = 8  # of timed operators in a row, so that work done in every eighth step only is seen
@@ -82,7 +81,7 @@ def find_bottleneck(
         busy = watch()
         trial.watched(batches, next_batch)
         limit = trial.judged(trial.inside(trial.batch, rates, path))
-        both = trial.batch, _twice(trial.batch)
+        both = trial.batch, doubled_batch(trial.batch)
         gains = tried(step, next_batch, both, limit, trial.budget) if try_changes else ()
     return dataclasses.replace(limit, gains=gains, busy=busy())
 
@@ -167,7 +166,7 @@ class LoopExperiments:
 
     def watched(self, batches: object, next_batch: Supply) -> None:
         """Watch the loop as it is; `alone_s` are from then on the seconds of the input without a step."""
-        workers, ready = _prefetched(batches)
+        workers, ready = prefetched(batches)
         self.step(self.batch)
         self.see(*watch_loop(self.step, next_batch, self.device, self.budget, workers, ready))
         if not is_batch(batches):
@@ -240,7 +239,8 @@ class LoopExperiments:
             seconds_of[FAULTS] += moved_s * (name == FAULTS)  # the collector's seconds count apart
         self.ceiling_s = sum(call.weight * max(pace.memory_s(call), pace.arithmetic_s(call)) for call in calls)
         self.inside_s = sum(seconds_of.values())  # more than the step: one by one, operators find colder caches
-        self._explain(calls, seconds_of, pace, step_s)
+        self.unexplained, words = explained(calls, seconds_of, pace, step_s)
+        self.evidence += words
         return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}
 
     def _look_at(self, runs: Sequence[Sequence[OperatorCall]]) -> None:
@@ -259,7 +259,7 @@ class LoopExperiments:
         if not self.budget.agreed(int(step_s <= self.budget.budget_s / _SLOW)):
             return None
         try:
-            twice = _twice(batch)
+            twice = doubled_batch(batch)
             with kept_as_compiled():
                 twice_s, runs = self._timed(lambda: self.step(twice))
         except REFUSALS as error:
@@ -298,33 +298,3 @@ class LoopExperiments:
         slept_s = sum(call.weight * call.slept_s for call in operator_timing.typical_calls(runs))
         alike = len({len(run) for run in runs}) == 1
         return slept_s + (low(worked_s) if alike else statistics.mean(worked_s)), runs
-
-    def _explain(self, calls: Sequence[OperatorCall], seconds_of: dict[str, float], pace: Pace, step_s: float) -> None:
-        """Put the division of a step into words."""
-        words = {name: format_seconds(seconds) for name, seconds in seconds_of.items()}
-        longest = max(calls, key=lambda call: call.seconds)
-        unknown = [c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"]
-        self.unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
-        n = sum(call.weight for call in calls) - 1
-        self.evidence += [
-            f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings, memory bandwidth limits "
-            f"{words['memory bandwidth']} of their work and arithmetic {words['arithmetic']}; neither explains "
-            f"{words['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
-            f"Launching and preparing them takes {words['launch overhead']}; in a tiny training "
-            f"step, an operator costs {format_seconds(pace.launch_s)}.",
-        ]
-        if seconds_of[HOST] > 0.1 * step_s:
-            self.evidence.append(f"Between operators, the host works or waits for {words[HOST]} more.")
-        if seconds_of["communication"]:
-            self.evidence.append(f"In a profile, exposed communication takes {words['communication']} a step.")
-
-
-def _prefetched(batches: object) -> tuple[int, int]:
-    """The workers of a loader, at least 1, and how many batches may be ready before they are."""
-    workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
-    return max(workers, 1), min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
-
-
-def _twice(batch: Any) -> Any:
-    """The batch with every tensor's rows repeated."""
-    return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import Any
 from unittest import mock
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils._pytree import tree_map
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from steptime.annotations import Batch, Supply
+from steptime.budget import Budget
 from steptime.errors import BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import sync_of
 from steptime.operator_timing import OperatorCall, timing_calls
 from steptime.watched_steps import Step, StepWatch
 
+_STEPS, _WATCHED = 600, 0.3  # of a step and its batches: watched at most, and in which share of the budget
 _TIMED = 8  # turns after those that are watched, of which each operator is timed
 _UNWATCHED = 3  # at the start: first calls are slow
 
@@ -119,9 +125,8 @@ class OwnLoop:
         if self._found is None:
             self._close()
             if not self._runs:
-                words = (
-                    f"The loop ended after {self._turn} steps, and {self._steps + _TIMED + _UNWATCHED} are looked at."
-                )
+                needed = self._steps + _TIMED + _UNWATCHED
+                words = f"The loop ended after {max(self._turn - 1, 0)} steps, and {needed} are looked at."
                 raise BadMeasurement(f"{words} Let it run longer, or pass a smaller `steps`.")
             self._found = self._judge(self._watch, self._turns, self._runs)
             self._say(self._found)
@@ -148,3 +153,44 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
 def leave(_: Limit) -> None:
     """Leave the training."""
     raise Enough
+
+
+def watch_loop(
+    step: Callable[[Batch], object], next_batch: Supply, device: str, budget: Budget, workers: int, ready: int
+) -> tuple[list[Step], StepWatch]:
+    """The turns of a loop, watched for a share of the budget, after those for which batches may have been `ready`.
+
+    Workers load side by side, and deliver side by side: the number of turns is a multiple of theirs.
+    """
+    watch, turns, n = StepWatch(device), 0, workers
+
+    def turn() -> None:
+        watch.begin()
+        watch.input_begins()
+        batch = next_batch()
+        watch.epoch = next_batch.epoch
+        watch.input_ends()
+        step(batch)
+
+    with watch.watching():
+        for _ in range(ready - 1):  # prepared while others ran
+            turn()
+        start = perf_counter()
+        while n:
+            for _ in range(n):
+                turn()
+            turns, taken_s = turns + n, perf_counter() - start
+            left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
+            n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
+        return watch.end()[ready - 1 :], watch
+
+
+def prefetched(batches: object) -> tuple[int, int]:
+    """The workers of a loader, at least 1, and how many batches may be ready before they are."""
+    workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
+    return max(workers, 1), min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
+
+
+def doubled_batch(batch: Any) -> Any:
+    """The batch with every tensor's rows repeated."""
+    return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)

@@ -13,6 +13,7 @@ from steptime.ceilings import Ceilings
 from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls
 from steptime.parts import FAULTS, HOST
 from steptime.stopwatch import page_faults, worked_and_slept
+from steptime.units import format_seconds
 
 WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input", FAULTS)
 # The share of an operator's time that its bytes or FLOP need at the ceilings: new memory makes copies slow. And where
@@ -29,7 +30,7 @@ class Pace:
 
     `empty_s` are the seconds of an operator on one number, timed by itself. In a tiny training step, `dearest_s` are
     what the slowest operator takes beyond that, `gap_s` the longest time between two timed operators, and `launch_s`
-    the seconds per operator of the step as it is. `on_cpu` says which device. `fault_s` are the seconds of a page fault.
+    the seconds per operator of the step as it is. `on_cpu` says which device; `fault_s` are those of a page fault.
     """
 
     flop_per_s: dict[str, float]
@@ -170,3 +171,26 @@ def divide_gaps(
     seconds["communication"] += waits_s
     seconds["launch overhead"] += rest_s - host_s
     seconds[HOST] += host_s
+
+
+def explained(
+    calls: Sequence[OperatorCall], seconds_of: dict[str, float], pace: Pace, step_s: float
+) -> tuple[str, list[str]]:
+    """The operator that holds most of what is unknown, and the division of a step in sentences."""
+    words = {name: format_seconds(seconds) for name, seconds in seconds_of.items()}
+    longest = max(calls, key=lambda call: call.seconds)
+    unknown = [c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"]
+    unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
+    n = sum(call.weight for call in calls) - 1
+    evidence = [
+        f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings, memory bandwidth limits "
+        f"{words['memory bandwidth']} of their work and arithmetic {words['arithmetic']}; neither explains "
+        f"{words['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
+        f"Launching and preparing them takes {words['launch overhead']}; in a tiny training "
+        f"step, an operator costs {format_seconds(pace.launch_s)}.",
+    ]
+    if seconds_of[HOST] > 0.1 * step_s:
+        evidence.append(f"Between operators, the host works or waits for {words[HOST]} more.")
+    if seconds_of["communication"]:
+        evidence.append(f"In a profile, exposed communication takes {words['communication']} a step.")
+    return unexplained, evidence

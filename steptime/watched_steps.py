@@ -10,22 +10,19 @@ import statistics
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 from typing import Any
 
 import torch
 
-from steptime.annotations import Batch, Supply
-from steptime.budget import Budget
 from steptime.parts import COLLECTING, COMPILING, FIRST_EPOCH, OCCASIONAL
 from steptime.stack_samples import Lines, StackSamples, longest, place_of
 from steptime.stopwatch import page_faults
 from steptime.units import format_seconds, significant
 
 _CORE_WAITS = "/proc/self/task/{}/schedstat"  # Linux, Documentation/scheduler/sched-stats.rst
-_STEPS, _WATCHED = 600, 0.3  # watched at most, and in which share of the budget
 _LONG, _LONG_S = 1.5, 2e-4  # a step is unusual that takes so many times as long as others, and so much longer
 _NEW = 0.25  # a line is new that usual turns spend less on than this share of what an unusual one does
 
@@ -242,33 +239,3 @@ def _more(some: Sequence[Step], others: Sequence[Step], kind: str = "lines") -> 
     """Seconds of each line in a mean turn of `some`, beyond those in one of `others`."""
     means = [Counter({k: s / len(turns) for k, s in _lines(turns, kind).items()}) for turns in (some, others)]
     return means[0] - means[1]
-
-
-def watch_loop(
-    step: Callable[[Batch], object], next_batch: Supply, device: str, budget: Budget, workers: int, ready: int
-) -> tuple[list[Step], StepWatch]:
-    """The turns of a loop, watched for a share of the budget, after those for which batches may have been `ready`.
-
-    Workers load side by side, and deliver side by side: the number of turns is a multiple of theirs.
-    """
-    watch, turns, n = StepWatch(device), 0, workers
-
-    def turn() -> None:
-        watch.begin()
-        watch.input_begins()
-        batch = next_batch()
-        watch.epoch = next_batch.epoch
-        watch.input_ends()
-        step(batch)
-
-    with watch.watching():
-        for _ in range(ready - 1):  # prepared while others ran
-            turn()
-        start = perf_counter()
-        while n:
-            for _ in range(n):
-                turn()
-            turns, taken_s = turns + n, perf_counter() - start
-            left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
-            n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
-        return watch.end()[ready - 1 :], watch

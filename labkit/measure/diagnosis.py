@@ -1,4 +1,4 @@
-"""One call on a loop of your own: what limits it, what a change gains, and which sections of the notebooks treat that."""
+"""One call on a loop of your own: what limits it, what a change gains, and which sections treat that."""
 
 from __future__ import annotations
 

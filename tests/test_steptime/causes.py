@@ -1,3 +1,4 @@
+# ruff: noqa: E501  # a row for each cause
 """Loops of the usual causes of slow training, three or more of each, with what has to be named.
 
 Each maker takes a clock, as those of planted_loops. `CAUSES` is cause -> (limit, function to be named, makers).

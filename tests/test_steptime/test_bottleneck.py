@@ -13,7 +13,7 @@ import torch
 from torch._dynamo.utils import counters
 
 import steptime as profiling
-from steptime import bottleneck, budget, machine, operator_timing, pace, stopwatch, watched_steps
+from steptime import bottleneck, budget, machine, operator_timing, own_loop, pace, stopwatch, watched_steps
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import no_sync, one_thread
@@ -51,6 +51,7 @@ def time(monkeypatch):
         monkeypatch.setattr(watched_steps, name, found.clock)
     for module in (operator_timing, pace, watched_steps):
         monkeypatch.setattr(module, "page_faults", lambda: found.faults)
+    monkeypatch.setattr(own_loop, "perf_counter", found.clock)
     monkeypatch.setattr(watched_steps, "_CORE_WAITS", "none")
     monkeypatch.setattr(bottleneck, "compiled_anything", lambda: False)  # loops pretend to
     monkeypatch.setitem(counters["stats"], "unique_graphs", 0)

@@ -1,4 +1,4 @@
-"""Loops as they stand in scripts: nanoGPT's, torchvision's references', Hugging Face's; and what experiments put back."""
+"""Loops in the styles of nanoGPT, torchvision and Hugging Face; and what experiments put back."""
 
 import copy
 import random
@@ -12,17 +12,11 @@ from torch.utils.data import DataLoader
 
 import steptime
 from steptime.errors import BadMeasurement
-from tests.test_steptime.planted_loops import CEILINGS, Decoded, RealTime, labels
+from tests.test_steptime.planted_loops import CEILINGS, Decoded, labels
+from tests.test_steptime.test_bottleneck import on_one_thread, time  # noqa: F401  # fixtures
 
 pytestmark = pytest.mark.slow
 TURNS = 11  # besides those that are watched: at the start, and to time operators
-
-
-class Slow(Decoded):
-    """Images that take 2 ms each, on the machine's own clock."""
-
-    def __init__(self, each_s=2e-3):
-        super().__init__(RealTime(), each_s)
 
 
 def network():
@@ -85,8 +79,8 @@ class Trainer:
                 self.global_step += 1
 
 
-def test_a_function_for_a_batch_is_watched_as_nanogpt_calls_it():
-    time, found = RealTime(), []
+def test_a_function_for_a_batch_is_watched_as_nanogpt_calls_it(time):  # noqa: F811
+    found = []
 
     def get_batch(split):
         time.wait(5e-3)
@@ -97,8 +91,8 @@ def test_a_function_for_a_batch_is_watched_as_nanogpt_calls_it():
     assert found[0].line.startswith("get_batch (test_own_loops.py, line ")
 
 
-def test_a_loader_is_watched_over_epochs_in_place_of_the_scripts_own():
-    found, loader = [], DataLoader(Slow(), batch_size=16)
+def test_a_loader_is_watched_over_epochs_in_place_of_the_scripts_own(time):  # noqa: F811
+    found, loader = [], DataLoader(Decoded(time), batch_size=16)
     watched = steptime.watch(loader, steps=8, ceilings=CEILINGS, device="cpu", say=found.append)
     assert len(watched) == len(loader)
     assert watched.batch_size == 16
@@ -108,8 +102,8 @@ def test_a_loader_is_watched_over_epochs_in_place_of_the_scripts_own():
     assert watched.limit is found[0]
 
 
-def test_a_whole_training_is_left_when_it_has_been_seen_and_is_as_before():
-    trainer = Trainer(network(), Slow(), max_steps=10**6)
+def test_a_whole_training_is_left_when_it_has_been_seen_and_is_as_before(time):  # noqa: F811
+    trainer = Trainer(network(), Decoded(time), max_steps=10**6)
     before = copy.deepcopy(trainer.model.state_dict())
     found = steptime.diagnose(trainer.train, steps=6, ceilings=CEILINGS, device="cpu")
     assert found.dominant == "input"
@@ -128,11 +122,11 @@ def test_a_loop_that_is_too_short_says_how_many_steps_it_takes():
         watched.limit  # noqa: B018
 
 
-def test_without_an_optimizer_each_batch_is_a_turn():
+def test_without_an_optimizer_each_batch_is_a_turn(time):  # noqa: F811
     found, model = [], network().eval()
-    for _epoch in range(4):
+    for _epoch in range(1):
         for images, _labels in steptime.watch(
-            DataLoader(Slow(1e-3), batch_size=2), steps=8, ceilings=CEILINGS, say=found.append
+            DataLoader(Decoded(time, 1e-3), batch_size=2), steps=8, ceilings=CEILINGS, say=found.append
         ):
             model(images)
     assert found[0].dominant == "input"
