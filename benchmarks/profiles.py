@@ -1,4 +1,4 @@
-"""What profiling costs: profile_step on a step of 20 ms, watching one of 2 ms, and the time that find_bottleneck takes."""
+"""What profiling costs: profile_step, watching a step of 2 ms, and the time that find_bottleneck takes."""
 
 from __future__ import annotations
 
