@@ -18,7 +18,7 @@ from steptime.budget import Budget
 from steptime.errors import BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import sync_of
-from steptime.operator_timing import OperatorCall, timing_calls
+from steptime.operator_timing import CallTimer, OperatorCall, timing_calls
 from steptime.watched_steps import Step, StepWatch
 
 _STEPS, _WATCHED = 600, 0.3  # of a step and its batches: watched at most, and in which share of the budget
@@ -45,7 +45,9 @@ class OwnLoop:
         self._sync, self._watch, self._open = sync_of(device), StepWatch(device), contextlib.ExitStack()
         self._turns, self._runs = list[Step](), list[list[OperatorCall]]()
         self._turn = self._epoch = 0
-        self._stepped, self._found, self._timer = False, None, None
+        self._stepped = False
+        self._found: Limit | None = None
+        self._timer: CallTimer | None = None
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
@@ -147,7 +149,7 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
         loop.turn()
         train()
         loop.end()
-    return loop.limit
+    return loop.end()
 
 
 def leave(_: Limit) -> None:

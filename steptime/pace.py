@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -118,14 +119,19 @@ class TinyStep:
         )
 
 
+def _keep(kept: list[torch.Tensor], make: Callable[[], torch.Tensor]) -> None:
+    kept.append(make())
+
+
 def _fault_s(sync: Callable[[], None]) -> float:
     """Seconds of a page fault: of filling new memory, beyond those of filling it again; 0 without faults."""
     readings = []
     for _ in range(_NEW):
-        before, kept = page_faults(), [torch.empty(0)]
-        new_s = sum(worked_and_slept(lambda kept=kept: kept.append(torch.full((_NEW_BYTES // 4,), 1.0)), sync))
+        before, kept = page_faults(), list[torch.Tensor]()
+        fill = partial(torch.full, (_NEW_BYTES // 4,), 1.0)
+        new_s = sum(worked_and_slept(partial(_keep, kept, fill), sync))
         faults = page_faults() - before
-        again_s = sum(worked_and_slept(lambda kept=kept: kept[-1].fill_(2.0), sync))
+        again_s = sum(worked_and_slept(partial(kept[-1].fill_, 2.0), sync))
         readings.append(max(new_s - again_s, 0.0) / faults if faults else 0.0)
     return low(readings)
 

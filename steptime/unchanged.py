@@ -28,7 +28,8 @@ def unchanged(*loop: object) -> Iterator[None]:
     and objects in `loop` (a step, a loader) and of what they refer to by name, numbers, words, lists, dicts and
     tensors. Files, other processes and an iterator that has no beginning stay as the block leaves them.
     """
-    undo, numpy, known = [partial(torch.set_rng_state, torch.get_rng_state())], sys.modules.get("numpy"), set[int]()
+    undo: list[Undo] = [partial(torch.set_rng_state, torch.get_rng_state())]
+    numpy, known = sys.modules.get("numpy"), set[int]()
     undo.append(partial(random.setstate, random.getstate()))
     if torch.cuda.is_available():
         undo.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
@@ -53,7 +54,9 @@ def _state_of(one: Any) -> Iterator[Undo]:
         for x in one._buffers.values():
             yield from _values(x)
     elif issubclass(kind, torch.Tensor) and one.requires_grad and one.is_leaf:
-        yield from (*_values(one), partial(setattr, one, "grad", one.grad), *_values(one.grad))
+        yield from _values(one)
+        yield partial(setattr, one, "grad", one.grad)
+        yield from _values(one.grad)
     elif issubclass(kind, _STATEFUL):
         yield from _fields(vars(one))
         for group in getattr(one, "param_groups", ()):
@@ -76,7 +79,7 @@ def _put_back_state(states: Any, kept: dict[Any, tuple[dict[str, Any], dict[str,
 
 
 def _values(x: Any) -> Iterator[Undo]:
-    lazy = isinstance(x, torch.nn.parameter.UninitializedTensorMixin)
+    lazy = torch.nn.parameter.is_lazy(x)
     if isinstance(x, torch.Tensor) and not lazy and not x.is_inference() and x.layout == torch.strided:
         yield partial(_copy, x, x.detach().clone())
 

@@ -137,7 +137,7 @@ class StepWatch:
         seconds = thread_time() - self._since_s
         self._collecting_s += seconds
         if seconds > _LONG_S and (place := place_of(sys._getframe(1))):
-            self.collected[place] += seconds
+            self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
 
 
 def _graphs() -> int:
@@ -225,7 +225,7 @@ def _events(
 
 
 def _mean(turns: Sequence[Step], name: str) -> float:
-    return statistics.mean(getattr(turn, name) for turn in turns)
+    return float(statistics.mean(getattr(turn, name) for turn in turns))
 
 
 def _lines(turns: Sequence[Step], kind: str = "lines") -> Lines:

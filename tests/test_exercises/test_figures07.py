@@ -187,7 +187,7 @@ def test_bars_of_limits_are_in_order_with_the_bound_of_each():
     picture = figures.shares(LIMIT)
     assert words(picture.ax)[:3] == [
         "60%, without it at most 2.50x, dominates",
-        "20%, without it at most 1.25x",
+        "20%, only fewer operations help",
         "10%, without it about 1.11x",
     ]
     assert picture.sentence == (
