@@ -145,8 +145,8 @@ class Limit(Shown):
                 f"{largest.capitalize()} limits this loop, at {self.of_ceiling:.0%} of this machine's ceiling{nothing}."
             )
         elif self.dominant:
-            often = f", every {self.every} steps," if self.every and largest == OCCASIONAL else ""
-            title = f"{largest.capitalize()}{often} limits this loop: {self.without(largest)}."
+            often = f", every {self.every} steps" if self.every and largest == OCCASIONAL else ""
+            title = f"{largest.capitalize()} limits this loop{often}: {self.without(largest)}."
         else:
             title = f"Nothing dominates. The largest is {largest}: {self.without(largest)}."
         return f"{title} Most of it: {self.line}." if self.line else title
