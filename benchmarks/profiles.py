@@ -1,4 +1,4 @@
-"""What profiling costs: profile_step on a step of 20 ms, and the time that find_bottleneck takes."""
+"""What profiling costs: profile_step, watching a step of 2 ms, and the time that find_bottleneck takes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 import labkit as lab
+from steptime.watched_steps import StepWatch
 
 ROUNDS = 9
 STEPS = 5
@@ -25,6 +26,7 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
             profiled += lab.profiling.profile_step(step, steps=STEPS, warmup=1).step_s
         added = statistics.median(profiled) / statistics.median(plain) - 1
         yield "what profile_step adds to a step of 20 ms", 10, 100 * added, "%"
+        yield "what watching adds to a step of 2 ms", 2, 100 * _watching(_step_of(2e-3)), "%"
         images, labels = (part[:64] for part in lab.data.digits(size=32, channels=3))
         loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=64)
         train = _training()
@@ -32,6 +34,26 @@ def rows() -> Iterator[tuple[str, float, float, str]]:
         start = time.perf_counter()
         lab.profiling.find_bottleneck(train, loader)
         yield "profiling.find_bottleneck", 20, time.perf_counter() - start, "s"
+
+
+def _watching(step: Callable[[], None]) -> float:
+    """The share that a watch of 100 steps adds to their time: the median of pairs, one after the other."""
+    added = []
+    for _ in range(5 * ROUNDS):
+        plain = _seconds(lambda: [step() for _ in range(100)])  # type: ignore[arg-type, return-value]
+        watch = StepWatch("cpu")
+
+        def watched(watch: StepWatch = watch) -> None:
+            for _ in range(100):
+                watch.begin()
+                watch.input_begins()
+                watch.input_ends()
+                step()
+
+        with watch.watching():
+            added.append(_seconds(watched) / plain - 1)
+            watch.end()
+    return statistics.median(added)
 
 
 def _training() -> Callable[[tuple[torch.Tensor, torch.Tensor]], None]:

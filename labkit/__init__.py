@@ -6,15 +6,12 @@ package's map.
 
 from __future__ import annotations
 
-import ast
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# The public names. `as` is how type checkers and editors know that a name is offered to others.
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `as` is how type checkers and editors know that a name is offered to others
     from kerneltrace import trace as trace
-    from kerneltrace.compiler import compile_cuda as compile_cuda, compile_numba as compile_numba
+    from kerneltrace.compiler import compile_cuda as compile_cuda
     from kerneltrace.judge.occupancy import occupancy as occupancy
     from labkit import plot as plot
     from labkit.core import errors as errors, units as units
@@ -38,6 +35,7 @@ if TYPE_CHECKING:
     )
     from labkit.measure.bench import Timing as Timing, compare as compare, speedup as speedup, time_call as time_call
     from labkit.measure.ceilings import measure_ceilings as measure_ceilings
+    from labkit.measure.diagnosis import diagnose as diagnose
     from labkit.measure.dist import launch as launch
     from labkit.measure.machine import pick as pick, threads as threads
     from labkit.measure.memory import peak_memory as peak_memory
@@ -48,24 +46,51 @@ if TYPE_CHECKING:
     from trainplan import cluster as cluster, costs as costs, schedule as schedule
 
 
-def _homes() -> dict[str, str]:
-    """Public name -> the module that the imports above take it from."""
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    lines = [(node, alias) for node in block.body for alias in getattr(node, "names", ())]
-    return {alias.name: getattr(node, "module", "") for node, alias in lines}
-
-
-_HOME_OF = _homes()
-__all__ = sorted(_HOME_OF)
+# The module that holds each public name.
+_NAMES = {
+    "kerneltrace": ("trace",),
+    "kerneltrace.compiler": ("compile_cuda",),
+    "kerneltrace.judge.occupancy": ("occupancy",),
+    "ranks": ("report",),
+    "labkit.core.display": ("Table",),
+    "labkit.lesson.boards": ("Curves", "SpeedBoard"),
+    "labkit.lesson.cards": ("cards",),
+    "labkit.lesson.checks": ("check", "hint", "solution"),
+    "labkit.lesson.explorer": ("Explorer",),
+    "labkit.lesson.guesses": ("predict",),
+    "labkit.lesson.journal": ("record", "summary", "verdict"),
+    "labkit.lesson.notebook": ("start",),
+    "labkit.lesson.progress": ("progress",),
+    "labkit.lesson.review": ("review",),
+    "labkit.lesson.stepper": ("Stepper",),
+    "labkit.measure.bench": ("Timing", "compare", "speedup", "time_call"),
+    "labkit.measure.ceilings": ("measure_ceilings",),
+    "labkit.measure.diagnosis": ("diagnose",),
+    "labkit.measure.dist": ("launch",),
+    "labkit.measure.machine": ("pick", "threads"),
+    "labkit.measure.memory": ("peak_memory",),
+    "labkit.measure.probe": ("float32_precision",),
+    "labkit.measure.standin": ("StandIn",),
+}
+# The rooms that notebooks use by name, and where each stands.
+_ROOMS = {
+    "labkit.core": ("errors", "units"),
+    "labkit.measure": ("catalog", "dist", "profiling", "published", "simulated"),
+    "labkit.train": ("data", "graphs", "models", "training"),
+    "labkit": ("plot",),
+    "trainplan": ("cluster", "costs", "schedule"),
+}
+_HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
+_MODULE_OF = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in names}
+__all__ = sorted([*_HOME_OF, *_MODULE_OF])  # from the tables above, in which each name stands once
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'labkit' has no attribute {name!r}")
-    if (home := _HOME_OF[name]) == "labkit":
-        return importlib.import_module(f"labkit.{name}")
-    globals()[name] = value = getattr(__import__(home, fromlist=[name]), name)  # which loads a module of that name too
+    module = importlib.import_module(_HOME_OF.get(name) or _MODULE_OF[name])
+    value = getattr(module, name) if name in _HOME_OF else module
+    globals()[name] = value
     return value
 
 

@@ -9,11 +9,11 @@ from steptime import errors as errors
 
 if TYPE_CHECKING:
     from steptime.annotations import part as part
-    from steptime.bottleneck import find_bottleneck as find_bottleneck
+    from steptime.bottleneck import diagnose as diagnose, find_bottleneck as find_bottleneck, watch as watch
     from steptime.ceilings import Ceilings as Ceilings, measure_ceilings as measure_ceilings
     from steptime.chrome_trace import quiet_profiler as quiet_profiler
     from steptime.host_waits import wait_lines as wait_lines
-    from steptime.limits import Limit as Limit
+    from steptime.limits import Gain as Gain, Limit as Limit
     from steptime.memory_by_category import (
         MemoryTimeline as MemoryTimeline,
         memory_timeline as memory_timeline,
@@ -24,20 +24,22 @@ if TYPE_CHECKING:
     from steptime.partition import PartSpan as PartSpan
     from steptime.parts import PARTS as PARTS
     from steptime.step import StepProfile as StepProfile, profile_step as profile_step
+    from steptime.unchanged import unchanged as unchanged
 
 _NAMES = {
     "annotations": ("part",),
-    "bottleneck": ("find_bottleneck",),
+    "bottleneck": ("diagnose", "find_bottleneck", "watch"),
     "ceilings": ("Ceilings", "measure_ceilings"),
     "chrome_trace": ("quiet_profiler",),
     "host_waits": ("wait_lines",),
-    "limits": ("Limit",),
+    "limits": ("Gain", "Limit"),
     "memory_by_category": ("MemoryTimeline", "memory_timeline", "saved_activation_bytes"),
     "mfu": ("Utilization", "utilization"),
     "operator_timing": ("counted_flop",),
     "partition": ("PartSpan",),
     "parts": ("PARTS",),
     "step": ("StepProfile", "profile_step"),
+    "unchanged": ("unchanged",),
 }
 _HOME_OF = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOME_OF)

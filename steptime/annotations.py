@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -30,22 +30,45 @@ def part(name: str) -> Iterator[None]:
         yield
 
 
-def supply(batches: object) -> Callable[[], Batch]:
+class Supply:
+    """Returns the next batch when called; `epoch` is how often the batches have begun anew."""
+
+    def __init__(self, batches: object) -> None:
+        self.epoch = 0
+        if is_batch(batches):
+            self._next: Callable[[], Batch] = lambda: batches
+        elif callable(batches):
+            self._next = batches
+        elif isinstance(batches, Iterable):
+            self._next = functools.partial(next, self._again(batches))
+        else:
+            raise BadArgument(
+                f"Expected batches as an iterable (a DataLoader), a function or one batch, got {brief_repr(batches)}."
+            )
+
+    def __call__(self) -> Batch:
+        """The next batch."""
+        return self._next()
+
+    def _again(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        while True:
+            empty = True
+            for batch in batches:
+                empty = False
+                yield batch
+            if empty:
+                again = "batches that can be iterated more than once, got none. Pass a list."
+                raise BadArgument(f"Expected {again if self.epoch else 'at least one batch, got none.'}")
+            self.epoch += 1
+
+
+def supply(batches: object) -> Supply:
     """Return a function that returns the next batch.
 
     `batches` is such a function, an iterable (started again at its end), or one batch, returned every time: a tensor, a
     dict, or a tuple or list of tensors. Raises BadArgument for anything else, and for an empty iterable.
     """
-    if is_batch(batches):
-        return lambda: batches
-    if callable(batches):
-        return batches
-    if not isinstance(batches, Iterable):
-        raise BadArgument(
-            f"Expected batches as an iterable (a DataLoader), a function or one batch, got {brief_repr(batches)}."
-        )
-    endless = _again(batches)
-    return lambda: next(endless)
+    return Supply(batches)
 
 
 def is_batch(value: object) -> bool:
@@ -53,14 +76,3 @@ def is_batch(value: object) -> bool:
     if isinstance(value, torch.Tensor | dict):
         return True
     return isinstance(value, tuple | list) and bool(value) and all(isinstance(x, torch.Tensor) for x in value)
-
-
-def _again(batches: Iterable[Batch]) -> Iterator[Batch]:
-    for earlier in itertools.count():
-        empty = True
-        for batch in batches:
-            empty = False
-            yield batch
-        if empty:
-            again = "batches that can be iterated more than once, got none. Pass a list."
-            raise BadArgument(f"Expected {again if earlier else 'at least one batch, got none.'}")

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from steptime import operator_timing
-from steptime.annotations import Batch, is_batch, supply
-from steptime.arguments import device as judged_device, expected, function, instance, number
+from steptime.annotations import Batch, Supply, is_batch, supply
+from steptime.arguments import count, device as judged_device, expected, function, instance, number
 from steptime.budget import Budget, clock_s, crowded
 from steptime.ceilings import Ceilings, measure_ceilings
 from steptime.errors import BadMeasurement
-from steptime.limits import HOST, LIMITS, Limit
+from steptime.gains import REFUSALS, cores, measured, tried
+from steptime.limits import LIMITS, Limit
 from steptime.machine import Watch, core_waits, distributed, one_thread, sync_of
-from steptime.operator_timing import OperatorCall, low
-from steptime.pace import Pace, TinyStep, divide_gaps, split_by_limit
-from steptime.stack_samples import StackSamples
+from steptime.operator_timing import OperatorCall, low, usual_runs
+from steptime.own_loop import OwnLoop, doubled_batch, leave, prefetched, run_watched, watch_loop
+from steptime.pace import Pace, TinyStep, divide_gaps, explained, split_by_limit
+from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL, RANKS, THREADS
 from steptime.step import profile_step
 from steptime.stopwatch import worked_and_slept
 from steptime.torch_calls import compiled_anything, kept_as_compiled
+from steptime.unchanged import unchanged
 from steptime.units import format_seconds, significant
+from steptime.watched_steps import Step, StepWatch, seen
 
 _READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
 _RUNS = 8  # of timed operators in a row, so that work done in every eighth step only is seen
@@ -43,6 +47,7 @@ def find_bottleneck(
     device: str | None = None,
     watch: Watch = core_waits,
     path: Path | None = None,
+    try_changes: bool = False,
 ) -> Limit:
     """Find what limits the loop that calls `step(batch)` for each of `batches`, in about `budget_s` seconds.
 
@@ -69,20 +74,64 @@ def find_bottleneck(
     next_batch = supply(batches)
     with contextlib.ExitStack() as stack:
         trial = LoopExperiments(step, budget_s, device, watch)
-        # torch.compile would compile anew for another number of threads.
-        if not compiled_anything() and crowded(device, watch):
-            stack.enter_context(one_thread())
-            trial.evidence.append("Other programs take cores from torch's threads, so one thread ran all experiments.")
+        trial.batch = next_batch()
+        trial.use_fewer_threads(stack)
         given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
         rates = instance("ceilings", given, Ceilings)
         busy = watch()
-        batch = trial.input(batches, next_batch)
-        parts, step_s = trial.inside(batch, rates, path)
-    in_steps = trial.share_of_steps(step_s)
-    shares = {name: parts[name] * in_steps for name in LIMITS}
-    shares["input"] += 1 - in_steps
-    where = trial.samples.most[0]
-    return Limit(shares, tuple(trial.evidence), step_s / in_steps, busy(), where, trial.unexplained, trial.alone_s)
+        trial.watched(batches, next_batch)
+        limit = trial.judged(trial.inside(trial.batch, rates, path))
+        both = trial.batch, doubled_batch(trial.batch)
+        gains = tried(step, next_batch, both, limit, trial.budget) if try_changes else ()
+    return dataclasses.replace(limit, gains=gains, busy=busy())
+
+
+def watch(
+    batches: Any,
+    *,
+    steps: int = 200,
+    ceilings: Ceilings | Callable[[], Ceilings] | None = None,
+    device: str | None = None,
+    watch: Watch = core_waits,
+    say: Callable[[Limit], object] = print,
+) -> OwnLoop:
+    """Watch a loop of your own: put what this returns in place of its loader, or of its function for a batch.
+
+    A turn ends when an optimizer has updated its weights; without an optimizer, with each batch. After `steps` turns
+    and eight more, in which each operator is timed, `say` is called with what limits the loop, which goes on unwatched.
+    `ceilings`, `device` and `watch` are those of find_bottleneck.
+    """
+    steps, device, busy = count("steps", steps, 2, 100_000), judged_device(device), watch()
+    function("say", say, 1)
+
+    def judge(watched: StepWatch, turns: list[Step], runs: list[list[OperatorCall]]) -> Limit:
+        trial = LoopExperiments(print, 1.0, device, core_waits)
+        given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
+        trial.see(turns, watched)
+        trial.tiny.measure(_TINY_STEPS)
+        calls = operator_timing.typical_calls(usual_runs(runs))
+        parts = trial.divided(calls, None, trial.tiny.pace(instance("ceilings", given, Ceilings)), trial.seen.step_s)
+        return dataclasses.replace(trial.judged(parts), busy=busy())
+
+    return OwnLoop(batches, steps, device, judge, say)
+
+
+def diagnose(step: Callable[..., object], batches: object = None, **options: Any) -> Limit:
+    """What limits the loop, as find_bottleneck finds it, and what is gained where a suspect is removed or halved.
+
+    Tried, where they have a tenth of the time or more: a batch already in memory; twice the batch; memory that the C
+    library keeps; no garbage collector; no print, no logging, no torch.save; fused optimizers; a thread for each core.
+    Each change runs in turn with the loop as it is. Afterwards the training is as it was before (steptime.unchanged).
+    `options` are those of find_bottleneck, which also says what is raised.
+
+    Without `batches`, step() is a whole training: it is watched, and left when it has been seen for long enough;
+    `options` are then those of `watch`, and nothing is tried.
+    """
+    if batches is None:
+        with unchanged(step):
+            return run_watched(function("step", step, 0), watch(None, **options, say=leave))
+    with unchanged(step, batches):
+        return find_bottleneck(step, batches, try_changes=True, **options)
 
 
 class LoopExperiments:
@@ -92,59 +141,107 @@ class LoopExperiments:
         self.step, self.device, self.watch = step, device, watch
         self.sync = sync_of(device)
         self.budget = Budget(budget_s, device, self.sync)
-        self.samples, self.tiny = StackSamples(), TinyStep(device, self.sync)
+        self.tiny = TinyStep(device, self.sync)
         self.evidence, self.unexplained = list[str](), ""
-        self.ready, self.alone_s = 1, 0.0
-        self.in_steps: float | None = 1.0
+        self.alone_s = self.ceiling_s = self.inside_s = 0.0
+        self.slower = 1.0
+        self.batch: Batch = None
 
-    def input(self, batches: object, next_batch: Callable[[], Batch]) -> Batch:
-        """A batch to keep; `alone_s` are from then on the seconds of the input without a step."""
-        batch = next_batch()
-        if is_batch(batches):
-            return batch
-        workers, self.ready = _prefetched(batches)
-        busy = self.watch()
-        held, whole, share = self.budget.in_turn(
-            lambda: self.step(batch), lambda: self.step(next_batch()), self.ready, workers
-        )
-        self.alone_s = self.budget.seconds(next_batch, share=0.1, skip=self.ready - 1, together=workers)
-        self.in_steps = None if self.device == "cpu" and busy() else share
-        self.evidence += [
-            f"Batch already in memory: {format_seconds(held)} a step instead of {format_seconds(whole)}.",
-            f"Input alone, without a model: a batch every {format_seconds(self.alone_s)}.",
-        ]
-        return batch
+    def use_fewer_threads(self, stack: contextlib.ExitStack) -> None:
+        """Until `stack` closes, torch has no more threads than cores, and one on a busy machine.
 
-    def share_of_steps(self, step_s: float) -> float:
-        """The share of the loop's time that steps of `step_s` seconds alone would take.
-
-        On a busy CPU, long pieces of time can't be compared: there it follows from the input alone, which a loader
-        with workers prepares while a step runs.
+        torch.compile would compile anew for another number of threads: then it stays.
         """
-        if self.in_steps is not None:
-            return self.in_steps
-        waits_s = self.alone_s if self.ready == 1 else max(self.alone_s - step_s, 0.0)
-        return step_s / (step_s + waits_s)
+        if self.device != "cpu" or compiled_anything():
+            return
+        if torch.get_num_threads() > cores():
+            words = f"{cores()} threads for {cores()} cores, in place of {torch.get_num_threads()}"
+            once = lambda: self.step(self.batch)  # noqa: E731
+            found = measured(THREADS, words, once, once, self.budget, within=lambda: one_thread(cores()))
+            self.slower, self.evidence = max(found.low, 1.0), [str(found)]
+            stack.enter_context(one_thread(cores()))
+        if crowded(self.device, self.watch):
+            stack.enter_context(one_thread())
+            self.evidence.append("Other programs take cores from torch's threads, so one thread ran all experiments.")
 
-    def inside(self, batch: Batch, ceilings: Ceilings, path: Path | None) -> tuple[dict[str, float], float]:
-        """Shares of a step by limit, which sum to 1, and the step's seconds; a profile's trace goes to `path`."""
+    def watched(self, batches: object, next_batch: Supply) -> None:
+        """Watch the loop as it is; `alone_s` are from then on the seconds of the input without a step."""
+        workers, ready = prefetched(batches)
+        self.step(self.batch)
+        self.see(*watch_loop(self.step, next_batch, self.device, self.budget, workers, ready))
+        if not is_batch(batches):
+            self.alone_s = self.budget.seconds(next_batch, share=0.1, skip=ready - 1, together=workers)
+            self.evidence += [
+                f"In the loop, a batch is waited for {format_seconds(self.seen.input_s)}.",
+                f"Input alone, without a model: a batch every {format_seconds(self.alone_s)}.",
+            ]
+
+    def see(self, turns: Sequence[Step], watch: StepWatch) -> None:
+        """Keep what a watched loop has shown."""
+        self.seen = seen(turns, watch.collected)
+        self.evidence += self.seen.evidence
+
+    def judged(self, parts: dict[str, float]) -> Limit:
+        """The loop's time by limit: of a usual step by `parts`, which sum to 1, and of what else was seen."""
+        seconds_of = {name: parts.get(name, 0.0) * self.seen.step_s for name in LIMITS}
+        seconds_of[THREADS] = self.seen.step_s * (self.slower - 1)
+        seconds_of["input"] += self.seen.input_s
+        for name, seconds in self.seen.seconds_of.items():
+            seconds_of[name] += seconds
+        all_s = sum(seconds_of.values())
+        return Limit(
+            {name: seconds / all_s for name, seconds in seconds_of.items()},
+            tuple(self.evidence),
+            all_s,
+            where=self.seen.where["step"],
+            unexplained=self.unexplained,
+            input_s=self.alone_s,
+            lines=dict.fromkeys(LIMITS, self.seen.where["step"]) | self.seen.where,
+            of_ceiling=min(self.ceiling_s / self.inside_s * self.seen.step_s / all_s, 1.0),
+            every=self.seen.every,
+        )
+
+    def inside(self, batch: Batch, ceilings: Ceilings, path: Path | None) -> dict[str, float]:
+        """Shares of a usual step by limit, which sum to 1; a profile's trace goes to `path`."""
         step_s, runs = self._timed(lambda: self.step(batch))
         self._look_at(runs)
+        if OCCASIONAL in self.seen.seconds_of:
+            runs = usual_runs(runs)
         calls, doubled = operator_timing.typical_calls(runs), self._doubled(batch, step_s)
         pace = self.tiny.pace(ceilings)
-        self._sample(lambda: self.step(batch), len(runs), pace.gap_s)
-        work = split_by_limit(calls, doubled, pace)
-        seconds_of = {name: work.get(name, 0.0) for name in LIMITS}
-        rare_s, waits_s = sum(call.weight * call.rare_s for call in calls), 0.0
+        exposed_s = 0.0
         if distributed():
             profile = profile_step(lambda: self.step(batch), steps=3, warmup=1, path=path, device=self.device)
-            exposed_s = profile.share("communication") * (step_s + rare_s)
-            waits_s = max(exposed_s - seconds_of["communication"], 0.0)  # besides the time in collectives' own calls
+            exposed_s = profile.share("communication") * step_s
+        return self.divided(calls, doubled, pace, step_s, exposed_s)
+
+    def divided(
+        self,
+        calls: Sequence[OperatorCall],
+        doubled: Sequence[OperatorCall] | None,
+        pace: Pace,
+        step_s: float,
+        exposed_s: float = 0.0,
+    ) -> dict[str, float]:
+        """Shares of a step of `step_s` seconds by limit; for `exposed_s` of them, nothing hides communication."""
+        work = split_by_limit(calls, doubled, pace)
+        seconds_of = {name: work.get(name, 0.0) for name in LIMITS}
+        waits_s = max(exposed_s - seconds_of["communication"], 0.0)  # besides the time in collectives' own calls
         divide_gaps(seconds_of, calls, pace, step_s, waits_s)
-        step_s += rare_s
-        all_s = sum(seconds_of.values())  # more than the step: timed one by one, operators find colder caches
-        self._explain(calls, seconds_of, pace, step_s)
-        return {name: seconds / all_s for name, seconds in seconds_of.items()}, step_s
+        if distributed():  # who has less work of its own waits for the slowest
+            own_s = step_s - seconds_of["communication"]
+            seconds_of[RANKS] = min(max(self.budget.most(own_s) - own_s, 0.0), seconds_of["communication"])
+            seconds_of["communication"] -= seconds_of[RANKS]
+        faults_s = (self.seen.step_faults - sum(call.faults for call in calls)) * pace.fault_s
+        for name, seconds in ((COLLECTING, self.seen.collecting_s), (FAULTS, faults_s)):
+            moved_s = min(max(seconds, 0.0), seconds_of[HOST])
+            seconds_of[HOST] -= moved_s
+            seconds_of[FAULTS] += moved_s * (name == FAULTS)  # the collector's seconds count apart
+        self.ceiling_s = sum(call.weight * max(pace.memory_s(call), pace.arithmetic_s(call)) for call in calls)
+        self.inside_s = sum(seconds_of.values())  # more than the step: one by one, operators find colder caches
+        self.unexplained, words = explained(calls, seconds_of, pace, step_s)
+        self.evidence += words
+        return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}
 
     def _look_at(self, runs: Sequence[Sequence[OperatorCall]]) -> None:
         counts = [len(run) - 1 for run in runs]
@@ -162,10 +259,10 @@ class LoopExperiments:
         if not self.budget.agreed(int(step_s <= self.budget.budget_s / _SLOW)):
             return None
         try:
-            twice = _twice(batch)
+            twice = doubled_batch(batch)
             with kept_as_compiled():
                 twice_s, runs = self._timed(lambda: self.step(twice))
-        except (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError) as error:
+        except REFUSALS as error:
             words = " ".join(str(error).split())[:80]
             refused = f"the step refused it ({type(error).__name__}: {words})"
             anew = "torch.compile would have to compile the step anew"
@@ -201,42 +298,3 @@ class LoopExperiments:
         slept_s = sum(call.weight * call.slept_s for call in operator_timing.typical_calls(runs))
         alike = len({len(run) for run in runs}) == 1
         return slept_s + (low(worked_s) if alike else statistics.mean(worked_s)), runs
-
-    def _sample(self, work: Callable[[], object], runs: int, gap_s: float) -> None:
-        """Sample the stack in further steps: on a busy machine, taking samples lengthens all that lies between them."""
-        with self.samples.taken():
-            for _ in range(runs):
-                operator_timing.timed_calls(work, self.sync, self.samples, gap_s)
-
-    def _explain(self, calls: Sequence[OperatorCall], seconds_of: dict[str, float], pace: Pace, step_s: float) -> None:
-        """Put the division of a step into words."""
-        words = {name: format_seconds(seconds) for name, seconds in seconds_of.items()}
-        longest = max(calls, key=lambda call: call.seconds)
-        unknown = [c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"]
-        self.unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
-        n = sum(call.weight for call in calls) - 1
-        self.evidence += [
-            f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings, memory bandwidth limits "
-            f"{words['memory bandwidth']} of their work and arithmetic {words['arithmetic']}; neither explains "
-            f"{words['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
-            f"Launching and preparing them takes {words['launch overhead']}; in a tiny training "
-            f"step, an operator costs {format_seconds(pace.launch_s)}.",
-        ]
-        place, share = self.samples.most
-        if place and seconds_of[HOST] > 0.1 * step_s:
-            self.evidence.append(
-                f"Between operators, the host works or waits for {words[HOST]} more: {share:.0%} of that in {place}."
-            )
-        if seconds_of["communication"]:
-            self.evidence.append(f"In a profile, exposed communication takes {words['communication']} a step.")
-
-
-def _prefetched(batches: object) -> tuple[int, int]:
-    """The workers of a loader, at least 1, and how many batches may be ready before they are."""
-    workers = getattr(batches, "num_workers", getattr(batches, "workers", 0))
-    return max(workers, 1), min(1 + workers * (getattr(batches, "prefetch_factor", None) or 2), 20)
-
-
-def _twice(batch: Any) -> Any:
-    """The batch with every tensor's rows repeated."""
-    return tree_map(lambda x: torch.cat([x, x]) if isinstance(x, torch.Tensor) and x.dim() else x, batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from time import perf_counter
 
@@ -20,25 +19,6 @@ class Budget:
 
     def __init__(self, budget_s: float, device: str, sync: Callable[[], None]) -> None:
         self.budget_s, self.device, self.sync, self.rounds = budget_s, device, sync, _ROUNDS
-
-    def in_turn(
-        self, without: Callable[[], object], whole: Callable[[], object], ready: int, together: int = 1
-    ) -> tuple[float, float, float]:
-        """Seconds of `without` and of `whole`, measured in turn, and the first's share of the second, at most 1.
-
-        `ready` calls of `whole` come first: a loader may have batches ready, which it prepared while others ran. A slow
-        loop has one turn only.
-        """
-        pairs: list[tuple[float, float]] = []
-        for turn in range(self.rounds):
-            skip = 0 if turn and ready == 1 else ready
-            whole_s = self.seconds(whole, share=0.25 / self.rounds, skip=skip, together=together)
-            pairs.append((self.seconds(without, share=0.1 / self.rounds, skip=int(not turn)), whole_s))
-            if not self.agreed(int(self.rounds * (ready + 2) * whole_s <= self.budget_s)):
-                break
-        share = statistics.median(part / all_ for part, all_ in pairs)
-        part_s, whole_s = (statistics.median(seconds) for seconds in zip(*pairs, strict=True))
-        return part_s, whole_s, min(share, 1.0)
 
     def seconds(self, work: Callable[[], object], *, share: float, skip: int, together: int = 1) -> float:
         """Mean seconds of `work` over the calls that fit in `share` of the budget, after `skip` uncounted calls.
@@ -67,6 +47,12 @@ class Budget:
         shared = torch.tensor(n, device=self.device)  # NCCL reduces only what lies on the GPU
         torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MIN)
         return int(shared)
+
+    def most(self, number: float) -> float:
+        """The highest of all ranks' numbers."""
+        shared = torch.tensor(number, device=self.device, dtype=torch.float64)
+        torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.MAX)
+        return float(shared)
 
 
 def clock_s(work: Callable[[], object]) -> float:

@@ -3,25 +3,58 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from steptime.arguments import choice
+from steptime.parts import COLLECTING, COMPILING, FAULTS, FIRST_EPOCH, HOST, OCCASIONAL, RANKS, THREADS
 from steptime.tables import Shown, Table
 from steptime.units import significant
 
-HOST = "other host work"
-LIMITS = ("input", "launch overhead", "memory bandwidth", "arithmetic", "communication", HOST, "unknown")
+LIMITS = (
+    *("input", "launch overhead", "memory bandwidth", "arithmetic", "communication", RANKS, FAULTS, COLLECTING),
+    *(COMPILING, OCCASIONAL, FIRST_EPOCH, THREADS, HOST, "unknown"),
+)
 _ESTIMATED = ("launch overhead", "unknown")  # without a measured time of their own, there is no bound
+_NEEDED = ("arithmetic", "memory bandwidth")  # only other operators do without: that is no gain to promise
 _DOMINATES = 0.5  # share of the loop's time: without it, the loop would be twice as fast
+_CLOSE = 0.1  # so close in share, two limits may change places
+_NEAR = 0.75  # share of the ceiling from which on only fewer operations help
+_REMOVED = ("input", FAULTS, COLLECTING, THREADS)  # limits that an experiment takes away as a whole
+
+
+@dataclass(frozen=True, repr=False)
+class Gain(Shown):
+    """How many times faster a loop was with a `change`: the median of `pairs` pairs, the lowest and the highest.
+
+    `limit` is the suspect that the change removes or halves.
+    """
+
+    limit: str
+    change: str
+    times: float
+    low: float
+    high: float
+    pairs: int
+
+    def __str__(self) -> str:
+        """In words: what was changed, and what it gained."""
+        span = f"{significant(self.low)} to {significant(self.high)} in {self.pairs} pairs"
+        gained = (
+            f"{significant(self.times)}x as fast" if self.low > 1 else "slower" if self.high < 1 else "no sure gain"
+        )
+        return f"Tried, {self.change}: {gained} ({span})."
 
 
 @dataclass(frozen=True, repr=False)
 class Limit(Shown):
     """What limits a training loop: `shares` of its time by limit, which sum to 1, and a sentence per experiment.
 
-    `where` is the line of Python that holds most of the host's time between operators, `unexplained` the operator that
-    holds most of what is unknown. `input_s` are the seconds in which the input alone gives a batch: no loop is faster.
-    `busy` says how busy the machine was, if other programs took so much that the shares are in doubt.
+    `where` is the line of Python that holds most of the host's time between operators, `lines` those of the other
+    limits, `unexplained` the operator that holds most of what is unknown. `input_s` are the seconds in which the input
+    alone gives a batch: no loop is faster. `of_ceiling` is the share of the loop's time in which the machine, at its
+    ceilings, would have done the same operators. `gains` are what was gained where a suspect was removed. `every` is
+    how many steps lie between two with occasional work, if that is always the same. `busy` says how busy the machine
+    was, if other programs took so much that the shares are in doubt.
     """
 
     shares: dict[str, float]
@@ -31,6 +64,10 @@ class Limit(Shown):
     where: str = ""
     unexplained: str = ""
     input_s: float = 0.0
+    lines: dict[str, str] = field(default_factory=dict)
+    of_ceiling: float = 0.0
+    gains: tuple[Gain, ...] = ()
+    every: int = 0
 
     @property
     def largest(self) -> str:
@@ -53,25 +90,66 @@ class Limit(Shown):
         return self.loop_s / rest_s if rest_s > 0 else math.inf
 
     def words(self, limit: str) -> str:
-        """The bound in words: "at most 2.50x", or "about 2.50x" where it is an estimate."""
+        """The bound in words: "at most 2.50x", "about 2.50x" where it is an estimate, "-" for work that is needed."""
+        if limit in _NEEDED:
+            return "-"
         bound = significant(self.bound(limit))
         return f"{'about' if limit in _ESTIMATED else 'at most'} {bound}x"
 
+    def without(self, limit: str) -> str:
+        """What would be gained without it, as part of a sentence."""
+        return "only fewer operations help" if limit in _NEEDED else f"without it {self.words(limit)}"
+
+    @property
+    def line(self) -> str:
+        """Where most of the largest limit lies: a line of Python, or an operator."""
+        known = {HOST: self.where, "unknown": self.unexplained}
+        return known.get(self.largest) or self.lines.get(self.largest, "")
+
+    @property
+    def doubt(self) -> str:
+        """Why the largest limit may be the wrong one; "" without a reason."""
+        if self.busy:
+            return self.busy
+        share = self.shares[self.largest]
+        tried = [gain for gain in self.gains if gain.limit == self.largest]
+        if (
+            tried
+            and self.largest in _REMOVED
+            and max(gain.high for gain in tried) < 1 + (self.bound(self.largest) - 1) / 4
+        ):
+            return f"{self.largest} has {share:.0%} of the time, but without it the loop was hardly faster"
+        close = share > _DOMINATES and share - sorted(self.shares.values())[-2] < _CLOSE
+        return f"{self.largest} has only {share:.0%} of the time" if close else ""
+
     def table(self) -> Table:
-        """A row for each limit, the largest first, and the evidence below."""
+        """A row for each limit with a share, the largest first, and the evidence and the gains below."""
         ordered = sorted(self.shares, key=lambda name: -self.shares[name])
-        rows = tuple((name, f"{self.shares[name]:.0%}", self.words(name)) for name in ordered)
+        rows = tuple((name, f"{self.shares[name]:.0%}", self.words(name)) for name in ordered if self.shares[name])
+        doubt = f"In doubt, since {self.doubt}. " if self.doubt else ""
+        return Table(
+            rows,
+            ("limit", "share of the time", "without it"),
+            doubt + self._title(),
+            (*self.evidence, *map(str, self.gains)),
+        )
+
+    def _title(self) -> str:
+        """The verdict."""
         largest = self.largest
-        title = f"Nothing dominates: without {largest}, the largest, {self.words(largest)}."
         if self.dominant == "unknown":
             title = "What limits this loop is unknown."
+        elif self.dominant in _NEEDED:
+            nothing = ": nothing to gain but fewer operations" if self.of_ceiling > _NEAR else ""
+            title = (
+                f"{largest.capitalize()} limits this loop, at {self.of_ceiling:.0%} of this machine's ceiling{nothing}."
+            )
         elif self.dominant:
-            title = f"{largest.capitalize()} limits this loop: without it, {self.words(largest)}."
-        place = {HOST: self.where, "unknown": self.unexplained}.get(largest)
-        title += f" Most of it: {place}." if place else ""
-        if self.busy:
-            title = f"In doubt, since {self.busy}. {title}"
-        return Table(rows, ("limit", "share of the time", "without it"), title, self.evidence)
+            often = f", every {self.every} steps" if self.every and largest == OCCASIONAL else ""
+            title = f"{largest.capitalize()} limits this loop{often}: {self.without(largest)}."
+        else:
+            title = f"Nothing dominates. The largest is {largest}: {self.without(largest)}."
+        return f"{title} Most of it: {self.line}." if self.line else title
 
     def __str__(self) -> str:
         return str(self.table())

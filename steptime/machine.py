@@ -55,10 +55,10 @@ def name_of(device: str) -> str:
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one CPU thread within the block."""
+def one_thread(n: int = 1) -> Iterator[None]:
+    """Let torch use one CPU thread within the block, or `n`."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(n)
     try:
         yield
     finally:

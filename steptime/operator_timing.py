@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,15 +17,13 @@ from torch.utils.flop_counter import flop_registry
 
 from steptime.arguments import function
 from steptime.machine import no_sync
-from steptime.stack_samples import StackSamples
-from steptime.stopwatch import Stopwatch
+from steptime.stopwatch import Stopwatch, page_faults
 from steptime.torch_calls import EachOperator, each_compiled_graph
 
 _LOOKS_UP = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")  # read what they return
 _SCATTERS = ("index_", "scatter", "_index_put")  # write as much as they are given
 _OVERWRITES = ("copy_", "zero_", "fill_", "random_", "normal_", "uniform_", "bernoulli_", "exponential_")
 _LINE_BYTES = {"cpu": 64, "cuda": 32}  # the least that a memory delivers: a cache line, a sector
-_RARE_S = 1e-4  # from which mean seconds on, work of the host that some steps only do is no noise
 _END = "end of the step"
 COMPILED = "compiled graph"
 
@@ -33,9 +32,9 @@ COMPILED = "compiled graph"
 class OperatorCall:
     """One call of an operator: its synchronised seconds, FLOP of its products, bytes read and written.
 
-    `before_s` are the host's seconds since the operator before, and `rare_s` what some steps take beyond that, spread
-    over all. Of `before_s` and `seconds` together the host has slept for `slept_s`. `weight` is how often a mean step
-    makes the call.
+    `before_s` are the host's seconds since the operator before. Of `before_s` and `seconds` together the host has
+    slept for `slept_s`. In the call, the process met
+    `faults` pages of memory that the system had yet to provide. `weight` is how often a mean step makes the call.
     """
 
     name: str
@@ -45,7 +44,7 @@ class OperatorCall:
     dtype: str = "float32"
     before_s: float = 0.0
     slept_s: float = 0.0
-    rare_s: float = 0.0
+    faults: int = 0
     weight: float = 1.0
 
     @property
@@ -56,39 +55,42 @@ class OperatorCall:
         return "input" if self.name.startswith("between devices: ") else "work"
 
 
-def timed_calls(
-    work: Callable[[], object], sync: Callable[[], None], samples: StackSamples | None = None, gap_s: float = 0.0
-) -> list[OperatorCall]:
-    """Run `work` once, and time each operator by itself, with a wait for the device before and after.
-
-    A graph that Inductor compiled is one call, with the FLOP of the products in it. The last call of the list is no
-    operator: it holds the time after the last one. `samples` are kept where more than `gap_s` seconds pass between two
-    operators.
-    """
-    timer = _CallTimer(sync, samples or StackSamples(), gap_s)
-    with EachOperator(timer.operator), each_compiled_graph(timer.graph):
-        timer.begin()
+def timed_calls(work: Callable[[], object], sync: Callable[[], None]) -> list[OperatorCall]:
+    """Run `work` once, and time each operator by itself, as within `timing_calls`."""
+    with timing_calls(sync) as timer:
         work()
-    timer.end()
     return timer.calls
 
 
-class _CallTimer:
+@contextlib.contextmanager
+def timing_calls(sync: Callable[[], None]) -> Iterator[CallTimer]:
+    """Time each operator of the block by itself, with a wait for the device before and after; `calls` are theirs.
+
+    A graph that Inductor compiled is one call, with the FLOP of the products in it. The last call is no operator: it
+    holds the time after the last one.
+    """
+    timer = CallTimer(sync)
+    with EachOperator(timer.operator), each_compiled_graph(timer.graph):
+        timer.begin()
+        yield timer
+    timer.end()
+
+
+class CallTimer:
     """Times operators and compiled graphs, and what passes between them."""
 
-    def __init__(self, sync: Callable[[], None], samples: StackSamples, gap_s: float) -> None:
+    def __init__(self, sync: Callable[[], None]) -> None:
         self.calls: list[OperatorCall] = []
-        self._sync, self._samples, self._gap_s, self._watch = sync, samples, gap_s, Stopwatch(sync)
+        self._sync, self._watch = sync, Stopwatch(sync)
         self._graph_flop: list[float] | None = None  # of the operators of the compiled graph that runs now
 
     def begin(self) -> None:
         """Begin the time before the next call."""
-        self._samples.drop()
         self._watch.start()
 
     def end(self) -> None:
         """Note the time after the last call."""
-        self._add(OperatorCall(_END, 0.0, 0.0, 0.0), self._since_last())
+        self._add(OperatorCall(_END, 0.0, 0.0, 0.0), self._watch.stop())
 
     def operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run and time an operator; one that belongs to a compiled graph is run, and its FLOP are counted."""
@@ -110,20 +112,15 @@ class _CallTimer:
 
     def _timed(self, run: Callable[[], Any], describe: Callable[[Any, float], OperatorCall]) -> Any:
         self._sync()  # what was queued before isn't this operator's
-        before = self._since_last()
+        before, faults = self._watch.stop(), page_faults()
         self._watch.start()
         out = run()
         self._sync()
         worked_s, slept_s = self._watch.stop()
-        self._add(describe(out, worked_s + slept_s), before, slept_s)
+        faults = page_faults() - faults
+        self._add(dataclasses.replace(describe(out, worked_s + slept_s), faults=faults), before, slept_s)
         self.begin()
         return out
-
-    def _since_last(self) -> tuple[float, float]:
-        before = self._watch.stop()
-        if sum(before) > self._gap_s:
-            self._samples.keep(sum(before))
-        return before
 
     def _add(self, call: OperatorCall, before: tuple[float, float], slept_s: float = 0.0) -> None:
         self.calls.append(dataclasses.replace(call, before_s=sum(before), slept_s=before[1] + slept_s))
@@ -144,6 +141,12 @@ def low(seconds: Sequence[float]) -> float:
     return sorted(seconds)[len(seconds) // 8]
 
 
+def usual_runs(runs: Sequence[list[OperatorCall]]) -> list[list[OperatorCall]]:
+    """Of runs that differ in their operators, those of the kind that is most frequent."""
+    kinds = [tuple(call.name for call in run) for run in runs]
+    return [run for run, kind in zip(runs, kinds, strict=True) if kind == statistics.mode(kinds)]
+
+
 def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     """The calls of a mean step: of runs with the same operators each call once, weighted by the share of such runs.
 
@@ -155,15 +158,13 @@ def typical_calls(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     typical = []
     for same in alike.values():
         for calls in zip(*same, strict=True):
-            before_s = low([call.before_s for call in calls])
-            rare_s = statistics.mean(call.before_s for call in calls) - before_s
             typical.append(
                 dataclasses.replace(
                     calls[0],
                     seconds=min(call.seconds for call in calls),
-                    before_s=before_s,
+                    before_s=low([call.before_s for call in calls]),
                     slept_s=low([call.slept_s for call in calls]),
-                    rare_s=rare_s if rare_s > _RARE_S + before_s else 0.0,
+                    faults=min(call.faults for call in calls),
                     weight=len(same) / len(runs),
                 )
             )

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
 
 from steptime.ceilings import Ceilings
-from steptime.limits import HOST
 from steptime.operator_timing import OperatorCall, low, timed_calls, typical_calls
-from steptime.stopwatch import worked_and_slept
+from steptime.parts import FAULTS, HOST
+from steptime.stopwatch import page_faults, worked_and_slept
+from steptime.units import format_seconds
 
-WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input")
+WORK = ("memory bandwidth", "arithmetic", "unknown", "launch overhead", "communication", "input", FAULTS)
 # The share of an operator's time that its bytes or FLOP need at the ceilings: new memory makes copies slow. And where
 # FLOP need longer: convolutions and small products reach a tenth of a large product's rate.
 _EXPLAINED, _PRODUCT = 0.25, 0.1
 _WARM_UP = 10
+_NEW, _NEW_BYTES = 3, 2**26  # allocations beyond 32 MiB are new to the process each time, with glibc
 _IN_A_ROW = 5  # the first of them finds cold caches
 
 
@@ -28,7 +31,7 @@ class Pace:
 
     `empty_s` are the seconds of an operator on one number, timed by itself. In a tiny training step, `dearest_s` are
     what the slowest operator takes beyond that, `gap_s` the longest time between two timed operators, and `launch_s`
-    the seconds per operator of the step as it is. `on_cpu` says which device.
+    the seconds per operator of the step as it is. `on_cpu` says which device; `fault_s` are those of a page fault.
     """
 
     flop_per_s: dict[str, float]
@@ -38,6 +41,7 @@ class Pace:
     gap_s: float
     launch_s: float
     on_cpu: bool = False
+    fault_s: float = 0.0
 
     def arithmetic_s(self, call: OperatorCall) -> float:
         """Seconds of the call's FLOP at the matmul's rate. On a GPU, torch lets float32 convolutions use TF32."""
@@ -111,7 +115,25 @@ class TinyStep:
             gap_s=max(call.before_s for call in calls),
             launch_s=max(low(self.plain_s) - sum(net_s), 0.0) / len(calls),
             on_cpu=self.on_cpu,
+            fault_s=_fault_s(self.sync) if self.on_cpu else 0.0,
         )
+
+
+def _keep(kept: list[torch.Tensor], make: Callable[[], torch.Tensor]) -> None:
+    kept.append(make())
+
+
+def _fault_s(sync: Callable[[], None]) -> float:
+    """Seconds of a page fault: of filling new memory, beyond those of filling it again; 0 without faults."""
+    readings = []
+    for _ in range(_NEW):
+        before, kept = page_faults(), list[torch.Tensor]()
+        fill = partial(torch.full, (_NEW_BYTES // 4,), 1.0)
+        new_s = sum(worked_and_slept(partial(_keep, kept, fill), sync))
+        faults = page_faults() - before
+        again_s = sum(worked_and_slept(partial(kept[-1].fill_, 2.0), sync))
+        readings.append(max(new_s - again_s, 0.0) / faults if faults else 0.0)
+    return low(readings)
 
 
 def split_by_limit(
@@ -126,9 +148,14 @@ def split_by_limit(
         doubled = calls  # without a comparison, no call grows
     for call, twice in zip(calls, doubled, strict=True):
         net_s = max(call.seconds - pace.empty_s, 0.0)
+        faults_s = min(call.faults * pace.fault_s, net_s)
+        seconds[FAULTS] += call.weight * faults_s
+        net_s -= faults_s
         if call.group != "work":
             seconds[call.group] += call.weight * net_s
             continue
+        twice_s = twice.seconds - min(twice.faults * pace.fault_s, twice.seconds)
+        call, twice = (replace(one, seconds=s) for one, s in ((call, call.seconds - faults_s), (twice, twice_s)))
         kind, fixed_s = pace.limit(call, net_s, twice)
         seconds["launch overhead"] += call.weight * fixed_s
         seconds[kind] += call.weight * (net_s - fixed_s)
@@ -140,15 +167,36 @@ def divide_gaps(
 ) -> None:
     """Add to `seconds`, by limit, what passes between the operators of a step of `step_s` seconds.
 
-    `waits_s` of it are waits for other ranks, first those of each step, then those of some. Launching lies in short
-    gaps and costs no more than in a tiny step; the rest is the host's, as is what only some steps take besides.
+    `waits_s` of it are waits for other ranks. Launching lies in short gaps and costs no more than in a tiny step; the
+    rest is the host's.
     """
     long_s = sum(call.weight * max(call.before_s - pace.gap_s, 0.0) for call in calls)
-    rare_s = sum(call.weight * call.rare_s for call in calls)
-    usual_waits_s = min(waits_s, long_s)
-    rare_waits_s = min(waits_s - usual_waits_s, rare_s)
-    rest_s = max(step_s - sum(seconds.values()) - (waits_s - rare_waits_s), 0.0)
-    host_s = max(min(long_s - usual_waits_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s)
+    rest_s = max(step_s - sum(seconds.values()) - waits_s, 0.0)
+    long_s = max(long_s - waits_s, 0.0)
+    host_s = max(min(long_s, rest_s), rest_s - sum(call.weight for call in calls) * pace.launch_s)
     seconds["communication"] += waits_s
     seconds["launch overhead"] += rest_s - host_s
-    seconds[HOST] += host_s + rare_s - rare_waits_s
+    seconds[HOST] += host_s
+
+
+def explained(
+    calls: Sequence[OperatorCall], seconds_of: dict[str, float], pace: Pace, step_s: float
+) -> tuple[str, list[str]]:
+    """The operator that holds most of what is unknown, and the division of a step in sentences."""
+    words = {name: format_seconds(seconds) for name, seconds in seconds_of.items()}
+    longest = max(calls, key=lambda call: call.seconds)
+    unknown = [c for c in calls if pace.limit(c, c.seconds - pace.empty_s)[0] == "unknown"]
+    unexplained = max(unknown, key=lambda call: call.seconds).name if unknown else ""
+    n = sum(call.weight for call in calls) - 1
+    evidence = [
+        f"{n:.0f} operators in a step of {format_seconds(step_s)}. By the ceilings, memory bandwidth limits "
+        f"{words['memory bandwidth']} of their work and arithmetic {words['arithmetic']}; neither explains "
+        f"{words['unknown']}. The longest is {longest.name}, {format_seconds(longest.seconds)}.",
+        f"Launching and preparing them takes {words['launch overhead']}; in a tiny training "
+        f"step, an operator costs {format_seconds(pace.launch_s)}.",
+    ]
+    if seconds_of[HOST] > 0.1 * step_s:
+        evidence.append(f"Between operators, the host works or waits for {words[HOST]} more.")
+    if seconds_of["communication"]:
+        evidence.append(f"In a profile, exposed communication takes {words['communication']} a step.")
+    return unexplained, evidence

@@ -1,4 +1,4 @@
-"""The parts of a step's time, and how they are marked in a trace."""
+"""The parts of a step's time, how they are marked in a trace, and what else takes time in a loop."""
 
 from __future__ import annotations
 
@@ -6,3 +6,7 @@ from __future__ import annotations
 PARTS = ("input", "copies", "forward", "backward", "optimizer", "gaps", "communication", "other")
 NAMED = ("input", "copies", "forward", "backward", "optimizer", "communication")
 PREFIX = "steptime: "  # of the names that this package gives to ranges of a trace
+
+# What happens in some steps only, or limits them from outside.
+FIRST_EPOCH, OCCASIONAL, COMPILING, HOST = "first epoch", "occasional work", "compiling", "other host work"
+COLLECTING, FAULTS, RANKS, THREADS = "garbage collection", "page faults", "other ranks", "too many threads"

@@ -7,28 +7,27 @@ import os
 import sys
 import sysconfig
 import threading
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, sleep
 from types import FrameType
 
-_EVERY_S = 1e-3
-_SWITCH_S = 1e-4  # Python's own 5 ms would move most samples out of Python code, into calls that free the interpreter
+_EVERY_S = 5e-3  # a sample takes about 20 microseconds
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} - {None})
 _OWN = f"{Path(__file__).parent}{os.sep}"  # of this package, which runs the experiments
+
+Lines = Counter[tuple[str, str, int]]  # function, file and line -> seconds
 
 
 class StackSamples:
     """Where one thread spends its time, from samples of its stack, each with the seconds since the one before.
 
     A place is the innermost function that is part of no library: what a library does counts for the line that calls it.
-    Samples wait until `keep` or `drop` decides about them, so that only chosen stretches of time count.
     """
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
-        self._waiting: list[tuple[tuple[str, str], int, float]] = []
+        self._seconds = Lines()
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
@@ -44,48 +43,42 @@ class StackSamples:
                 self.take(sys._current_frames().get(thread), perf_counter() - last_s)
                 last_s = perf_counter()
 
-        sampler, before = threading.Thread(target=sample, daemon=True), sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_S)
+        sampler = threading.Thread(target=sample, daemon=True)
         sampler.start()
         try:
             yield
         finally:
             taking.clear()
             sampler.join()
-            sys.setswitchinterval(before)
 
     def take(self, frame: FrameType | None, lasted_s: float) -> None:
         """Take one sample: `frame` is the thread's innermost, `lasted_s` the seconds since the sample before."""
-        if place := _place(frame):
-            self._waiting.append((*place, lasted_s))
+        if place := place_of(frame):
+            self._seconds[place] += lasted_s  # type: ignore[assignment]  # a Counter of seconds
 
-    def keep(self, seconds: float) -> None:
-        """Count the samples that wait: they share `seconds`, in which waits for a core are not included."""
-        each_s = seconds / max(sum(lasted_s for *_, lasted_s in self._waiting), 1e-9)
-        for function, line, lasted_s in self._waiting:
-            self._lines[function][line] += each_s * lasted_s
-        self.drop()
-
-    def drop(self) -> None:
-        """Forget the samples that wait."""
-        self._waiting = []
-
-    @property
-    def most(self) -> tuple[str, float]:
-        """The function with the most time and its longest line, "name (file, line 3)", and its share of all samples."""
-        seconds = {function: sum(lines.values()) for function, lines in self._lines.items()}
-        if not seconds:
-            return "", 0.0
-        function = max(seconds, key=lambda each: seconds[each])
-        line = max(self._lines[function], key=lambda each: self._lines[function][each])
-        return f"{function[0]} ({function[1]}, line {line})", seconds[function] / sum(seconds.values())
+    def drop(self) -> Lines:
+        """The seconds of each place since the last call."""
+        seconds, self._seconds = self._seconds, Lines()
+        return seconds
 
 
-def _place(frame: FrameType | None) -> tuple[tuple[str, str], int] | None:
+def longest(lines: Lines) -> str:
+    """The function with the most seconds and its longest line, "name (file, line 3)"; "" without any."""
+    functions = Counter[tuple[str, str]]()
+    for (function, file, _), seconds in lines.items():
+        functions[function, file] += seconds
+    if not functions:
+        return ""
+    name = max(functions, key=lambda each: functions[each])
+    line = max((line for line in lines if line[:2] == name), key=lambda each: lines[each])
+    return f"{name[0]} ({name[1]}, line {line[2]})"
+
+
+def place_of(frame: FrameType | None) -> tuple[str, str, int] | None:
     """The function, its file and the line; None if the thread is in no code that the experiment has called."""
     while frame is not None and not (path := frame.f_code.co_filename).startswith(_OWN):
         name = frame.f_code.co_name
         if not path.startswith((*_LIBRARIES, "<frozen")) and not name.endswith(("comp>", "genexpr>")):
-            return (name, "a cell" if "ipykernel_" in path else Path(path).name), frame.f_lineno
+            return name, "a cell" if "ipykernel_" in path else Path(path).name, frame.f_lineno
         frame = frame.f_back
     return None

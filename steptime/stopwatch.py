@@ -9,9 +9,9 @@ from time import perf_counter, sleep, thread_time
 from steptime.machine import no_sync
 
 try:
-    from resource import RUSAGE_THREAD, getrusage
+    from resource import RUSAGE_SELF, RUSAGE_THREAD, getrusage
 except ImportError:  # only Linux has counters for each thread
-    RUSAGE_THREAD = 0  # type: ignore[misc]
+    RUSAGE_SELF = RUSAGE_THREAD = 0  # type: ignore[misc]
 
 
 class Stopwatch:
@@ -41,6 +41,11 @@ class Stopwatch:
 def _times_blocked() -> int:
     """How often this thread has given up its core by itself; 0 where the system doesn't say."""
     return getrusage(RUSAGE_THREAD).ru_nvcsw if RUSAGE_THREAD else 0
+
+
+def page_faults() -> int:
+    """How often this process has touched memory that the system had yet to provide; 0 where it isn't counted."""
+    return getrusage(RUSAGE_SELF).ru_minflt if RUSAGE_THREAD else 0
 
 
 @functools.cache

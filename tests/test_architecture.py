@@ -104,9 +104,19 @@ FLOORS: dict[str, list[set[str]]] = {
     ],
     "steptime": [
         {"errors", "machine", "parts", "stack_samples", "tables", "torch_calls", "units"},
-        {"arguments", "chrome_trace", "stopwatch"},
-        {"allocations", "annotations", "ceilings", "host_waits", "limits", "operator_timing", "partition"},
-        {"budget", "memory_by_category", "mfu", "pace", "step"},
+        {"arguments", "chrome_trace", "stopwatch", "unchanged"},
+        {
+            "allocations",
+            "annotations",
+            "budget",
+            "ceilings",
+            "host_waits",
+            "limits",
+            "operator_timing",
+            "partition",
+            "watched_steps",
+        },
+        {"gains", "memory_by_category", "mfu", "own_loop", "pace", "step"},
         {"bottleneck"},
     ],
 }

@@ -184,12 +184,12 @@ def shares(ax: Axes, limit: Limit) -> FigureSpec:
 
     Nothing else changes when a limit vanishes (Amdahl 1967): at most, or about, 1 / (1 - share).
     """
-    ordered = sorted(limit.shares, key=lambda name: -limit.shares[name])
+    ordered = [name for name in sorted(limit.shares, key=lambda name: -limit.shares[name]) if limit.shares[name] > 0]
     for y, name in enumerate(ordered):
         share = limit.shares[name]
         color = PREDICTED if name == limit.dominant else CYCLE[0]
         ax.barh(y, share, 0.55, facecolor=color, **EDGES)
-        text = f"{share:.0%}, without it {limit.words(name)}" if share < 1 else "100%"
+        text = f"{share:.0%}, {limit.without(name)}" if share < 1 else "100%"
         text_right_of(ax, share, y, text + ", dominates" * (name == limit.dominant), fontsize=9)
     name_rows(ax, ordered)
     ax.set_xlim(0, 1)
@@ -197,7 +197,8 @@ def shares(ax: Axes, limit: Limit) -> FigureSpec:
     ax.set_xlabel(f"share of the loop's time ({format_seconds(limit.loop_s)} a step)")
     largest = limit.largest
     share = limit.shares[largest]
-    fast = f"without it the loop would be {limit.words(largest)} as fast"
+    words = limit.words(largest)
+    fast = limit.without(largest) if words == "-" else f"without it the loop would be {words} as fast"
     bound = fast if share < 1 else "nothing else takes time"
     sentence = f"{largest.capitalize()} dominates with {share:.0%} of the loop's time: {bound}."
     if limit.dominant is None:

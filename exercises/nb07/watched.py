@@ -40,6 +40,7 @@ _SAME_WEIGHTS = 2e-3
 _SAME_LOSS = 1e-4
 # A script may read its loss in every fourth step, and two results at the end.
 _READS_A_STEP, _READS_AT_END = 0.25, 2
+_OPERATIONS = 12  # on an image before the network: four prepare it, and some prepare it again for the accuracy
 # What inference_mode shows is included: there, composite operators stay whole.
 _CONVOLUTIONS = ("aten::convolution", "aten::conv2d")
 _PRODUCTS = (*_CONVOLUTIONS, "aten::addmm", "aten::mm", "aten::bmm", "aten::matmul", "aten::linear")
@@ -57,7 +58,19 @@ class _ScriptWatch(TorchDispatchMode):
         self.wide = 0  # convolutions and matrix products on float64
         self.singles = 0  # operations on one image's pixels before the network
         self.listed = 0  # images turned into Python lists
+        self.prepared = 0  # images in the results of operators before the network
+        self.kept = False  # whether a loss was used with its graph after a later backward pass
+        self._losses: dict[int, tuple[Tensor, int]] = {}  # with the number of backward passes before each
         self._pass_since_read = False
+
+    def loss(self, result: object, given: list[Any]) -> None:
+        """Note a number with a graph, and whether it holds on to a step that is over."""
+        if not isinstance(result, Tensor) or not result.requires_grad:
+            return
+        now = len(self.trained)
+        self.kept |= any(self._losses[id(x)][1] < now for x in given if id(x) in self._losses)
+        if not result.dim():
+            self._losses[id(result)] = result, now
 
     def read(self) -> None:
         """Count a read; several after the same pass are one wait. Anomaly mode reads in backward: another fault."""
@@ -80,6 +93,8 @@ class _ScriptWatch(TorchDispatchMode):
             self._pass_since_read = True
         elif not func.is_view and isinstance(result, Tensor) and result.numel() == _PIXELS:
             self.singles += 1
+        elif not func.is_view and isinstance(result, Tensor) and result.shape[1:] == (_CHANNELS, _SIDE, _SIDE):
+            self.prepared += len(result)
         return result
 
 
@@ -99,6 +114,7 @@ class _MethodWatch(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if func is torch.tensor and isinstance(args[0], list | tuple):
             self.seen.listed += result.numel() // _PIXELS
+        self.seen.loss(result, [*(args[0] if args and isinstance(args[0], list | tuple) else args[:1]), *given])
         return result
 
 
@@ -163,6 +179,8 @@ def fixed_script(answer: object) -> str:
         with _as_before():
             _judge_learning(model, result, epoch)
         found = dict(_traces(seen, epoch)) | found
+        if seen.kept and not found:
+            raise NotYet("The sum of the losses keeps the graph of every step in memory. Add loss.detach() to it.")
     if found:
         left = remaining(list(found.values()), of=len(slow_script.FAULTS))
         raise NotYet(f"It learns the same. {left}", faults_left=len(found))
@@ -253,3 +271,8 @@ def _traces(seen: _ScriptWatch, epoch: _Epoch) -> Iterator[tuple[str, str]]:
         yield "reading back", f"the host asked for a value at {seen.reads} moments in {steps} steps, and waited."
     if max(seen.singles, 2 * seen.listed) >= images:
         yield "preparation", "before the network, pixels are handled one image after another, or become Python lists."
+    elif seen.prepared > _OPERATIONS * images:
+        yield (
+            "preparation",
+            f"before the network, {seen.prepared} images are calculated for {images}: prepare each once.",
+        )

@@ -253,6 +253,44 @@ def variant(*, steps=None, shuffle=False, size=None, average=False, twice=False,
     return train
 
 
+def prepares_all_in_each_step(model, images, labels, device, batch, lr):
+    """Mended, but for a preparation of all images in each step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    y, total = torch.from_numpy(labels).to(device), torch.zeros((), device=device)
+    for start in range(0, len(images), batch):
+        x = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5
+        rows = slice(start, start + batch)
+        optimizer.zero_grad()
+        loss = cross_entropy(model(x[rows]), y[rows])
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(y[rows])
+    with torch.no_grad():
+        right = model(x).argmax(1) == y
+    return {"loss": float(total) / len(x), "accuracy": float(right.double().mean())}
+
+
+def keeps_graphs(add):
+    """Mended, but for a sum of losses that `add` makes with their graphs."""
+
+    def train(model, images, labels, device, batch, lr):
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+        x, y = (torch.from_numpy(images).to(device) / 255 - 0.5) / 0.5, torch.from_numpy(labels).to(device)
+        total, losses = 0.0, []
+        for part, wanted in zip(x.split(batch), y.split(batch), strict=True):
+            optimizer.zero_grad()
+            loss = cross_entropy(model(part), wanted)
+            loss.backward()
+            optimizer.step()
+            total = add(total, loss * len(part), losses)
+        with torch.no_grad():
+            right = model(x).argmax(1) == y
+        total = torch.stack(losses).sum() if losses else total
+        return {"loss": total.item() / len(x), "accuracy": float(right.double().mean())}
+
+    return train
+
+
 def wide_classifier(model, *given):
     """Mended but for the classifier, which stays in float64."""
     model.classifier.double()
@@ -418,6 +456,13 @@ WRONG = {
             reading_by(lambda logits: torch.save(logits, io.BytesIO())),
             REMAINS + "the host asked for a value",
             "reading-is-free",
+        ),
+        (prepares_all_in_each_step, REMAINS + "before the network", "python-loop-per-item"),
+        (keeps_graphs(lambda total, loss, losses: total + loss), "keeps the graph of every step", "other-formula"),
+        (
+            keeps_graphs(lambda total, loss, losses: losses.append(loss) or total),
+            "keeps the graph of every step",
+            "other-formula",
         ),
         (in_another_thread, "in this thread", "result-of-another-kind"),
         (trains_nothing, "No image went through", "hard-coded"),

@@ -53,8 +53,8 @@ def profile_step(
 
     The Chrome trace goes to `path`, by default in the folder of your results, one file per rank.
     """
-    here, busy = machine(), _watch()
-    path = _trace_path() if path is None else path
+    here, busy = machine(), watch_others()
+    path = trace_path() if path is None else path
     profile = steptime.profile_step(step, batches, steps=steps, warmup=warmup, path=path, device=here.device)
     doubt = tuple(f"The times are in doubt: {reason}." for reason in [busy()] if reason)
     return replace(profile, device=here.name, notes=(*profile.notes, *doubt))
@@ -69,14 +69,10 @@ def find_bottleneck(
     No other notebook measures meanwhile. The answer says how busy the machine was, if other programs took so much that
     the shares are in doubt.
     """
-
-    def rates() -> steptime.Ceilings:
-        return _rates(ceilings or measure_ceilings())  # with the threads that the experiments use
-
-    device = machine().device
+    rates, device = rates_of(ceilings), machine().device
     with turns.turn():
         return steptime.find_bottleneck(
-            step, batches, budget_s=budget_s, ceilings=rates, device=device, watch=_watch, path=_trace_path()
+            step, batches, budget_s=budget_s, ceilings=rates, device=device, watch=watch_others, path=trace_path()
         )
 
 
@@ -101,6 +97,11 @@ def wait_lines(work: Callable[[], object]) -> Table:
     return steptime.wait_lines(work, libraries=[ROOT / name for name in PACKAGES])
 
 
+def rates_of(ceilings: Ceilings | None) -> Callable[[], steptime.Ceilings]:
+    """A function that returns them, by default this machine's, with the threads that torch uses when it is called."""
+    return lambda: _rates(ceilings or measure_ceilings())
+
+
 def _rates(ceilings: Ceilings) -> steptime.Ceilings:
     """Labkit's ceilings as steptime's."""
     return steptime.Ceilings(
@@ -114,12 +115,13 @@ def _rates(ceilings: Ceilings) -> steptime.Ceilings:
     )
 
 
-def _watch() -> Callable[[], str]:
+def watch_others() -> Callable[[], str]:
+    """A watch on other programs, for steptime."""
     watch = Watch(gpu=machine().device != "cpu")
     return lambda: watch.so_far().reason
 
 
-def _trace_path() -> Path:
+def trace_path() -> Path:
     """A file for each rank in the folder of results."""
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     name = f"step-rank{torch.distributed.get_rank()}.json" if several else "step.json"

@@ -27,12 +27,13 @@ from labkit.measure import contention, profiling
 from labkit.measure.ceilings import Ceilings as MeasuredCeilings
 from labkit.measure.machine import threads
 from labkit.measure.probe import Ceiling
-from steptime import Ceilings, bottleneck, budget, operator_timing, stopwatch
+from steptime import Ceilings, bottleneck, budget, gains, operator_timing, stopwatch
 from steptime.stack_samples import StackSamples
 from steptime.torch_calls import EachOperator
 
 LAUNCH_S, FLOP_PER_S, BYTES_PER_S, LINK_BYTES_PER_S = 5e-6, 1e9, 1e9, 2e7
 WORK_S = 0.02  # of the host, in virtual time
+FAULT_S, NEW_BYTES = 2.5e-5, 2**25  # of a page; tensors from this size on take new memory, as with glibc
 _COPY, _MATMUL = (
     Ceiling(rate, rate, rate, unit, at="planted", n=1, runs=1)
     for rate, unit in ((BYTES_PER_S, "B/s"), (FLOP_PER_S, "FLOP/s"))
@@ -49,7 +50,7 @@ class VirtualTime:
 
     def __init__(self):
         self.now_s, self.thread = 0.0, threading.get_ident()
-        self.samples = None
+        self.faults, self.samples = 0, None
 
     def clock(self):
         return self.now_s
@@ -65,6 +66,11 @@ class VirtualTime:
 
     wait = work
 
+    def fault(self, n):
+        """The system provides so many pages of new memory."""
+        self.faults += n
+        self.now_s += n * FAULT_S
+
     @contextlib.contextmanager
     def sampling(self, samples):
         """Within the block, `samples` are taken: in place of StackSamples.taken."""
@@ -73,11 +79,17 @@ class VirtualTime:
         self.samples = None
 
     def operator(self, func, args, kwargs):
-        out = func(*args, **kwargs)
+        begin_s, out = self.now_s, func(*args, **kwargs)
         call = operator_timing.described(func, args, kwargs, out, 0.0)
+        slower = max(torch.get_num_threads() / gains.cores(), 1.0)  # more threads than cores wait for each other
+        makes = bool(func._schema.returns) and func._schema.returns[0].alias_info is None
+        if makes and call.n_bytes and isinstance(out, torch.Tensor) and out.nbytes >= NEW_BYTES:
+            self.fault(out.nbytes // 4096)
         unexplained_s = 0.2 * (call.name in UNEXPLAINED)
         bytes_per_s = LINK_BYTES_PER_S if call.group == "communication" else BYTES_PER_S
-        self.now_s += LAUNCH_S + max(call.flop / FLOP_PER_S, call.n_bytes / bytes_per_s) + unexplained_s
+        self.now_s += LAUNCH_S + slower * max(call.flop / FLOP_PER_S, call.n_bytes / bytes_per_s) + unexplained_s
+        if self.samples is not None and threading.get_ident() == self.thread:
+            self.samples.take(sys._getframe(2), self.now_s - begin_s)
         return out
 
 
@@ -515,11 +527,20 @@ def json_metrics(time):
 
 
 def collecting_garbage(time):
+    class Slow:
+        """Part of a cycle, and slow to be collected."""
+
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            time.work(WORK_S)
+
     kept = [[i] for i in range(100_000)]
 
     def collect(batch):
+        Slow()
         gc.collect()
-        time.work(WORK_S)
         return kept
 
     return with_host_work(collect)
@@ -647,9 +668,10 @@ PLANTED = {
         element_by_element, large_weights_one_row, large_table, plain_adam, foreach_adam, fused_adam, copies,
         into_kept_memory, zeros, strided_addition, gradient_of_a_table,
     ),
-    "arithmetic": (large_matmuls, convolutions, attention, lstm, validated_now_and_then),
+    "arithmetic": (large_matmuls, convolutions, attention, lstm),
     "unknown": (sorting, factored),
-    "other host work": (sleeping, checkpoint_now_and_then),
+    "other host work": (sleeping,),
+    "occasional work": (validated_now_and_then, checkpoint_now_and_then),
 }  # fmt: skip
 # the same for loops whose time is Python's or another process's; of host work, the function that it is in
 HOST_WORK = {
@@ -660,14 +682,14 @@ HOST_WORK = {
         checkpoint: "save",
         text_log: "log",
         json_metrics: "report",
-        collecting_garbage: "collect",
         hook_in_backward: "slow_hook",
         shuffled_in_python: "shuffled",
         numpy_and_back: "sort_in_numpy",
         growing_history: "remember",
         sleeping: "pause",
-        checkpoint_now_and_then: "save_every_fifth",
     },
+    "occasional work": {checkpoint_now_and_then: "save_every_fifth"},
+    "garbage collection": {collecting_garbage: "collect"},
 }
 
 

@@ -10,9 +10,10 @@ from time import sleep
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 import steptime as profiling
-from steptime import bottleneck, budget, machine, operator_timing, pace, stopwatch
+from steptime import bottleneck, budget, machine, operator_timing, own_loop, pace, stopwatch, watched_steps
 from steptime.errors import BadArgument, BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import no_sync, one_thread
@@ -21,7 +22,7 @@ from steptime.pace import Pace, split_by_limit
 from steptime.stack_samples import StackSamples
 from steptime.torch_calls import EachOperator
 from tests.selection import sampled
-from tests.test_steptime import planted_loops
+from tests.test_steptime import causes, planted_loops
 from tests.test_steptime.planted_loops import CEILINGS, VirtualTime
 
 pytestmark = pytest.mark.slow  # runs whole training loops
@@ -46,6 +47,14 @@ def time(monkeypatch):
     monkeypatch.setattr(budget, "perf_counter", found.clock)
     monkeypatch.setattr(stopwatch, "perf_counter", found.clock)
     monkeypatch.setattr(stopwatch, "_blocking_is_counted", lambda: False)
+    for name in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(watched_steps, name, found.clock)
+    for module in (operator_timing, pace, watched_steps):
+        monkeypatch.setattr(module, "page_faults", lambda: found.faults)
+    monkeypatch.setattr(own_loop, "perf_counter", found.clock)
+    monkeypatch.setattr(watched_steps, "_CORE_WAITS", "none")
+    monkeypatch.setattr(bottleneck, "compiled_anything", lambda: False)  # loops pretend to
+    monkeypatch.setitem(counters["stats"], "unique_graphs", 0)
     monkeypatch.setattr(StackSamples, "taken", lambda samples: found.sampling(samples))
     with EachOperator(found.operator):
         yield found
@@ -76,8 +85,17 @@ def test_work_of_the_host_is_named_with_the_function_that_it_is_in(time, loop, l
     found = profiling.find_bottleneck(*loop(time), budget_s=0.4, ceilings=CEILINGS)
     assert found.dominant == limit, found
     if place:
-        assert found.where.startswith(f"{place} (planted_loops.py, line "), found
-        assert f"Most of it: {found.where}." in str(found)
+        assert found.line.startswith(f"{place} (planted_loops.py, line "), found
+        assert f"Most of it: {found.line}." in str(found)
+
+
+@pytest.mark.parametrize(
+    ("make", "limit", "place"), sampled([pytest.param(*loop[1:], id=loop[0]) for loop in causes.LOOPS], 10)
+)
+def test_the_usual_causes_are_named(time, make, limit, place):
+    found = profiling.find_bottleneck(*make(time), budget_s=8, ceilings=CEILINGS)
+    assert found.dominant == limit, found
+    assert found.line.startswith(place), found
 
 
 @pytest.mark.complete

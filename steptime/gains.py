@@ -1,0 +1,174 @@
+"""Remove a suspect from a loop for real, or halve it, and measure what is gained: in pairs, one after the other."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import ctypes
+import gc
+import io
+import logging
+import os
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+from steptime.annotations import Batch
+from steptime.budget import Budget
+from steptime.limits import Gain, Limit
+from steptime.parts import COLLECTING, FAULTS, HOST, OCCASIONAL
+from steptime.stopwatch import worked_and_slept
+from steptime.torch_calls import kept_as_compiled
+
+_PAIRS = 6  # the median lies between the least and the most of six in 31 of 32 cases (sign test)
+_SUSPECT = 0.1  # share of the time from which on a limit is removed or halved for real
+REFUSALS = (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError, AttributeError, OSError)
+_TRIM, _MAP_MOST, _MAP_FROM = -1, -4, -3  # of glibc's mallopt
+_DEFAULTS = {_TRIM: 2**26, _MAP_FROM: 2**25, _MAP_MOST: 65_536}  # where glibc's own adjustment ends, and its default
+Step = Callable[[], object]
+Change = Callable[[], contextlib.AbstractContextManager[Any]]
+
+
+def measured(
+    limit: str,
+    change: str,
+    before: Step,
+    after: Step,
+    budget: Budget,
+    *,
+    within: Change = contextlib.nullcontext,
+    calls: int = 1,
+    rows: int = 1,
+) -> Gain:
+    """The gain of `after`, called within the block `within`, over `before`: each `calls` times or more, in turn.
+
+    `after` handles `rows` times as many rows as `before`.
+    """
+
+    def seconds(work: Step, changed: Change) -> float:
+        with changed():
+            for _ in range(2):  # what the change itself costs, or what it has to find first, is no part of a step
+                work()
+            return sum(worked_and_slept(work, budget.sync, often))
+
+    each_s = sum(worked_and_slept(before, budget.sync))
+    often = calls * budget.often(calls * each_s, share=0.02, most=50)
+    ratios = []
+    for turn in range(_PAIRS):
+        sides = [(before, contextlib.nullcontext), (after, within)]
+        taken = [seconds(*side) for side in (sides if turn % 2 else sides[::-1])]
+        before_s, after_s = taken if turn % 2 else taken[::-1]
+        ratios.append(rows * before_s / max(after_s, 1e-12))
+    return Gain(limit, change, statistics.median(ratios), min(ratios), max(ratios), _PAIRS)
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Within the block, Python's garbage collector doesn't run, not even where it is called."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        with mock.patch.object(gc, "collect", return_value=0):
+            yield
+    finally:
+        (gc.enable if was else gc.disable)()
+
+
+@contextlib.contextmanager
+def without_output() -> Iterator[None]:
+    """Within the block, print, logging and torch.save write nothing."""
+    nowhere, disabled = io.StringIO(), logging.root.manager.disable
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(builtins, "print"))
+        stack.enter_context(mock.patch.object(torch, "save"))
+        stack.enter_context(mock.patch.multiple(sys, stdout=nowhere, stderr=nowhere))
+        stack.callback(logging.disable, disabled)
+        logging.disable(logging.CRITICAL)
+        yield
+
+
+@contextlib.contextmanager
+def kept_memory() -> Iterator[None]:
+    """Within the block, the C library keeps what is freed and gives it out again, so that it isn't new to the system.
+
+    Afterwards its limits stand where glibc's own adjustment of them ends. Source: mallopt(3).
+    """
+    library = ctypes.CDLL(None)
+    library.mallopt(_MAP_MOST, 0)
+    library.mallopt(_TRIM, 2**31 - 1)
+    try:
+        yield
+    finally:
+        for name, value in _DEFAULTS.items():
+            library.mallopt(name, value)
+
+
+@contextlib.contextmanager
+def fused(optimizers: list[torch.optim.Optimizer]) -> Iterator[None]:
+    """Within the block, optimizers update all parameters in one operator."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    before = [(group["foreach"], group["fused"]) for group in groups]
+    for group in groups:
+        group.update(foreach=False, fused=True)
+    try:
+        yield
+    finally:
+        for group, (foreach, was) in zip(groups, before, strict=True):
+            group.update(foreach=foreach, fused=was)
+
+
+def not_fused(step: Step) -> list[torch.optim.Optimizer]:
+    """Optimizers whose weights the step updates, and that have a fused form and don't use it."""
+    groups = {one: one.param_groups for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)}
+    before = {one: [p._version for group in groups[one] for p in group["params"]] for one in groups}
+    step()
+    return [
+        one
+        for one, versions in before.items()
+        if all("fused" in group and not group["fused"] for group in groups[one])
+        and [p._version for group in groups[one] for p in group["params"]] != versions
+    ]
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def tried(
+    step: Callable[[Batch], object],
+    next_batch: Callable[[], Batch],
+    batches: tuple[Batch, Batch],
+    limit: Limit,
+    budget: Budget,
+) -> tuple[Gain, ...]:
+    """What was gained where suspects with a tenth of the time were removed or halved.
+
+    `batches` are one batch, and twice that. A change that the step refuses is left out.
+    """
+    found, (batch, twice), every = list[Gain](), batches, max(limit.every, 1)
+
+    def attempt(name: str, change: str, after: Step | None = None, before: Step | None = None, **options: Any) -> None:
+        if not budget.agreed(int(limit.shares[name] >= _SUSPECT)):
+            return
+        with contextlib.suppress(*REFUSALS), kept_as_compiled():
+            found.append(measured(name, change, before or once, after or once, budget, **options))
+
+    def once() -> object:
+        return step(batch)
+
+    attempt("input", "a batch already in memory", before=lambda: step(next_batch()))
+    attempt("launch overhead", "twice the batch, by row", after=lambda: step(twice), rows=2)
+    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
+        attempt(FAULTS, "memory that is kept, as out= does", within=kept_memory)
+    attempt(COLLECTING, "without garbage collection", within=without_collector, calls=every)
+    for name, calls in ((HOST, 1), (OCCASIONAL, every)):
+        attempt(name, "without print, logging and torch.save", within=without_output, calls=calls)
+    largest = max(("launch overhead", "memory bandwidth"), key=lambda name: limit.shares[name])
+    if budget.agreed(int(limit.shares[largest] >= _SUSPECT)) and (optimizers := not_fused(once)):
+        attempt(largest, "a fused optimizer", within=lambda: fused(optimizers))
+    return tuple(found)

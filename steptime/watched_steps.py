@@ -1,0 +1,241 @@
+"""Watch hundreds of steps of a loop at little cost: how long each takes, and what happens in some of them only."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import os
+import statistics
+import sys
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter, thread_time
+from typing import Any
+
+import torch
+
+from steptime.parts import COLLECTING, COMPILING, FIRST_EPOCH, OCCASIONAL
+from steptime.stack_samples import Lines, StackSamples, longest, place_of
+from steptime.stopwatch import page_faults
+from steptime.units import format_seconds, significant
+
+_CORE_WAITS = "/proc/self/task/{}/schedstat"  # Linux, Documentation/scheduler/sched-stats.rst
+_LONG, _LONG_S = 1.5, 2e-4  # a step is unusual that takes so many times as long as others, and so much longer
+_NEW = 0.25  # a line is new that usual turns spend less on than this share of what an unusual one does
+
+
+@dataclass
+class Step:
+    """One turn of the loop: seconds in which it waits for its batch, and those of the step; what else happened in it.
+
+    `faults` are the process's page faults, `collecting_s` seconds of Python's garbage collector, `graphs` those that
+    torch.compile compiled, `epoch` how often the batches began anew. `lines` and `input_lines` are samples of the
+    stack, in the step and in the input.
+    """
+
+    input_s: float = 0.0
+    step_s: float = 0.0
+    faults: int = 0
+    collecting_s: float = 0.0
+    graphs: int = 0
+    epoch: int = 0
+    lines: Lines = field(default_factory=Counter)
+    input_lines: Lines = field(default_factory=Counter)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the turn."""
+        return self.input_s + self.step_s
+
+
+class StepWatch:
+    """Notes each turn of a loop, from `begin`: what lies between `input_begins` and `input_ends` is input.
+
+    On a CPU, time in which this thread waited for a core doesn't count (Linux). On a GPU, events on its stream tell the
+    time: input is then what keeps the GPU waiting, and what the host does meanwhile takes no time.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.on_gpu = device != "cpu"
+        self.samples, self.epoch, self.collected = StackSamples(), 0, Lines()
+        self._turns: list[tuple[list[tuple[Any, str]], Step]] = []
+        self._waits: int | None = None
+        self._collecting_s = self._since_s = 0.0
+        self._thread = threading.get_ident()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within the block, samples of the stack are taken, and the garbage collector is timed."""
+        with contextlib.suppress(OSError):  # nanoseconds that this thread has run, and waited for a core
+            self._waits = os.open(_CORE_WAITS.format(threading.get_native_id()), os.O_RDONLY)
+        gc.callbacks.append(self._collecting)
+        try:
+            with self.samples.taken():
+                yield
+        finally:
+            gc.callbacks.remove(self._collecting)
+            if self._waits is not None:
+                os.close(self._waits)
+                self._waits = None
+
+    def begin(self) -> None:
+        """End the turn before, if there is one, and begin the next."""
+        if self._turns:
+            self._end()
+        self.samples.drop()
+        self._collecting_s, self._counts = 0.0, (page_faults(), _graphs())
+        self._turns.append(([(self._mark(), "step_s")], Step(epoch=self.epoch)))
+
+    def input_begins(self) -> None:
+        """From here on, the loop waits for a batch."""
+        marks, step = self._turns[-1]
+        step.lines.update(self.samples.drop())
+        marks.append((self._mark(), "input_s"))
+
+    def input_ends(self) -> None:
+        """From here on, it works."""
+        marks, step = self._turns[-1]
+        step.input_lines.update(self.samples.drop())
+        step.epoch = self.epoch
+        marks.append((self._mark(), "step_s"))
+
+    def end(self) -> list[Step]:
+        """The turns; the last of them ends here."""
+        self._end()
+        if self.on_gpu:
+            torch.cuda.synchronize()
+        for marks, step in self._turns:
+            for (mark, name), (following, _) in itertools.pairwise(marks):
+                seconds = 1e-3 * mark.elapsed_time(following) if self.on_gpu else max(following - mark, 0.0)
+                setattr(step, name, getattr(step, name) + seconds)
+        return [step for _, step in self._turns]
+
+    def _end(self) -> None:
+        marks, step = self._turns[-1]
+        marks.append((self._mark(), ""))
+        step.lines.update(self.samples.drop())
+        step.collecting_s = self._collecting_s
+        step.faults, step.graphs = page_faults() - self._counts[0], _graphs() - self._counts[1]
+
+    def _mark(self) -> Any:
+        if not self.on_gpu:
+            waited_ns = int(os.pread(self._waits, 64, 0).split()[1]) if self._waits is not None else 0
+            return perf_counter() - 1e-9 * waited_ns
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _collecting(self, phase: str, info: dict[str, int]) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        if phase == "start":
+            self._since_s = thread_time()
+            return
+        seconds = thread_time() - self._since_s
+        self._collecting_s += seconds
+        if seconds > _LONG_S and (place := place_of(sys._getframe(1))):
+            self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
+
+
+def _graphs() -> int:
+    """How many graphs torch.compile has compiled in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo.counters["stats"]["unique_graphs"] if dynamo is not None else 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the turns of a loop show: seconds of a mean turn by what happens in some only, and the rest.
+
+    `input_s` and `step_s` are the rest's. `where` names the line of each. `every` is how many turns lie between two
+    with occasional work, 0 if that differs or happens once. Of a usual step, `step_faults` are the page faults, and
+    `collecting_s` the seconds of garbage collection.
+    """
+
+    seconds_of: dict[str, float]
+    input_s: float
+    step_s: float
+    where: dict[str, str]
+    evidence: tuple[str, ...]
+    every: int = 0
+    step_faults: float = 0.0
+    collecting_s: float = 0.0
+
+
+def seen(turns: Sequence[Step], collected: Lines) -> Seen:
+    """What several turns show. A slow first epoch counts as if one more, at the later ones' speed, followed."""
+    seconds_of, where, notes, every = dict[str, float](), dict[str, str](), list[str](), 0
+    first, later = ([turn for turn in turns if (turn.epoch > turns[0].epoch) == is_later] for is_later in (False, True))
+    turns = later or turns
+    if len(later) >= len(first) > 1:
+        one, other = (statistics.median(turn.seconds for turn in some) for some in (first, later))
+        if one > _LONG * other + _LONG_S:
+            seconds_of[FIRST_EPOCH] = max(_mean(first, "seconds") - _mean(later, "seconds"), 0.0) / 2
+            where[FIRST_EPOCH] = longest(_more(first, later) + _more(first, later, "input_lines"))
+            notes.append(f"A batch of the first epoch takes {format_seconds(one)}, later ones {format_seconds(other)}.")
+    base_s = sorted(turn.step_s for turn in turns)[len(turns) // 4]
+    unusual = [i for i, turn in enumerate(turns) if turn.step_s > max(_LONG * base_s, base_s + _LONG_S)]
+    unusual = unusual if 2 * len(unusual) <= len(turns) else []
+    usual = [turn for i, turn in enumerate(turns) if i not in set(unusual)]
+    usual_s, collecting_s = _mean(usual, "step_s"), _mean(usual, "collecting_s")
+    for name, place, at in _events(turns, unusual, usual):
+        more_s = sum(max(turns[i].step_s - usual_s - turns[i].collecting_s, 0.0) for i in at)
+        seconds_of[name] = seconds_of.get(name, 0.0) + more_s / len(turns)
+        where.setdefault(name, place)
+        period = _period(at)
+        every = every or period * (name == OCCASIONAL)
+        often = f"Every {period} steps" if period else f"In {len(at)} of {len(turns)} steps"
+        notes.append(f"{often}, {name} takes {format_seconds(more_s / len(at))} more{': ' * bool(place)}{place}.")
+    seconds_of[COLLECTING], where[COLLECTING] = _mean(turns, "collecting_s"), longest(collected)
+    where |= {"step": longest(_lines(usual)), "input": longest(_lines(turns, "input_lines"))}
+    speed = f"Watched: {len(turns)} steps, {significant(1 / max(_mean(turns, 'seconds'), 1e-9))} a second."
+    step_s, faults = max(usual_s - collecting_s, 1e-9), statistics.median(turn.faults for turn in usual)
+    return Seen(
+        seconds_of, _mean(turns, "input_s"), step_s, where, (speed, *notes), every, faults, collecting_s
+    )  # fmt: skip
+
+
+def _period(at: Sequence[int]) -> int:
+    """How many turns lie between two of those at these positions; 0 if that differs, or if there are too few."""
+    steps = [b - a for a, b in itertools.pairwise(at)]
+    usual = statistics.mode(steps) if steps else 0
+    return usual if usual > 1 and steps.count(usual) > 0.6 * len(steps) else 0
+
+
+def _events(
+    turns: Sequence[Step], unusual: Sequence[int], usual: Sequence[Step]
+) -> Iterator[tuple[str, str, list[int]]]:
+    """What happens in unusual turns: its name, its line, and in which turns.
+
+    Without a line of its own and without a period, a long turn is chance, and no event.
+    """
+    at, before = defaultdict[tuple[str, ...], list[int]](list), _lines(usual)
+    longest_s = max((turns[i].step_s for i in unusual), default=0.0)
+    for i in unusual:
+        line, seconds = next(iter(_more([turns[i]], usual).most_common(1)), (("", "", 0), 0.0))
+        new = before[line] < _NEW * seconds * len(usual)
+        kind = line[:2] if new else ("", "long" if 3 * turns[i].step_s > longest_s else "")
+        at[COMPILING if turns[i].graphs else OCCASIONAL, *kind].append(i)
+    for (name, function, _), indices in sorted(at.items(), key=lambda item: -len(item[1])):
+        if name == COMPILING or function or (_period(indices) and len(indices) > 2):
+            yield name, longest(_more([turns[i] for i in indices], usual)) if function else "", indices
+
+
+def _mean(turns: Sequence[Step], name: str) -> float:
+    return float(statistics.mean(getattr(turn, name) for turn in turns))
+
+
+def _lines(turns: Sequence[Step], kind: str = "lines") -> Lines:
+    total = Lines()
+    for turn in turns:
+        total.update(getattr(turn, kind))
+    return total
+
+
+def _more(some: Sequence[Step], others: Sequence[Step], kind: str = "lines") -> Lines:
+    """Seconds of each line in a mean turn of `some`, beyond those in one of `others`."""
+    means = [Counter({k: s / len(turns) for k, s in _lines(turns, kind).items()}) for turns in (some, others)]
+    return means[0] - means[1]
