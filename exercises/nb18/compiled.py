@@ -10,9 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from labkit.core.data_table import TableRow, read_table
-
 from kerneltrace import tiles
+from kerneltrace.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
 from labkit.core.errors import KernelError
 from labkit.core.paths import DATA
@@ -87,7 +86,7 @@ def code(name: str, kernel: Any, *args: Any, capability: int = 90, **constants: 
         made = tiles.compile(kernel, *args, capability=capability, **constants)
         return Code(name, capability, counted(made), f"compiled here by Triton {tiles.triton.__version__}")
     rows = [
-        row for row in read_table(RECORDED, TableRow) if (row["name"], row["capability"]) == (name, str(capability))
+        row for row in read_table(RECORDED, TableRow, DataError) if (row["name"], row["capability"]) == (name, str(capability))
     ]
     if not rows:
         raise KernelError(f"{name!r} wasn't recorded for {capability / 10:.1f}: compiling it needs Triton, on Linux.")
@@ -138,7 +137,7 @@ def cutile() -> Table:
         sizes = {str(capability): cutile_bytes(capability) for capability in (80, 90, 100)}
         origin = f"compiled here by {by}"
     else:
-        found = [row for row in read_table(RECORDED, TableRow) if row["what"] == "B of cubin"]
+        found = [row for row in read_table(RECORDED, TableRow, DataError) if row["what"] == "B of cubin"]
         sizes = {row["capability"]: int(row["value"]) for row in found}
         origin = f"recorded, by {found[0]['compiler']}"
     rows = tuple((f"{int(capability) / 10:.1f}", format_bytes(n)) for capability, n in sizes.items())
