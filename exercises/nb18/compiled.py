@@ -13,7 +13,7 @@ from typing import Any
 from kerneltrace import tiles
 from kerneltrace.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
-from labkit.core.errors import KernelError
+from labkit.core.errors import DataError, KernelError
 from labkit.core.paths import DATA
 from labkit.core.units import format_bytes
 from labkit.lesson.boards import SpeedBoard
@@ -86,7 +86,9 @@ def code(name: str, kernel: Any, *args: Any, capability: int = 90, **constants: 
         made = tiles.compile(kernel, *args, capability=capability, **constants)
         return Code(name, capability, counted(made), f"compiled here by Triton {tiles.triton.__version__}")
     rows = [
-        row for row in read_table(RECORDED, TableRow, DataError) if (row["name"], row["capability"]) == (name, str(capability))
+        row
+        for row in read_table(RECORDED, TableRow, DataError)
+        if (row["name"], row["capability"]) == (name, str(capability))
     ]
     if not rows:
         raise KernelError(f"{name!r} wasn't recorded for {capability / 10:.1f}: compiling it needs Triton, on Linux.")
