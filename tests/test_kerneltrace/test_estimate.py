@@ -169,13 +169,13 @@ __global__ void gathered(const int* following, int* out, int n) {
 def test_a_load_that_needs_the_one_before_waits_for_it_and_others_go_together(in_c):
     following = ((np.arange(CHASE * STRIDE) + STRIDE) % (CHASE * STRIDE)).astype(np.int32)
     out = np.zeros(32, np.int32)
-    chain, apart = (
+    traces = (
         trace(IN_C, 1, 32, following, out, CHASE, name=kernel.__name__)
         if in_c
         else trace(kernel, 1, 32, following, out)
         for kernel in (chased, gathered)
     )
-    chain, apart = (done.estimate("A100 SXM4 80GB") for done in (chain, apart))
+    chain, apart = (done.estimate("A100 SXM4 80GB") for done in traces)
     assert chain.parts["latency"] == pytest.approx(CHASE * MEMORY_CLOCKS / 1410e6, rel=0.05)
     assert chain.seconds > 3 * apart.seconds
 
