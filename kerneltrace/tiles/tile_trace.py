@@ -22,8 +22,7 @@ from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
 from kerneltrace.tiles.binding import python_of
 from kerneltrace.tiles.compiling import TileCode, occupancy
-from kerneltrace.tiles.memory import KINDS, TileArray
-from kerneltrace.tiles.running import Ended, Run, arguments, findings
+from kerneltrace.tiles.running import KINDS, Ended, Run, TileArray, arguments, findings
 from kerneltrace.tiles.traffic import Traffic, assumed, moved, room, time
 from kerneltrace.units import format_bytes
 
@@ -76,13 +75,13 @@ class TileTrace(ShownAsTable):
 
     @cached_property
     def _rows(self) -> Array:
-        return np.array(self._run.log.rows, np.int64).reshape(-1, 4)
+        return np.array(self._run.rows, np.int64).reshape(-1, 4)
 
     @cached_property
-    def _sizes(self) -> Array:
-        """Elements and distinct sectors of each access."""
-        sizes = [(int(n.sum()), len(self._sectors(i))) for i, n in enumerate(self._run.log.lengths)]
-        return np.array(sizes, np.int64).reshape(-1, 2)
+    def _sectors(self) -> list[Array]:
+        """The distinct sectors that each access touches, by number within their array."""
+        sizes = [self._run.arrays[row[3]].array.itemsize for row in self._run.rows]
+        return [np.unique(at.astype(int) * n // SECTOR_BYTES) for at, n in zip(self._run.places, sizes, strict=True)]
 
     def _picked(self, array: str = "", line: int = 0, kind: str = "", program: int | None = None) -> Array:
         """Numbers of the accesses that these arguments leave."""
@@ -101,40 +100,25 @@ class TileTrace(ShownAsTable):
     def count(self, array: str = "", line: int = 0, kind: str = "") -> TileCounts:
         """Counts of the accesses to one array, of one line, of one kind (load, store or atomic)."""
         picked = self._picked(array, line, kind)
-        elements = n_bytes = distinct = sectors = 0
+        elements = n_bytes = distinct = 0
         for number, one in enumerate(self._run.arrays):
-            mine = picked[self._rows[picked, 3] == number]
-            asked, of_sectors = (int(n) for n in self._sizes[mine].sum(axis=0))
-            elements, n_bytes, sectors = elements + asked, n_bytes + asked * one.array.itemsize, sectors + of_sectors
-            distinct += int((self._hits(one, mine) > 0).sum()) * one.array.itemsize
-        return TileCounts(elements, n_bytes, distinct, sectors)
+            hits, size = self._hits(one, picked[self._rows[picked, 3] == number]), one.array.itemsize
+            elements, n_bytes = elements + int(hits.sum()), n_bytes + int(hits.sum()) * size
+            distinct += int((hits > 0).sum()) * size
+        return TileCounts(elements, n_bytes, distinct, sum(len(self._sectors[i]) for i in picked))
 
     def _hits(self, one: TileArray, picked: Array) -> Array:
         """How often each place of an array was touched by some accesses."""
-        change, log = np.zeros(one.span + 1, np.int64), self._run.log
-        if len(picked):
-            starts = np.concatenate([log.starts[i] for i in picked])
-            np.add.at(change, starts, 1)
-            np.add.at(change, starts + np.concatenate([log.lengths[i] for i in picked]), -1)
-        return change.cumsum()[:-1]
-
-    def _sectors(self, access: int) -> Array:
-        """The distinct sectors that an access touches, by number within their array."""
-        log, size = self._run.log, self._run.arrays[self._rows[access, 3]].array.itemsize
-        first = log.starts[access] * size // SECTOR_BYTES
-        n = (log.starts[access] + log.lengths[access]) * size
-        n = -(-n // SECTOR_BYTES) - first
-        each = np.repeat(first - np.append(0, n.cumsum()[:-1]), n) + np.arange(n.sum())
-        return each[np.flatnonzero(np.diff(each, prepend=-1) > 0)]
+        places = [self._run.places[i] for i in picked]
+        return np.bincount(np.concatenate(places) if places else [], minlength=one.span)
 
     def touched(self, array: str, program: Any = None, kind: str = "load") -> Array:
         """How often each element of an array was touched: by one program, given by its place or number, or by all."""
         if isinstance(program, tuple):
             at = (*program, 0, 0)[:3]
             program = at[0] + self.grid.x * (at[1] + self.grid.y * at[2])
-        one = next((one for one in self._run.arrays if one.name == array), None)
         picked = self._picked(array, 0, kind, program)
-        assert one is not None
+        one = next(one for one in self._run.arrays if one.name == array)
         return one.shaped(self._hits(one, picked)).copy()
 
     def _room(self, chip: Device, code: TileCode | None) -> tuple[Occupancy, tuple[str, ...]]:
@@ -150,7 +134,7 @@ class TileTrace(ShownAsTable):
         """Bytes asked of L2, read from DRAM and written to it, by access, with so many programs at a time."""
         program = self._rows[:, 0]
         step = np.arange(len(program)) - np.searchsorted(program, program)
-        accesses = [(row[3], KINDS[row[2]], self._sectors(i)) for i, row in enumerate(self._rows.tolist())]
+        accesses = [(row[3], KINDS[row[2]], self._sectors[i]) for i, row in enumerate(self._run.rows)]
         sizes = [one.span * one.array.itemsize for one in self._run.arrays]
         return moved(accesses, sizes, chip, np.stack([program // together, step, program], 1))
 
