@@ -9,7 +9,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -19,18 +19,15 @@ from kerneltrace.tiles.tensors import (
     ARITHMETIC,
     DTYPES,
     FLOAT32,
-    INT1,
     INT32,
     Refused,
     Tile,
     binary,
     constant,
-    number_type,
+    kind_of,
     paired,
-    pointer_to,
-)  # fmt: skip
+)
 
-F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Functions of tl by name; each takes the language of its run first."""
 MAX_ELEMENTS = 2**20
@@ -64,7 +61,7 @@ class Language:
         self.run = run
         self.math = self.libdevice = self.extra = self.cuda = self  # functions have one name wherever they stand
         self.constexpr: Any = Constexpr if run is None else lambda value: value
-        self.tensor, self.pointer_type = Tile, pointer_to
+        self.tensor = Tile
 
     def __getattr__(self, name: str) -> Any:
         if (kind := _SHORT.get(name, name)) in DTYPES:
@@ -74,7 +71,7 @@ class Language:
         raise AttributeError(f"tl.{name} is not known here")
 
 
-def as_function(function: F) -> F:
+def as_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Enter a function under its name without the underscore."""
     FUNCTIONS[function.__name__[1:]] = function
     return function
@@ -91,11 +88,6 @@ def extents(shape: Any) -> tuple[int, ...]:
     if math.prod(shape) > MAX_ELEMENTS:
         raise Refused(f"A tile has at most {MAX_ELEMENTS:,} elements, and {shape} are {math.prod(shape):,}.")
     return tuple(shape)
-
-
-def kind_of(value: Any) -> str:
-    """Type and shape in words."""
-    return f"{value.dtype} of shape {value.shape}" if isinstance(value, Tile) else f"{number_type(value)} of shape ()"
 
 
 @as_function
@@ -164,7 +156,7 @@ def _reshape(tl: Language, x: Tile, *shape: Any, **_: Any) -> Tile:
 
 @as_function
 def _where(tl: Language, condition: Any, x: Any, y: Any) -> Tile:
-    condition = constant(tl, condition).to(INT1)
+    condition = constant(tl, condition).to(DTYPES["int1"])
     x, y = (constant(tl, operand) for operand in paired(tl, x, y))
     try:
         out = Tile(tl, np.where(condition.data, x.data, y.data), x.dtype, condition, x, y)
@@ -279,9 +271,11 @@ def _dot(
     product = np.matmul(to_tf32(left), to_tf32(right)) if tf32 else np.matmul(left, right)
     if acc is not None and (acc.shape != product.shape or acc.dtype != dtype):
         raise Refused(f"tl.dot adds to {dtype} of shape {product.shape}, and its accumulator is {kind_of(acc)}.")
-    out = Tile(tl, product if acc is None else acc.data + product, dtype, *([] if acc is None else [acc]))
+    accumulator = () if acc is None else (acc,)
+    out = Tile(tl, product if acc is None else acc.data + product, dtype, *accumulator)
     out.undefined = out.undefined | a.undefined.any(-1, keepdims=True) | b.undefined.any(-2, keepdims=True)
     staged = (a.numel + b.numel) * a.dtype.primitive_bitwidth // 8
-    tl.run.multiplied("tf32" if tf32 else a.dtype.name, 2 * product.size * a.shape[-1], staged)
-    tl.run.computed("dot", out, a, b, *([] if acc is None else [acc]), flop=0)
+    tl.run.dot_flop["tf32" if tf32 else a.dtype.name] += 2 * product.size * a.shape[-1]
+    tl.run.staged = max(tl.run.staged, staged)
+    tl.run.computed("dot", out, a, b, *accumulator, flop=0)
     return out

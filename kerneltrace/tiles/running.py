@@ -14,7 +14,6 @@ import numpy as np
 
 from kerneltrace.arguments import as_number, brief_repr
 from kerneltrace.errors import KernelError
-from kerneltrace.judge.findings import Finding
 from kerneltrace.log.grid import Dim3, place, place_name
 from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.values import narrowed, widened
@@ -156,11 +155,6 @@ class Run:
         if np.isnan(out.data).any() and not any(np.isnan(source.data).any() for source in sources):
             self.births.append((self.line(), name))
 
-    def multiplied(self, dtype: str, flop: int, staged: int) -> None:
-        """Count a product of tiles, whose operands have `staged` bytes."""
-        self.dot_flop[dtype] += flop
-        self.staged = max(self.staged, staged)
-
     def load(self, pointer: Tile, active: Array) -> Array:
         """Values for the active lanes; 0 outside of arrays."""
         array, at, good = self._reached("load", pointer, active)
@@ -171,23 +165,19 @@ class Run:
 
     def store(self, pointer: Tile, value: Tile, active: Array) -> None:
         """Store the values of the active lanes."""
-        array, at, good = self._reached("store", pointer, active)
+        array, at, good = self._reached("store", pointer, active, value)
         if array:
-            self._judge(array, value, active)
             at, values = at[good], value.data[active][good]
             array.write(at, values)
-            kept = array.read(at)
-            if ((kept != values) & ((kept == kept) | (values == values))).any():  # two NaN are one value
+            if not np.array_equal(array.read(at), values, equal_nan=values.dtype.kind == "f"):
                 words = "lanes of one tl.store in {} store different values to one element of {}."
                 self.mistake("race", words.format(self.where(), array.name), self.line(), array.name)
 
     def atomic(self, pointer: Tile, value: Tile, active: Array, change: Callable[..., Any], sem: Any) -> Array:
         """Change elements, and return what they were; on a single element it orders programs."""
-        array, at, good = self._reached("atomic", pointer, active)
-        old = np.zeros(len(at), value.dtype.numpy)
+        array, at, good = self._reached("atomic", pointer, active, value)
+        old, new = np.zeros(len(at), value.dtype.numpy), value.data[active]
         if array:
-            self._judge(array, value, active)
-            new = value.data[active]
             for lane in np.flatnonzero(good):
                 old[lane] = array.read(at[lane])
                 array.write(at[lane], np.asarray(change(old[lane], new[lane]), value.dtype.numpy))
@@ -207,8 +197,10 @@ class Run:
             words = f"{name} makes NaN of numbers that are none, and {self.where()} stores it in line {self.line()}."
             self.mistake("nan", words, line, array.name)
 
-    def _reached(self, kind: str, pointer: Tile, active: Array) -> tuple[TileArray | None, Array, Array]:
-        """The array that a tile's active lanes reach, their places in it, and which of them lie in it."""
+    def _reached(
+        self, kind: str, pointer: Tile, active: Array, value: Tile | None = None
+    ) -> tuple[TileArray | None, Array, Array]:
+        """The array that a tile's active lanes reach, with a value or for one, their places, and which lie in it."""
         addresses, line = pointer.data[active], self.line()
         if not addresses.size:
             return None, addresses, addresses == 0
@@ -230,6 +222,8 @@ class Run:
             words = f"{self.where()} reads {n:,} elements of {array.name} before anything wrote them."
             self.mistake("unset", words, line, array.name)
         self._order(kind, array, at[good], line)
+        if value is not None:
+            self._judge(array, value, active)
         self.rows.append((self.program, line, KINDS.index(kind), slot))
         self.places.append(at[good].astype(np.int32))
         return array, at, good
@@ -279,13 +273,3 @@ def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, A
         else:
             raise KernelError(f"A kernel takes arrays, numbers and tl.constexpr; {name} is {brief_repr(given)}.")
     return made
-
-
-def findings(run: Run) -> tuple[Finding, ...]:
-    """The mistakes met, in the order of their first times; an array that is only read may be NaN."""
-    written = {array.name for array in run.arrays if array.seen - {"load"}}
-    return tuple(
-        Finding(kind, line, words, n, program, array)
-        for (kind, line, array), (n, words, program) in run.found.items()
-        if kind != "unset" or array in written
-    )

@@ -83,21 +83,15 @@ def number_type(value: Any) -> DType:
     raise Refused(f"Expected a tile or a number, got {type(value).__name__}: a kernel computes with tiles and numbers.")
 
 
-def promoted(a: DType, b: DType, numbers: tuple[bool, bool], division: bool = False) -> DType:
-    """The type in which two types meet; `numbers` says which of them is a Python number, whose kind alone counts."""
-    if numbers[0] != numbers[1]:
-        number, tile = (a, b) if numbers[0] else (b, a)
-        if number.kind <= tile.kind:
-            a = b = tile
+def promoted(a: DType, b: DType, division: bool = False) -> DType:
+    """The type in which two types meet."""
     names = {a.name, b.name}
     if "float64" in names:
         return DTYPES["float64"]
     if 2 in (a.kind, b.kind):
-        if division or "float32" in names:
+        if division or "float32" in names or (a != b and "float16" not in names):
             return FLOAT32
-        if "float16" in names:
-            return DTYPES["float16"]
-        return DTYPES["bfloat16"] if a == b else FLOAT32
+        return DTYPES["float16" if "float16" in names else "bfloat16"]
     if division and a.numpy.kind != b.numpy.kind and "b" not in (a.numpy.kind, b.numpy.kind):
         raise Refused(f"/, // and % don't mix {a} and {b}: cast one of them with .to().")
     return max(a, b, key=lambda t: (t.primitive_bitwidth, t.numpy.kind == "u"))  # of equal sizes the unsigned type
@@ -190,15 +184,22 @@ class Tile:
         return int(self.data)
 
 
+def kind_of(value: Any) -> str:
+    """Type and shape in words."""
+    return f"{value.dtype} of shape {value.shape}" if isinstance(value, Tile) else f"{number_type(value)} of shape ()"
+
+
 def paired(tl: Any, a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]:
-    """Two operands in the type in which they meet."""
-    is_number = not isinstance(a, Tile), not isinstance(b, Tile)
-    types = [number_type(x) if number else x.dtype for x, number in zip((a, b), is_number, strict=True)]
+    """Two operands in the type in which they meet; of a number of Python beside a tile the kind alone counts."""
+    types = [x.dtype if isinstance(x, Tile) else number_type(x) for x in (a, b)]
     if 3 in (types[0].kind, types[1].kind):
         if types[0] != types[1]:
             raise Refused(f"{types[0]} and {types[1]} don't go together.")
         return a, b
-    dtype = promoted(types[0], types[1], is_number, division)
+    if isinstance(a, Tile) != isinstance(b, Tile):
+        tile, number = types if isinstance(a, Tile) else types[::-1]
+        types = [tile, tile] if number.kind <= tile.kind else types
+    dtype = promoted(*types, division)
     return constant(tl, a, dtype), constant(tl, b, dtype)
 
 
@@ -256,11 +257,6 @@ def _moved(name: str, tl: Any, a: Tile, b: Tile) -> Tile:
     return Tile(tl, ARITHMETIC[name](pointer.data, step), pointer.dtype, a, b)
 
 
-def _install(name: str) -> None:
-    setattr(Tile, f"__{name}__", lambda a, b: binary(name, a.tl, a, b))
-    if name not in _COMPARED:
-        setattr(Tile, f"__r{name}__", lambda a, b: binary(name, a.tl, b, a))
-
-
 for _name in list(ARITHMETIC)[:-2]:
-    _install(_name)
+    setattr(Tile, f"__{_name}__", lambda a, b, name=_name: binary(name, a.tl, a, b))
+    setattr(Tile, f"__r{_name}__", lambda a, b, name=_name: binary(name, a.tl, b, a))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.tiles.language import FUNCTIONS, Language, as_function, broadcast, kind_of
-from kerneltrace.tiles.tensors import INT1, Refused, Tile, constant
+from kerneltrace.tiles.language import FUNCTIONS, Language, as_function, broadcast
+from kerneltrace.tiles.tensors import INT1, Refused, Tile, constant, kind_of
 
 
 def _masked(tl: Language, pointer: Any, mask: Any, what: str) -> tuple[Tile, Array]:
