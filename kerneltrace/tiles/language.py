@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from kerneltrace.log.traced_memory import Array
 from kerneltrace.ptx.values import to_tf32
 from kerneltrace.tiles.tensors import (
     ARITHMETIC,
@@ -159,7 +158,7 @@ def _where(tl: Language, condition: Any, x: Any, y: Any) -> Tile:
     condition = constant(tl, condition).to(DTYPES["int1"])
     x, y = (constant(tl, operand) for operand in paired(tl, x, y))
     try:
-        out = Tile(tl, np.where(condition.data, x.data, y.data), x.dtype, condition, x, y)
+        out = Tile(tl, np.where(condition.data, x.data, y.data), x.dtype, x, y)
     except ValueError:
         raise Refused(f"tl.where got shapes {condition.shape}, {x.shape} and {y.shape}, which don't fit.") from None
     out.undefined = np.where(condition.data, x.undefined, y.undefined) | condition.undefined
@@ -203,14 +202,11 @@ def _reduced(
 
 @as_function
 def _cumsum(tl: Language, x: Tile, axis: int = 0, reverse: bool = False, dtype: Any = None) -> Tile:
-    def scanned(add: np.ufunc, data: Array) -> Array:
-        turned = np.flip(data, axis) if reverse else data
-        found: Array = add.accumulate(turned, axis=axis, dtype=data.dtype)
-        return np.flip(found, axis) if reverse else found
-
+    if reverse:
+        return tl.flip(_cumsum(tl, tl.flip(x, axis), axis, dtype=dtype), axis)  # type: ignore[no-any-return]
     x = _widened("sum", x, dtype)
-    out = Tile(tl, scanned(np.add, x.data), x.dtype)
-    out.undefined = scanned(np.logical_or, x.undefined)
+    out = Tile(tl, np.cumsum(x.data, axis, x.dtype.numpy), x.dtype)
+    out.undefined = np.logical_or.accumulate(x.undefined, axis)
     if x.dtype.kind == 2:
         tl.run.computed("cumsum", out, x)
     return out

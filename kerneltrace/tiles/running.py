@@ -7,7 +7,6 @@ import math
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -155,32 +154,32 @@ class Run:
         if np.isnan(out.data).any() and not any(np.isnan(source.data).any() for source in sources):
             self.births.append((self.line(), name))
 
-    def load(self, pointer: Tile, active: Array) -> Array:
-        """Values for the active lanes; 0 outside of arrays."""
-        array, at, good = self._reached("load", pointer, active)
-        values = np.zeros(len(at), pointer.dtype.element_ty.numpy)
-        if array:
-            values[good] = array.read(at[good])
-        return values
+    def access(
+        self, kind: str, pointer: Tile, active: Array, value: Any = None, change: Any = None, sem: Any = None
+    ) -> Array:
+        """Load, store or change the elements of the active lanes, and return what they were; 0 outside of arrays.
 
-    def store(self, pointer: Tile, value: Tile, active: Array) -> None:
-        """Store the values of the active lanes."""
-        array, at, good = self._reached("store", pointer, active, value)
-        if array:
-            at, values = at[good], value.data[active][good]
+        `change` makes an element's new value of its old one and the lane's; on a single element it orders programs.
+        """
+        addresses = pointer.data[active]
+        old = np.zeros(len(addresses), pointer.dtype.element_ty.numpy)
+        if not addresses.size:
+            return old
+        array, at, good = self._found(kind, pointer, addresses)
+        if value is not None:
+            self._judge(array, value, active)
+        if kind == "load":
+            old[good] = array.read(at)
+        elif kind == "store":
+            values = value.data[active][good]
             array.write(at, values)
             if not np.array_equal(array.read(at), values, equal_nan=values.dtype.kind == "f"):
                 words = "lanes of one tl.store in {} store different values to one element of {}."
                 self.mistake("race", words.format(self.where(), array.name), self.line(), array.name)
-
-    def atomic(self, pointer: Tile, value: Tile, active: Array, change: Callable[..., Any], sem: Any) -> Array:
-        """Change elements, and return what they were; on a single element it orders programs."""
-        array, at, good = self._reached("atomic", pointer, active, value)
-        old, new = np.zeros(len(at), value.dtype.numpy), value.data[active]
-        if array:
-            for lane in np.flatnonzero(good):
-                old[lane] = array.read(at[lane])
-                array.write(at[lane], np.asarray(change(old[lane], new[lane]), value.dtype.numpy))
+        else:
+            for place_of, lane in zip(at, np.flatnonzero(good), strict=True):
+                old[lane] = array.read(place_of)
+                array.write(place_of, np.asarray(change(old[lane], value.data[active][lane]), old.dtype))
             if not pointer.shape and sem != "relaxed" and good.all():
                 element = array.base, int(at[0])
                 self.ordered = max(self.ordered, self.released.get(element, 0))
@@ -197,14 +196,9 @@ class Run:
             words = f"{name} makes NaN of numbers that are none, and {self.where()} stores it in line {self.line()}."
             self.mistake("nan", words, line, array.name)
 
-    def _reached(
-        self, kind: str, pointer: Tile, active: Array, value: Tile | None = None
-    ) -> tuple[TileArray | None, Array, Array]:
-        """The array that a tile's active lanes reach, with a value or for one, their places, and which lie in it."""
-        addresses, line = pointer.data[active], self.line()
-        if not addresses.size:
-            return None, addresses, addresses == 0
-        slot = int(addresses.min()) >> SLOT
+    def _found(self, kind: str, pointer: Tile, addresses: Array) -> tuple[TileArray, Array, Array]:
+        """The array that addresses reach, their places in it, and which of the addresses lie in it."""
+        slot, line = int(addresses.min()) >> SLOT, self.line()
         if slot != int(addresses.max()) >> SLOT or not 0 <= slot < len(self.arrays):
             raise Refused(f"This {kind} has pointers that belong to no array, or to several.")
         array = self.arrays[slot]
@@ -218,14 +212,13 @@ class Run:
             words = f"{self.where()} {kind}s {int((~good).sum()):,} elements outside of {array.name}, the first at"
             words += f" {int(at[~good][0]):,} of {array.span:,}: mask them out."
             self.mistake("outside", words, line, array.name)
-        if kind != "store" and array.unset and (n := int((array.last[1, at[good]] == 0).sum())):
+        at = at[good]
+        if kind != "store" and array.unset and (n := int((array.last[1, at] == 0).sum())):
             words = f"{self.where()} reads {n:,} elements of {array.name} before anything wrote them."
             self.mistake("unset", words, line, array.name)
-        self._order(kind, array, at[good], line)
-        if value is not None:
-            self._judge(array, value, active)
+        self._order(kind, array, at, line)
         self.rows.append((self.program, line, KINDS.index(kind), slot))
-        self.places.append(at[good].astype(np.int32))
+        self.places.append(at.astype(np.int32))
         return array, at, good
 
     def _order(self, kind: str, array: TileArray, at: Array, line: int) -> None:

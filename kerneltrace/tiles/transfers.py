@@ -45,7 +45,7 @@ def _load(
     data = np.zeros(pointer.shape, dtype.numpy)
     if other is not None:
         data[...] = constant(tl, other).to(dtype).data
-    data[active] = tl.run.load(pointer, active)
+    data[active] = tl.run.access("load", pointer, active)
     out = Tile(tl, data, dtype)
     out.undefined = pointer.undefined if other is not None else pointer.undefined | ~active
     return out
@@ -67,7 +67,8 @@ def _stored(tl: Language, pointer: Any, value: Any, mask: Any, what: str) -> tup
 def _store(
     tl: Language, pointer: Any, value: Any, mask: Any = None, *, cache_modifier: str = "", eviction_policy: str = ""
 ) -> None:  # fmt: skip
-    tl.run.store(*_stored(tl, pointer, value, mask, "store"))
+    pointer, value, active = _stored(tl, pointer, value, mask, "store")
+    tl.run.access("store", pointer, active, value)
 
 
 def _atomic(
@@ -75,7 +76,7 @@ def _atomic(
 ) -> Tile:  # fmt: skip
     pointer, value, active = _stored(tl, pointer, value, mask, f"atomic_{name}")
     data = np.zeros(pointer.shape, value.dtype.numpy)
-    data[active] = tl.run.atomic(pointer, value, active, _CHANGES[name], sem)
+    data[active] = tl.run.access("atomic", pointer, active, value, _CHANGES[name], sem)
     out = Tile(tl, data, value.dtype)
     out.undefined = ~active
     return out
@@ -85,7 +86,11 @@ def _atomic(
 def _atomic_cas(tl: Language, pointer: Any, expected: Any, value: Any, sem: Any = None, scope: Any = None) -> Tile:
     pointer, value, active = _stored(tl, pointer, value, None, "atomic_cas")
     wanted = iter(broadcast(tl, constant(tl, expected).to(value.dtype), pointer.shape).data.ravel())
-    old = tl.run.atomic(pointer, value, active, lambda old, new: new if old == next(wanted) else old, sem)
+
+    def changed(old: Any, new: Any) -> Any:
+        return new if old == next(wanted) else old
+
+    old = tl.run.access("atomic", pointer, active, value, changed, sem)
     return Tile(tl, old.reshape(pointer.shape), value.dtype)
 
 
