@@ -88,7 +88,8 @@ def _refuse_syntax(function: Any) -> None:
         (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
     except (OSError, SyntaxError, ValueError):
         return  # typed into a prompt
-    names = inspect.getclosurevars(function)
+    around = inspect.getclosurevars(function)
+    names = {**around.globals, **around.nonlocals}
     for node in (node for part in getattr(tree, "body", []) for node in ast.walk(part)):
         line = first + getattr(node, "lineno", 1) - 1
         word = _UNKNOWN_SYNTAX.get(type(node))
@@ -96,7 +97,7 @@ def _refuse_syntax(function: Any) -> None:
             word = "chain of comparisons such as 0 <= i < n: join two with &"
         if word:
             raise Refused(f"A kernel of Triton has no {word}.", line)
-        value = (names.globals | names.nonlocals).get(node.id) if isinstance(node, ast.Name) else None
+        value = names.get(node.id) if isinstance(node, ast.Name) else None
         if as_number(value) is not None:
             name = ast.unparse(node)
             raise Refused(f"{name} is a number of the module: write {name} = tl.constexpr({value}), or pass it.", line)

@@ -31,7 +31,6 @@ FAMILIES = {
     "shfl": r"shfl", "atom": r"(?:atom|red)\.",
 }  # fmt: skip
 """Instructions of PTX that show what the compiler made of a tile's operations (PTX ISA)."""
-_READ = re.compile(r"\.loc\s+\d+\s+(\d+)|(?<![\w.%])(?:" + "|".join(f"({one})" for one in FAMILIES.values()) + ")")
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,15 +91,13 @@ def compile(  # noqa: A001 - the name that the package shows
     ptx = code.asm["ptx"]
     used = _assembled(ptx, capability)
     lines: dict[str, Counter[int]] = {family: Counter() for family in FAMILIES}
-    line = 0
-    for match in _READ.finditer(re.sub(r"//[^\n]*", "", ptx)):
-        if match[1]:
-            line = int(match[1])
-        else:
-            lines[list(FAMILIES)[(match.lastindex or 0) - 2]][line] += 1
+    marks = re.split(r"\.loc\s+\d+\s+(\d+)", re.sub(r"//[^\n]*", "", ptx))
+    for line, part in zip([0, *marks[1::2]], marks[::2], strict=True):
+        for family, pattern in FAMILIES.items():
+            lines[family][int(line)] += len(re.findall(rf"(?<![\w.%]){pattern}", part))
     return TileCode(
         python_of(kernel).__name__, capability, num_warps, ptx, code.metadata.shared, used.registers,
-        used.spill_store_bytes + used.spill_load_bytes, {family: dict(n) for family, n in lines.items() if n},
+        used.spill_store_bytes + used.spill_load_bytes, {family: dict(+n) for family, n in lines.items() if +n},
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ MAX_DECISIONS = 10_000
 
 
 class Ended(Exception):
-    """The run ended early, and a finding says why."""
+    """A program goes on for ever, and a finding says so."""
 
 
 class TileArray:
@@ -110,25 +110,28 @@ class Run:
         frames = traceback.walk_stack(sys._getframe(1))
         return next((n for frame, n in frames if frame.f_code in self.names.functions), 0)
 
-    def all(self, function: Any, args: dict[str, Any], programs: int) -> None:
-        """Run the first `programs` programs."""
+    def all(self, function: Any, args: dict[str, Any], programs: int) -> bool:
+        """Run the first `programs` programs; False where a mistake ended them early."""
         for program in range(programs):
             self.program, self.place, self.began = program, place(program, self.grid), len(self.rows)
             self.ordered, self.births, self.decisions = 0, [], 0
             try:
                 with np.errstate(all="ignore"):
                     self.names.bound(function)(**args)
-            except (KernelError, Ended):
+            except KernelError:
                 raise
+            except Ended:
+                return False
             except Exception as error:
                 frames = traceback.walk_tb(error.__traceback__)
                 lines = [n for frame, n in frames if frame.f_code in self.names.functions]
                 line = getattr(error, "line", 0) or (lines or [0])[-1]
                 if isinstance(error, Refused):
                     self.mistake("refused", str(error), line)
-                    raise Ended from None
+                    return False
                 words = str(error).replace("_load()", "tl.load").replace("_store()", "tl.store").rstrip(".")
                 raise KernelError(f"line {line} of {self.name} can't be traced: {words}.") from error
+        return True
 
     def where(self) -> str:
         """The program that runs, in words."""

@@ -6,6 +6,7 @@ Source: triton/language/semantic.py of Triton 3.9.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +117,7 @@ class Tile:
     def __init__(self, tl: Any, data: Any, dtype: DType, *sources: Tile) -> None:
         self.tl, self.data, self.dtype, self.type = tl, rounded(data, dtype), dtype, dtype
         self.shape, self.numel = tuple(self.data.shape), int(self.data.size)
-        undefined = functools.reduce(np.logical_or, (source.undefined for source in sources), np.False_)
+        undefined: Any = functools.reduce(operator.or_, (source.undefined for source in sources), np.False_)
         self.undefined: Array = np.broadcast_to(undefined, self.shape)
         self.wrapped: int = max((source.wrapped for source in sources), default=0)
 
@@ -191,15 +192,16 @@ def kind_of(value: Any) -> str:
 
 def paired(tl: Any, a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]:
     """Two operands in the type in which they meet; of a number of Python beside a tile the kind alone counts."""
-    types = [x.dtype if isinstance(x, Tile) else number_type(x) for x in (a, b)]
-    if 3 in (types[0].kind, types[1].kind):
-        if types[0] != types[1]:
-            raise Refused(f"{types[0]} and {types[1]} don't go together.")
+    left, right = (x.dtype if isinstance(x, Tile) else number_type(x) for x in (a, b))
+    if 3 in (left.kind, right.kind):
+        if left != right:
+            raise Refused(f"{left} and {right} don't go together.")
         return a, b
-    if isinstance(a, Tile) != isinstance(b, Tile):
-        tile, number = types if isinstance(a, Tile) else types[::-1]
-        types = [tile, tile] if number.kind <= tile.kind else types
-    dtype = promoted(*types, division)
+    if not isinstance(a, Tile) and isinstance(b, Tile) and left.kind <= right.kind:
+        left = right
+    elif not isinstance(b, Tile) and isinstance(a, Tile) and right.kind <= left.kind:
+        right = left
+    dtype = promoted(left, right, division)
     return constant(tl, a, dtype), constant(tl, b, dtype)
 
 

@@ -22,7 +22,7 @@ from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
 from kerneltrace.tiles.binding import python_of
 from kerneltrace.tiles.compiling import TileCode, occupancy
-from kerneltrace.tiles.running import KINDS, Ended, Run, TileArray, arguments
+from kerneltrace.tiles.running import KINDS, Run, TileArray, arguments
 from kerneltrace.tiles.traffic import Traffic, assumed, moved, time
 from kerneltrace.units import format_bytes
 
@@ -54,7 +54,7 @@ class TileCounts(Shown):
 class TileTrace(ShownAsTable):
     """What the programs of a launch asked for, and the mistakes found."""
 
-    def __init__(self, run: Run, ran: int, ended: bool, options: tuple[int, int]) -> None:
+    def __init__(self, run: Run, ran: int, done: bool, options: tuple[int, int]) -> None:
         self._run, self.grid, self.kernel, self._options = run, run.grid, run.name, options
         self.programs = run.programs
         self.traced = ran
@@ -65,7 +65,7 @@ class TileTrace(ShownAsTable):
             for (kind, line, array), (n, words, program) in run.found.items()
             if kind != "unset" or array in written  # an array that is only read may be NaN
         )
-        self.notes = () if ended or ran < run.programs else (*self._unwritten(), *self._spread())
+        self.notes = (*self._unwritten(), *self._spread()) if done and ran == run.programs else ()
         self.flop, self.dot_flop = run.flop, dict(run.dot_flop)
 
     @property
@@ -129,16 +129,18 @@ class TileTrace(ShownAsTable):
     def _replayed(self, chip: Device, code: TileCode | None) -> tuple[Occupancy, tuple[str, ...], Array]:
         """The programs that run at a time, notes, and what `moved` gives for them."""
         rates(chip)  # or UnknownDevice
+        notes: tuple[str, ...] = ()
         if code is not None:
-            fit, notes = occupancy(code, chip), ()
+            fit = occupancy(code, chip)
         else:
-            fit, *notes = assumed(chip, self._run.widest, self._run.staged, *self._options)
+            fit, words = assumed(chip, self._run.widest, self._run.staged, *self._options)
+            notes = (words,)
         program = self._rows[:, 0]
         step = np.arange(len(program)) - np.searchsorted(program, program)
         accesses = [(row[3], KINDS[row[2]], self._sectors[i]) for i, row in enumerate(self._run.rows)]
         sizes = [one.span * one.array.itemsize for one in self._run.arrays]
         waves = np.stack([program // (fit.blocks_per_sm * (chip.sms or 0)), step, program], 1)
-        return fit, tuple(notes), moved(accesses, sizes, chip, waves)
+        return fit, notes, moved(accesses, sizes, chip, waves)
 
     def traffic(self, device: str | Device, code: TileCode | None = None) -> Traffic:
         """Bytes through L2 and DRAM on a GPU of the catalogue, in the order in which its programs start.
@@ -231,9 +233,5 @@ def trace(
         grid = grid(named)
     run = Run(function, as_dim3("grid", grid, MAX_GRID))
     ran = run.programs if programs is None else min(whole("programs", programs, KernelError, least=1), run.programs)
-    ended = False
-    try:
-        run.all(function, arguments(run, function, args, named), ran)
-    except Ended:
-        ended = True
-    return TileTrace(run, ran, ended, (num_warps, num_stages))
+    done = run.all(function, arguments(run, function, args, named), ran)
+    return TileTrace(run, ran, done, (num_warps, num_stages))
