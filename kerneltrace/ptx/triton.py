@@ -18,12 +18,8 @@ _CAPABILITY = 80
 """8.0: later tensor cores have instructions that are not run here."""
 _HIDDEN = 2
 """Pointers that Triton adds to a kernel's parameters, to memory that these kernels don't use."""
-_TYPES = {
-    "f2": "fp16",
-    "f4": "fp32",
-    "f8": "fp64",
-    "b1": "i1",
-    **{f"{k}{n}": f"{k}{8 * n}" for k in "iu" for n in (1, 2, 4, 8)},
+_TYPES = {"f2": "fp16", "f4": "fp32", "f8": "fp64", "b1": "i1"} | {
+    f"{kind}{n}": f"{kind}{8 * n}" for kind in "iu" for n in (1, 2, 4, 8)
 }
 
 
@@ -72,9 +68,8 @@ def triton_code(
     }
     signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
     source = triton.compiler.ASTSource(kernel, signature, dict(constants), aligned)
-    options = {"num_warps": warps, "num_ctas": ctas, "enable_fp_fusion": True} | (
-        {"num_stages": stages} if stages else {}
-    )
+    options = {"num_warps": warps, "num_ctas": ctas, "enable_fp_fusion": True}
+    options |= {"num_stages": stages} if stages else {}
     try:
         return triton.compile(source, target=backend.GPUTarget("cuda", capability, WARP), options=options)
     except Exception as error:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ast
 import builtins
-import dis
 import functools
 import inspect
-import itertools
 import textwrap
 import types
 from typing import Any
 
 from kerneltrace.arguments import as_number
 from kerneltrace.errors import KernelError
-from kerneltrace.tiles import arithmetic as arithmetic, transfers as transfers  # they enter their functions
+from kerneltrace.tiles import transfers as transfers  # it enters its functions
 from kerneltrace.tiles.language import Constexpr, Language
 from kerneltrace.tiles.tensors import Refused
 
@@ -60,19 +58,17 @@ class Names:
         if code not in self.functions:
             self.functions[code] = function
             _refuse_syntax(function)
-            reads = [one for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL"]
-            lines = {one.argval: (one.positions and one.positions.lineno) or 0 for one in reversed(reads)}
-            names = {name: value for name, value in function.__globals__.items() if name in lines}
             closed = (cell.cell_contents for cell in function.__closure__ or ())
+            names = {name: value for name, value in function.__globals__.items() if name in code.co_names}
             names |= dict(zip(code.co_freevars, closed, strict=True))
-            mine = {name: self._replaced(name, value, lines.get(name, 0)) for name, value in names.items()}
+            mine = {name: self._replaced(name, value) for name, value in names.items()}
             mine |= {"__builtins__": {**vars(builtins), "range": self.tl.range, "print": self.tl.print}}
             cells = tuple(types.CellType(mine[name]) for name in code.co_freevars) or None
             self.functions[code] = types.FunctionType(code, mine, function.__name__, function.__defaults__, cells)
             self.functions[code].__kwdefaults__ = function.__kwdefaults__
         return self.functions[code]
 
-    def _replaced(self, name: str, value: Any, line: int) -> Any:
+    def _replaced(self, name: str, value: Any) -> Any:
         module = getattr(value, "__module__", "") or ""
         own_name = getattr(value, "__name__", "") or str(getattr(value, "name", name))
         if isinstance(value, Language) or (inspect.ismodule(value) and own_name.startswith("triton.language")):
@@ -83,11 +79,7 @@ class Names:
             return value.value
         if module.startswith("triton.language") or isinstance(value, functools.partial):
             return getattr(self.tl, own_name)
-        if hasattr(value, "fn") and inspect.isfunction(python_of(value)):
-            return self.bound(python_of(value))
-        if as_number(value) is not None:
-            raise Refused(f"{name} is a number of the module: write {name} = tl.constexpr({value}), or pass it.", line)
-        return value
+        return self.bound(python_of(value)) if inspect.isfunction(python_of(value)) and hasattr(value, "fn") else value
 
 
 def _refuse_syntax(function: Any) -> None:
@@ -96,9 +88,16 @@ def _refuse_syntax(function: Any) -> None:
         (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
     except (OSError, SyntaxError, ValueError):
         return  # typed into a prompt
-    for node in itertools.chain.from_iterable(map(ast.walk, getattr(tree, "body", []))):
+    around = inspect.getclosurevars(function)
+    names = {**around.globals, **around.nonlocals}
+    for node in (node for part in getattr(tree, "body", []) for node in ast.walk(part)):
+        line = first + getattr(node, "lineno", 1) - 1
         word = _UNKNOWN_SYNTAX.get(type(node))
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
             word = "chain of comparisons such as 0 <= i < n: join two with &"
         if word:
-            raise Refused(f"A kernel of Triton has no {word}.", first + node.lineno - 1)  # type: ignore[attr-defined]
+            raise Refused(f"A kernel of Triton has no {word}.", line)
+        value = names.get(node.id) if isinstance(node, ast.Name) else None
+        if as_number(value) is not None:
+            name = ast.unparse(node)
+            raise Refused(f"{name} is a number of the module: write {name} = tl.constexpr({value}), or pass it.", line)

@@ -31,15 +31,13 @@ FAMILIES = {
     "shfl": r"shfl", "atom": r"(?:atom|red)\.",
 }  # fmt: skip
 """Instructions of PTX that show what the compiler made of a tile's operations (PTX ISA)."""
-_READ = re.compile(r"\.loc\s+\d+\s+(\d+)|(?<![\w.%])(?:" + "|".join(f"({one})" for one in FAMILIES.values()) + ")")
 
 
 @dataclass(frozen=True, repr=False)
 class TileCode(ShownAsTable):
-    """A compiled kernel: its PTX, and what a program of it needs.
+    """A compiled kernel: its PTX, and for each family of instructions how many came from which line of the source.
 
-    `lines` has, for each family of instructions, how many came from which line of the source. `registers` and the bytes
-    of `spills` are a thread's, `shared_bytes` a program's.
+    `registers` and the bytes of `spills` are a thread's, `shared_bytes` a program's.
     """
 
     kernel: str
@@ -81,29 +79,26 @@ def compile(  # noqa: A001 - the name that the package shows
         raise KernelError(f"Expected capability to be one of {', '.join(map(str, CAPABILITIES))}, got {capability!r}.")
     if not importlib.util.find_spec("triton"):
         raise MissingCompiler("Compiling a kernel of tiles needs Triton, on Linux: pip install triton.")
-    while not is_triton(kernel) or not hasattr(kernel, "arg_names"):
-        if not hasattr(kernel, "fn"):
-            raise KernelError("Expected a function under @triton.jit of Triton itself: import triton from there.")
+    while not hasattr(kernel, "arg_names") and hasattr(kernel, "fn"):
         kernel = kernel.fn
+    if not is_triton(kernel):
+        raise KernelError("Expected a function under @triton.jit of Triton itself: import triton from there.")
     names = [name for name in kernel.arg_names if name not in constants]
+    # A launch makes constants of numbers that are 1, such as the stride of a matrix's columns.
     ones = {name: 1 for name, value in zip(names, args, strict=False) if type(value) is int and value == 1}
     rest = tuple(value for name, value in zip(names, args, strict=False) if name not in ones)
-    # A launch makes constants of numbers that are 1, such as the stride of a matrix's columns.
     code = triton_code(kernel, rest, constants | ones, capability, num_warps, num_stages, num_ctas)
     ptx = code.asm["ptx"]
     used = _assembled(ptx, capability)
-    lines: dict[str, Counter[int]] = {}
-    line = 0
-    for match in _READ.finditer(re.sub(r"//[^\n]*", "", ptx)):
-        if match[1]:
-            line = int(match[1])
-        else:
-            family = list(FAMILIES)[(match.lastindex or 0) - 2]
-            lines.setdefault(family, Counter())[line] += 1
-    spills = used.spill_store_bytes + used.spill_load_bytes
-    name = python_of(kernel).__name__
-    found = {family: dict(lines[family]) for family in FAMILIES if family in lines}
-    return TileCode(name, capability, num_warps, ptx, code.metadata.shared, used.registers, spills, found)
+    lines: dict[str, Counter[int]] = {family: Counter() for family in FAMILIES}
+    marks = re.split(r"\.loc\s+\d+\s+(\d+)", re.sub(r"//[^\n]*", "", ptx))
+    for line, part in zip([0, *marks[1::2]], marks[::2], strict=True):
+        for family, pattern in FAMILIES.items():
+            lines[family][int(line)] += len(re.findall(rf"(?<![\w.%]){pattern}", part))
+    return TileCode(
+        python_of(kernel).__name__, capability, num_warps, ptx, code.metadata.shared, used.registers,
+        used.spill_store_bytes + used.spill_load_bytes, {family: dict(+n) for family, n in lines.items() if +n},
+    )  # fmt: skip
 
 
 @functools.cache
@@ -118,8 +113,7 @@ def _assembled(ptx: str, capability: int) -> Any:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CompileError(f"The assembler rejects Triton's PTX: {done.stderr.strip()}")
-        pair = divmod(capability, 10)
-        return compiled(ptx, done.stderr, target.read_bytes(), compute_capability=pair, why="").only
+        return compiled(ptx, done.stderr, target.read_bytes(), compute_capability=divmod(capability, 10), why="").only
 
 
 def occupancy(code: TileCode, device: str | Device) -> Occupancy:

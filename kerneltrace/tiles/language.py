@@ -1,6 +1,6 @@
-"""`tl` as a traced kernel sees it: programs, loops, new tiles and their shapes; arithmetic and memory add theirs.
+"""`tl` as a traced kernel sees it: programs, loops, new tiles, their shapes and arithmetic; `transfers` adds memory.
 
-Source: triton/language/core.py and standard.py of Triton 3.9.
+Source: triton/language/core.py, math.py, semantic.py and standard.py of Triton 3.9.
 """
 
 from __future__ import annotations
@@ -9,18 +9,41 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from kerneltrace.tiles.tensors import DTYPES, INT32, Refused, Tile, constant, number_type, pointer_to
+from kerneltrace.ptx.values import to_tf32
+from kerneltrace.tiles.tensors import (
+    ARITHMETIC,
+    DTYPES,
+    FLOAT32,
+    INT32,
+    Refused,
+    Tile,
+    binary,
+    constant,
+    kind_of,
+    paired,
+)
 
-F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Functions of tl by name; each takes the language of its run first."""
 MAX_ELEMENTS = 2**20
 """Of a tile (TRITON_MAX_TENSOR_NUMEL)."""
 _SHORT = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+_LEAST_K = {"int8": 32, "float16": 16, "bfloat16": 16, "float32": 8, "float64": 4}
+"""The least inner extent of tl.dot by the type of its operands (triton/backends/nvidia/compiler.py)."""
+_ERF = np.frompyfunc(math.erf, 1, 1)
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos, "sqrt": np.sqrt,
+    "sqrt_rn": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "floor": np.floor, "ceil": np.ceil, "tanh": np.tanh,
+    "erf": lambda x: np.asarray(_ERF(x), np.float64), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+}  # fmt: skip
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": np.sum, "max": np.fmax.reduce, "min": np.fmin.reduce, "argmax": np.argmax, "argmin": np.argmin,
+    "xor_sum": np.bitwise_xor.reduce,
+}  # fmt: skip
 
 
 class Constexpr:
@@ -37,7 +60,7 @@ class Language:
         self.run = run
         self.math = self.libdevice = self.extra = self.cuda = self  # functions have one name wherever they stand
         self.constexpr: Any = Constexpr if run is None else lambda value: value
-        self.tensor, self.pointer_type = Tile, pointer_to
+        self.tensor = Tile
 
     def __getattr__(self, name: str) -> Any:
         if (kind := _SHORT.get(name, name)) in DTYPES:
@@ -47,15 +70,10 @@ class Language:
         raise AttributeError(f"tl.{name} is not known here")
 
 
-def as_function(function: F) -> F:
+def as_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Enter a function under its name without the underscore."""
     FUNCTIONS[function.__name__[1:]] = function
     return function
-
-
-def plain(value: Any) -> Any:
-    """The number, or numbers, of a tile; a Python number as it is."""
-    return value.data if isinstance(value, Tile) else value
 
 
 def extents(shape: Any) -> tuple[int, ...]:
@@ -69,11 +87,6 @@ def extents(shape: Any) -> tuple[int, ...]:
     if math.prod(shape) > MAX_ELEMENTS:
         raise Refused(f"A tile has at most {MAX_ELEMENTS:,} elements, and {shape} are {math.prod(shape):,}.")
     return tuple(shape)
-
-
-def kind_of(value: Any) -> str:
-    """Type and shape in words."""
-    return f"{value.dtype} of shape {value.shape}" if isinstance(value, Tile) else f"{number_type(value)} of shape ()"
 
 
 @as_function
@@ -91,7 +104,7 @@ def _range(tl: Language, *bounds: Any, **_: Any) -> Iterator[Tile]:
             raise Refused(f"range takes whole numbers, got {kind_of(bound)}.")
     dtype = max((constant(tl, bound).dtype for bound in bounds), key=lambda t: t.primitive_bitwidth)
     before: dict[str, str] = {}
-    for i in range(*(int(plain(bound)) for bound in bounds)):
+    for i in range(*map(int, bounds)):
         variables = sys._getframe(1).f_locals
         now = {name: kind_of(value) for name, value in variables.items() if isinstance(value, Tile | int | float)}
         for name, kind in before.items():
@@ -140,6 +153,65 @@ def _reshape(tl: Language, x: Tile, *shape: Any, **_: Any) -> Tile:
     return x.reshaped(lambda data: data.reshape(shape))
 
 
+@as_function
+def _where(tl: Language, condition: Any, x: Any, y: Any) -> Tile:
+    condition = constant(tl, condition).to(DTYPES["int1"])
+    x, y = (constant(tl, operand) for operand in paired(tl, x, y))
+    try:
+        out = Tile(tl, np.where(condition.data, x.data, y.data), x.dtype, x, y)
+    except ValueError:
+        raise Refused(f"tl.where got shapes {condition.shape}, {x.shape} and {y.shape}, which don't fit.") from None
+    out.undefined = np.where(condition.data, x.undefined, y.undefined) | condition.undefined
+    return out
+
+
+def _two(name: str, tl: Language, x: Any, y: Any, *_: Any, **__: Any) -> Tile:
+    return binary(name, tl, constant(tl, x) if not isinstance(y, Tile) else x, y)
+
+
+def _one(name: str, tl: Language, x: Any) -> Tile:
+    x = constant(tl, x)
+    if x.dtype.name not in ("float32", "float64"):
+        raise Refused(f"tl.{name} takes float32 or float64, got {x.dtype}: cast with .to(tl.float32).")
+    out = Tile(tl, _UNARY[name](x.data), x.dtype, x)
+    tl.run.computed(name, out, x, special=name not in ("floor", "ceil"))
+    return out
+
+
+def _widened(name: str, x: Tile, dtype: Any) -> Tile:
+    """What a reduction takes for its operand: small types become 32 bits, but for sums of floats."""
+    if dtype is not None or x.dtype.primitive_bitwidth >= 32 or (name == "sum" and x.dtype.kind == 2):
+        return x.to(dtype or x.dtype)
+    return x.to(FLOAT32 if x.dtype.kind == 2 else DTYPES["uint32" if x.dtype.numpy.kind == "u" else "int32"])
+
+
+def _reduced(
+    name: str, tl: Language, x: Any, axis: Any = None, return_indices: bool = False, keep_dims: bool = False,
+    dtype: Any = None, **_: Any,
+) -> Any:  # fmt: skip
+    x = _widened(name, constant(tl, x), dtype)
+    if axis is not None and not -len(x.shape) <= axis < len(x.shape):
+        raise Refused(f"A tile of shape {x.shape} has no axis {axis}.")
+    found = _REDUCTIONS[name](x.data, axis=axis, keepdims=keep_dims)
+    out = Tile(tl, found, INT32 if name.startswith("arg") else x.dtype)
+    out.undefined = np.asarray(x.undefined.any(axis=axis, keepdims=keep_dims))
+    if x.dtype.kind == 2:
+        tl.run.computed(name, out, x, flop=x.numel - out.numel)
+    return (out, _reduced(f"arg{name}", tl, x, axis, keep_dims=keep_dims)) if return_indices else out
+
+
+@as_function
+def _cumsum(tl: Language, x: Tile, axis: int = 0, reverse: bool = False, dtype: Any = None) -> Tile:
+    if reverse:
+        return tl.flip(_cumsum(tl, tl.flip(x, axis), axis, dtype=dtype), axis)  # type: ignore[no-any-return]
+    x = _widened("sum", x, dtype)
+    out = Tile(tl, np.cumsum(x.data, axis, x.dtype.numpy), x.dtype)
+    out.undefined = np.logical_or.accumulate(x.undefined, axis)
+    if x.dtype.kind == 2:
+        tl.run.computed("cumsum", out, x)
+    return out
+
+
 FUNCTIONS |= {
     "program_id": lambda tl, axis: Tile(tl, tl.run.place[axis], INT32),
     "num_programs": lambda tl, axis: Tile(tl, tl.run.grid[axis], INT32),
@@ -155,14 +227,51 @@ FUNCTIONS |= {
     "permute": lambda tl, x, *dims: x.reshaped(lambda data: np.transpose(data, _given(dims))),
     "flip": lambda tl, x, dim=-1: x.reshaped(lambda data: np.flip(data, dim)),
     "split": lambda tl, x: tuple(x.reshaped(lambda data, i=i: data[..., i]) for i in (0, 1)),
+    "abs": lambda tl, x: Tile(tl, np.abs(constant(tl, x).data), constant(tl, x).dtype, constant(tl, x)),
+    "fma": lambda tl, x, y, z: x * y + z,
+    "clamp": lambda tl, x, low, high, **_: _two("minimum", tl, _two("maximum", tl, x, low), high),
+    "cdiv": lambda tl, x, y: (x + (y - 1)) // y,
+    **{name: functools.partial(_two, name) for name in ARITHMETIC},
+    **dict.fromkeys(("fdiv", "div_rn"), functools.partial(_two, "truediv")),
+    **{name: functools.partial(_one, name) for name in _UNARY},
+    **{name: functools.partial(_reduced, name) for name in _REDUCTIONS},
     **dict.fromkeys(("multiple_of", "max_contiguous", "max_constancy"), lambda tl, x, values: x),
     **dict.fromkeys(("debug_barrier", "assume", "static_print", "device_print", "print"), lambda tl, *_, **__: None),
 }
 
 
 def _assert(tl: Language, condition: Any, message: str = "", *_: Any, **__: Any) -> None:
-    if not np.all(plain(condition)):
+    if not np.all(constant(tl, condition).data):
         raise Refused(f"The assertion doesn't hold. {message}".rstrip())
 
 
 FUNCTIONS["static_assert"] = FUNCTIONS["device_assert"] = _assert
+
+
+@as_function
+def _dot(
+    tl: Language, a: Tile, b: Tile, acc: Any = None, input_precision: Any = None, allow_tf32: Any = None,
+    max_num_imprecise_acc: Any = None, out_dtype: Any = None,
+) -> Tile:  # fmt: skip
+    if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3) or a.shape[-1] != b.shape[-2]:
+        raise Refused(f"tl.dot takes tiles of shapes (M, K) and (K, N), got {a.shape} and {b.shape}.")
+    if a.dtype != b.dtype or a.dtype.name not in _LEAST_K:
+        some = ", ".join(_LEAST_K)
+        raise Refused(f"tl.dot takes two tiles of one type of {some}, got {a.dtype} and {b.dtype}: cast with .to().")
+    if a.shape[-1] < (least := _LEAST_K[a.dtype.name]):
+        raise Refused(f"tl.dot needs an inner extent of at least {least} for {a.dtype}, got {a.shape[-1]}.")
+    half = out_dtype or (FLOAT32 if acc is None else acc.dtype)
+    dtype = {"int8": INT32, "float64": a.dtype, "float16": half}.get(a.dtype.name, FLOAT32)
+    tf32 = a.dtype == FLOAT32 and input_precision in (None, "tf32") and allow_tf32 is not False
+    left, right = (x.data.astype(np.promote_types(dtype.numpy, "f4"), order="C") for x in (a, b))
+    product = np.matmul(to_tf32(left), to_tf32(right)) if tf32 else np.matmul(left, right)
+    if acc is not None and (acc.shape != product.shape or acc.dtype != dtype):
+        raise Refused(f"tl.dot adds to {dtype} of shape {product.shape}, and its accumulator is {kind_of(acc)}.")
+    accumulator = () if acc is None else (acc,)
+    out = Tile(tl, product if acc is None else acc.data + product, dtype, *accumulator)
+    out.undefined = out.undefined | a.undefined.any(-1, keepdims=True) | b.undefined.any(-2, keepdims=True)
+    staged = (a.numel + b.numel) * a.dtype.primitive_bitwidth // 8
+    tl.run.dot_flop["tf32" if tf32 else a.dtype.name] += 2 * product.size * a.shape[-1]
+    tl.run.staged = max(tl.run.staged, staged)
+    tl.run.computed("dot", out, a, b, *accumulator, flop=0)
+    return out

@@ -5,87 +5,133 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+import traceback
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from kerneltrace.arguments import as_number, brief_repr
 from kerneltrace.errors import KernelError
-from kerneltrace.judge.findings import Finding
 from kerneltrace.log.grid import Dim3, place, place_name
 from kerneltrace.log.traced_memory import Array
+from kerneltrace.ptx.values import narrowed, widened
 from kerneltrace.tiles.binding import Names
 from kerneltrace.tiles.language import Language
-from kerneltrace.tiles.memory import KINDS, SLOT, Log, TileArray
-from kerneltrace.tiles.tensors import Refused, Tile, constant, pointer_to
+from kerneltrace.tiles.tensors import DTYPES, Refused, Tile, constant, pointer_to
 
+SLOT = 40
+"""Each array has 2**SLOT addresses of its own and lies in their middle, so that an address tells its array."""
+KINDS = ("load", "store", "atomic")
 MAX_DECISIONS = 10_000
 """Of a program by numbers that it computed: more are taken for an endless loop."""
 
 
 class Ended(Exception):
-    """The run ended early, and a finding says why."""
+    """A program goes on for ever, and a finding says so."""
+
+
+class TileArray:
+    """An array of the launch: its memory from the first element to the last, and who touched each element.
+
+    `last` has a row for each of KINDS, the earliest load, latest store and earliest atomic of each element: numbers of
+    accesses, from 1, and 0 for none. `seen` are the kinds of access so far. Of bfloat16 `array` has the bits.
+    """
+
+    def __init__(self, name: str, given: Any, number: int, shared: dict[Any, Any]) -> None:
+        kind = str(given.dtype).removeprefix("torch.").replace("bool", "int1")
+        if kind not in DTYPES:
+            raise KernelError(f"{name} has elements of type {kind}, and known are {', '.join(DTYPES)}.")
+        if type(given).__module__.partition(".")[0] == "torch":
+            if given.device.type != "cpu":
+                raise KernelError(f"{name} is on {given.device}: pass {name}.cpu(), since a trace runs on the CPU.")
+            given = given.detach()
+            given = (given.view(sys.modules["torch"].int16) if kind == "bfloat16" else given).numpy()
+        self.name, self.dtype, self.base = name, DTYPES[kind], (number << SLOT) + (1 << SLOT - 1)
+        self.array: Array = given.view(np.uint16) if kind == "bfloat16" else given
+        size = self.array.itemsize
+        if any(stride < 0 or stride % size for stride in self.array.strides):
+            raise KernelError(f"{name} has strides {self.array.strides}: pass a copy, which has none below 0.")
+        span = 1 + sum((n - 1) * step // size for n, step in zip(self.array.shape, self.array.strides, strict=True))
+        self.span = span if self.array.size else 0
+        self.flat = np.lib.stride_tricks.as_strided(self.array, (self.span,), (size,))
+        self.inside = np.zeros(self.span, bool)
+        self.shaped(self.inside)[...] = True
+        self.unset = bool(self.array.size) and self.array.dtype.kind == "f" and bool(np.isnan(self.array).all())
+        """Whether nothing has written it: all of its elements are NaN."""
+        key = self.array.__array_interface__["data"][0], self.span, size
+        self.last, self.seen = shared.setdefault(key, (np.zeros((3, self.span), np.int32), set()))
+
+    def shaped(self, flat: Array) -> Array:
+        """Numbers for each place of the memory as a view with the array's shape."""
+        steps = [stride // self.array.itemsize * flat.itemsize for stride in self.array.strides]
+        return np.lib.stride_tricks.as_strided(flat, self.array.shape, steps)
+
+    def element(self, at: int) -> str:
+        """The element at a place of the memory, as x[3, 4]."""
+        index = np.argwhere(self.shaped(np.arange(self.span)) == at)[0]
+        return f"{self.name}[{', '.join(map(str, index))}]"
+
+    def read(self, at: Array) -> Array:
+        """Values at places."""
+        values: Array = self.flat[at]
+        return np.asarray(widened(values)) if self.dtype.name == "bfloat16" else values
+
+    def write(self, at: Array, values: Array) -> None:
+        """Put values at places."""
+        self.flat[at] = narrowed(values) if self.dtype.name == "bfloat16" else values
 
 
 class Run:
-    """One launch: the arrays, the place in the grid, the log, and the mistakes met."""
+    """One launch: the arrays, the place in the grid, the accesses of its programs, and the mistakes met.
+
+    An access is one tl.load, tl.store or atomic of a program. It has a row (program, line, number in KINDS, number of
+    the array), and the `places` of its elements in the array's memory, each as often as lanes touch it.
+    """
 
     def __init__(self, function: Any, grid: Dim3) -> None:
         self.name, self.grid, self.programs = function.__name__, grid, math.prod(grid)
-        self.tl, self.log = Language(self), Log()
+        self.tl = Language(self)
         self.arrays: list[TileArray] = []
+        self.rows: list[tuple[int, int, int, int]] = []
+        self.places: list[Array] = []
         self.names = Names(self.tl)
         self.found: dict[tuple[str, int, str], list[Any]] = {}
         self.flop = self.special = self.decisions = self.widest = self.staged = 0
         self.dot_flop: Counter[str] = Counter()
-        self.program, self.place, self.began = 0, Dim3(0, 0, 0), 0
+        self.program, self.place = 0, Dim3(0, 0, 0)
+        self.ordered = 0
+        """Accesses that the running program comes after, by its place or by atomics on single elements."""
         self.births: list[tuple[int, str]] = []
-        self.clocks: dict[tuple[int, int], dict[int, int]] = {}
-        self.known: dict[int, int] = {}
-        self.first_access: list[int] = []
+        self.released: dict[tuple[int, int], int] = {}
 
     def line(self) -> int:
         """The line of the kernel that runs."""
-        frame: Any = sys._getframe(1)
-        while frame is not None and frame.f_code not in self.names.functions:
-            frame = frame.f_back
-        return frame.f_lineno if frame else 0
+        frames = traceback.walk_stack(sys._getframe(1))
+        return next((n for frame, n in frames if frame.f_code in self.names.functions), 0)
 
-    # -- one program after another
-
-    def all(self, function: Any, args: dict[str, Any], programs: int) -> None:
-        """Run the first `programs` programs."""
-        with np.errstate(all="ignore"):
+    def all(self, function: Any, args: dict[str, Any], programs: int) -> bool:
+        """Run the first `programs` programs; False where a mistake ended them early."""
+        for program in range(programs):
+            self.program, self.place, self.began = program, place(program, self.grid), len(self.rows)
+            self.ordered, self.births, self.decisions = 0, [], 0
             try:
-                bound = self.names.bound(function)
-            except Refused as refused:
-                self.mistake("refused", str(refused), refused.line)
-                raise Ended from None
-            for program in range(programs):
-                self.program, self.place = program, place(program, self.grid)
-                self.began = len(self.log.rows)
-                self.first_access.append(self.began)
-                self.known, self.births, self.decisions = {}, [], 0
-                try:
-                    bound(**args)
-                except Refused as refused:
-                    self.mistake("refused", str(refused), self._line_of(refused))
-                    raise Ended from None
-                except (KernelError, Ended):
-                    raise
-                except Exception as error:
-                    line = self._line_of(error)
-                    words = str(error).replace("_load()", "tl.load").replace("_store()", "tl.store").rstrip(".")
-                    raise KernelError(f"line {line} of {self.name} can't be traced: {words}.") from error
-
-    def _line_of(self, error: BaseException) -> int:
-        trace, line = error.__traceback__, 0
-        while trace is not None:
-            line = trace.tb_lineno if trace.tb_frame.f_code in self.names.functions else line
-            trace = trace.tb_next
-        return line
+                with np.errstate(all="ignore"):
+                    self.names.bound(function)(**args)
+            except KernelError:
+                raise
+            except Ended:
+                return False
+            except Exception as error:
+                frames = traceback.walk_tb(error.__traceback__)
+                lines = [n for frame, n in frames if frame.f_code in self.names.functions]
+                line = getattr(error, "line", 0) or (lines or [0])[-1]
+                if isinstance(error, Refused):
+                    self.mistake("refused", str(error), line)
+                    return False
+                words = str(error).replace("_load()", "tl.load").replace("_store()", "tl.store").rstrip(".")
+                raise KernelError(f"line {line} of {self.name} can't be traced: {words}.") from error
+        return True
 
     def where(self) -> str:
         """The program that runs, in words."""
@@ -111,72 +157,51 @@ class Run:
         if np.isnan(out.data).any() and not any(np.isnan(source.data).any() for source in sources):
             self.births.append((self.line(), name))
 
-    def multiplied(self, dtype: str, flop: int, staged: int) -> None:
-        """Count a product of tiles, whose operands have `staged` bytes."""
-        self.dot_flop[dtype] += flop
-        self.staged = max(self.staged, staged)
+    def access(
+        self, kind: str, pointer: Tile, active: Array, value: Any = None, change: Any = None, sem: Any = None
+    ) -> Array:
+        """Load, store or change the elements of the active lanes, and return what they were; 0 outside of arrays.
 
-    # -- memory
-
-    def load(self, pointer: Tile, active: Array) -> Array:
-        """Values for the active lanes; 0 outside of arrays."""
-        array, at, good = self._reached("load", pointer, active)
-        values = np.zeros(len(at), pointer.dtype.element_ty.numpy)
-        if array:
-            values[good] = array.read(at[good])
-        return values
-
-    def store(self, pointer: Tile, value: Tile, active: Array) -> None:
-        """Store the values of the active lanes."""
-        array, at, good = self._reached("store", pointer, active)
-        if array:
+        `change` makes an element's new value of its old one and the lane's; on a single element it orders programs.
+        """
+        addresses = pointer.data[active]
+        old = np.zeros(len(addresses), pointer.dtype.element_ty.numpy)
+        if not addresses.size:
+            return old
+        array, at, good = self._found(kind, pointer, addresses)
+        if value is not None:
             self._judge(array, value, active)
-            at, values = at[good], value.data[active][good]
+        if kind == "load":
+            old[good] = array.read(at)
+        elif kind == "store":
+            values = value.data[active][good]
             array.write(at, values)
-            kept = array.read(at)
-            if ((kept != values) & ~np.isnan(values) if value.dtype.is_floating() else kept != values).any():
-                words = (
-                    f"lanes of one tl.store in {self.where()} store different values to one element of {array.name}."
-                )
-                self.mistake("race", words, self.line(), array.name)
-
-    def atomic(self, pointer: Tile, value: Tile, active: Array, change: Callable[..., Any], sem: Any) -> Array:
-        """Change elements, and return what they were."""
-        array, at, good = self._reached("atomic", pointer, active)
-        old = np.zeros(len(at), value.dtype.numpy)
-        if array:
-            self._judge(array, value, active)
-            new = value.data[active]
-            for lane in np.flatnonzero(good):
-                old[lane] = array.read(at[lane])
-                array.write(at[lane], np.asarray(change(old[lane], new[lane]), value.dtype.numpy))
+            if not np.array_equal(array.read(at), values, equal_nan=values.dtype.kind == "f"):
+                words = "lanes of one tl.store in {} store different values to one element of {}."
+                self.mistake("race", words.format(self.where(), array.name), self.line(), array.name)
+        else:
+            for place_of, lane in zip(at, np.flatnonzero(good), strict=True):
+                old[lane] = array.read(place_of)
+                array.write(place_of, np.asarray(change(old[lane], value.data[active][lane]), old.dtype))
             if not pointer.shape and sem != "relaxed" and good.all():
-                clock = self.clocks.setdefault((array.base, int(at[0])), {})
-                for program, time in clock.items():
-                    self.known[program] = max(self.known.get(program, 0), time)
-                clock.update(self.known)
-                clock[self.program] = len(self.log.rows)
+                element = array.base, int(at[0])
+                self.ordered = max(self.ordered, self.released.get(element, 0))
+                self.released[element] = len(self.rows)
         return old
 
     def _judge(self, array: TileArray, value: Tile, active: Array) -> None:
         """Note values that no load made, and NaN that the kernel made."""
-        if value.undefined is not None and (np.broadcast_to(value.undefined, active.shape) & active).any():
-            words = (
-                f"{self.where()} stores to {array.name} what a masked load left undefined: give that tl.load"
-                " other=..., or mask this store."
-            )
-            self.mistake("undefined", words, self.line(), array.name)
-        elif self.births and value.dtype.is_floating() and np.isnan(value.data[active]).any():
+        if (value.undefined & active).any():
+            words = f"{self.where()} stores to {array.name} what a masked load left undefined: give that tl.load"
+            self.mistake("undefined", f"{words} other=..., or mask this store.", self.line(), array.name)
+        elif self.births and value.dtype.kind == 2 and np.isnan(value.data[active]).any():
             line, name = self.births[0]
             words = f"{name} makes NaN of numbers that are none, and {self.where()} stores it in line {self.line()}."
             self.mistake("nan", words, line, array.name)
 
-    def _reached(self, kind: str, pointer: Tile, active: Array) -> tuple[TileArray | None, Array, Array]:
-        """The array that a tile's active lanes reach, their places in it, and which of them lie in it."""
-        addresses, line = pointer.data[active], self.line()
-        if not addresses.size:
-            return None, addresses, addresses == 0
-        slot = int(addresses.min()) >> SLOT
+    def _found(self, kind: str, pointer: Tile, addresses: Array) -> tuple[TileArray, Array, Array]:
+        """The array that addresses reach, their places in it, and which of the addresses lie in it."""
+        slot, line = int(addresses.min()) >> SLOT, self.line()
         if slot != int(addresses.max()) >> SLOT or not 0 <= slot < len(self.arrays):
             raise Refused(f"This {kind} has pointers that belong to no array, or to several.")
         array = self.arrays[slot]
@@ -190,36 +215,32 @@ class Run:
             words = f"{self.where()} {kind}s {int((~good).sum()):,} elements outside of {array.name}, the first at"
             words += f" {int(at[~good][0]):,} of {array.span:,}: mask them out."
             self.mistake("outside", words, line, array.name)
-        if kind != "store" and array.unset and (n := int((array.last[0, at[good]] == 0).sum())):
+        at = at[good]
+        if kind != "store" and array.unset and (n := int((array.last[1, at] == 0).sum())):
             words = f"{self.where()} reads {n:,} elements of {array.name} before anything wrote them."
             self.mistake("unset", words, line, array.name)
-        self._order(kind, array, at[good], line)
-        self.log.add(self.program, line, kind, array.base >> SLOT, at[good])
+        self._order(kind, array, at, line)
+        self.rows.append((self.program, line, KINDS.index(kind), slot))
+        self.places.append(at.astype(np.int32))
         return array, at, good
 
     def _order(self, kind: str, array: TileArray, at: Array, line: int) -> None:
         """Find accesses of other programs that conflict with this one and that nothing orders, and note this one."""
-        now = len(self.log.rows) + 1
-        others = {"load": ("store", "atomic"), "store": KINDS, "atomic": ("load", "store")}[kind]
-        rows = {"store": 0, "load": 1, "atomic": 2}
-        for other in others:
-            if other not in array.seen:
-                continue
-            last = array.last[rows[other], at]
-            clash = (last > 0) & (last <= self.began)
-            if clash.any() and self.known:
-                programs = np.searchsorted(self.first_access, last, side="left") - 1
-                clash &= last > np.array([self.known.get(program, 0) for program in programs.tolist()])
-            if clash.any():
-                i = int(np.flatnonzero(clash)[0])
-                program, before = self.log.rows[int(last[i]) - 1][:2]
+        now = len(self.rows) + 1
+        for other in (one for one in KINDS if one in array.seen and (one != kind or one == "store")):
+            last = array.last[KINDS.index(other), at]
+            clash = np.flatnonzero((last > self.ordered) & (last <= self.began))
+            if clash.size:
+                first = int(clash[0])
+                program, before = self.rows[int(last[first]) - 1][:2]
                 words = (
-                    f"program {place_name(place(program, self.grid), self.grid)} {other}s {array.element(int(at[i]))}"
-                    f" (line {before}), {self.where()} {kind}s it (line {line}); programs run in any order."
+                    f"program {place_name(place(program, self.grid), self.grid)} {other}s"
+                    f" {array.element(int(at[first]))} (line {before}), {self.where()} {kind}s it (line {line});"
+                    " programs run in any order."
                 )
                 self.mistake("race", words, line, array.name)
         array.seen.add(kind)
-        row = array.last[rows[kind]]
+        row = array.last[KINDS.index(kind)]
         row[at] = now if kind == "store" else np.where(row[at], row[at], now)
 
 
@@ -241,20 +262,10 @@ def arguments(run: Run, function: Any, args: tuple[Any, ...], named: dict[str, A
         elif getattr(value, "shape", None):
             run.arrays.append(TileArray(name, value, len(run.arrays), shared))
             made[name] = Tile(run.tl, run.arrays[-1].base, pointer_to(run.arrays[-1].dtype))
-        elif value is None or isinstance(value, bool):
-            made[name] = value if value is None else constant(run.tl, value)
-        elif (number := as_number(value)) is not None:
-            made[name] = constant(run.tl, number)
+        elif value is None:
+            made[name] = value
+        elif isinstance(value, bool) or (value := as_number(given := value)) is not None:
+            made[name] = constant(run.tl, value)
         else:
-            raise KernelError(f"A kernel takes arrays, numbers and tl.constexpr; {name} is {brief_repr(value)}.")
+            raise KernelError(f"A kernel takes arrays, numbers and tl.constexpr; {name} is {brief_repr(given)}.")
     return made
-
-
-def findings(run: Run) -> tuple[Finding, ...]:
-    """The mistakes met, in the order of their first times; an array that is only read may be NaN."""
-    written = {array.name for array in run.arrays if array.seen - {"load"}}
-    return tuple(
-        Finding(kind, line, words, n, program, array)
-        for (kind, line, array), (n, words, program) in run.found.items()
-        if kind != "unset" or array in written
-    )

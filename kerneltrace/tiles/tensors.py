@@ -6,9 +6,9 @@ Source: triton/language/semantic.py of Triton 3.9.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,14 +49,6 @@ class DType:
         """The type of one element."""
         return self
 
-    def is_floating(self) -> bool:
-        """Whether it is a float's type."""
-        return self.kind == 2
-
-    def is_int(self) -> bool:
-        """Whether it is a whole number's type, or a mask's."""
-        return self.kind < 2
-
     def __str__(self) -> str:
         return self.name
 
@@ -75,36 +67,32 @@ def pointer_to(element: DType) -> DType:
     return DType(f"pointer<{element}>", INT64.numpy, 64, element)
 
 
+def in_range(value: Any, dtype: DType) -> bool:
+    """Whether a whole number is one of the type."""
+    return bool(np.iinfo(dtype.numpy).min <= value <= np.iinfo(dtype.numpy).max)
+
+
 def number_type(value: Any) -> DType:
     """The type that Triton gives a Python number."""
     if isinstance(value, bool):
         return INT1
     if isinstance(value, int):
-        for name, low, high in (("int32", -(2**31), 2**31), ("uint32", 0, 2**32), ("int64", -(2**63), 2**63)):
-            if low <= value < high:
-                return DTYPES[name]
-        return DTYPES["uint64"]
+        return DTYPES[next((name for name in ("int32", "uint32", "int64") if in_range(value, DTYPES[name])), "uint64")]
     if isinstance(value, float):
-        small = 0 < abs(value) < 2**-126 or 3.5e38 < abs(value) < float("inf")
-        return DTYPES["float64"] if small else FLOAT32
+        fits = value == 0 or 2**-126 <= abs(value) <= 3.5e38 or not np.isfinite(value)
+        return FLOAT32 if fits else DTYPES["float64"]
     raise Refused(f"Expected a tile or a number, got {type(value).__name__}: a kernel computes with tiles and numbers.")
 
 
-def promoted(a: DType, b: DType, numbers: tuple[bool, bool], division: bool = False) -> DType:
-    """The type in which two types meet; `numbers` says which of them is a Python number, whose kind alone counts."""
-    if numbers[0] != numbers[1]:
-        number, tile = (a, b) if numbers[0] else (b, a)
-        if number.kind <= tile.kind:
-            a = b = tile
+def promoted(a: DType, b: DType, division: bool = False) -> DType:
+    """The type in which two types meet."""
     names = {a.name, b.name}
     if "float64" in names:
         return DTYPES["float64"]
     if 2 in (a.kind, b.kind):
-        if division or "float32" in names:
+        if division or "float32" in names or (a != b and "float16" not in names):
             return FLOAT32
-        if "float16" in names:
-            return DTYPES["float16"]
-        return DTYPES["bfloat16"] if a == b else FLOAT32
+        return DTYPES["float16" if "float16" in names else "bfloat16"]
     if division and a.numpy.kind != b.numpy.kind and "b" not in (a.numpy.kind, b.numpy.kind):
         raise Refused(f"/, // and % don't mix {a} and {b}: cast one of them with .to().")
     return max(a, b, key=lambda t: (t.primitive_bitwidth, t.numpy.kind == "u"))  # of equal sizes the unsigned type
@@ -117,58 +105,42 @@ def rounded(data: Any, dtype: DType) -> Array:
 
 
 class Tile:
-    """A tile, or with shape () one number, that a kernel computes with.
+    """A tile, or with shape () one number, that a kernel computes with; made of the tiles that are its `sources`.
 
-    `undefined` marks the elements that no load gave a value, or None; `wrapped` is the line in which whole numbers in
-    it left their type's range, or 0. `tl` is the language of the run, through which operators report themselves.
+    `undefined` marks the elements that no load gave a value; `wrapped` is the line in which whole numbers in it left
+    their type's range, or 0. `tl` is the language of the run, through which operators report themselves.
     """
 
     __hash__ = None  # type: ignore[assignment]
     __array_ufunc__ = None  # np.exp and the like are none of Triton's
 
-    def __init__(self, tl: Any, data: Any, dtype: DType, undefined: Array | None = None, wrapped: int = 0) -> None:
-        self.tl, self.data, self.dtype = tl, rounded(data, dtype), dtype
-        self.undefined, self.wrapped = undefined, wrapped
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents."""
-        return tuple(self.data.shape)
-
-    @property
-    def numel(self) -> int:
-        """The number of elements."""
-        return int(self.data.size)
-
-    @property
-    def type(self) -> Any:
-        """Shape and type of the elements together, as Triton has it."""
-        element = self.dtype if self.shape else self.dtype.element_ty
-        return SimpleNamespace(element_ty=element, scalar=self.dtype, shape=self.shape)
+    def __init__(self, tl: Any, data: Any, dtype: DType, *sources: Tile) -> None:
+        self.tl, self.data, self.dtype, self.type = tl, rounded(data, dtype), dtype, dtype
+        self.shape, self.numel = tuple(self.data.shape), int(self.data.size)
+        undefined: Any = functools.reduce(operator.or_, (source.undefined for source in sources), np.False_)
+        self.undefined: Array = np.broadcast_to(undefined, self.shape)
+        self.wrapped: int = max((source.wrapped for source in sources), default=0)
 
     @property
     def T(self) -> Tile:  # noqa: N802 - Triton's name
         """Transposed."""
         return self.reshaped(np.transpose)
 
-    def reshaped(self, change: Any) -> Tile:
+    def reshaped(self, change: Callable[[Array], Array]) -> Tile:
         """With its elements in other places: `change` is done to the numbers, and to what says which are undefined."""
-        undefined = None if self.undefined is None else change(np.broadcast_to(self.undefined, self.shape))
-        return Tile(self.tl, change(self.data), self.dtype, undefined, self.wrapped)
+        out = Tile(self.tl, change(self.data), self.dtype)
+        out.undefined, out.wrapped = change(self.undefined), self.wrapped
+        return out
 
     def to(self, dtype: DType, bitcast: bool = False, **_: Any) -> Tile:
         """Cast to another type, or the same bits read as another type."""
         if bitcast:
             if "bfloat16" in (dtype.name, self.dtype.name) or dtype.primitive_bitwidth != self.dtype.primitive_bitwidth:
                 raise Refused(f"The bits of {self.dtype} can't be read as {dtype}.")
-            return Tile(self.tl, np.ascontiguousarray(self.data).view(dtype.numpy).reshape(self.shape), dtype)
+            return Tile(self.tl, np.ascontiguousarray(self.data).view(dtype.numpy).reshape(self.shape), dtype, self)
         if self.dtype.pointee and dtype != self.dtype:
             raise Refused(f"A {self.dtype} can't become {dtype}: pass the number in an array of that type.")
-        if dtype == INT1:
-            return Tile(self.tl, self.data != 0, dtype, self.undefined)
-        return Tile(self.tl, self.data, dtype, self.undefined, self.wrapped)
-
-    cast = to
+        return Tile(self.tl, self.data != 0 if dtype == INT1 else self.data, dtype, self)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -213,21 +185,23 @@ class Tile:
         return int(self.data)
 
 
-def undefined_of(*tiles: Tile) -> Array | None:
-    """Where one of these tiles is undefined, or None."""
-    marks = [tile.undefined for tile in tiles if tile.undefined is not None]
-    return functools.reduce(np.logical_or, marks) if marks else None
+def kind_of(value: Any) -> str:
+    """Type and shape in words."""
+    return f"{value.dtype} of shape {value.shape}" if isinstance(value, Tile) else f"{number_type(value)} of shape ()"
 
 
 def paired(tl: Any, a: Any, b: Any, division: bool = False) -> tuple[Tile, Tile]:
-    """Two operands in the type in which they meet."""
-    is_number = not isinstance(a, Tile), not isinstance(b, Tile)
-    types = [number_type(x) if number else x.dtype for x, number in zip((a, b), is_number, strict=True)]
-    if 3 in (types[0].kind, types[1].kind):
-        if types[0] != types[1]:
-            raise Refused(f"{types[0]} and {types[1]} don't go together.")
+    """Two operands in the type in which they meet; of a number of Python beside a tile the kind alone counts."""
+    left, right = (x.dtype if isinstance(x, Tile) else number_type(x) for x in (a, b))
+    if 3 in (left.kind, right.kind):
+        if left != right:
+            raise Refused(f"{left} and {right} don't go together.")
         return a, b
-    dtype = promoted(types[0], types[1], is_number, division)
+    if not isinstance(a, Tile) and isinstance(b, Tile) and left.kind <= right.kind:
+        left = right
+    elif not isinstance(b, Tile) and isinstance(a, Tile) and right.kind <= left.kind:
+        right = left
+    dtype = promoted(left, right, division)
     return constant(tl, a, dtype), constant(tl, b, dtype)
 
 
@@ -236,7 +210,7 @@ def constant(tl: Any, value: Any, dtype: DType | None = None) -> Tile:
     if isinstance(value, Tile):
         return value if dtype is None or dtype == value.dtype else value.to(dtype)
     dtype = dtype or number_type(value)
-    if dtype.numpy.kind in "iu" and not np.iinfo(dtype.numpy).min <= value <= np.iinfo(dtype.numpy).max:
+    if dtype.numpy.kind in "iu" and not in_range(value, dtype):
         raise Refused(f"{value} is out of the range of {dtype}.")
     return Tile(tl, np.array(value).astype(dtype.numpy), dtype)
 
@@ -249,22 +223,22 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "minimum": np.fmin,
 }  # fmt: skip
 """Operators and functions of two operands, by the names of Python's methods; // cuts, as C does."""
-WHOLE = ("floordiv", "and", "or", "xor", "lshift", "rshift")
+_WHOLE = ("floordiv", "and", "or", "xor", "lshift", "rshift")
+_COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def binary(name: str, tl: Any, a: Any, b: Any) -> Tile:
     """The result of an operator; `name` is one of ARITHMETIC."""
-    types = [x.dtype for x in (a, b) if isinstance(x, Tile)]
     try:
-        if any(t.pointee for t in types) and name in ("add", "sub"):
-            return _moved(name, tl, a, b)
+        if name in ("add", "sub") and any(isinstance(x, Tile) and x.dtype.pointee for x in (a, b)):
+            return _moved(name, tl, constant(tl, a), constant(tl, b))
         a, b = paired(tl, a, b, name in ("truediv", "floordiv", "mod"))
-        dtype = INT1 if name in ("lt", "le", "gt", "ge", "eq", "ne") else a.dtype
+        dtype = INT1 if name in _COMPARED else a.dtype
         if name == "truediv" and dtype.kind < 2:
             a, b, dtype = a.to(FLOAT32), b.to(FLOAT32), FLOAT32
-        if (name in WHOLE and a.dtype.kind > 1) or (a.dtype.pointee and dtype != INT1):
+        if (name in _WHOLE and a.dtype.kind > 1) or (a.dtype.pointee and dtype != INT1):
             raise Refused(f"{name} takes whole numbers, got {a.dtype}.")
-        out = Tile(tl, ARITHMETIC[name](a.data, b.data), dtype, undefined_of(a, b), max(a.wrapped, b.wrapped))
+        out = Tile(tl, ARITHMETIC[name](a.data, b.data), dtype, a, b)
     except ValueError:
         raise Refused(f"Shapes {a.shape} and {b.shape} don't fit: extents must be equal, or one of them 1.") from None
     if dtype.kind == 2:
@@ -276,23 +250,15 @@ def binary(name: str, tl: Any, a: Any, b: Any) -> Tile:
     return out
 
 
-def _moved(name: str, tl: Any, a: Any, b: Any) -> Tile:
+def _moved(name: str, tl: Any, a: Tile, b: Tile) -> Tile:
     """A pointer moved by a number of elements."""
-    a, b = constant(tl, a), constant(tl, b)
     pointer, offset = (a, b) if a.dtype.pointee else (b, a)
     if offset.dtype.kind > 1 or (name == "sub" and pointer is b):
         raise Refused(f"A pointer moves by whole numbers, got {offset.dtype}.")
-    assert pointer.dtype.pointee
-    step = offset.data.astype("i8") * (pointer.dtype.pointee.primitive_bitwidth + 7 >> 3)
-    data = ARITHMETIC[name](pointer.data, step)
-    return Tile(tl, data, pointer.dtype, undefined_of(a, b), max(a.wrapped, b.wrapped))
-
-
-def _install(name: str) -> None:
-    setattr(Tile, f"__{name}__", lambda a, b: binary(name, a.tl, a, b))
-    if name not in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(Tile, f"__r{name}__", lambda a, b: binary(name, a.tl, b, a))
+    step = offset.data.astype("i8") * (pointer.dtype.element_ty.primitive_bitwidth + 7 >> 3)
+    return Tile(tl, ARITHMETIC[name](pointer.data, step), pointer.dtype, a, b)
 
 
 for _name in list(ARITHMETIC)[:-2]:
-    _install(_name)
+    setattr(Tile, f"__{_name}__", lambda a, b, name=_name: binary(name, a.tl, a, b))
+    setattr(Tile, f"__r{_name}__", lambda a, b, name=_name: binary(name, a.tl, b, a))

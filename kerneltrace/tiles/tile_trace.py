@@ -22,9 +22,8 @@ from kerneltrace.log.traced_memory import Array
 from kerneltrace.tables import Shown, ShownAsTable, Table
 from kerneltrace.tiles.binding import python_of
 from kerneltrace.tiles.compiling import TileCode, occupancy
-from kerneltrace.tiles.memory import KINDS, TileArray
-from kerneltrace.tiles.running import Ended, Run, arguments, findings
-from kerneltrace.tiles.traffic import Traffic, assumed, moved, room, time
+from kerneltrace.tiles.running import KINDS, Run, TileArray, arguments
+from kerneltrace.tiles.traffic import Traffic, assumed, moved, time
 from kerneltrace.units import format_bytes
 
 
@@ -55,13 +54,18 @@ class TileCounts(Shown):
 class TileTrace(ShownAsTable):
     """What the programs of a launch asked for, and the mistakes found."""
 
-    def __init__(self, run: Run, ran: int, ended: bool, options: tuple[int, int]) -> None:
+    def __init__(self, run: Run, ran: int, done: bool, options: tuple[int, int]) -> None:
         self._run, self.grid, self.kernel, self._options = run, run.grid, run.name, options
         self.programs = run.programs
         self.traced = ran
         """Programs that ran; fewer than `programs` where trace was asked for fewer."""
-        self.findings = findings(run)
-        self.notes = () if ended or ran < run.programs else (*self._unwritten(), *self._spread())
+        written = {array.name for array in run.arrays if array.seen - {"load"}}
+        self.findings = tuple(
+            Finding(kind, line, words, n, program, array)
+            for (kind, line, array), (n, words, program) in run.found.items()
+            if kind != "unset" or array in written  # an array that is only read may be NaN
+        )
+        self.notes = (*self._unwritten(), *self._spread()) if done and ran == run.programs else ()
         self.flop, self.dot_flop = run.flop, dict(run.dot_flop)
 
     @property
@@ -76,83 +80,67 @@ class TileTrace(ShownAsTable):
 
     @cached_property
     def _rows(self) -> Array:
-        return np.array(self._run.log.rows, np.int64).reshape(-1, 4)
+        return np.array(self._run.rows, np.int64).reshape(-1, 4)
 
     @cached_property
-    def _sizes(self) -> Array:
-        """Elements and distinct sectors of each access."""
-        sizes = [(int(n.sum()), len(self._sectors(i))) for i, n in enumerate(self._run.log.lengths)]
-        return np.array(sizes, np.int64).reshape(-1, 2)
+    def _sectors(self) -> list[Array]:
+        """The distinct sectors that each access touches, by number within their array."""
+        sizes = [self._run.arrays[row[3]].array.itemsize for row in self._run.rows]
+        return [np.unique(at.astype(int) * n // SECTOR_BYTES) for at, n in zip(self._run.places, sizes, strict=True)]
 
     def _picked(self, array: str = "", line: int = 0, kind: str = "", program: int | None = None) -> Array:
         """Numbers of the accesses that these arguments leave."""
-        names = [one.name for one in self._run.arrays]
-        for what, given, known in (("array", array, names), ("kind", kind, KINDS)):
+        names = tuple(one.name for one in self._run.arrays)
+        mask = np.ones(len(self._rows), bool)
+        for column, what, given, known in ((2, "kind", kind, KINDS), (3, "array", array, names)):
             if given and given not in known:
                 raise KernelError(
                     f"There is no {what} {brief_repr(given)}; known are {', '.join(nearest(given, known))}."
                 )
-        wanted = program, line or None, KINDS.index(kind) if kind else None, names.index(array) if array else None
-        mask = np.ones(len(self._rows), bool)
-        for column, value in enumerate(wanted):
-            mask &= True if value is None else self._rows[:, column] == value
+            mask &= not given or self._rows[:, column] == known.index(given)
+        mask &= not line or self._rows[:, 1] == line
+        mask &= program is None or self._rows[:, 0] == program
         return np.flatnonzero(mask)
 
     def count(self, array: str = "", line: int = 0, kind: str = "") -> TileCounts:
         """Counts of the accesses to one array, of one line, of one kind (load, store or atomic)."""
         picked = self._picked(array, line, kind)
-        elements = n_bytes = distinct = sectors = 0
+        elements = n_bytes = distinct = 0
         for number, one in enumerate(self._run.arrays):
-            mine = picked[self._rows[picked, 3] == number]
-            asked, of_sectors = (int(n) for n in self._sizes[mine].sum(axis=0))
-            elements, n_bytes, sectors = elements + asked, n_bytes + asked * one.array.itemsize, sectors + of_sectors
-            distinct += int((self._hits(one, mine) > 0).sum()) * one.array.itemsize
-        return TileCounts(elements, n_bytes, distinct, sectors)
+            hits, size = self._hits(one, picked[self._rows[picked, 3] == number]), one.array.itemsize
+            elements, n_bytes = elements + int(hits.sum()), n_bytes + int(hits.sum()) * size
+            distinct += int((hits > 0).sum()) * size
+        return TileCounts(elements, n_bytes, distinct, sum(len(self._sectors[i]) for i in picked))
 
     def _hits(self, one: TileArray, picked: Array) -> Array:
         """How often each place of an array was touched by some accesses."""
-        change, log = np.zeros(one.span + 1, np.int64), self._run.log
-        if len(picked):
-            starts = np.concatenate([log.starts[i] for i in picked])
-            np.add.at(change, starts, 1)
-            np.add.at(change, starts + np.concatenate([log.lengths[i] for i in picked]), -1)
-        return change.cumsum()[:-1]
-
-    def _sectors(self, access: int) -> Array:
-        """The distinct sectors that an access touches, by number within their array."""
-        log, size = self._run.log, self._run.arrays[self._rows[access, 3]].array.itemsize
-        first = log.starts[access] * size // SECTOR_BYTES
-        n = (log.starts[access] + log.lengths[access]) * size
-        n = -(-n // SECTOR_BYTES) - first
-        each = np.repeat(first - np.append(0, n.cumsum()[:-1]), n) + np.arange(n.sum())
-        return each[np.flatnonzero(np.diff(each, prepend=-1) > 0)]
+        places = [self._run.places[i] for i in picked]
+        return np.bincount(np.concatenate(places) if places else [], minlength=one.span)
 
     def touched(self, array: str, program: Any = None, kind: str = "load") -> Array:
         """How often each element of an array was touched: by one program, given by its place or number, or by all."""
         if isinstance(program, tuple):
             at = (*program, 0, 0)[:3]
             program = at[0] + self.grid.x * (at[1] + self.grid.y * at[2])
-        one = next((one for one in self._run.arrays if one.name == array), None)
         picked = self._picked(array, 0, kind, program)
-        assert one is not None
+        one = next(one for one in self._run.arrays if one.name == array)
         return one.shaped(self._hits(one, picked)).copy()
 
-    def _room(self, chip: Device, code: TileCode | None) -> tuple[Occupancy, tuple[str, ...]]:
+    def _replayed(self, chip: Device, code: TileCode | None) -> tuple[Occupancy, tuple[str, ...], Array]:
+        """The programs that run at a time, notes, and what `moved` gives for them."""
         rates(chip)  # or UnknownDevice
+        notes: tuple[str, ...] = ()
         if code is not None:
-            return occupancy(code, chip), ()
-        warps, stages = self._options
-        registers, shared = assumed(self._run.widest, self._run.staged, warps, stages)
-        words = f"{registers} registers a thread and {shared:,} B of shared memory a program are assumed: pass"
-        return room(chip, warps, registers, shared), (f"{words} code=tiles.compile(...) for the compiler's.",)
-
-    def _moved(self, chip: Device, together: int) -> Array:
-        """Bytes asked of L2, read from DRAM and written to it, by access, with so many programs at a time."""
+            fit = occupancy(code, chip)
+        else:
+            fit, words = assumed(chip, self._run.widest, self._run.staged, *self._options)
+            notes = (words,)
         program = self._rows[:, 0]
         step = np.arange(len(program)) - np.searchsorted(program, program)
-        accesses = [(row[3], KINDS[row[2]], self._sectors(i)) for i, row in enumerate(self._rows.tolist())]
+        accesses = [(row[3], KINDS[row[2]], self._sectors[i]) for i, row in enumerate(self._run.rows)]
         sizes = [one.span * one.array.itemsize for one in self._run.arrays]
-        return moved(accesses, sizes, chip, np.stack([program // together, step, program], 1))
+        waves = np.stack([program // (fit.blocks_per_sm * (chip.sms or 0)), step, program], 1)
+        return fit, notes, moved(accesses, sizes, chip, waves)
 
     def traffic(self, device: str | Device, code: TileCode | None = None) -> Traffic:
         """Bytes through L2 and DRAM on a GPU of the catalogue, in the order in which its programs start.
@@ -160,12 +148,12 @@ class TileTrace(ShownAsTable):
         As many programs run at a time as fit, by `code` or by what is assumed without it.
         """
         chip = named(device)
-        together = self._room(chip, code)[0].blocks_per_sm * (chip.sms or 0)
-        found, arrays = self._moved(chip, together), self._run.arrays
+        fit, _, found = self._replayed(chip, code)
         by_array = [
-            {one.name: int(column[self._rows[:, 3] == i].sum()) for i, one in enumerate(arrays)} for column in found.T
+            {one.name: int(column[self._rows[:, 3] == i].sum()) for i, one in enumerate(self._run.arrays)}
+            for column in found.T
         ]
-        return Traffic(chip.name, min(together, self.programs), *by_array)
+        return Traffic(chip.name, min(fit.blocks_per_sm * (chip.sms or 0), self.programs), *by_array)
 
     def estimate(
         self, device: str | Device, *, grid: Any = None, longer: float = 1.0, code: TileCode | None = None
@@ -177,10 +165,10 @@ class TileTrace(ShownAsTable):
         turns of which 8 were traced. UnknownDevice for a GPU whose rates are unknown.
         """
         chip = named(device)
-        fit, notes = self._room(chip, code)
+        fit, notes, found = self._replayed(chip, code)
         programs = self.programs if grid is None else math.prod(as_dim3("grid", grid, MAX_GRID))
-        each, longer = programs / self.traced, positive("longer", longer, BadArgument)
-        found, turns = self._moved(chip, fit.blocks_per_sm * (chip.sms or 0)), each * longer
+        each = programs / self.traced
+        turns = each * positive("longer", longer, BadArgument)
         # What a program comes to more than once is in a loop.
         _, same, times = np.unique(self._rows[:, :2], axis=0, return_inverse=True, return_counts=True)
         n_bytes = np.where(times[same] > 1, turns, each) @ found
@@ -192,13 +180,10 @@ class TileTrace(ShownAsTable):
     def _unwritten(self) -> Any:
         """Arrays that programs store to, but not to all elements."""
         for one in self._run.arrays:
-            written = self._picked(one.name, kind="store")
-            left = one.shaped(self._hits(one, written)) == 0
-            if len(written) and left.any():
-                first = ", ".join(str(i[0]) for i in np.nonzero(left))
-                words = (
-                    f"{int(left.sum()):,} of the {left.size:,} elements of {one.name} are never stored, the first is"
-                )
+            left = np.argwhere(self.touched(one.name, kind="store") == 0)
+            if len(left) and len(self._picked(one.name, kind="store")):
+                words = f"{len(left):,} of the {one.array.size:,} elements of {one.name} are never stored, the first is"
+                first = ", ".join(map(str, left[0]))
                 yield Finding("unwritten", 0, f"{words} {one.name}[{first}].", array=one.name, mistake=False)
 
     def _spread(self) -> Any:
@@ -206,9 +191,8 @@ class TileTrace(ShownAsTable):
         for line, kind, number in np.unique(self._rows[:, 1:], axis=0).tolist():
             name, kind = self._run.arrays[number].name, KINDS[kind]
             counts, n = self.count(name, line, kind), len(self._picked(name, line, kind))
-            moved_bytes = counts.sectors * SECTOR_BYTES
-            if counts.elements >= WARP * n and moved_bytes >= 2 * counts.bytes:
-                times = moved_bytes / counts.bytes
+            times = counts.sectors * SECTOR_BYTES / max(counts.bytes, 1)
+            if counts.elements >= WARP * n and times >= 2:
                 words = f"each {kind} of {name} moves {times:.3g} times the bytes it asks for: its elements lie apart."
                 yield Finding("spread", line, words, array=name, mistake=False)
 
@@ -249,9 +233,5 @@ def trace(
         grid = grid(named)
     run = Run(function, as_dim3("grid", grid, MAX_GRID))
     ran = run.programs if programs is None else min(whole("programs", programs, KernelError, least=1), run.programs)
-    ended = False
-    try:
-        run.all(function, arguments(run, function, args, named), ran)
-    except Ended:
-        ended = True
-    return TileTrace(run, ran, ended, (num_warps, num_stages))
+    done = run.all(function, arguments(run, function, args, named), ran)
+    return TileTrace(run, ran, done, (num_warps, num_stages))

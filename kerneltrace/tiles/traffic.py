@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerneltrace.devices import Device, named
+from kerneltrace.devices import Device
 from kerneltrace.errors import UnknownDevice
 from kerneltrace.judge.estimate import LAUNCH_S, MEMORY_SHARE, Estimate, capability, rates
 from kerneltrace.judge.occupancy import MAX_REGISTERS, WARP, Occupancy, occupancy
@@ -60,10 +60,15 @@ def room(device: Device, warps: int, registers: int, shared_bytes: int) -> Occup
     return occupancy(warps * WARP, **needs, compute_capability=capability(device))
 
 
-def assumed(widest: int, staged: int, warps: int, stages: int) -> tuple[int, int]:
-    """Registers a thread and bytes of shared memory, from the largest tile's and the operands of tl.dot's bytes."""
-    threads = warps * WARP
-    return min(widest // 4 // threads + _OTHER_REGISTERS, MAX_REGISTERS, _SM_REGISTERS // threads), staged * stages
+def assumed(device: Device, widest: int, staged: int, warps: int, stages: int) -> tuple[Occupancy, str]:
+    """The programs that an SM holds without a compiler's word, and what is assumed for it.
+
+    `widest` and `staged` are bytes of the largest tile, and of the operands of the largest tl.dot.
+    """
+    threads, shared = warps * WARP, staged * stages
+    registers = min(widest // 4 // threads + _OTHER_REGISTERS, MAX_REGISTERS, _SM_REGISTERS // threads)
+    words = f"{registers} registers a thread and {shared:,} B of shared memory a program are assumed: pass"
+    return room(device, warps, registers, shared), f"{words} code=tiles.compile(...) for the compiler's."
 
 
 def moved(accesses: list[tuple[int, str, Array]], sizes: list[int], device: Device, waves: Array) -> Array:
@@ -81,16 +86,11 @@ def moved(accesses: list[tuple[int, str, Array]], sizes: list[int], device: Devi
         array, kind, sectors = accesses[number]
         last = used[array][sectors]
         hit = last >= oldest
-        before, times = np.unique(last[hit], return_counts=True)
-        resident[before] -= times
-        out[number, 0] = len(sectors)
+        np.subtract.at(resident, last[hit], 1)
         misses = int((~hit).sum())
-        if kind != "store":
-            out[number, 1] = misses
         dirty[array][sectors[~hit]] = False
-        if kind != "load":
-            out[number, 2] = int((~dirty[array][sectors]).sum())
-            dirty[array][sectors] = True
+        out[number] = len(sectors), misses * (kind != "store"), (~dirty[array][sectors]).sum() * (kind != "load")
+        dirty[array][sectors] |= kind != "load"
         used[array][sectors] = turn
         resident[turn], total = len(sectors), total + misses
         while total > capacity and oldest < turn:
@@ -100,8 +100,8 @@ def moved(accesses: list[tuple[int, str, Array]], sizes: list[int], device: Devi
 
 
 def time(
-    kernel: str, device: str | Device, asked: Mapping[str, float], dots: Mapping[str, float], fit: Occupancy,
-    programs: int, notes: tuple[str, ...],
+    kernel: str, device: Device, asked: Mapping[str, float], dots: Mapping[str, float], fit: Occupancy, programs: int,
+    notes: tuple[str, ...],
 ) -> Estimate:  # fmt: skip
     """The time of a launch of `programs`: the part that takes longest, and the launch.
 
@@ -109,32 +109,28 @@ def time(
     both at once. `asked` has the whole launch's bytes of "memory" and "L2 cache", and its operations, "arithmetic" and
     "special"; `dots` the FLOP of tl.dot by type.
     """
-    chip = named(device)
-    sm, sms, hz = rates(chip), chip.sms or 0, chip.boost_hz or 0.0
+    if unknown := [dtype for dtype in dots if not device.peaks.get(dtype)]:
+        raise UnknownDevice(f"{device.name} has no known rate for tl.dot on {unknown[0]}. Take another GPU or dtype.")
+    sm, sms = rates(device), device.sms or 0
+    clocks = sms * (device.boost_hz or 0.0)
     slots = fit.blocks_per_sm * sms
     # SMs that have no program left idle while the last wave runs.
     idle = math.ceil(programs / slots) * slots / programs if programs > slots else sms / min(sms, programs)
-    tensor = 0.0
-    for dtype, flop in dots.items():
-        peak = chip.peaks.get(dtype)
-        if not peak:
-            raise UnknownDevice(f"{chip.name} has no known rate for tl.dot on {dtype}. Take another GPU or dtype.")
-        tensor += flop / peak / TENSOR_SHARE
     parts = {
-        "memory": asked["memory"] / (MEMORY_SHARE * (chip.bandwidth_bytes_per_s or 0)),
-        "L2 cache": asked["L2 cache"] / (sm.l2_bytes_per_clock * sms * hz),
-        "tensor cores": tensor * idle,
-        "arithmetic": idle / (sms * hz) * max(
+        "memory": asked["memory"] / (MEMORY_SHARE * (device.bandwidth_bytes_per_s or 0)),
+        "L2 cache": asked["L2 cache"] / (sm.l2_bytes_per_clock * clocks),
+        "tensor cores": idle * sum(flop / device.peaks[dtype] for dtype, flop in dots.items()) / TENSOR_SHARE,
+        "arithmetic": idle / clocks * max(
             asked["arithmetic"] / sm.float32_per_clock, asked["special"] / sm.special_per_clock
         ),
         "launch": LAUNCH_S,
     }  # fmt: skip
     in_turns = (parts["tensor cores"] + parts["arithmetic"]) / min(fit.blocks_per_sm, math.ceil(programs / sms))
-    seconds = max(*parts.values(), in_turns) + LAUNCH_S
+    if in_turns > max(parts.values()):
+        notes += ("Tensor cores and other arithmetic wait for each other: the SM has one program at a time.",)
     filled = min(fit.fraction, programs * fit.warps_per_sm / fit.blocks_per_sm / (sms * fit.max_warps_per_sm))
+    of_chip = f"of compute capability {device.compute_capability}"
+    untested = () if device.compute_capability in TESTED else (f"Untested: no published time {of_chip} was compared.",)
+    seconds = max(*parts.values(), in_turns) + LAUNCH_S
     known = {part: busy for part, busy in parts.items() if busy}
-    waits = "Tensor cores and other arithmetic wait for each other: the SM has one program at a time."
-    turns = (waits,) if in_turns > max(parts.values()) else ()
-    of_chip = f"of compute capability {chip.compute_capability}"
-    untested = () if chip.compute_capability in TESTED else (f"Untested: no published time {of_chip} was compared.",)
-    return Estimate(kernel, chip.name, seconds, known, filled, (_NOT_KNOWN, *turns, *notes), untested, SPAN)
+    return Estimate(kernel, device.name, seconds, known, filled, (_NOT_KNOWN, *notes), untested, SPAN)

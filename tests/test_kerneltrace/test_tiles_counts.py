@@ -189,6 +189,18 @@ def unknown_keyword(x, out):
     tl.store(out, tl.load(x, masked=None))
 
 
+@triton.jit
+def described(x, out):
+    box = tl.make_tensor_descriptor(x, [4], [1], [4])
+    tl.store(out, box.load([0]))
+
+
+def test_descriptors_are_refused_in_words():
+    found = tiles.trace(described, 1, random(4), random(4)).findings
+    assert [(one.kind, one.line) for one in found] == [("refused", described.fn.__code__.co_firstlineno + 2)]
+    assert "Block pointers and tensor descriptors aren't traced: use pointers and masks." in str(found[0])
+
+
 @pytest.mark.parametrize(
     ("kernel", "words"),
     [

@@ -216,33 +216,11 @@ def last_one_sums(x, parts, done, out, n, BLOCK: tl.constexpr, PROGRAMS: tl.cons
 
 
 @triton.jit
-def described_copy(x, out, rows, columns, TILE: tl.constexpr):
-    source = tl.make_tensor_descriptor(x, [rows, columns], [columns, 1], [TILE, TILE])
-    target = tl.make_tensor_descriptor(out, [rows, columns], [columns, 1], [TILE, TILE])
-    i, j = tl.program_id(0) * TILE, tl.program_id(1) * TILE
-    target.store([i, j], source.load([i, j]) * 2)
-
-
-@triton.jit
 def whole_numbers(x, out, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     v = tl.load(x + at, at < n, 1)
     w = (v // 3 - v % 5) * (v >> 1) ^ (v & 12) | ~v
     tl.store(out + at, tl.minimum(w, 1000) + (v < 0).to(tl.int32) - tl.abs(v), at < n)
-
-
-@triton.jit
-def dropout(x, out, n, p, seed, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    kept = tl.rand(seed, at) > p
-    values = tl.load(x + at, mask=at < n)
-    tl.store(out + at, tl.where(kept, values / (1 - p), 0.0), mask=at < n)
-
-
-@triton.jit
-def random_numbers(out, seed, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.randint(seed, at))
 
 
 def random(*shape, dtype=np.float32, seed=0):
@@ -362,38 +340,10 @@ def launches() -> dict[str, Callable[[], Launch]]:
             (x, np.zeros(8, np.float32), np.zeros(1, np.int32), np.zeros(1, np.float32), n),
             {"BLOCK": 128, "PROGRAMS": 8}, {3: [x.sum()]}, 1e-4,
         ),
-        "copy by descriptors": lambda: Launch(
-            described_copy, (3, 2), (random(40, 28), np.zeros((40, 28), np.float32), 40, 28), {"TILE": 16},
-            {1: random(40, 28) * 2},
-        ),
-        "dropout": lambda: Launch(
-            dropout, (8,), (x, np.zeros_like(x), n, 0.4, 123), {"BLOCK": 128}, {1: _dropped(x)}
-        ),
-        "random numbers": lambda: Launch(
-            random_numbers, (2,), (np.zeros(64, np.int32), 2**35 + 7), {"BLOCK": 32}, {0: _randint(2**35 + 7)[:64]}
-        ),
         "whole numbers": lambda: Launch(
             whole_numbers, (1,), (whole, np.zeros_like(whole), 100), {"BLOCK": 128}, {1: _whole_numbers(whole)}
         ),
     }  # fmt: skip
-
-
-def _randint(seed, n=1000):
-    """Random123's Philox 4x32 with 10 rounds, one number at a time, in Python's own integers."""
-    found = []
-    for i in range(n):
-        c, k = [i, 0, 0, 0], [seed % 2**32, seed >> 32]
-        for _ in range(10):
-            a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-            c = [b >> 32 ^ c[1] ^ k[0], b % 2**32, a >> 32 ^ c[3] ^ k[1], a % 2**32]
-            k = [(k[0] + 0x9E3779B9) % 2**32, (k[1] + 0xBB67AE85) % 2**32]
-        found.append(c[0] - (c[0] >= 2**31) * 2**32)
-    return np.array(found)
-
-
-def _dropped(x):
-    bits = _randint(123)
-    return np.where(np.where(bits < 0, -bits - 1, bits) * 2.0**-31 > 0.4, x / 0.6, 0)
 
 
 def _whole_numbers(v):
