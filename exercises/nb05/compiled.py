@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from exercises.nb05.cupy_stand_in import cupy_here
 from kerneltrace import trace
 from kerneltrace.compiler import Compiled, KernelResources, compile_cuda
 from kerneltrace.errors import CompileError, KernelError
@@ -27,7 +26,7 @@ _UNWRITTEN = 0x7F80BEEF  # a signalling NaN, which no computation gives
 
 
 def single_precision(answer: object) -> str:
-    """The kernel's PTX: no double, no half, and still the same formula; on a GPU its results too."""
+    """The kernel's PTX: no double, no half, and still the same formula."""
     built = _built(answer)
     if set(built.kernels) != {"gelu"}:
         raise NotYet(f"Expected one kernel called gelu, got {', '.join(built.kernels) or 'none'}.")
@@ -42,7 +41,6 @@ def single_precision(answer: object) -> str:
     if ".entry gelu(" not in built.ptx:
         raise NotYet('gelu\'s name was mangled: keep extern "C" before __global__.')
     _judge_gelu(str(answer), built)
-    _run_gelu(answer)
     return f"No double left: {sum(built.instructions().values())} instructions, {built.registers} registers a thread."
 
 
@@ -95,16 +93,6 @@ def _judge_gelu(answer: str, built: Compiled) -> None:
 def _gelu(x: Any) -> Any:
     wide = x.astype(np.float64)
     return 0.5 * wide * (1 + np.tanh(0.7978845608 * (wide + 0.044715 * wide**3)))
-
-
-def _run_gelu(source: Any) -> None:
-    if (cupy := cupy_here()) is None:
-        return
-    x = np.random.default_rng(505).standard_normal(1023).astype(np.float32)
-    given, found = cupy.asarray(x), cupy.full(1024, np.nan, dtype=np.float32)
-    cupy.RawKernel(source, "gelu")((4,), (256,), (given, found, np.int32(1023)))
-    if not np.allclose(found.get()[:1023], _gelu(x), rtol=_RTOL, atol=_ATOL) or not np.isnan(float(found[1023])):
-        raise NotYet("No doubles, but on the GPU its results are not those of gelu.")
 
 
 def best_cap(answer: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -31,9 +30,8 @@ def zero_bubble(
     is the time between two ranks and overlaps with compute. No rank holds more than `memory_limit` activations, by
     default `ranks` of them (ZB-1p; twice as many are ZB-2p). B frees all but the share `kept` of one, W the rest.
     Each rank runs forwards until its first backward can begin, then one F and one B in turn, and puts W into gaps, or
-    where it needs the memory. Three choices, such as whether W may overrun a short gap, are tried in all combinations,
-    and so are ZB-H1 and ZB-H2 where the limit allows them. Raises ScheduleError for impossible numbers, and for a
-    limit below one activation.
+    where it needs the memory. It is tried with ranks that may let a backward go first and without, and so are ZB-H1 and
+    ZB-H2 where the limit allows them. Raises ScheduleError for impossible numbers, and a limit below one activation.
     """
     check_steps(ranks, microbatches, most=100_000)
     limit = float(ranks if memory_limit is None else memory_limit)
@@ -41,10 +39,7 @@ def zero_bubble(
         per_stage(name, value, range(ranks))
         for name, value in (("forward_s", forward_s), ("input_s", input_s), ("weight_s", weight_s))
     ]
-    tries = [
-        _Builder(seconds, float(transfer_s), microbatches, limit, kept, *flags)
-        for flags in itertools.product((True, False), repeat=3)
-    ]
+    tries = [_Builder(seconds, float(transfer_s), microbatches, limit, kept, patient) for patient in (True, False)]
     found = [(built.period_s, built.steps) for built in tries]
     whole = [i + w for i, w in zip(*seconds[1:], strict=True)]
     for schedule in (zb_h1(ranks, microbatches), zb_h2(ranks, microbatches)):
@@ -63,9 +58,7 @@ class _Builder:
     microbatches: int
     limit: float
     kept: float
-    early: bool
     patient: bool
-    greedy: bool
 
     def __post_init__(self) -> None:
         self.change = (1.0, self.kept - 1.0, -self.kept)  # of the activations held, by kind of step
@@ -121,7 +114,7 @@ class _Builder:
         for rank in reversed(range(self.ranks - 1)):
             forward_s, busy_s, due_s = self.seconds[0][rank], self.free_s[rank], back_s + self.transfer_s
             while 1 + more[rank] < self.microbatches and 2 + more[rank] <= self.limit:
-                if (busy_s + forward_s > due_s) if self.early else (busy_s >= due_s):
+                if busy_s + forward_s > due_s:
                     break
                 busy_s += forward_s
                 more[rank] += 1
@@ -175,5 +168,5 @@ class _Builder:
         while done[2] < done[1] and self.free_s[rank] + weight_s <= until_s:
             self._put(rank, WEIGHTS)
         gap_s = until_s - self.free_s[rank]
-        if done[2] < done[1] and gap_s > 0 and (self.greedy or gap_s > max(self.idle_s) - self.idle_s[rank]):
+        if done[2] < done[1] and gap_s > max(0, max(self.idle_s) - self.idle_s[rank]):
             self._put(rank, WEIGHTS)
