@@ -104,11 +104,11 @@ def orthogonal(answer: object) -> str:
         cases[f"a matrix of {rows} x {columns}"] = (torch.randn(rows, columns, generator=draw),)
     wide = torch.randn(8, 24, generator=draw)
     cases |= {"large numbers": (1e4 * wide,), "small numbers": (1e-3 * wide,), "a gradient of zeros": (0 * wide,)}
-    over_cases(answer, cases, _iterated, _judge_orthogonal)
+    over_cases(answer, cases, lambda gradient: _iterated(gradient, 5), _judge_orthogonal)
     return "Right for wide, tall, square, large, small and zero gradients."
 
 
-def _iterated(gradient: Tensor, steps: int = 5) -> Tensor:
+def _iterated(gradient: Tensor, steps: int) -> Tensor:
     tall = gradient.shape[0] > gradient.shape[1]
     x = gradient.T if tall else gradient
     x = x / (float(x.norm()) + 1e-7)
@@ -152,8 +152,10 @@ def decode_s(answer: object) -> str:
     return "Right for one sequence and many, for short and long caches, in 16 and 32 bits."
 
 
-def _decode_s(weights: int, layers: int, width: int, context: int, batch: int, bytes_each: int, rate: float) -> float:
-    return (weights + 2 * layers * width * context * batch) * bytes_each / rate
+def _decode_s(
+    weights: int, layers: int, width: int, context: int, batch: int, bytes_each: int, bytes_per_s: float
+) -> float:
+    return (weights + 2 * layers * width * context * batch) * bytes_each / bytes_per_s
 
 
 def _decode_hint(value: float, weights: int, layers: int, *rest: Any) -> str:
