@@ -59,7 +59,8 @@ def _traced(
 
 def _weights(scores: Array) -> Array:
     powers = np.exp(scores.astype(float) - scores.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
+    weights: Array = powers / powers.sum(-1, keepdims=True)
+    return weights
 
 
 def softmax(answer: object) -> str:
