@@ -202,7 +202,8 @@ def _attended(program: Any, heads: int, tokens: int, scale: float) -> tiles.Tile
     earlier = np.tril(np.ones((tokens, tokens), bool))
 
     def mixed(scores: Array, seen: Array | bool = earlier, hidden: float = -np.inf) -> Array:
-        return (_weights(np.where(seen, scores, hidden)) @ v.astype(float)).astype(np.float32)
+        out: Array = _weights(np.where(seen, scores, hidden)) @ v.astype(float)
+        return out.astype(np.float32)
 
     others = {
         "That is attention without the mask: a query sees its own token and earlier ones.": mixed(scores * scale, True),
