@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from labkit.core.arguments import is_whole
 from labkit.core.display import brief_repr
-from labkit.lesson.checks import NotYet
+from labkit.lesson.checks import NotYet, close
+
+Told = tuple[str, Mapping[float, str], str]  # the unit of a number, and what `mistake` takes
 
 
 @contextmanager
@@ -40,6 +45,17 @@ def as_list(answer: Any) -> list[Any] | None:
     return listed if isinstance(listed, list) else None
 
 
+def array(answer: object, expected: str, given: str) -> NDArray[np.float64]:
+    """The answer as an array of numbers; NotYet for anything else."""
+    try:
+        if answer is not None and not isinstance(answer, dict):
+            return np.asarray(answer, dtype=float)
+        why = "Is there a return?"
+    except (TypeError, ValueError) as error:
+        why = f"{error}."
+    raise NotYet(f"{_expected(given)} {expected}, got {brief_repr(answer)}. {why}")
+
+
 def whole_numbers(answer: object, expected: str, given: str = "") -> list[int]:
     """The answer as a list of integers; NotYet for anything else, floats and booleans included."""
     listed = as_list(answer)
@@ -52,3 +68,10 @@ def whole_numbers(answer: object, expected: str, given: str = "") -> list[int]:
 def mistake(value: float, wrong: Mapping[float, str], otherwise: str, *, rel: float = 1e-6) -> str:
     """What went wrong: the words of the first `wrong` result that `value` equals, within `rel`; else `otherwise`."""
     return next((words for result, words in wrong.items() if math.isclose(value, result, rel_tol=rel)), otherwise)
+
+
+def judge_pair(got: object, right: tuple[float, float], given: str, expected: str, told: Sequence[Told]) -> None:
+    """NotYet unless the answer is two numbers, each close to the right one; else with what is told of that one."""
+    pair = parts(as_list(got), 2, expected, given)
+    for value, wanted, (unit, wrong, otherwise) in zip(pair, right, told, strict=True):
+        close(unit, hint=lambda value, m=wrong, o=otherwise: mistake(value, m, o))(value, wanted, given)

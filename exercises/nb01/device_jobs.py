@@ -60,6 +60,7 @@ class Candidate:
 
 
 Finding = tuple[bool | None, str]  # whether the device passes, None if unknown; and why
+_WORST_LAST = {True: 0, None: 1, False: 2}
 
 
 def _star(device: Device, name: str) -> str:
@@ -95,11 +96,11 @@ def judge(device: Device, job: Job) -> Candidate:
     """Judge one device for a job: in, out, or undecided if its memory, peak or bandwidth is unknown."""
     step_s, about_step = _step(device, job)
     findings = [_memory(device, job.memory_bytes), (None if step_s is None else True, about_step)]
-    by_verdict = {verdict: [why for passes, why in findings if passes is verdict] for verdict in (False, None, True)}
+    findings.sort(key=lambda finding: _WORST_LAST[finding[0]], reverse=True)
     return Candidate(
         device=device,
-        fits=False if by_verdict[False] else None if by_verdict[None] else True,
-        why=tuple(by_verdict[False] + by_verdict[None] + by_verdict[True]),
+        fits=findings[0][0],
+        why=tuple(why for _, why in findings),
         step_s=step_s,
         memory_share=job.memory_bytes / device.memory_bytes if device.memory_bytes else None,
         energy_j=device.tdp_w * step_s if device.tdp_w is not None and step_s is not None else None,
@@ -113,9 +114,10 @@ def shortlist(job: Job, among: Iterable[Device] | None = None) -> list[Candidate
     Each group is sorted by roofline time, unknown last; it comes from the vendor's peaks, which a real step rarely
     reaches. Each device is judged alone: a job that is too large for one may fit on several.
     """
-    order = {True: 0, None: 1, False: 2}
     judged = [judge(device, job) for device in (devices() if among is None else among)]
-    return sorted(judged, key=lambda one: (order[one.fits], one.step_s if one.step_s is not None else float("inf")))
+    return sorted(
+        judged, key=lambda one: (_WORST_LAST[one.fits], one.step_s if one.step_s is not None else float("inf"))
+    )
 
 
 @checked

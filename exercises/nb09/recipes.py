@@ -141,9 +141,7 @@ RECIPES = {
 
 def _hadamard(seed: int = 0) -> Tensor:
     """A 16 x 16 Hadamard matrix (Sylvester's) with rows of random sign: orthogonal, (16, 16)."""
-    matrix, two = torch.ones(1, 1), torch.tensor([[1.0, 1.0], [1.0, -1.0]])
-    for _ in range(4):
-        matrix = torch.kron(matrix, two)
+    matrix = functools.reduce(torch.kron, [torch.tensor([[1.0, 1.0], [1.0, -1.0]])] * 4)
     signs = torch.randint(2, (16, 1), generator=torch.Generator().manual_seed(seed)) * 2 - 1
     return signs * matrix / 4
 
@@ -178,9 +176,7 @@ class Linear(nn.Linear):
 
     def __init__(self, recipe: Recipe, given: int, gives: int) -> None:
         super().__init__(given, gives, bias=False)
-        self.recipe = replace(
-            recipe, forward=deepcopy(recipe.forward), backward=deepcopy(recipe.backward)
-        )  # delayed scaling remembers this layer's tensors
+        self.recipe = deepcopy(recipe)  # delayed scaling remembers this layer's tensors
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, given) to (B, gives)."""

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from exercises.answers import as_list, mistake
+from exercises.answers import judge_pair, mistake
 from exercises.nb16.search_budget import search
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, close, mapping, over_cases
@@ -149,9 +149,6 @@ def _calibrated(pairs: Guesses) -> tuple[float, float]:
 def _judge_calibrated(
     got: object, right: tuple[float, float], given: str, pairs: Sequence[tuple[float, float]]
 ) -> None:
-    listed = as_list(got)
-    if listed is None or len(listed) != 2:
-        raise NotYet(f"For {given}: expected (share, middle ratio), got {brief_repr(got)}.")
     ratios = [measured / guess for guess, measured in pairs]
     below = sum(guess <= measured <= 2 * guess for guess, measured in pairs) / len(pairs)
     shares = {100 * right[0]: "A share is from 0 to 1.", below: "A guess that is twice the measurement counts as well."}
@@ -161,11 +158,8 @@ def _judge_calibrated(
         statistics.median(m for _, m in pairs) / statistics.median(g for g, _ in pairs): "Take each guess's own ratio.",
     }
     factor = "Within a factor of 2 is from half the guess to twice the guess, both included."
-    for value, expected, told, otherwise in (
-        (listed[0], right[0], shares, factor),
-        (listed[1], right[1], middles, "The median of the ratios measured / guess."),
-    ):
-        close("(no unit)", hint=lambda value, t=told, o=otherwise: mistake(value, t, o))(value, expected, given)
+    told = ("(no unit)", shares, factor), ("(no unit)", middles, "The median of the ratios measured / guess.")
+    judge_pair(got, right, given, "(share, middle ratio)", told)
 
 
 CHECKS = {"16.2": kept, "16.4": fair_gains, "16.5": search, "16.6": calibrated}

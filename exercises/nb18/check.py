@@ -5,21 +5,20 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from exercises.traced_kernels import Case, compare, unwritten, within
+from exercises.traced_kernels import Array, Case, compare, kernel, unwritten, within
 from kerneltrace import tiles
 from kerneltrace.tiles import tl, triton
 from labkit.core.display import brief_repr
 from labkit.core.errors import KernelError
-from labkit.lesson.checks import NotYet, function, is_open
+from labkit.lesson.checks import NotYet, is_open
 
-Array = NDArray[Any]
 SIDE = 16  # of the tiles of scores
 HALF = 3e-3  # of the largest number: weights are rounded to float16 before they are multiplied
 
@@ -29,52 +28,63 @@ def _jitted(answer: object, parameters: str) -> Any:
     fn = getattr(answer, "fn", None)
     if not inspect.isfunction(fn):
         raise NotYet(f"Expected a function with @triton.jit above it, got {brief_repr(answer)}. Pass its name alone.")
-    if (names := ", ".join(inspect.signature(fn).parameters)) != parameters:
-        raise NotYet(f"Expected the parameters ({parameters}), got ({names}).")
-    function(fn)
+    kernel(fn, parameters)
     return answer
 
 
-def _traced(kernel: Any, case: Case, within: float = 1e-5, advice: str = "", **constants: Any) -> tiles.TileTrace:
-    """The trace of a launch that leaves behind what is expected; NotYet, with the advice, for one that doesn't."""
+def _traced(
+    program: Any, case: Case, advice: str | Callable[[Array], str] = "", *, within: float = 1e-5, **constants: Any
+) -> tiles.TileTrace:
+    """The trace of a launch that leaves behind what is expected; NotYet for one that doesn't.
+
+    The advice is for wrong numbers, or made of what is found in place of the first array expected.
+    """
     args = tuple(arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.args)
+    results = dict(zip(inspect.signature(program.fn).parameters, args, strict=False))
     try:
-        done = tiles.trace(kernel, case.grid, *args, **constants)
+        done = tiles.trace(program, case.grid, *args, **constants)
     except KernelError as error:
         returned = " Does it return all that is asked for?" if "unpack" in str(error) else ""
         raise NotYet(f"With {case.given}: {error}{returned}") from error
-    if done.findings:
-        of_numbers = advice if done.findings[0].kind == "nan" else ""
-        raise NotYet(f"With {case.given}: {done.findings[0]} {of_numbers}".rstrip())
     try:
-        compare(dict(zip(inspect.signature(kernel.fn).parameters, args, strict=False)), case, "", within=within)
+        for finding in done.findings:
+            advice = "" if isinstance(advice, str) and finding.kind != "nan" else advice
+            raise NotYet(f"With {case.given}: {finding}")
+        compare(results, case, "", within=within)
     except NotYet as error:
-        raise NotYet(f"{error} {advice}".rstrip()) from None
+        words = advice if isinstance(advice, str) else advice(results[next(iter(case.expected))])
+        raise NotYet(f"{error} {words}".rstrip()) from None
     return done
+
+
+def _weights(scores: Array) -> Array:
+    powers = np.exp(scores.astype(float) - scores.max(-1, keepdims=True))
+    weights: Array = powers / powers.sum(-1, keepdims=True)
+    return weights
 
 
 def softmax(answer: object) -> str:
     """Rows of several lengths, of large and of very negative numbers; each number is loaded once, by its program."""
-    kernel, draw = _jitted(answer, "x, out, columns, BLOCK"), np.random.default_rng(1802)
-    masked, large = (
-        "Masked lanes must be no row's largest number, and add nothing to its sum.",
-        "take the largest away first.",
-    )
+    program, draw = _jitted(answer, "x, out, columns, BLOCK"), np.random.default_rng(1802)
+    masked = "Masked lanes must be no row's largest number, and add nothing to its sum."
+    large = "take the largest away first."
     rows = {
         "rows as long as the tile": (draw.normal(size=(3, 128)), ""),
         "rows of 100 in tiles of 128": (draw.normal(size=(4, 100)), masked),
         "rows of one number": (draw.normal(size=(3, 1)), ""),
         "rows of numbers about 500": (draw.normal(size=(2, 60)) + 500, f"exp overflows beyond 88: {large}"),
-        "rows of numbers about -200": (draw.normal(size=(2, 100)) - 200, f"{masked} And exp(-200) is 0: {large}"),
+        "rows of numbers about -200": (
+            draw.normal(size=(2, 100)) - 200,
+            f"{masked} And exp(-200) is 0: {large}",
+        ),
     }
     for given, (numbers, advice) in rows.items():
         x = numbers.astype(np.float32)
-        powers = np.exp(x.astype(float) - x.max(1, keepdims=True))
-        expected = {"out": (powers / powers.sum(1, keepdims=True)).astype(np.float32)}
         n_rows, columns = x.shape
-        case = Case(given, n_rows, None, (x, unwritten(*x.shape), columns), expected)
-        done = _traced(kernel, case, advice=advice, BLOCK=triton.next_power_of_2(columns))
-        most = max(int(done.touched("x", program).sum()) for program in range(n_rows))
+        args = x, unwritten(*x.shape), columns
+        case = Case(given, n_rows, None, args, {"out": _weights(x).astype(np.float32)})
+        done = _traced(program, case, advice, BLOCK=triton.next_power_of_2(columns))
+        most = max(int(done.touched("x", row).sum()) for row in range(n_rows))
         within(done, "numbers loaded by one program", most, columns, "A program has one row, and keeps it in a tile.")
     moved = f"{done.count().bytes:,} B for {x.size} numbers"
     return f"Right for five kinds of rows. Each number is loaded once and stored once: {moved}."
@@ -94,15 +104,8 @@ def order(answer: object) -> str:
     for rows, columns, group in ((4, 4, 2), (4, 6, 1), (2, 5, 2), (5, 3, 2), (7, 4, 3), (3, 4, 8), (32, 32, 8)):
         given = f"{rows} x {columns} tiles and GROUP {group}"
         expected = np.array([_place(i, rows, columns, group) for i in range(rows * columns)], np.int32)
-        found = np.full_like(expected, -1)
-        case = Case(given, len(expected), None, (found, rows, columns), {"tile": expected})
-        try:
-            _traced(places, case, GROUP=group)
-        except NotYet as error:
-            if isinstance(error.__cause__, KernelError):
-                raise
-            tiles.trace(places, case.grid, found, rows, columns, GROUP=group)
-            raise NotYet(f"{error} {_order_advice(found, expected, rows)}".rstrip()) from None
+        case = Case(given, len(expected), None, (np.full_like(expected, -1), rows, columns), {"tile": expected})
+        _traced(places, case, functools.partial(_order_advice, expected=expected, rows=rows), GROUP=group)
     return "Every tile has one program, group after group, also where the last group is lower."
 
 
@@ -163,76 +166,61 @@ def merge(answer: object) -> str:
     return "Right for tiles that rise, fall or are masked; top + log(total) is what a backward pass needs."
 
 
-def _merged(kernel: Any, given: str, scores: Array, draw: np.random.Generator, advice: str) -> None:
+def _merged(program: Any, given: str, scores: Array, draw: np.random.Generator, advice: str) -> None:
     values = draw.normal(size=(scores.shape[1], SIDE)).astype(np.float16)
-    top = scores.max(1, keepdims=True).astype(np.float64)
-    powers = np.exp(scores - top)
-    total = powers.sum(1, keepdims=True)
-    expected = {
-        "out": (powers @ values / total).astype(np.float32),
-        "logs": (top + np.log(total))[:, 0].astype(np.float32),
-    }
+    logs = np.logaddexp.reduce(scores.astype(float), axis=1).astype(np.float32)
+    expected = {"out": (_weights(scores) @ values).astype(np.float32), "logs": logs}
     args = scores, values, unwritten(SIDE, SIDE), unwritten(SIDE), scores.shape[1]
-    _traced(kernel, Case(given, 1, None, args, expected), HALF, advice, SIDE=SIDE)
+    _traced(program, Case(given, 1, None, args, expected), advice, within=HALF, SIDE=SIDE)
 
 
 def attention(answer: object) -> str:
     """Causal attention of several lengths and heads; it multiplies only tiles that a query sees."""
-    kernel = _jitted(answer, "q, k, v, out, tokens, scale, WIDTH, TILE")
-    if is_open(getattr(kernel.fn.__globals__.get("merge"), "fn", None)):
+    program = _jitted(answer, "q, k, v, out, tokens, scale, WIDTH, TILE")
+    if is_open(getattr(program.fn.__globals__.get("merge"), "fn", None)):
         raise NotYet("It calls merge, which has no body yet: 18.4 comes first.")
     for heads, tokens, scale in ((1, 16, 0.25), (1, 1, 0.25), (2, 64, 0.2), (3, 40, 0.5), (2, 33, 4.0)):
-        done = _attended(kernel, heads, tokens, scale)
+        done = _attended(program, heads, tokens, scale)
         programs = -(-tokens // SIDE)
         needed = heads * programs * (programs + 1) // 2
         why = "A tile of keys after all of a program's queries is masked whole: end the loop before it."
         within(done, "FLOP of tl.dot", sum(done.dot_flop.values()), needed * 4 * SIDE**3, why)
-        for name in ("q", "k", "v"):
-            why = (
-                "Load a program's queries once, before the loop." if name == "q" else "A tile is loaded once a program."
-            )
-            most = 2 * SIDE * heads * tokens if name == "q" else 2 * SIDE * SIDE * needed
-            within(done, f"B of {name}", done.count(name, kind="load").bytes, most, why)
+        for name, rows, why in (
+            ("q", heads * tokens, "Load a program's queries once, before the loop."),
+            ("k", SIDE * needed, "A tile is loaded once a program."),
+            ("v", SIDE * needed, "A tile is loaded once a program."),
+        ):
+            within(done, f"B of {name}", done.count(name, kind="load").bytes, 2 * SIDE * rows, why)
     of_all = f"{needed} tiles of {heads * programs**2}"
     return f"Right for five lengths. For {heads} heads of {tokens} tokens it multiplies {of_all}."
 
 
-def _attended(kernel: Any, heads: int, tokens: int, scale: float) -> tiles.TileTrace:
-    draw, given = np.random.default_rng(tokens), f"{heads} x {tokens} tokens"
+def _attended(program: Any, heads: int, tokens: int, scale: float) -> tiles.TileTrace:
+    draw = np.random.default_rng(tokens)
     q, k, v = draw.normal(size=(3, heads, tokens, SIDE)).astype(np.float16)
     scores = q.astype(float) @ k.astype(float).transpose(0, 2, 1)
     earlier = np.tril(np.ones((tokens, tokens), bool))
+
+    def mixed(scores: Array, seen: Array | bool = earlier, hidden: float = -np.inf) -> Array:
+        out: Array = _weights(np.where(seen, scores, hidden)) @ v.astype(float)
+        return out.astype(np.float32)
+
     others = {
-        "That is attention without the mask: a query sees its own token and earlier ones.": _mixed(scores * scale, v),
-        "The scores aren't multiplied by scale.": _mixed(np.where(earlier, scores, -np.inf), v),
-        "A masked score of 0 has the weight exp(0): take -inf.": _mixed(np.where(earlier, scores * scale, 0), v),
-        "The mask is the other way round: earlier keys count.": _mixed(np.where(earlier.T, scores * scale, -np.inf), v),
+        "That is attention without the mask: a query sees its own token and earlier ones.": mixed(scores * scale, True),
+        "The scores aren't multiplied by scale.": mixed(scores),
+        "A masked score of 0 has the weight exp(0): take -inf.": mixed(scores * scale, hidden=0),
+        "The mask is the other way round: earlier keys count.": mixed(scores * scale, earlier.T),
     }
     if tokens == SIDE:
-        turned = np.where(earlier, q.astype(float) @ k.astype(float) * scale, -np.inf)
-        others["Scores are queries × keys, so keys are transposed: tl.trans."] = _mixed(turned, v)
-    right = _mixed(np.where(earlier, scores * scale, -np.inf), v)
-    out = unwritten(heads, tokens, SIDE)
-    grid = (-(-tokens // SIDE), heads)
-    case = Case(given, grid, None, (q, k, v, out, tokens, scale), {"out": right})
-    try:
-        return _traced(kernel, case, HALF, WIDTH=SIDE, TILE=SIDE)
-    except NotYet as error:
-        raise NotYet(f"{error} {_attention_advice(kernel, case, others)}".rstrip()) from None
+        turned = q.astype(float) @ k.astype(float) * scale
+        others["Scores are queries × keys, so keys are transposed: tl.trans."] = mixed(turned)
+    right, args = mixed(scores * scale), (q, k, v, unwritten(heads, tokens, SIDE), tokens, scale)
+    case = Case(f"{heads} x {tokens} tokens", (-(-tokens // SIDE), heads), None, args, {"out": right})
+    advice = functools.partial(_attention_advice, right=right, others=others)
+    return _traced(program, case, advice, within=HALF, WIDTH=SIDE, TILE=SIDE)
 
 
-def _mixed(scores: Array, values: Array) -> Array:
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    mixed: Array = powers @ values.astype(float) / powers.sum(-1, keepdims=True)
-    return mixed.astype(np.float32)
-
-
-def _attention_advice(kernel: Any, case: Case, others: Mapping[str, Array]) -> str:
-    try:
-        tiles.trace(kernel, case.grid, *case.args, WIDTH=SIDE, TILE=SIDE)
-    except KernelError:
-        return ""
-    out, right = case.args[3], case.expected["out"]
+def _attention_advice(out: Array, right: Array, others: Mapping[str, Array]) -> str:
     if np.isnan(out).any():
         return "Has each query seen its own token?"
     known = (words for words, other in others.items() if np.allclose(out, other, atol=1e-2))

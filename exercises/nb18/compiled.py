@@ -13,7 +13,7 @@ from typing import Any
 from kerneltrace import tiles
 from kerneltrace.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
-from labkit.core.errors import DataError, KernelError
+from labkit.core.errors import KernelError
 from labkit.core.paths import DATA
 from labkit.core.units import format_bytes
 from labkit.lesson.boards import SpeedBoard
@@ -22,7 +22,6 @@ from labkit.measure.machine import machine
 
 NEEDS = "a CUDA GPU and Triton"
 RECORDED = DATA / "tile_code.csv"  # scripts/tile_code.py
-_WARP = 32
 _VECTORS = {"ld.global.v4.b32": 4, "ld.global.v2.b32": 2, "ld.global.b32": 1}
 _SHOWN = ("mma.sync", "wgmma", "tcgen05", "ldmatrix", "cp.async", "TMA (cp.async.bulk)", "mbarrier", "bar.sync")
 _OTHER = {"setmaxnreg": "setmaxnreg", "cluster": "barrier.cluster"}
@@ -85,16 +84,11 @@ def code(name: str, kernel: Any, *args: Any, capability: int = 90, **constants: 
     if with_triton():
         made = tiles.compile(kernel, *args, capability=capability, **constants)
         return Code(name, capability, counted(made), f"compiled here by Triton {tiles.triton.__version__}")
-    rows = [
-        row
-        for row in read_table(RECORDED, TableRow, DataError)
-        if (row["name"], row["capability"]) == (name, str(capability))
-    ]
-    if not rows:
+    wanted = name, str(capability)
+    if not (rows := [row for row in read_table(RECORDED, TableRow) if (row["name"], row["capability"]) == wanted]):
         raise KernelError(f"{name!r} wasn't recorded for {capability / 10:.1f}: compiling it needs Triton, on Linux.")
-    return Code(
-        name, capability, {row["what"]: int(row["value"]) for row in rows}, f"recorded, by {rows[0]['compiler']}"
-    )
+    counts = {row["what"]: int(row["value"]) for row in rows}
+    return Code(name, capability, counts, f"recorded, by {rows[0]['compiler']}")
 
 
 def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
@@ -104,16 +98,18 @@ def generations(pointers: Any, descriptors: Any, **shape: int) -> list[Code]:
     """
     import torch
 
-    half, made = torch.empty(16, dtype=torch.float16), []
-    versions: dict[str, tuple[Any, dict[str, int], tuple[int, ...]]] = {}
-    versions["pointers"] = pointers, {"GROUP": 0}, (80, 90, 100)
-    versions["descriptors"] = descriptors, {"SPECIAL": False}, (90, 100)
-    versions["specialised"] = descriptors, {"SPECIAL": True}, (90, 100)
-    versions["in pairs"] = descriptors, {"SPECIAL": False, "num_ctas": 2}, (90, 100)
-    for name, (kernel, constants, capabilities) in versions.items():
-        for each in capabilities:
-            made.append(code(name, kernel, half, half, half, 4096, capability=each, **constants, **shape))
-    return made
+    half = torch.empty(16, dtype=torch.float16)
+    versions: list[tuple[str, Any, dict[str, int], tuple[int, ...]]] = [
+        ("pointers", pointers, {"GROUP": 0}, (80, 90, 100)),
+        ("descriptors", descriptors, {"SPECIAL": False}, (90, 100)),
+        ("specialised", descriptors, {"SPECIAL": True}, (90, 100)),
+        ("in pairs", descriptors, {"SPECIAL": False, "num_ctas": 2}, (90, 100)),
+    ]
+    return [
+        code(name, kernel, half, half, half, 4096, capability=each, **constants, **shape)
+        for name, kernel, constants, capabilities in versions
+        for each in capabilities
+    ]
 
 
 def counted(made: tiles.TileCode) -> dict[str, int]:
@@ -139,7 +135,7 @@ def cutile() -> Table:
         sizes = {str(capability): cutile_bytes(capability) for capability in (80, 90, 100)}
         origin = f"compiled here by {by}"
     else:
-        found = [row for row in read_table(RECORDED, TableRow, DataError) if row["what"] == "B of cubin"]
+        found = [row for row in read_table(RECORDED, TableRow) if row["what"] == "B of cubin"]
         sizes = {row["capability"]: int(row["value"]) for row in found}
         origin = f"recorded, by {found[0]['compiler']}"
     rows = tuple((f"{int(capability) / 10:.1f}", format_bytes(n)) for capability, n in sizes.items())

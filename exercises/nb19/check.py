@@ -6,11 +6,12 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from exercises.answers import as_list, mistake
+from exercises.answers import judge_pair, mistake
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, close, over_cases
 
@@ -79,9 +80,6 @@ def _factors(below: Pairs, rung: Pairs) -> tuple[float, float]:
 
 
 def _judge_factors(got: object, right: tuple[float, float], given: str, below: Pairs, rung: Pairs) -> None:
-    listed = as_list(got)
-    if listed is None or len(listed) != 2:
-        raise NotYet(f"For {given}: expected (gain in seconds a token, gain in tokens), got {brief_repr(got)}.")
     machine, learning = right
     means = [statistics.fmean(a[1] / b[1] for a, b in zip(below, rung, strict=True))]
     means += [sum(a[1] for a in below) / sum(b[1] for b in rung)]
@@ -94,8 +92,8 @@ def _judge_factors(got: object, right: tuple[float, float], given: str, below: P
     } | shared
     of_learning = dict.fromkeys(means, "Take each seed's own ratio, and the geometric mean of the ratios.") | shared
     otherwise = "The geometric mean over seeds of without / with."
-    for value, expected, mistakes in ((listed[0], machine, of_machine), (listed[1], learning, of_learning)):
-        close("x", hint=lambda value, m=mistakes: mistake(value, m, otherwise))(value, expected, given)
+    told = ("x", of_machine, otherwise), ("x", of_learning, otherwise)
+    judge_pair(got, right, given, "(gain in seconds a token, gain in tokens)", told)
 
 
 def orthogonal(answer: object) -> str:
@@ -106,12 +104,8 @@ def orthogonal(answer: object) -> str:
         cases[f"a matrix of {rows} x {columns}"] = (torch.randn(rows, columns, generator=draw),)
     wide = torch.randn(8, 24, generator=draw)
     cases |= {"large numbers": (1e4 * wide,), "small numbers": (1e-3 * wide,), "a gradient of zeros": (0 * wide,)}
-    over_cases(answer, cases, _orthogonal, _judge_orthogonal)
+    over_cases(answer, cases, lambda gradient: _iterated(gradient, 5), _judge_orthogonal)
     return "Right for wide, tall, square, large, small and zero gradients."
-
-
-def _orthogonal(gradient: Tensor) -> Tensor:
-    return _iterated(gradient, 5)
 
 
 def _iterated(gradient: Tensor, steps: int) -> Tensor:
@@ -164,9 +158,8 @@ def _decode_s(
     return (weights + 2 * layers * width * context * batch) * bytes_each / bytes_per_s
 
 
-def _decode_hint(
-    value: float, weights: int, layers: int, width: int, context: int, batch: int, bytes_each: int, bytes_per_s: float
-) -> str:
+def _decode_hint(value: float, weights: int, layers: int, *rest: Any) -> str:
+    width, context, batch, bytes_each, bytes_per_s = rest
     kept = layers * width * context * batch
     mistakes = {
         2 * weights * batch / bytes_per_s: "Those are FLOP over bytes a second: what is read decides.",

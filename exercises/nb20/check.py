@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from exercises.answers import about, parts
+from exercises.answers import about, array, parts
 from exercises.nb20.tensorflow_here import tensorflow
 from labkit.core.display import brief_repr
 from labkit.lesson.checks import NotYet, Todo, as_number, call, function, number_close, over_cases
@@ -41,12 +41,7 @@ def _reordered(weight: Any, channels: int, height: int, width: int) -> Any:
 
 
 def _judge_dense(got: Any, right: Any, given: str, weight: Any, channels: int, height: int, width: int) -> None:
-    if got is None:
-        raise NotYet(f"For {given}: expected an array, got nothing. Is there a return?")
-    try:
-        found = np.asarray(got, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise NotYet(f"For {given}: expected an array of numbers, got {brief_repr(got)} ({error}).") from error
+    found = array(got, "an array of numbers", given)
     if found.shape != right.shape:
         own = found.shape == weight.shape != right.shape
         told = " That is torch's (out, in)." if own else ""

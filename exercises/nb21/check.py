@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from exercises.answers import mistake, parts
+from exercises.answers import array, mistake, parts
 from exercises.tagged_cells import tagged_cells
 from labkit.core.arguments import as_float
 from labkit.core.display import brief_repr
@@ -121,12 +121,7 @@ def _norm(gradient: Any) -> float:
 
 
 def _judge_norms(got: Any, right: list[float], whole: float, alone: list[Any], given: str) -> None:
-    if got is None or isinstance(got, dict):
-        raise NotYet(f"For {given}: expected an array of {len(right)} norms, got {brief_repr(got)}. Is there a return?")
-    try:
-        norms = np.asarray(got, float)
-    except (TypeError, ValueError) as error:
-        raise NotYet(f"For {given}: expected an array of {len(right)} norms, got {brief_repr(got)}.") from error
+    norms = array(got, f"an array of {len(right)} norms", given)
     if norms.shape != (len(right),):
         raise NotYet(f"For {given}: expected {len(right)} norms, shape ({len(right)},), got shape {norms.shape}.")
     if np.allclose(norms, right, rtol=1e-4):

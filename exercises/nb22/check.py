@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from exercises.answers import as_list, mistake, parts
+from exercises.answers import array, mistake, parts
 from exercises.nb22 import fpga
 from exercises.nb22.element import judge_element
 from labkit.core.display import brief_repr
@@ -27,13 +27,7 @@ def skewed(answer: object) -> str:
 
 
 def _judge_feed(got: object, right: Any, given: str, rows: Any) -> None:
-    listed = as_list(got)
-    if listed is None:
-        raise NotYet(f"For {given}: expected {len(right)} clocks, got {brief_repr(got)}. Is there a return?")
-    try:
-        feed = np.asarray(listed, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise NotYet(f"For {given}: each clock needs {len(rows)} numbers ({error}).") from error
+    feed = array(got, f"{len(right)} clocks; each clock needs {len(rows)} numbers", given)
     n, k = rows.shape
     if feed.shape != right.shape:
         told = {
