@@ -45,25 +45,21 @@ class Copies:
         read = decoder.source(one.operands[3] if has_size else str(size), TYPES["u32"])
         arrival, load = decoder.site("store", one), decoder.site("load", one)
 
-        def issue(t: Threads, target: Array) -> None:
-            n = np.minimum(np.broadcast_to(read(t), t.n), size).astype(int)
-            data = np.zeros((t.n, size), "u1")
+        issue = decoder.site("store", one, "issue")
 
-            def fetch(u: Threads, address: Array) -> None:
-                buffer, place = memory.bytes_at(u, address)
-                data[np.searchsorted(numbers, u.numbers)] = buffer[place[:, None] + np.arange(size)]
+        def step(t: Threads) -> None:
+            target = to(t)
+            with self._accesses.inside(t, one, issue, target, to_names, size, "writes to") as mine:
+                n, data = np.minimum(np.broadcast_to(read(t), t.n), size).astype(int), np.zeros((t.n, size), "u1")
+                with t.only(n > 0) as some:
+                    if some:
+                        data[n > 0] = self._accesses.load(t, one, load, of(t), names, "u1", size)
+                data[np.arange(size) >= n[:, None]] = 0
+                place = memory.bytes_at(t, target[mine])[1]
+                memory.arriving[place[:, None] + np.arange(size)] = memory.any_arriving = True
+                self._copies.append(Copy(t.numbers, target[mine], place, data, self._closed[t.at].copy(), arrival))
 
-            numbers = t.numbers
-            with t.only(n > 0) as some:
-                if some:
-                    self._accesses.checked(one, load, of, names, size, fetch, lambda u: None)(t)
-            data[np.arange(size) >= n[:, None]] = 0
-            place = memory.bytes_at(t, target)[1]
-            memory.arriving[place[:, None] + np.arange(size)] = True
-            memory.any_arriving = True
-            self._copies.append(Copy(t.numbers, target, place, data, self._closed[t.at].copy(), arrival))
-
-        return self._accesses.checked(one, decoder.site("store", one, "issue"), to, to_names, size, issue)
+        return step
 
     def taken(self, number: int) -> list[Copy]:
         """The copies of a thread that no group's end has waited for, which from now on something else waits for."""

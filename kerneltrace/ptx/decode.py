@@ -76,6 +76,11 @@ class Decoder:
             return self.fixed(as_type(np.array(self.memory.spans[word].low, "u8"), dtype))
         raise KeyError(word)
 
+    def gathered(self, words: list[str], dtype: np.dtype[Any]) -> Source:
+        """A function that gives several operands as an array (threads, operands)."""
+        sources = [self.source(word, dtype) for word in words]
+        return lambda t: np.stack([np.broadcast_to(source(t), t.n) for source in sources], axis=-1)
+
     def fixed(self, value: Any) -> Source:
         """A function that gives one value for all threads."""
         return lambda t: value

@@ -17,6 +17,7 @@ from kerneltrace.ptx.barriers import Barriers
 from kerneltrace.ptx.copies import Copies
 from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.flow import Block, blocks_of
+from kerneltrace.ptx.matrices import Matrices
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.printing import printed
 from kerneltrace.ptx.running import PATIENCE, Code, Ended, Running
@@ -24,7 +25,6 @@ from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Order, Threads
 from kerneltrace.ptx.values import TYPES
 from kerneltrace.ptx.warps import Warps
-from kerneltrace.ptx.wmma import wmma_step
 
 LANES = 4096
 """Threads that run together, in whole blocks."""
@@ -57,7 +57,7 @@ class Machine:
         self._accesses = Accesses(self._decoder, stores_once=stores_once)
         self._copies = Copies(self._decoder, self._accesses)
         self._barriers = Barriers(self._decoder, self._accesses, self._copies)
-        self._warps = Warps(self._decoder, self._accesses)
+        self._warps, self._matrices = Warps(self._decoder), Matrices(self._decoder, self._accesses)
         self._code = [self._decoded(block) for block in blocks_of(function)]
         memory.know_items(self._accesses.items)
         for code in self._code:
@@ -103,16 +103,8 @@ class Machine:
         if one.name in _NOTHING:
             return None
         try:
-            parts = (
-                self._decoder.arithmetic,
-                self._accesses.step,
-                self._copies.step,
-                self._barriers.step,
-                self._warps.step,
-            )
-            known = wmma_step(one, self._decoder, self._accesses) or next(
-                (step for make in parts if (step := make(one))), None
-            )
+            makers = self._accesses, self._copies, self._barriers, self._warps, self._matrices
+            known = self._decoder.arithmetic(one) or next((step for make in makers if (step := make.step(one))), None)
         except (KeyError, ValueError, IndexError):
             known = None
         step = known or self._stops(one)

@@ -62,7 +62,7 @@ class Memory:
         self._dynamic_at, self.local_bytes = tops["shared"], tops["local"] - LOCAL
         execution.memory.local_bytes.update({"local": self.local_bytes} if self.local_bytes else {})
         self._global, self._constant = (
-            np.zeros((tops[space] - base) // 16 * 16 + 32, "u1")
+            np.zeros((tops[space] - base) // 32 * 32 + 64, "u1")
             for space, base in (("global", GLOBAL), ("const", CONSTANT))
         )
         for address, bytes_ in self._owners.values():
@@ -112,10 +112,10 @@ class Memory:
 
     def begin(self, threads: Threads) -> None:
         """Begin with some blocks: shared and local memory that nobody has written."""
-        self._stride = -(-self.shared_bytes // 16) * 16
-        self._shared = np.full(threads.blocks * self._stride + 16, UNWRITTEN, "u1")
-        self._local_stride = -(-self.local_bytes // 16) * 16
-        self.local = np.full(threads.size * self._local_stride + 16, UNWRITTEN, "u1")
+        self._stride = -(-self.shared_bytes // 32) * 32
+        self._shared = np.full(threads.blocks * self._stride + 32, UNWRITTEN, "u1")
+        self._local_stride = -(-self.local_bytes // 32) * 32
+        self.local = np.full(threads.size * self._local_stride + 32, UNWRITTEN, "u1")
         self.written = np.zeros(len(self.local), bool)
         """Bytes of local memory that their thread has written."""
         self._of_block = threads.block * self._stride
@@ -137,7 +137,7 @@ class Memory:
 
     def bytes_at(self, threads: Threads, address: Array) -> tuple[Array, Array]:
         """The bytes of the space that addresses lie in, and where in them; of one space for all."""
-        lowest = int(address.min())
+        lowest = int(address.min(initial=LOCAL + (1 << 60)))
         if lowest >= LOCAL:
             return self.local, address - LOCAL + threads.those(self._of_thread)
         if lowest >= GLOBAL:
@@ -161,7 +161,7 @@ class Memory:
 
     def is_shared(self, address: Array) -> bool:
         """Whether they go to shared memory."""
-        return int(address.min()) < SHARED_END
+        return int(address.min(initial=LOCAL)) < SHARED_END
 
     def inside(self, address: Array, size: int, names: tuple[str, ...]) -> Array | None:
         """Which accesses lie in arrays of these names, or in any where there are none; None where all do."""
