@@ -6,6 +6,7 @@ flush them. Source: NVIDIA, Parallel Thread Execution ISA, "Integer Arithmetic I
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from kerneltrace.log.program import Operations
 from kerneltrace.ptx.text import Instruction
-from kerneltrace.ptx.values import TYPES, halves, joined, narrowed, saturated, towards, widened
+from kerneltrace.ptx.values import TYPES, closed, opened, saturated, towards
 
 Function = Callable[..., Any]
 
@@ -32,29 +33,18 @@ def _high_product(a: Any, b: Any) -> Any:
     if a.dtype.itemsize < 8:
         wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
         return (np.multiply(a, b, dtype=wide) >> wide.type(8 * a.dtype.itemsize)).astype(a.dtype)
-    low, shift = np.uint64(2**32 - 1), np.uint64(32)
-    x, y = (np.asarray(v).view(np.uint64) for v in (a, b))
-    middle = (x >> shift) * (y & low) + ((x & low) * (y & low) >> shift)
-    other = (x & low) * (y >> shift) + (middle & low)
-    high = (x >> shift) * (y >> shift) + (middle >> shift) + (other >> shift)
-    if a.dtype.kind == "i":
-        high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    return high.view(a.dtype)
-
-
-def _shift(a: Any, by: Any, function: Function) -> Any:
-    bits, by = 8 * a.dtype.itemsize, by.astype(np.uint64)
-    if function is np.right_shift:
-        return np.where(by < bits, a >> np.minimum(by, bits - 1).astype(a.dtype), a >> a.dtype.type(bits - 1) >> 1)
-    return np.where(by < bits, a << np.minimum(by, bits - 1).astype(a.dtype), a.dtype.type(0))
+    product = a.astype(object) * b.astype(object)  # of Python's numbers
+    return np.asarray(product // 2**64 % 2**64).astype(np.uint64).view(a.dtype)
 
 
 def _right(a: Any, by: Any) -> Any:
-    return _shift(a, by, np.right_shift)
+    last = 8 * a.dtype.itemsize - 1
+    return a >> np.minimum(by, last).astype(a.dtype) >> (by > last).astype(a.dtype)
 
 
 def _left(a: Any, by: Any) -> Any:
-    return _shift(a, by, np.left_shift)
+    last = 8 * a.dtype.itemsize - 1
+    return a << np.minimum(by, last).astype(a.dtype) << (by > last).astype(a.dtype)
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
@@ -72,12 +62,7 @@ def _field(a: Any, at: Any, n: Any) -> Any:
     bits = a.dtype.itemsize * 8
     at, n = (np.minimum(v & 0xFF, bits).astype(np.int64) for v in (at, n))
     n = np.minimum(n, bits - at)
-    unsigned = a.view(f"u{a.dtype.itemsize}").astype(np.uint64)
-    field = _right(unsigned, at) & (_left(np.uint64(1), n) - np.uint64(1))
-    if a.dtype.kind == "i":
-        top = (n > 0) & (_right(field, np.maximum(n - 1, 0)) & np.uint64(1)).astype(bool)
-        field = np.where(top, field | ~(_left(np.uint64(1), n) - np.uint64(1)), field)
-    return field.astype(f"u{a.dtype.itemsize}").view(a.dtype)
+    return np.where(n > 0, _right(_left(a, bits - at - n), bits - n), 0).astype(a.dtype)
 
 
 def _put_field(a: Any, b: Any, at: Any, n: Any) -> Any:
@@ -115,22 +100,18 @@ def _funnel(a: Any, b: Any, by: Any, parts: tuple[str, ...]) -> Any:
     return ((both << by) >> np.uint64(32) if "l" in parts else both >> by).astype(np.uint32)
 
 
+def _bytes(words: Any, kind: str) -> Any:
+    return np.asarray(words)[..., None].view("i1" if kind == "s32" else "u1")
+
+
 def _dp4a(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
-    kinds = [np.dtype("i1" if part == "s32" else "u1") for part in parts]
-    x, y = (
-        np.ascontiguousarray(v).reshape(-1).view(kind).reshape(-1, 4) for v, kind in zip((a, b), kinds, strict=True)
-    )
-    return ((x.astype(np.int64) * y).sum(axis=1) + c).astype(c.dtype)
+    return ((_bytes(a, parts[0]).astype(np.int64) * _bytes(b, parts[1])).sum(axis=-1) + c).astype(c.dtype)
 
 
 def _differences(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
     """vabsdiff4: those of four bytes, or c and their sum."""
-    x, y = (
-        np.ascontiguousarray(v).reshape(-1).view("i1" if "s32" in parts[1:] else "u1")
-        for v in np.broadcast_arrays(a, b)
-    )
-    apart = np.abs(x.astype("i2") - y).astype("u1")
-    return apart.reshape(-1, 4).sum(axis=1, dtype="u4") + c if "add" in parts else apart.view("u4")
+    apart = np.abs(_bytes(a, parts[1]).astype("i2") - _bytes(b, parts[1])).astype("u1")
+    return apart.sum(axis=-1, dtype="u4") + c if "add" in parts else apart.view("u4")[..., 0]
 
 
 def _count_bits(a: Any) -> Any:
@@ -176,6 +157,7 @@ FUNCTIONS: dict[str, Function] = {
     "rsqrt": lambda a: 1 / np.sqrt(a), "ex2": np.exp2, "lg2": np.log2, "sin": np.sin, "cos": np.cos,
     "tanh": _tanh_approx,
 }  # fmt: skip
+_OF_PARTS: dict[str, Function] = {"dp4a": _dp4a, "vabsdiff4": _differences, "shf": _funnel}
 _OF_FLOATS: dict[str, Function] = {"div": np.divide, "min": np.fmin, "max": np.fmax, "mad": _fma}
 _SOURCES_IN_32_BITS = {"shl": (1,), "shr": (1,), "bfe": (1, 2), "bfi": (2, 3), "lop3": (3,)}
 _COUNTED = {"fma": 2, "mad": 2, **dict.fromkeys(
@@ -187,12 +169,10 @@ _SPECIAL = ("div", "rem", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "t
 def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]] | None:
     """What an instruction computes, the types of its sources, and that of its result; None for one not known here."""
     kind = one.parts[-1] if one.parts else ""
-    if one.name == "dp4a":
-        return lambda a, b, c: _dp4a(a, b, c, one.parts), [TYPES["b32"]] * 2 + [TYPES[kind]], TYPES[kind]
-    if one.name == "vabsdiff4":
-        return lambda a, b, c: _differences(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
-    if one.name == "shf":
-        return lambda a, b, c: _funnel(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
+    if one.name in _OF_PARTS:
+        own = _OF_PARTS[one.name]
+        last = TYPES[kind] if one.name == "dp4a" else TYPES["b32"]
+        return lambda a, b, c: own(a, b, c, one.parts), [TYPES["b32"], TYPES["b32"], last], last
     if one.parts[:1] == ("shiftamt",):
         last = np.uint32(8 * TYPES[kind].itemsize - 1)
         return lambda a: last - np.minimum(_highest(a), last + np.uint32(1)), [TYPES[kind]], TYPES["u32"]
@@ -204,7 +184,8 @@ def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dty
     if is_float and "NaN" not in one.parts:
         function = _OF_FLOATS.get(one.name, function)
     if is_float and dtype.kind != "f":
-        return _in_16_bits(_rounded(one, np.dtype("f4"), function), kind), [dtype] * many, dtype
+        of_floats = _rounded(one, np.dtype("f4"), function)
+        return lambda *args: closed(of_floats(*(opened(arg, kind) for arg in args)), kind), [dtype] * many, dtype
     if is_float:
         return _rounded(one, dtype, function), [dtype] * many, dtype
     sources = [dtype] * many
@@ -234,35 +215,18 @@ def _rounded(one: Instruction, dtype: np.dtype[Any], function: Function) -> Func
     return function if is_plain else rounded
 
 
-def _in_16_bits(function: Function, kind: str) -> Function:
-    """A function of float32 for bfloat16, or for pairs of it or of float16."""
-    if kind == "bf16":
-        return lambda *args: narrowed(function(*map(widened, args)))
-
-    def of_halves(*bits: Any) -> Any:
-        if kind == "bf16x2":
-            return narrowed(function(*map(widened, bits)))
-        return function(*(one.view(np.float16).astype(np.float32) for one in bits)).astype(np.float16).view(np.uint16)
-
-    def of_pairs(*args: Any) -> Any:
-        return joined(*(of_halves(*parts) for parts in zip(*map(halves, args), strict=True)))
-
-    return of_pairs
-
-
 def _whole_product(
     one: Instruction, dtype: np.dtype[Any], sources: list[np.dtype[Any]]
 ) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]]:
+    product, result = FUNCTIONS["mul"], dtype
     if "wide" in one.parts:
-        wide = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
-        if one.name == "mul":
-            return lambda a, b: np.multiply(a, b, dtype=wide), sources, wide
-        return lambda a, b, c: np.multiply(a, b, dtype=wide) + c, [*sources[:2], wide], wide
-    if "hi" in one.parts:
-        if one.name == "mul":
-            return _high_product, sources, dtype
-        return lambda a, b, c: _high_product(a, b) + c, sources, dtype
-    return FUNCTIONS[one.name], sources, dtype
+        result = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
+        product = functools.partial(np.multiply, dtype=result)
+    elif "hi" in one.parts:
+        product = _high_product
+    if one.name == "mul":
+        return product, sources, result
+    return lambda a, b, c: product(a, b) + c, [*sources[:2], result], result
 
 
 _BITS = {"tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}

@@ -1,6 +1,6 @@
 """Matrices that a warp loads, multiplies and stores as a whole: mma, ldmatrix, and nvcuda::wmma.
 
-A fragment is given by the row and the column (lanes, elements) of what each lane holds. Those of wmma are not specified,
+A fragment is given by the row and column (lanes, elements) of what each lane holds. Those of wmma are not specified,
 but the same for each kind of matrix at all times: here the lanes hold pieces of 16 bytes of a matrix as it lies in
 memory, of a sum row by row, in turn, and again where there is room.
 Source: NVIDIA, Parallel Thread Execution ISA, "Warp Level Matrix Multiply-Accumulate Instructions".

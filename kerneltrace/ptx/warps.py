@@ -5,8 +5,6 @@ Source: NVIDIA, Parallel Thread Execution ISA, "shfl.sync", "vote.sync", "match.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kerneltrace.log.diagnostics import ABSENT_LANE, NOT_MET, OUTSIDER
