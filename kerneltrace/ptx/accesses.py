@@ -19,8 +19,15 @@ from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
 from kerneltrace.ptx.values import TYPES
 
-_UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-           "xor": np.bitwise_xor}  # fmt: skip
+UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+          "xor": np.bitwise_xor}  # fmt: skip
+_CHANGES: dict[str, Callable[..., Any]] = UFUNCS | {
+    "exch": lambda old, new: new,
+    "cas": lambda old, expected, new: np.where(old == expected, new, old),
+    "inc": lambda old, last: np.where(old >= last, 0, old + 1).astype(old.dtype),
+    "dec": lambda old, last: np.where((old == 0) | (old > last), last, old - 1).astype(old.dtype),
+}
+"""What an atomic makes of the old value and what it is given."""
 _NAMES = {"and": "and_", "or": "or_"}
 
 
@@ -162,7 +169,7 @@ class Accesses:
     # -- atomics
 
     def _atomic(self, one: Instruction) -> Step | None:
-        kind, ops = one.parts[-1], set(one.parts) & {*_UFUNCS, "exch", "cas", "inc", "dec"}
+        kind, ops = one.parts[-1], set(one.parts) & _CHANGES.keys()
         given = one.operands if one.name == "red" else one.operands[1:]
         if len(ops) != 1 or kind not in TYPES or given[1][0] == "<":
             return None
@@ -171,8 +178,11 @@ class Accesses:
         write = self._decoder.result(one.operands[0]) if used else None
         values = [self._decoder.source(word, dtype) for word in given[1 : 3 if op == "cas" else 2]]
         at, names = self.address(given[0], dtype.itemsize)
-        memory, change = self.memory, _change(op, one)
-        vectorised = op in _UFUNCS and kind not in ("bf16", "f16x2", "bf16x2") and not used
+        memory, change = self.memory, _CHANGES[op]
+        if kind in ("bf16", "f16x2", "bf16x2") and op in UFUNCS:
+            known = function_of(Instruction(op, ("rn", kind), ("", "", ""), 0))
+            change = known[0] if known else FUNCTIONS[op]
+        vectorised = change in UFUNCS.values() and not used
         of_floats = ".float" * ("f" in one.parts[-1])  # shared memory has no type of its own in PTX
         site = self._decoder.site("atomic", one, f"atomic.{_NAMES.get(op, op)}{of_floats}", used=used)
 
@@ -183,30 +193,13 @@ class Accesses:
                 items, place, order = buffer.view(dtype), place // dtype.itemsize, t.drawn()
                 brought = [np.broadcast_to(value(t), t.n) for value in values]
                 if vectorised:
-                    _UFUNCS[op].at(items, place[order], brought[0][order])
+                    UFUNCS[op].at(items, place[order], brought[0][order])
                 else:
                     old[mine] = one_by_one(items, place, brought, change, order)
             if write:
                 write(t, old)
 
         return step
-
-
-def _change(op: str, one: Instruction) -> Callable[..., Any]:
-    """What an atomic makes of the old value and what it is given."""
-    if op in _UFUNCS:
-        kind = one.parts[-1]
-        if kind in ("bf16", "f16x2", "bf16x2"):
-            known = function_of(Instruction(op, ("rn", kind), ("", "", ""), 0))
-            return known[0] if known else FUNCTIONS[op]
-        return _UFUNCS[op]
-    others: dict[str, Callable[..., Any]] = {
-        "exch": lambda old, new: new,
-        "cas": lambda old, expected, new: np.where(old == expected, new, old),
-        "inc": lambda old, last: np.where(old >= last, 0, old + 1).astype(old.dtype),
-        "dec": lambda old, last: np.where((old == 0) | (old > last), last, old - 1).astype(old.dtype),
-    }
-    return others[op]
 
 
 def one_by_one(items: Array, place: Array, values: list[Array], change: Callable[..., Any], order: Array) -> Array:

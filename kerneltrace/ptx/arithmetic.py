@@ -118,12 +118,6 @@ def _count_bits(a: Any) -> Any:
     return np.bitwise_count(a).astype(np.uint32)
 
 
-def _leading(a: Any) -> Any:
-    """Clz."""
-    bits = 8 * a.dtype.itemsize
-    return np.uint32(bits) - _length(a)
-
-
 def _length(a: Any) -> Any:
     """The number of bits up to the highest that is 1."""
     filled = a
@@ -138,12 +132,8 @@ def _highest(a: Any) -> Any:
 
 
 def _reverse(a: Any) -> Any:
-    size = a.dtype.itemsize
-    swapped = np.ascontiguousarray(a).byteswap()
-    for shift, mask in ((4, 0x0F), (2, 0x33), (1, 0x55)):
-        each = a.dtype.type(int.from_bytes(bytes([mask]) * size))
-        swapped = (swapped & each) << a.dtype.type(shift) | swapped >> a.dtype.type(shift) & each
-    return swapped
+    bits = np.unpackbits(np.asarray(a)[..., None].view("u1"), axis=-1, bitorder="little")
+    return np.packbits(bits[..., ::-1], axis=-1, bitorder="little").view(a.dtype)[..., 0]
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -151,7 +141,8 @@ FUNCTIONS: dict[str, Function] = {
     "div": _divide, "rem": lambda a, b: a - _divide(a, b) * b, "neg": np.negative, "abs": np.abs,
     "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.invert, "shl": _left, "shr": _right,
-    "popc": _count_bits, "clz": _leading, "bfe": _field, "bfi": _put_field, "brev": _reverse, "prmt": _permute,
+    "popc": _count_bits, "clz": lambda a: np.uint32(8 * a.dtype.itemsize) - _length(a),
+    "bfe": _field, "bfi": _put_field, "brev": _reverse, "prmt": _permute,
     "bfind": _highest, "lop3": _lop3, "sad": lambda a, b, c: c + np.where(a < b, b - a, a - b),
     "copysign": lambda sign, size: np.copysign(size, sign), "rcp": lambda a: 1 / a, "sqrt": np.sqrt,
     "rsqrt": lambda a: 1 / np.sqrt(a), "ex2": np.exp2, "lg2": np.log2, "sin": np.sin, "cos": np.cos,

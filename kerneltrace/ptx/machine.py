@@ -13,7 +13,6 @@ from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.arithmetic import operations_of
-from kerneltrace.ptx.barriers import Barriers
 from kerneltrace.ptx.copies import Copies
 from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.flow import Block, blocks_of
@@ -56,7 +55,6 @@ class Machine:
         execution.program.names_float64 = any(re.search(r"\b(double|float64)\b", line) for line in source.values())
         self._accesses = Accesses(self._decoder, stores_once=stores_once)
         self._copies = Copies(self._decoder, self._accesses)
-        self._barriers = Barriers(self._decoder, self._accesses, self._copies)
         self._warps, self._matrices = Warps(self._decoder), Matrices(self._decoder, self._accesses)
         self._code = [self._decoded(block) for block in blocks_of(function)]
         memory.know_items(self._accesses.items)
@@ -103,7 +101,7 @@ class Machine:
         if one.name in _NOTHING:
             return None
         try:
-            makers = self._accesses, self._copies, self._barriers, self._warps, self._matrices
+            makers = self._accesses, self._copies, self._warps, self._matrices
             known = self._decoder.arithmetic(one) or next((step for make in makers if (step := make.step(one))), None)
         except (KeyError, ValueError, IndexError):
             known = None
@@ -156,7 +154,6 @@ class Machine:
                 threads = Threads(self._run, first, min(at_once, blocks - first), order)
                 self._memory.begin(threads)
                 self._copies.begin(threads)
-                self._barriers.begin()
                 try:
                     Running(self._run, threads, self._code).to_the_end()
                     self._warps.finish(threads)

@@ -35,7 +35,7 @@ class Span:
     name: str
     low: int
     high: int
-    region: Region | None = None
+    region: Region
 
 
 class Memory:
@@ -86,14 +86,12 @@ class Memory:
             align = ALIGNMENT if one.space != "local" else one.align
             low, n_bytes = -(-tops[one.space] // align) * align, one.n_bytes
             tops[one.space] = -(-(low + n_bytes) // 16) * 16
-        region = None
-        if one.space != "local":
-            region = Region(name, {"const": "constant", "global": "module"}.get(one.space, "shared"), low,
-                            np.zeros(n_bytes, "u1"))  # fmt: skip
+        space = {"const": "constant", "global": "module"}.get(one.space, one.space)
+        region = Region(name, space, low, np.zeros(n_bytes, "u1"))
         if one.space == "shared":
-            layout.regions[len(layout.regions)] = region  # type: ignore[assignment]  # not None here
+            layout.regions[len(layout.regions)] = region
             layout.static_bytes += one.n_bytes
-        elif region:
+        elif one.space != "local":
             self.execution.memory.regions.append(region)
         self.spans[one.name] = Span(name, low, low + n_bytes, region)
 
@@ -102,7 +100,7 @@ class Memory:
         layout, regions = self.execution.layout.regions, self.execution.memory.regions
         for name, size in sizes.items():
             span = self.spans[name]
-            if span.region is None or span.region.array.dtype != np.uint8 or span.region.space == "global":
+            if span.region.array.dtype != np.uint8 or span.region.space in ("global", "local"):
                 continue
             array = np.zeros((span.high - span.low) // size, f"u{size}")
             new = replace(span.region, array=array)
@@ -180,17 +178,11 @@ class Memory:
         if not spans:
             return f"address {address:#x}, but the kernel has no array.", ""
         span = min(spans, key=lambda one: max(one.low - address, address - one.high + 1))
-        size = item_size(span.region)
+        size, shape = span.region.array.itemsize, span.region.array.shape
         number, n = (address - span.low) // size, (span.high - span.low) // size
-        shape = span.region.array.shape if span.region is not None else ()
         of_shape = f", which has the shape {tuple(shape)}" if len(shape) > 1 else ""
         elements = f"{n:,} elements, 0 to {n - 1}" if n else "no elements"
         return f"{span.name}[{number}]{of_shape}, but {span.name} has {elements}.", span.name
-
-
-def item_size(region: Region | None) -> int:
-    """Bytes of an element."""
-    return region.array.itemsize if region is not None else 1
 
 
 def plain_name(name: str) -> str:

@@ -10,14 +10,13 @@ import numpy as np
 from kerneltrace.log.diagnostics import ABSENT_LANE, NOT_MET, OUTSIDER
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.traced_memory import Array
+from kerneltrace.ptx.accesses import UFUNCS
 from kerneltrace.ptx.decode import Decoder, Source, Step
 from kerneltrace.ptx.running import Ended
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
 from kerneltrace.ptx.values import TYPES
 
-_SUMS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-         "xor": np.bitwise_xor}  # fmt: skip
 _ALL = (1 << WARP) - 1
 
 
@@ -142,7 +141,7 @@ class Warps:
         return step
 
     def _sum(self, one: Instruction) -> Step:
-        write, function = self._decoder.result(one.operands[0]), _SUMS[one.parts[1]]
+        write, function = self._decoder.result(one.operands[0]), UFUNCS[one.parts[1]]
         value = self._decoder.source(one.operands[1], TYPES[one.parts[-1]])
         mask = self._decoder.source(one.operands[2], TYPES["u32"])
 
