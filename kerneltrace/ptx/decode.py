@@ -14,7 +14,7 @@ from kerneltrace.log.event_log import SITES
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations, Site
 from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
-from kerneltrace.ptx.flow import WORD, waits_of_loads
+from kerneltrace.ptx.flow import waits_of_loads
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Threads
@@ -47,12 +47,9 @@ class Decoder:
     ) -> None:  # fmt: skip
         """`pointers` names the array that each parameter at an offset (`name+8`) points to, `source` has lines."""
         self.execution, self.memory, self.function = execution, memory, function
-        self._parameters, self._pointers, self._lines = parameters, pointers, source
+        self._parameters, self._pointers, self.lines = parameters, pointers, source
         self.kernel = execution.settings.fn.__name__
-        self.uses = Counter(
-            word for one in function.code if isinstance(one, Instruction) for text in one.operands
-            for word in WORD.findall(text)
-        )  # fmt: skip
+        self.uses = Counter(function.words)
         tests = [one for one in function.code if isinstance(one, Instruction) and one.name == "setp"]
         self.compared = {word for one in tests for word in one.operands}
         """Registers that are compared with something."""
@@ -122,7 +119,7 @@ class Decoder:
         sites = self.execution.sites
         if len(sites) == SITES:
             raise KernelError(f"The kernel has over {SITES} accesses and branches in its PTX. Trace a part of it.")
-        text, waits = self._lines.get(one.line, one.opcode), self._waits.get(id(one), (0, False))
+        text, waits = self.lines.get(one.line, one.opcode), self._waits.get(id(one), (0, False))
         sites.append(Site(kind, one.line, self.kernel, text, Operations(), call, used, waits))
         return len(sites) - 1
 

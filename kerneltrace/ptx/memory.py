@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -185,13 +186,14 @@ class Memory:
         return f"{span.name}[{number}]{of_shape}, but {span.name} has {elements}.", span.name
 
 
-def plain_name(name: str) -> str:
-    """A variable's name in its source: `tile` for _ZZ9transposeE4tile."""
-    rest = name.split("$")[0]
-    at = len(rest)
-    while (at := rest.rfind("E", 0, at)) > 0 and rest.startswith("_Z"):
-        digits = len(rest[at + 1 :]) - len(rest[at + 1 :].lstrip("0123456789"))
-        n = int(rest[at + 1 : at + 1 + digits] or 0)
-        if n and len(rest) >= at + 1 + digits + n:
-            return rest[at + 1 + digits : at + 1 + digits + n]
-    return rest
+def plain_name(mangled: str) -> str:
+    """A name in its source: `copy` for _Z4copyPfi, `tile` for _ZZ9transposeE4tile, numba's too."""
+    name = rest = mangled.split("$")[0]
+    begin = re.match(r"_ZZ.*E(?=\d)|_Z([NL]?)", rest)
+    at = begin.end() if begin else len(rest)
+    while match := re.compile(r"\d+").match(rest, at):
+        at = match.end() + int(match[0])
+        name = rest[match.end() : at]
+        if not begin or begin[1] != "N":
+            break
+    return name

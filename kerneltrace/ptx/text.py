@@ -28,6 +28,7 @@ _INSTRUCTION = re.compile(r"(?:@(!?)(%?[\w$]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)
 _OPERAND = re.compile(r"<[^>]*>|\[[^\]]*\]|\([^()]*\)|[^,<\[(\s]+")
 _LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _WORD = re.compile(r"[%$\w]+(?:\.[xyz]\b)?")
+_WORDS = re.compile(r"[%$\w]+")
 _INNERMOST = re.compile(r"\{([^{}]*)\}")
 
 
@@ -76,6 +77,12 @@ class Function:
     variables: tuple[Variable, ...]
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Labels that an indexed branch jumps to."""
+
+    @property
+    def words(self) -> list[str]:
+        """All that its operands name."""
+        texts = [text for one in self.code if isinstance(one, Instruction) for text in one.operands]
+        return [word for text in texts for word in _WORDS.findall(text)]
 
 
 @dataclass(frozen=True)
