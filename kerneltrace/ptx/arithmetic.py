@@ -74,14 +74,11 @@ def _put_field(a: Any, b: Any, at: Any, n: Any) -> Any:
 
 def _permute(a: Any, b: Any, picked: Any) -> Any:
     """prmt: four of the eight bytes of two words; 8 more repeats the byte's sign."""
-    both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
-    word: Any = np.uint64(0)
-    for i in range(4):
-        nibble = (picked >> np.uint32(4 * i)).astype(np.uint64) & np.uint64(15)
-        byte = both >> (nibble & np.uint64(7)) * np.uint64(8) & np.uint64(255)
-        byte = np.where(nibble > 7, np.where(byte > 127, np.uint64(255), np.uint64(0)), byte)
-        word = word | byte << np.uint64(8 * i)
-    return np.asarray(word).astype(np.uint32)
+    a, b, picked = np.broadcast_arrays(a, b, picked)
+    nibbles = picked[..., None] >> np.arange(0, 16, 4, dtype=np.uint32) & np.uint32(15)
+    both = np.concatenate([_bytes(a, "s32"), _bytes(b, "s32")], axis=-1)
+    bytes_ = np.take_along_axis(both, nibbles & 7, axis=-1)
+    return np.where(nibbles > 7, bytes_ >> 7, bytes_).astype("i1").view("u4")[..., 0]
 
 
 def _lop3(a: Any, b: Any, c: Any, table: Any) -> Any:

@@ -8,6 +8,7 @@ Source: NVIDIA, Parallel Thread Execution ISA, "Warp Level Matrix Multiply-Accum
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -72,18 +73,20 @@ class Matrices:
         dtype, part, words = _ELEMENTS[kind], one.parts[1], words_of(what)
         at, names = self._accesses.address(where, dtype.itemsize)
         given = (*one.operands[2:], str(fragment.extents[part][by_rows]))[0]
-        apart, held = self._decoder.source(given, TYPES["u32"]), None if is_load else self._held(words, kind)
-        writes, register = self._decoder.results(what) if is_load else [], _register(kind)
+        apart, register = self._decoder.source(given, TYPES["u32"]), _register(kind)
+        writes = self._decoder.results(what) if is_load else []
+        held = None if is_load else self._decoder.gathered(words, register)
         many = register.itemsize // dtype.itemsize * len(words)
         places = fragment.places(part, dtype, many)
         along, across = places if by_rows else places[::-1]
         per = 1 if part in "cd" and not by_rows else min(_PIECE // dtype.itemsize, many)
-        once = min(max(fragment.size(part) // WARP, per), many)  # a lane may hold its elements several times
+        # A lane may hold its elements several times.
+        once = min(max(math.prod(fragment.extents[part]) // WARP, per), many)
         site = self._decoder.site("load" if is_load else "store", one)
 
         def step(t: Threads) -> None:
             lane = whole_warps(t, one)
-            values = held(t) if held else np.zeros((t.n, many), dtype)
+            values = held(t).view(dtype) if held else np.zeros((t.n, many), dtype)
             offset = along[lane] * np.broadcast_to(apart(t), t.n)[:, None].astype(int) + across[lane]
             address = at(t)[:, None] + offset * dtype.itemsize
             for first in range(0, once, per):
@@ -99,11 +102,6 @@ class Matrices:
 
         return step
 
-    def _held(self, words: list[str], kind: str) -> Any:
-        """A function that gives the elements (threads, elements) in registers, as they are stored."""
-        bits = self._decoder.gathered(words, _register(kind))
-        return lambda t: bits(t).view(_ELEMENTS[kind])
-
     def _multiply(self, one: Instruction, kinds: list[str], fragment: Fragments) -> Step:
         """D = a b + c of matrices whose parts lie in the registers of a warp's lanes."""
         into, of, other, added = kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])
@@ -113,7 +111,7 @@ class Matrices:
         ]
         writes, exact = self._decoder.results(one.operands[0]), np.dtype({"s32": "i8", "f64": "f8"}.get(into, "f4"))
         dtype = _ELEMENTS[into]
-        rows, columns = fragment.places("d", dtype, fragment.size("d") // WARP)
+        rows, columns = fragment.places("d", dtype, math.prod(fragment.extents["d"]) // WARP)
 
         def step(t: Threads) -> None:
             whole_warps(t, one)
@@ -141,11 +139,6 @@ class Fragments:
         self._is_mma, layouts = one.name == "mma", [part for part in one.parts if part in ("row", "col")]
         self._by_columns = {part for part, layout in zip("ab", layouts * 2, strict=False) if layout == "col"}
 
-    def size(self, part: str) -> int:
-        """The elements of a matrix."""
-        rows, columns = self.extents[part]
-        return rows * columns
-
     def places(self, part: str, dtype: np.dtype[Any], many: int) -> tuple[Array, Array]:
         """Row and column (lanes, elements) of each of the `many` elements that a lane holds."""
         lane, element = np.arange(WARP)[:, None], np.arange(many)[None]
@@ -153,9 +146,7 @@ class Fragments:
         if not self._is_mma:
             per = min(_PIECE // dtype.itemsize, many)
             number = ((element // per * WARP + lane) * per + element % per) % (rows * columns)
-            if part in self._by_columns:
-                return number % rows, number // rows
-            return number // columns, number % columns
+            return divmod(number, rows)[::-1] if part in self._by_columns else divmod(number, columns)
         per = 2 if part in "cd" else max(4 // dtype.itemsize, 1)
         register, half = element // per, element % per
         has_two = part != "b" and rows == 16  # of the rows lane // 4 and 8 more

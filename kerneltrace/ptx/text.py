@@ -28,7 +28,6 @@ _INSTRUCTION = re.compile(r"(?:@(!?)(%?[\w$]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)
 _OPERAND = re.compile(r"<[^>]*>|\[[^\]]*\]|\([^()]*\)|[^,<\[(\s]+")
 _LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
 _WORD = re.compile(r"[%$\w]+(?:\.[xyz]\b)?")
-_WORDS = re.compile(r"[%$\w]+")
 _INNERMOST = re.compile(r"\{([^{}]*)\}")
 
 
@@ -82,7 +81,7 @@ class Function:
     def words(self) -> list[str]:
         """All that its operands name."""
         texts = [text for one in self.code if isinstance(one, Instruction) for text in one.operands]
-        return [word for text in texts for word in _WORDS.findall(text)]
+        return [word for text in texts for word in _WORD.findall(text)]
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,7 @@ class Warps:
         self._awaited.clear()
 
     def _meet(self, t: Threads, one: Instruction, mask: Source | None) -> Array:
-        """A number for each thread that those lanes of its warp share which come together and name the same mask.
-
-        All lanes in a mask that have not returned execute the same operation (CUDA C++ Programming Guide, "Warp Shuffle
-        Functions"), perhaps in another line.
-        """
+        """A number for each thread that those lanes of its warp share which come together and name the same mask."""
         warp, lane = t.those(t.warp), t.those(t.lane)
         named = np.broadcast_to(mask(t) if mask else _ALL, t.n)
         if mask is None or (t.all and t.alive.all() and (named == _ALL).all()):
