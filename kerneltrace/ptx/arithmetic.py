@@ -154,16 +154,16 @@ _COUNTED = {"fma": 2, "mad": 2, **dict.fromkeys(
 _SPECIAL = ("div", "rem", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
 
 
-def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]] | None:
-    """What an instruction computes, the types of its sources, and that of its result; None for one not known here."""
+def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]]] | None:
+    """What an instruction computes, and the types of its sources; None for one not known here."""
     kind = one.parts[-1] if one.parts else ""
     if one.name in _OF_PARTS:
         own = _OF_PARTS[one.name]
         last = TYPES[kind] if one.name == "dp4a" else TYPES["b32"]
-        return lambda a, b, c: own(a, b, c, one.parts), [TYPES["b32"], TYPES["b32"], last], last
+        return lambda a, b, c: own(a, b, c, one.parts), [TYPES["b32"], TYPES["b32"], last]
     if one.parts[:1] == ("shiftamt",):
-        last = np.uint32(8 * TYPES[kind].itemsize - 1)
-        return lambda a: last - np.minimum(_highest(a), last + np.uint32(1)), [TYPES[kind]], TYPES["u32"]
+        bits = np.uint32(8 * TYPES[kind].itemsize)
+        return lambda a: bits - np.uint32(1) - np.minimum(_highest(a), bits), [TYPES[kind]]
     function: Function | None = FUNCTIONS.get(one.name)
     if function is None or kind not in TYPES or {"cc", "b4e", "f4e", "rc8", "ecl", "ecr", "rc16"} & set(one.parts):
         return None
@@ -173,18 +173,16 @@ def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dty
         function = _OF_FLOATS.get(one.name, function)
     if is_float and dtype.kind != "f":
         of_floats = _rounded(one, np.dtype("f4"), function)
-        return lambda *args: closed(of_floats(*(opened(arg, kind) for arg in args)), kind), [dtype] * many, dtype
+        return lambda *args: closed(of_floats(*(opened(arg, kind) for arg in args)), kind), [dtype] * many
     if is_float:
-        return _rounded(one, dtype, function), [dtype] * many, dtype
-    sources = [dtype] * many
-    for i in _SOURCES_IN_32_BITS.get(one.name, ()):
-        sources[i] = TYPES["u32"]
+        return _rounded(one, dtype, function), [dtype] * many
+    short = _SOURCES_IN_32_BITS.get(one.name, ())
+    sources = [TYPES["u32"] if i in short else dtype for i in range(many)]
     if one.name in ("mul", "mad"):
         return _whole_product(one, dtype, sources)
-    result = TYPES["u32"] if one.name in ("popc", "clz", "bfind") else dtype
     if one.name in ("min", "max", "add", "sub") and "sat" in one.parts:
         return None
-    return function, sources, result
+    return function, sources
 
 
 def _rounded(one: Instruction, dtype: np.dtype[Any], function: Function) -> Function:
@@ -205,16 +203,14 @@ def _rounded(one: Instruction, dtype: np.dtype[Any], function: Function) -> Func
 
 def _whole_product(
     one: Instruction, dtype: np.dtype[Any], sources: list[np.dtype[Any]]
-) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]]:
-    product, result = FUNCTIONS["mul"], dtype
+) -> tuple[Function, list[np.dtype[Any]]]:
+    product = _high_product if "hi" in one.parts else FUNCTIONS["mul"]
     if "wide" in one.parts:
-        result = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
-        product = functools.partial(np.multiply, dtype=result)
-    elif "hi" in one.parts:
-        product = _high_product
+        dtype = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
+        product = functools.partial(np.multiply, dtype=dtype)
     if one.name == "mul":
-        return product, sources, result
-    return lambda a, b, c: product(a, b) + c, [*sources[:2], result], result
+        return product, sources
+    return lambda a, b, c: product(a, b) + c, [*sources[:2], dtype]
 
 
 _BITS = {"tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}

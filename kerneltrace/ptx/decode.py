@@ -155,11 +155,8 @@ class Decoder:
         known = function_of(one)
         if known is None:
             return None
-        function, kinds, _ = known
+        function, kinds = known
         write, sources = self.result(one.operands[0]), [*map(self.source, one.operands[1:], kinds)]
-        if len(sources) == 2:
-            first, second = sources
-            return lambda t: write(t, function(first(t), second(t)))
         return lambda t: write(t, function(*[source(t) for source in sources]))
 
     def _mov(self, one: Instruction) -> Step:
