@@ -6,7 +6,8 @@ and Communication Instructions".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,15 @@ from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
 from kerneltrace.ptx.values import TYPES
 
-Perform = Callable[[Threads, Array], None]
-_UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-           "xor": np.bitwise_xor}  # fmt: skip
+UFUNCS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+          "xor": np.bitwise_xor}  # fmt: skip
+_CHANGES: dict[str, Callable[..., Any]] = UFUNCS | {
+    "exch": lambda old, new: new,
+    "cas": lambda old, expected, new: np.where(old == expected, new, old),
+    "inc": lambda old, last: np.where(old >= last, 0, old + 1).astype(old.dtype),
+    "dec": lambda old, last: np.where((old == 0) | (old > last), last, old - 1).astype(old.dtype),
+}
+"""What an atomic makes of the old value and what it is given."""
 _NAMES = {"and": "and_", "or": "or_"}
 
 
@@ -66,74 +73,71 @@ class Accesses:
             call = "polled" if is_polled else "volatile"
         return self._decoder.site(kind, one, call)
 
-    def checked(
-        self, one: Instruction, site: int, at: Source, names: tuple[str, ...], size: int, perform: Perform,
-        instead: Callable[[Threads], None] | None = None,
-    ) -> Step:  # fmt: skip
-        """A step that performs an access of `size` bytes where it is in bounds, and does `instead` where it is not.
+    @contextmanager
+    def inside(
+        self, t: Threads, one: Instruction, site: int, address: Array, names: tuple[str, ...], size: int, verb: str
+    ) -> Iterator[Any]:
+        """Let only those go on whose access of `size` bytes is in bounds, and log it for a site; an index of them."""
+        fits = self.memory.inside(address, size, names)
+        if int(np.bitwise_or.reduce(address)) & (size - 1):
+            even = address % size == 0
+            first = int(np.argmin(even))
+            words = f"{{}} accesses {size} bytes at {int(address[first]):#x}, which is no multiple of {size}."
+            t.report("misaligned", one.line, words, t.numbers[first], times=int((~even).sum()))
+            fits = even if fits is None else fits & even
+        if fits is not None and (bad := ~fits & (address % size == 0)).any():
+            first = int(np.argmax(bad))
+            words, name = self.memory.outside_words(int(address[first]), names)
+            t.report("outside", one.line, f"{{}} {verb} {words}", t.numbers[first], name, int(bad.sum()))
+        with nullcontext(True) if fits is None else t.only(fits) as some:
+            mine = slice(None) if fits is None else fits
+            if some and self.memory.is_logged(address):
+                t.add(site + t.log.fresh, 8 * address[mine] + size.bit_length() - 1)
+            yield mine
 
-        It is logged for its site, if that is not 0.
-        """
-        memory, exponent, kind = self.memory, size.bit_length() - 1, "reads" if instead else "writes to"
-
-        def within(t: Threads, address: Array) -> None:
-            if site and memory.is_logged(address):
-                t.add(site + t.log.fresh, 8 * address + exponent)
-            perform(t, address)
-
-        def step(t: Threads) -> None:
-            address = at(t)
-            fits = memory.inside(address, size, names)
-            if int(np.bitwise_or.reduce(address)) & (size - 1):
-                even = address % size == 0
-                first = int(np.argmin(even))
-                words = f"{{}} accesses {size} bytes at {int(address[first]):#x}, which is no multiple of {size}."
-                t.report("misaligned", one.line, words, t.numbers[first], times=int((~even).sum()))
-                fits = even if fits is None else fits & even
-            if fits is None:
-                within(t, address)
-                return
-            bad = ~fits & (address % size == 0)
-            if bad.any():
-                first = int(np.argmax(bad))
-                words, name = memory.outside_words(int(address[first]), names)
-                t.report("outside", one.line, f"{{}} {kind} {words}", t.numbers[first], name, int(bad.sum()))
-            if instead:
-                with t.only(~fits):
-                    instead(t)
-            with t.only(fits) as some:
-                if some:
-                    within(t, address[fits])
-
-        return step
-
-    def _load(self, one: Instruction) -> Step:
-        dtype, writes = TYPES[one.parts[-1]], self._decoder.results(one.operands[0])
-        at, names = self.address(one.operands[1], dtype.itemsize)
-        shift, memory = dtype.itemsize.bit_length() - 1, self.memory
-        nothing = np.array("nan" if dtype.kind == "f" else 0).astype(dtype)
-        size = dtype.itemsize * len(writes)
-
-        def perform(t: Threads, address: Array) -> None:
+    def load(
+        self, t: Threads, one: Instruction, site: int, address: Array, names: tuple[str, ...], dtype: Any, many: int
+    ) -> Array:
+        """What lies at the addresses, as (threads, many), and NaN or 0 where that is out of bounds."""
+        data = np.full((t.n, many), np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
+        size, memory = data.itemsize * many, self.memory
+        with self.inside(t, one, site, address, names, size, "reads") as mine:
+            address = address[mine]
             buffer, place = memory.bytes_at(t, address)
             if memory.any_arriving and memory.is_shared(address):
-                self.check_arrived(t, one, place, address, size)
+                self._check_arrived(t, one, place, address, size)
             if buffer is memory.local:
                 unset: Array = ~np.any(memory.written[place[:, None] + np.arange(size)], axis=1)
                 if unset.any():
                     words = "{} reads an element of a local array that it has not written."
                     t.report("unset", one.line, words, t.numbers[unset][0], times=int(unset.sum()))
-            items, first = buffer.view(dtype), place >> shift
+            data.view(f"V{size}")[mine, 0] = buffer.view(f"V{size}")[place // size]
+        return data
+
+    def store(
+        self, t: Threads, one: Instruction, site: int, address: Array, names: tuple[str, ...], values: Array
+    ) -> None:
+        """Store values (threads, many) at the addresses that are in bounds."""
+        size, memory = values.itemsize * values.shape[1], self.memory
+        with self.inside(t, one, site, address, names, size, "writes to") as mine:
+            buffer, place = memory.bytes_at(t, address[mine])
+            if buffer is memory.local:
+                memory.written[place[:, None] + np.arange(size)] = True
+            buffer.view(f"V{size}")[place // size] = np.ascontiguousarray(values[mine]).view(f"V{size}")[:, 0]
+
+    def _load(self, one: Instruction) -> Step:
+        dtype, writes = TYPES[one.parts[-1]], self._decoder.results(one.operands[0])
+        at, names = self.address(one.operands[1], dtype.itemsize)
+        site = self._site("load", one)
+
+        def step(t: Threads) -> None:
+            data = self.load(t, one, site, at(t), names, dtype, len(writes))
             for i, write in enumerate(writes):
-                write(t, items[first + i if i else first])
+                write(t, data[:, i])
 
-        def instead(t: Threads) -> None:
-            for write in writes:
-                write(t, nothing)
+        return step
 
-        return self.checked(one, self._site("load", one), at, names, size, perform, instead)
-
-    def check_arrived(self, t: Threads, one: Instruction, place: Array, address: Array, size: int) -> None:
+    def _check_arrived(self, t: Threads, one: Instruction, place: Array, address: Array, size: int) -> None:
         """Report reads of shared memory to which an asynchronous copy is on its way."""
         early = self.memory.arriving[place[:, None] + np.arange(size)].any(axis=1)
         if early.any():
@@ -146,38 +150,26 @@ class Accesses:
 
     def _store(self, one: Instruction) -> Step:
         dtype = TYPES[one.parts[-1]]
-        sources = [self._decoder.source(word, dtype) for word in words_of(one.operands[1])]
+        values = self._decoder.gathered(words_of(one.operands[1]), dtype)
         at, names = self.address(one.operands[0], dtype.itemsize)
-        shift, memory = dtype.itemsize.bit_length() - 1, self.memory
+        site = self._site("store", one)
 
-        def perform(t: Threads, address: Array) -> None:
-            buffer, place = memory.bytes_at(t, address)
-            if buffer is memory.local:
-                memory.written[place[:, None] + np.arange(dtype.itemsize * len(sources))] = True
-            items, first = buffer.view(dtype), place >> shift
-            for i, source in enumerate(sources):
-                items[first + i] = source(t)
+        def step(t: Threads) -> None:
+            self.store(t, one, site, at(t), names, values(t))
 
-        step = self.checked(one, self._site("store", one), at, names, dtype.itemsize * len(sources), perform)
-        return self._once(step, at, sources) if self._stores_once else step
-
-    def _once(self, step: Step, at: Source, sources: list[Source]) -> Step:
-        """A store in which of the lanes of a warp that bring the same to one address only the first takes part."""
-
-        def once(t: Threads) -> None:
-            brought = [np.broadcast_to(source(t), t.n).view(f"u{source(t).itemsize}") for source in sources]
-            rows = np.stack([t.those(t.warp), at(t), *(one.astype("i8") for one in brought)])
+        def once(t: Threads) -> None:  # only the first of the lanes of a warp that bring the same to one address
+            brought = values(t).view(f"u{dtype.itemsize}").astype("i8")
             first = np.zeros(t.n, bool)
-            first[np.unique(rows, axis=1, return_index=True)[1]] = True
+            first[np.unique(np.column_stack([t.those(t.warp), at(t), brought]), axis=0, return_index=True)[1]] = True
             with t.only(first):
                 step(t)
 
-        return once
+        return once if self._stores_once else step
 
     # -- atomics
 
     def _atomic(self, one: Instruction) -> Step | None:
-        kind, ops = one.parts[-1], set(one.parts) & {*_UFUNCS, "exch", "cas", "inc", "dec"}
+        kind, ops = one.parts[-1], set(one.parts) & _CHANGES.keys()
         given = one.operands if one.name == "red" else one.operands[1:]
         if len(ops) != 1 or kind not in TYPES or given[1][0] == "<":
             return None
@@ -186,43 +178,28 @@ class Accesses:
         write = self._decoder.result(one.operands[0]) if used else None
         values = [self._decoder.source(word, dtype) for word in given[1 : 3 if op == "cas" else 2]]
         at, names = self.address(given[0], dtype.itemsize)
-        shift, memory, change = dtype.itemsize.bit_length() - 1, self.memory, _change(op, one)
-        vectorised = op in _UFUNCS and kind not in ("bf16", "f16x2", "bf16x2")
+        memory, change = self.memory, _CHANGES[op]
+        if kind in ("bf16", "f16x2", "bf16x2") and op in UFUNCS:
+            known = function_of(Instruction(op, ("rn", kind), ("", "", ""), 0))
+            change = known[0] if known else FUNCTIONS[op]
+        vectorised = change in UFUNCS.values() and not used
+        of_floats = ".float" * ("f" in one.parts[-1])  # shared memory has no type of its own in PTX
+        site = self._decoder.site("atomic", one, f"atomic.{_NAMES.get(op, op)}{of_floats}", used=used)
 
-        def perform(t: Threads, address: Array) -> None:
-            buffer, place = memory.bytes_at(t, address)
-            items, place = buffer.view(dtype), place >> shift
-            brought = [np.broadcast_to(value(t), t.n) for value in values]
-            if vectorised and write is None:
-                order = t.drawn()
-                _UFUNCS[op].at(items, place[order], brought[0][order])
-                return
-            old = one_by_one(items, place, brought, change, t.drawn())
+        def step(t: Threads) -> None:
+            address, old = at(t), np.zeros(t.n, dtype)
+            with self.inside(t, one, site, address, names, dtype.itemsize, "reads" if used else "writes to") as mine:
+                buffer, place = memory.bytes_at(t, address[mine])
+                items, place, order = buffer.view(dtype), place // dtype.itemsize, t.drawn()
+                brought = [np.broadcast_to(value(t), t.n) for value in values]
+                if vectorised:
+                    UFUNCS[op].at(items, place[order], brought[0][order])
+                else:
+                    old[mine] = one_by_one(items, place, brought, change, order)
             if write:
                 write(t, old)
 
-        of_floats = ".float" * ("f" in one.parts[-1])  # shared memory has no type of its own in PTX
-        site = self._decoder.site("atomic", one, f"atomic.{_NAMES.get(op, op)}{of_floats}", used=used)
-        nothing = np.array(0).astype(dtype)
-        instead = (lambda t: write(t, nothing)) if write else None
-        return self.checked(one, site, at, names, dtype.itemsize, perform, instead)
-
-
-def _change(op: str, one: Instruction) -> Callable[..., Any]:
-    """What an atomic makes of the old value and what it is given."""
-    if op in _UFUNCS:
-        kind = one.parts[-1]
-        if kind in ("bf16", "f16x2", "bf16x2"):
-            known = function_of(Instruction(op, ("rn", kind), ("", "", ""), 0))
-            return known[0] if known else FUNCTIONS[op]
-        return _UFUNCS[op]
-    others: dict[str, Callable[..., Any]] = {
-        "exch": lambda old, new: new,
-        "cas": lambda old, expected, new: np.where(old == expected, new, old),
-        "inc": lambda old, last: np.where(old >= last, 0, old + 1).astype(old.dtype),
-        "dec": lambda old, last: np.where((old == 0) | (old > last), last, old - 1).astype(old.dtype),
-    }
-    return others[op]
+        return step
 
 
 def one_by_one(items: Array, place: Array, values: list[Array], change: Callable[..., Any], order: Array) -> Array:

@@ -6,6 +6,7 @@ flush them. Source: NVIDIA, Parallel Thread Execution ISA, "Integer Arithmetic I
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from kerneltrace.log.program import Operations
 from kerneltrace.ptx.text import Instruction
-from kerneltrace.ptx.values import TYPES, halves, joined, narrowed, saturated, towards, widened
+from kerneltrace.ptx.values import TYPES, closed, opened, saturated, towards
 
 Function = Callable[..., Any]
 
@@ -32,29 +33,18 @@ def _high_product(a: Any, b: Any) -> Any:
     if a.dtype.itemsize < 8:
         wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
         return (np.multiply(a, b, dtype=wide) >> wide.type(8 * a.dtype.itemsize)).astype(a.dtype)
-    low, shift = np.uint64(2**32 - 1), np.uint64(32)
-    x, y = (np.asarray(v).view(np.uint64) for v in (a, b))
-    middle = (x >> shift) * (y & low) + ((x & low) * (y & low) >> shift)
-    other = (x & low) * (y >> shift) + (middle & low)
-    high = (x >> shift) * (y >> shift) + (middle >> shift) + (other >> shift)
-    if a.dtype.kind == "i":
-        high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    return high.view(a.dtype)
-
-
-def _shift(a: Any, by: Any, function: Function) -> Any:
-    bits, by = 8 * a.dtype.itemsize, by.astype(np.uint64)
-    if function is np.right_shift:
-        return np.where(by < bits, a >> np.minimum(by, bits - 1).astype(a.dtype), a >> a.dtype.type(bits - 1) >> 1)
-    return np.where(by < bits, a << np.minimum(by, bits - 1).astype(a.dtype), a.dtype.type(0))
+    product = a.astype(object) * b.astype(object)  # of Python's numbers
+    return np.asarray(product // 2**64 % 2**64).astype(np.uint64).view(a.dtype)
 
 
 def _right(a: Any, by: Any) -> Any:
-    return _shift(a, by, np.right_shift)
+    last = 8 * a.dtype.itemsize - 1
+    return a >> np.minimum(by, last).astype(a.dtype) >> (by > last).astype(a.dtype)
 
 
 def _left(a: Any, by: Any) -> Any:
-    return _shift(a, by, np.left_shift)
+    last = 8 * a.dtype.itemsize - 1
+    return a << np.minimum(by, last).astype(a.dtype) << (by > last).astype(a.dtype)
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
@@ -72,12 +62,7 @@ def _field(a: Any, at: Any, n: Any) -> Any:
     bits = a.dtype.itemsize * 8
     at, n = (np.minimum(v & 0xFF, bits).astype(np.int64) for v in (at, n))
     n = np.minimum(n, bits - at)
-    unsigned = a.view(f"u{a.dtype.itemsize}").astype(np.uint64)
-    field = _right(unsigned, at) & (_left(np.uint64(1), n) - np.uint64(1))
-    if a.dtype.kind == "i":
-        top = (n > 0) & (_right(field, np.maximum(n - 1, 0)) & np.uint64(1)).astype(bool)
-        field = np.where(top, field | ~(_left(np.uint64(1), n) - np.uint64(1)), field)
-    return field.astype(f"u{a.dtype.itemsize}").view(a.dtype)
+    return np.where(n > 0, _right(_left(a, bits - at - n), bits - n), 0).astype(a.dtype)
 
 
 def _put_field(a: Any, b: Any, at: Any, n: Any) -> Any:
@@ -89,14 +74,11 @@ def _put_field(a: Any, b: Any, at: Any, n: Any) -> Any:
 
 def _permute(a: Any, b: Any, picked: Any) -> Any:
     """prmt: four of the eight bytes of two words; 8 more repeats the byte's sign."""
-    both = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
-    word: Any = np.uint64(0)
-    for i in range(4):
-        nibble = (picked >> np.uint32(4 * i)).astype(np.uint64) & np.uint64(15)
-        byte = both >> (nibble & np.uint64(7)) * np.uint64(8) & np.uint64(255)
-        byte = np.where(nibble > 7, np.where(byte > 127, np.uint64(255), np.uint64(0)), byte)
-        word = word | byte << np.uint64(8 * i)
-    return np.asarray(word).astype(np.uint32)
+    a, b, picked = np.broadcast_arrays(a, b, picked)
+    nibbles = picked[..., None] >> np.arange(0, 16, 4, dtype=np.uint32) & np.uint32(15)
+    both = np.concatenate([_bytes(a, "s32"), _bytes(b, "s32")], axis=-1)
+    bytes_ = np.take_along_axis(both, nibbles & 7, axis=-1)
+    return np.where(nibbles > 7, bytes_ >> 7, bytes_).astype("i1").view("u4")[..., 0]
 
 
 def _lop3(a: Any, b: Any, c: Any, table: Any) -> Any:
@@ -115,32 +97,22 @@ def _funnel(a: Any, b: Any, by: Any, parts: tuple[str, ...]) -> Any:
     return ((both << by) >> np.uint64(32) if "l" in parts else both >> by).astype(np.uint32)
 
 
+def _bytes(words: Any, kind: str) -> Any:
+    return np.asarray(words)[..., None].view("i1" if kind == "s32" else "u1")
+
+
 def _dp4a(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
-    kinds = [np.dtype("i1" if part == "s32" else "u1") for part in parts]
-    x, y = (
-        np.ascontiguousarray(v).reshape(-1).view(kind).reshape(-1, 4) for v, kind in zip((a, b), kinds, strict=True)
-    )
-    return ((x.astype(np.int64) * y).sum(axis=1) + c).astype(c.dtype)
+    return ((_bytes(a, parts[0]).astype(np.int64) * _bytes(b, parts[1])).sum(axis=-1) + c).astype(c.dtype)
 
 
 def _differences(a: Any, b: Any, c: Any, parts: tuple[str, ...]) -> Any:
     """vabsdiff4: those of four bytes, or c and their sum."""
-    x, y = (
-        np.ascontiguousarray(v).reshape(-1).view("i1" if "s32" in parts[1:] else "u1")
-        for v in np.broadcast_arrays(a, b)
-    )
-    apart = np.abs(x.astype("i2") - y).astype("u1")
-    return apart.reshape(-1, 4).sum(axis=1, dtype="u4") + c if "add" in parts else apart.view("u4")
+    apart = np.abs(_bytes(a, parts[1]).astype("i2") - _bytes(b, parts[1])).astype("u1")
+    return apart.sum(axis=-1, dtype="u4") + c if "add" in parts else apart.view("u4")[..., 0]
 
 
 def _count_bits(a: Any) -> Any:
     return np.bitwise_count(a).astype(np.uint32)
-
-
-def _leading(a: Any) -> Any:
-    """Clz."""
-    bits = 8 * a.dtype.itemsize
-    return np.uint32(bits) - _length(a)
 
 
 def _length(a: Any) -> Any:
@@ -157,12 +129,8 @@ def _highest(a: Any) -> Any:
 
 
 def _reverse(a: Any) -> Any:
-    size = a.dtype.itemsize
-    swapped = np.ascontiguousarray(a).byteswap()
-    for shift, mask in ((4, 0x0F), (2, 0x33), (1, 0x55)):
-        each = a.dtype.type(int.from_bytes(bytes([mask]) * size))
-        swapped = (swapped & each) << a.dtype.type(shift) | swapped >> a.dtype.type(shift) & each
-    return swapped
+    bits = np.unpackbits(np.asarray(a)[..., None].view("u1"), axis=-1, bitorder="little")
+    return np.packbits(bits[..., ::-1], axis=-1, bitorder="little").view(a.dtype)[..., 0]
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -170,12 +138,14 @@ FUNCTIONS: dict[str, Function] = {
     "div": _divide, "rem": lambda a, b: a - _divide(a, b) * b, "neg": np.negative, "abs": np.abs,
     "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "not": np.invert, "shl": _left, "shr": _right,
-    "popc": _count_bits, "clz": _leading, "bfe": _field, "bfi": _put_field, "brev": _reverse, "prmt": _permute,
+    "popc": _count_bits, "clz": lambda a: np.uint32(8 * a.dtype.itemsize) - _length(a),
+    "bfe": _field, "bfi": _put_field, "brev": _reverse, "prmt": _permute,
     "bfind": _highest, "lop3": _lop3, "sad": lambda a, b, c: c + np.where(a < b, b - a, a - b),
     "copysign": lambda sign, size: np.copysign(size, sign), "rcp": lambda a: 1 / a, "sqrt": np.sqrt,
     "rsqrt": lambda a: 1 / np.sqrt(a), "ex2": np.exp2, "lg2": np.log2, "sin": np.sin, "cos": np.cos,
     "tanh": _tanh_approx,
 }  # fmt: skip
+_OF_PARTS: dict[str, Function] = {"dp4a": _dp4a, "vabsdiff4": _differences, "shf": _funnel}
 _OF_FLOATS: dict[str, Function] = {"div": np.divide, "min": np.fmin, "max": np.fmax, "mad": _fma}
 _SOURCES_IN_32_BITS = {"shl": (1,), "shr": (1,), "bfe": (1, 2), "bfi": (2, 3), "lop3": (3,)}
 _COUNTED = {"fma": 2, "mad": 2, **dict.fromkeys(
@@ -184,18 +154,16 @@ _COUNTED = {"fma": 2, "mad": 2, **dict.fromkeys(
 _SPECIAL = ("div", "rem", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
 
 
-def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]] | None:
-    """What an instruction computes, the types of its sources, and that of its result; None for one not known here."""
+def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]]] | None:
+    """What an instruction computes, and the types of its sources; None for one not known here."""
     kind = one.parts[-1] if one.parts else ""
-    if one.name == "dp4a":
-        return lambda a, b, c: _dp4a(a, b, c, one.parts), [TYPES["b32"]] * 2 + [TYPES[kind]], TYPES[kind]
-    if one.name == "vabsdiff4":
-        return lambda a, b, c: _differences(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
-    if one.name == "shf":
-        return lambda a, b, c: _funnel(a, b, c, one.parts), [TYPES["b32"]] * 3, TYPES["b32"]
+    if one.name in _OF_PARTS:
+        own = _OF_PARTS[one.name]
+        last = TYPES[kind] if one.name == "dp4a" else TYPES["b32"]
+        return lambda a, b, c: own(a, b, c, one.parts), [TYPES["b32"], TYPES["b32"], last]
     if one.parts[:1] == ("shiftamt",):
-        last = np.uint32(8 * TYPES[kind].itemsize - 1)
-        return lambda a: last - np.minimum(_highest(a), last + np.uint32(1)), [TYPES[kind]], TYPES["u32"]
+        bits = np.uint32(8 * TYPES[kind].itemsize)
+        return lambda a: bits - np.uint32(1) - np.minimum(_highest(a), bits), [TYPES[kind]]
     function: Function | None = FUNCTIONS.get(one.name)
     if function is None or kind not in TYPES or {"cc", "b4e", "f4e", "rc8", "ecl", "ecr", "rc16"} & set(one.parts):
         return None
@@ -204,18 +172,17 @@ def function_of(one: Instruction) -> tuple[Function, list[np.dtype[Any]], np.dty
     if is_float and "NaN" not in one.parts:
         function = _OF_FLOATS.get(one.name, function)
     if is_float and dtype.kind != "f":
-        return _in_16_bits(_rounded(one, np.dtype("f4"), function), kind), [dtype] * many, dtype
+        of_floats = _rounded(one, np.dtype("f4"), function)
+        return lambda *args: closed(of_floats(*(opened(arg, kind) for arg in args)), kind), [dtype] * many
     if is_float:
-        return _rounded(one, dtype, function), [dtype] * many, dtype
-    sources = [dtype] * many
-    for i in _SOURCES_IN_32_BITS.get(one.name, ()):
-        sources[i] = TYPES["u32"]
+        return _rounded(one, dtype, function), [dtype] * many
+    short = _SOURCES_IN_32_BITS.get(one.name, ())
+    sources = [TYPES["u32"] if i in short else dtype for i in range(many)]
     if one.name in ("mul", "mad"):
         return _whole_product(one, dtype, sources)
-    result = TYPES["u32"] if one.name in ("popc", "clz", "bfind") else dtype
     if one.name in ("min", "max", "add", "sub") and "sat" in one.parts:
         return None
-    return function, sources, result
+    return function, sources
 
 
 def _rounded(one: Instruction, dtype: np.dtype[Any], function: Function) -> Function:
@@ -234,35 +201,16 @@ def _rounded(one: Instruction, dtype: np.dtype[Any], function: Function) -> Func
     return function if is_plain else rounded
 
 
-def _in_16_bits(function: Function, kind: str) -> Function:
-    """A function of float32 for bfloat16, or for pairs of it or of float16."""
-    if kind == "bf16":
-        return lambda *args: narrowed(function(*map(widened, args)))
-
-    def of_halves(*bits: Any) -> Any:
-        if kind == "bf16x2":
-            return narrowed(function(*map(widened, bits)))
-        return function(*(one.view(np.float16).astype(np.float32) for one in bits)).astype(np.float16).view(np.uint16)
-
-    def of_pairs(*args: Any) -> Any:
-        return joined(*(of_halves(*parts) for parts in zip(*map(halves, args), strict=True)))
-
-    return of_pairs
-
-
 def _whole_product(
     one: Instruction, dtype: np.dtype[Any], sources: list[np.dtype[Any]]
-) -> tuple[Function, list[np.dtype[Any]], np.dtype[Any]]:
+) -> tuple[Function, list[np.dtype[Any]]]:
+    product = _high_product if "hi" in one.parts else FUNCTIONS["mul"]
     if "wide" in one.parts:
-        wide = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
-        if one.name == "mul":
-            return lambda a, b: np.multiply(a, b, dtype=wide), sources, wide
-        return lambda a, b, c: np.multiply(a, b, dtype=wide) + c, [*sources[:2], wide], wide
-    if "hi" in one.parts:
-        if one.name == "mul":
-            return _high_product, sources, dtype
-        return lambda a, b, c: _high_product(a, b) + c, sources, dtype
-    return FUNCTIONS[one.name], sources, dtype
+        dtype = np.dtype(f"{dtype.kind}{2 * dtype.itemsize}")
+        product = functools.partial(np.multiply, dtype=dtype)
+    if one.name == "mul":
+        return product, sources
+    return lambda a, b, c: product(a, b) + c, [*sources[:2], dtype]
 
 
 _BITS = {"tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from kerneltrace.log.event_log import SITES
 from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations, Site
 from kerneltrace.ptx.arithmetic import FUNCTIONS, function_of
-from kerneltrace.ptx.flow import WORD, waits_of_loads
+from kerneltrace.ptx.flow import waits_of_loads
 from kerneltrace.ptx.memory import Memory
 from kerneltrace.ptx.text import Function, Instruction
 from kerneltrace.ptx.threads import Threads
@@ -22,14 +22,13 @@ from kerneltrace.ptx.values import (
     REGISTERS,
     TYPES,
     as_type,
+    closed,
     compared,
     constant,
     converted,
-    joined,
     narrowed,
-    numbers_of,
+    opened,
     to_tf32,
-    widened,
 )
 
 Step = Callable[[Threads], None]
@@ -48,12 +47,9 @@ class Decoder:
     ) -> None:  # fmt: skip
         """`pointers` names the array that each parameter at an offset (`name+8`) points to, `source` has lines."""
         self.execution, self.memory, self.function = execution, memory, function
-        self._parameters, self._pointers, self._lines = parameters, pointers, source
+        self._parameters, self._pointers, self.lines = parameters, pointers, source
         self.kernel = execution.settings.fn.__name__
-        self.uses = Counter(
-            word for one in function.code if isinstance(one, Instruction) for text in one.operands
-            for word in WORD.findall(text)
-        )  # fmt: skip
+        self.uses = Counter(function.words)
         tests = [one for one in function.code if isinstance(one, Instruction) and one.name == "setp"]
         self.compared = {word for one in tests for word in one.operands}
         """Registers that are compared with something."""
@@ -75,6 +71,11 @@ class Decoder:
         if word in self.memory.spans:
             return self.fixed(as_type(np.array(self.memory.spans[word].low, "u8"), dtype))
         raise KeyError(word)
+
+    def gathered(self, words: Sequence[str], dtype: np.dtype[Any]) -> Source:
+        """A function that gives several operands as an array (threads, operands)."""
+        sources = [self.source(word, dtype) for word in words]
+        return lambda t: np.stack([np.broadcast_to(source(t), t.n) for source in sources], axis=-1)
 
     def fixed(self, value: Any) -> Source:
         """A function that gives one value for all threads."""
@@ -118,7 +119,7 @@ class Decoder:
         sites = self.execution.sites
         if len(sites) == SITES:
             raise KernelError(f"The kernel has over {SITES} accesses and branches in its PTX. Trace a part of it.")
-        text, waits = self._lines.get(one.line, one.opcode), self._waits.get(id(one), (0, False))
+        text, waits = self.lines.get(one.line, one.opcode), self._waits.get(id(one), (0, False))
         sites.append(Site(kind, one.line, self.kernel, text, Operations(), call, used, waits))
         return len(sites) - 1
 
@@ -154,31 +155,32 @@ class Decoder:
         known = function_of(one)
         if known is None:
             return None
-        function, kinds, _ = known
+        function, kinds = known
         write, sources = self.result(one.operands[0]), [*map(self.source, one.operands[1:], kinds)]
-        if len(sources) == 2:
-            first, second = sources
-            return lambda t: write(t, function(first(t), second(t)))
         return lambda t: write(t, function(*[source(t) for source in sources]))
 
     def _mov(self, one: Instruction) -> Step:
-        target, source = one.operands
-        dtype = TYPES[one.parts[-1]]
-        whole = np.dtype(f"u{dtype.itemsize}")
-        if target[0] == "<":
-            names = words_of(target)
-            bits, part = self.source(source, whole), np.dtype(f"u{dtype.itemsize // len(names)}")
-            return _each(self.results(target), [_item(bits, i, part) for i in range(len(names))])
-        write = self.result(target)
-        if source[0] == "<":
-            names = words_of(source)
-            size = dtype.itemsize // len(names)
-            parts = [self.source(name, np.dtype(f"u{size}")) for name in names]
-            return lambda t: write(
-                t, sum((p(t).astype(whole) << whole.type(8 * size * i) for i, p in enumerate(parts)), whole.type(0))
-            )
-        plain = self.source(source, dtype)
+        (target, source), dtype = map(words_of, one.operands), TYPES[one.parts[-1]]
+        part, whole = (np.dtype(f"u{dtype.itemsize // n}") for n in (max(len(target), len(source)), 1))
+        if len(target) > 1:
+            bits = self.source(source[0], whole)
+            return self._columns(target, lambda t: bits(t)[..., None].view(part))
+        if len(source) > 1:
+            parts = self.gathered(source, part)
+            return self._columns(target, lambda t: parts(t).view(whole))
+        write, plain = self.result(target[0]), self.source(source[0], dtype)
         return lambda t: write(t, plain(t))
+
+    def _columns(self, words: list[str], values: Source) -> Step:
+        """A step that writes the columns of an array to registers."""
+        writes = [*map(self.result, words)]
+
+        def step(t: Threads) -> None:
+            found = values(t)
+            for i, write in enumerate(writes):
+                write(t, found[..., i])
+
+        return step
 
     _cvta = _mov
 
@@ -186,22 +188,22 @@ class Decoder:
         """The load of a parameter; None for other loads."""
         if "param" not in one.parts:
             return None
-        place, dtype, names = parameter_place(one.operands[1]), TYPES[one.parts[-1]], words_of(one.operands[0])
-        name, offset = place.rsplit("+", 1)
-        writes = [self.result(target) for target in names]
+        names, dtype = words_of(one.operands[0]), TYPES[one.parts[-1]]
+        places = self._places(one.operands[1], dtype, len(names))
+        name, at = places[0].rsplit("+", 1)
         if name in self._parameters:
-            values = np.frombuffer(self._parameters[name], dtype, len(names), int(offset))
-            return _each(writes, [self.fixed(np.array(value)) for value in values])
-        places = [f"{name}+{int(offset) + i * dtype.itemsize}" for i in range(len(names))]
-        return _each(writes, [self.source(one, dtype) for one in places])
+            return self._columns(names, self.fixed(np.frombuffer(self._parameters[name], dtype, len(names), int(at))))
+        return self._columns(names, self.gathered(places, dtype))
 
     def _st(self, one: Instruction) -> Step | None:
         if "param" not in one.parts:
             return None
-        name, offset = parameter_place(one.operands[0]).rsplit("+", 1)
-        dtype, words = TYPES[one.parts[-1]], words_of(one.operands[1])
-        places = [f"{name}+{int(offset) + i * dtype.itemsize}" for i in range(len(words))]
-        return _each([*map(self.result, places)], [self.source(word, dtype) for word in words])
+        names, dtype = words_of(one.operands[1]), TYPES[one.parts[-1]]
+        return self._columns(self._places(one.operands[0], dtype, len(names)), self.gathered(names, dtype))
+
+    def _places(self, operand: str, dtype: np.dtype[Any], many: int) -> list[str]:
+        name, at = parameter_place(operand).rsplit("+", 1)
+        return [f"{name}+{int(at) + i * dtype.itemsize}" for i in range(many)]
 
     def _setp(self, one: Instruction) -> Step:
         """Compare two numbers, and combine that with a third operand where there is one."""
@@ -212,30 +214,31 @@ class Decoder:
 
         def step(t: Threads) -> None:
             truths = compare(t)
-            for write, value in zip(writes, (*truths, ~truths[0]), strict=False):  # of a pair both, of one its opposite
+            for i, write in enumerate(writes):  # of a pair both, of one its opposite
+                value = truths[..., i] if i < truths.shape[-1] else ~truths[..., 0]
                 write(t, value if other is None else combine(value, other(t)))
 
         return step
 
-    def _comparison(self, one: Instruction) -> Callable[[Threads], list[Any]]:
+    def _comparison(self, one: Instruction) -> Source:
         """A function that compares two operands: a truth value for each number, two for a pair of 16 bits."""
         kind = one.parts[-1]
         a, b = (self.source(word, TYPES[kind]) for word in one.operands[1:3])
-        dtype = np.dtype("f4") if kind in ("bf16", "bf16x2", "f16x2") else TYPES[kind]
-        compare = compared(one.parts[0], dtype)
-        return lambda t: [compare(*both) for both in zip(numbers_of(a(t), kind), numbers_of(b(t), kind), strict=True)]
+        return lambda t: compared(one.parts[0], opened(a(t), kind), opened(b(t), kind))
 
     def _set(self, one: Instruction) -> Step:
         """Compare, and give 1.0 or all bits where it is true."""
         into, compare, write = one.parts[-2], self._comparison(one), self.result(one.operands[0])
-        yes = {"f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80, "f32": 0x3F800000}.get(into, -1)
+        dtype = TYPES[into]
 
         def step(t: Threads) -> None:
-            found = [np.where(truth, yes, 0) for truth in compare(t)]
-            if len(found) == 2:
-                write(t, joined(*(one.astype("u2") for one in found)))
+            truths = compare(t)
+            if "f16" in into:
+                write(t, closed(truths.astype("f4"), into))
+            elif dtype.kind == "f":
+                write(t, truths[..., 0].astype(dtype))
             else:
-                write(t, found[0].astype(f"u{TYPES[into].itemsize}"))
+                write(t, (-truths.astype(f"i{dtype.itemsize // truths.shape[-1]}")).view(dtype)[..., 0])
 
         return step
 
@@ -247,37 +250,15 @@ class Decoder:
 
     def _cvt(self, one: Instruction) -> Step:
         into, out_of = (part for part in one.parts if part in TYPES)
-        write, read = self.result(one.operands[0]), [self.source(word, TYPES[out_of]) for word in one.operands[1:]]
+        write, read_as = self.result(one.operands[0]), TYPES[out_of]
         if into in ("bf16x2", "f16x2"):
-            down = narrowed if into == "bf16x2" else lambda v: v.astype(np.float16).view(np.uint16)
-            least = np.float32(0 if "relu" in one.parts else -np.inf)
-            high, low = read
-            return lambda t: write(t, joined(down(np.maximum(low(t), least)), down(np.maximum(high(t), least))))
-        dtype, value = TYPES[into], read[0]
+            least, pair = np.float32(0 if "relu" in one.parts else -np.inf), self.gathered(one.operands[:0:-1], read_as)
+            return lambda t: write(t, closed(np.maximum(pair(t), least), into))
+        dtype, value = TYPES[into], self.source(one.operands[1], read_as)
         if into in ("tf32", "bf16"):
             shorten = to_tf32 if into == "tf32" else narrowed
             return lambda t: write(t, shorten(np.asarray(value(t), np.float32)))
-        if out_of == "bf16":
-            return lambda t: write(t, converted(widened(value(t)), dtype, one.parts))
-        return lambda t: write(t, converted(value(t), dtype, one.parts))
-
-
-def _item(bits: Source, i: int, part: np.dtype[Any]) -> Source:
-    """The part number `i` of a register's bits."""
-
-    def item(t: Threads) -> Any:
-        whole = bits(t)
-        return (whole >> whole.dtype.type(8 * part.itemsize * i)).astype(part)
-
-    return item
-
-
-def _each(writes: list[Result], sources: list[Source]) -> Step:
-    def step(t: Threads) -> None:
-        for write, value in zip(writes, [source(t) for source in sources], strict=True):
-            write(t, value)
-
-    return step
+        return lambda t: write(t, converted(opened(value(t), out_of)[..., 0], dtype, one.parts))
 
 
 def words_of(operand: str) -> list[str]:

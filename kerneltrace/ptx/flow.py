@@ -40,44 +40,32 @@ class Block:
 def blocks_of(function: Function) -> list[Block]:
     """The blocks of a function in the order of places; the first is where it begins."""
     blocks, labels = _split(function)
-    successors = [_successors(i, block, labels, function) for i, block in enumerate(blocks)]
+    successors = [_successors(i, block, labels, function, len(blocks)) for i, block in enumerate(blocks)]
     order: list[int] = []
-    latches: dict[int, int] = {}  # the number of a loop's first block -> that of its latch
-    loops: dict[int, tuple[int, ...]] = {}
-    members: dict[int, set[int]] = {}
 
     def arrange(nodes: set[int], around: tuple[int, ...]) -> None:
         inner = {node: [s for s in successors[node] if s in nodes and s not in around] for node in nodes}
         for part in _components(inner):
             head = part[0]
             order.append(head)
-            if len(part) == 1 and head not in inner[head]:
-                loops[head] = around
-                continue
-            loops[head] = (*around, head)
-            members[head] = set(part)
-            arrange(set(part) - {head}, loops[head])
-            latches[head] = len(blocks) + len(latches)
-            order.append(latches[head])
+            blocks[head].loops = around
+            if len(part) > 1 or head in inner[head]:
+                blocks[head].loops = (*around, head)
+                arrange(set(part) - {head}, (*around, head))
+                order.append(len(blocks))
+                for node in part:
+                    successors[node] = [len(blocks) if s == head else s for s in successors[node]]
+                blocks.append(Block(latch_of=head, loops=(*around, head)))
+                successors.append([head])
 
-    arrange(_reachable(successors), ())
-    place = {number: at for at, number in enumerate(order)}
-    arranged = []
+    arrange(set(_postorder([0], lambda node: [s for s in successors[node] if s != EXIT])), ())
+    place = {number: at for at, number in enumerate(order)} | {EXIT: EXIT}
     for number in order:
-        if number >= len(blocks):
-            head = next(head for head, latch in latches.items() if latch == number)
-            arranged.append(Block(latch_of=place[head], targets=[place[head]], loops=_places(loops[head], place)))
-            continue
         block = blocks[number]
-        back = {head for head, inside in members.items() if number in inside}
-        block.targets = [EXIT if s == EXIT else place[latches[s] if s in back else s] for s in successors[number]]
-        block.loops = _places(loops[number], place)
-        arranged.append(block)
-    return arranged
-
-
-def _places(heads: tuple[int, ...], place: dict[int, int]) -> tuple[int, ...]:
-    return tuple(place[head] for head in heads)
+        block.targets = [place[s] for s in successors[number]]
+        block.loops = tuple(place[head] for head in block.loops)
+        block.latch_of = None if block.latch_of is None else place[block.latch_of]
+    return [blocks[number] for number in order]
 
 
 def _split(function: Function) -> tuple[list[Block], dict[str, int]]:
@@ -98,20 +86,14 @@ def _split(function: Function) -> tuple[list[Block], dict[str, int]]:
     return blocks, labels
 
 
-def _successors(number: int, block: Block, labels: dict[str, int], function: Function) -> list[int]:
-    end, after = block.end, number + 1
+def _successors(number: int, block: Block, labels: dict[str, int], function: Function, many: int) -> list[int]:
+    end, after = block.end, number + 1 if number + 1 < many else EXIT
     if end is None or end.name in ("bar", "barrier"):
-        return [after if after <= max(labels.values(), default=0) or end or block.code else EXIT]
+        return [after]
     if end.name == "brx":
         return [labels[label] for label in function.tables[end.operands[1]]]
     goes_to = EXIT if end.name in ("ret", "exit") else labels[end.operands[0]]
     return [goes_to, after] if end.guard else [goes_to]
-
-
-def _reachable(successors: list[list[int]]) -> set[int]:
-    for number, following in enumerate(successors):
-        successors[number] = [s if s < len(successors) else EXIT for s in following]
-    return set(_postorder([0], lambda node: [s for s in successors[node] if s != EXIT]))
 
 
 def _postorder(begin: Iterable[int], following: Callable[[int], list[int]]) -> list[int]:

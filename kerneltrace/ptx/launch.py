@@ -19,9 +19,10 @@ from kerneltrace.log.event_log import SITES, EventLog
 from kerneltrace.log.execution import Execution, LaunchSettings
 from kerneltrace.log.program import Program
 from kerneltrace.log.traced_memory import TracedArray
+from kerneltrace.ptx.decode import Decoder
 from kerneltrace.ptx.machine import Machine
-from kerneltrace.ptx.memory import Memory
-from kerneltrace.ptx.text import Function, Instruction, Variable, inlined, read_ptx
+from kerneltrace.ptx.memory import Memory, plain_name
+from kerneltrace.ptx.text import Function, inlined, read_ptx
 
 _TYPES = {"float": "f4", "double": "f8", **dict.fromkeys(("int", "unsigned", "unsigned int"), "i4"),
           **dict.fromkeys(("long long", "unsigned long long"), "i8")}  # fmt: skip
@@ -47,11 +48,12 @@ class Kernel:
             entry for entry in entries if entry.startswith("_Z") and f"{len(name)}{name}" in entry
         ]
         if len(chosen) != 1:
-            known = ", ".join(map(_plain, entries)) or "no kernel"
+            known = ", ".join(map(plain_name, entries)) or "no kernel"
             raise KernelError(f"Expected name to be that of one of the kernels, got {name!r}. There is {known}.")
         self._function: Function = inlined(module, chosen[0])
-        self._variables = (*_used(module.variables, self._function), *self._function.variables)
-        self.name = name or _plain(chosen[0])
+        words = set(self._function.words)
+        self._variables = (*(one for one in module.variables if one.name in words), *self._function.variables)
+        self.name = name or plain_name(chosen[0])
         self._declared: dict[str, str] = {}  # the types of the parameters in C++, where the source shows them
         self._names = list(parameters) or self._names_in_source()
 
@@ -91,10 +93,10 @@ class Kernel:
         self._check(placed)
         parameters, pointers = self._parameters(placed)
         memory = Memory(execution, self._variables)
-        machine = Machine(
-            execution, memory, self._function, parameters, pointers, self.source, stores_once=self._hidden > 0
+        decoder = Decoder(execution, memory, self._function, parameters, pointers, self.source)
+        Machine(decoder, stores_once=self._hidden > 0).run(
+            order and (lambda numbers: np.array(order(numbers.tolist()), int))
         )
-        machine.run(order and (lambda numbers: np.array(order(numbers.tolist()), int)))
         memory.finish()
         return execution
 
@@ -183,22 +185,3 @@ def _bytes(name: str, value: Any, kind: str, size: int) -> bytes:
     if kind[0] == "b" and size > 1:
         words += " A struct is a tuple of its numbers and arrays, or a scalar of np.dtype([...], align=True)."
     raise KernelError(words)
-
-
-def _used(variables: Sequence[Variable], function: Function) -> list[Variable]:
-    """Those of a module's variables that a kernel names."""
-    words = {
-        word for one in function.code if isinstance(one, Instruction) for text in one.operands
-        for word in re.findall(r"[%$\w]+", text)
-    }  # fmt: skip
-    return [one for one in variables if one.name in words]
-
-
-def _plain(entry: str) -> str:
-    """The name of a function in its source whose name in PTX is mangled: `copy` for _Z4copyPfi, numba's too."""
-    nested = entry.startswith("_ZN")
-    name, at = entry, 2 + nested
-    while entry.startswith("_Z") and (nested or name == entry) and (match := re.compile(r"\d+").match(entry, at)):
-        at = match.end() + int(match[0])
-        name = entry[match.end() : at]
-    return name

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 
 import numpy as np
 
 from kerneltrace.errors import KernelError
-from kerneltrace.log.execution import Execution
 from kerneltrace.log.program import Operations
 from kerneltrace.ptx.accesses import Accesses
 from kerneltrace.ptx.arithmetic import operations_of
-from kerneltrace.ptx.barriers import Barriers
 from kerneltrace.ptx.copies import Copies
 from kerneltrace.ptx.decode import Decoder, Step
 from kerneltrace.ptx.flow import Block, blocks_of
-from kerneltrace.ptx.memory import Memory
+from kerneltrace.ptx.matrices import Matrices
 from kerneltrace.ptx.printing import printed
 from kerneltrace.ptx.running import PATIENCE, Code, Ended, Running
-from kerneltrace.ptx.text import Function, Instruction
+from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Order, Threads
 from kerneltrace.ptx.values import TYPES
 from kerneltrace.ptx.warps import Warps
-from kerneltrace.ptx.wmma import wmma_step
 
 LANES = 4096
 """Threads that run together, in whole blocks."""
@@ -46,20 +42,15 @@ _ADVICE = {
 class Machine:
     """A kernel, ready to run on the memory of a launch."""
 
-    def __init__(
-        self, execution: Execution, memory: Memory, function: Function, parameters: Mapping[str, bytes],
-        pointers: Mapping[str, str], source: Mapping[int, str], *, stores_once: bool,
-    ) -> None:  # fmt: skip
-        self._run, self._memory = execution, memory
-        self._decoder = Decoder(execution, memory, function, parameters, pointers, source)
-        self._source = source
-        execution.program.names_float64 = any(re.search(r"\b(double|float64)\b", line) for line in source.values())
-        self._accesses = Accesses(self._decoder, stores_once=stores_once)
-        self._copies = Copies(self._decoder, self._accesses)
-        self._barriers = Barriers(self._decoder, self._accesses, self._copies)
-        self._warps = Warps(self._decoder, self._accesses)
-        self._code = [self._decoded(block) for block in blocks_of(function)]
-        memory.know_items(self._accesses.items)
+    def __init__(self, decoder: Decoder, *, stores_once: bool) -> None:
+        self._decoder, self._run, self._memory, self._source = decoder, decoder.execution, decoder.memory, decoder.lines
+        doubles = [re.search(r"\b(double|float64)\b", line) for line in self._source.values()]
+        self._run.program.names_float64 = any(doubles)
+        self._accesses = Accesses(decoder, stores_once=stores_once)
+        self._copies = Copies(decoder, self._accesses)
+        self._warps, self._matrices = Warps(decoder), Matrices(decoder, self._accesses)
+        self._code = [self._decoded(block) for block in blocks_of(decoder.function)]
+        self._memory.know_items(self._accesses.items)
         for code in self._code:
             if code.block.latch_of is not None:
                 inside = [c.block for c in self._code if code.block.latch_of in c.block.loops]
@@ -103,16 +94,8 @@ class Machine:
         if one.name in _NOTHING:
             return None
         try:
-            parts = (
-                self._decoder.arithmetic,
-                self._accesses.step,
-                self._copies.step,
-                self._barriers.step,
-                self._warps.step,
-            )
-            known = wmma_step(one, self._decoder, self._accesses) or next(
-                (step for make in parts if (step := make(one))), None
-            )
+            makers = self._accesses, self._copies, self._warps, self._matrices
+            known = self._decoder.arithmetic(one) or next((step for make in makers if (step := make.step(one))), None)
         except (KeyError, ValueError, IndexError):
             known = None
         step = known or self._stops(one)
@@ -164,7 +147,6 @@ class Machine:
                 threads = Threads(self._run, first, min(at_once, blocks - first), order)
                 self._memory.begin(threads)
                 self._copies.begin(threads)
-                self._barriers.begin()
                 try:
                     Running(self._run, threads, self._code).to_the_end()
                     self._warps.finish(threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,7 +36,7 @@ class Span:
     name: str
     low: int
     high: int
-    region: Region | None = None
+    region: Region
 
 
 class Memory:
@@ -62,7 +63,7 @@ class Memory:
         self._dynamic_at, self.local_bytes = tops["shared"], tops["local"] - LOCAL
         execution.memory.local_bytes.update({"local": self.local_bytes} if self.local_bytes else {})
         self._global, self._constant = (
-            np.zeros((tops[space] - base) // 16 * 16 + 32, "u1")
+            np.zeros((tops[space] - base) // 32 * 32 + 64, "u1")
             for space, base in (("global", GLOBAL), ("const", CONSTANT))
         )
         for address, bytes_ in self._owners.values():
@@ -86,14 +87,12 @@ class Memory:
             align = ALIGNMENT if one.space != "local" else one.align
             low, n_bytes = -(-tops[one.space] // align) * align, one.n_bytes
             tops[one.space] = -(-(low + n_bytes) // 16) * 16
-        region = None
-        if one.space != "local":
-            region = Region(name, {"const": "constant", "global": "module"}.get(one.space, "shared"), low,
-                            np.zeros(n_bytes, "u1"))  # fmt: skip
+        space = {"const": "constant", "global": "module"}.get(one.space, one.space)
+        region = Region(name, space, low, np.zeros(n_bytes, "u1"))
         if one.space == "shared":
-            layout.regions[len(layout.regions)] = region  # type: ignore[assignment]  # not None here
+            layout.regions[len(layout.regions)] = region
             layout.static_bytes += one.n_bytes
-        elif region:
+        elif one.space != "local":
             self.execution.memory.regions.append(region)
         self.spans[one.name] = Span(name, low, low + n_bytes, region)
 
@@ -102,7 +101,7 @@ class Memory:
         layout, regions = self.execution.layout.regions, self.execution.memory.regions
         for name, size in sizes.items():
             span = self.spans[name]
-            if span.region is None or span.region.array.dtype != np.uint8 or span.region.space == "global":
+            if span.region.array.dtype != np.uint8 or span.region.space in ("global", "local"):
                 continue
             array = np.zeros((span.high - span.low) // size, f"u{size}")
             new = replace(span.region, array=array)
@@ -112,10 +111,10 @@ class Memory:
 
     def begin(self, threads: Threads) -> None:
         """Begin with some blocks: shared and local memory that nobody has written."""
-        self._stride = -(-self.shared_bytes // 16) * 16
-        self._shared = np.full(threads.blocks * self._stride + 16, UNWRITTEN, "u1")
-        self._local_stride = -(-self.local_bytes // 16) * 16
-        self.local = np.full(threads.size * self._local_stride + 16, UNWRITTEN, "u1")
+        self._stride = -(-self.shared_bytes // 32) * 32
+        self._shared = np.full(threads.blocks * self._stride + 32, UNWRITTEN, "u1")
+        self._local_stride = -(-self.local_bytes // 32) * 32
+        self.local = np.full(threads.size * self._local_stride + 32, UNWRITTEN, "u1")
         self.written = np.zeros(len(self.local), bool)
         """Bytes of local memory that their thread has written."""
         self._of_block = threads.block * self._stride
@@ -137,7 +136,7 @@ class Memory:
 
     def bytes_at(self, threads: Threads, address: Array) -> tuple[Array, Array]:
         """The bytes of the space that addresses lie in, and where in them; of one space for all."""
-        lowest = int(address.min())
+        lowest = int(address.min(initial=LOCAL + (1 << 60)))
         if lowest >= LOCAL:
             return self.local, address - LOCAL + threads.those(self._of_thread)
         if lowest >= GLOBAL:
@@ -161,7 +160,7 @@ class Memory:
 
     def is_shared(self, address: Array) -> bool:
         """Whether they go to shared memory."""
-        return int(address.min()) < SHARED_END
+        return int(address.min(initial=LOCAL)) < SHARED_END
 
     def inside(self, address: Array, size: int, names: tuple[str, ...]) -> Array | None:
         """Which accesses lie in arrays of these names, or in any where there are none; None where all do."""
@@ -180,26 +179,21 @@ class Memory:
         if not spans:
             return f"address {address:#x}, but the kernel has no array.", ""
         span = min(spans, key=lambda one: max(one.low - address, address - one.high + 1))
-        size = item_size(span.region)
+        size, shape = span.region.array.itemsize, span.region.array.shape
         number, n = (address - span.low) // size, (span.high - span.low) // size
-        shape = span.region.array.shape if span.region is not None else ()
         of_shape = f", which has the shape {tuple(shape)}" if len(shape) > 1 else ""
         elements = f"{n:,} elements, 0 to {n - 1}" if n else "no elements"
         return f"{span.name}[{number}]{of_shape}, but {span.name} has {elements}.", span.name
 
 
-def item_size(region: Region | None) -> int:
-    """Bytes of an element."""
-    return region.array.itemsize if region is not None else 1
-
-
-def plain_name(name: str) -> str:
-    """A variable's name in its source: `tile` for _ZZ9transposeE4tile."""
-    rest = name.split("$")[0]
-    at = len(rest)
-    while (at := rest.rfind("E", 0, at)) > 0 and rest.startswith("_Z"):
-        digits = len(rest[at + 1 :]) - len(rest[at + 1 :].lstrip("0123456789"))
-        n = int(rest[at + 1 : at + 1 + digits] or 0)
-        if n and len(rest) >= at + 1 + digits + n:
-            return rest[at + 1 + digits : at + 1 + digits + n]
-    return rest
+def plain_name(mangled: str) -> str:
+    """A name in its source: `copy` for _Z4copyPfi, `tile` for _ZZ9transposeE4tile, numba's too."""
+    name = rest = mangled.split("$")[0]
+    begin = re.match(r"_ZZ.*E(?=\d)|_Z([NL]?)", rest)
+    at = begin.end() if begin else len(rest)
+    while match := re.compile(r"\d+").match(rest, at):
+        at = match.end() + int(match[0])
+        name = rest[match.end() : at]
+        if not begin or begin[1] != "N":
+            break
+    return name

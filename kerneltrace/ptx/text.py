@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kerneltrace.errors import KernelError
+from kerneltrace.ptx.values import TYPES
 
-SIZES = {"pred": 1, **{f"{letter}{bits}": bits // 8 for letter in "usbf" for bits in (8, 16, 32, 64)}}
-"""Bytes of the types."""
+_SIZES = {kind: dtype.itemsize for kind, dtype in TYPES.items()}
 _FUNCTION = re.compile(r"\.(?:entry|func)\s*(?:\(([^()]*)\)\s*)?([\w$]+)\s*(?:\(([^()]*)\))?[^{};]*\{")
 _VARIABLE = re.compile(
     r"\.(const|global|shared|local)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)((?:\[\d*\])*)(?:\s*=\s*([^;]*))?\s*$"
@@ -77,6 +77,12 @@ class Function:
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Labels that an indexed branch jumps to."""
 
+    @property
+    def words(self) -> list[str]:
+        """All that its operands name."""
+        texts = [text for one in self.code if isinstance(one, Instruction) for text in one.operands]
+        return [word for text in texts for word in _WORD.findall(text)]
+
 
 @dataclass(frozen=True)
 class Module:
@@ -101,7 +107,7 @@ def read_ptx(ptx: str) -> Module:
             depth += {"{": 1, "}": -1}.get(text[end], 0)
             end += 1
         returned, parameters = (
-            {name: (kind, SIZES.get(kind, 8) * int(n or 1)) for kind, name, n in _PARAMETER.findall(part or "")}
+            {name: (kind, _SIZES.get(kind, 8) * int(n or 1)) for kind, name, n in _PARAMETER.findall(part or "")}
             for part in (head[1], head[3])
         )
         functions[head[2]] = _function(head[2], tuple(returned), parameters, text[head.end() : end - 1])
@@ -117,7 +123,7 @@ def _variable(statement: str) -> Variable | None:
     if match is None:
         return None
     space, align, kind, name, extents, value = match.groups()
-    size = SIZES[kind]
+    size = _SIZES[kind]
     counts = [int(n or 0) for n in re.findall(r"\[(\d*)\]", extents)]
     n_bytes = size * int(np.prod(counts, dtype=int)) if counts else size
     given = [_number(one) for one in re.findall(r"[-\w.]+", value or "")]

@@ -68,21 +68,16 @@ def narrowed(value: Any) -> Any:
     return np.where(np.isnan(value), np.uint32(0x7FFF), rounded).astype(np.uint16)
 
 
-def halves(pair: Any) -> tuple[Any, Any]:
-    """The lower and the upper 16 bits."""
-    return pair.astype(np.uint16), (pair >> np.uint32(16)).astype(np.uint16)
+def opened(bits: Any, kind: str) -> Any:
+    """The numbers that bits of a type stand for, along a new last axis: one, or the two of a pair."""
+    numbers = np.asarray(bits)[..., None].view({"f16x2": "f2", "bf16x2": "u2"}.get(kind, TYPES[kind]))
+    return widened(numbers) if kind[:4] == "bf16" else numbers.astype("f4") if kind == "f16x2" else numbers
 
 
-def numbers_of(value: Any, kind: str) -> list[Any]:
-    """The numbers that bits of a type stand for: one, or two of a pair."""
-    if kind.endswith("x2"):
-        return [number for half in halves(value) for number in numbers_of(np.asarray(half), kind[:-2])]
-    return [widened(value) if kind == "bf16" else value.view("f2") if kind == "f16" else value]
-
-
-def joined(low: Any, high: Any) -> Any:
-    """A pair of 16 bits each."""
-    return low.astype(np.uint32) | high.astype(np.uint32) << np.uint32(16)
+def closed(numbers: Any, kind: str) -> Any:
+    """The bits of a type of 16 bits, or of a pair of it, for numbers along the last axis."""
+    short = narrowed(numbers) if kind[:4] == "bf16" else numbers.astype("f2")
+    return np.ascontiguousarray(short).view(TYPES[kind])[..., 0]
 
 
 def to_tf32(value: Any) -> Any:
@@ -135,19 +130,15 @@ COMPARISONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def compared(name: str, dtype: np.dtype[Any]) -> Callable[[Any, Any], Any]:
+def compared(name: str, a: Any, b: Any) -> Any:
     """A comparison; with NaN all are false but those whose names end in u, `ne` too."""
-    if dtype.kind != "f":
-        return COMPARISONS[name]
-
-    def compare(a: Any, b: Any) -> Any:
-        has_nan = np.isnan(a) | np.isnan(b)
-        if name in ("num", "nan"):
-            return has_nan == (name == "nan")
-        truth = COMPARISONS[name.removesuffix("u")](a, b)
-        return truth | has_nan if name.endswith("u") else truth & ~has_nan
-
-    return compare
+    if a.dtype.kind != "f":
+        return COMPARISONS[name](a, b)
+    has_nan = np.isnan(a) | np.isnan(b)
+    if name in ("num", "nan"):
+        return has_nan == (name == "nan")
+    truth = COMPARISONS[name.removesuffix("u")](a, b)
+    return truth | has_nan if name.endswith("u") else truth & ~has_nan
 
 
 def numbers_in(parts: Array, kind: str) -> Array:

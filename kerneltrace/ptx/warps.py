@@ -1,37 +1,30 @@
-"""What the lanes of a warp do together: shuffles, votes, sums, matrices.
+"""What the lanes of a warp do together: shuffles, votes and sums.
 
-Source: NVIDIA, Parallel Thread Execution ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "ldmatrix",
-"Matrix multiply-accumulate operation using mma instruction".
+Source: NVIDIA, Parallel Thread Execution ISA, "shfl.sync", "vote.sync", "match.sync", "redux.sync".
 """
 
 from __future__ import annotations
-
-import functools
-import re
-from typing import Any
 
 import numpy as np
 
 from kerneltrace.log.diagnostics import ABSENT_LANE, NOT_MET, OUTSIDER
 from kerneltrace.log.grid import WARP
 from kerneltrace.log.traced_memory import Array
-from kerneltrace.ptx.accesses import Accesses
-from kerneltrace.ptx.decode import Decoder, Source, Step, words_of
+from kerneltrace.ptx.accesses import UFUNCS
+from kerneltrace.ptx.decode import Decoder, Source, Step
 from kerneltrace.ptx.running import Ended
 from kerneltrace.ptx.text import Instruction
 from kerneltrace.ptx.threads import Threads
-from kerneltrace.ptx.values import ELEMENTS, TYPES, numbers_in
+from kerneltrace.ptx.values import TYPES
 
-_SUMS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-         "xor": np.bitwise_xor}  # fmt: skip
 _ALL = (1 << WARP) - 1
 
 
 class Warps:
     """Makes the steps of instructions that warps do."""
 
-    def __init__(self, decoder: Decoder, accesses: Accesses) -> None:
-        self._decoder, self._accesses = decoder, accesses
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
         self._awaited: dict[tuple[int, int], tuple[int, Instruction, int, int]] = {}
 
     def finish(self, t: Threads) -> None:
@@ -45,11 +38,7 @@ class Warps:
         self._awaited.clear()
 
     def _meet(self, t: Threads, one: Instruction, mask: Source | None) -> Array:
-        """A number for each thread that those lanes of its warp share which come together and name the same mask.
-
-        All lanes in a mask that have not returned execute the same operation (CUDA C++ Programming Guide, "Warp Shuffle
-        Functions"), perhaps in another line.
-        """
+        """A number for each thread that those lanes of its warp share which come together and name the same mask."""
         warp, lane = t.those(t.warp), t.those(t.lane)
         named = np.broadcast_to(mask(t) if mask else _ALL, t.n)
         if mask is None or (t.all and t.alive.all() and (named == _ALL).all()):
@@ -75,7 +64,7 @@ class Warps:
         """The step of an instruction; None where it is not known here."""
         known = {
             "shfl": self._shuffle, "vote": self._vote, "activemask": self._vote, "match": self._match,
-            "redux": self._sum, "ldmatrix": self._load_matrices, "mma": self._multiply, "bar": self._sync,
+            "redux": self._sum, "bar": self._sync,
         }  # fmt: skip
         return known[one.name](one) if one.name in known else None
 
@@ -148,7 +137,7 @@ class Warps:
         return step
 
     def _sum(self, one: Instruction) -> Step:
-        write, function = self._decoder.result(one.operands[0]), _SUMS[one.parts[1]]
+        write, function = self._decoder.result(one.operands[0]), UFUNCS[one.parts[1]]
         value = self._decoder.source(one.operands[1], TYPES[one.parts[-1]])
         mask = self._decoder.source(one.operands[2], TYPES["u32"])
 
@@ -184,74 +173,6 @@ class Warps:
 
         return step
 
-    # -- matrices
-
-    def _load_matrices(self, one: Instruction) -> Step | None:
-        """8 x 8 matrices of 16 bits: each lane gives the address of a row, and gets two neighbours of each matrix."""
-        if "m8n8" not in one.parts or one.parts[-1] != "b16":
-            return None
-        writes, memory = self._decoder.results(one.operands[0]), self._accesses.memory
-        at, names = self._accesses.address(one.operands[1], 2)
-        many, site = len(writes), self._decoder.site("load", one)
-
-        def step(t: Threads) -> None:
-            lane, address = whole_warps(t, one), at(t)
-            rows = np.zeros((t.n // WARP, 4, 8, 16), "u1")
-
-            def fetch(u: Threads, address: Array) -> None:
-                buffer, place = memory.bytes_at(u, address)
-                if memory.any_arriving:
-                    self._accesses.check_arrived(u, one, place, address, 16)
-                its = np.searchsorted(numbers, u.numbers)
-                rows[its // WARP, its % WARP // 8, its % 8] = buffer[place[:, None] + np.arange(16)]
-
-            numbers = t.numbers
-            giving = lane < 8 * many
-            with t.only(giving):
-                self._accesses.checked(one, site, lambda _: address[giving], names, 16, fetch, lambda _: None)(t)
-            matrices = rows.view("u2")
-            if "trans" in one.parts:
-                matrices = matrices.swapaxes(2, 3)
-            pairs = np.ascontiguousarray(matrices).view("u4")  # (warps, matrices, rows, 4)
-            for i, write in enumerate(writes):
-                write(t, pairs[:, i].reshape(-1))
-
-        return step
-
-    def _multiply(self, one: Instruction) -> Step | None:
-        """D = a b + c of matrices whose parts lie in the registers of a warp's lanes."""
-        shape = re.fullmatch(r"m(\d+)n8k(\d+)", one.parts[2]) if len(one.parts) > 2 else None
-        kinds = [part for part in one.parts if part in TYPES]
-        if shape is None or len(kinds) != 4 or kinds[1] not in ELEMENTS or kinds[2] not in ELEMENTS:
-            return None
-        if shape[1] not in ("8", "16") or (shape[1] == "8") != (kinds[1] == "f64"):
-            return None
-        m, k = int(shape[1]), int(shape[2])
-        writes, plain = self._decoder.results(one.operands[0]), ("f32", "f64", "s32")
-        a, b, c = (
-            [self._decoder.source(word, TYPES[kind if kind in plain else "u32"]) for word in words_of(operand)]
-            for operand, kind in zip(one.operands[1:], kinds[1:], strict=True)
-        )
-        exact = np.dtype({"s32": "i8", "f64": "f8"}.get(kinds[0], "f4"))
-
-        def step(t: Threads) -> None:
-            whole_warps(t, one)
-            left, right, sums = (
-                np.stack([np.broadcast_to(source(t), t.n) for source in sources], axis=-1) for sources in (a, b, c)
-            )
-            left = _matrix(left, kinds[1], m, k, exact)
-            right = _matrix(right, kinds[2], 8, k, exact)
-            whole = left @ right.swapaxes(1, 2)
-            rows, columns = _sum_places(m)
-            mine = whole[:, rows, columns].reshape(t.n, -1)
-            added = sums.view("f2") if kinds[3] == "f16" else sums
-            totals = (mine + added).astype(ELEMENTS.get(kinds[0], TYPES[kinds[0]]))
-            totals = np.ascontiguousarray(totals).view("u4") if kinds[0] == "f16" else totals
-            for i, write in enumerate(writes):
-                write(t, totals[:, i].copy())
-
-        return step
-
 
 def _by_lane(t: Threads, group: Array, values: Array) -> tuple[Array, Array]:
     """A value for each group and lane, and whether that lane takes part."""
@@ -269,30 +190,3 @@ def whole_warps(t: Threads, one: Instruction) -> Array:
         t.report("raised", one.line, words, t.numbers[0])
         raise Ended
     return lane
-
-
-def _matrix(parts: Array, kind: str, m: int, k: int, exact: np.dtype[Any]) -> Array:
-    """The matrices (warps, m, k) whose elements lie in the lanes' registers (threads, registers); of b, its columns."""
-    value = numbers_in(parts, kind).reshape(len(parts) // WARP, WARP, -1)
-    rows, columns = _places(m, k, max(4 // ELEMENTS[kind].itemsize, 1))
-    matrices = np.zeros((len(value), m, k), exact)
-    matrices[:, rows, columns] = value
-    return matrices
-
-
-@functools.cache
-def _places(m: int, k: int, per_register: int) -> tuple[Array, Array]:
-    """Row and column (lanes, elements) of each element of a in a lane's registers, or column and row of b."""
-    lane = np.arange(WARP)[:, None]
-    element = np.arange(m * k // WARP)[None]
-    register, half = element // per_register, element % per_register
-    down = register % 2 if m == 16 else np.zeros_like(register)
-    along = register // 2 if m == 16 else register
-    return lane // 4 + 8 * down, lane % 4 * per_register + half + 4 * per_register * along
-
-
-@functools.cache
-def _sum_places(m: int) -> tuple[Array, Array]:
-    """Row and column (lanes, elements) of each element of c and d."""
-    lane, element = np.arange(WARP)[:, None], np.arange(m // 4)[None]
-    return lane // 4 + 8 * (element // 2), lane % 4 * 2 + element % 2
