@@ -147,7 +147,8 @@ def _hadamard(seed: int = 0) -> Tensor:
 
 
 def _turned(x: Tensor) -> Tensor:
-    return (pad(x, (0, -x.shape[-1] % 16)).unflatten(-1, (-1, 16)) @ _TURN).flatten(-2)
+    turned: Tensor = pad(x, (0, -x.shape[-1] % 16)).unflatten(-1, (-1, 16)) @ _TURN
+    return turned.flatten(-2)
 
 
 _TURN = _hadamard()
@@ -180,7 +181,7 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, given) to (B, gives)."""
-        product: Tensor = _Product.apply(x, self.weight, self.recipe)
+        product: Tensor = _Product.apply(x, self.weight, self.recipe)  # type: ignore[no-untyped-call]
         return product
 
 
@@ -228,7 +229,7 @@ def accuracy(recipe: Recipe, rate: float, seed: int, *, steps: int, batch: int =
         held_out, torch.randint(len(held_out) - CONTEXT, (8192,), generator=torch.Generator().manual_seed(1))
     )
     with torch.no_grad():
-        return (model(x).argmax(1) == y).float().mean().item()
+        return float((model(x).argmax(1) == y).float().mean())
 
 
 def _windows(text: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:

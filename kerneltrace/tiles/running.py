@@ -130,7 +130,8 @@ class Run:
                     self.mistake("refused", str(error), line)
                     return False
                 words = str(error).replace("_load()", "tl.load").replace("_store()", "tl.store").rstrip(".")
-                raise KernelError(f"line {line} of {self.name} can't be traced: {type(error).__name__}: {words}.") from error
+                words = f"{type(error).__name__}: {words}"
+                raise KernelError(f"line {line} of {self.name} can't be traced: {words}.") from error
         return True
 
     def where(self) -> str:
