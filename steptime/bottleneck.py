@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,13 @@ from steptime.stopwatch import worked_and_slept
 from steptime.torch_calls import compiled_anything, kept_as_compiled
 from steptime.unchanged import unchanged
 from steptime.units import format_seconds, significant
-from steptime.watched_steps import Step, StepWatch, seen
+from steptime.watched_steps import StepWatch, seen
 
 _READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
 _RUNS = 8  # of timed operators in a row, so that work done in every eighth step only is seen
 _TINY_STEPS = 60  # in all: their low times are sought
 _SLOW = 40  # a step that takes a budget's fortieth isn't repeated with twice the batch
+_SLOWER = 1.5  # times as long in the loop as by itself: what a step does by itself isn't what the loop's steps do
 _SLOWEST = 6  # one that takes a sixth is timed once
 
 
@@ -83,7 +84,7 @@ def find_bottleneck(
         limit = trial.judged(trial.inside(trial.batch, rates, path))
         both = trial.batch, doubled_batch(trial.batch)
         gains = tried(step, next_batch, both, limit, trial.budget) if try_changes else ()
-    return dataclasses.replace(limit, gains=gains, busy=busy())
+    return dataclasses.replace(limit, gains=gains, busy=busy() or limit.busy)
 
 
 def watch(
@@ -104,10 +105,10 @@ def watch(
     steps, device, busy = count("steps", steps, 2, 100_000), judged_device(device), watch()
     function("say", say, 1)
 
-    def judge(watched: StepWatch, turns: list[Step], runs: list[list[OperatorCall]]) -> Limit:
+    def judge(watched: StepWatch, runs: list[list[OperatorCall]]) -> Limit:
         trial = LoopExperiments(print, 1.0, device, core_waits)
         given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
-        trial.see(turns, watched)
+        trial.see(watched)
         trial.tiny.measure(_TINY_STEPS)
         calls = operator_timing.typical_calls(usual_runs(runs))
         parts = trial.divided(calls, None, trial.tiny.pace(instance("ceilings", given, Ceilings)), trial.seen.step_s)
@@ -142,7 +143,7 @@ class LoopExperiments:
         self.sync = sync_of(device)
         self.budget = Budget(budget_s, device, self.sync)
         self.tiny = TinyStep(device, self.sync)
-        self.evidence, self.unexplained = list[str](), ""
+        self.evidence, self.unexplained, self.doubt = list[str](), "", ""
         self.alone_s = self.ceiling_s = self.inside_s = 0.0
         self.slower = 1.0
         self.batch: Batch = None
@@ -168,17 +169,19 @@ class LoopExperiments:
         """Watch the loop as it is; `alone_s` are from then on the seconds of the input without a step."""
         workers, ready = prefetched(batches)
         self.step(self.batch)
-        self.see(*watch_loop(self.step, next_batch, self.device, self.budget, workers, ready))
+        self.see(watch_loop(self.step, next_batch, self.device, self.budget, workers, ready))
         if not is_batch(batches):
             self.alone_s = self.budget.seconds(next_batch, share=0.1, skip=ready - 1, together=workers)
             self.evidence += [
                 f"In the loop, a batch is waited for {format_seconds(self.seen.input_s)}.",
                 f"Input alone, without a model: a batch every {format_seconds(self.alone_s)}.",
             ]
+            if isinstance(batches, Iterable) and not next_batch.epoch:
+                self.evidence.append("Only a first epoch was seen. Later ones may be faster.")
 
-    def see(self, turns: Sequence[Step], watch: StepWatch) -> None:
+    def see(self, watch: StepWatch) -> None:
         """Keep what a watched loop has shown."""
-        self.seen = seen(turns, watch.collected)
+        self.seen = seen(watch.turns, watch.collected)
         self.evidence += self.seen.evidence
 
     def judged(self, parts: dict[str, float]) -> Limit:
@@ -199,11 +202,15 @@ class LoopExperiments:
             lines=dict.fromkeys(LIMITS, self.seen.where["step"]) | self.seen.where,
             of_ceiling=min(self.ceiling_s / self.inside_s * self.seen.step_s / all_s, 1.0),
             every=self.seen.every,
+            busy=self.doubt,
         )
 
     def inside(self, batch: Batch, ceilings: Ceilings, path: Path | None) -> dict[str, float]:
         """Shares of a usual step by limit, which sum to 1; a profile's trace goes to `path`."""
         step_s, runs = self._timed(lambda: self.step(batch))
+        if self.seen.step_s > _SLOWER * step_s:
+            words = f"{format_seconds(self.seen.step_s)}, and with one batch in memory {format_seconds(step_s)}"
+            self.doubt = f"a usual step of the loop takes {words}"
         self._look_at(runs)
         if OCCASIONAL in self.seen.seconds_of:
             runs = usual_runs(runs)
