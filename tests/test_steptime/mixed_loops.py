@@ -116,8 +116,11 @@ class Kept:
         self.time.work(0.3)
         return small_batch()
 
+    def __len__(self):
+        return 12
+
     def __iter__(self):
-        for i in range(12):
+        for i in range(len(self)):
             if i not in self.kept:
                 self.kept[i] = self.prepare(i)
             yield self.kept[i]
