@@ -63,10 +63,8 @@ def _kept(value: Any, undo: list[Undo]) -> Iterable[Any]:
     if issubclass(kind, torch.Generator):
         undo.append(partial(value.set_state, value.get_state()))
     if kind in (list, deque, set, dict, defaultdict):
-        undo += [
-            partial(getattr(value, "extend", getattr(value, "update", None)), value.copy()),
-            value.clear,
-        ]  # reversed
+        fill = value.extend if kind in (list, deque) else value.update
+        undo += [partial(fill, value.copy()), value.clear]  # undone in reverse
     if kind in (list, deque, tuple, dict, defaultdict):
         return list(value.values() if issubclass(kind, dict) else value) if len(value) < _MOST else ()
     if issubclass(kind, torch.nn.Module):
