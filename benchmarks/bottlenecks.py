@@ -46,18 +46,17 @@ def loops() -> Iterator[Loop]:
 def judged(loop: Loop, budget_s: float) -> tuple[str, float]:
     """How the loop was judged, in a word, and the seconds it took; prints what was found.
 
-    Right is who names the loop's limit and its function. In doubt is a wrong answer that says that the machine was
-    busy, and why it may be wrong.
+    Right is who names the loop's limit and its function. In doubt is a wrong answer that says why it may be wrong.
     """
     name, make, limit, place = loop
     step, batches = make()
     start = time.perf_counter()
     found = lab.profiling.find_bottleneck(step, batches, budget_s=budget_s)
     took_s = time.perf_counter() - start
-    right = found.dominant == limit and found.where.startswith(place)
-    word = "right" if right else "in doubt" if found.busy else "WRONG"
+    right = found.dominant == limit and found.line.startswith(place)
+    word = "right" if right else "in doubt" if found.doubt else "WRONG"
     shares = ", ".join(f"{limit} {share:.0%}" for limit, share in found.shares.items() if share > 0.02)
-    print(f"{word}  {name}: {shares}{'; busy' * bool(found.busy)}; {took_s:.1f} s", flush=True)
+    print(f"{word}  {name}: {shares}{'; in doubt' * bool(found.doubt)}; {took_s:.1f} s", flush=True)
     return word, took_s
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,9 @@ import torch
 
 from steptime import operator_timing
 from steptime.annotations import Batch, Supply, is_batch, supply
-from steptime.arguments import count, device as judged_device, expected, function, instance, number
+from steptime.arguments import count, device as judged_device, expected, function, number
 from steptime.budget import Budget, clock_s, crowded
-from steptime.ceilings import Ceilings, measure_ceilings
+from steptime.ceilings import Ceilings, given_ceilings
 from steptime.errors import BadMeasurement
 from steptime.gains import REFUSALS, cores, measured, tried
 from steptime.limits import LIMITS, Limit
@@ -29,12 +31,14 @@ from steptime.stopwatch import worked_and_slept
 from steptime.torch_calls import compiled_anything, kept_as_compiled
 from steptime.unchanged import unchanged
 from steptime.units import format_seconds, significant
-from steptime.watched_steps import Step, StepWatch, seen
+from steptime.watched_steps import StepWatch, seen
 
 _READING_S = 2e-3  # of plain steps between two looks at the clock: shorter than most moments that others take
 _RUNS = 8  # of timed operators in a row, so that work done in every eighth step only is seen
 _TINY_STEPS = 60  # in all: their low times are sought
 _SLOW = 40  # a step that takes a budget's fortieth isn't repeated with twice the batch
+_SLOWER = 1.5  # times as long in the loop as by itself: what a step does by itself isn't what the loop's steps do
+_EPOCH_S = 60  # so short an epoch, with slow input, might have been seen to its end
 _SLOWEST = 6  # one that takes a sixth is timed once
 
 
@@ -76,14 +80,13 @@ def find_bottleneck(
         trial = LoopExperiments(step, budget_s, device, watch)
         trial.batch = next_batch()
         trial.use_fewer_threads(stack)
-        given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
-        rates = instance("ceilings", given, Ceilings)
+        rates = given_ceilings(ceilings, device)
         busy = watch()
         trial.watched(batches, next_batch)
         limit = trial.judged(trial.inside(trial.batch, rates, path))
         both = trial.batch, doubled_batch(trial.batch)
         gains = tried(step, next_batch, both, limit, trial.budget) if try_changes else ()
-    return dataclasses.replace(limit, gains=gains, busy=busy())
+    return dataclasses.replace(limit, gains=gains, busy=busy() or limit.busy)
 
 
 def watch(
@@ -104,13 +107,12 @@ def watch(
     steps, device, busy = count("steps", steps, 2, 100_000), judged_device(device), watch()
     function("say", say, 1)
 
-    def judge(watched: StepWatch, turns: list[Step], runs: list[list[OperatorCall]]) -> Limit:
+    def judge(watched: StepWatch, runs: list[list[OperatorCall]]) -> Limit:
         trial = LoopExperiments(print, 1.0, device, core_waits)
-        given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
-        trial.see(turns, watched)
+        trial.see(watched)
         trial.tiny.measure(_TINY_STEPS)
         calls = operator_timing.typical_calls(usual_runs(runs))
-        parts = trial.divided(calls, None, trial.tiny.pace(instance("ceilings", given, Ceilings)), trial.seen.step_s)
+        parts = trial.divided(calls, None, trial.tiny.pace(given_ceilings(ceilings, device)), trial.seen.step_s)
         return dataclasses.replace(trial.judged(parts), busy=busy())
 
     return OwnLoop(batches, steps, device, judge, say)
@@ -127,10 +129,9 @@ def diagnose(step: Callable[..., object], batches: object = None, **options: Any
     Without `batches`, step() is a whole training: it is watched, and left when it has been seen for long enough;
     `options` are then those of `watch`, and nothing is tried.
     """
-    if batches is None:
-        with unchanged(step):
-            return run_watched(function("step", step, 0), watch(None, **options, say=leave))
     with unchanged(step, batches):
+        if batches is None:
+            return run_watched(function("step", step, 0), watch(None, **options, say=leave))
         return find_bottleneck(step, batches, try_changes=True, **options)
 
 
@@ -142,7 +143,7 @@ class LoopExperiments:
         self.sync = sync_of(device)
         self.budget = Budget(budget_s, device, self.sync)
         self.tiny = TinyStep(device, self.sync)
-        self.evidence, self.unexplained = list[str](), ""
+        self.evidence, self.unexplained, self.doubt = list[str](), dict[str, str](), ""
         self.alone_s = self.ceiling_s = self.inside_s = 0.0
         self.slower = 1.0
         self.batch: Batch = None
@@ -168,42 +169,44 @@ class LoopExperiments:
         """Watch the loop as it is; `alone_s` are from then on the seconds of the input without a step."""
         workers, ready = prefetched(batches)
         self.step(self.batch)
-        self.see(*watch_loop(self.step, next_batch, self.device, self.budget, workers, ready))
+        self.see(watch_loop(self.step, next_batch, self.device, self.budget, workers, ready))
         if not is_batch(batches):
             self.alone_s = self.budget.seconds(next_batch, share=0.1, skip=ready - 1, together=workers)
-            self.evidence += [
-                f"In the loop, a batch is waited for {format_seconds(self.seen.input_s)}.",
-                f"Input alone, without a model: a batch every {format_seconds(self.alone_s)}.",
-            ]
+            waited, alone = format_seconds(self.seen.input_s), format_seconds(self.alone_s)
+            self.evidence.append(f"In the loop, a batch is waited for {waited}.")
+            self.evidence.append(f"Input alone, without a model: a batch every {alone}.")
+            if isinstance(batches, Iterable) and not next_batch.epoch:
+                self.evidence.append("Only a first epoch was seen. Later ones may be faster.")
+                if self.seen.step_s < self.seen.input_s < _EPOCH_S / (length_hint(batches) or math.inf):
+                    self.doubt = "the watch ended within a first epoch, which was short: pass a larger budget_s"
 
-    def see(self, turns: Sequence[Step], watch: StepWatch) -> None:
+    def see(self, watch: StepWatch) -> None:
         """Keep what a watched loop has shown."""
-        self.seen = seen(turns, watch.collected)
+        self.seen = seen(watch.turns, watch.collected)
         self.evidence += self.seen.evidence
 
     def judged(self, parts: dict[str, float]) -> Limit:
         """The loop's time by limit: of a usual step by `parts`, which sum to 1, and of what else was seen."""
-        seconds_of = {name: parts.get(name, 0.0) * self.seen.step_s for name in LIMITS}
-        seconds_of[THREADS] = self.seen.step_s * (self.slower - 1)
-        seconds_of["input"] += self.seen.input_s
-        for name, seconds in self.seen.seconds_of.items():
-            seconds_of[name] += seconds
+        more = {THREADS: self.seen.step_s * (self.slower - 1), "input": self.seen.input_s, **self.seen.seconds_of}
+        seconds_of = {name: parts.get(name, 0.0) * self.seen.step_s + more.get(name, 0.0) for name in LIMITS}
         all_s = sum(seconds_of.values())
         return Limit(
             {name: seconds / all_s for name, seconds in seconds_of.items()},
             tuple(self.evidence),
             all_s,
-            where=self.seen.where["step"],
-            unexplained=self.unexplained,
             input_s=self.alone_s,
-            lines=dict.fromkeys(LIMITS, self.seen.where["step"]) | self.seen.where,
+            lines=dict.fromkeys(LIMITS, self.seen.where["step"]) | self.seen.where | self.unexplained,
             of_ceiling=min(self.ceiling_s / self.inside_s * self.seen.step_s / all_s, 1.0),
             every=self.seen.every,
+            busy=self.doubt,
         )
 
     def inside(self, batch: Batch, ceilings: Ceilings, path: Path | None) -> dict[str, float]:
         """Shares of a usual step by limit, which sum to 1; a profile's trace goes to `path`."""
         step_s, runs = self._timed(lambda: self.step(batch))
+        if self.seen.step_s > _SLOWER * step_s:
+            words = f"{format_seconds(self.seen.step_s)}, and with one batch in memory {format_seconds(step_s)}"
+            self.doubt = f"a usual step of the loop takes {words}"
         self._look_at(runs)
         if OCCASIONAL in self.seen.seconds_of:
             runs = usual_runs(runs)
@@ -239,20 +242,16 @@ class LoopExperiments:
             seconds_of[FAULTS] += moved_s * (name == FAULTS)  # the collector's seconds count apart
         self.ceiling_s = sum(call.weight * max(pace.memory_s(call), pace.arithmetic_s(call)) for call in calls)
         self.inside_s = sum(seconds_of.values())  # more than the step: one by one, operators find colder caches
-        self.unexplained, words = explained(calls, seconds_of, pace, step_s)
-        self.evidence += words
+        longest, words = explained(calls, seconds_of, pace, step_s)
+        self.unexplained, self.evidence = {"unknown": longest}, self.evidence + words
         return {name: seconds / self.inside_s for name, seconds in seconds_of.items()}
 
     def _look_at(self, runs: Sequence[Sequence[OperatorCall]]) -> None:
         counts = [len(run) - 1 for run in runs]
         if not max(counts):
-            raise BadMeasurement(
-                "The step called no operator of torch: there is nothing to judge. Does it train a model?"
-            )
+            raise BadMeasurement("The step called no operator of torch. Pass a step that trains a model.")
         if len(set(counts)) > 1:
-            self.evidence.append(
-                f"The steps differ, with {min(counts)} to {max(counts)} operators: this is their mean."
-            )
+            self.evidence.append(f"The steps differ, with {min(counts)} to {max(counts)} operators.")
 
     def _doubled(self, batch: Batch, step_s: float) -> list[OperatorCall] | None:
         """Timed operators with twice the batch; None if that takes too long, or if it can't be doubled."""

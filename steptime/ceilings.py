@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from steptime.arguments import device as judged_device
+from steptime.arguments import device as judged_device, instance
 from steptime.machine import name_of, sync_of
 from steptime.stopwatch import worked_and_slept
 
@@ -57,6 +57,12 @@ def measure_ceilings(device: str | None = None, *, small: bool = False) -> Ceili
         usual[dtype], highest[dtype] = 2 * side**3 / seconds[_READINGS // 2], 2 * side**3 / seconds[0]
     threads, both_ways = torch.get_num_threads() if device == "cpu" else None, 2 * source.nbytes
     return Ceilings(name_of(device), usual, both_ways / copy_s[_READINGS // 2], threads, highest_flop_per_s=highest)
+
+
+def given_ceilings(ceilings: Ceilings | Callable[[], Ceilings] | None, device: str) -> Ceilings:
+    """Ceilings that were passed, those that a function returns, or measured ones."""
+    given = measure_ceilings(device) if ceilings is None else ceilings() if callable(ceilings) else ceilings
+    return instance("ceilings", given, Ceilings)
 
 
 def _readings(work: Callable[[], object], sync: Callable[[], None]) -> list[float]:

@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from steptime.annotations import Batch
 from steptime.budget import Budget
@@ -122,16 +123,14 @@ def fused(optimizers: list[torch.optim.Optimizer]) -> Iterator[None]:
 
 
 def not_fused(step: Step) -> list[torch.optim.Optimizer]:
-    """Optimizers whose weights the step updates, and that have a fused form and don't use it."""
-    groups = {one: one.param_groups for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)}
-    before = {one: [p._version for group in groups[one] for p in group["params"]] for one in groups}
-    step()
-    return [
-        one
-        for one, versions in before.items()
-        if all("fused" in group and not group["fused"] for group in groups[one])
-        and [p._version for group in groups[one] for p in group["params"]] != versions
-    ]
+    """Optimizers that the step calls, and that have a fused form and don't use it."""
+    called = dict[torch.optim.Optimizer, None]()
+    hook = register_optimizer_step_post_hook(lambda optimizer, *_: called.update({optimizer: None}))
+    try:
+        step()
+    finally:
+        hook.remove()
+    return [one for one in called if all("fused" in group and not group["fused"] for group in one.param_groups)]
 
 
 def cores() -> int:

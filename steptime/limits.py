@@ -49,20 +49,17 @@ class Gain(Shown):
 class Limit(Shown):
     """What limits a training loop: `shares` of its time by limit, which sum to 1, and a sentence per experiment.
 
-    `where` is the line of Python that holds most of the host's time between operators, `lines` those of the other
-    limits, `unexplained` the operator that holds most of what is unknown. `input_s` are the seconds in which the input
-    alone gives a batch: no loop is faster. `of_ceiling` is the share of the loop's time in which the machine, at its
-    ceilings, would have done the same operators. `gains` are what was gained where a suspect was removed. `every` is
-    how many steps lie between two with occasional work, if that is always the same. `busy` says how busy the machine
-    was, if other programs took so much that the shares are in doubt.
+    `lines` are by limit where most of it lies: a line of Python, or an operator for what is unknown. `input_s` are the
+    seconds in which the input alone gives a batch: no loop is faster. `of_ceiling` is the share of the loop's time in
+    which the machine, at its ceilings, would have done the same operators. `gains` are what was gained where a suspect
+    was removed. `every` is how many steps lie between two with occasional work, if that is always the same. `busy` says
+    why the shares are in doubt: other programs took too much, or steps took longer in the loop than by themselves.
     """
 
     shares: dict[str, float]
     evidence: tuple[str, ...]
     loop_s: float
     busy: str = ""
-    where: str = ""
-    unexplained: str = ""
     input_s: float = 0.0
     lines: dict[str, str] = field(default_factory=dict)
     of_ceiling: float = 0.0
@@ -103,8 +100,7 @@ class Limit(Shown):
     @property
     def line(self) -> str:
         """Where most of the largest limit lies: a line of Python, or an operator."""
-        known = {HOST: self.where, "unknown": self.unexplained}
-        return known.get(self.largest) or self.lines.get(self.largest, "")
+        return self.lines.get(self.largest, "")
 
     @property
     def doubt(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from time import perf_counter
 from typing import Any
 from unittest import mock
@@ -19,14 +19,13 @@ from steptime.errors import BadMeasurement
 from steptime.limits import Limit
 from steptime.machine import sync_of
 from steptime.operator_timing import CallTimer, OperatorCall, timing_calls
-from steptime.watched_steps import Step, StepWatch
+from steptime.watched_steps import StepWatch
 
 _STEPS, _WATCHED = 600, 0.3  # of a step and its batches: watched at most, and in which share of the budget
 _TIMED = 8  # turns after those that are watched, of which each operator is timed
 _UNWATCHED = 3  # at the start: first calls are slow
 
-# Says what limits a loop, from its turns, the lines of the garbage collector, and timed operators.
-Judge = Callable[[StepWatch, list[Step], list[list[OperatorCall]]], Limit]
+Judge = Callable[[StepWatch, list[list[OperatorCall]]], Limit]  # from what was watched, and from timed operators
 
 
 class Enough(BaseException):
@@ -42,12 +41,13 @@ class OwnLoop:
 
     def __init__(self, batches: Any, steps: int, device: str, judge: Judge, say: Callable[[Limit], object]) -> None:
         self._batches, self._steps, self._judge, self._say = batches, steps, judge, say
-        self._sync, self._watch, self._open = sync_of(device), StepWatch(device), contextlib.ExitStack()
-        self._turns, self._runs = list[Step](), list[list[OperatorCall]]()
-        self._turn = self._epoch = 0
-        self._stepped = False
+        self._sync, self._watch = sync_of(device), StepWatch(device)
+        self._runs = list[list[OperatorCall]]()
+        self._begun = self._epoch = 0
+        self._optimizer: object = None
         self._found: Limit | None = None
         self._timer: CallTimer | None = None
+        self._turns = self._looked_at()
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of an epoch."""
@@ -75,62 +75,62 @@ class OwnLoop:
     @contextlib.contextmanager
     def input(self) -> Iterator[None]:
         """The loop waits for a batch within the block: operators in it belong to no step."""
-        if not self._stepped:
+        if self._optimizer is None:
             self.turn()
-        watched = self._found is None and 0 < self._turn - _UNWATCHED <= self._steps
         timed = len(self._timer.calls) if self._timer is not None else 0
-        if watched:
-            self._watch.input_begins()
+        self._watch.input_begins()
         try:
             yield
         finally:
-            if watched:
-                self._watch.input_ends()
+            self._watch.input_ends()
             if self._timer is not None:
                 del self._timer.calls[timed:]
                 self._timer.begin()
 
-    def stepped(self, *_: object) -> None:
-        """An optimizer has updated its weights: that ends a turn."""
-        self._stepped = True
-        self.turn()
+    def stepped(self, optimizer: object, *_: object) -> None:
+        """An optimizer has updated its weights: that ends a turn, if it is the loop's first optimizer."""
+        self._optimizer = self._optimizer or optimizer
+        if optimizer is self._optimizer:
+            self.turn()
 
     def turn(self) -> None:
         """End a turn, and begin the next."""
-        if self._found is not None:
-            return
-        self._turn += 1
-        n = self._turn - _UNWATCHED
-        if n == 1 - _UNWATCHED:
-            self._open.callback(register_optimizer_step_post_hook(self.stepped).remove)
-        elif n == 1:
-            self._open.enter_context(self._watch.watching())
-        if 1 <= n <= self._steps:
-            self._watch.begin()
-        elif n == self._steps + 1:
-            self._turns = self._watch.end()
-        if n > self._steps + _TIMED:
-            self.end()
-        elif n > self._steps:
-            self._close()  # ends the turn before
-            self._open.callback(register_optimizer_step_post_hook(self.stepped).remove)
-            self._timer = self._open.enter_context(timing_calls(self._sync))
+        if self._found is None:
+            self._begun += 1
+            if next(self._turns, None) is None:
+                self.end()
 
-    def _close(self) -> None:
-        self._open.close()
-        if self._timer is not None:
-            self._runs.append(self._timer.calls)
-        self._timer = None
+    def _looked_at(self) -> Generator[int, None, None]:
+        """How the turns are looked at: each time that one begins, this goes on to the next `yield`."""
+        hook = register_optimizer_step_post_hook(self.stepped)
+        try:
+            yield from range(_UNWATCHED)
+            with self._watch.watching():
+                for turn in range(self._steps):
+                    self._watch.begin()
+                    yield turn
+                self._watch.end()
+            for turn in range(_TIMED):
+                with timing_calls(self._sync) as self._timer:
+                    yield turn
+                self._runs.append(self._timer.calls)
+                self._timer = None
+        finally:
+            hook.remove()
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._turns.close()
 
     def end(self) -> Limit:
         """What limits the loop. The training goes on unwatched."""
         if self._found is None:
-            self._close()
+            self.close()
             if not self._runs:
                 needed = self._steps + _TIMED + _UNWATCHED
-                words = f"The loop ended after {max(self._turn - 1, 0)} steps, and {needed} are looked at."
+                words = f"The loop ended after {max(self._begun - 1, 0)} steps, and {needed} are looked at."
                 raise BadMeasurement(f"{words} Let it run longer, or pass a smaller `steps`.")
-            self._found = self._judge(self._watch, self._turns, self._runs)
+            self._found = self._judge(self._watch, self._runs)
             self._say(self._found)
         return self._found
 
@@ -145,7 +145,8 @@ def run_watched(train: Callable[[], object], loop: OwnLoop) -> Limit:
         with loop.input():
             return following(batches)
 
-    with contextlib.suppress(Enough), mock.patch.object(_BaseDataLoaderIter, "__next__", waited):
+    patched = mock.patch.object(_BaseDataLoaderIter, "__next__", waited)
+    with contextlib.closing(loop), contextlib.suppress(Enough), patched:
         loop.turn()
         train()
         loop.end()
@@ -159,7 +160,7 @@ def leave(_: Limit) -> None:
 
 def watch_loop(
     step: Callable[[Batch], object], next_batch: Supply, device: str, budget: Budget, workers: int, ready: int
-) -> tuple[list[Step], StepWatch]:
+) -> StepWatch:
     """The turns of a loop, watched for a share of the budget, after those for which batches may have been `ready`.
 
     Workers load side by side, and deliver side by side: the number of turns is a multiple of theirs.
@@ -184,7 +185,8 @@ def watch_loop(
             turns, taken_s = turns + n, perf_counter() - start
             left = int((_WATCHED * budget.budget_s / max(taken_s, 1e-6) - 1) * turns)
             n = budget.agreed(max(min(turns, _STEPS - turns, left), 0)) // workers * workers
-        return watch.end()[ready - 1 :], watch
+        watch.end(skip=ready - 1)
+    return watch
 
 
 def prefetched(batches: object) -> tuple[int, int]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-_STATEFUL = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
+_TRAINED = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
+_DEPTH = 6  # from an object to its fields, to a list in one of them, to that list's tensors, and so on
+_MOST = 1000  # entries of a container that are looked into
 Undo = Callable[[], object]
 
 
@@ -23,22 +25,24 @@ Undo = Callable[[], object]
 def unchanged(*loop: object) -> Iterator[None]:
     """Run the block, then put back what its training has changed.
 
-    Put back are: parameters, buffers and modes of every module that is alive; tensors that require gradients, and their
-    gradients; optimizers, schedulers and scalers; the random numbers of torch, Python and NumPy; and, of the functions
-    and objects in `loop` (a step, a loader) and of what they refer to by name, numbers, words, lists, dicts and
-    tensors. Files, other processes and an iterator that has no beginning stay as the block leaves them.
+    Put back are: buffers and modes of every module that is alive; tensors that require gradients, and their gradients;
+    optimizers, schedulers and scalers; the random numbers of torch, Python and NumPy; and, of the functions and objects
+    in `loop` (a step, a loader) and of what they refer to, variables, fields, lists, dicts, sets and tensors. Files,
+    other processes, generators and a DataLoader's workers stay as the block leaves them.
     """
     undo: list[Undo] = [partial(torch.set_rng_state, torch.get_rng_state())]
-    numpy, known = sys.modules.get("numpy"), set[int]()
     undo.append(partial(random.setstate, random.getstate()))
     if torch.cuda.is_available():
         undo.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-    if numpy is not None:
+    if (numpy := sys.modules.get("numpy")) is not None:
         undo.append(partial(numpy.random.set_state, numpy.random.get_state()))
-    for one in gc.get_objects():  # a step may use what it has no name for
-        undo += _state_of(one)
-    for one in loop:
-        undo += _names_of(one, known, depth=4)
+    # A step may use what it has no name for.
+    values: list[Any] = [*loop, *(one for one in gc.get_objects() if _is_trained(one))]
+    known = {id(undo), id(values)}
+    for _ in range(_DEPTH):
+        new = list({id(value): value for value in values if id(value) not in known}.values())
+        known.update(map(id, new))
+        values = [inner for value in new for inner in _kept(value, undo)]
     try:
         yield
     finally:
@@ -46,42 +50,45 @@ def unchanged(*loop: object) -> Iterator[None]:
             put_back()
 
 
-def _state_of(one: Any) -> Iterator[Undo]:
-    """What training changes of a module, a tensor with a gradient, an optimizer, or what belongs to one."""
-    kind = type(one)
+def _is_trained(one: object) -> bool:
+    kind = type(one)  # isinstance would ask the object, which may be a proxy
+    return issubclass(kind, _TRAINED) or (issubclass(kind, torch.Tensor) and one.requires_grad and one.is_leaf)  # type: ignore[attr-defined]
+
+
+def _kept(value: Any, undo: list[Undo]) -> Iterable[Any]:
+    """Add to `undo` what puts a value back; return what the value refers to."""
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
+        return _kept_tensor(value, undo)
+    if issubclass(kind, torch.Generator):
+        undo.append(partial(value.set_state, value.get_state()))
+    if kind in (list, deque, set, dict, defaultdict):
+        fill = value.extend if kind in (list, deque) else value.update
+        undo += [partial(fill, value.copy()), value.clear]  # undone in reverse
+    if kind in (list, deque, tuple, dict, defaultdict):
+        return list(value.values() if issubclass(kind, dict) else value) if len(value) < _MOST else ()
     if issubclass(kind, torch.nn.Module):
-        yield partial(setattr, one, "training", one.training)
-        for x in one._buffers.values():
-            yield from _values(x)
-    elif issubclass(kind, torch.Tensor) and one.requires_grad and one.is_leaf:
-        yield from _values(one)
-        yield partial(setattr, one, "grad", one.grad)
-        yield from _values(one.grad)
-    elif issubclass(kind, _STATEFUL):
-        yield from _fields(vars(one))
-        for group in getattr(one, "param_groups", ()):
-            yield from _fields(group)
-        if issubclass(kind, torch.optim.Optimizer):
-            kept = {p: (dict(state), copy.deepcopy(dict(state))) for p, state in one.state.items()}
-            yield partial(_put_back_state, one.state, kept)
+        undo.append(partial(setattr, value, "training", value.training))
+        return list(value._buffers.values())
+    if inspect.ismethod(value):
+        return value.__func__, value.__self__
+    if inspect.isfunction(value):
+        return _kept_variables(value, undo)
+    fields = getattr(value, "__dict__", None)
+    if type(fields) is not dict or inspect.ismodule(value) or issubclass(kind, _BaseDataLoaderIter):
+        return ()
+    undo.append(partial(fields.update, dict(fields)))
+    return list(fields.values())
 
 
-def _put_back_state(states: Any, kept: dict[Any, tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    """An optimizer's state: its tensors stay the same ones."""
-    for p in [p for p in states if p not in kept]:
-        del states[p]
-    for p, (entries, values) in kept.items():
-        for name, entry in entries.items():
-            if isinstance(entry, torch.Tensor):
-                _copy(entry, values[name])
-                values[name] = entry
-        states[p] = values
-
-
-def _values(x: Any) -> Iterator[Undo]:
-    lazy = torch.nn.parameter.is_lazy(x)
-    if isinstance(x, torch.Tensor) and not lazy and not x.is_inference() and x.layout == torch.strided:
-        yield partial(_copy, x, x.detach().clone())
+def _kept_tensor(x: torch.Tensor, undo: list[Undo]) -> Iterable[Any]:
+    if torch.nn.parameter.is_lazy(x) or x.is_inference() or x.layout != torch.strided:
+        return ()
+    undo.append(partial(_copy, x, x.detach().clone()))
+    if not (x.requires_grad and x.is_leaf):
+        return ()
+    undo.append(partial(setattr, x, "grad", x.grad))
+    return (x.grad,)
 
 
 def _copy(x: torch.Tensor, kept: torch.Tensor) -> None:
@@ -89,45 +96,13 @@ def _copy(x: torch.Tensor, kept: torch.Tensor) -> None:
         x.copy_(kept)
 
 
-def _names_of(value: Any, known: set[int], depth: int) -> Iterator[Undo]:
-    """What a function or an object refers to: its closure, the globals that it names, its fields."""
-    if id(value) in known or depth == 0 or isinstance(value, (type, torch.nn.Module)) or inspect.ismodule(value):
-        return
-    known.add(id(value))
-    fields: dict[str, Any] = getattr(value, "__dict__", {})
-    if isinstance(value, torch.Generator):
-        yield partial(value.set_state, value.get_state())
-    elif inspect.ismethod(value):
-        fields = {"function": value.__func__, "self": value.__self__}
-    elif inspect.isfunction(value):
-        named = value.__globals__
-        yield from _fields(named, set(value.__code__.co_names) & set(named))
-        cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
-        fields = {name: named[name] for name in value.__code__.co_names if name in named}
-        for name, cell in cells.items():
-            with contextlib.suppress(ValueError):  # it has no value yet
-                fields[name] = cell.cell_contents
-                yield from _content(cell.cell_contents)
-                yield partial(setattr, cell, "cell_contents", cell.cell_contents)
-    else:
-        yield from _fields(fields)
-    for inner in list(fields.values()):
-        yield from _names_of(inner, known, depth - 1)
-
-
-def _fields(fields: dict[str, Any], names: Any = None) -> Iterator[Undo]:
-    """Names refer to what they did; lists, dicts, sets and tensors get their content back."""
-    chosen = {name: fields[name] for name in (fields if names is None else names)}
-    yield partial(fields.update, chosen)
-    for value in chosen.values():
-        yield from _content(value)
-
-
-def _content(value: Any) -> Iterator[Undo]:
-    if type(value) is list:
-        yield partial(value.__setitem__, slice(None), list(value))
-    elif type(value) in (dict, set):
-        yield from (partial(value.update, value.copy()), value.clear)  # undone in reverse
-    if type(value) is torch.Tensor or (type(value) in (list, dict, tuple) and len(value) < 1000):
-        for x in tree_leaves(value):
-            yield from _values(x)
+def _kept_variables(function: Any, undo: list[Undo]) -> Iterable[Any]:
+    """What a function refers to: the globals that it names, and its closure."""
+    named = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
+    undo.append(partial(function.__globals__.update, named))
+    values = list(named.values())
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # it has no value yet
+            values.append(cell.cell_contents)
+            undo.append(partial(setattr, cell, "cell_contents", cell.cell_contents))
+    return values

@@ -61,9 +61,11 @@ class StepWatch:
     def __init__(self, device: str) -> None:
         self.on_gpu = device != "cpu"
         self.samples, self.epoch, self.collected = StackSamples(), 0, Lines()
-        self._turns: list[tuple[list[tuple[Any, str]], Step]] = []
+        self.turns = list[Step]()
+        self._marks = list[list[tuple[Any, str]]]()  # of each turn: when something began, and the field it counts for
+        self._watching = False
         self._waits: int | None = None
-        self._collecting_s = self._since_s = 0.0
+        self._since_s = 0.0
         self._thread = threading.get_ident()
 
     @contextlib.contextmanager
@@ -76,6 +78,7 @@ class StepWatch:
             with self.samples.taken():
                 yield
         finally:
+            self._watching = False
             gc.callbacks.remove(self._collecting)
             if self._waits is not None:
                 os.close(self._waits)
@@ -83,42 +86,44 @@ class StepWatch:
 
     def begin(self) -> None:
         """End the turn before, if there is one, and begin the next."""
-        if self._turns:
+        if self._watching:
             self._end()
+        self._watching = True
         self.samples.drop()
-        self._collecting_s, self._counts = 0.0, (page_faults(), _graphs())
-        self._turns.append(([(self._mark(), "step_s")], Step(epoch=self.epoch)))
+        self.turns.append(Step(faults=-page_faults(), graphs=-_graphs(), epoch=self.epoch))
+        self._marks.append([(self._mark(), "step_s")])
 
     def input_begins(self) -> None:
         """From here on, the loop waits for a batch."""
-        marks, step = self._turns[-1]
-        step.lines.update(self.samples.drop())
-        marks.append((self._mark(), "input_s"))
+        if self._watching:
+            self.turns[-1].lines.update(self.samples.drop())
+            self._marks[-1].append((self._mark(), "input_s"))
 
     def input_ends(self) -> None:
         """From here on, it works."""
-        marks, step = self._turns[-1]
-        step.input_lines.update(self.samples.drop())
-        step.epoch = self.epoch
-        marks.append((self._mark(), "step_s"))
+        if self._watching:
+            self.turns[-1].input_lines.update(self.samples.drop())
+            self.turns[-1].epoch = self.epoch
+            self._marks[-1].append((self._mark(), "step_s"))
 
-    def end(self) -> list[Step]:
-        """The turns; the last of them ends here."""
+    def end(self, skip: int = 0) -> None:
+        """The last turn ends here; the first ones are left out of `turns`."""
         self._end()
+        self._watching = False
         if self.on_gpu:
             torch.cuda.synchronize()
-        for marks, step in self._turns:
+        for marks, step in zip(self._marks, self.turns, strict=True):
             for (mark, name), (following, _) in itertools.pairwise(marks):
                 seconds = 1e-3 * mark.elapsed_time(following) if self.on_gpu else max(following - mark, 0.0)
                 setattr(step, name, getattr(step, name) + seconds)
-        return [step for _, step in self._turns]
+        del self.turns[:skip]
 
     def _end(self) -> None:
-        marks, step = self._turns[-1]
-        marks.append((self._mark(), ""))
+        step = self.turns[-1]
+        self._marks[-1].append((self._mark(), ""))
         step.lines.update(self.samples.drop())
-        step.collecting_s = self._collecting_s
-        step.faults, step.graphs = page_faults() - self._counts[0], _graphs() - self._counts[1]
+        step.faults += page_faults()
+        step.graphs += _graphs()
 
     def _mark(self) -> Any:
         if not self.on_gpu:
@@ -129,13 +134,13 @@ class StepWatch:
         return event
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() != self._thread or not self._watching:
             return
         if phase == "start":
             self._since_s = thread_time()
             return
         seconds = thread_time() - self._since_s
-        self._collecting_s += seconds
+        self.turns[-1].collecting_s += seconds
         if seconds > _LONG_S and (place := place_of(sys._getframe(1))):
             self.collected[place] += seconds  # type: ignore[assignment]  # a Counter of seconds
 
@@ -178,11 +183,14 @@ def seen(turns: Sequence[Step], collected: Lines) -> Seen:
             notes.append(f"A batch of the first epoch takes {format_seconds(one)}, later ones {format_seconds(other)}.")
     base_s = sorted(turn.step_s for turn in turns)[len(turns) // 4]
     unusual = [i for i, turn in enumerate(turns) if turn.step_s > max(_LONG * base_s, base_s + _LONG_S)]
-    unusual = unusual if 2 * len(unusual) <= len(turns) else []
+    unusual = unusual if 2 * len(unusual) <= len(turns) + 1 else []  # half of them, the first or the last one more
     usual = [turn for i, turn in enumerate(turns) if i not in set(unusual)]
     usual_s, collecting_s = _mean(usual, "step_s"), _mean(usual, "collecting_s")
-    for name, place, at in _events(turns, unusual, usual):
-        more_s = sum(max(turns[i].step_s - usual_s - turns[i].collecting_s, 0.0) for i in at)
+    events = [
+        (sum(max(turns[i].step_s - usual_s - turns[i].collecting_s, 0.0) for i in at), name, place, at)
+        for name, place, at in _events(turns, unusual, usual)
+    ]
+    for more_s, name, place, at in sorted(events, reverse=True):  # what takes longest is named
         seconds_of[name] = seconds_of.get(name, 0.0) + more_s / len(turns)
         where.setdefault(name, place)
         period = _period(at)
@@ -219,7 +227,7 @@ def _events(
         new = before[line] < _NEW * seconds * len(usual)
         kind = line[:2] if new else ("", "long" if 3 * turns[i].step_s > longest_s else "")
         at[COMPILING if turns[i].graphs else OCCASIONAL, *kind].append(i)
-    for (name, function, _), indices in sorted(at.items(), key=lambda item: -len(item[1])):
+    for (name, function, _), indices in at.items():
         if name == COMPILING or function or (_period(indices) and len(indices) > 2):
             yield name, longest(_more([turns[i] for i in indices], usual)) if function else "", indices
 

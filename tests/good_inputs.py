@@ -286,6 +286,7 @@ RESULTS = {
     "simulated.Event",
     "simulated.Numbers",
     "steptime.Ceilings",
+    "steptime.Gain",
     "gradient_noise.GradientNoise",
     "training.AccuracyGain",
     "training.RateSweep",

@@ -69,10 +69,9 @@ def find_bottleneck(
     No other notebook measures meanwhile. The answer says how busy the machine was, if other programs took so much that
     the shares are in doubt.
     """
-    rates, device = rates_of(ceilings), machine().device
     with turns.turn():
         return steptime.find_bottleneck(
-            step, batches, budget_s=budget_s, ceilings=rates, device=device, watch=watch_others, path=trace_path()
+            step, batches, budget_s=budget_s, path=trace_path(), **on_this_machine(ceilings)
         )
 
 
@@ -97,9 +96,10 @@ def wait_lines(work: Callable[[], object]) -> Table:
     return steptime.wait_lines(work, libraries=[ROOT / name for name in PACKAGES])
 
 
-def rates_of(ceilings: Ceilings | None) -> Callable[[], steptime.Ceilings]:
-    """A function that returns them, by default this machine's, with the threads that torch uses when it is called."""
-    return lambda: _rates(ceilings or measure_ceilings())
+def on_this_machine(ceilings: Ceilings | None = None) -> dict[str, Any]:
+    """What steptime's functions ask of a machine. Ceilings are measured with the threads that torch uses by then."""
+    rates = lambda: _rates(ceilings or measure_ceilings())  # noqa: E731
+    return {"ceilings": rates, "device": machine().device, "watch": watch_others}
 
 
 def _rates(ceilings: Ceilings) -> steptime.Ceilings:

@@ -1,6 +1,7 @@
 """Every instrument leaves the process as it was: compiled code, hooks, modes, random numbers, threads, handlers."""
 
 import gc
+import logging
 import random
 import signal
 import sys
@@ -12,6 +13,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 from torch.nn.modules import module as hooks
+from torch.optim import optimizer as optimizers
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import steptime
 from steptime.machine import no_sync
@@ -25,13 +29,13 @@ pytestmark = [
 
 CEILINGS = steptime.Ceilings("planted", {"float32": 1e11}, 1e10, 1)
 BATCH = torch.ones(8, 16)
+RAN_COMPILED = []  # a 1 for each graph; no step refers to it, so that `diagnose` doesn't put it back
 
 
 class Training:
-    """A model that trains eagerly or compiled; `compiled_calls` counts the graphs that ran compiled."""
+    """A model that trains eagerly or compiled."""
 
     def __init__(self, backend):
-        self.compiled_calls = 0
         torch.compiler.reset()
         with torch.random.fork_rng(devices=[]):
             self.model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
@@ -45,7 +49,7 @@ class Training:
             compiled = compile_graph(graph, inputs)
 
             def run(*args):
-                self.compiled_calls += 1
+                RAN_COMPILED.append(1)
                 return compiled(*args)
 
             return run
@@ -58,6 +62,10 @@ class Training:
         loss.backward()
         self.optimizer.step()
 
+    def train(self):
+        for batch in DataLoader([BATCH[0]] * 160, batch_size=8):
+            self.step(batch)
+
     def reading_step(self):
         self.step()
         self.forward(BATCH).sum().item()
@@ -65,6 +73,10 @@ class Training:
 
 INSTRUMENTS = {
     "find_bottleneck": lambda t: steptime.find_bottleneck(t.step, BATCH, budget_s=0.2, ceilings=CEILINGS),
+    "diagnose": lambda t: steptime.diagnose(t.step, BATCH, budget_s=0.2, ceilings=CEILINGS),
+    "diagnose a training": lambda t: steptime.diagnose(t.train, steps=4, ceilings=CEILINGS),
+    "watch": lambda t: watched(t.step),
+    "watch a short loop": lambda t: watched(t.step, batches=3),
     "profile_step": lambda t: steptime.profile_step(t.step, BATCH, steps=2),
     "memory_timeline": lambda t: steptime.memory_timeline(t.step, t.model, t.optimizer),
     "saved_activation_bytes": lambda t: steptime.saved_activation_bytes(t.model, BATCH),
@@ -75,6 +87,18 @@ INSTRUMENTS = {
     "part": lambda t: in_a_part(t.step),
     "quiet_profiler": lambda t: quietly(t.step),
 }
+
+
+RUN_STEPS = (*(*INSTRUMENTS,)[:4], "profile_step", "counted_flop", "wait_lines", "memory_timeline")
+
+
+def watched(step, batches=20):
+    loop = steptime.watch([BATCH] * batches, steps=4, ceilings=CEILINGS, say=str)
+    for batch in loop:
+        step(batch)
+    if batches < 10:
+        with pytest.raises(steptime.errors.BadMeasurement, match=f"ended after {batches} steps"):
+            loop.end()
 
 
 def in_a_part(step):
@@ -118,15 +142,19 @@ def process(training):
             *(gc.isenabled(), gc.get_threshold(), list(gc.callbacks), list(warnings.filters)),
         ),
         "profilers": torch.autograd.profiler._is_profiler_enabled,
-        "methods": (sorted(vars(torch.Tensor)), torch.serialization._save, vars(torch.nn.Module)["__call__"]),
+        "methods": (
+            *(sorted(vars(torch.Tensor)), torch.serialization._save, vars(torch.nn.Module)["__call__"]),
+            *(_BaseDataLoaderIter.__next__, print, torch.save, gc.collect, logging.root.manager.disable),
+            len(optimizers._global_optimizer_post_hooks),
+        ),
     }  # fmt: skip
 
 
 def calls_of_five_steps(training):
-    before = training.compiled_calls
+    before = len(RAN_COMPILED)
     for _ in range(5):
         training.reading_step()
-    return training.compiled_calls - before
+    return len(RAN_COMPILED) - before
 
 
 INDUCTOR = pytest.param("inductor", marks=[pytest.mark.complete, needs(*COMPILER)])
@@ -138,22 +166,30 @@ def test_an_instrument_leaves_the_process_as_it_was(name, backend):
     training = Training(backend)
     calls = calls_of_five_steps(training)
     assert calls == (0 if backend is None else 10)
-    before, compiled_before = process(training), training.compiled_calls
+    before, compiled_before = process(training), len(RAN_COMPILED)
     INSTRUMENTS[name](training)
     after = process(training)
     assert {key: after[key] for key in before if after[key] != before[key]} == {}
-    if backend and name in ("find_bottleneck", "profile_step", "counted_flop", "wait_lines", "memory_timeline"):
-        assert training.compiled_calls > compiled_before, "steps are judged as they run"
+    if backend and name in (
+        "find_bottleneck",
+        "diagnose",
+        "watch",
+        "profile_step",
+        "counted_flop",
+        "wait_lines",
+        "memory_timeline",
+    ):
+        assert len(RAN_COMPILED) > compiled_before, "steps are judged as they run"
     assert calls_of_five_steps(training) == calls, "steps still run compiled"
     assert process(training)["compiled graphs"] == before["compiled graphs"], "and nothing is compiled anew"
 
 
 def test_a_step_that_first_runs_under_an_instrument_is_compiled_for_good():
-    training = Training("aot_eager")
+    training, before = Training("aot_eager"), len(RAN_COMPILED)
     steptime.counted_flop(training.step)
     first = dict(counters["stats"])
     training.step()
-    assert training.compiled_calls == 2
+    assert len(RAN_COMPILED) == before + 2
     assert dict(counters["stats"]) == first
 
 
