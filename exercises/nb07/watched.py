@@ -59,8 +59,8 @@ class _ScriptWatch(TorchDispatchMode):
         self.singles = 0  # operations on one image's pixels before the network
         self.listed = 0  # images turned into Python lists
         self.prepared = 0  # images in the results of operators before the network
-        self.kept = False  # whether a loss was used with its graph after a later backward pass
-        self._losses: dict[int, tuple[Tensor, int]] = {}  # with the number of backward passes before each
+        self.kept = False  # whether a number with a graph held on to a loss of two backward passes before
+        self._losses: dict[int, tuple[Tensor, int]] = {}  # with the number of backward passes before the first
         self._pass_since_read = False
 
     def loss(self, result: object, given: list[Any]) -> None:
@@ -68,9 +68,10 @@ class _ScriptWatch(TorchDispatchMode):
         if not isinstance(result, Tensor) or not result.requires_grad:
             return
         now = len(self.trained)
-        self.kept |= any(self._losses[id(x)][1] < now for x in given if id(x) in self._losses)
+        first = min([now, *(self._losses[id(x)][1] for x in given if id(x) in self._losses)])
+        self.kept |= now - first > 1  # reading the loss of the step that has just ended holds on to nothing
         if not result.dim():
-            self._losses[id(result)] = result, now
+            self._losses[id(result)] = result, first
 
     def read(self) -> None:
         """Count a read; several after the same pass are one wait. Anomaly mode reads in backward: another fault."""
