@@ -13,7 +13,7 @@ from typing import Any
 from kerneltrace import tiles
 from kerneltrace.data_table import TableRow, read_table
 from labkit.core.display import Shown, Table
-from labkit.core.errors import KernelError
+from labkit.core.errors import DataError, KernelError
 from labkit.core.paths import DATA
 from labkit.core.units import format_bytes
 from labkit.lesson.boards import SpeedBoard
@@ -85,7 +85,7 @@ def code(name: str, kernel: Any, *args: Any, capability: int = 90, **constants: 
         made = tiles.compile(kernel, *args, capability=capability, **constants)
         return Code(name, capability, counted(made), f"compiled here by Triton {tiles.triton.__version__}")
     wanted = name, str(capability)
-    if not (rows := [row for row in read_table(RECORDED, TableRow) if (row["name"], row["capability"]) == wanted]):
+    if not (rows := [row for row in recorded() if (row["name"], row["capability"]) == wanted]):
         raise KernelError(f"{name!r} wasn't recorded for {capability / 10:.1f}: compiling it needs Triton, on Linux.")
     counts = {row["what"]: int(row["value"]) for row in rows}
     return Code(name, capability, counts, f"recorded, by {rows[0]['compiler']}")
@@ -135,7 +135,7 @@ def cutile() -> Table:
         sizes = {str(capability): cutile_bytes(capability) for capability in (80, 90, 100)}
         origin = f"compiled here by {by}"
     else:
-        found = [row for row in read_table(RECORDED, TableRow) if row["what"] == "B of cubin"]
+        found = [row for row in recorded() if row["what"] == "B of cubin"]
         sizes = {row["capability"]: int(row["value"]) for row in found}
         origin = f"recorded, by {found[0]['compiler']}"
     rows = tuple((f"{int(capability) / 10:.1f}", format_bytes(n)) for capability, n in sizes.items())
@@ -164,3 +164,14 @@ def cutile_bytes(capability: int) -> int:
     made = io.BytesIO()
     ways.export_kernel(matmul, [signature], made, gpu_code=f"sm_{capability}", output_format="cubin")
     return len(made.getvalue())
+
+
+def recorded() -> list[TableRow]:
+    """Rows of the table that scripts/tile_code.py wrote. Raises DataError for a damaged file."""
+    return read_table(RECORDED, _row, DataError)
+
+
+def _row(row: TableRow) -> TableRow:
+    for name in ("capability", "value"):
+        int(row[name])
+    return row

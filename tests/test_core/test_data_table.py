@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from exercises.nb18 import compiled
 from exercises.nb22 import fpga
 from kerneltrace import devices
 from kerneltrace.data_table import read_table
@@ -50,6 +51,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "GPUS", copy / "gpus.csv")
     monkeypatch.setattr(occupancy, "CAPABILITIES", copy / "compute_capabilities.csv")
     monkeypatch.setattr(fpga, "REPORTS", copy / "fpga_reports.csv")
+    monkeypatch.setattr(compiled, "RECORDED", copy / "tile_code.csv")
     monkeypatch.setattr(published, "FOLDER", copy / "published")
     monkeypatch.setattr(journal, "DATA", copy)
     monkeypatch.setattr(outline, "DATA", copy)
@@ -74,7 +76,7 @@ def read(name):
     stem = name.rpartition("/")[2].removesuffix(".csv")
     reader = {
         "gpus": devices.devices, "compute_capabilities": occupancy.capabilities, "claims": journal.claims,
-        "fpga_reports": fpga.reports, "course": outline.outlines,
+        "fpga_reports": fpga.reports, "course": outline.outlines, "tile_code": compiled.recorded,
     }  # fmt: skip
     return published.table(stem) if name.startswith("published/") else reader[stem]()
 

@@ -68,7 +68,7 @@ def test_a_claim_shows_its_verdicts_here_and_elsewhere_and_what_is_missing():
     assert by_id["C21"].missing == "notebook 12, two GPUs"
     assert by_id["C07"].evidence[0]["device"] == "RTX A6000"
     text = str(course.claims())
-    assert "This machine has judged 1 of 32 claims" in text
+    assert "This machine has judged 1 of 35 claims" in text
     assert "here, holds when (08.7): SimpleCNN" in text
     assert "published, yes: ResNet-50" in " ".join(text.split())
     assert max(map(len, text.splitlines())) < 200
@@ -145,7 +145,7 @@ def test_a_page_without_any_result_says_so(tmp_path):
     write_page(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "No guess has a measurement yet" in text
-    assert "This machine has judged 0 of 32 claims" in text
+    assert "This machine has judged 0 of 35 claims" in text
     assert "<h2>00" not in text
 
 
