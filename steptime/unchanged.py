@@ -82,7 +82,8 @@ def _kept(value: Any, undo: list[Undo]) -> Iterable[Any]:
 
 
 def _kept_tensor(x: torch.Tensor, undo: list[Undo]) -> Iterable[Any]:
-    if torch.nn.parameter.is_lazy(x) or x.is_inference() or x.layout != torch.strided:
+    traces = type(x).__module__.startswith("torch._subclasses")  # what torch.compile traces with has no numbers
+    if traces or torch.nn.parameter.is_lazy(x) or x.is_inference() or x.layout != torch.strided:
         return ()
     undo.append(partial(_copy, x, x.detach().clone()))
     if not (x.requires_grad and x.is_leaf):

@@ -15,6 +15,7 @@ from exercises.nb01.published_matmuls import PublishedMatmul
 from exercises.nb09 import formats
 from exercises.nb11.gradient_noise import GradientNoise
 from exercises.nb11.several_seeds import Runs
+from exercises.nb18.compiled import Code
 from kerneltrace.compiler import KernelResources
 from labkit.measure.bench import Ratio, Timing
 from labkit.train.data import BatchTimes
@@ -83,6 +84,8 @@ def _of_measurements(text: str) -> dict[str, dict[str, Any]]:
         "step_strip": {"profile": StepProfile(text, 2, (0.03, 0.03), parts, spans, (), {}, Path("step.json"))},
         "memory_timeline": {"timeline": MemoryTimeline("cpu", (0.0, 0.1), held, (Phase(text, 0.0, 0.1),), text)},
         "shares": {"limit": Limit({"input": 0.6, "arithmetic": 0.4}, (), 0.02)},
+        "tile_shares": {"numbers": 256, "code": Code(text, 90, {"threads": 64, "numbers a load": 4}, text)},
+        "first_tiles": {"orders": {text: lambda program, _rows, columns: divmod(program, columns)}},
         "queue": {"times": times},
         "timeline": {"events": device.events, "reads": {text: 0.01}},
         "readings": {"timings": [timing]},

@@ -96,9 +96,7 @@ class Scaled:
         return torch.where((near == 0) & (x > 0), scale * 2.0 ** (self.grid.smallest - self.grid.last), near)
 
 
-def exact(x: Tensor) -> Tensor:
-    """No rounding: float32."""
-    return x
+exact: Callable[[Tensor], Tensor] = nn.Identity()  # no rounding: float32
 
 
 @dataclass(frozen=True)
@@ -139,19 +137,14 @@ RECIPES = {
 }
 
 
-def _hadamard(seed: int = 0) -> Tensor:
-    """A 16 x 16 Hadamard matrix (Sylvester's) with rows of random sign: orthogonal, (16, 16)."""
-    matrix = functools.reduce(torch.kron, [torch.tensor([[1.0, 1.0], [1.0, -1.0]])] * 4)
-    signs = torch.randint(2, (16, 1), generator=torch.Generator().manual_seed(seed)) * 2 - 1
-    return signs * matrix / 4
-
-
 def _turned(x: Tensor) -> Tensor:
     turned: Tensor = pad(x, (0, -x.shape[-1] % 16)).unflatten(-1, (-1, 16)) @ _TURN
     return turned.flatten(-2)
 
 
-_TURN = _hadamard()
+# A 16 x 16 Hadamard matrix (Sylvester's) with rows of random sign is orthogonal.
+_SIGNS = torch.randint(2, (16, 1), generator=torch.Generator().manual_seed(0)) * 2 - 1
+_TURN = _SIGNS * functools.reduce(torch.kron, [torch.tensor([[1.0, 1.0], [1.0, -1.0]])] * 4) / 4
 
 
 class _Product(torch.autograd.Function):
@@ -225,9 +218,8 @@ def accuracy(recipe: Recipe, rate: float, seed: int, *, steps: int, batch: int =
         schedule.step()
         if recipe.state is not None:
             _round_state(optimizer, recipe.state)
-    x, y = _windows(
-        held_out, torch.randint(len(held_out) - CONTEXT, (8192,), generator=torch.Generator().manual_seed(1))
-    )
+    same = torch.Generator().manual_seed(1)
+    x, y = _windows(held_out, torch.randint(len(held_out) - CONTEXT, (8192,), generator=same))
     with torch.no_grad():
         return float((model(x).argmax(1) == y).float().mean())
 

@@ -20,7 +20,7 @@ Order = Callable[[int, int, int], tuple[int, int]]
 
 
 @Drawing
-def shares(ax: Axes, numbers: int, code: Code | Any) -> FigureSpec:
+def tile_shares(ax: Axes, numbers: int, code: Code | Any) -> FigureSpec:
     """A tile of `numbers`, in rows of 128: the warp that loads each, and the numbers of thread 0.
 
     A thread loads `code.vector` neighbours, the next thread those after them, and all threads begin again from where

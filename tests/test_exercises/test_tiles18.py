@@ -22,7 +22,7 @@ ADD = compiled.Code("add", 90, {"threads": 128, "numbers a load": 4, "ld.global"
 
 
 def test_thread_0_has_four_neighbours_and_again_four_after_all_threads_had_some():
-    picture = figures.shares(1024, ADD)
+    picture = figures.tile_shares(1024, ADD)
     assert "128 threads: thread 0 loads 0 to 3 and 512 to 515, with an instruction for each 4" in picture.sentence
     cells = [patch for patch in picture.ax.patches if patch.get_facecolor() == picture.ax.patches[0].get_facecolor()]
     assert [cell.get_xy() for cell in cells] == [(i, row) for row in (0, 4) for i in range(4)]

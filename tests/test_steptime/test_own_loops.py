@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 import steptime
 from steptime.errors import BadMeasurement
+from steptime.unchanged import unchanged
 from tests.test_steptime.planted_loops import CEILINGS, Decoded, labels
 from tests.test_steptime.test_bottleneck import on_one_thread, time  # noqa: F401  # fixtures
 
@@ -184,3 +186,12 @@ def test_what_experiments_change_is_put_back(warm):
     assert all(p.grad is grad for p, grad in zip(model.parameters(), gradients, strict=True))
     step(loader.next_batch())
     assert everything()["n"] == before["n"] + 1
+
+
+def test_tensors_that_torch_compile_traces_with_are_passed_over():
+    with FakeTensorMode():
+        fake = torch.nn.Parameter(torch.zeros(4))  # alive, as after a compilation
+    weight = torch.zeros(4, requires_grad=True)
+    with unchanged(lambda: (fake, weight)):
+        weight.data.fill_(1.0)
+    assert torch.equal(weight, torch.zeros(4))
