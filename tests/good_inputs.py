@@ -64,6 +64,7 @@ EXAMPLES: dict[str, Callable[[], Any]] = {
     "Device": _device,
     "Job": _job,
     "Link": lambda: lab.costs.Link(1e-6, 1e9),
+    "Runs": lambda: _runs(),
     "Timing": _timing,
     "Tensor": lambda: torch.rand(2, 3, 8, 8),
     "Module": lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)),

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import re
 import time
 from types import SimpleNamespace
 
@@ -146,7 +147,9 @@ class RawKernel:
         most = self.compiled.kernels[self.name].max_threads
         if np.prod(block) > most or shared_mem > min(self.max_dynamic_shared_size_bytes, SHARED_BYTES):
             raise RuntimeError(f"CUDA_ERROR_INVALID_VALUE: a block of {block} with {shared_mem} B of shared memory")
-        values, sizes = [_argument(value) for value in args], {"shared_bytes": shared_mem, "schedules": 1}
+        declared = re.search(rf"\b{self.name}\s*\(([^()]*)\)", "\n".join(self.compiled.source.values()))[1].split(",")
+        values = [_argument(value, wanted) for value, wanted in zip(args, declared, strict=True)]
+        sizes = {"shared_bytes": shared_mem, "schedules": 1}
         if np.prod(grid) * np.prod(block) <= RUN_THREADS:
             trace(self.compiled, tuple(grid), tuple(block), *values, name=self.name, **sizes)
             return
@@ -155,10 +158,12 @@ class RawKernel:
             trace(self.compiled, one, tuple(block), *values, name=self.name, memory_bytes=10**8, **sizes)
 
 
-def _argument(value):
+def _argument(value, declared):
     """Arrays, and what lies at an address, as `trace` takes them; numbers must have the parameter's type."""
     if isinstance(value, np.uint64):
         n = ctypes.CDLL(None).malloc_usable_size(ctypes.c_void_p(int(value)))
-        return np.ctypeslib.as_array((ctypes.c_ubyte * n).from_address(int(value)))
+        known = re.search(r"\b(float|double|int|long long)\b", declared)  # other numbers are left as bytes
+        dtype = np.dtype({"float": "f4", "double": "f8", "int": "i4", "long long": "i8"}[known[1]] if known else "u1")
+        return np.ctypeslib.as_array((ctypes.c_ubyte * n).from_address(int(value)))[: n - n % 8].view(dtype)
     assert isinstance(value, ndarray | np.generic), f"a launch takes bytes as they come, and {value!r} has no type"
     return value.host if isinstance(value, ndarray) else value
