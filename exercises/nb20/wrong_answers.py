@@ -241,7 +241,8 @@ WRONG = {
         (chained("shuffle", "load", "cache", "augment", "batch", "prefetch"), "the same order", "cache-anywhere"),
         (chained(*without("shuffle")), "the same order", "one-shuffle-is-enough"),
         (chained(*ORDER, reshuffle=False), "the same order", "one-shuffle-is-enough"),
-        (chained(*ORDER, buffer=4), "buffer must hold them all", "one-shuffle-is-enough"),
+        (chained(*ORDER, buffer=4), "buffer must hold all", "one-shuffle-is-enough"),
+        (chained(*ORDER, buffer=30), "buffer must hold all", "one-shuffle-is-enough"),
         (
             chained("load", "cache", "augment", "batch", "shuffle batches", "prefetch"),
             "shuffle images, not batches",

@@ -57,6 +57,18 @@ def one_by_one(loss, weights, images, labels):
     return jnp.array(norms)
 
 
+def compiled_one_by_one(loss, weights, images, labels):
+    norm = jax.jit(lambda x, y: jnp.sqrt(squared(jax.grad(loss)(weights, x[None], y[None]))))
+    return jnp.array([norm(x, y) for x, y in zip(images, labels, strict=True)])
+
+
+def mapped_one_by_one(loss, weights, images, labels):
+    def norm(one):
+        return jnp.sqrt(squared(jax.grad(loss)(weights, one[0][None], one[1][None])))
+
+    return jax.lax.map(norm, (images, labels))
+
+
 def of_the_mean(loss, weights, images, labels):
     return jnp.full(len(images), jnp.sqrt(squared(jax.grad(loss)(weights, images, labels))))
 
@@ -177,6 +189,8 @@ WRONG = {
     ],
     "21.2": [
         (one_by_one, "jax.vmap needs one call", "python-loop-per-item"),
+        (compiled_one_by_one, "jax.vmap needs one call", "python-loop-per-item"),
+        (mapped_one_by_one, "jax.vmap needs one call", "python-loop-per-item"),
         (of_the_mean, "the gradient of the whole batch's mean, for every image", "other-formula"),
         (norm_by(squared), "take the root", "other-formula"),
         (

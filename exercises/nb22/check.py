@@ -105,6 +105,7 @@ def best_size(answer: object) -> str:
     fixed = {n: _report(n, 60 * n * n, n * n, 120 - 4 * n) for n in (4, 6, 8, 10, 12)}
     cases = [(fixed, 10, 64, 83_640, 156), (fixed, 8, 64, 83_640, 156), (fixed, 10, 64, 83_640, 80)]
     cases += [(fixed, 10, 64, 3_000, 156), (fixed, 16, 100, 83_640, 156), (fixed, 10, 64, 900, 156)]
+    cases += [(fixed, 8, 64, 60 * 8 * 8, 156), (fixed, 8, 64, 83_640, 8 * 8)]  # 8 x 8 fills the chip exactly
     slow = {n: _report(n, 60 * n * n, n * n, 800 / n**1.5) for n in (4, 8, 12)}  # their wires are long
     cases += [(slow, 4, 64, 83_640, 156), (slow, 8, 64, 83_640, 156), (slow, 9, 64, 83_640, 156)]
     for _ in range(12):

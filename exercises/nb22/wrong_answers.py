@@ -1,5 +1,7 @@
 """Plausible wrong answers of notebook 22: number -> (answer, words the check must say, misconception)."""
 
+import operator
+
 import numpy as np
 import torch
 
@@ -108,6 +110,15 @@ class TooNarrow(ProcessingElement):
         super().accumulate(m, kept, late)
 
 
+class OneBitTooNarrow(ProcessingElement):
+    """-128 x -128 overflows."""
+
+    def accumulate(self, m, product, first):
+        kept, late = Signal(signed(15)), Signal()
+        m.d.sync += [kept.eq(product), late.eq(first)]
+        super().accumulate(m, kept, late)
+
+
 class Unsigned(ProcessingElement):
     def accumulate(self, m, product, first):
         kept, late = Signal(16), Signal()
@@ -139,9 +150,11 @@ class Nothing(ProcessingElement):
 # 22.5
 
 
-def sized(passes=lambda classes, n: -(-classes // n), images=lambda n: n, unit=1e6, fits=None, pick=None):
+def sized(
+    passes=lambda classes, n: -(-classes // n), images=lambda n: n, unit=1e6, fits=None, pick=None, fit=operator.le
+):
     def best_size(placed, classes, inputs, luts, multipliers):
-        inside = fits or (lambda r: r.luts <= luts and r.multipliers <= multipliers)
+        inside = fits or (lambda r: fit(r.luts, luts) and fit(r.multipliers, multipliers))
         rates = {
             n: unit * r.fmax_mhz * images(n) / (inputs * passes(classes, n)) for n, r in placed.items() if inside(r)
         }
@@ -198,6 +211,7 @@ WRONG = {
         (ConnectedAtOnce, "After clock", "register-anywhere"),
         (DelayedSum, "a path still leads through the multiplier and the adder", "register-anywhere"),
         (TooNarrow, "total should be", "low-precision-is-enough"),
+        (OneBitTooNarrow, "total should be", "low-precision-is-enough"),
         (Unsigned, "total should be", "other-formula"),
         (NeighboursLate, "The neighbour needs it as before", "register-anywhere"),
         (BelowLate, "out takes `below`", "register-anywhere"),
@@ -217,6 +231,7 @@ WRONG = {
         (sized(images=lambda n: 1), "gives", "what-grows-with-batch"),
         (sized(images=lambda n: n * n), "not n x n", "other-formula"),
         (sized(fits=lambda r: True), "doesn't fit", "it-will-fit"),
+        (sized(fit=operator.lt), "8 x 8 gives", "off-by-one"),
         (no_way_out, "the answer is None", "zero-never-happens"),
         (
             lambda *args: sized()(*args)[1] if sized()(*args) else None,
