@@ -122,6 +122,7 @@ def _judge_orthogonal(got: object, right: Tensor, given: str, gradient: Tensor) 
     if not isinstance(got, Tensor) or got.shape != right.shape:
         shape = tuple(gradient.shape)
         raise NotYet(f"For {given}: expected a tensor of the gradient's shape {shape}, got {brief_repr(got)}.")
+    got, rounded = got.float(), " 16 bits round too much: use float32." if got.dtype.itemsize == 2 else ""
     if not got.isfinite().all():
         raise NotYet(f"For {given}: not all numbers are finite. Is it divided by its norm first, and may that be 0?")
     if torch.allclose(got, right, rtol=1e-2, atol=1e-3):
@@ -135,7 +136,7 @@ def _judge_orthogonal(got: object, right: Tensor, given: str, gradient: Tensor) 
     raise NotYet(
         f"For {given}: singular values from {values.min():.3g} to {values.max():.3g}; after five steps they are from "
         f"{torch.linalg.svdvals(right).min():.3g} to {torch.linalg.svdvals(right).max():.3g}, with the gradient's "
-        "vectors. X becomes a X + (b S + c S S) X with S = X Xᵀ."
+        f"vectors. X becomes a X + (b S + c S S) X with S = X Xᵀ.{rounded}"
     )
 
 
