@@ -426,7 +426,7 @@ WRONG = {
         (group_by_the_rows, "There is no row", "axes-swapped"),
         (row_and_column_swapped, "the other way round", "axes-swapped"),
         (the_group_is_forgotten, "have the same tile", "one-block-is-the-grid"),
-        (counted_from_the_first_program, "in another order", "right-for-one-case"),
+        (counted_from_the_first_program, "in another order", "order-is-free"),
         (only_the_row, "two numbers, row and column", "result-of-another-kind"),
         (not_a_kernel, "@triton.jit above it", "result-of-another-kind"),
     ],
@@ -452,7 +452,7 @@ WRONG = {
         (masked_scores_are_zero, "the weight exp(0)", "masked-lanes-are-absent"),
         (keys_not_transposed, "keys are transposed", "axes-swapped"),
         (queries_in_every_turn, "before the loop", "global-reads-repeated"),
-        (steps_as_wide_as_a_head, "merge takes each tile of keys once", "right-for-one-case"),
+        (steps_as_wide_as_a_head, "merge takes each tile of keys once", "axes-swapped"),
         (a_softmax_for_each_tile, "merge takes each tile", "old-sums-stay-right"),
     ],
 }

@@ -44,6 +44,14 @@ def test_mup_changes_nothing_at_the_width_of_its_rate_and_shrinks_what_is_wider(
     assert rates == [[1e-3, 1e-3], [1e-3, 1e-3], [1e-3, 0.25e-3]]
 
 
+def test_padding_changes_no_loss():
+    on, model = model_of()
+    short = rows_of(on)[:, :9]
+    padded = torch.nn.functional.pad(short, (0, 5), value=-100)
+    with torch.no_grad():
+        assert gpt.loss_of(model, padded).item() == pytest.approx(gpt.loss_of(model, short).item(), abs=1e-6)
+
+
 def test_every_weight_has_one_optimizer():
     for switches in ({}, {"muon": True}, {"mup": 8}):
         on, model = model_of(**switches)
