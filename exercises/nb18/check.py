@@ -73,10 +73,7 @@ def softmax(answer: object) -> str:
         "rows of 100 in tiles of 128": (draw.normal(size=(4, 100)), masked),
         "rows of one number": (draw.normal(size=(3, 1)), ""),
         "rows of numbers about 500": (draw.normal(size=(2, 60)) + 500, f"exp overflows beyond 88: {large}"),
-        "rows of numbers about -200": (
-            draw.normal(size=(2, 100)) - 200,
-            f"{masked} And exp(-200) is 0: {large}",
-        ),
+        "rows of numbers about -200": (draw.normal(size=(2, 100)) - 200, f"{masked} And exp(-200) is 0: {large}"),
     }
     for given, (numbers, advice) in rows.items():
         x = numbers.astype(np.float32)
