@@ -183,12 +183,11 @@ def attention(answer: object) -> str:
         needed = heads * programs * (programs + 1) // 2
         why = "A tile of keys after all of a program's queries is masked whole: end the loop before it."
         within(done, "FLOP of tl.dot", sum(done.dot_flop.values()), needed * 4 * SIDE**2 * width, why)
-        for name, rows, why in (
-            ("q", heads * tokens, "Load a program's queries once, before the loop."),
-            ("k", SIDE * needed, "A tile is loaded once a program."),
-            ("v", SIDE * needed, "A tile is loaded once a program."),
-        ):
-            within(done, f"B of {name}", done.count(name, kind="load").bytes, 2 * width * rows, why)
+        once = "Load a program's queries once, before the loop."
+        within(done, "B of q", done.count("q", kind="load").bytes, 2 * width * heads * tokens, once)
+        for name in "kv":
+            most, why = 2 * width * SIDE * needed, "A tile is loaded once a program."
+            within(done, f"B of {name}", done.count(name, kind="load").bytes, most, why)
     of_all = f"{needed} tiles of {heads * programs**2}"
     return f"Right for five lengths. For {heads} heads of {tokens} tokens it multiplies {of_all}."
 
