@@ -72,6 +72,6 @@ def mistake(value: float, wrong: Mapping[float, str], otherwise: str, *, rel: fl
 
 def judge_pair(got: object, right: tuple[float, float], given: str, expected: str, told: Sequence[Told]) -> None:
     """NotYet unless the answer is two numbers, each close to the right one; else with what is told of that one."""
-    pair = parts(as_list(got), 2, expected, given)
+    pair = parts(as_list(got) or got, 2, expected, given)
     for value, wanted, (unit, wrong, otherwise) in zip(pair, right, told, strict=True):
         close(unit, hint=lambda value, m=wrong, o=otherwise: mistake(value, m, o))(value, wanted, given)

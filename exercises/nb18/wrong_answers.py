@@ -131,6 +131,14 @@ def the_group_is_forgotten(program, rows, columns, GROUP: tl.constexpr):
 
 
 @triton.jit
+def counted_from_the_first_program(program, rows, columns, GROUP: tl.constexpr):
+    """Right wherever the last group's height divides the programs before it, and in another order elsewhere."""
+    first = program // (GROUP * columns) * GROUP
+    height = min(rows - first, GROUP)
+    return first + program % height, program % (GROUP * columns) // height
+
+
+@triton.jit
 def only_the_row(program, rows, columns, GROUP: tl.constexpr):
     return program // columns
 
@@ -369,6 +377,21 @@ def queries_in_every_turn(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE
 
 
 @triton.jit
+def steps_as_wide_as_a_head(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    """Right while a head is as wide as a tile is long."""
+    query = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    mine = load_rows(q, query, tokens, WIDTH)
+    top, total = tl.full((TILE,), -float("inf"), tl.float32), tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, WIDTH), tl.float32)
+    for start in range(0, (tl.program_id(0) + 1) * TILE, WIDTH):
+        key = start + tl.arange(0, TILE)
+        scores = tl.dot(mine, tl.trans(load_rows(k, key, tokens, WIDTH))) * scale
+        scores = tl.where(key[None, :] <= query[:, None], scores, -float("inf"))
+        top, total, mixed = merge(top, total, mixed, scores, load_rows(v, key, tokens, WIDTH))
+    store_rows(out, query, tokens, mixed / total[:, None], WIDTH)
+
+
+@triton.jit
 def a_softmax_for_each_tile(q, k, v, out, tokens, scale, WIDTH: tl.constexpr, TILE: tl.constexpr):
     query = tl.program_id(0) * TILE + tl.arange(0, TILE)
     mine = load_rows(q, query, tokens, WIDTH)
@@ -403,6 +426,7 @@ WRONG = {
         (group_by_the_rows, "There is no row", "axes-swapped"),
         (row_and_column_swapped, "the other way round", "axes-swapped"),
         (the_group_is_forgotten, "have the same tile", "one-block-is-the-grid"),
+        (counted_from_the_first_program, "in another order", "order-is-free"),
         (only_the_row, "two numbers, row and column", "result-of-another-kind"),
         (not_a_kernel, "@triton.jit above it", "result-of-another-kind"),
     ],
@@ -428,6 +452,7 @@ WRONG = {
         (masked_scores_are_zero, "the weight exp(0)", "masked-lanes-are-absent"),
         (keys_not_transposed, "keys are transposed", "axes-swapped"),
         (queries_in_every_turn, "before the loop", "global-reads-repeated"),
-        (a_softmax_for_each_tile, "expected", "old-sums-stay-right"),
+        (steps_as_wide_as_a_head, "merge takes each tile of keys once", "axes-swapped"),
+        (a_softmax_for_each_tile, "merge takes each tile", "old-sums-stay-right"),
     ],
 }

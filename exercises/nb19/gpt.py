@@ -157,6 +157,6 @@ def windows(on: Switches, text: Tensor, starts: Tensor) -> Tensor:
 
 
 def loss_of(net: nn.Module, rows: Tensor) -> Tensor:
-    """Mean loss, in nats a token, of each token of the windows after the first."""
-    logits = net(rows[:, :-1]).float()
+    """Mean loss, in nats a token, of each token of the windows after the first; -100 is padding."""
+    logits = net(rows[:, :-1].clamp(min=0)).float()
     return cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())

@@ -165,6 +165,7 @@ WRONG = {
         (iterated(scaled=False), "divided by its norm first", "right-for-one-case"),
         (by_zero, "may that be 0", "zero-never-happens"),
         (left_transposed, "of the gradient's shape", "axes-swapped"),
+        (lambda gradient: iterated()(gradient.bfloat16()), "use float32", "low-precision-is-enough"),
         (signs, "singular values from", "other-formula"),
         (other_product, "singular values from", "other-formula"),
         (rows_of_length_one, "singular values from", "other-formula"),

@@ -1,11 +1,15 @@
 """The small GPT of notebook 19: what its switches leave as it is, and what they change."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
 from exercises.nb19 import gpt, ladders
 from labkit.core.results import Measurement
 from labkit.measure.bench import Ratio
+from tests.helpers import check
 
 SMALL = {"rows": 65, "layers": 2, "heads": 2, "width": 32, "context": 16, "device": "cpu"}
 
@@ -44,6 +48,14 @@ def test_mup_changes_nothing_at_the_width_of_its_rate_and_shrinks_what_is_wider(
     assert rates == [[1e-3, 1e-3], [1e-3, 1e-3], [1e-3, 0.25e-3]]
 
 
+def test_padding_changes_no_loss():
+    on, model = model_of()
+    short = rows_of(on)[:, :9]
+    padded = torch.nn.functional.pad(short, (0, 5), value=-100)
+    with torch.no_grad():
+        assert gpt.loss_of(model, padded).item() == pytest.approx(gpt.loss_of(model, short).item(), abs=1e-6)
+
+
 def test_every_weight_has_one_optimizer():
     for switches in ({}, {"muon": True}, {"mup": 8}):
         on, model = model_of(**switches)
@@ -69,3 +81,34 @@ def test_the_readers_ratio_stands_above_the_published_one_of_its_rung():
         for what, rung in (("torch.compile", "compiled"), ("FP8", "FP8 head"))
     }
     assert list(ladders.beside(mine, others)) == ["compiled, here", "torch.compile", "FP8"]
+
+
+def of_means(below, rung):
+    """A ratio of geometric means is the geometric mean of ratios."""
+    (below_s, below_tokens), (rung_s, rung_tokens) = (np.exp(np.log(each).mean(axis=0)) for each in (below, rung))
+    return np.array([below_s / below_tokens * rung_tokens / rung_s, below_tokens / rung_tokens])
+
+
+def on_either_side(gradient):
+    """A tall matrix has its small square on the right."""
+    x, tall = gradient / (gradient.norm() + 1e-7), gradient.shape[0] > gradient.shape[1]
+    for _ in range(5):
+        square = x.mT @ x if tall else x @ x.mT
+        factor = -4.7750 * square + 2.0315 * square @ square
+        x = 3.4445 * x + (x @ factor if tall else factor @ x)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("number", "answer"),
+    [
+        ("19.3", lambda loss, tokens, n_bytes: np.float32(loss * math.log2(math.e) / (n_bytes / tokens))),
+        ("19.4a", of_means),
+        ("19.4b", on_either_side),
+        ("19.4b", lambda gradient: on_either_side(gradient.double())),
+        ("19.6", lambda w, n, d, t, b, each, rate: w * each / rate + sum([2 * d * t * b * each] * n) / rate),
+    ],
+)
+def test_other_ways_that_are_right_pass(number, answer):
+    outcome = check(number, answer)
+    assert outcome.state == "passed", outcome

@@ -1,6 +1,7 @@
 """What others published, on the boards of the notebooks: every row has a source, its place, and no say in a verdict."""
 
 import csv
+import itertools
 import json
 import re
 
@@ -100,6 +101,42 @@ def test_names_of_ratios_fit_beside_their_figure_and_none_hides_another(section)
     names = [row["what"] for row in ROWS if row["key"].startswith(section) and row["relation"] == "ratio"]
     assert max(map(len, names)) <= 34
     assert list(published.ratios(section)) == names
+
+
+def gains(table, column, names, lower):
+    """The gain of each named rung over the row before it, by name."""
+    numbers = {row["rung"]: float(row[column]) for row in published.table(table)}
+    pairs = itertools.pairwise(numbers.items())
+    return {name: a / b if lower else b / a for (_, a), (name, b) in pairs if name in names}
+
+
+SPEEDRUN = {
+    "tuned rate, rotary embeddings": "tuned rate, rotary embeddings",
+    "Muon": "Muon",
+    "padded embeddings, ReLU squared, projections from zero, QK-norm": "ReLU squared, QK-norm and others",
+    "PyTorch 2.5.0": "PyTorch 2.5",
+    "bfloat16 activations": "bfloat16 activations",
+    "FlexAttention over 64K tokens, in place of dense attention over 1,024": "FlexAttention, 64K tokens",
+    "FP8 head, logits offset, rate decays to 0.1": "FP8 head",
+    "smaller batch": "smaller batch",
+}
+
+
+def test_ratios_of_two_ladders_follow_from_their_tables():
+    listed = {name: one.value for name, one in published.ratios("19.2").items() if "rasbt" in one.machine}
+    found = gains("gpt2_ladder", "tokens_per_s", listed, lower=False)
+    assert found == pytest.approx(listed, rel=1e-3)
+    listed = {name: one.value for name, one in published.ratios("19.5").items()}
+    found = gains("speedrun_records", "minutes", SPEEDRUN, lower=True)
+    assert {SPEEDRUN[name]: gain for name, gain in found.items()} == pytest.approx(listed, rel=1e-3)
+
+
+def test_the_records_are_in_their_order_and_each_is_faster():
+    rows = published.table("speedrun_records")
+    assert [row["date"] for row in rows] == sorted(row["date"] for row in rows)
+    assert sorted({int(row["record"]) for row in rows}) == list(range(1, 90))
+    slower = [b["rung"] for a, b in itertools.pairwise(rows) if float(b["minutes"]) >= float(a["minutes"])]
+    assert slower == ["record 21 timed by new rules", "record 21 with a newer PyTorch"]
 
 
 def test_the_profile_of_ones_own_run_does_not_keep_a_published_value_away(monkeypatch):
