@@ -11,6 +11,8 @@ from trainplan.arguments import Count, Positive, checked
 from trainplan.cluster.constants import CONSTANTS, Constants
 from trainplan.cluster.hardware import Cluster, network
 from trainplan.cluster.layout import Layout
+from trainplan.cluster.rank_memory import stage_memory
+from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.software import Software
 from trainplan.cluster.step_prediction import Step, step
 from trainplan.costs.transformers import Transformer
@@ -24,7 +26,7 @@ from trainplan.units import GIGA
 TABLE = "planner_steps"  # written by scripts/published_steps.py from the other published tables
 COMPARISONS = (
     "megatron", "selective recomputation", "zero bubble", "llm-foundry", "llm-foundry H100", "torchtitan", "nanotron",
-    "nemo", "megatron bridge", "zero bubble memory",
+    "nemo", "megatron bridge", "zero bubble memory", "torchtitan memory", "nanotron memory",
 )  # fmt: skip
 
 
@@ -48,12 +50,14 @@ def _rows(name: str) -> tuple[Mapping[str, str], ...]:
 
 
 def compare(name: str, constants: Constants = CONSTANTS) -> Agreement[Step]:
-    """The model with any constants compared with a table of COMPARISONS: speeds, or GB on the fullest GPU."""
+    """The model with any constants compared with a table of COMPARISONS: speeds, or GB on the fullest GPU or rank 0."""
     rows = _rows(name)
     unit, compared = rows[0]["unit"], []
     for row, inputs in zip(rows, _inputs(name), strict=True):
         found = step(*inputs, constants=constants)
-        predicted = found.memory_bytes / GIGA if unit == "GB" else found.tokens_per_s_per_gpu
+        predicted = found.tokens_per_s_per_gpu if unit.startswith("tok") else found.memory_bytes / GIGA
+        if unit == "GB of the first stage":
+            predicted = sum(stage_memory(rank_share(*inputs), 0).values()) / GIGA
         compared.append(Compared(row["label"], predicted, float(row["published"]), found))
     return Agreement(name, unit, tuple(compared), rows[0]["source"])
 
