@@ -22,7 +22,7 @@ from collections.abc import Callable
 import numpy as np
 
 from labkit.measure.published import table
-from trainplan.cluster.constants import CONSTANTS, NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S, Constants
+from trainplan.cluster.constants import CONSTANTS, HOP_S, LL_HOP_S, NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S, Constants
 from trainplan.cluster.step_prediction import EXPERTS, Step
 from trainplan.cluster.validation import COMPARISONS, compare
 from trainplan.costs.collectives import ALGORITHMS, Link, fit_link, wire_s
@@ -53,22 +53,27 @@ def links() -> dict[str, Link]:
     """NVLINK3 and NVLINK4 as fitted. The H200's ring was timed small, or huge: its bulk start is the A100's."""
     a100 = two_lines(measured("A100 SXM"), "ring")
     points = measured("H200 SXM")
-    ring = _line([point for point in points if point[0] < _NVLS_FROM], "ring")
+    ring = _line([point for point in points if point[0] < _NVLS_FROM], "ring", LL_HOP_S)
     switch = two_lines([point for point in points if point[0] >= _NVLS_FROM], "nvls")
-    h200 = Link(a100.alpha_s, statistics.median(bus("Ring")), low_latency=ring, switch=switch)
+    h200 = Link(HOP_S, statistics.median(bus("Ring")), low_latency=ring, switch=switch, start_s=a100.start_s)
     return {"NVLINK3": a100, "NVLINK4": h200}
 
 
-def _line(points: list[tuple[float, float]], algorithm: str) -> Link:
-    return fit_link([size for size, _ in points], [time for _, time in points], 8, algorithm=algorithm)
+def _line(points: list[tuple[float, float]], algorithm: str, hop_s: float | None = None) -> Link:
+    """A line through all-reduces over 8 GPUs; of its seconds without bytes `hop_s` belong to each hop, if given."""
+    line = fit_link([size for size, _ in points], [time for _, time in points], 8, algorithm=algorithm)
+    if hop_s is None:
+        return line
+    return dataclasses.replace(line, alpha_s=hop_s, start_s=ALGORITHMS[algorithm](8)[0] * (line.alpha_s - hop_s))
 
 
 def two_lines(points: list[tuple[float, float]], algorithm: str) -> Link:
     """A link with a low-latency line for the smaller sizes; each size is tried as the first of the bulk line's."""
     points = sorted(points)
+    hop, low_hop = (HOP_S, LL_HOP_S) if algorithm == "ring" else (None, None)
     hops, factor = ALGORITHMS[algorithm](8)
     links = [
-        dataclasses.replace(_line(points[i:], algorithm), low_latency=_line(points[:i], algorithm))
+        dataclasses.replace(_line(points[i:], algorithm, hop), low_latency=_line(points[:i], algorithm, low_hop))
         for i in range(2, len(points) - 1)
     ]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from labkit.core.units import GIGA, TERA
 from labkit.measure.published import FOLDER, table
-from trainplan.cluster.constants import NETWORK_SHARE
+from trainplan.cluster.constants import EFA_HOP_S, NETWORK_ALPHA_S, NETWORK_SHARE
 from trainplan.cluster.hardware import Cluster, network
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.software import SOFTWARE
@@ -193,7 +193,8 @@ def nanotron(memory: bool = False) -> Iterator[PublishedStep]:
     """nanotron: MFU in % of the best layout found for each size and number of H100 nodes (Hugging Face 2025), or GB.
 
     Gradients are summed and exchanged in float32 (scripts/scaling_benchmarks.py, ACCUMULATE_GRAD_IN_FP32). Memory is
-    rank 0's, so of the first stage, in units of 2^30 bytes (src/nanotron/logging/base.py, create_table_log).
+    rank 0's, so of the first stage, in units of 2^30 bytes (create_table_log in its trainer's logs). Its
+    cluster is AWS's p5 (The Ultra-Scale Playbook).
     """
     for row in table("nanotron"):
         layers, hidden, heads, inner = _counts(row, "layers", "hidden", "heads", "intermediate")
@@ -206,7 +207,8 @@ def nanotron(memory: bool = False) -> Iterator[PublishedStep]:
         label = f"{row['model_params_b']}B, {gpus} GPUs, {data} x {tensor} x {pipeline}"
         published = float(row["mfu_pct"]) / 100 * find(_H100).peaks["bfloat16"] / shape.flop_per_token
         published = _GIB * float(row["memory_gb"]) if memory else published
-        yield PublishedStep(label, shape, Cluster(_H100, gpus), layout, int(row["global_batch_seqs"]), published)
+        cluster = Cluster(_H100, gpus, inter=network(50 * GIGA, hop_s=EFA_HOP_S))
+        yield PublishedStep(label, shape, cluster, layout, int(row["global_batch_seqs"]), published)
 
 
 # ---- NVIDIA's recipes ----
@@ -358,6 +360,8 @@ def text() -> str:
                 cluster["torus"] = row.cluster.torus
             if link is not None:
                 cluster["inter"] = round(link.bytes_per_s / NETWORK_SHARE)
+                if (hop_s := link.alpha_s - NETWORK_ALPHA_S) > 0:
+                    cluster["hop_s"] = round(hop_s, 9)
             write.writerow(
                 (
                     name, row.label, unit, f"{row.published:.6g}", row.batch,

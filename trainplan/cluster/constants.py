@@ -84,15 +84,27 @@ HOST_BYTES_PER_S = 0.75 * 2 * 8 * 25.6e9 / 8
 # scripts/fit_cluster.py.
 SEND_START_S, SEND_SHARE = 0.247e-3, 0.348
 
-_FITTED = "fitted to data/published/collectives_busbw_a100_h200.csv by scripts/fit_cluster.py"
-NVLINK3 = Link(5.98e-6, 220e9, low_latency=Link(2.98e-6, 23.6e9), name="NVLink 3 (A100), 300 GB/s", source=_FITTED)
+# Seconds before a collective's first hop, whatever the ranks: what the A100 curve's 14 hops leave over of NCCL's own
+# figures for a hop over NVLink (NVIDIA/nccl, src/graph/tuning.cc, commit 01afd20a, ring: Simple 3.4 and LL 0.47 µs).
+COLLECTIVE_START_S = 36e-6
+_FITTED = "fitted to data/published/collectives_busbw_a100_h200.csv by scripts/fit_cluster.py; hops: NCCL's tuning.cc"
+HOP_S, LL_HOP_S = 3.4e-6, 0.47e-6
+NVLINK3 = Link(
+    HOP_S,
+    220e9,
+    low_latency=Link(LL_HOP_S, 23.6e9, start_s=35.1e-6),
+    name="NVLink 3 (A100), 300 GB/s",
+    source=_FITTED,
+    start_s=36.1e-6,
+)
 NVLINK4 = Link(
-    5.98e-6,
+    HOP_S,
     365e9,
-    low_latency=Link(2.76e-6, 356e9),
+    low_latency=Link(LL_HOP_S, 356e9, start_s=32.1e-6),
     switch=Link(45.3e-6, 306e9, low_latency=Link(23.1e-6, 210e9)),
     name="NVLink 4 (H100, H200), 450 GB/s",
     source=_FITTED,
+    start_s=36.1e-6,
 )
 # Share of NVLink's printed rate that an all-reduce reaches, for a generation whose rate alone is known: 220 of 300 GB/s
 # on A100, 365 of 450 on H200.
@@ -105,6 +117,8 @@ ICI_HOP_S, ICI_SHARE = 1e-6, 0.9
 NETWORK_SHARE = 0.85
 # Start of a hop between nodes, with the protocols Simple and LL.
 NETWORK_ALPHA_S, NETWORK_LOW_LATENCY_ALPHA_S = 9.6e-6, 2.7e-6
+# What aws-ofi-nccl tells NCCL that a hop over EFA takes on p4d, p4de and p5 (aws/aws-ofi-nccl, platform-aws.c, latency).
+EFA_HOP_S = 75e-6
 NETWORK_SOURCE = (
     "printed rate: data/published/interconnect_specs.csv for InfiniBand; start of a hop: NVIDIA/nccl, "
     "src/graph/tuning.cc (commit 01afd20a), ring, Simple and LL"

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-from trainplan.arguments import ANYTHING, Count, Number, Positive, Share, checked
+from trainplan.arguments import ANYTHING, Count, NonNegative, Number, Positive, Share, checked
 from trainplan.cluster import constants
 from trainplan.costs.collectives import Link
 from trainplan.errors import LayoutError
@@ -17,11 +17,15 @@ from trainplan.units import GIGA, format_si
 
 
 @checked
-def network(bytes_per_s: Positive, name: str = "") -> Link:
-    """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach."""
-    reached = constants.NETWORK_SHARE * bytes_per_s
-    low_latency = Link(constants.NETWORK_LOW_LATENCY_ALPHA_S, reached / 2)
-    return Link(constants.NETWORK_ALPHA_S, reached, low_latency, name=name, source=constants.NETWORK_SOURCE)
+def network(bytes_per_s: Positive, name: str = "", hop_s: NonNegative = 0.0) -> Link:
+    """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach.
+
+    `hop_s` is what a hop takes longer than over InfiniBand: constants.EFA_HOP_S for AWS's network.
+    """
+    reached, start = constants.NETWORK_SHARE * bytes_per_s, constants.COLLECTIVE_START_S
+    low_latency = Link(constants.NETWORK_LOW_LATENCY_ALPHA_S + hop_s, reached / 2, start_s=start)
+    alpha = constants.NETWORK_ALPHA_S + hop_s
+    return Link(alpha, reached, low_latency, name=name, source=constants.NETWORK_SOURCE, start_s=start)
 
 
 HDR = network(25 * GIGA, "InfiniBand HDR, 25 GB/s a GPU")
@@ -123,7 +127,9 @@ def _usual_intra(device: Device) -> Link:
     for link, both_directions in ((constants.NVLINK3, 600 * GIGA), (constants.NVLINK4, 900 * GIGA)):
         if printed == both_directions:
             return link
-    return Link(constants.NVLINK3.alpha_s, constants.NVLINK_SHARE * printed / 2, name=direction)
+    return replace(
+        constants.NVLINK3, bytes_per_s=constants.NVLINK_SHARE * printed / 2, low_latency=None, name=direction, source=""
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -137,7 +143,10 @@ def group_link(cluster: Cluster, ranks: int, stride: int) -> Link:
     inside = min(ranks, max(cluster.gpus_per_node // stride, 1))
     nodes = -(-ranks // inside)
     intra = cluster.inside if cluster.torus is None else _torus_link(cluster.inside, cluster.torus, inside, stride)
-    return intra if nodes == 1 else _mixed(intra, cluster.between, inside, nodes / ranks)
+    if cluster.gpu.vendor == "AMD" and cluster.intra is None and 1 < inside < cluster.gpus_per_node:
+        # each GPU has a link of its own to every other (data/published/interconnect_specs.csv, "all-to-all")
+        intra = replace(intra, bytes_per_s=intra.bytes_per_s * (inside - 1) / (cluster.gpus_per_node - 1))
+    return intra if nodes == 1 else _mixed(intra, cluster.between, inside, nodes)
 
 
 def _torus_link(link: Link, sides: tuple[int, ...], ranks: int, stride: int) -> Link:
@@ -160,12 +169,17 @@ def _torus_link(link: Link, sides: tuple[int, ...], ranks: int, stride: int) -> 
     return replace(link, alpha_s=hops / (ranks - 1) * link.alpha_s, bytes_per_s=axes / len(sides) * link.bytes_per_s)
 
 
-def _mixed(intra: Link, inter: Link, inside: int, share_between: float) -> Link:
+def _mixed(intra: Link, inter: Link, inside: int, nodes: int) -> Link:
+    """The link of a ring through `inside` GPUs of each node, and of a tree of the nodes with a chain in each.
+
+    Source of the tree's hops: NVIDIA/nccl, src/graph/tuning.cc (commit 01afd20a).
+    """
     low = None
     if intra.low_latency is not None and inter.low_latency is not None:
-        low = _mixed(intra.low_latency, inter.low_latency, inside, share_between)
-    return Link(
-        share_between * inter.alpha_s + (1 - share_between) * intra.alpha_s,
-        min(intra.bytes_per_s, inside * inter.bytes_per_s) if inside > 1 else inter.bytes_per_s,
-        low,
-    )
+        low = _mixed(intra.low_latency, inter.low_latency, inside, nodes)
+    rate = min(intra.bytes_per_s, inside * inter.bytes_per_s) if inside > 1 else inter.bytes_per_s
+    start = max(intra.start_s, inter.start_s)
+    ring = inter.alpha_s / inside + (1 - 1 / inside) * intra.alpha_s
+    depth = (inside - 1) * intra.alpha_s + math.ceil(math.log2(nodes)) * inter.alpha_s
+    tree = Link(depth / math.ceil(math.log2(inside * nodes)), rate, low and low.tree, start_s=start)
+    return Link(ring, rate, low, start_s=start, tree=tree)
