@@ -15,7 +15,7 @@ from trainplan.cluster.software import Software
 from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
 from trainplan.facts.csv_tables import published
-from trainplan.facts.devices import find
+from trainplan.facts.devices import Device, find
 
 TABLE = "planner_steps"  # written by scripts/published_steps.py from the other published tables
 SOURCES = {  # of the speeds in each table: who measured them
@@ -29,9 +29,13 @@ Inputs = tuple[Transformer, Cluster, Layout, int]
 
 
 class Nearest(NamedTuple):
-    """The published step most like another, how far off it is (1: one kind, or one size 16 times), and in what."""
+    """The published step most like another, its class, how far off it is (1: one kind, or one size 16 times), in what.
+
+    The class is its table, and what of it is hard to predict: "megatron bridge, experts".
+    """
 
     label: str
+    kind: str
     distance: float
     differs: tuple[str, ...]
 
@@ -56,11 +60,16 @@ def inputs(name: str) -> tuple[Inputs, ...]:
     return tuple(made)
 
 
+def generation(device: Device) -> str:
+    """What devices have in common that are alike: an architecture of GPUs, a generation of TPUs."""
+    return device.name if device.vendor == "Google" else device.architecture
+
+
 def _kinds(model: Transformer, cluster: Cluster, layout: Layout) -> dict[str, object]:
     """What a step is, in words that two steps share or don't."""
     over_nodes = layout.tensor > cluster.gpus_per_node
     return {
-        "another device": cluster.gpu.architecture,
+        "another device": generation(cluster.gpu),
         "another precision": precision(layout.dtype).compute_dtype.removeprefix("b"),
         "another level of ZeRO": max(layout.zero, 1),
         "tensor ranks in other places": (layout.tensor > 1) + over_nodes,
@@ -68,10 +77,26 @@ def _kinds(model: Transformer, cluster: Cluster, layout: Layout) -> dict[str, ob
         "context ranks in one of them": layout.context > 1,
         "experts in one of them": model.experts > 0,
         "another schedule": layout.schedule,
+        "another library": _habits(layout.software),
         "another attention": model.fused_attention,
         "an offloaded optimizer": layout.offload,
         "groups that split among themselves": layout.shard is not None,
     }
+
+
+def _habits(software: Software) -> tuple[object, ...]:
+    """What of a library shows in a step's time, but for its ZeRO-3."""
+    return (
+        software.attention, software.fused, software.early_stop, software.fused_gradients, software.copied_gathers,
+        software.messages,
+    )  # fmt: skip
+
+
+def kind(table: str, model: Transformer, layout: Layout) -> str:
+    """The class of a step of a table."""
+    if model.experts:
+        return f"{table}, experts"
+    return f"{table}, 8 bit" if precision(layout.dtype).compute_dtype == "float8" else table
 
 
 def _sizes(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> dict[str, float]:
@@ -87,10 +112,10 @@ def _sizes(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> 
 
 
 @functools.cache
-def _known() -> tuple[tuple[str, str, dict[str, object], dict[str, float]], ...]:
-    """Source, label, kinds and sizes of every published speed."""
+def _known() -> tuple[tuple[str, str, str, dict[str, object], dict[str, float]], ...]:
+    """Source, class, label, kinds and sizes of every published speed."""
     return tuple(
-        (source, row["label"], _kinds(*made[:3]), _sizes(*made))
+        (source, kind(name, made[0], made[2]), row["label"], _kinds(*made[:3]), _sizes(*made))
         for name, source in SOURCES.items()
         for row, made in zip(rows(name), inputs(name), strict=True)
     )
@@ -106,10 +131,10 @@ def nearest(model: Transformer, cluster: Cluster, layout: Layout, batch: int, wi
         return far + _SIZE * sum(abs(sizes[name] - their_sizes[name]) for name in sizes)
 
     known = [one for one in _known() if one[0] != without]
-    source, label, their_kinds, their_sizes = min(known, key=lambda one: distance(*one[2:]))
+    source, found, label, their_kinds, their_sizes = min(known, key=lambda one: distance(*one[3:]))
     differs = [name for name in kinds if kinds[name] != their_kinds[name]]
     for name in sizes:
         times = math.exp(sizes[name] - their_sizes[name])
         if not 1 / 3 < times < 3:
             differs.append(f"{max(times, 1 / times):.0f} times {'as much' if times > 1 else 'less'} in {name}")
-    return Nearest(f"{source}, {label}", distance(their_kinds, their_sizes), tuple(differs))
+    return Nearest(f"{source}, {label}", found, distance(their_kinds, their_sizes), tuple(differs))

@@ -60,8 +60,8 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         "Transformer Engine": replace(_MEGATRON, attention=3, async_tensor="all", fused_gradients=True),
         # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1, and the loss
         # FlashAttention's, in the logits' place
-        "llm-foundry": Software(attention=1, fused_loss=True),
-        "llm-foundry, torch 2.0": Software(attention=1, early_stop=False, fused_loss=True),
+        "llm-foundry": Software(attention=1, fused_loss=True, fragments=0.05),
+        "llm-foundry, torch 2.0": Software(attention=1, early_stop=False, fused_loss=True, fragments=0.05),
         # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs; jax.checkpoint
         # drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py, remat_dce)
         "MaxText": Software(async_tensor="all", fused_loss=True, copied_gathers=False, fragments=0.0),
