@@ -43,9 +43,9 @@ class Cluster(Shown):
     `device` is a Device, an object with the same facts, or a name of the catalogue. `intra` and `inter` are a GPU's
     own links inside the node and between nodes. None stands for what such a node usually has: the GPU's NVLink (else
     PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A slice of TPUs is one node with a `torus` of these
-    sides, all of whose axes a collective uses that spans them. `reserve` is the share of the printed memory that layouts
-    must leave free. The driver reports 7 % more than is printed (nvidia-smi: 81,559 MiB of an H100's 80 GB), so that by
-    default 8 % of it is left for the driver itself, workspaces and buffers of collectives. Raises LayoutError for counts below 1, nodes that aren't
+    sides, all of whose axes a collective uses that spans them. `reserve` is the share of the printed memory that layouts must
+    leave free for the driver, workspaces and buffers of collectives; from there on published runs were slower. 5 % of
+    what is printed are 11 % of what the driver reports (constants.REPORTED). Raises LayoutError for counts below 1, nodes that aren't
     full and a torus of another size, UnknownDevice for a name that the catalogue hasn't.
     """
 
@@ -56,7 +56,7 @@ class Cluster(Shown):
     intra: Link | None = None
     inter: Link | None = None
     torus: tuple[Count, ...] | None = None
-    reserve: Share = 0.02
+    reserve: Share = 0.05
 
     def __post_init__(self) -> None:
         if self.gpus > self.gpus_per_node and self.gpus % self.gpus_per_node:

@@ -112,7 +112,7 @@ class Step(Shown):
             f"the largest published step was on {most:,} of them": self.cluster.gpus > most,
             "no published step had tensor ranks in several nodes": layout.tensor > self.cluster.gpus_per_node,
             "less than two fifths of it is compute": computing < 0.4 * self.seconds,
-            "the memory is all but full, which costs time": 0.93 * room < self.memory_bytes <= REPORTED * room,
+            "the memory is all but full, which costs time": not self.fits and self.memory_bytes <= REPORTED * room,
             "it needs more memory than there is": self.memory_bytes > REPORTED * room,
             f"no published step had the schedule {layout.schedule}": layout.schedule != "1F1B",
             "no published step offloaded its optimizer": layout.offload,
