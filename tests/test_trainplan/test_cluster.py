@@ -327,7 +327,7 @@ def test_what_a_library_does_shows():
     alone = with_software(dataclasses.replace(pipeline, dtype="autocast bfloat16"), 8, reshard=False)
     of_stage = shape.layers / 8 * shape.block_params + shape.embedding_params
     more = summed.memory["gathered for a moment"] - alone.memory["gathered for a moment"]
-    assert more == pytest.approx(4 * of_stage * (1 - 8 / shape.layers))  # one block's were there before
+    assert more == pytest.approx(4 * of_stage * (1 - 8 / shape.layers), rel=1e-4)  # one block's were there before
     copied = with_software(summed.layout, 256, gradient_copies=4).memory["gradients"]
     assert copied == pytest.approx(2 * with_software(summed.layout, 256).memory["gradients"])
     spare = with_software(fragments=0.2).memory["fragments"]
@@ -407,9 +407,9 @@ def test_slices_exchange_over_the_data_centre_s_network():
 
 def test_a_reserve_is_left_free():
     full = Cluster(A100, 64, reserve=0.0)
-    assert best_layout(model("Llama-2-70B"), full, 512).step.memory_bytes > 0.95 * 80e9
+    assert best_layout(model("Llama-2-70B"), full, 512).step.memory_bytes > 0.97 * 80e9
     found = best_layout(model("Llama-2-70B"), node(64), 512)
-    assert all(each.memory_bytes <= 0.95 * 80e9 for each in (found.step, *found.runners_up))
+    assert all(each.memory_bytes <= 0.97 * 80e9 for each in (found.step, *found.runners_up))
 
 
 # --- search ----------------------------------------------------------------------------------------------------------
@@ -469,7 +469,7 @@ def test_what_does_not_fit_says_what_is_over_by_how_much_and_what_splits_it():
     made = step(model("Llama-2-70B"), node(64), Layout(64), 512)
     with pytest.raises(
         LayoutError,
-        match=r"70.8 GiB a GPU \(74.5 GiB less 5% in reserve\), .* over; .* optimizer state, .* and ZeRO 1 to 3",
+        match=r"72.3 GiB a GPU \(74.5 GiB less 3% in reserve\), .* over; .* optimizer state, .* and ZeRO 1 to 3",
     ):
         require_fit(made)
     with pytest.raises(LayoutError, match=r"leanest .* TiB over"):

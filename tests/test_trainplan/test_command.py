@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_said_with_what_would_make_it_smaller():
         (["llama3-8b", "--gpus", "9999999999999999999999xH100"], "--gpus to be a number of at most 10,000,000"),
         (["llama3-8b", "--gpus", "8xH100", "--tokens", "1e30"], "--tokens to be a number of at most 1e+18"),
         (["llama3-8b", "--gpus", "8xH100", "--show", "1e9"], "--show to be a number of at most 1,000, such as"),
-        (["llama3-405b", "--gpus", "88xA100"], "Take about"),
+        (["llama3-405b", "--gpus", "88xA100"], "Take about 96 GPUs"),
         (["llama3-8b", "--gpus", "8xH100", "--layout", "tp=8,tp=4"], "part of --layout once, got tp twice"),
         (["llama3-8b", "--gpus", "8xH100", "--picture", ""], "a folder that exists, got ''"),
         (

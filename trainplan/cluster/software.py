@@ -30,7 +30,8 @@ class Software:
     of collectives in which gradients (or new weights) of a block are exchanged under ZeRO-0 and 1; 0 puts those of all
     blocks into one. `gradient_copies`: bytes a parameter of gradients beside the sum, such as the buckets of
     DistributedDataParallel. `fragments`: what the allocator holds and can't use, as a share of what a step allocates
-    and frees; fitted by scripts/fit_memory.py to the library's published memory, and torch's where none was published.
+    and frees; fitted by scripts/fit_cluster.py to the library's published memory; of llm-foundry, which published
+    none, assumed so that its fullest runs, slowed by a full memory, come to what the driver reports.
     """
 
     attention: Literal[1, 2, 3] = 2
@@ -47,7 +48,7 @@ class Software:
     fragments: Share = 0.1
 
 
-_MEGATRON = Software(early_stop=False, fused_loss=True, copied_gathers=False, fragments=0.0)
+_MEGATRON = Software(early_stop=False, fused_loss=True, copied_gathers=False, fragments=0.02)
 SOFTWARE: Mapping[str, Software] = MappingProxyType(
     {
         # blocks are compiled, the loss is not (torchtitan until 2024)
@@ -67,7 +68,7 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         "MaxText": Software(async_tensor="all", fused_loss=True, copied_gathers=False, fragments=0.0),
         # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py). 16-bit gradients and
         # DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py)
-        "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4, fragments=0.35),
+        "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4),
     }
 )
 TORCH = SOFTWARE["torch"]

@@ -89,7 +89,7 @@ class Step(Shown):
         """
         width = math.exp(SPREAD[self.nearest.kind] + WIDENED * self.nearest.distance)
         others = self.by_library.values()
-        return min(self.seconds / width, *others), max(self.seconds * width, *others)
+        return min((self.seconds / width, *others)), max((self.seconds * width, *others))
 
     @property
     def outside(self) -> tuple[str, ...]:
