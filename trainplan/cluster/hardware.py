@@ -17,16 +17,22 @@ from trainplan.units import GIGA, format_si
 
 
 @checked
-def network(bytes_per_s: Positive, name: str = "") -> Link:
-    """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach."""
+def network(bytes_per_s: Positive, name: str = "", *, sharp: bool = False) -> Link:
+    """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach.
+
+    With `sharp` its switches add what passes through them (InfiniBand's SHARP: Graham et al. 2016), so that an
+    all-reduce sends each byte once instead of twice; at the same share of the rate, which is assumed.
+    """
     reached = constants.NETWORK_SHARE * bytes_per_s
     low_latency = Link(constants.NETWORK_LOW_LATENCY_ALPHA_S, reached / 2)
-    return Link(constants.NETWORK_ALPHA_S, reached, low_latency, name=name, source=constants.NETWORK_SOURCE)
+    switch = Link(constants.NETWORK_ALPHA_S, reached) if sharp else None
+    return Link(constants.NETWORK_ALPHA_S, reached, low_latency, switch, name, constants.NETWORK_SOURCE)
 
 
 HDR = network(25 * GIGA, "InfiniBand HDR, 25 GB/s a GPU")
 NDR = network(50 * GIGA, "InfiniBand NDR, 50 GB/s a GPU")
-
+XDR = network(100 * GIGA, "InfiniBand XDR, 100 GB/s a GPU")
+NVL72 = 72  # GPUs that share an NVLink switch in a rack of GB200 or GB300
 
 _Gpus = Annotated[int, Number(least=1, most=10_000_000)]  # searches try every divisor
 
@@ -38,10 +44,11 @@ class Cluster(Shown):
 
     `device` is a Device, an object with the same facts, or a name of the catalogue. `intra` and `inter` are a GPU's
     own links inside the node and between nodes. None stands for what such a node usually has: the GPU's NVLink (else
-    PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A slice of TPUs is one node with a `torus` of these
-    sides, all of whose axes a collective uses that spans them. `reserve` is the share of the memory that layouts must
-    leave free, for the driver, workspaces and fragmentation. Raises LayoutError for counts below 1, nodes that aren't
-    full and a torus of another size, UnknownDevice for a name that the catalogue hasn't.
+    PCIe), and HDR InfiniBand for an A100 or older, XDR for Blackwell Ultra, NDR for others. With gpus_per_node=NVL72 a
+    rack of GB200 is a node. A slice of TPUs is one node with a `torus` of these sides, all of whose axes a collective
+    uses that spans them. `reserve` is the share of the memory that layouts must leave free, for the driver, workspaces
+    and fragmentation. Raises LayoutError for counts below 1, nodes that aren't full and a torus of another size,
+    UnknownDevice for a name that the catalogue hasn't.
     """
 
     MAKER: ClassVar = "trainplan.Cluster('A100 SXM4 80GB', 8) is one."
@@ -84,7 +91,8 @@ class Cluster(Shown):
     @functools.cached_property
     def between(self) -> Link:
         """A GPU's link between nodes."""
-        return self.inter or (NDR if (self.gpu.year or 0) >= 2022 else HDR)
+        usual = XDR if self.gpu.architecture == "Blackwell Ultra" else NDR if (self.gpu.year or 0) >= 2022 else HDR
+        return self.inter or usual
 
     @property
     def nodes(self) -> int:
@@ -113,7 +121,8 @@ def pcie(device: Device) -> Link:
 def _usual_intra(device: Device) -> Link:
     printed = device.interconnect_bytes_per_s
     # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
-    bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in ("SXM", "GH200", "GB200"))
+    boards = ("SXM", "GH200", "GB200", "GB300")
+    bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in boards)
     if printed is None or bridged:
         return pcie(device)
     direction = f"{format_si(printed / 2, 'B/s')} a direction"
@@ -122,7 +131,11 @@ def _usual_intra(device: Device) -> Link:
     for link, both_directions in ((constants.NVLINK3, 600 * GIGA), (constants.NVLINK4, 900 * GIGA)):
         if printed == both_directions:
             return link
-    return Link(constants.NVLINK3.alpha_s, constants.NVLINK_SHARE * printed / 2, name=direction)
+    faster, switch = printed / (900 * GIGA), constants.NVLINK4.switch
+    if switch is not None and faster > 1:  # assumed to have grown with the rate
+        switch = Link(switch.alpha_s, faster * switch.bytes_per_s)
+    rate = constants.NVLINK_SHARE * printed / 2
+    return Link(constants.NVLINK3.alpha_s, rate, switch=switch if faster > 1 else None, name=direction)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -163,8 +176,6 @@ def _mixed(intra: Link, inter: Link, inside: int, share_between: float) -> Link:
     low = None
     if intra.low_latency is not None and inter.low_latency is not None:
         low = _mixed(intra.low_latency, inter.low_latency, inside, share_between)
-    return Link(
-        share_between * inter.alpha_s + (1 - share_between) * intra.alpha_s,
-        min(intra.bytes_per_s, inside * inter.bytes_per_s) if inside > 1 else inter.bytes_per_s,
-        low,
-    )
+    rate = min(intra.bytes_per_s, inside * inter.bytes_per_s) if inside > 1 else inter.bytes_per_s
+    switch = None if inter.switch is None else Link(inter.switch.alpha_s, rate)
+    return Link(share_between * inter.alpha_s + (1 - share_between) * intra.alpha_s, rate, low, switch)

@@ -23,12 +23,13 @@ class Software:
     (Megatron-LM from 2022), or "all", in pieces of a product (Wang et al. 2023, Overlap communication with dependent
     computation; Transformer Engine; torch's asynchronous tensor parallelism). `reshard`: ZeRO-3 gathers the weights for
     every pass of every micro-batch; without, once a step, and keeps them. `float8_gather`: it gathers them in 8 bit
-    where they are computed with in 8 bit. `fused_loss`: the loss works in the logits' place. `fused_gradients`: the
-    product that makes a weight's gradient adds it to the sum of earlier micro-batches (Megatron-LM from 2022); else a
-    kernel of its own reads and writes both. `copied_gathers`: sequence-parallel gathers and scatters aren't along the
-    first dimension, and so are copied (torch's DTensor; pytorch/torchtitan, pull request 437). `messages` is the number
-    of collectives in which gradients (or new weights) of a block are exchanged under ZeRO-0 and 1; 0 puts those of all
-    blocks into one.
+    where they are computed with in 8 bit; `float8_dispatch`: so are tokens sent to experts, not what comes back
+    (DeepSeek-AI 2024, DeepSeek-V3, section 3.3.3; DeepEP). `fused_loss`: the loss works in the logits' place.
+    `fused_gradients`: the product that makes a weight's gradient adds it to the sum of earlier micro-batches
+    (Megatron-LM from 2022); else a kernel of its own reads and writes both. `copied_gathers`: sequence-parallel gathers
+    and scatters aren't along the first dimension, and so are copied (torch's DTensor; pytorch/torchtitan, pull request
+    437). `messages` is the number of collectives in which gradients (or new weights) of a block are exchanged under
+    ZeRO-0 and 1; 0 puts those of all blocks into one.
     """
 
     attention: Literal[1, 2, 3] = 2
@@ -37,6 +38,7 @@ class Software:
     async_tensor: Literal["no", "backward", "all"] = "no"
     reshard: bool = True
     float8_gather: bool = False
+    float8_dispatch: bool = False
     fused_loss: bool = True
     fused_gradients: bool = False
     copied_gathers: bool = True
@@ -54,6 +56,7 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         "Transformer Engine": Software(
             attention=3, early_stop=False, async_tensor="all", fused_gradients=True, copied_gathers=False
         ),
+        "DeepSeek": Software(attention=3, fused_gradients=True, copied_gathers=False, float8_dispatch=True),
         # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1
         "llm-foundry": Software(attention=1),
         "llm-foundry, torch 2.0": Software(attention=1, early_stop=False),

@@ -71,7 +71,7 @@ class Step(Shown):
         """What makes the step hard to predict: the key of its interval in LEFT_OUT."""
         if self.model.experts:
             return "experts"
-        return "8 bit" if precision(self.layout.dtype).compute_dtype == "float8" else "16 bit"
+        return "8 bit" if precision(self.layout.dtype).scaled else "16 bit"
 
     @property
     def outside(self) -> tuple[str, ...]:
@@ -83,6 +83,8 @@ class Step(Shown):
             EXPERTS: self.model.experts > 0,
             "no published step was compared on this device": not gpu.architecture.startswith(_COMPARED),
             "no published step was computed in float32 or tf32": compute_dtype in ("float32", "tf32"),
+            "no published step was computed in 4 bit": compute_dtype == "float4",
+            "no published step trained adapters alone": self.model.adapters > 0,
             f"the largest published step was on {_MOST_GPUS:,} GPUs": self.cluster.gpus > _MOST_GPUS,
             "less than two fifths of it is compute": computing < 0.4 * self.seconds,
             "the memory is all but full, which costs time": 0.97 * room < self.memory_bytes <= room,
