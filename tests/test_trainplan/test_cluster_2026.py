@@ -91,7 +91,8 @@ def _exchange_s(known, layout):
 def test_limited_routing_sends_one_copy_to_each_node():
     """Of 4 nodes that 8 experts may be on, 4 (1 - (3/4)^8) are met; 7 of 8 nodes are others than the token's own."""
     token = 4096 * 7168 * (1 + 2)  # bytes there in 8 bit, and back in 16
-    network_s = 2 * H800.between.alpha_s + token * 4 * (1 - 0.75**8) * 7 / 8 / H800.between.bytes_per_s
+    start_s = H800.between.start_s + H800.between.alpha_s
+    network_s = 2 * start_s + token * 4 * (1 - 0.75**8) * 7 / 8 / H800.between.bytes_per_s
     node_s = 8 * token * 7 / 8 / H800.inside.bytes_per_s
     assert _exchange_s(DEEPSEEK, DUALPIPE) == pytest.approx(max(network_s, node_s), rel=0.01)
     assert _exchange_s(replace(DEEPSEEK, max_nodes=0), DUALPIPE) > 1.8 * _exchange_s(DEEPSEEK, DUALPIPE)
