@@ -23,7 +23,16 @@ from typing import NamedTuple
 import numpy as np
 
 from labkit.measure.published import table
-from trainplan.cluster.constants import CONSTANTS, HOP_S, LL_HOP_S, NVLINK3, NVLINK4, SEND_SHARE, SEND_START_S, Constants
+from trainplan.cluster.constants import (
+    CONSTANTS,
+    HOP_S,
+    LL_HOP_S,
+    NVLINK3,
+    NVLINK4,
+    SEND_SHARE,
+    SEND_START_S,
+    Constants,
+)
 from trainplan.cluster.evidence import SOURCES, Nearest, inputs, kind, nearest, rows
 from trainplan.cluster.rank_memory import memory, stage_memory
 from trainplan.cluster.rank_share import rank_share
@@ -249,7 +258,7 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
     for name in TABLES:
         say(f"{compare(name, found)}\n")
     spread, everything = spreads(found), left_out(found)
-    say(f"spread: {({one: round(size, 3) for one, size in spread.items()})}\n")
+    say(f"spread: { ({one: round(size, 3) for one, size in spread.items()}) }\n")
     say(f"widened by {widening(everything, spread):.3f} a unit of distance\n")
     for source in dict.fromkeys(one.source for one in everything):
         say(f"left out, {source}: {_errors([one for one in everything if one.source == source])}\n")

@@ -87,6 +87,9 @@ RANDOM_FLOP = 50
 # DDR4-3200 a socket, two sockets for 8 GPUs, at three quarters of their rate.
 HOST_BYTES_PER_S = 0.75 * 2 * 8 * 25.6e9 / 8
 
+# SMs that DualPipe leaves to its all-to-alls, of an H800's 132 (DeepSeek-AI 2024, DeepSeek-V3, section 3.2.2).
+DUALPIPE_SMS = 20
+
 # ---- links ----
 
 # Start of a send from a pipeline's stage to the next, for which Megatron-LM lets the GPU wait, and the share of the

@@ -123,7 +123,7 @@ def _known() -> tuple[tuple[str, str, str, dict[str, object], dict[str, float]],
 
 @functools.lru_cache(maxsize=4096)
 def nearest(model: Transformer, cluster: Cluster, layout: Layout, batch: int, without: str = "") -> Nearest:
-    """The Nearest published step to another; of all sources but one."""
+    """The Nearest published step to another, of all sources but one; with experts one that has some, where there is."""
     kinds, sizes = _kinds(model, cluster, layout), _sizes(model, cluster, layout, batch)
 
     def distance(their_kinds: dict[str, object], their_sizes: dict[str, float]) -> float:
@@ -131,6 +131,7 @@ def nearest(model: Transformer, cluster: Cluster, layout: Layout, batch: int, wi
         return far + _SIZE * sum(abs(sizes[name] - their_sizes[name]) for name in sizes)
 
     known = [one for one in _known() if one[0] != without]
+    known = [one for one in known if one[1].endswith("experts") == (model.experts > 0)] or known
     source, found, label, their_kinds, their_sizes = min(known, key=lambda one: distance(*one[3:]))
     differs = [name for name in kinds if kinds[name] != their_kinds[name]]
     for name in sizes:

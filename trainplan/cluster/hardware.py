@@ -17,20 +17,24 @@ from trainplan.units import GIGA, format_si
 
 
 @checked
-def network(bytes_per_s: Positive, name: str = "", hop_s: NonNegative = 0.0) -> Link:
+def network(bytes_per_s: Positive, name: str = "", hop_s: NonNegative = 0.0, *, sharp: bool = False) -> Link:
     """A GPU's link between nodes, from its printed rate in bytes/s in one direction, at the share all-reduces reach.
 
-    `hop_s` is what a hop takes longer than over InfiniBand: constants.EFA_HOP_S for AWS's network.
+    `hop_s` is what a hop takes longer than over InfiniBand: constants.EFA_HOP_S for AWS's network. With `sharp` its
+    switches add what passes through them (InfiniBand's SHARP: Graham et al. 2016), so that an all-reduce sends each
+    byte once instead of twice; at the same share of the rate, which is assumed.
     """
     reached, start = constants.NETWORK_SHARE * bytes_per_s, constants.COLLECTIVE_START_S
     low_latency = Link(constants.NETWORK_LOW_LATENCY_ALPHA_S + hop_s, reached / 2, start_s=start)
     alpha = constants.NETWORK_ALPHA_S + hop_s
-    return Link(alpha, reached, low_latency, name=name, source=constants.NETWORK_SOURCE, start_s=start)
+    switch = Link(alpha, reached, start_s=start) if sharp else None
+    return Link(alpha, reached, low_latency, switch, name, constants.NETWORK_SOURCE, start_s=start)
 
 
 HDR = network(25 * GIGA, "InfiniBand HDR, 25 GB/s a GPU")
 NDR = network(50 * GIGA, "InfiniBand NDR, 50 GB/s a GPU")
-
+XDR = network(100 * GIGA, "InfiniBand XDR, 100 GB/s a GPU")
+NVL72 = 72  # GPUs that share an NVLink switch in a rack of GB200 or GB300
 
 _Gpus = Annotated[int, Number(least=1, most=10_000_000)]  # searches try every divisor
 
@@ -42,11 +46,12 @@ class Cluster(Shown):
 
     `device` is a Device, an object with the same facts, or a name of the catalogue. `intra` and `inter` are a GPU's
     own links inside the node and between nodes. None stands for what such a node usually has: the GPU's NVLink (else
-    PCIe), and HDR InfiniBand for an A100 or older, NDR for newer. A slice of TPUs is one node with a `torus` of these
-    sides, all of whose axes a collective uses that spans them. `reserve` is the share of the printed memory that layouts must
-    leave free; from there on some of llm-foundry's runs were slower. The driver reports 7 % more than is printed
-    (constants.REPORTED), so that it, workspaces and buffers of collectives have 10 %. Raises LayoutError for counts below 1, nodes that aren't
-    full and a torus of another size, UnknownDevice for a name that the catalogue hasn't.
+    PCIe), and HDR InfiniBand for an A100 or older, XDR for Blackwell Ultra, NDR for others. With gpus_per_node=NVL72 a
+    rack of GB200 is a node. A slice of TPUs is one node with a `torus` of these sides, all of whose axes a collective
+    uses that spans them. `reserve` is the share of the printed memory that layouts must leave free; from there on some
+    of llm-foundry's runs were slower. The driver reports 7 % more than is printed (constants.REPORTED), so that it,
+    workspaces and buffers of collectives have 10 %. Raises LayoutError for counts below 1, nodes that aren't full and a
+    torus of another size, UnknownDevice for a name that the catalogue hasn't.
     """
 
     MAKER: ClassVar = "trainplan.Cluster('A100 SXM4 80GB', 8) is one."
@@ -89,7 +94,8 @@ class Cluster(Shown):
     @functools.cached_property
     def between(self) -> Link:
         """A GPU's link between nodes."""
-        return self.inter or (NDR if (self.gpu.year or 0) >= 2022 else HDR)
+        usual = XDR if self.gpu.architecture == "Blackwell Ultra" else NDR if (self.gpu.year or 0) >= 2022 else HDR
+        return self.inter or usual
 
     @property
     def nodes(self) -> int:
@@ -118,7 +124,8 @@ def pcie(device: Device) -> Link:
 def _usual_intra(device: Device) -> Link:
     printed = device.interconnect_bytes_per_s
     # a card's NVLink bridge joins two cards, not a node, so that cards talk over PCIe
-    bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in ("SXM", "GH200", "GB200"))
+    boards = ("SXM", "GH200", "GB200", "GB300")
+    bridged = device.vendor == "NVIDIA" and not any(board in device.name for board in boards)
     if printed is None or bridged:
         return pcie(device)
     direction = f"{format_si(printed / 2, 'B/s')} a direction"
@@ -127,9 +134,14 @@ def _usual_intra(device: Device) -> Link:
     for link, both_directions in ((constants.NVLINK3, 600 * GIGA), (constants.NVLINK4, 900 * GIGA)):
         if printed == both_directions:
             return link
+    faster, switch = printed / (900 * GIGA), constants.NVLINK4.switch
+    if switch is not None and faster > 1:  # assumed to have grown with the rate
+        switch = replace(switch, bytes_per_s=faster * switch.bytes_per_s, low_latency=None)
+    rate = constants.NVLINK_SHARE * printed / 2
     return replace(
-        constants.NVLINK3, bytes_per_s=constants.NVLINK_SHARE * printed / 2, low_latency=None, name=direction, source=""
-    )
+        constants.NVLINK3, bytes_per_s=rate, low_latency=None, switch=switch if faster > 1 else None, name=direction,
+        source="",
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=4096)
@@ -182,4 +194,5 @@ def _mixed(intra: Link, inter: Link, inside: int, nodes: int) -> Link:
     ring = inter.alpha_s / inside + (1 - 1 / inside) * intra.alpha_s
     depth = (inside - 1) * intra.alpha_s + math.ceil(math.log2(nodes)) * inter.alpha_s
     tree = Link(depth / math.ceil(math.log2(inside * nodes)), rate, low and low.tree, start_s=start)
-    return Link(ring, rate, low, start_s=start, tree=tree)
+    switch = None if inter.switch is None else Link(inter.switch.alpha_s, rate, start_s=start)
+    return Link(ring, rate, low, switch, start_s=start, tree=tree)

@@ -36,8 +36,11 @@ def block_kept_bytes(share: RankShare, recompute: str) -> float:
     # recomputes); GELU its input and its output
     eager = not share.layout.software.fused and recompute != "half"
     inner = (3 + eager if model.gated else 2) * model.used_inner
-    routed = 2 * model.top_k * model.hidden if model.experts else 0  # what experts were sent, and what they returned
-    split = tokens * e * (2 * model.query_width + 2 * model.kv_width + inner + routed) / t
+    routed = 0.0  # what experts were sent, and what they returned
+    if model.experts:
+        routed = 2 * model.top_k * model.hidden * (model.capacity or 1)
+    around = model.query_width + model.value_width + 2 * model.kv_width + model.query_rank + model.kv_rank
+    split = tokens * e * (around + inner + routed) / t
     scores = 0.0
     if model.fused_attention:
         scores = 4 * tokens * model.heads / t  # a float32 log-sum-exp for each row (Dao et al. 2022)
@@ -84,19 +87,20 @@ def stage_memory(share: RankShare, stage: int) -> dict[str, float]:
         loss = share.tokens * width / layout.tensor
     gathered = 0.0
     if layout.zero == 3 and layout.replicas > 1:
-        # weights of this block and of the next one, or of all where they stay, and one block's gradient; where weights
-        # stay, gradients are summed whole and scattered after the last micro-batch (FSDP2's set_requires_gradient_sync)
-        block = (params + in_experts) / max(layers, 1)
-        blocks = 2 if layout.software.reshard else layers
-        summed = 1 if layout.software.reshard or share.microbatches == 1 else layers
-        gathered = block * (blocks * kind.param_bytes + summed * kind.gradient_bytes)
-    on_gpu = 0 if layout.offload else 1
+        # weights of this block and of those gathered ahead, or of all where they stay, and one block's gradient; where
+        # weights stay, gradients are summed whole and scattered after the last micro-batch (FSDP2's
+        # set_requires_gradient_sync)
+        block, reshard = (params + in_experts) / max(layers, 1), layout.software.reshard
+        blocks = min(1 + layout.prefetch, layers) if reshard and layout.reshard_after_forward else layers
+        summed = 1 if reshard or share.microbatches == 1 else layers
+        gathered = block * (blocks * kind.param_bytes + share.trained * summed * kind.gradient_bytes)
+    on_gpu = share.trained * (0 if layout.offload else 1)
     copies = layout.software.gradient_copies if layout.replicas > 1 else 0
     if layout.zero == 1 and layout.software.messages:  # a reduce-scatter of tensors in a list copies them side by side
         copies += kind.gradient_bytes
     return {
         "parameters": held(3) * kind.param_bytes,
-        "gradients": held(2) * (kind.gradient_bytes + copies),
+        "gradients": share.trained * held(2) * (kind.gradient_bytes + copies),
         "float32 master weights": on_gpu * held(1) * kind.master_bytes,
         "optimizer state": on_gpu * held(1) * kind.state_bytes * optimizer_states(layout.optimizer),
         "kept for the backward pass": kept,

@@ -23,15 +23,17 @@ class Software:
     (Megatron-LM from 2022), or "all", in pieces of a product (Wang et al. 2023, Overlap communication with dependent
     computation; Transformer Engine; torch's asynchronous tensor parallelism). `reshard`: ZeRO-3 gathers the weights for
     every pass of every micro-batch; without, once a step, and keeps them. `float8_gather`: it gathers them in 8 bit
-    where they are computed with in 8 bit. `fused_loss`: the loss works in the logits' place. `fused_gradients`: the
-    product that makes a weight's gradient adds it to the sum of earlier micro-batches (Megatron-LM from 2022); else a
-    kernel of its own reads and writes both. `copied_gathers`: sequence-parallel gathers and scatters aren't along the
-    first dimension, and so are copied (torch's DTensor; pytorch/torchtitan, pull request 437). `messages` is the number
-    of collectives in which gradients (or new weights) of a block are exchanged under ZeRO-0 and 1; 0 puts those of all
-    blocks into one. `gradient_copies`: bytes a parameter of gradients beside the sum, such as the buckets of
-    DistributedDataParallel. `fragments`: what the allocator holds and can't use, as a share of what a step allocates
-    and frees; fitted by scripts/fit_cluster.py to the library's published memory; of llm-foundry, which published
-    none, assumed so that its fullest runs, slowed by a full memory, come to what the driver reports.
+    where they are computed with in 8 bit; `float8_dispatch`: so are tokens sent to experts, not what comes back
+    (DeepSeek-AI 2024, DeepSeek-V3, section 3.3.3; DeepEP). `fused_loss`: the loss works in the logits' place.
+    `fused_gradients`: the product that makes a weight's gradient adds it to the sum of earlier micro-batches
+    (Megatron-LM from 2022); else a kernel of its own reads and writes both. `copied_gathers`: sequence-parallel gathers
+    and scatters aren't along the first dimension, and so are copied (torch's DTensor; pytorch/torchtitan, pull request
+    437). `messages` is the number of collectives in which gradients (or new weights) of a block are exchanged under
+    ZeRO-0 and 1; 0 puts those of all blocks into one. `gradient_copies`: bytes a parameter of gradients beside the sum,
+    such as the buckets of DistributedDataParallel. `balanced`: stages have layers so that their products take as long,
+    the head's among them, and not equally many. `fragments`: what the allocator holds and can't use, as a share of what
+    a step allocates and frees; fitted by scripts/fit_cluster.py to the library's published memory; of llm-foundry,
+    which published none, assumed so that its fullest runs, slowed by a full memory, come to what the driver reports.
     """
 
     attention: Literal[1, 2, 3] = 2
@@ -40,11 +42,13 @@ class Software:
     async_tensor: Literal["no", "backward", "all"] = "no"
     reshard: bool = True
     float8_gather: bool = False
+    float8_dispatch: bool = False
     fused_loss: bool = False
     fused_gradients: bool = False
     copied_gathers: bool = True
     messages: Size = 0
     gradient_copies: Size = 0
+    balanced: bool = False
     fragments: Share = 0.1
 
 
@@ -59,6 +63,7 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         "Megatron-LM 2021": _MEGATRON,
         "Megatron-LM": replace(_MEGATRON, async_tensor="backward", fused_gradients=True),
         "Transformer Engine": replace(_MEGATRON, attention=3, async_tensor="all", fused_gradients=True),
+        "DeepSeek": replace(_MEGATRON, attention=3, early_stop=True, fused_gradients=True, float8_dispatch=True),
         # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1, and the loss
         # FlashAttention's, in the logits' place
         "llm-foundry": Software(attention=1, fused_loss=True, fragments=0.05),
@@ -67,8 +72,9 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         # drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py, remat_dce)
         "MaxText": Software(async_tensor="all", fused_loss=True, copied_gathers=False, fragments=0.0),
         # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py). 16-bit gradients and
-        # DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py)
-        "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4),
+        # DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py). Stages are
+        # balanced by the products of blocks and head (get_block_compute_costs)
+        "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4, balanced=True),
     }
 )
 TORCH = SOFTWARE["torch"]

@@ -109,6 +109,8 @@ class Step(Shown):
             EXPERTS: self.model.experts > 0,
             "no published step was compared on this device": not generation(gpu).startswith(_COMPARED),
             "no published step was computed in float32 or tf32": compute_dtype in ("float32", "tf32"),
+            "no published step was computed in 4 bit": compute_dtype == "float4",
+            "no published step trained adapters alone": self.model.adapters > 0,
             f"the largest published step was on {most:,} of them": self.cluster.gpus > most,
             "no published step had tensor ranks in several nodes": layout.tensor > self.cluster.gpus_per_node,
             "less than two fifths of it is compute": computing < 0.4 * self.seconds,

@@ -33,9 +33,10 @@ class Link(Shown):
     """A rank's link: `alpha_s` seconds before each hop's first byte, then `bytes_per_s` in one direction.
 
     `low_latency` is a second protocol with a shorter start and a lower bandwidth (NCCL's LL beside its Simple), used
-    where it is faster. `switch` is a switch that reduces (NVLink SHARP, "NVLS"); its bytes_per_s is what a rank sends.
-    `start_s` passes once, before a collective's first hop: its launch, and the ranks' wait for each other. `tree` is
-    what a tree's hops are, where they aren't those of the ring: most of a ring's stay in nodes, not of a tree's. Raises BadArgument for a negative start, and a bandwidth that is not above zero.
+    where it is faster. `switch` is switches that reduce (NVLink SHARP, "NVLS", and InfiniBand's SHARP); its bytes_per_s
+    is what a rank sends. `start_s` passes once, before a collective's first hop: its launch, and the ranks' wait for
+    each other. `tree` is what a tree's hops are, where they aren't those of the ring: most of a ring's stay in nodes,
+    not of a tree's. Raises BadArgument for a negative start, and a bandwidth that is not above zero.
     """
 
     MAKER: ClassVar = "trainplan.costs.Link(alpha_s, bytes_per_s) is one."
@@ -80,12 +81,12 @@ def _all_reduce_s(n_bytes: float, ranks: int, link: Link, algorithm: str) -> flo
 
 
 def fastest_all_reduce_s(n_bytes: float, ranks: int, link: Link, *, in_node: bool) -> float:
-    """Seconds of an all-reduce by the ring or what is faster: in a node the link's switch, between nodes a tree.
+    """Seconds of an all-reduce by the ring or what is faster: switches that add, or a tree between nodes.
 
     A tree wins with few bytes on many ranks. In a node NCCL's tree is a chain (NCCL, src/graph/tuning.cc).
     """
-    other = "tree" if not in_node else "nvls" if link.switch is not None else "ring"
-    return min(_all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in ("ring", other))
+    ways = ["ring"] + ["nvls"] * (link.switch is not None) + ["tree"] * (not in_node)
+    return min(_all_reduce_s(n_bytes, ranks, link, algorithm) for algorithm in ways)
 
 
 def all_gather_s(n_bytes: float, ranks: int, link: Link) -> float:
