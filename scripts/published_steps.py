@@ -193,7 +193,8 @@ def nanotron(memory: bool = False) -> Iterator[PublishedStep]:
     """nanotron: MFU in % of the best layout found for each size and number of H100 nodes (Hugging Face 2025), or GB.
 
     Its FLOP are those of blocks, of all of attention's square and of the head (get_flops, num_layers to vocab_size).
-    Gradients are summed and exchanged in float32 (scripts/scaling_benchmarks.py, ACCUMULATE_GRAD_IN_FP32). Memory is
+    Gradients are summed and exchanged in float32 (scripts/scaling_benchmarks.py, ACCUMULATE_GRAD_IN_FP32), in
+    DistributedDataParallel's hook behind the backward pass (optim/gradient_accumulator.py). Memory is
     rank 0's, so of the first stage, in units of 2^30 bytes (create_table_log in its trainer's logs). Its
     cluster is AWS's p5 (The Ultra-Scale Playbook).
     """
@@ -203,7 +204,7 @@ def nanotron(memory: bool = False) -> Iterator[PublishedStep]:
         gpus, data, tensor, pipeline = _counts(row, "gpus", "dp", "tp", "pp")
         layout = Layout(
             data, tensor, pipeline, zero=1 if row["zero_stage"] == "1" else 0, micro_batch=int(row["micro_batch"]),
-            dtype="autocast bfloat16", overlap=False, software=SOFTWARE["nanotron"],
+            dtype="autocast bfloat16", software=SOFTWARE["nanotron"],
         )  # fmt: skip
         label = f"{row['model_params_b']}B, {gpus} GPUs, {data} x {tensor} x {pipeline}"
         flop = shape.flop_per_token - 6 * shape.embedding_params

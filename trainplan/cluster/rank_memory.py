@@ -96,8 +96,6 @@ def stage_memory(share: RankShare, stage: int) -> dict[str, float]:
         gathered = block * (blocks * kind.param_bytes + share.trained * summed * kind.gradient_bytes)
     on_gpu = share.trained * (0 if layout.offload else 1)
     copies = layout.software.gradient_copies if layout.replicas > 1 else 0
-    if layout.zero == 1 and layout.software.messages:  # a reduce-scatter of tensors in a list copies them side by side
-        copies += kind.gradient_bytes
     return {
         "parameters": held(3) * kind.param_bytes,
         "gradients": share.trained * held(2) * (kind.gradient_bytes + copies),
