@@ -154,7 +154,7 @@ def fit(
 
 
 class LeftOut(NamedTuple):
-    """A step predicted with constants fitted to other sources: published seconds over predicted, and what is nearest."""
+    """A step with constants fitted to other sources: published seconds over predicted, and what is nearest."""
 
     source: str
     ratio: float

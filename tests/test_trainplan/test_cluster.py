@@ -331,7 +331,9 @@ def test_what_a_library_does_shows():
     copied = with_software(summed.layout, 256, gradient_copies=4).memory["gradients"]
     assert copied == pytest.approx(2 * with_software(summed.layout, 256).memory["gradients"])
     spare = with_software(fragments=0.2).memory["fragments"]
-    assert spare == pytest.approx(0.2 * (plain.memory["kept for the backward pass"] + plain.memory["gathered for a moment"]))
+    assert spare == pytest.approx(
+        0.2 * (plain.memory["kept for the backward pass"] + plain.memory["gathered for a moment"])
+    )
 
 
 def test_schedules_without_bubble_and_their_memory():

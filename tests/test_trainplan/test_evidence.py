@@ -64,7 +64,7 @@ def test_every_library_s_interval_has_what_the_others_would_take_where_nothing_p
     for one in steps:
         low, high = one.interval_s
         assert low <= min(times) <= max(times) <= high
-        assert any("largest published step" in reason for reason in one.outside)
+        assert any("at most 3,072" in reason for reason in one.outside)
         assert all(other in str(one) for other in PRESETS)
 
 

@@ -130,7 +130,7 @@ ICI_HOP_S, ICI_SHARE = 1e-6, 0.9
 NETWORK_SHARE = 0.85
 # Start of a hop between nodes, with the protocols Simple and LL.
 NETWORK_ALPHA_S, NETWORK_LOW_LATENCY_ALPHA_S = 9.6e-6, 2.7e-6
-# What aws-ofi-nccl tells NCCL that a hop over EFA takes on p4d, p4de and p5 (aws/aws-ofi-nccl, platform-aws.c, latency).
+# What aws-ofi-nccl tells NCCL that a hop over EFA takes, p4d, p4de, p5 (aws/aws-ofi-nccl, platform-aws.c, .latency).
 EFA_HOP_S = 75e-6
 NETWORK_SOURCE = (
     "printed rate: data/published/interconnect_specs.csv for InfiniBand; start of a hop: NVIDIA/nccl, "

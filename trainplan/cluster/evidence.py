@@ -22,6 +22,7 @@ SOURCES = {  # of the speeds in each table: who measured them
     "megatron": "Narayanan et al.", "selective recomputation": "Korthikanti et al.", "zero bubble": "Qi et al.",
     "llm-foundry": "llm-foundry", "llm-foundry H100": "llm-foundry", "torchtitan": "torchtitan",
     "nanotron": "nanotron", "nemo": "NVIDIA", "megatron bridge": "NVIDIA", "MaxText": "MaxText",
+    "machines of 2026": "NVIDIA, Meta and DeepSeek",
 }  # fmt: skip
 _SIZE = 1 / math.log(16)  # a size that is 16 times as large counts as much as another kind
 
@@ -119,6 +120,11 @@ def _known() -> tuple[tuple[str, str, str, dict[str, object], dict[str, float]],
         for name, source in SOURCES.items()
         for row, made in zip(rows(name), inputs(name), strict=True)
     )
+
+
+def compared(kind: str, value: object) -> bool:
+    """Whether any published step has a value of a kind of _kinds."""
+    return any(their_kinds[kind] == value for _, _, _, their_kinds, _ in _known())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -68,11 +68,11 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         # FlashAttention's, in the logits' place
         "llm-foundry": Software(attention=1, fused_loss=True, fragments=0.05),
         "llm-foundry, torch 2.0": Software(attention=1, early_stop=False, fused_loss=True, fragments=0.05),
-        # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs; jax.checkpoint
-        # drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py, remat_dce)
+        # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs;
+        # jax.checkpoint drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py)
         "MaxText": Software(async_tensor="all", fused_loss=True, copied_gathers=False, fragments=0.0),
-        # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py). 16-bit gradients and
-        # DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py). Stages are
+        # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py). 16-bit gradients
+        # and DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py). Stages are
         # balanced by the products of blocks and head (get_block_compute_costs)
         "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4, balanced=True),
     }
