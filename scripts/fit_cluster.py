@@ -230,9 +230,9 @@ def memory_errors(name: str, share: float | None = None) -> list[float]:
 
 
 def fragments(*names: str) -> float:
-    """The `fragments` with which the memory of tables is met best, each with the same weight, in steps of 0.01."""
+    """The `fragments` with which the largest error of the tables' memory is least, in steps of 0.01."""
     shares = [percent / 100 for percent in range(61)]
-    return min(shares, key=lambda share: sum(statistics.mean(map(abs, memory_errors(one, share))) for one in names))
+    return min(shares, key=lambda share: max(abs(error) for one in names for error in memory_errors(one, share)))
 
 
 def _say_memory(say: Callable[[str], object]) -> None:

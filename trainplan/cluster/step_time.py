@@ -13,7 +13,6 @@ from trainplan.cluster.constants import CONSTANTS, DUALPIPE_SMS, HOST_BYTES_PER_
 from trainplan.cluster.hardware import Cluster, group_link, pcie
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.rank_share import RankShare
-from trainplan.cluster.rates import contention
 from trainplan.costs.collectives import fastest_all_reduce_s
 from trainplan.costs.memory_costs import optimizer_traffic_bytes
 
@@ -101,7 +100,7 @@ def _exchange_s(share: RankShare, sent: Communication, first: _Work, byte_s: flo
     layout = share.layout
     if not sent.exchange:
         return 0.0
-    lost_share = contention(share.cluster.gpu, constants) * share.data_link.bytes_per_s * byte_s
+    lost_share = constants.contention * share.data_link.bytes_per_s * byte_s
     forward, backward = first.total - first.backward, first.backward
 
     def exposed(behind: float, *collectives: str) -> float:
@@ -188,7 +187,7 @@ def _block(
     # the host launches a block's kernels while the last ones run; where it takes longer, the GPU waits for it
     launch_s = (constants.expert_s if model.experts else constants.block_s) * (1 + again / (3 * times.forward_s))
     slowed = max(launch_s / (times.forward_s + times.backward_s + again), 1.0)
-    lost_share = contention(share.cluster.gpu, constants) * share.context_link.bytes_per_s * compute.byte_s
+    lost_share = constants.contention * share.context_link.bytes_per_s * compute.byte_s
 
     def shown(communication: float, behind: float) -> float:
         """Seconds of the ring of keys that attention doesn't hide."""
