@@ -29,8 +29,7 @@ TIMEOUT_S = 12.0  # some thirty times what a right answer takes; more by as many
 def rows_read(model: nn.Module, x: Tensor, *, learning: bool = False) -> Iterator[list[list[int]]]:
     """For each batch that the model's first layer is given inside the `with`: which rows of x, (n, features), it has.
 
-    With `learning`, only of batches for which gradients are recorded. The hook is on the first layer, since one on the
-    model itself would miss a call of model.forward(x).
+    With `learning`, only batches that record gradients. A hook on the model would miss a call of model.forward(x).
     """
     batches: list[list[int]] = []
 
@@ -105,6 +104,7 @@ def _only_for_torch(name: str, method: Callable[..., Any]) -> Callable[..., Any]
         if sys._getframe(1).f_globals["__name__"].partition(".")[0] not in ("torch", *PACKAGES):
             raise RuntimeError(f"store.{name}: here ranks exchange numbers through torch.distributed's messages only")
         return method(*args, **kwargs)
+
     return called
 
 
@@ -115,7 +115,7 @@ def _warm_up() -> None:
 
 
 def _launched(ranks: int, fn: Callable[..., Any], *args: Any) -> Any:
-    """What `fn(*args)` returns on each rank; NotYet where one fails, or hangs for TIMEOUT_S of a machine's full speed."""
+    """What `fn(*args)` returns on each rank; NotYet where one fails, or hangs for TIMEOUT_S (longer if busy)."""
     _warm_up()
     limit_s = TIMEOUT_S * min(max(psutil.getloadavg()[0] / (psutil.cpu_count() or 1), 1), 10)
     try:
