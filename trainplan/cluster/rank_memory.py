@@ -17,6 +17,8 @@ PURPOSES = {  # and what makes each smaller
     "gathered for a moment": "More tensor ranks make it smaller, and ZeRO 1 and 2 gather nothing.",
 }
 
+STATES = tuple(PURPOSES)[:4]  # what doesn't depend on the micro-batch and on recomputing
+
 
 def block_kept_bytes(share: RankShare, recompute: str) -> float:
     """Bytes that one block keeps of one micro-batch on one rank.

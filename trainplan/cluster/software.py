@@ -1,20 +1,23 @@
-"""What a library does in a training step that no data sheet says: its kernels, and how it exchanges."""
+"""What a library does in a training step that no data sheet says: its kernels, how it exchanges, and what it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
 from trainplan.arguments import Size, checked
+from trainplan.cluster.libraries import versions
+from trainplan.errors import lookup
 
 
 @checked
 @dataclass(frozen=True)
 class Software:
-    """The habits of a library. The defaults are those of compiled PyTorch.
+    """The habits of a library. The defaults are those of compiled PyTorch, in a program of one's own.
 
+    `library` is the one of data/libraries.csv whose rules a layout must keep; "" has none.
     `attention` is the generation of the fused attention: 1 and 2 use Ampere's instructions on newer devices too, 3 (and
     cuDNN's) those of the device (Dao 2023, FlashAttention-2; Shah et al. 2024, FlashAttention-3). `fused`: a chain of
     element-wise operations is one kernel, not one each. `early_stop`: the second forward pass of a block ends before
@@ -28,7 +31,7 @@ class Software:
     kernel of its own reads and writes both. `copied_gathers`: sequence-parallel gathers and scatters aren't along the
     first dimension, and so are copied (torch's DTensor; pytorch/torchtitan, pull request 437). `messages` is the number
     of collectives in which gradients (or new weights) of a block are exchanged under ZeRO-0 and 1; 0 puts those of all
-    blocks into one.
+    blocks into one. `balanced`: layers are dealt to stages by their cost and the head's, not in equal numbers.
     """
 
     attention: Literal[1, 2, 3] = 2
@@ -41,26 +44,37 @@ class Software:
     fused_gradients: bool = False
     copied_gathers: bool = True
     messages: Size = 0
+    balanced: bool = False
+    library: str = ""
+
+    def __post_init__(self) -> None:
+        if self.library:
+            lookup(self.library, versions(), "library")
 
 
+_TRANSFORMER_ENGINE = Software(
+    attention=3, early_stop=False, async_tensor="all", fused_gradients=True, copied_gathers=False
+)
 SOFTWARE: Mapping[str, Software] = MappingProxyType(
     {
         "torch": Software(),
         "torch eager": Software(fused=False, fused_loss=False),
+        "torchtitan": Software(library="torchtitan"),
         # Megatron-LM's own recomputation runs a block's forward pass to its end
         # (megatron/core/tensor_parallel/random.py)
         "Megatron-LM 2021": Software(early_stop=False, copied_gathers=False),
         "Megatron-LM": Software(early_stop=False, async_tensor="backward", fused_gradients=True, copied_gathers=False),
-        "Transformer Engine": Software(
-            attention=3, early_stop=False, async_tensor="all", fused_gradients=True, copied_gathers=False
-        ),
+        "Transformer Engine": _TRANSFORMER_ENGINE,
+        "Megatron-Core": replace(_TRANSFORMER_ENGINE, library="Megatron-Core"),
+        "NeMo": replace(_TRANSFORMER_ENGINE, library="Megatron-Core"),  # on which it is built
+        "DeepSpeed": Software(fused=False, fused_loss=False, library="DeepSpeed"),
         # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1
-        "llm-foundry": Software(attention=1),
-        "llm-foundry, torch 2.0": Software(attention=1, early_stop=False),
+        "llm-foundry": Software(attention=1, library="llm-foundry"),
+        "llm-foundry, torch 2.0": Software(attention=1, early_stop=False, library="llm-foundry"),
         # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs
-        "MaxText": Software(early_stop=False, async_tensor="all", copied_gathers=False),
+        "MaxText": Software(early_stop=False, async_tensor="all", copied_gathers=False, library="MaxText"),
         # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py)
-        "nanotron": Software(fused_loss=False, copied_gathers=False, messages=6),
+        "nanotron": Software(fused_loss=False, copied_gathers=False, messages=6, balanced=True, library="nanotron"),
     }
 )
-TORCH = SOFTWARE["torch"]
+TORCH, TORCHTITAN = SOFTWARE["torch"], SOFTWARE["torchtitan"]

@@ -19,6 +19,11 @@ PARTS = (
     "compute", "recompute", "tensor communication", "context and expert communication", "pipeline communication",
     "bubble", "data communication", "waiting for the slowest", "optimizer",
 )  # fmt: skip
+WORK = PARTS[:4]  # what a micro-batch takes on each rank in turn
+# Kernels of a block that recomputing launches again, over those of its forward and backward pass: all of the forward
+# pass's, which are a third; half of them; or attention's scores, softmax, dropout and product, of a dozen, where they
+# are kernels of their own. Their number doesn't follow from their sizes.
+RELAUNCHED = {"none": 0.0, "selective": 1 / 9, "half": 1 / 6, "full": 1 / 3}
 
 
 class _Work(NamedTuple):
@@ -159,7 +164,9 @@ def _block(
         "full": times.forward_s - (times.last_s if layout.software.early_stop else 0.0),
     }[layout.recompute]
     # the host launches a block's kernels while the last ones run; where it takes longer, the GPU waits for it
-    launch_s = (constants.expert_s if model.experts else constants.block_s) * (1 + again / (3 * times.forward_s))
+    launch_s = (constants.expert_s if model.experts else constants.block_s) * (
+        1 + (again > 0) * RELAUNCHED[layout.recompute]
+    )
     slowed = max(launch_s / (times.forward_s + times.backward_s + again), 1.0)
     lost_share = constants.contention * share.context_link.bytes_per_s * compute.byte_s
 
