@@ -21,6 +21,7 @@ from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.software import TORCHTITAN, Software
 from trainplan.cluster.step_prediction import Step, sequences, step, steps_table
 from trainplan.cluster.step_time import WORK, parts
+from trainplan.costs.memory_costs import precision
 from trainplan.costs.transformers import Transformer
 from trainplan.errors import LayoutError
 from trainplan.tables import ShownAsTable, Table
@@ -179,13 +180,15 @@ def habits(software: Software, pipeline: int) -> Software:
 
 
 def _by_bound(
-    model: Transformer, cluster: Cluster, batch: int, layouts: Iterable[tuple[_Settings, Mapping[str, Any]]]
+    model: Transformer, cluster: Cluster, batch: int, dtype: str, layouts: Iterable[tuple[_Settings, Mapping[str, Any]]]
 ) -> list[tuple[float, _Settings, Mapping[str, Any]]]:
     """Layouts behind seconds that they take at least, the fewest first.
 
     A micro-batch is the same work in all stages together, whatever their number, the data ranks and the chunks. Of its
     share in that a rank does no less than the mean, for each micro-batch, and waits for a chunk of the others' share.
     """
+    if cluster.gpu.peaks.get(precision(dtype).compute_dtype) is None:  # of which nothing can be timed
+        return [(0.0, *one) for one in layouts]
     whole: dict[tuple[object, ...], float] = {}
     bounds = []
     for settings, named in layouts:
@@ -227,7 +230,7 @@ def best_layout(
     capacity *= 1 - cluster.reserve
     fixed = {"dtype": dtype, "optimizer": optimizer, "software": software}
     fixed["overlap"] = not any(rule.field == "overlap" for rule in rules(software.library))
-    ordered = _by_bound(model, cluster, batch, _layouts(model, cluster, batch, fixed, rejected))
+    ordered = _by_bound(model, cluster, batch, dtype, _layouts(model, cluster, batch, fixed, rejected))
     for i, (bound, settings, named) in enumerate(ordered):
         if len(timed) > runners_up and bound > max(timed[runners_up][0], (1 + MEDIAN_LEFT_OUT) * timed[0][0]):
             rejected["that are slower, whether they fit or not"] = len(ordered) - i
