@@ -128,7 +128,7 @@ def _megatron_model(made: Step) -> dict[str, Any]:
 
 
 def _titan(made: Step) -> str:
-    """torchtitan's configuration file, and the command that takes it."""
+    """The configuration file of torchtitan, and the command that takes it."""
     model, layout = made.model, made.layout
     name, flavor = TITAN_FLAVORS.get(model.name, ("llama3", "mine"))
     eight = "float8" in layout.dtype

@@ -229,7 +229,6 @@ def best_layout(
     states: dict[tuple[object, ...], float] = {}  # bytes at least, without activations
     capacity *= 1 - cluster.reserve
     fixed = {"dtype": dtype, "optimizer": optimizer, "software": software}
-    fixed["overlap"] = not any(rule.field == "overlap" for rule in rules(software.library))
     ordered = _by_bound(model, cluster, batch, dtype, _layouts(model, cluster, batch, fixed, rejected))
     for i, (bound, settings, named) in enumerate(ordered):
         if len(timed) > runners_up and bound > max(timed[runners_up][0], (1 + MEDIAN_LEFT_OUT) * timed[0][0]):

@@ -32,9 +32,10 @@ class Software:
     and scatters aren't along the first dimension, and so are copied (torch's DTensor; pytorch/torchtitan, pull request
     437). `messages` is the number of collectives in which gradients (or new weights) of a block are exchanged under
     ZeRO-0 and 1; 0 puts those of all blocks into one. `gradient_copies`: bytes a parameter of gradients beside the sum,
-    such as the buckets of DistributedDataParallel. `fragments`: what the allocator holds and can't use, as a share of
-    what a step allocates and frees; fitted by scripts/fit_memory.py to the library's published memory, and torch's
-    where none was published. `balanced`: layers are dealt to stages by their cost and the head's, not in equal numbers.
+    such as the buckets of DistributedDataParallel. `balanced`: stages have layers so that their products take as long,
+    the head's among them, and not equally many. `fragments`: what the allocator holds and can't use, as a share of what
+    a step allocates and frees; fitted by scripts/fit_cluster.py to the library's published memory; of llm-foundry,
+    which published none, assumed so that its fullest runs, slowed by a full memory, come to what the driver reports.
     `library` is the one of data/libraries.csv whose rules a layout must keep; "" has none.
     """
 
@@ -50,8 +51,8 @@ class Software:
     copied_gathers: bool = True
     messages: Size = 0
     gradient_copies: Size = 0
-    fragments: Share = 0.1
     balanced: bool = False
+    fragments: Share = 0.1
     library: str = ""
 
     def __post_init__(self) -> None:
@@ -59,7 +60,7 @@ class Software:
             lookup(self.library, versions(), "library")
 
 
-_MEGATRON = Software(early_stop=False, fused_loss=True, copied_gathers=False, fragments=0.0)
+_MEGATRON = Software(early_stop=False, fused_loss=True, copied_gathers=False, fragments=0.02)
 _TRANSFORMER_ENGINE = replace(_MEGATRON, attention=3, async_tensor="all", fused_gradients=True)
 SOFTWARE: Mapping[str, Software] = MappingProxyType(
     {
@@ -82,16 +83,15 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         "llm-foundry, torch 2.0": Software(
             attention=1, early_stop=False, fused_loss=True, fragments=0.05, library="llm-foundry"
         ),
-        # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs; jax.checkpoint
-        # drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py, remat_dce)
+        # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs;
+        # jax.checkpoint drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py)
         "MaxText": Software(
             async_tensor="all", fused_loss=True, copied_gathers=False, fragments=0.0, library="MaxText"
         ),
-        # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py). 16-bit gradients and
-        # DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py)
-        "nanotron": Software(
-            copied_gathers=False, messages=6, gradient_copies=4, fragments=0.35, balanced=True, library="nanotron"
-        ),
+        # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py). 16-bit gradients
+        # and DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py). Stages are
+        # balanced by the products of blocks and head (get_block_compute_costs)
+        "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4, balanced=True, library="nanotron"),
     }
 )
 TORCH, TORCHTITAN = SOFTWARE["torch"], SOFTWARE["torchtitan"]
