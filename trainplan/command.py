@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainplan.arguments import require_picture
-from trainplan.cluster.configuration import configuration
+from trainplan.cluster.configurations import configuration
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import SHORT, Layout
 from trainplan.cluster.libraries import running
@@ -68,7 +68,7 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
         )  # fmt: skip
         return Plan((best.step, *best.runners_up), tokens, (*notes, *best.notes), words.picture)
     layout = _layout(words.layout, cluster, words.dtype)
-    layout = replace(layout, software=software or _whose(model, layout))
+    layout = replace(layout, software=habits(software or _whose(model, layout), layout.pipeline))
     one = step(model, cluster, layout, batch)
     if software is None:
         who = layout.software.library or "a program of one's own"
@@ -174,7 +174,7 @@ def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
 
 def _whose(model: Transformer, layout: Layout) -> Software:
     """The software of a layout that is given without: torchtitan's where it runs the layout, else one's own."""
-    return habits(TORCHTITAN if TORCHTITAN.library in running(model, layout) else TORCH, layout.pipeline)
+    return TORCHTITAN if TORCHTITAN.library in running(model, layout) else TORCH
 
 
 def _whole(text: str, name: str, least: int = 1, most: float = 1e18) -> int:
