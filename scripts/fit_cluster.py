@@ -33,12 +33,16 @@ from trainplan.cluster.constants import (
     SEND_START_S,
     Constants,
 )
-from trainplan.cluster.evidence import SOURCES, Nearest, kind, nearest
+from trainplan.cluster.evidence import SOURCES, Nearest, inputs, kind, nearest, rows
+from trainplan.cluster.rank_memory import memory, stage_memory
+from trainplan.cluster.rank_share import rank_share
 from trainplan.cluster.step_prediction import EXPERTS, Step
 from trainplan.cluster.validation import COMPARISONS, compare
 from trainplan.costs.collectives import ALGORITHMS, Link, fit_link, wire_s
+from trainplan.units import GIGA
 
 TABLES = tuple(name for name in COMPARISONS if "memory" not in name)
+MEMORY = tuple(name for name in COMPARISONS if "memory" in name)
 FITTED = (
     "sustained", "power", "flash1", "flash2", "flash3", "cast", "contention", "async_tensor", "bandwidth",
     "jitter", "expert_s",
@@ -150,7 +154,7 @@ def fit(
 
 
 class LeftOut(NamedTuple):
-    """A step predicted with constants fitted to other sources: published seconds over predicted, and what is nearest."""
+    """A step with constants fitted to other sources: published seconds over predicted, and what is nearest."""
 
     source: str
     ratio: float
@@ -159,16 +163,15 @@ class LeftOut(NamedTuple):
 
 
 def left_out(start: Constants, rounds: int = 8) -> list[LeftOut]:
-    """Every step that is used, with constants fitted to the tables of all other sources."""
+    """Every step, with constants fitted to the tables of all other sources."""
     found = []
     for source in dict.fromkeys(SOURCES.values()):
         names = [name for name, one in SOURCES.items() if one == source]
         constants = fit(start, rounds, tuple(name for name in TABLES if name not in names))
         for row in (row for name in names for row in compare(name, constants).rows):
-            if judged(row.by):
-                made = row.by
-                near = nearest(made.model, made.cluster, made.layout, made.batch, source)
-                found.append(LeftOut(source, 1 + row.error, near, made))
+            made = row.by
+            near = nearest(made.model, made.cluster, made.layout, made.batch, source)
+            found.append(LeftOut(source, 1 + row.error, near, made))
     return found
 
 
@@ -180,8 +183,7 @@ def spreads(constants: Constants) -> dict[str, float]:
     sizes: dict[str, list[float]] = {}
     for name in SOURCES:
         for row in compare(name, constants).rows:
-            if judged(row.by) or row.by.model.experts:
-                sizes.setdefault(kind(name, row.by.model, row.by.layout), []).append(abs(math.log1p(row.error)))
+            sizes.setdefault(kind(name, row.by.model, row.by.layout), []).append(abs(math.log1p(row.error)))
     return {one: sorted(of)[min(math.ceil(0.8 * (len(of) + 1)), len(of)) - 1] for one, of in sizes.items()}
 
 
@@ -196,6 +198,40 @@ def widening(found: Sequence[LeftOut], spread: Mapping[str, float]) -> float:
             more = abs(math.log(one.ratio)) - spread[one.nearest.kind]
             needed.setdefault(one.source, []).append(more / one.nearest.distance)
     return max(float(np.quantile(of, 0.8, method="higher")) for of in needed.values())
+
+
+def memory_errors(name: str, share: float | None = None) -> list[float]:
+    """Logarithms of predicted over published memory of a table, with a library's `fragments`, or those in use."""
+    errors = []
+    for row, (shape, cluster, layout, batch) in zip(rows(name), inputs(name), strict=True):
+        used = layout.software.fragments if share is None else share
+        made = dataclasses.replace(layout, software=dataclasses.replace(layout.software, fragments=used))
+        mine = rank_share(shape, cluster, made, batch)
+        held = stage_memory(mine, 0) if row["unit"].endswith("first stage") else memory(mine)
+        errors.append(math.log(sum(held.values()) / GIGA / float(row["published"])))
+    return errors
+
+
+def fragments(*names: str) -> float:
+    """The `fragments` with which the memory of tables is met best, each with the same weight, in steps of 0.01."""
+    shares = [percent / 100 for percent in range(61)]
+    return min(shares, key=lambda share: sum(statistics.mean(map(abs, memory_errors(one, share))) for one in names))
+
+
+def _say_memory(say: Callable[[str], object]) -> None:
+    """Print the fragments of each library, and the errors of its memory with those fitted to the others."""
+    sizes = []
+    for name in MEMORY:
+        without = fragments(*(other for other in MEMORY if other != name))
+        in_use = inputs(name)[0][2].software.fragments
+        left = [abs(math.expm1(error)) for error in memory_errors(name, without)]
+        own = [abs(math.expm1(error)) for error in memory_errors(name)]
+        sizes += left
+        say(
+            f"{name}: fragments {fragments(name):.2f} alone, in use {in_use:.2f}, median error "
+            f"{statistics.median(own):.1%}; with {without:.2f} of the others {statistics.median(left):.1%}\n"
+        )
+    say(f"memory left out: median {statistics.median(sizes):.1%}, 90 % within {np.quantile(sizes, 0.9):.1%}\n")
 
 
 def main(say: Callable[[str], object] = sys.stdout.write) -> None:
@@ -215,6 +251,7 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
                 say(f"{name} {part}: fitted {ours}; in use {theirs}\n")
     start, share = sends()
     say(f"sends: fitted {start:.3g} s and {share:.3g}, in use {SEND_START_S:.3g} and {SEND_SHARE:.3g}\n")
+    _say_memory(say)
     found = fit()
     for field in FITTED:
         say(f"{field}: fitted {getattr(found, field):.4g}, in use {getattr(CONSTANTS, field):.4g}\n")
@@ -224,13 +261,18 @@ def main(say: Callable[[str], object] = sys.stdout.write) -> None:
     say(f"spread: { ({one: round(size, 3) for one, size in spread.items()}) }\n")
     say(f"widened by {widening(everything, spread):.3f} a unit of distance\n")
     for source in dict.fromkeys(one.source for one in everything):
-        sizes = [abs(1 / one.ratio - 1) for one in everything if one.source == source]
-        say(f"left out, {source}: {len(sizes)} steps, {_errors(sizes)}\n")
-    say(f"left out, all: {_errors([abs(1 / one.ratio - 1) for one in everything])}\n")
+        say(f"left out, {source}: {_errors([one for one in everything if one.source == source])}\n")
+    say(f"left out, all: {_errors(everything)}\n")
+    say(f"left out, all but llm-foundry: {_errors([one for one in everything if one.source != 'llm-foundry'])}\n")
 
 
-def _errors(sizes: Sequence[float]) -> str:
-    return f"median error {statistics.median(sizes):.1%}, 90 % within {np.quantile(sizes, 0.9):.1%}"
+def _errors(found: Sequence[LeftOut]) -> str:
+    sizes = [abs(1 / one.ratio - 1) for one in found]
+    unsaid = sum(not 0.5 < one.ratio < 2 and not one.by.outside for one in found)
+    return (
+        f"{len(found)} steps, median error {statistics.median(sizes):.1%}, 90 % within {np.quantile(sizes, 0.9):.1%}; "
+        f"a factor of two off without a word: {unsaid}"
+    )
 
 
 if __name__ == "__main__":

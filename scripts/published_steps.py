@@ -192,7 +192,9 @@ def _titan_device(text: str, gpus: int) -> tuple[Device | str, int]:
 def nanotron(memory: bool = False) -> Iterator[PublishedStep]:
     """nanotron: MFU in % of the best layout found for each size and number of H100 nodes (Hugging Face 2025), or GB.
 
-    Gradients are summed and exchanged in float32 (scripts/scaling_benchmarks.py, ACCUMULATE_GRAD_IN_FP32). Memory is
+    Its FLOP are those of blocks, of all of attention's square and of the head (get_flops, num_layers to vocab_size).
+    Gradients are summed and exchanged in float32 (scripts/scaling_benchmarks.py, ACCUMULATE_GRAD_IN_FP32), in
+    DistributedDataParallel's hook behind the backward pass (optim/gradient_accumulator.py). Memory is
     rank 0's, so of the first stage, in units of 2^30 bytes (create_table_log in its trainer's logs). Its
     cluster is AWS's p5 (The Ultra-Scale Playbook).
     """
@@ -202,10 +204,11 @@ def nanotron(memory: bool = False) -> Iterator[PublishedStep]:
         gpus, data, tensor, pipeline = _counts(row, "gpus", "dp", "tp", "pp")
         layout = Layout(
             data, tensor, pipeline, zero=1 if row["zero_stage"] == "1" else 0, micro_batch=int(row["micro_batch"]),
-            dtype="autocast bfloat16", overlap=False, software=SOFTWARE["nanotron"],
+            dtype="autocast bfloat16", software=SOFTWARE["nanotron"],
         )  # fmt: skip
         label = f"{row['model_params_b']}B, {gpus} GPUs, {data} x {tensor} x {pipeline}"
-        published = float(row["mfu_pct"]) / 100 * find(_H100).peaks["bfloat16"] / shape.flop_per_token
+        flop = shape.flop_per_token - 6 * shape.embedding_params
+        published = float(row["mfu_pct"]) / 100 * find(_H100).peaks["bfloat16"] / flop
         published = _GIB * float(row["memory_gb"]) if memory else published
         cluster = Cluster(_H100, gpus, inter=network(50 * GIGA, hop_s=EFA_HOP_S))
         yield PublishedStep(label, shape, cluster, layout, int(row["global_batch_seqs"]), published)
@@ -400,7 +403,8 @@ def text() -> str:
                 (
                     name, row.label, unit, f"{row.published:.6g}", row.batch,
                     _changed(row.model, "name", "source"), json.dumps(device), json.dumps(cluster),
-                    _changed(row.layout, "software"), _changed(row.layout.software), source, "read from source text",
+                    _changed(row.layout, "software"), _changed(row.layout.software, "library"), source,
+                    "read from source text",
                 )
             )  # fmt: skip
     return file.getvalue()

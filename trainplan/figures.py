@@ -49,7 +49,8 @@ def save_steps(steps: Sequence[Step], path: str | Path) -> None:
     first = steps[0]
     axes.set_title(f"{first.model.name} on {first.cluster.gpus:,} x {first.cluster.gpu.name}", loc="left", fontsize=10)
     doubted = "; ?: unlike all published runs" * any(step.outside for step in steps)
-    axes.set(xlabel=f"seconds of a step (calculated{doubted})", yticks=[], xlim=(0, 1.22 * max(one.seconds for one in steps)))
+    axes.set(xlabel=f"seconds of a step (calculated{doubted})", yticks=[])
+    axes.set_xlim(0, 1.22 * max(one.seconds for one in steps))
     axes.set_ylim(len(steps) - 0.5, -0.75)
     axes.spines[["top", "right", "left"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()

@@ -1,4 +1,4 @@
-"""The words of the verdicts on claims C28 and C32: what combining gives, and whether the largest models need a cluster."""
+"""The words of the verdicts on C28 and C32: what combining gives, and whether the largest models need a cluster."""
 
 from __future__ import annotations
 

@@ -20,8 +20,10 @@ def test_nothing_is_judged_that_no_published_run_is_like():
     weak = claim.condition((20.0, 11.0, 40.0), ("no published step was compared on this device",))
     assert weak.endswith("isn't judged: no published step was compared on this device")
     shape, node = model("Llama-2-70B"), Cluster("A100 SXM4 80GB", 64)
-    like, unlike = (step(shape, node, Layout(64, zero=3, recompute="full", optimizer=o, offload=off), 128)
-                    for o, off in (("adam", False), ("adam", True)))
+    like, unlike = (
+        step(shape, node, Layout(64, zero=3, recompute="full", optimizer=o, offload=off), 128)
+        for o, off in (("adam", False), ("adam", True))
+    )
     assert claim.needs({"gain": "1.1x"}, like) == ""
     assert "offloaded" in claim.needs({"gain": "1.1x"}, like, unlike)
 

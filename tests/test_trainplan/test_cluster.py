@@ -281,8 +281,8 @@ def test_dropout_in_attention_takes_its_memory_traffic_or_its_arithmetic():
 
 def test_groups_that_shard_exchange_less_between_nodes_and_hold_more():
     cluster = Cluster("H100 SXM5 80GB", 1024, inter=network(1e9))
-    shape = model("Llama-3-8B")
-    whole, groups = (step(shape, cluster, Layout(1024, zero=3, shard=n), 1024) for n in (None, 8))
+    shape = model("Llama-3-70B")  # large, so that latency hardly counts; and nothing is hidden
+    whole, groups = (step(shape, cluster, Layout(1024, zero=3, shard=n, overlap=False), 1024) for n in (None, 8))
     assert groups.parts["data communication"] < 0.7 * whole.parts["data communication"]
     assert groups.memory["optimizer state"] == pytest.approx(128 * whole.memory["optimizer state"])
 
@@ -315,13 +315,25 @@ def test_what_a_library_does_shows():
     assert alone[True] == alone[False]  # one micro-batch has nothing to add to
     for kind in ("backward", "all"):
         assert with_software(async_tensor=kind).parts["tensor communication"] < plain.parts["tensor communication"]
-    assert with_software(fused_loss=False).memory["logits and loss"] == pytest.approx(
-        3 * plain.memory["logits and loss"], rel=0.1
-    )
+    fused = with_software(fused_loss=True)
+    assert plain.memory["logits and loss"] == pytest.approx(3 * fused.memory["logits and loss"], rel=0.1)
     pipeline = Layout(8, 1, 8, zero=3)
     kept = with_software(pipeline, 256, reshard=False)
     assert kept.parts["data communication"] < with_software(pipeline, 256).parts["data communication"] / 4
-    assert kept.memory["gathered for a moment"] > with_software(pipeline, 256).memory["gathered for a moment"]
+    gathered = with_software(pipeline, 256).memory["gathered for a moment"]
+    assert kept.memory["gathered for a moment"] > gathered
+    # where weights stay, the gradients of all layers are summed whole, in 4 bytes, until the last micro-batch
+    summed = with_software(dataclasses.replace(pipeline, dtype="autocast bfloat16"), 256, reshard=False)
+    alone = with_software(dataclasses.replace(pipeline, dtype="autocast bfloat16"), 8, reshard=False)
+    of_stage = shape.layers / 8 * shape.block_params + shape.embedding_params
+    more = summed.memory["gathered for a moment"] - alone.memory["gathered for a moment"]
+    assert more == pytest.approx(4 * of_stage * (1 - 8 / shape.layers), rel=1e-4)  # one block's were there before
+    copied = with_software(summed.layout, 256, gradient_copies=4).memory["gradients"]
+    assert copied == pytest.approx(2 * with_software(summed.layout, 256).memory["gradients"])
+    spare = with_software(fragments=0.2).memory["fragments"]
+    assert spare == pytest.approx(
+        0.2 * (plain.memory["kept for the backward pass"] + plain.memory["gathered for a moment"])
+    )
 
 
 def test_schedules_without_bubble_and_their_memory():
@@ -397,9 +409,9 @@ def test_slices_exchange_over_the_data_centre_s_network():
 
 def test_a_reserve_is_left_free():
     full = Cluster(A100, 64, reserve=0.0)
-    assert best_layout(model("Llama-2-70B"), full, 512).step.memory_bytes > 0.92 * 80e9
+    assert best_layout(model("Llama-2-70B"), full, 512).step.memory_bytes > 0.97 * 80e9
     found = best_layout(model("Llama-2-70B"), node(64), 512)
-    assert all(each.memory_bytes <= 0.92 * 80e9 for each in (found.step, *found.runners_up))
+    assert all(each.memory_bytes <= 0.97 * 80e9 for each in (found.step, *found.runners_up))
 
 
 # --- search ----------------------------------------------------------------------------------------------------------
@@ -459,7 +471,7 @@ def test_what_does_not_fit_says_what_is_over_by_how_much_and_what_splits_it():
     made = step(model("Llama-2-70B"), node(64), Layout(64), 512)
     with pytest.raises(
         LayoutError,
-        match=r"68.5 GiB a GPU \(74.5 GiB less 8% in reserve\), .* over; .* optimizer state, .* and ZeRO 1 to 3",
+        match=r"72.3 GiB a GPU \(74.5 GiB less 3% in reserve\), .* over; .* optimizer state, .* and ZeRO 1 to 3",
     ):
         require_fit(made)
     with pytest.raises(LayoutError, match=r"leanest .* TiB over"):

@@ -22,6 +22,7 @@ SOURCES = {  # of the speeds in each table: who measured them
     "megatron": "Narayanan et al.", "selective recomputation": "Korthikanti et al.", "zero bubble": "Qi et al.",
     "llm-foundry": "llm-foundry", "llm-foundry H100": "llm-foundry", "torchtitan": "torchtitan",
     "nanotron": "nanotron", "nemo": "NVIDIA", "megatron bridge": "NVIDIA", "MaxText": "MaxText",
+    "machines of 2026": "NVIDIA, Meta and DeepSeek",
 }  # fmt: skip
 _SIZE = 1 / math.log(16)  # a size that is 16 times as large counts as much as another kind
 
@@ -121,9 +122,14 @@ def _known() -> tuple[tuple[str, str, str, dict[str, object], dict[str, float]],
     )
 
 
+def compared(kind: str, value: object) -> bool:
+    """Whether any published step has a value of a kind of _kinds."""
+    return any(their_kinds[kind] == value for _, _, _, their_kinds, _ in _known())
+
+
 @functools.lru_cache(maxsize=4096)
 def nearest(model: Transformer, cluster: Cluster, layout: Layout, batch: int, without: str = "") -> Nearest:
-    """The Nearest published step to another; of all sources but one."""
+    """The Nearest published step to another, of all sources but one; with experts one that has some, where there is."""
     kinds, sizes = _kinds(model, cluster, layout), _sizes(model, cluster, layout, batch)
 
     def distance(their_kinds: dict[str, object], their_sizes: dict[str, float]) -> float:
@@ -131,6 +137,7 @@ def nearest(model: Transformer, cluster: Cluster, layout: Layout, batch: int, wi
         return far + _SIZE * sum(abs(sizes[name] - their_sizes[name]) for name in sizes)
 
     known = [one for one in _known() if one[0] != without]
+    known = [one for one in known if one[1].endswith("experts") == (model.experts > 0)] or known
     source, found, label, their_kinds, their_sizes = min(known, key=lambda one: distance(*one[3:]))
     differs = [name for name in kinds if kinds[name] != their_kinds[name]]
     for name in sizes:

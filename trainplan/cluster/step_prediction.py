@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from trainplan.arguments import Count, Positive, checked
 from trainplan.cluster.constants import CONSTANTS, REPORTED, SPREAD, WIDENED, Constants
-from trainplan.cluster.evidence import Nearest, generation, nearest
+from trainplan.cluster.evidence import Nearest, compared, generation, nearest
 from trainplan.cluster.hardware import Cluster
 from trainplan.cluster.layout import Layout, why_not
 from trainplan.cluster.rank_memory import memory
@@ -23,10 +23,9 @@ from trainplan.errors import LayoutError
 from trainplan.tables import Shown, Table
 from trainplan.units import format_bytes, format_seconds, format_si, significant
 
-_COMPARED = ("Ampere GA100", "Hopper", "Blackwell GB100", "TPU v5", "TPU v6")  # architectures of the tables
 _FAR = 2.0  # distance of the nearest published step from which its interval may not hold
 PRESETS = ("torch", "Megatron-LM", "Transformer Engine")  # libraries of SOFTWARE that run on any cluster of GPUs
-_MOST_GPUS, _MOST = 3072, {"Google": 8192}  # devices of a published step, by vendor
+_MOST_GPUS, _MOST = 3072, {"Google": 8192}  # devices of a step that was fitted, or for TPUs compared
 EXPERTS = "published steps with experts were up to a factor of two slower or faster"
 
 
@@ -73,8 +72,8 @@ class Step(Shown):
 
     @functools.cached_property
     def by_library(self) -> Mapping[str, float]:
-        """Seconds with the habits of PRESETS, where `software` is the default, or nothing published is near."""
-        if self.cluster.gpu.vendor == "Google" or (self.layout.software != TORCH and self.nearest.distance <= _FAR):
+        """Seconds with the habits of PRESETS, where `software` is the default, or the step is `outside`."""
+        if self.cluster.gpu.vendor == "Google" or (self.layout.software != TORCH and not self.outside):
             return {}
         layouts = {name: replace(self.layout, software=SOFTWARE[name]) for name in PRESETS}
         shares = {name: rank_share(self.model, self.cluster, one, self.batch) for name, one in layouts.items()}
@@ -107,16 +106,16 @@ class Step(Shown):
         compute_dtype = precision(layout.dtype).compute_dtype
         reasons = {
             EXPERTS: self.model.experts > 0,
-            "no published step was compared on this device": not generation(gpu).startswith(_COMPARED),
+            "no published step was compared on this device": not compared("another device", generation(gpu)),
             "no published step was computed in float32 or tf32": compute_dtype in ("float32", "tf32"),
             "no published step was computed in 4 bit": compute_dtype == "float4",
-            "no published step trained adapters alone": self.model.adapters > 0,
-            f"the largest published step was on {most:,} of them": self.cluster.gpus > most,
+            "two published steps alone trained adapters": self.model.adapters > 0,
+            f"the constants were fitted to steps on at most {most:,} of them": self.cluster.gpus > most,
             "no published step had tensor ranks in several nodes": layout.tensor > self.cluster.gpus_per_node,
             "less than two fifths of it is compute": computing < 0.4 * self.seconds,
-            "the memory is all but full, which costs time": 0.93 * room < self.memory_bytes <= REPORTED * room,
+            "the memory is all but full, which costs time": not self.fits and self.memory_bytes <= REPORTED * room,
             "it needs more memory than there is": self.memory_bytes > REPORTED * room,
-            f"no published step had the schedule {layout.schedule}": layout.schedule != "1F1B",
+            f"no published step had the schedule {layout.schedule}": not compared("another schedule", layout.schedule),
             "no published step offloaded its optimizer": layout.offload,
             "no published step had groups of ranks that split among themselves": layout.shard is not None and on_gpus,
         }
@@ -162,7 +161,8 @@ class Step(Shown):
     def worth(self) -> str:
         """What the seconds are worth, as a sentence's end: interval, library, and why the interval may not hold."""
         low, high = map(format_seconds, self.interval_s)
-        library = next((name for name, one in SOFTWARE.items() if one == self.layout.software), "a library of its own")
+        known = (name for name, one in SOFTWARE.items() if one == self.layout.software)
+        library = self.layout.software.library or next(known, "a library of its own")
         others = ", ".join(f"{name} {format_seconds(s)}" for name, s in self.by_library.items() if name != library)
         said = f"Eight of ten published steps would be within {low} to {high}. Calculated for {library}"
         said += f" (with {others})" * bool(others)
