@@ -403,7 +403,8 @@ def text() -> str:
                 (
                     name, row.label, unit, f"{row.published:.6g}", row.batch,
                     _changed(row.model, "name", "source"), json.dumps(device), json.dumps(cluster),
-                    _changed(row.layout, "software"), _changed(row.layout.software), source, "read from source text",
+                    _changed(row.layout, "software"), _changed(row.layout.software, "library"), source,
+                    "read from source text",
                 )
             )  # fmt: skip
     return file.getvalue()

@@ -1,6 +1,7 @@
 """One training step of a model on a cluster, its time and memory; and a search over layouts."""
 
 from trainplan.cluster.bill import Bill, bill
+from trainplan.cluster.configurations import configuration
 from trainplan.cluster.goodput import Goodput, goodput
 from trainplan.cluster.hardware import NVL72, Cluster, network
 from trainplan.cluster.layout import Layout
@@ -14,6 +15,6 @@ from trainplan.costs.transformers import MODELS, Transformer, model
 
 __all__ = [
     "COMPARISONS", "MODELS", "NVL72", "PARTS", "PURPOSES", "SOFTWARE", "Bill", "Cluster", "Goodput", "Layout",
-    "Software", "Step", "Transformer", "best_layout", "bill", "goodput", "held_against", "model", "network",
-    "published_steps", "require_fit", "step",
+    "Software", "Step", "Transformer", "best_layout", "bill", "configuration", "goodput", "held_against", "model",
+    "network", "published_steps", "require_fit", "step",
 ]  # fmt: skip

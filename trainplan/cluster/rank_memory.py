@@ -18,6 +18,8 @@ PURPOSES = {  # and what makes each smaller
     "fragments": "What makes activations smaller makes these smaller too.",
 }
 
+STATES = tuple(PURPOSES)[:4]  # what doesn't depend on the micro-batch and on recomputing
+
 
 def block_kept_bytes(share: RankShare, recompute: str) -> float:
     """Bytes that one block keeps of one micro-batch on one rank.

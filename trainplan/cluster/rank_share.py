@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainplan.cluster.hardware import Cluster, group_link
-from trainplan.cluster.layout import Layout, stage_layers
+from trainplan.cluster.layout import Layout, layers_of_stages
 from trainplan.costs.collectives import Link
 from trainplan.costs.memory_costs import Precision, precision
 from trainplan.costs.transformers import Transformer
@@ -64,24 +64,11 @@ class RankShare:
         return copies * (layers * others + ends / self.layout.tensor), copies * layers * in_experts
 
 
-def balanced_layers(model: Transformer, pipeline: int) -> tuple[int, ...]:
-    """Layers of each stage, a stage ending with the block that takes it beyond its share of all blocks and the head."""
-    head = model.vocab * model.hidden / model.block_params  # in blocks
-    stages, stage = [0] * pipeline, 0
-    for done in range(1, model.layers + 1):
-        stages[stage] += 1
-        if done > (model.layers + head) * (stage + 1) / pipeline:
-            stage += 1
-    return tuple(stages)
-
-
 def rank_share(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> RankShare:
     """The RankShare of a layout that divides model, cluster and batch: layout.why_not is empty."""
     kind, tensor = precision(layout.dtype), layout.tensor
     tokens = layout.micro_batch * model.seq / layout.context
-    layers = stage_layers(model.layers, layout.pipeline, layout.interleave)
-    if layout.software.balanced and layout.interleave == 1:
-        layers = balanced_layers(model, layout.pipeline)
+    layers = layers_of_stages(model, layout.pipeline, layout.interleave, layout.software)
     assert layers is not None  # why_not refuses the others
     layers = (*layers[:-1], layers[-1] + model.ahead)
     in_experts = model.experts * model.expert_params
@@ -95,7 +82,7 @@ def rank_share(model: Transformer, cluster: Cluster, layout: Layout, batch: int)
         cluster=cluster,
         layout=layout,
         kind=kind,
-        microbatches=layout.microbatches(batch),
+        microbatches=batch // (layout.data * layout.micro_batch),
         tokens=tokens,
         layers=layers,
         exchanged_layers=max(model.layers / layout.pipeline, 1),

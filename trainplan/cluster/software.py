@@ -1,4 +1,4 @@
-"""What a library does in a training step that no data sheet says: its kernels, and how it exchanges."""
+"""What a library does in a training step that no data sheet says: its kernels, how it exchanges, and what it runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from types import MappingProxyType
 from typing import Literal
 
 from trainplan.arguments import Share, Size, checked
+from trainplan.cluster.libraries import versions
+from trainplan.errors import lookup
 
 
 @checked
 @dataclass(frozen=True)
 class Software:
-    """The habits of a library. The defaults are those of compiled PyTorch.
+    """The habits of a library. The defaults are those of compiled PyTorch, in a program of one's own.
 
     `attention` is the generation of the fused attention: 1 and 2 use Ampere's instructions on newer devices too, 3 (and
     cuDNN's) those of the device (Dao 2023, FlashAttention-2; Shah et al. 2024, FlashAttention-3). `fused`: a chain of
@@ -34,6 +36,7 @@ class Software:
     the head's among them, and not equally many. `fragments`: what the allocator holds and can't use, as a share of what
     a step allocates and frees; fitted by scripts/fit_cluster.py to the library's published memory; of llm-foundry,
     which published none, assumed so that its runs fit what is printed, but for two that a full memory slowed.
+    `library` is the one of data/libraries.csv whose rules a layout must keep; "" has none.
     """
 
     attention: Literal[1, 2, 3] = 2
@@ -50,31 +53,45 @@ class Software:
     gradient_copies: Size = 0
     balanced: bool = False
     fragments: Share = 0.13
+    library: str = ""
+
+    def __post_init__(self) -> None:
+        if self.library:
+            lookup(self.library, versions(), "library")
 
 
 _MEGATRON = Software(early_stop=False, fused_loss=True, copied_gathers=False, fragments=0.0)
+_TRANSFORMER_ENGINE = replace(_MEGATRON, attention=3, async_tensor="all", fused_gradients=True)
 SOFTWARE: Mapping[str, Software] = MappingProxyType(
     {
         # blocks are compiled, the loss is not (torchtitan until 2024)
         "torch": Software(),
         "torch eager": Software(fused=False),
+        "torchtitan": Software(fused_loss=True, library="torchtitan"),  # it compiles the loss too
         # Megatron-LM's own recomputation runs a block's forward pass to its end
         # (megatron/core/tensor_parallel/random.py)
         "Megatron-LM 2021": _MEGATRON,
         "Megatron-LM": replace(_MEGATRON, async_tensor="backward", fused_gradients=True),
-        "Transformer Engine": replace(_MEGATRON, attention=3, async_tensor="all", fused_gradients=True),
+        "Transformer Engine": _TRANSFORMER_ENGINE,
+        "Megatron-Core": replace(_TRANSFORMER_ENGINE, library="Megatron-Core"),
+        "NeMo": replace(_TRANSFORMER_ENGINE, library="Megatron-Core"),  # on which it is built
+        "DeepSpeed": Software(fused=False, library="DeepSpeed"),
         "DeepSeek": replace(_MEGATRON, attention=3, early_stop=True, fused_gradients=True, float8_dispatch=True),
         # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1, and the loss
         # FlashAttention's, in the logits' place
-        "llm-foundry": Software(attention=1, fused_loss=True, fragments=0.03),
-        "llm-foundry, torch 2.0": Software(attention=1, early_stop=False, fused_loss=True, fragments=0.03),
+        "llm-foundry": Software(attention=1, fused_loss=True, fragments=0.03, library="llm-foundry"),
+        "llm-foundry, torch 2.0": Software(
+            attention=1, early_stop=False, fused_loss=True, fragments=0.03, library="llm-foundry"
+        ),
         # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs;
         # jax.checkpoint drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py)
-        "MaxText": Software(async_tensor="all", fused_loss=True, copied_gathers=False, fragments=0.0),
+        "MaxText": Software(
+            async_tensor="all", fused_loss=True, copied_gathers=False, fragments=0.0, library="MaxText"
+        ),
         # ZeRO-1 exchanges tensor by tensor: 4 matrices and 2 norms a block (nanotron, optim/zero.py). 16-bit gradients
         # and DistributedDataParallel's buckets stay beside the float32 sum (optim/gradient_accumulator.py). Stages are
         # balanced by the products of blocks and head (get_block_compute_costs)
-        "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4, balanced=True),
+        "nanotron": Software(copied_gathers=False, messages=6, gradient_copies=4, balanced=True, library="nanotron"),
     }
 )
-TORCH = SOFTWARE["torch"]
+TORCH, TORCHTITAN = SOFTWARE["torch"], SOFTWARE["torchtitan"]

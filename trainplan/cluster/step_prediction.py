@@ -161,7 +161,8 @@ class Step(Shown):
     def worth(self) -> str:
         """What the seconds are worth, as a sentence's end: interval, library, and why the interval may not hold."""
         low, high = map(format_seconds, self.interval_s)
-        library = next((name for name, one in SOFTWARE.items() if one == self.layout.software), "a library of its own")
+        known = (name for name, one in SOFTWARE.items() if one == self.layout.software)
+        library = self.layout.software.library or next(known, "a library of its own")
         others = ", ".join(f"{name} {format_seconds(s)}" for name, s in self.by_library.items() if name != library)
         said = f"Eight of ten published steps would be within {low} to {high}. Calculated for {library}"
         said += f" (with {others})" * bool(others)

@@ -20,6 +20,11 @@ PARTS = (
     "compute", "recompute", "tensor communication", "context and expert communication", "pipeline communication",
     "bubble", "data communication", "waiting for the slowest", "optimizer",
 )  # fmt: skip
+WORK = PARTS[:4]  # what a micro-batch takes on each rank in turn
+# Kernels of a block that recomputing launches again, over those of its forward and backward pass: all of the forward
+# pass's, which are a third; half of them; or attention's scores, softmax, dropout and product, of a dozen, where they
+# are kernels of their own. Their number doesn't follow from their sizes.
+RELAUNCHED = {"none": 0.0, "selective": 1 / 9, "half": 1 / 6, "full": 1 / 3}
 
 
 class _Work(NamedTuple):
@@ -55,7 +60,9 @@ def parts(share: RankShare, constants: Constants = CONSTANTS) -> dict[str, float
     end_sends = inner_sends / 2 if chunks == 1 else inner_sends
     ends = (0, len(stages) - 1)
     pace = ((end_sends if i in ends else inner_sends, stage) for i, (_, stage) in enumerate(stages))
-    exposed_sends, slowest = max(pace, key=lambda both: both[0] + both[1].total)
+    exposed_sends, slowest = max(
+        pace, key=lambda both: m * (both[0] + both[1].total) + _fill(layout, both[1], added.total)
+    )
     bubble = m * (slowest.total - added.total / p) + _fill(layout, slowest, added.total) + 2 * (p - 1) * sent.send
     return {
         "compute": m * added.compute / p,
@@ -184,13 +191,14 @@ def _block(
         "half": times.forward_s - times.scores_s - times.products_s / 2,
         "full": times.forward_s - (times.last_s if layout.software.early_stop else 0.0),
     }[layout.recompute]
-    # the host launches a block's kernels while the last ones run; where it takes longer, the GPU waits for it
-    launch_s = (constants.expert_s if model.experts else constants.block_s) * (1 + again / (3 * times.forward_s))
-    slowed = max(launch_s / (times.forward_s + times.backward_s + again), 1.0)
+    # the host launches a pass's kernels while the last ones run; where it takes longer, the GPU waits for it
+    host_s = constants.expert_s if model.experts else constants.block_s
+    forward, backward = max(times.forward_s, host_s / 3), max(times.backward_s, host_s * 2 / 3)
+    again = max(again, (again > 0) * RELAUNCHED[layout.recompute] * host_s)
     lost_share = constants.contention * share.context_link.bytes_per_s * compute.byte_s
 
     def shown(communication: float, behind: float) -> float:
-        """Seconds of the ring of keys that attention doesn't hide."""
+        """Seconds of the ring of keys that attention, and the GPU's wait for its host, don't hide."""
         hidden = min(communication, behind)
         return communication - hidden + lost_share * hidden
 
@@ -200,16 +208,17 @@ def _block(
         n_bytes = 3 * share.kind.gradient_bytes * share.trained * sum(share.block_params)
         adding = (1 - 1 / share.microbatches) * n_bytes * compute.byte_s
     passes = 3 if layout.recompute == "full" else 2  # of tensor and expert communication
-    others = shown(sent.context, times.scores_s) + shown(2 * sent.context, 2 * times.scores_s)
-    others += _shown_experts_s(share, passes * sent.experts, slowed * (times.forward_s + times.backward_s))
-    repeated = slowed * again + (passes - 2) * tensor[0]
+    others = shown(sent.context, times.scores_s + forward - times.forward_s)
+    others += shown(2 * sent.context, 2 * times.scores_s + backward - times.backward_s)
+    others += _shown_experts_s(share, passes * sent.experts, forward + backward)
+    repeated = again + (passes - 2) * tensor[0]
     return _Work(
-        compute=slowed * (times.forward_s + times.backward_s) + adding,
-        recompute=slowed * again,
+        compute=forward + backward + adding,
+        recompute=again,
         tensor=tensor[1] + (passes - 1) * tensor[0],
         others=others,
-        backward=slowed * times.backward_s + adding + repeated + tensor[1] + others * 2 / 3,
-        weights=slowed * times.products_s,
+        backward=backward + adding + repeated + tensor[1] + others * 2 / 3,
+        weights=max(times.products_s, host_s / 3),
     )
 
 
