@@ -41,8 +41,9 @@ def agreement(ax: Axes, tables: Annotated[Sequence[Agreement[Step]], Items(1)]) 
     errors = sorted(abs(row.error) for table in tables for row in table.rows)
     half, most_of = errors[(len(errors) - 1) // 2], errors[math.ceil(0.9 * len(errors)) - 1]
     worst = max(tables, key=lambda table: abs(table.worst.error))
+    outside = sum(bool(row.by.outside) for table in tables for row in table.rows)
     sentence = (
-        f"Published runs: {len(errors)}. On the black line both agree; half are within {half:.1%} of it, nine of ten "
+        f"Published runs: {len(errors)}, {outside} of them outside of what the model is good for. On the black line both agree; half are within {half:.1%} of it, nine of ten "
         f"within {most_of:.1%}. Farthest off, by {worst.worst.error:+.0%}: {worst.worst.label} ({worst.name})."
     )
     return FigureSpec(sentence, height_in=4.9, width_in=4.4, legend="right")

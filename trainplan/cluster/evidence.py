@@ -22,7 +22,7 @@ SOURCES = {  # of the speeds in each table: who measured them
     "megatron": "Narayanan et al.", "selective recomputation": "Korthikanti et al.", "zero bubble": "Qi et al.",
     "llm-foundry": "llm-foundry", "llm-foundry H100": "llm-foundry", "torchtitan": "torchtitan",
     "nanotron": "nanotron", "nemo": "NVIDIA", "megatron bridge": "NVIDIA", "MaxText": "MaxText",
-    "machines of 2026": "NVIDIA, Meta and DeepSeek",
+    "machines of 2026": "NVIDIA",  # most of it; some are Meta's and DeepSeek's
 }  # fmt: skip
 _SIZE = 1 / math.log(16)  # a size that is 16 times as large counts as much as another kind
 
@@ -77,6 +77,7 @@ def _kinds(model: Transformer, cluster: Cluster, layout: Layout) -> dict[str, ob
         "a pipeline in one of them": layout.pipeline > 1,
         "context ranks in one of them": layout.context > 1,
         "experts in one of them": model.experts > 0,
+        "adapters in one of them": model.adapters > 0,
         "another schedule": layout.schedule,
         "another library": _habits(layout.software),
         "another attention": model.fused_attention,
@@ -114,9 +115,9 @@ def _sizes(model: Transformer, cluster: Cluster, layout: Layout, batch: int) -> 
 
 @functools.cache
 def _known() -> tuple[tuple[str, str, str, dict[str, object], dict[str, float]], ...]:
-    """Source, class, label, kinds and sizes of every published speed."""
+    """Source, class, label with the table, kinds and sizes of every published speed."""
     return tuple(
-        (source, kind(name, made[0], made[2]), row["label"], _kinds(*made[:3]), _sizes(*made))
+        (source, kind(name, made[0], made[2]), f"{name}, {row['label']}", _kinds(*made[:3]), _sizes(*made))
         for name, source in SOURCES.items()
         for row, made in zip(rows(name), inputs(name), strict=True)
     )
@@ -138,10 +139,10 @@ def nearest(model: Transformer, cluster: Cluster, layout: Layout, batch: int, wi
 
     known = [one for one in _known() if one[0] != without]
     known = [one for one in known if one[1].endswith("experts") == (model.experts > 0)] or known
-    source, found, label, their_kinds, their_sizes = min(known, key=lambda one: distance(*one[3:]))
+    _, found, label, their_kinds, their_sizes = min(known, key=lambda one: distance(*one[3:]))
     differs = [name for name in kinds if kinds[name] != their_kinds[name]]
     for name in sizes:
         times = math.exp(sizes[name] - their_sizes[name])
         if not 1 / 3 < times < 3:
             differs.append(f"{max(times, 1 / times):.0f} times {'as much' if times > 1 else 'less'} in {name}")
-    return Nearest(f"{source}, {label}", found, distance(their_kinds, their_sizes), tuple(differs))
+    return Nearest(label, found, distance(their_kinds, their_sizes), tuple(differs))

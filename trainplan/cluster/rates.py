@@ -83,14 +83,6 @@ def _power_share(device: Device, constants: Constants) -> float:
     return float(min(device.tdp_w / top / A100_WATTS_PER_FLOP_PER_S, 1.0) ** constants.power)
 
 
-def contention(device: Device, constants: Constants) -> float:
-    """Bytes of memory traffic that delay compute as much as a byte sent behind it.
-
-    A TPU's links have engines of their own, so that a byte costs what it moves: once read and once written.
-    """
-    return 2.0 if device.vendor == "Google" else constants.contention
-
-
 @functools.cache
 def rates(device: Device, dtype: str, constants: Constants = CONSTANTS) -> Rates:
     """The Rates of a device for a dtype of the catalogue. Raises LayoutError where its peak or bandwidth is unknown."""

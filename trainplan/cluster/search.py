@@ -283,8 +283,9 @@ def require_fit(found: Step) -> Step:
         return found
     over = found.memory_bytes - found.usable_bytes
     purpose, most = max(found.memory.items(), key=lambda item: item[1])
+    reserved = f" ({format_bytes(found.capacity_bytes)} less {found.cluster.reserve:.0%} in reserve)"
+    reserved *= found.cluster.reserve > 0
     raise LayoutError(
-        f"Expected at most {format_bytes(found.usable_bytes)} a GPU ({format_bytes(found.capacity_bytes)} less "
-        f"{found.cluster.reserve:.0%} in reserve), got {format_bytes(found.memory_bytes)}: {format_bytes(over)} over; "
-        f"the largest part is {purpose}, {format_bytes(most)}. {PURPOSES[purpose]}"
+        f"Expected at most {format_bytes(found.usable_bytes)} a GPU{reserved}, got {format_bytes(found.memory_bytes)}: "
+        f"{format_bytes(over)} over; the largest part is {purpose}, {format_bytes(most)}. {PURPOSES[purpose]}"
     )

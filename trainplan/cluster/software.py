@@ -35,7 +35,7 @@ class Software:
     such as the buckets of DistributedDataParallel. `balanced`: stages have layers so that their products take as long,
     the head's among them, and not equally many. `fragments`: what the allocator holds and can't use, as a share of what
     a step allocates and frees; fitted by scripts/fit_cluster.py to the library's published memory; of llm-foundry,
-    which published none, assumed so that its fullest runs, slowed by a full memory, come to what the driver reports.
+    which published none, assumed so that its runs fit what is printed, but for two that a full memory slowed.
     `library` is the one of data/libraries.csv whose rules a layout must keep; "" has none.
     """
 
@@ -52,7 +52,7 @@ class Software:
     messages: Size = 0
     gradient_copies: Size = 0
     balanced: bool = False
-    fragments: Share = 0.1
+    fragments: Share = 0.13
     library: str = ""
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Software:
             lookup(self.library, versions(), "library")
 
 
-_MEGATRON = Software(early_stop=False, fused_loss=True, copied_gathers=False, fragments=0.02)
+_MEGATRON = Software(early_stop=False, fused_loss=True, copied_gathers=False, fragments=0.0)
 _TRANSFORMER_ENGINE = replace(_MEGATRON, attention=3, async_tensor="all", fused_gradients=True)
 SOFTWARE: Mapping[str, Software] = MappingProxyType(
     {
@@ -79,9 +79,9 @@ SOFTWARE: Mapping[str, Software] = MappingProxyType(
         "DeepSeek": replace(_MEGATRON, attention=3, early_stop=True, fused_gradients=True, float8_dispatch=True),
         # element-wise chains of a GPT are few; attention is the Triton kernel of FlashAttention 1, and the loss
         # FlashAttention's, in the logits' place
-        "llm-foundry": Software(attention=1, fused_loss=True, fragments=0.05, library="llm-foundry"),
+        "llm-foundry": Software(attention=1, fused_loss=True, fragments=0.03, library="llm-foundry"),
         "llm-foundry, torch 2.0": Software(
-            attention=1, early_stop=False, fused_loss=True, fragments=0.05, library="llm-foundry"
+            attention=1, early_stop=False, fused_loss=True, fragments=0.03, library="llm-foundry"
         ),
         # XLA's collective matmuls and asynchronous collectives, switched on in MaxText's scripts for TPUs;
         # jax.checkpoint drops from the second forward pass what no gradient needs (jax/_src/ad_checkpoint.py)

@@ -13,7 +13,6 @@ from trainplan.cluster.constants import CONSTANTS, DUALPIPE_SMS, HOST_BYTES_PER_
 from trainplan.cluster.hardware import Cluster, group_link, pcie
 from trainplan.cluster.layout import Layout
 from trainplan.cluster.rank_share import RankShare
-from trainplan.cluster.rates import contention
 from trainplan.costs.collectives import fastest_all_reduce_s
 from trainplan.costs.memory_costs import optimizer_traffic_bytes
 
@@ -108,7 +107,7 @@ def _exchange_s(share: RankShare, sent: Communication, first: _Work, byte_s: flo
     layout = share.layout
     if not sent.exchange:
         return 0.0
-    lost_share = contention(share.cluster.gpu, constants) * share.data_link.bytes_per_s * byte_s
+    lost_share = constants.contention * share.data_link.bytes_per_s * byte_s
     forward, backward = first.total - first.backward, first.backward
 
     def exposed(behind: float, *collectives: str) -> float:
@@ -196,7 +195,7 @@ def _block(
     host_s = constants.expert_s if model.experts else constants.block_s
     forward, backward = max(times.forward_s, host_s / 3), max(times.backward_s, host_s * 2 / 3)
     again = max(again, (again > 0) * RELAUNCHED[layout.recompute] * host_s)
-    lost_share = contention(share.cluster.gpu, constants) * share.context_link.bytes_per_s * compute.byte_s
+    lost_share = constants.contention * share.context_link.bytes_per_s * compute.byte_s
 
     def shown(communication: float, behind: float) -> float:
         """Seconds of the ring of keys that attention, and the GPU's wait for its host, don't hide."""
