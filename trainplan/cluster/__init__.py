@@ -16,6 +16,5 @@ from trainplan.costs.transformers import MODELS, Transformer, model
 __all__ = [
     "COMPARISONS", "MODELS", "NVL72", "PARTS", "PURPOSES", "SOFTWARE", "Bill", "Cluster", "Goodput", "Layout",
     "Software", "Step", "Transformer", "best_layout", "bill", "configuration", "goodput", "held_against", "model",
-    "network",
-    "published_steps", "require_fit", "step",
+    "network", "published_steps", "require_fit", "step",
 ]  # fmt: skip
