@@ -170,7 +170,7 @@ def test_weights_kept_after_the_forward_pass_cost_memory_and_save_a_gather():
 
 
 def test_prefetch_hides_the_gathering_of_weights_for_a_block_s_memory():
-    cluster, layout = Cluster("H100 SXM5 80GB", 64), Layout(64, zero=3)
+    cluster, layout = Cluster("H100 SXM5 80GB", 64, inter=network(25e9)), Layout(64, zero=3)
     none, one, four = (step(LLAMA, cluster, replace(layout, prefetch=ahead), 256) for ahead in (0, 1, 4))
     assert none.parts["data communication"] > 1.2 * one.parts["data communication"]
     assert one.seconds == four.seconds
