@@ -526,6 +526,7 @@ def test_layouts_that_cannot_be(layout, batch, words):
             LayoutError,
             "Expected top_k of at most the 4 experts, got 5",
         ),
+        (lambda: Transformer(2, 96, 12, top_k=2), LayoutError, "Expected top_k of at most the 0 experts, got 2"),
         (lambda: model("GPT3"), PlanError, "GPT-3 175B"),
         (lambda: Transformer(2, 100, 3), LayoutError, "divide hidden"),
         (lambda: Transformer(2, 96, 12, kv_heads=5), LayoutError, "divide the 12 heads"),
