@@ -44,7 +44,7 @@ from trainplan.units import GIGA
 TABLES = tuple(name for name in COMPARISONS if "memory" not in name)
 MEMORY = tuple(name for name in COMPARISONS if "memory" in name)
 FITTED = (
-    "sustained", "power", "flash1", "flash3", "cast", "contention", "async_tensor", "bandwidth",
+    "sustained", "power", "flash1", "flash3", "ring", "cast", "contention", "async_tensor", "bandwidth",
     "jitter", "expert_s",
 )  # fmt: skip
 START = Constants(sustained=0.8, flash1=0.4, flash2=0.5, flash3=0.6, bandwidth=0.75)
@@ -124,7 +124,7 @@ def residuals(constants: Constants, tables: tuple[str, ...] = TABLES) -> tuple[n
 
 
 def with_flash2(constants: Constants, tables: tuple[str, ...], change: float) -> Constants:
-    """Constants with a `flash2` of least squares in the steps of whose FLOP attention does a fifth.
+    """Constants with a `flash2` of least squares in the steps of whose FLOP attention does a fifth, outside of rings.
 
     It counts half of the square. In all other steps that `flash2` is used in, so little time has other causes too.
     """
@@ -132,7 +132,8 @@ def with_flash2(constants: Constants, tables: tuple[str, ...], change: float) ->
     scores = np.array([6 * one.model.layers * one.model.query_width * one.model.seq for one in made])
     errors = residuals(constants, tables)[0]
     slopes = (residuals(moved(constants, {"flash2": change}), tables)[0] - errors) / change
-    long = (slopes > 0) & (scores > 0.2 * (np.array([one.model.flop_per_token for one in made]) - scores))
+    long = scores > 0.2 * (np.array([one.model.flop_per_token for one in made]) - scores)
+    long &= (slopes > 0) & np.array([one.layout.context == 1 for one in made])
     if not long.any():
         return constants
     best = -float(errors[long] @ slopes[long]) / float(slopes[long] @ slopes[long])

@@ -20,7 +20,8 @@ class Constants:
     `sustained`: share of the best published matmul rate that training keeps, for shapes that aren't the best one.
     `power`: the exponent with which a device loses rate that has fewer watts for its peak than an A100, and so lowers
     its clock for hours. `flash1` and `flash2`: shares of the rate of Ampere's instructions that the forward pass of
-    fused attention of the first two generations reaches; `flash3`: share of the device's own peak. `cast`: share of the
+    fused attention of the first two generations reaches; `flash3`: share of the device's own peak. `ring`: how
+    much longer it takes among context ranks, where it works on parts and adds them up. `cast`: share of the
     traffic of casts to 8 bit (read 16 bit, write two copies) that isn't part of another kernel. `contention`: bytes of
     memory traffic that delay compute as much as a byte sent behind it, whose kernels hold SMs too. `async_tensor`:
     share of asynchronous tensor traffic that shows. `bandwidth`: share of a memory's printed bandwidth that kernels
@@ -34,15 +35,16 @@ class Constants:
     """
 
     sustained: Positive = 0.896
-    power: NonNegative = 0.106
+    power: NonNegative = 0.099
     flash1: Positive = 0.366
-    flash2: Positive = 0.436
-    flash3: Positive = 0.653
-    cast: NonNegative = 0.812
-    contention: NonNegative = 5.10
-    async_tensor: Share = 0.358
+    flash2: Positive = 0.512
+    ring: Positive = 1.277
+    flash3: Positive = 0.675
+    cast: NonNegative = 0.807
+    contention: NonNegative = 5.41
+    async_tensor: Share = 0.348
     bandwidth: Positive = 0.653
-    jitter: NonNegative = 0.00098
+    jitter: NonNegative = 0.00094
     expert_s: NonNegative = 8.17e-3
     block_s: NonNegative = 0.5e-3
     fill_s: NonNegative = 3.2e-6
