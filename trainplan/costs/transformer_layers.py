@@ -20,8 +20,9 @@ def _attention(model: Transformer, b: BatchShape) -> Cost:
     A head is as wide as the mean of its queries and values.
     """
     bias, width = not model.gated, (model.query_width + model.value_width) // 2 // model.heads
-    heads = {"kv_heads": model.key_value_heads, "fused": b.fused_attention, "dropout": model.dropout}
-    cost = layer_norm(b.tokens, model.hidden, bias=bias) + attention(b.size, model.heads, b.seq, width, **heads)
+    kv, fused = model.key_value_heads, b.fused_attention
+    cost = attention(b.size, model.heads, b.seq, width, kv_heads=kv, fused=fused, dropout=model.dropout)
+    cost += layer_norm(b.tokens, model.hidden, bias=bias)
     for latent in filter(None, (model.query_rank, model.kv_rank)):
         cost += layer_norm(b.tokens, latent, bias=False)
     for inputs, outputs in model.attention_products:
