@@ -94,7 +94,7 @@ def regrets() -> Iterator[tuple[Sweep, float | None, Layout, float | None, float
 
 
 def searches() -> Iterator[tuple[str, float]]:
-    """Processor's seconds of a search of a trillion parameters on 4,096 GPUs, the longest of three, by what is in it."""
+    """Processor's seconds of a search of a trillion parameters on 4,096 GPUs, the longest of three, by what it has."""
     dense, cluster = MODELS["GPT 1T"], Cluster("H100 SXM5 80GB", 4096)
     sparse = Transformer(
         64, 8192, 64, feed_forward=4096, kv_heads=8, experts=160, top_k=8, gated=True, name="1T with experts"

@@ -40,8 +40,8 @@ class Plan(ShownAsTable):
 
     @property
     def configuration(self) -> str:
-        """The fastest step as its library is told it, empty where nothing here writes that."""
-        return configuration(self.steps[0])
+        """The fastest step as its library is told it; empty where nothing here writes that, or it doesn't fit."""
+        return configuration(self.steps[0]) if self.steps[0].fits else ""
 
     def table(self) -> Table:
         """The steps' table, with the notes below."""
@@ -60,7 +60,7 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
     batch, rounded = _batch(words.global_batch, model, cluster, searched=words.layout is None)
     notes += rounded
     tokens = None if words.tokens is None else _amount(words.tokens, "--tokens")
-    software = None if words.software is None else lookup(words.software, SOFTWARE, "--software")
+    software = None if words.software is None else _software(words.software)
     if words.layout is None:
         best = best_layout(
             model, cluster, batch, dtype=words.dtype, software=software or TORCHTITAN,
@@ -71,10 +71,7 @@ def asked(argv: Sequence[str] | None = None) -> Plan:
     layout = replace(layout, software=habits(software or _whose(model, layout), layout.pipeline))
     one = step(model, cluster, layout, batch)
     if software is None:
-        who = layout.software.library or "a program of one's own"
-        notes += (
-            f"Calculated for {who}. Libraries that run it: {', '.join(running(model, layout)) or 'none known here'}.",
-        )
+        notes += (f"Libraries that run it: {', '.join(running(model, layout)) or 'none that is known here'}.",)
     if not one.fits:
         try:
             require_fit(one)
@@ -170,6 +167,10 @@ def _layout(text: str, cluster: Cluster, dtype: str) -> Layout:
         given[field] = value.strip() if field == "recompute" else _whole(value, name, least=0)
     layout = Layout(**given, dtype=dtype)  # type: ignore[arg-type]  # Layout judges them
     return layout if "data" in given else replace(layout, data=max(cluster.gpus // layout.gpus, 1))
+
+
+def _software(name: str) -> Software:
+    return lookup(name.casefold(), {known.casefold(): one for known, one in SOFTWARE.items()}, "--software")
 
 
 def _whose(model: Transformer, layout: Layout) -> Software:

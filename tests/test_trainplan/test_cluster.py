@@ -408,8 +408,9 @@ def test_slices_exchange_over_the_data_centre_s_network():
 
 
 def test_a_reserve_is_left_free():
-    assert best_layout(model("Llama-2-70B"), node(64), 512).step.memory_bytes > 0.92 * 80e9
-    found = best_layout(model("Llama-2-70B"), Cluster(A100, 64, reserve=0.08), 512)
+    own, shape = SOFTWARE["torch"], model("Llama-2-70B")
+    assert best_layout(shape, node(64), 512, software=own).step.memory_bytes > 0.92 * 80e9
+    found = best_layout(shape, Cluster(A100, 64, reserve=0.08), 512, software=own)
     assert all(each.memory_bytes <= 0.92 * 80e9 for each in (found.step, *found.runners_up))
 
 
@@ -419,7 +420,7 @@ def test_a_reserve_is_left_free():
 def test_the_best_layout_is_the_fastest_that_fits_of_all():
     cluster, batch = node(16), 64
     shape = model("Llama-2-7B")
-    found = best_layout(shape, cluster, batch)
+    found = best_layout(shape, cluster, batch, software=SOFTWARE["torch"])
     steps = (found.step, *found.runners_up)
     assert [each.seconds for each in steps] == sorted(each.seconds for each in steps)
     assert all(each.fits for each in steps)
@@ -447,9 +448,10 @@ def test_more_chunks_than_eight_are_found():
 
 @pytest.mark.slow
 def test_long_sequences_and_experts_are_searched_too():
-    assert best_layout(LONG, Cluster("H100 SXM5 80GB", 64), 8).layout.context > 1
+    assert best_layout(LONG, Cluster("H100 SXM5 80GB", 64), 4).layout.context > 1
     large = model("Qwen3-235B-A22B")
-    assert best_layout(large, Cluster("H100 SXM5 80GB", 128), 256).layout.expert > 1
+    found = best_layout(large, Cluster("H100 SXM5 80GB", 128), 256, software=SOFTWARE["Megatron-Core"])
+    assert found.layout.expert > 1
 
 
 def test_seventy_billion_parameters_on_64_gpus_of_80_gb():
@@ -524,6 +526,7 @@ def test_layouts_that_cannot_be(layout, batch, words):
             LayoutError,
             "Expected top_k of at most the 4 experts, got 5",
         ),
+        (lambda: Transformer(2, 96, 12, top_k=2), LayoutError, "Expected top_k of at most the 0 experts, got 2"),
         (lambda: model("GPT3"), PlanError, "GPT-3 175B"),
         (lambda: Transformer(2, 100, 3), LayoutError, "divide hidden"),
         (lambda: Transformer(2, 96, 12, kv_heads=5), LayoutError, "divide the 12 heads"),

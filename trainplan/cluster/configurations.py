@@ -110,7 +110,7 @@ def _titan(made: Step) -> Iterator[str]:
         yield f'# Weights and gradients are float32: plan the memory with "autocast bfloat16", not "{layout.dtype}".'
     eight, shard = layout.dtype.endswith("float8"), layout.sharded // layout.context if layout.zero else 1
     slots, layers = layout.pipeline * (2 if layout.schedule == "ZB-V" else layout.interleave), model.layers
-    less = next((n for n in (0, 1) if (layers + 2 * n) % slots == 0), 1)  # layers of the first stage, and of the last
+    less = next((n for n in (0, 1) if (layers + 2 * n) % slots == 0), 0)  # layers of the first stage, and of the last
     per_stage = -(-(layers + 2 * less) // slots)
     if slots > layout.pipeline and -(-(layers + 2 * less) // per_stage) != slots:
         yield "# Chunks of different sizes: name the layers of each in module_fqns_per_model_part."

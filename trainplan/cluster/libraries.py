@@ -13,14 +13,14 @@ from trainplan.facts.csv_tables import rows
 if TYPE_CHECKING:
     from trainplan.cluster.layout import Layout
 
-_MULTIPLE = "multiple of "
+_RELATIONS = ("multiple of ", "divisor of ")
 
 
 class Rule(NamedTuple):
     """`field` of a layout, or of its model, is one of `allowed` where every condition of `where` holds.
 
-    A condition is a field that must be above 1 ("pipeline"), or one with its value ("zero=3"). `factors` are numbers
-    and fields whose product divides the field, where that is asked.
+    A condition is a field that must be above 1 ("pipeline"), or one with its value ("zero=3"). Where the field is to be
+    a multiple or a divisor of a product, `factors` are the numbers and fields in that.
     """
 
     row: Mapping[str, str]
@@ -37,7 +37,8 @@ class Rule(NamedTuple):
                 return False
         held = _value(model, layout, self.field)
         if self.factors:
-            return bool(held % math.prod(_value(model, layout, factor) for factor in self.factors))
+            product = math.prod(_value(model, layout, factor) for factor in self.factors)
+            return bool(held % product if self.row["allowed"].startswith(_RELATIONS[0]) else product % held)
         return str(held) not in self.allowed
 
     def __str__(self) -> str:
@@ -56,8 +57,8 @@ def rules(library: str) -> tuple[Rule, ...]:
     found = []
     for row in rows("libraries"):
         if row["library"] == library:
-            allowed, multiple = tuple(row["allowed"].split()), row["allowed"].startswith(_MULTIPLE)
-            factors = row["allowed"].removeprefix(_MULTIPLE).split(" x ") if multiple else []
+            allowed, related = tuple(row["allowed"].split()), row["allowed"].startswith(_RELATIONS)
+            factors = row["allowed"].split(" of ")[1].split(" x ") if related else []
             where = tuple((field, value) for field, _, value in (one.partition("=") for one in row["where"].split()))
             found.append(Rule(row, row["field"], allowed, tuple(factors), where))
     return tuple(found)

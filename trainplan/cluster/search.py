@@ -129,7 +129,6 @@ def _layouts(
     Not yet made, as most never are: what a Layout is made of by position, and by name.
     """
     software = fixed["software"]
-    recomputes = [one for one in RECOMPUTES if not (one == "selective" and model.fused_attention)]
     for data, tensor, pipeline, context in _shapes(model, cluster, software):
         if batch % data:
             rejected["whose data ranks don't divide the batch"] += 1
@@ -140,22 +139,20 @@ def _layouts(
             rejected["with more stages than layers"] += 1
         named = {**fixed, "software": habits(software, pipeline), "context": context}
         whole = unjudged(Layout, data, tensor, pipeline, **named)
-        experts = divisors(math.gcd(model.experts, whole.replicas * tensor)) if model.experts else [1]
-        choices = {
+        choices: dict[str, list[Any]] = {
             "interleave": chunks,
             "zero": [0, 1, 2, 3] if whole.replicas > 1 else [0],
-            "recompute": recomputes,
-            "expert": experts,
+            "recompute": [one for one in RECOMPUTES if not (one == "selective" and model.fused_attention)],
+            "expert": divisors(math.gcd(model.experts, whole.replicas * tensor)) if model.experts else [1],
         }
         runs = {field: _runnable(model, whole, field, some) for field, some in choices.items()}
-        combined, left = (math.prod(map(len, some.values())) for some in (choices, runs))
+        combined, left = (math.prod(len(some) for some in each.values()) for each in (choices, runs))
         if left < combined:
             rejected[f"that {software.library} doesn't run"] += (combined - left) * len(sizes)
         for expert in runs["expert"]:
             more = {**named, "expert": expert}
-            for v, zero, recompute, size in itertools.product(
-                runs["interleave"], runs["zero"], runs["recompute"], sizes
-            ):
+            tried = itertools.product(runs["interleave"], runs["zero"], runs["recompute"], sizes)
+            for v, zero, recompute, size in tried:
                 if v > 1 and batch // data // size % pipeline:
                     rejected["whose micro-batches don't come in rounds of the interleaved stages"] += 1
                 else:
@@ -220,14 +217,13 @@ def best_layout(
     with SOFTWARE["torch"], a program of one's own. Raises LayoutError where nothing divides, and where nothing fits:
     then with the leanest layout, what needs most, and how much is too much.
     """
-    capacity = cluster.gpu.memory_bytes
-    if capacity is None:
+    if (room := cluster.gpu.memory_bytes) is None:
         raise LayoutError(f"Expected a device with a known memory, got {cluster.gpu.name}.")
     rejected: Counter[str] = Counter()
     timed: list[tuple[float, float, int, Layout]] = []
     too_large: list[Layout] = []
     states: dict[tuple[object, ...], float] = {}  # bytes at least, without activations
-    capacity *= 1 - cluster.reserve
+    capacity = room * (1 - cluster.reserve)
     fixed = {"dtype": dtype, "optimizer": optimizer, "software": software}
     ordered = _by_bound(model, cluster, batch, dtype, _layouts(model, cluster, batch, fixed, rejected))
     for i, (bound, settings, named) in enumerate(ordered):

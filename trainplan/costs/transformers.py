@@ -71,7 +71,7 @@ class Transformer(Shown):
             raise LayoutError(f"Expected heads that divide hidden = {self.hidden:,}, got {self.heads}.")
         if self.heads % self.key_value_heads:
             raise LayoutError(f"Expected kv_heads that divide the {self.heads} heads, got {self.kv_heads}.")
-        if self.experts and self.top_k > self.experts:
+        if self.top_k > max(self.experts, 1):
             raise LayoutError(f"Expected top_k of at most the {self.experts} experts, got {self.top_k}.")
         if self.dense and not self.dense < self.layers * bool(self.experts):
             raise LayoutError(f"Expected dense blocks before blocks with experts, got {self.dense} of {self.layers}.")
